@@ -1,0 +1,1 @@
+"""The access-control and outgoing-webhooks service: its actors, rules, documents and store."""

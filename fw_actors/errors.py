@@ -1,0 +1,216 @@
+"""Every refusal that a caller may see: one class for each `error.type` (interface §1).
+
+The web layer makes the envelope from `status`, the class's name, the message and `extra`;
+the command line prints the message. A message is one sentence for a person and says what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import ClassVar, Final
+
+RETRY_OVERLOADED_SECONDS: Final = 1
+
+
+class FwError(Exception):
+    """A refusal that a caller may see. Raise one of its children.
+
+    `extra` holds facts for programs (`extra.field`, `extra.retryAfter`); empty means absent.
+    """
+
+    status: ClassVar[int] = 500
+
+    def __init__(self, message: str, **extra: object) -> None:
+        if type(self) is FwError:
+            raise TypeError("FwError is a family; raise one of its children")
+        super().__init__(message)
+        self.message = message
+        self.extra = extra
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """HTTP headers that belong to this refusal."""
+        return {}
+
+
+class BadRequestError(FwError):
+    """Raised for the shape of a request: a malformed body, a missing or unknown argument.
+
+    `field` names the argument, where one is to blame.
+    """
+
+    status = 400
+
+    def __init__(self, message: str, field: str | None = None, **extra: object) -> None:
+        super().__init__(message, **({"field": field} if field is not None else {}), **extra)
+
+
+class InvalidTokenError(FwError):
+    """Raised by recovery and invitation; one text for every cause, so that it tells nothing."""
+
+    status = 400
+
+    def __init__(self) -> None:
+        super().__init__("This link is no longer valid. Ask for a new one.")
+
+
+class AuthenticationError(FwError):
+    """Raised for a wrong name or password (one message for all causes), or without a session."""
+
+    status = 401
+
+    def __init__(self, message: str = "Sign in first.") -> None:
+        super().__init__(message)
+
+
+class PermissionDeniedError(FwError):
+    """Raised when the caller is known and not allowed."""
+
+    status = 403
+
+    def __init__(self, message: str = "You are not allowed to do this.") -> None:
+        super().__init__(message)
+
+
+class CSRFError(FwError):
+    """Raised when a request that may change something lacks the CSRF header."""
+
+    status = 403
+
+    def __init__(self, message: str = "Send the header X-FW-CSRF with any value.") -> None:
+        super().__init__(message)
+
+
+class NotFoundError(FwError):
+    """Raised for a path, document, delivery, session handle or key that is not there."""
+
+    status = 404
+
+
+class MethodNotAllowedError(FwError):
+    """Raised for a verb that a path does not take."""
+
+    status = 405
+
+    def __init__(self, allowed: Sequence[str]) -> None:
+        self.allowed = tuple(allowed)
+        super().__init__(f"This path takes {' or '.join(self.allowed)}.")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Allow": ", ".join(self.allowed)}
+
+
+class RequestTimeoutError(FwError):
+    """Raised when a request's body does not arrive in time."""
+
+    status = 408
+
+    def __init__(self) -> None:
+        super().__init__("The request's body did not arrive in time. Send it again.")
+
+
+class PayloadTooLargeError(FwError):
+    """Raised when a request's body is larger than its path takes; `limit` in bytes."""
+
+    status = 413
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"The request's body is larger than {limit // 1024} KiB.")
+
+
+class UnsupportedMediaTypeError(FwError):
+    """Raised when a body is not declared as JSON."""
+
+    status = 415
+
+    def __init__(self) -> None:
+        super().__init__("Send the body as application/json in UTF-8.")
+
+
+class DuplicateError(FwError):
+    """Raised when a name, a unique value or an emit `key` is taken."""
+
+    status = 409
+
+
+class ConflictError(FwError):
+    """Raised when the state of a thing does not allow the operation."""
+
+    status = 409
+
+
+class ValidationError(FwError):
+    """Raised when a document or a value breaks a rule; application hooks raise it to refuse.
+
+    `field` names the field, where one is to blame.
+    """
+
+    status = 422
+
+    def __init__(self, message: str, field: str | None = None, **extra: object) -> None:
+        super().__init__(message, **({"field": field} if field is not None else {}), **extra)
+
+
+class PasswordPolicyError(FwError):
+    """Raised when a password is refused; `rule` is tooShort, tooLong, blank or equalsAccountName."""
+
+    status = 422
+
+    def __init__(self, message: str, rule: str) -> None:
+        super().__init__(message, rule=rule)
+
+
+class TooManyRequestsError(FwError):
+    """Raised when an identifier or an address has used up its tries; `retry_after` in seconds."""
+
+    status = 429
+
+    def __init__(self, retry_after: float) -> None:
+        self.retry_after = max(1, ceil(retry_after))
+        super().__init__(
+            f"Too many attempts. Try again in {self.retry_after} s.", retryAfter=self.retry_after
+        )
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Retry-After": str(self.retry_after)}
+
+
+class OverloadedError(FwError):
+    """Raised when a bounded queue is full or the store can't take a write; nothing was changed."""
+
+    status = 503
+
+    def __init__(
+        self,
+        message: str = "The service is busy. Try again in a moment.",
+        retry_after: float = RETRY_OVERLOADED_SECONDS,
+    ) -> None:
+        self.retry_after = max(1, ceil(retry_after))
+        super().__init__(message)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Retry-After": str(self.retry_after)}
+
+
+class InternalError(FwError):
+    """Stands for a defect: its message holds nothing but the request id."""
+
+    status = 500
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"Something went wrong on our side. Quote {request_id} when you report it.")
+
+
+class ConfigurationError(Exception):
+    """Raised when the site can't be opened as configured; all problems at once.
+
+    Not an answer to a request: the command line prints each problem on a line and exits with 1.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))

@@ -1,0 +1,1 @@
+"""The rules as plain functions and tables: no I/O, no clock, no SQL."""

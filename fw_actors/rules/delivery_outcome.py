@@ -1,0 +1,96 @@
+"""What one attempt makes of a delivery. Source: spec, Webhook Delivery status."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from fw_actors.rules.backoff import wait_seconds
+
+MOST_DEATHS_IN_A_ROW: Final = 5  # the next one counts as a failed attempt (interface §7)
+LEASE_MARGIN_SECONDS: Final = 30  # a lease lasts the timeout and this much longer (interface §7)
+
+
+class Status(StrEnum):
+    """The four states of a Webhook Delivery."""
+
+    QUEUED = "Queued"
+    RETRYING = "Retrying"
+    SENT = "Sent"
+    FAILED = "Failed"
+
+
+class Ending(Enum):
+    """How one attempt ended, in the words of the spec's table."""
+
+    DELIVERED = "the receiver answered 2xx"
+    TRANSIENT = "network error, timeout, 408, 429 or any 5xx"
+    REFUSED = "any other answer, a redirect included"
+    WITHDRAWN = "webhook disabled or deleted; nothing was sent"
+    UNSIGNABLE = "signing secret missing or undecryptable; nothing was sent"
+
+
+# ending: (status while attempts remain, status when they are used up)
+NEXT: Final = MappingProxyType(
+    {
+        Ending.DELIVERED: (Status.SENT, Status.SENT),
+        Ending.TRANSIENT: (Status.RETRYING, Status.FAILED),
+        Ending.REFUSED: (Status.FAILED, Status.FAILED),
+        Ending.WITHDRAWN: (Status.FAILED, Status.FAILED),
+        Ending.UNSIGNABLE: (Status.FAILED, Status.FAILED),
+    }
+)
+
+_RETRIED_BELOW_500: Final = frozenset({408, 429})
+
+
+def outcome(ending: Ending, attempt: int, max_attempts: int) -> Status:
+    """Return the status after attempt number `attempt`, counted from 1."""
+    return NEXT[ending][attempt >= max_attempts]
+
+
+def ending_of(response_status: int) -> Ending:
+    """Return what an answer's status code means: the head decides (interface §7)."""
+    if 200 <= response_status < 300:
+        return Ending.DELIVERED
+    if response_status in _RETRIED_BELOW_500 or 500 <= response_status < 600:
+        return Ending.TRANSIENT
+    return Ending.REFUSED
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The waits between attempts: `ops.backoffSeconds` and `ops.backoffCapSeconds`."""
+
+    base: float
+    cap: float
+
+    def wait(self, attempt: int) -> float:
+        """Seconds from the end of attempt number `attempt` to the next one."""
+        return wait_seconds(attempt, self.base, self.cap)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the outcome statement writes: the new status, the attempts so far, the next attempt."""
+
+    status: Status
+    attempts: int
+    next_attempt: int | None  # ms since the epoch; None once final
+
+
+def judge(
+    ending: Ending, *, attempts_before: int, max_attempts: int, ended: int, backoff: Backoff
+) -> Verdict:
+    """Return what an attempt that ended at `ended` (ms) makes of a delivery.
+
+    `attempts_before` are those counted until now; this one is counted here, at its outcome.
+    An attempt that sent nothing (WITHDRAWN, UNSIGNABLE) counts as well: it was a try.
+    """
+    attempt = attempts_before + 1
+    status = outcome(ending, attempt, max_attempts)
+    if status is not Status.RETRYING:
+        return Verdict(status, attempt, None)
+    return Verdict(status, attempt, ended + round(backoff.wait(attempt) * 1000))

@@ -1,0 +1,49 @@
+"""When tries at an identifier are refused. Source: spec, Sign-in lockout; interface §2 "Lockout".
+
+The store's one statement admits a try while fewer than `limit` count; this module says what
+counts, and what a refusal answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+IN_FLIGHT_MS: Final = 30_000  # a charge still open after it (a crash) is a failure
+BUSY_RETRY_SECONDS: Final = 1.0  # others are in flight: come back at once, nobody is locked
+ADDRESS_WINDOW_MS: Final = 15 * 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How many failures count, and for how long: a failure older than `window` (ms) does not."""
+
+    limit: int
+    window: int
+    locks: bool = True  # the failure that reaches the limit closes the door for a whole window
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What the store holds for a key at the moment of a refused try; times in ms."""
+
+    failed: int
+    oldest: int | None
+    newest_failure: int | None
+    locked_until: int | None
+
+
+def refusal_seconds(tally: Tally, budget: Budget, now: int) -> float:
+    """Return how many seconds from `now` a refused try has to wait.
+
+    Locked: until the lock ends, which refused tries never move. Over the limit only because of
+    tries in flight: a moment. A limit reached by charges that a crash left: as if the last one
+    had locked. A budget that never locks opens when its oldest failure leaves the window.
+    """
+    if tally.locked_until is not None and tally.locked_until > now:
+        return (tally.locked_until - now) / 1000
+    if tally.failed < budget.limit:
+        return BUSY_RETRY_SECONDS
+    since = tally.newest_failure if budget.locks else tally.oldest
+    end = (now if since is None else since) + budget.window
+    return max(BUSY_RETRY_SECONDS, min(end - now, budget.window) / 1000)

@@ -1,0 +1,36 @@
+"""Which passwords are refused. Source: spec, Authentication 7; interface §8 "Order of the password rules"."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fw_actors.errors import PasswordPolicyError
+from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
+
+MAX_RUNES: Final = 256
+
+
+def judge_password(password: str, *, minimum: int, name: str, email: str) -> None:
+    """Refuse a password that breaks the policy; rules in the order of interface §8.
+
+    `minimum` counts runes (code points). `name` and `email` are compared in canonical form.
+
+    Raises: PasswordPolicyError with the rule's name.
+    """
+    if len(password) > MAX_RUNES:
+        raise PasswordPolicyError(f"Use at most {MAX_RUNES} characters.", rule="tooLong")
+    if not password.strip():
+        raise PasswordPolicyError("The password is blank.", rule="blank")
+    if _same_as_account(password, name) or _same_as_account(password, email):
+        raise PasswordPolicyError(
+            "The password equals the account's name or e-mail.", rule="equalsAccountName"
+        )
+    if len(password) < minimum:
+        raise PasswordPolicyError(f"Use at least {minimum} characters.", rule="tooShort")
+
+
+def _same_as_account(password: str, identifier: str) -> bool:
+    try:
+        return canonical(password) == canonical(identifier)
+    except UnusableIdentifierError:
+        return False

@@ -1,0 +1,57 @@
+"""How a request to a receiver is signed. Source: spec, Request sent to the receiver; Standard Webhooks 1.0."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from typing import Final
+
+SCHEME: Final = b"v1,"
+PREFIX: Final = "whsec_"
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}\Z")
+
+
+class UnusableSecretError(ValueError):
+    """Raised when a secret can't be a signing key; the message says what is wrong with it."""
+
+
+def key_of(secret: str) -> bytes:
+    """Return the key bytes: `whsec_<base64>` decoded, any other secret as its UTF-8 bytes.
+
+    Raises: UnusableSecretError when what follows `whsec_` is no standard base64 of a byte or more.
+    """
+    if not secret.startswith(PREFIX):
+        return secret.encode()
+    text = secret.removeprefix(PREFIX)
+    if not _BASE64.match(text) or (text.endswith("=") and len(text) % 4):
+        raise UnusableSecretError("After whsec_ comes standard base64 of at least one byte.")
+    text = text.rstrip("=")
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except binascii.Error:
+        raise UnusableSecretError("After whsec_ comes standard base64, whole.") from None
+
+
+def judge_secret(secret: str) -> None:
+    """Refuse a secret that no receiver could use (interface §7, "The secret is judged").
+
+    Raises: UnusableSecretError.
+    """
+    if not secret:
+        raise UnusableSecretError("The secret is empty.")
+    if secret != secret.strip():
+        raise UnusableSecretError("The secret begins or ends with white space.")
+    if any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 for c in secret):
+        raise UnusableSecretError("The secret holds a control character.")
+    if secret.startswith("v1,"):
+        raise UnusableSecretError("The secret begins with v1, which belongs to a signature.")
+    key_of(secret)
+
+
+def sign(key: bytes, delivery: bytes, timestamp: bytes, body: bytes) -> bytes:
+    """Return the value of `webhook-signature`: HMAC-SHA256 over `<id>.<timestamp>.<body>`."""
+    mac = hmac.digest(key, b"%b.%b.%b" % (delivery, timestamp, body), hashlib.sha256)
+    return SCHEME + base64.b64encode(mac)

@@ -1,0 +1,71 @@
+"""The shapes of identifiers and bearer tokens, made from random bytes that the caller gives."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import threading
+from collections.abc import Callable
+from typing import Final
+
+BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in ASCII order
+BEARER_BYTES: Final = 24  # 192 bits: sessions and link tokens (spec, Authentication 8)
+_DELIVERY_DIGITS: Final = 27
+_COUNTER_LIMIT: Final = 1 << 16
+_RANDOM_BYTES: Final = 12
+
+
+def base62(number: int, width: int) -> str:
+    """Return `number` in base 62, at least `width` digits; sorts as text like the number."""
+    digits = []
+    while number:
+        number, digit = divmod(number, 62)
+        digits.append(BASE62[digit])
+    return "".join(reversed(digits)).rjust(width, "0")
+
+
+def bearer(random_bytes: bytes) -> str:
+    """Return 192 random bits as 32 URL-safe characters."""
+    if len(random_bytes) != BEARER_BYTES:
+        raise ValueError(f"a bearer token is made of {BEARER_BYTES} bytes")
+    return base64.urlsafe_b64encode(random_bytes).decode()
+
+
+def digest(token: str) -> bytes:
+    """Return what the store keeps of a bearer token: its SHA-256."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def record_id(random_bytes: bytes) -> str:
+    """Return a random name for a row or an opaque handle: base 62 of the bytes, fixed width."""
+    width = -(-len(random_bytes) * 8 * 1000 // 5954)  # log2(62) = 5.954
+    return base62(int.from_bytes(random_bytes, "big"), width)
+
+
+class DeliveryIds:
+    """Makes delivery ids: `msg_` and 27 characters of base 62, sortable by time (interface §3).
+
+    48 bits of milliseconds, a 16-bit counter that keeps ids of one process in order within a
+    millisecond, 96 random bits. Safe to call from any thread.
+    """
+
+    def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
+        self._random_bytes = random_bytes
+        self._lock = threading.Lock()
+        self._last = (0, 0)
+
+    def new(self, now: int) -> str:
+        """Return the next id; `now` in ms since the epoch."""
+        with self._lock:
+            self._last = millisecond, counter = self._step(now)
+        number = (millisecond << 16 | counter) << 96
+        number |= int.from_bytes(self._random_bytes(_RANDOM_BYTES), "big")
+        return "msg_" + base62(number, _DELIVERY_DIGITS)
+
+    def _step(self, now: int) -> tuple[int, int]:
+        millisecond, counter = self._last
+        if now > millisecond:
+            return now, 0
+        if counter + 1 < _COUNTER_LIMIT:
+            return millisecond, counter + 1
+        return millisecond + 1, 0
