@@ -1,0 +1,48 @@
+"""Tells the wall-clock time; the one place that does.
+
+Monotonic time (deadlines, timers, idle times) is `trio.current_time()`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, Protocol
+
+import trio
+
+MS_PER_SECOND: Final = 1000
+NS_PER_MS: Final = 1_000_000
+
+
+class Clock(Protocol):
+    """The wall clock as the rest of the service sees it."""
+
+    def now(self) -> int:
+        """Return milliseconds since the epoch (UTC)."""
+
+
+class SystemClock:
+    """The machine's clock, shifted by `offset_seconds`. Callable from any thread."""
+
+    def __init__(self, offset_seconds: float = 0) -> None:
+        self._offset_ms = round(offset_seconds * MS_PER_SECOND)
+
+    def now(self) -> int:
+        """Return milliseconds since the epoch (UTC)."""
+        return time.time_ns() // NS_PER_MS + self._offset_ms
+
+
+class TrioClock:
+    """A wall clock that reads `start_ms` when it is made, and from then on follows trio's clock.
+
+    Under `trio.testing.MockClock` it jumps with it. Make it inside `trio.run`.
+    Callable from trio's own thread only, which is where deterministic runs do everything.
+    """
+
+    def __init__(self, start_ms: int) -> None:
+        self._start_ms = start_ms
+        self._began = trio.current_time()
+
+    def now(self) -> int:
+        """Return milliseconds since the epoch (UTC)."""
+        return self._start_ms + round((trio.current_time() - self._began) * MS_PER_SECOND)
