@@ -1,0 +1,65 @@
+"""The values that pass between the front end and the gateway: who calls, what is asked, what is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who makes a request: a user by a session or by an API key, with the roles of this moment.
+
+    `session` and `api_key` are public handles, never the secrets themselves.
+    """
+
+    user: str
+    roles: frozenset[str]
+    session: str | None = None
+    api_key: str | None = None
+
+
+@dataclass(frozen=True)
+class SignInAttempt:
+    """One try to sign in. `address` is the client's, whole; counting it per /64 is the throttle's."""
+
+    usr: str
+    pwd: str = field(repr=False)
+    address: str
+    user_agent: str
+    old_sid: str | None = field(repr=False)
+    request_id: str
+
+
+@dataclass(frozen=True)
+class SignedIn:
+    """A session that was just made. `expires` in ms since the epoch, `max_age` in seconds."""
+
+    sid: str = field(repr=False)
+    user: str
+    full_name: str
+    expires: int
+    max_age: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a user may see of the own account (interface §2)."""
+
+    name: str
+    email: str
+    full_name: str
+    language: str
+    roles: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One number for `/metrics`. A counter's name has no `_total`: the page's writer adds it."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    help: str
+    value: float
+    labels: Mapping[str, str] = field(default_factory=dict)

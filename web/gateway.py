@@ -1,0 +1,86 @@
+"""What the front end asks of the service behind it; the front end knows nothing else of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from fw_actors.services.access import Caller, Profile, Reading, SignedIn, SignInAttempt
+
+T = TypeVar("T")
+
+
+class WhitelistedFunction(Protocol):
+    """A function of an app that HTTP may call; `roles` empty means every signed-in user."""
+
+    @property
+    def roles(self) -> Sequence[str]: ...
+
+    def judge(self, arguments: Mapping[str, Any]) -> None:
+        """Raise BadRequestError for arguments that the function does not take."""
+
+    def __call__(self, fw: Any, /, **arguments: Any) -> Any:
+        """Run in a write transaction; the value is the answer, as JSON."""
+
+
+class Gateway(Protocol):
+    """The service as the front end sees it.
+
+    Refusals are the errors of `fw_actors.errors`. Every call may be cancelled, since Quart-Trio
+    cancels a route whose client goes away: what must not be lost is the gateway's to settle.
+    """
+
+    async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
+        """Make a session. AuthenticationError, TooManyRequestsError, OverloadedError."""
+
+    async def sign_out(self, sid: str) -> None:
+        """End a session; one that is unknown is no error."""
+
+    async def authenticate(self, sid: str) -> Caller:
+        """Return whose session it is. AuthenticationError when unknown, expired or disabled."""
+
+    async def profile(self, caller: Caller) -> Profile:
+        """Return the caller's own account."""
+
+    async def read(self, caller: Caller, fn: Callable[[Any], T], request_id: str = "") -> T:
+        """Run `fn` with a handle (interface §4) that reads one snapshot as the caller."""
+
+    async def write(self, caller: Caller, fn: Callable[[Any], T], request_id: str = "") -> T:
+        """Run `fn` with a handle (interface §4) in one transaction as the caller."""
+
+    def whitelisted(self, path: str) -> WhitelistedFunction | None:
+        """Return the app's function under `<module>.<function>`, or None."""
+
+    def ready(self) -> bool:
+        """Say whether requests can be served: not while starting, draining or without a store."""
+
+    def snapshot(self) -> Sequence[Reading]:
+        """Return the numbers of this moment, for `/metrics`."""
+
+
+class Documents(Protocol):
+    """Documents over HTTP (interface §3): plain functions over the handle, times already ISO 8601.
+
+    The module `fw_actors.documents.rest` is one.
+    """
+
+    def list_documents(self, fw: Any, doctype: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """Return `{data: […], total}`."""
+
+    def insert(self, fw: Any, doctype: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Insert, and submit where the body says so; return the document."""
+
+    def read(self, fw: Any, doctype: str, name: str) -> dict[str, Any]:
+        """Return the document."""
+
+    def save(self, fw: Any, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Save the changed fields; return the document."""
+
+    def delete(self, fw: Any, doctype: str, name: str) -> None:
+        """Delete the document."""
+
+    def submit(self, fw: Any, doctype: str, name: str) -> dict[str, Any]:
+        """Submit; return the document."""
+
+    def cancel(self, fw: Any, doctype: str, name: str) -> dict[str, Any]:
+        """Cancel; return the document."""
