@@ -1,0 +1,1 @@
+"""Supervision: strategies of restarts, the tree that carries them out, and the service's own."""

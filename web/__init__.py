@@ -1,0 +1,1 @@
+"""The HTTP side: requests in, messages out, and the pages."""
