@@ -1,0 +1,1 @@
+"""DocTypes and documents: the layer whose changes become events."""

@@ -1,0 +1,88 @@
+"""The rules of the fields of a document: types, required, links that lead somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from fw_actors.documents.document import CONFIGURED, DocType, rows_of
+from fw_actors.documents.fields import Field, Link, Password, Select, ShapeError, Table, Vault
+from fw_actors.errors import ConflictError, ValidationError
+from fw_actors.store import Tx
+
+if TYPE_CHECKING:
+    from fw_actors.documents.lifecycle import Documents
+
+_LINKS_MAY_DANGLE = ("Webhook",)  # its deliveries outlive it (interface §8, Documents)
+
+
+def normalize(doc: DocType) -> None:
+    """Bring every value into the form its field holds. Raises: ValidationError."""
+    for field in doc.meta.fields.values():
+        if isinstance(field, Table):
+            for row in rows_of(doc, field):
+                normalize(row)
+            continue
+        value = getattr(doc, field.name)
+        if isinstance(field, Vault) and (value is None or isinstance(value, dict)):
+            value = _kept_vault(doc, field, value)
+        elif isinstance(field, Password) and value is None:
+            value = (doc._stored or {}).get(field.name)
+        else:
+            try:
+                value = field.accept(value)
+            except ShapeError as error:
+                raise ValidationError(str(error), field=field.name) from None
+        doc.__dict__[field.name] = value
+
+
+def _kept_vault(
+    doc: DocType, field: Field, value: dict[str, object] | None
+) -> dict[str, object] | None:
+    """null and `{"configured": true}` leave a stored Vault value as it is; "" empties it."""
+    if value is not None and value != CONFIGURED:
+        raise ValidationError(f"{field.name} takes text.", field=field.name)
+    return CONFIGURED if (doc._stored or {}).get(field.name) else None
+
+
+def check_values(documents: Documents, tx: Tx, doc: DocType) -> None:
+    """Refuse missing required values and links that lead nowhere. Raises: ValidationError."""
+    for field in doc.meta.fields.values():
+        value = getattr(doc, field.name)
+        if field.required and field.is_missing(value):
+            raise ValidationError(f"{field.name} is missing.", field=field.name)
+        if isinstance(field, Table):
+            for row in rows_of(doc, field):
+                check_values(documents, tx, row)
+        elif isinstance(field, Link) and value:
+            if not documents.registry.table(field.options).exists(tx, value):
+                raise ValidationError(
+                    f"{field.name}: there is no {field.options} {value}.", field=field.name
+                )
+        elif isinstance(field, Select) and value == "":
+            doc.__dict__[field.name] = None
+
+
+def check_links(documents: Documents, tx: Tx, doc: DocType) -> None:
+    """Refuse to delete what another document links to. Raises: ConflictError naming the first."""
+    if doc.doctype in _LINKS_MAY_DANGLE:
+        return
+    for doctype, field in _fields_linking_to(documents, doc.doctype):
+        table = documents.registry.tables[doctype].table
+        own = sa.true()
+        if doctype == doc.doctype:
+            own = table.c.name != doc.name
+        found = tx.one(
+            sa.select(table.c.name).where(table.c[field.name] == doc.name, own).limit(1)
+        )
+        if found is not None:
+            raise ConflictError(f"{doctype} {found[0]} links to {doc.doctype} {doc.name}.")
+
+
+def _fields_linking_to(documents: Documents, doctype: str) -> Iterator[tuple[str, Field]]:
+    for name, meta in documents.registry.metas.items():
+        for field in meta.columns:
+            if isinstance(field, Link) and field.options == doctype:
+                yield name, field

@@ -1,0 +1,170 @@
+"""A DocType is a Python class; this module reads its declaration (interface §3).
+
+Mistakes are collected on the class, not raised, so that a start names all of them at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
+
+from fw_actors.documents.fields import Field, Table
+
+ACTIONS: Final = ("list", "read", "create", "write", "delete", "submit", "cancel", "export")
+STANDARD: Final = (
+    "name", "owner", "creation", "modified", "modified_by", "docstatus", "idx",
+)  # fmt: skip
+CHILD_STANDARD: Final = ("parent", "parenttype", "parentfield")
+_METHODS: Final = (
+    "insert", "save", "submit", "cancel", "delete", "rename", "db_set", "reload", "as_dict",
+    "vault", "meta", "doctype",
+)  # fmt: skip
+_SERIES: Final = re.compile(r"series:(?P<prefix>[^#/]*?)\.(?P<digits>#+)\Z")
+_FIELD_NAME: Final = re.compile(r"[a-z][A-Za-z0-9_]*\Z")
+_DOCTYPE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*( [A-Za-z0-9]+)*\Z")
+_LEVEL_ACTION: Final = re.compile(r"(read|write):([1-9])\Z")
+
+
+@dataclass(frozen=True)
+class Naming:
+    """How a new document gets its name: given, by a field, from a series, or at random."""
+
+    kind: str
+    field: str = ""
+    prefix: str = ""
+    digits: int = 0
+
+
+@dataclass(frozen=True)
+class Meta:
+    """All that is known of a DocType."""
+
+    name: str
+    table: str
+    cls: type
+    module: str
+    fields: Mapping[str, Field]
+    child: bool
+    submittable: bool
+    read_only: bool
+    naming: Naming
+    permissions: Mapping[str, frozenset[str]]
+    unique_together: tuple[tuple[str, ...], ...] = ()
+    problems: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def columns(self) -> tuple[Field, ...]:
+        """The fields that are columns of the table, in order."""
+        return tuple(f for f in self.fields.values() if not isinstance(f, Table))
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The fields that hold child rows."""
+        return tuple(f for f in self.fields.values() if isinstance(f, Table))
+
+
+def table_name(doctype: str) -> str:
+    """Return the table of a DocType: `Sales Order` → `doc_sales_order`."""
+    return "doc_" + doctype.lower().replace(" ", "_")
+
+
+def read_declaration(
+    cls: type,
+    name: str | None,
+    naming: str,
+    child: bool,
+    submittable: bool,
+    read_only: bool,
+    permissions: Mapping[str, str],
+) -> Meta:
+    """Return the Meta of a DocType class, with every mistake of its declaration in `problems`."""
+    problems: list[str] = []
+    doctype = name if name is not None else cls.__name__
+    if not isinstance(doctype, str) or not _DOCTYPE_NAME.match(doctype) or len(doctype) > 60:
+        problems.append("name is letters, digits and single spaces, at most 60 characters")
+    fields = _declared_fields(cls)
+    for each in fields.values():
+        problems += [f"{each.name}: {text}" for text in _field_problems(each, child)]
+    parsed = _parse_naming(naming, fields)
+    if isinstance(parsed, str):
+        problems.append(parsed)
+        parsed = Naming("random")
+    granted = {}
+    for role, words in permissions.items():
+        actions = str(words).split()
+        wrong = [w for w in actions if w not in ACTIONS and not _LEVEL_ACTION.match(w)]
+        if wrong:
+            problems.append(f"permissions of {role}: no such action {', '.join(wrong)}")
+        granted[role] = frozenset(actions)
+    if child and (submittable or granted):
+        problems.append("a child DocType has neither permissions nor a submit of its own")
+    return Meta(
+        doctype, table_name(str(doctype)), cls, cls.__module__, MappingProxyType(fields), child,
+        submittable, read_only, parsed, MappingProxyType(granted),
+        tuple(getattr(cls, "unique_together", ())), tuple(problems),
+    )  # fmt: skip
+
+
+def _declared_fields(cls: type) -> dict[str, Field]:
+    fields: dict[str, Field] = {}
+    for base in reversed(cls.__mro__):
+        fields |= {k: v for k, v in vars(base).items() if isinstance(v, Field)}
+    return fields
+
+
+def _field_problems(each: Field, child: bool) -> Iterator[str]:
+    if not _FIELD_NAME.match(each.name) or len(each.name) > 60:
+        yield "a field name is letters, digits and _, beginning with a-z, at most 60 characters"
+    if each.name in (*STANDARD, *CHILD_STANDARD, *_METHODS):
+        yield "this name belongs to every document"
+    if child and isinstance(each, Table):
+        yield "a child DocType holds no tables"
+    if each.unique and isinstance(each, Table):
+        yield "a table cannot be unique"
+    yield from each.problems()
+
+
+def _parse_naming(naming: str, fields: Mapping[str, Field]) -> Naming | str:
+    if naming in ("given", "random"):
+        return Naming(naming)
+    if naming.startswith("field:"):
+        target = naming.removeprefix("field:")
+        if target not in fields or fields[target].type not in ("Data", "Link", "Select"):
+            return f"naming: there is no text field {target}"
+        return Naming("field", field=target)
+    series = _SERIES.match(naming)
+    if series:
+        return Naming("series", prefix=series["prefix"], digits=len(series["digits"]))
+    return "naming is given, random, field:<field> or series:<prefix>.#####"
+
+
+class DocTypeBase:
+    """What `class X(DocType, …)` sets up; `DocType` adds the life of a document."""
+
+    meta: ClassVar[Meta]
+
+    def __init_subclass__(
+        cls,
+        *,
+        name: str | None = None,
+        naming: str = "given",
+        child: bool = False,
+        submittable: bool = False,
+        read_only: bool = False,
+        permissions: Mapping[str, str] = MappingProxyType({}),
+        abstract: bool = False,
+        **unknown: Any,
+    ) -> None:
+        super().__init_subclass__()
+        if abstract:
+            return
+        meta = read_declaration(
+            cls, name, naming, child, submittable, read_only, dict(permissions)
+        )
+        if unknown:
+            words = tuple(f"no such option {word}" for word in sorted(unknown))
+            meta = Meta(**{**vars(meta), "problems": meta.problems + words})
+        cls.meta = meta

@@ -1,0 +1,173 @@
+"""A document in Python: fields as attributes, child rows as objects, and the verbs of its life."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from fw_actors.documents.doctype import CHILD_STANDARD, DocTypeBase, Meta
+from fw_actors.documents.fields import Field, Table, Vault, iso
+from fw_actors.documents.tables import ROW_ID
+from fw_actors.errors import BadRequestError
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+CONFIGURED: dict[str, object] = {"configured": True}
+
+
+class DocType(DocTypeBase, abstract=True):
+    """Derive from it to declare a DocType; an instance is one document, bound to a transaction.
+
+    Every verb takes `ignore_permissions`. Verbs run in a savepoint of their own: a refusal that
+    is caught leaves the transaction usable. Refusals are those of `fw_actors.errors`.
+    """
+
+    name: str | None
+    owner: str | None
+    creation: str | None
+    modified: str | None
+    modified_by: str | None
+    docstatus: int
+    idx: int
+    parent: str | None
+    parenttype: str | None
+    parentfield: str | None
+
+    def __init__(self, fw: Fw, values: Mapping[str, Any] | None = None) -> None:
+        self._fw = fw
+        self._stored: dict[str, Any] | None = None
+        meta = self.meta
+        self.name = self.owner = self.creation = self.modified = self.modified_by = None
+        self.docstatus = self.idx = 0
+        if meta.child:
+            self.parent = self.parenttype = self.parentfield = None
+        for field in meta.fields.values():
+            blank = [] if isinstance(field, Table) else field.empty
+            setattr(self, field.name, blank if field.default is None else field.default)
+        for key, value in (values or {}).items():
+            if key not in meta.fields and key not in ("name", "idx", "docstatus"):
+                raise field_unknown(meta, key)
+            setattr(self, key, value)
+        for table in meta.tables:
+            rows_of(self, table)
+
+    @classmethod
+    def from_row(cls, fw: Fw, row: dict[str, Any]) -> Self:
+        """Return the document that a row of its table holds; child rows are not read here."""
+        doc = cls.__new__(cls)
+        doc._fw = fw
+        doc._stored = row
+        doc._take(row)
+        return doc
+
+    @property
+    def doctype(self) -> str:
+        return self.meta.name
+
+    def _take(self, row: Mapping[str, Any]) -> None:
+        state = self.__dict__
+        state["name"], state["owner"] = row["name"], row["owner"]
+        state["creation"], state["modified"] = _iso(row["creation"]), _iso(row["modified"])
+        state["modified_by"] = row["modified_by"]
+        state["docstatus"], state["idx"] = row["docstatus"] or 0, row["idx"] or 0
+        if self.meta.child:
+            state |= {key: row[key] for key in CHILD_STANDARD}
+        for field in self.meta.columns:
+            value = row[field.name]
+            if isinstance(field, Vault):
+                state[field.name] = CONFIGURED if value else None
+            else:
+                state[field.name] = field.empty if value is None else field.from_store(value)
+
+    def is_new(self) -> bool:
+        """Whether the document was never written."""
+        return self._stored is None
+
+    def insert(self, *, ignore_permissions: bool = False) -> Self:
+        """Write a new document."""
+        self._fw.documents.insert(self._fw, self, ignore_permissions)
+        return self
+
+    def save(self, *, ignore_permissions: bool = False) -> Self:
+        """Write the changes of a draft, or of `allow_on_submit` fields of a submitted document."""
+        self._fw.documents.save(self._fw, self, ignore_permissions)
+        return self
+
+    def submit(self, *, ignore_permissions: bool = False) -> Self:
+        """Make a draft of a submittable DocType final."""
+        self._fw.documents.submit(self._fw, self, ignore_permissions)
+        return self
+
+    def cancel(self, *, ignore_permissions: bool = False) -> Self:
+        """Cancel a submitted document."""
+        self._fw.documents.cancel(self._fw, self, ignore_permissions)
+        return self
+
+    def delete(self, *, ignore_permissions: bool = False) -> None:
+        """Delete the document; a submitted one has to be cancelled first."""
+        self._fw.documents.delete(self._fw, self, ignore_permissions)
+
+    def db_set(self, field: str, value: Any, *, ignore_permissions: bool = True) -> None:
+        """Write one field directly: no hooks, no events (spec, Events, rule 2)."""
+        self._fw.documents.db_set(self._fw, self, field, value)
+
+    def reload(self) -> Self:
+        """Read the document again."""
+        fresh = self._fw.get_doc(self.doctype, self.name or "")
+        self.__dict__.update(fresh.__dict__)
+        return self
+
+    def vault(self, field: str) -> str | None:
+        """Return the decrypted text of a Vault field, for application code only.
+
+        Raises: UnreadableError when the key is missing or was changed.
+        """
+        value = getattr(self, field)
+        if isinstance(value, str):
+            return value or None  # written in this transaction, not stored yet
+        sealed = (self._stored or {}).get(field)
+        if sealed is None or self._stored is None:
+            return None
+        return self._fw.documents.vault.open(sealed, self.doctype, field, self._stored[ROW_ID])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what JSON shows: standard fields, fields, child rows; secrets blank."""
+        meta = self.meta
+        shown: dict[str, Any] = {
+            "doctype": meta.name, "name": self.name, "owner": self.owner,
+            "creation": self.creation, "modified": self.modified,
+            "modified_by": self.modified_by, "docstatus": self.docstatus, "idx": self.idx,
+        }  # fmt: skip
+        if meta.child:
+            shown |= {key: getattr(self, key) for key in CHILD_STANDARD}
+        for field in meta.fields.values():
+            shown[field.name] = self._shown(field)
+        return shown
+
+    def _shown(self, field: Field) -> Any:
+        value = getattr(self, field.name)
+        if isinstance(field, Table):
+            return [row.as_dict() for row in rows_of(self, field)]
+        if isinstance(field, Vault):
+            return CONFIGURED if value else None
+        return None if field.secret else value
+
+
+def rows_of(doc: DocType, field: Table) -> list[DocType]:
+    """Return a table's rows as objects; rows given as dicts become objects here."""
+    rows = getattr(doc, field.name) or []
+    child = field.child
+    assert child is not None and issubclass(child, DocType)
+    made = [row if isinstance(row, DocType) else child(doc._fw, dict(row)) for row in rows]
+    setattr(doc, field.name, made)
+    return made
+
+
+def field_unknown(meta: Meta, key: str) -> Exception:
+    """Return the refusal of a key that the DocType does not have."""
+    return BadRequestError(f"{meta.name} has no field {key[:60]}.", field=key[:60])
+
+
+def _iso(ms: int | None) -> str | None:
+    return None if ms is None else iso(ms)

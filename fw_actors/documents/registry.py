@@ -1,0 +1,135 @@
+"""All DocTypes of a site: the built-in ones and those of its apps, judged together at start."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Final
+
+import sqlalchemy as sa
+
+from fw_actors.documents.doctype import Meta
+from fw_actors.documents.document import DocType
+from fw_actors.documents.fields import Link, Table
+from fw_actors.documents.tables import DocTable
+from fw_actors.documents.whitelisting import Whitelisted
+from fw_actors.errors import ConfigurationError, NotFoundError
+
+_RESERVED_APPS: Final = ("web", "supervisors", "tests", "scripts")
+
+
+class Registry:
+    """DocTypes by name, with their tables, and the functions that apps whitelist."""
+
+    def __init__(self, doctypes: Iterable[type[DocType]], functions: Iterable[Whitelisted]) -> None:
+        """Raises: ConfigurationError naming every mistake by file, class and field."""
+        metas = [cls.meta for cls in doctypes]
+        problems = list(_problems(metas))
+        if problems:
+            raise ConfigurationError(problems)
+        metadata = sa.MetaData()
+        self.metas: Mapping[str, Meta] = MappingProxyType({m.name: m for m in metas})
+        self.tables: Mapping[str, DocTable] = MappingProxyType(
+            {m.name: DocTable(m, metadata) for m in metas}
+        )
+        self.functions: Mapping[str, Whitelisted] = MappingProxyType(
+            {f.path: f for f in functions}
+        )
+
+    def meta(self, doctype: str) -> Meta:
+        """Return a DocType's Meta. Raises: NotFoundError."""
+        try:
+            return self.metas[doctype]
+        except KeyError:
+            raise NotFoundError(f"There is no DocType {doctype[:60]}.") from None
+
+    def table(self, doctype: str) -> DocTable:
+        """Return a DocType's table. Raises: NotFoundError."""
+        self.meta(doctype)
+        return self.tables[doctype]
+
+    def roles(self) -> tuple[str, ...]:
+        """The roles that DocTypes and functions name, sorted."""
+        named = {role for m in self.metas.values() for role in m.permissions}
+        return tuple(sorted(named | {r for f in self.functions.values() for r in f.roles}))
+
+
+def _problems(metas: list[Meta]) -> Iterator[str]:
+    names: dict[str, Meta] = {}
+    tables: dict[str, Meta] = {}
+    for meta in metas:
+        where = f"{_file_of(meta.cls)}: class {meta.cls.__name__}"
+        yield from (f"{where}: {problem}" for problem in meta.problems)
+        if meta.name in names:
+            yield f"{where}: the DocType {meta.name} is declared in {names[meta.name].module} too"
+        elif meta.table in tables:
+            yield f"{where}: its table {meta.table} is that of {tables[meta.table].name} too"
+        names.setdefault(meta.name, meta)
+        tables.setdefault(meta.table, meta)
+    for meta in metas:
+        where = f"{_file_of(meta.cls)}: class {meta.cls.__name__}"
+        for field in meta.fields.values():
+            if isinstance(field, Link) and isinstance(field.options, str):
+                if field.options not in names or names[field.options].child:
+                    yield f"{where}: {field.name}: there is no DocType {field.options} to link to"
+            if isinstance(field, Table) and isinstance(field.child, type):
+                child = getattr(field.child, "meta", None)
+                if not isinstance(child, Meta) or not child.child:
+                    yield f"{where}: {field.name}: {field.child.__name__} is no child DocType"
+
+
+def _file_of(cls: type) -> str:
+    module = sys.modules.get(cls.__module__)
+    return str(getattr(module, "__file__", None) or cls.__module__)
+
+
+def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:
+    """Import the site's apps; the site's folder comes last on sys.path, so that none hides a module.
+
+    Raises: ConfigurationError naming app, file and line of every one that fails.
+    """
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    modules, problems = [], []
+    for name in names:
+        if name.split(".")[0] in _RESERVED_APPS or name.startswith("fw_"):
+            problems.append(f"apps: {name} is a name of the framework itself; call the app otherwise")
+            continue
+        try:
+            modules.append(importlib.import_module(name))
+        except Exception as error:  # whatever an app's own top level raises
+            problems.append(f"apps: {name} can't be imported: {_where(error)}")
+    if problems:
+        raise ConfigurationError(problems)
+    return modules
+
+
+def _where(error: Exception) -> str:
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}, line {error.lineno}: {error.msg}"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
+    place = f"{frames[-1].filename}, line {frames[-1].lineno}: " if len(frames) > 1 else ""
+    return f"{place}{type(error).__name__}: {error}"
+
+
+def declared_in(modules: Iterable[ModuleType]) -> tuple[list[type[DocType]], list[Whitelisted]]:
+    """Return the DocTypes and whitelisted functions that the modules define, in their order."""
+    doctypes: list[type[DocType]] = []
+    functions: list[Whitelisted] = []
+    for module in modules:
+        for value in vars(module).values():
+            if isinstance(value, Whitelisted) and value.module == module.__name__:
+                functions.append(value)
+            elif (
+                isinstance(value, type)
+                and issubclass(value, DocType)
+                and value.__module__ == module.__name__
+                and "meta" in vars(value)
+                and value not in doctypes
+            ):
+                doctypes.append(value)
+    return doctypes, functions

@@ -1,0 +1,164 @@
+"""A document as rows of tables: its own, and those of its child tables."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from fw_actors.documents.document import CONFIGURED, DocType, rows_of
+from fw_actors.documents.doctype import CHILD_STANDARD
+from fw_actors.documents.fields import Field, ShapeError, Table, Vault, to_ms
+from fw_actors.documents.naming import random_name
+from fw_actors.documents.tables import ROW_ID
+from fw_actors.errors import BadRequestError, NotFoundError, ValidationError
+from fw_actors.store import Tx
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+    from fw_actors.documents.lifecycle import Documents
+
+
+def load(documents: Documents, fw: Fw, doctype: str, name: str) -> DocType:
+    """Return a document with its child rows. Raises: NotFoundError."""
+    table = documents.registry.table(doctype)
+    row = table.fetch(fw.tx, name)
+    if row is None:
+        raise NotFoundError(f"There is no {doctype} {name[:140]}.")
+    doc: DocType = table.meta.cls.from_row(fw, row)  # type: ignore[attr-defined]
+    for field in table.meta.tables:
+        setattr(doc, field.name, _load_rows(documents, fw, doc, field))
+    return doc
+
+
+def _load_rows(documents: Documents, fw: Fw, doc: DocType, field: Table) -> list[DocType]:
+    child = field.child
+    assert child is not None and issubclass(child, DocType)
+    table = documents.registry.tables[child.meta.name]
+    stored = table.child_rows(fw.tx, doc.name or "", doc.doctype, field.name)
+    return [child.from_row(fw, row) for row in stored]
+
+
+def insert(documents: Documents, tx: Tx, doc: DocType) -> None:
+    """Write a new document's rows."""
+    doc._stored = _insert_row(documents, tx, doc)
+    for field in doc.meta.tables:
+        _write_children(documents, tx, doc, field)
+
+
+def adopt_children(documents: Documents, tx: Tx, doc: DocType) -> None:
+    """Tie rows that a whole list gave back by name to the stored ones, so that secrets are kept."""
+    for field in doc.meta.tables:
+        named = [row for row in rows_of(doc, field) if row.name and row._stored is None]
+        if not named:
+            continue
+        child = _child_table(documents, field)
+        stored = child.child_rows(tx, doc.name or "", doc.doctype, field.name)
+        by_name = {row["name"]: row for row in stored}
+        for row in named:
+            row._stored = by_name.get(row.name)
+
+
+def update(documents: Documents, tx: Tx, doc: DocType) -> None:
+    """Write a changed document's rows; child tables as whole lists."""
+    row = _row_of(documents, doc)
+    documents.registry.tables[doc.doctype].update(tx, doc.name or "", row)
+    doc._stored = row
+    for field in doc.meta.tables:
+        child = _child_table(documents, field)
+        child.delete_child_rows(tx, doc.name or "", doc.doctype, field.name)
+        _write_children(documents, tx, doc, field)
+
+
+def delete(documents: Documents, tx: Tx, doc: DocType) -> None:
+    """Delete a document's rows."""
+    for field in doc.meta.tables:
+        child = _child_table(documents, field)
+        child.delete_child_rows(tx, doc.name or "", doc.doctype, field.name)
+    documents.registry.tables[doc.doctype].delete(tx, doc.name or "")
+
+
+def set_field(documents: Documents, tx: Tx, doc: DocType, name: str, value: Any) -> None:
+    """Write one column of a stored document."""
+    field = doc.meta.fields.get(name)
+    if field is None or isinstance(field, Table) or doc._stored is None:
+        raise BadRequestError(f"{doc.doctype} has no stored field {name[:60]}.", field=name[:60])
+    try:
+        accepted = field.accept(value)
+    except ShapeError as error:
+        raise ValidationError(str(error), field=name) from None
+    doc.__dict__[name] = accepted
+    stored = _stored_value(documents, doc, field, doc._stored[ROW_ID])
+    documents.registry.tables[doc.doctype].set_columns(tx, doc.name or "", {name: stored})
+    doc._stored[name] = stored
+
+
+def changed_fields(documents: Documents, tx: Tx, doc: DocType) -> list[Field]:
+    """Return the fields whose value differs from the stored one; child tables whole."""
+    before = load(documents, doc._fw, doc.doctype, doc.name or "")
+    changed: list[Field] = []
+    for field in doc.meta.fields.values():
+        if isinstance(field, Table):
+            mine = [_comparable(row) for row in rows_of(doc, field)]
+            if mine != [_comparable(row) for row in rows_of(before, field)]:
+                changed.append(field)
+        elif getattr(doc, field.name) != getattr(before, field.name):
+            changed.append(field)
+    return changed
+
+
+def _comparable(row: DocType) -> dict[str, Any]:
+    return {"name": row.name} | {f: getattr(row, f) for f in row.meta.fields}
+
+
+def _child_table(documents: Documents, field: Table) -> Any:
+    assert field.child is not None and issubclass(field.child, DocType)
+    return documents.registry.tables[field.child.meta.name]
+
+
+def _write_children(documents: Documents, tx: Tx, doc: DocType, field: Table) -> None:
+    taken: set[str] = set()
+    for index, row in enumerate(rows_of(doc, field), start=1):
+        if not row.name or row.name in taken:
+            row.name = random_name(documents.entropy)
+        taken.add(row.name)
+        row.parent, row.parenttype, row.parentfield = doc.name, doc.doctype, field.name
+        row.idx, row.docstatus = index, doc.docstatus
+        row.owner, row.creation = row.owner or doc.modified_by, row.creation or doc.modified
+        row.modified, row.modified_by = doc.modified, doc.modified_by
+        row._stored = _insert_row(documents, tx, row)
+
+
+def _insert_row(documents: Documents, tx: Tx, doc: DocType) -> dict[str, Any]:
+    row = _row_of(documents, doc)
+    documents.registry.tables[doc.doctype].insert(tx, row)
+    return row
+
+
+def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:
+    """Return the row that holds the document; secrets sealed, kept ones as they were stored."""
+    row_id = doc._stored[ROW_ID] if doc._stored else random_name(documents.entropy)
+    row: dict[str, Any] = {
+        "name": doc.name, "owner": doc.owner, "creation": _ms(doc.creation),
+        "modified": _ms(doc.modified), "modified_by": doc.modified_by,
+        "docstatus": doc.docstatus, "idx": doc.idx, ROW_ID: row_id,
+    }  # fmt: skip
+    if doc.meta.child:
+        row |= {key: getattr(doc, key) for key in CHILD_STANDARD}
+    for field in doc.meta.columns:
+        row[field.name] = _stored_value(documents, doc, field, row_id)
+    return row
+
+
+def _stored_value(documents: Documents, doc: DocType, field: Field, row_id: str) -> Any:
+    value = doc.__dict__[field.name]
+    if not isinstance(field, Vault):
+        return field.to_store(value)
+    if isinstance(value, dict):
+        return doc._stored[field.name] if doc._stored else None
+    sealed = documents.vault.seal(value, doc.doctype, field.name, row_id) if value else None
+    doc.__dict__[field.name] = CONFIGURED if sealed else None
+    return sealed
+
+
+def _ms(text: str | None) -> int | None:
+    return None if text is None else to_ms(datetime.fromisoformat(text))

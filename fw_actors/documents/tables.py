@@ -1,0 +1,134 @@
+"""The tables of DocTypes and their statements, each compiled once (SQLAlchemy Core)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from fw_actors.documents.doctype import Meta
+from fw_actors.documents.fields import Field, Link, Vault
+from fw_actors.store import Statement, Tx
+
+ROW_ID = "row_id"  # random, kept over rename: what an encrypted value is bound to
+
+
+class DocTable:
+    """The table of one DocType: its columns and the statements of a document's life."""
+
+    def __init__(self, meta: Meta, metadata: sa.MetaData) -> None:
+        self.meta = meta
+        self.fields: tuple[Field, ...] = meta.columns
+        self.has_vault = any(isinstance(f, Vault) for f in self.fields)
+        self.table = sa.Table(
+            meta.table, metadata, *_standard_columns(meta), *map(_column, self.fields), *_indexes(meta)
+        )
+        self.names = tuple(column.name for column in self.table.columns)
+        c = self.table.c
+        self._insert = Statement(
+            sa.insert(self.table).values({n: sa.bindparam(n) for n in self.names})
+        )
+        self._update = Statement(
+            sa.update(self.table)
+            .where(c.name == sa.bindparam("key"))
+            .values({n: sa.bindparam(n) for n in self.names if n != "name"})
+        )
+        self._select = Statement(sa.select(*c).where(c.name == sa.bindparam("key")))
+        self._exists = Statement(sa.select(c.name).where(c.name == sa.bindparam("key")))
+        self._delete = Statement(sa.delete(self.table).where(c.name == sa.bindparam("key")))
+        if meta.child:
+            parent = sa.and_(
+                c.parent == sa.bindparam("parent"),
+                c.parenttype == sa.bindparam("parenttype"),
+                c.parentfield == sa.bindparam("parentfield"),
+            )
+            self._rows = Statement(sa.select(*c).where(parent).order_by(c.idx))
+            self._delete_rows = Statement(sa.delete(self.table).where(parent))
+
+    def insert(self, tx: Tx, row: Mapping[str, Any]) -> None:
+        """Write a new row; `row` has every column. Raises: UniqueViolation."""
+        tx.run(self._insert, **row)
+
+    def update(self, tx: Tx, name: str, row: Mapping[str, Any]) -> None:
+        """Write all columns but the name. Raises: UniqueViolation."""
+        tx.run(self._update, key=name, **{k: v for k, v in row.items() if k != "name"})
+
+    def set_columns(self, tx: Tx, name: str, values: Mapping[str, Any]) -> None:
+        """Write just these columns (`db_set`)."""
+        tx.run(sa.update(self.table).where(self.table.c.name == name).values(dict(values)))
+
+    def fetch(self, tx: Tx, name: str) -> dict[str, Any] | None:
+        """Return a row by its name."""
+        row = tx.one(self._select, key=name)
+        return None if row is None else dict(zip(self.names, row, strict=True))
+
+    def exists(self, tx: Tx, name: str) -> bool:
+        """Whether a row of this name is there."""
+        return tx.one(self._exists, key=name) is not None
+
+    def delete(self, tx: Tx, name: str) -> None:
+        """Delete a row by its name."""
+        tx.run(self._delete, key=name)
+
+    def child_rows(self, tx: Tx, parent: str, parenttype: str, parentfield: str) -> list[dict[str, Any]]:
+        """Return the child rows of one table field, in order."""
+        rows = tx.rows(self._rows, parent=parent, parenttype=parenttype, parentfield=parentfield)
+        return [dict(zip(self.names, row, strict=True)) for row in rows]
+
+    def delete_child_rows(self, tx: Tx, parent: str, parenttype: str, parentfield: str) -> None:
+        """Delete the child rows of one table field."""
+        tx.run(self._delete_rows, parent=parent, parenttype=parenttype, parentfield=parentfield)
+
+
+def _column(field: Field) -> sa.Column[Any]:
+    return sa.Column(field.name, field.column, nullable=True)
+
+
+def _standard_columns(meta: Meta) -> Iterable[sa.Column[Any]]:
+    yield sa.Column("name", sa.Text, primary_key=True, nullable=False)
+    yield sa.Column("owner", sa.Text)
+    yield sa.Column("creation", sa.BigInteger)
+    yield sa.Column("modified", sa.BigInteger)
+    yield sa.Column("modified_by", sa.Text)
+    yield sa.Column("docstatus", sa.BigInteger, server_default="0")
+    yield sa.Column("idx", sa.BigInteger, server_default="0")
+    if meta.child:
+        yield sa.Column("parent", sa.Text)
+        yield sa.Column("parenttype", sa.Text)
+        yield sa.Column("parentfield", sa.Text)
+    yield sa.Column(ROW_ID, sa.Text)
+
+
+def _indexes(meta: Meta) -> Iterable[sa.Index]:
+    for field in meta.columns:
+        if field.unique:
+            yield sa.Index(f"{meta.table}_{field.name}_key", field.name, unique=True)
+        elif isinstance(field, Link):
+            yield sa.Index(f"{meta.table}_{field.name}", field.name)
+    for together in meta.unique_together:
+        yield sa.Index(f"{meta.table}_{'_'.join(together)}_key", *together, unique=True)
+    if meta.child:
+        yield sa.Index(f"{meta.table}_parent", "parent", "parenttype", "parentfield", "idx")
+    else:
+        yield sa.Index(f"{meta.table}_creation", "creation")
+
+
+def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
+    """Create missing tables and add missing columns and indexes; never drops anything.
+
+    Returns: the names of the tables that were made or widened.
+    """
+    changed = []
+    for each in tables:
+        present = tx.columns_of(each.table.name)
+        if not present:
+            tx.run(sa.schema.CreateTable(each.table))
+        missing = [c for c in each.table.columns if present and c.name not in present]
+        for column in missing:
+            tx.add_column(each.table, column)
+        for index in sorted(each.table.indexes, key=lambda i: str(i.name)):
+            tx.run(sa.schema.CreateIndex(index, if_not_exists=True))
+        if missing or not present:
+            changed.append(each.table.name)
+    return changed

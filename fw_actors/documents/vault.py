@@ -1,0 +1,75 @@
+"""Values encrypted at rest with a key derived from FW_SECRET_KEY (AES-256-GCM, HKDF-SHA-256).
+
+A value is bound to its DocType, field and row, so that a ciphertext moved elsewhere does not
+open. It begins with an id of its key, so that a changed key is told from a damaged value.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from fw_actors.errors import ValidationError
+from fw_actors.runtime import Entropy
+
+VERSION: Final = "v1"
+_NONCE_BYTES: Final = 12
+_KEY_ID_CHARACTERS: Final = 8
+
+
+class UnreadableError(Exception):
+    """Raised when a stored value does not open: no key, another key, or damage."""
+
+
+class Vault:
+    """Seals and opens Vault fields; without a key it does neither."""
+
+    def __init__(self, secret_key: str | None, entropy: Entropy) -> None:
+        self._entropy = entropy
+        self._cipher: AESGCM | None = None
+        self._key_id = ""
+        if secret_key:
+            key = HKDF(SHA256(), length=32, salt=None, info=b"fw vault v1").derive(
+                secret_key.encode()
+            )
+            self._cipher = AESGCM(key)
+            self._key_id = hashlib.sha256(b"fw key id" + key).hexdigest()[:_KEY_ID_CHARACTERS]
+
+    def seal(self, text: str, doctype: str, field: str, row: str) -> str:
+        """Return what the column holds. Raises: ValidationError without a key."""
+        if self._cipher is None:
+            raise ValidationError(
+                f"{field} can't be written: FW_SECRET_KEY is not set in the environment.",
+                field=field,
+            )
+        nonce = self._entropy.bytes(_NONCE_BYTES)
+        sealed = self._cipher.encrypt(nonce, text.encode(), _binding(doctype, field, row))
+        return ":".join((VERSION, self._key_id, base64.b64encode(nonce + sealed).decode()))
+
+    def open(self, stored: str, doctype: str, field: str, row: str) -> str:
+        """Return the text. Raises: UnreadableError."""
+        if self._cipher is None:
+            raise UnreadableError("FW_SECRET_KEY is not set")
+        version, _, rest = stored.partition(":")
+        key_id, _, text = rest.partition(":")
+        if version != VERSION or key_id != self._key_id:
+            raise UnreadableError("it was written with another FW_SECRET_KEY")
+        try:
+            data = base64.b64decode(text, validate=True)
+            plain = self._cipher.decrypt(
+                data[:_NONCE_BYTES], data[_NONCE_BYTES:], _binding(doctype, field, row)
+            )
+        except (InvalidTag, binascii.Error, ValueError):
+            raise UnreadableError("the stored value is damaged") from None
+        return plain.decode()
+
+
+def _binding(doctype: str, field: str, row: str) -> bytes:
+    return "\x00".join((doctype, field, row)).encode()

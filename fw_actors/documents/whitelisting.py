@@ -1,0 +1,53 @@
+"""Functions of an app that HTTP may call, with the roles that may (interface §3)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fw_actors.errors import BadRequestError
+
+
+class Whitelisted:
+    """A function under `/api/method/<module>.<function>`; still callable as itself."""
+
+    def __init__(self, function: Callable[..., Any], roles: Sequence[str]) -> None:
+        self.function = function
+        self.roles = tuple(roles)
+        self.module = function.__module__
+        self.path = f"{function.__module__}.{function.__name__}"
+        self._signature = inspect.signature(function)
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+
+    def __call__(self, *args: Any, **arguments: Any) -> Any:
+        return self.function(*args, **arguments)
+
+    def judge(self, arguments: Mapping[str, Any]) -> None:
+        """Refuse arguments that the function does not take.
+
+        Raises: BadRequestError naming the argument.
+        """
+        taken = list(self._signature.parameters.values())[1:]
+        anything = any(p.kind is p.VAR_KEYWORD for p in taken)
+        known = {p.name for p in taken if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        for name in arguments:
+            if name not in known and not anything:
+                raise BadRequestError(f"{self.path} takes no {name}.", field=name)
+        for parameter in taken:
+            needed = parameter.default is parameter.empty and parameter.name in known
+            if needed and parameter.name not in arguments:
+                raise BadRequestError(f"{parameter.name} is missing.", field=parameter.name)
+
+
+def whitelist(
+    function: Callable[..., Any] | None = None, /, *, roles: Sequence[str] = ()
+) -> Any:
+    """Let HTTP call a function, by POST, in a write transaction.
+
+    `roles`: who may besides a System Manager; none named means every signed-in user.
+    """
+    if function is not None:
+        return Whitelisted(function, roles)
+    return lambda target: Whitelisted(target, roles)
