@@ -1,0 +1,32 @@
+"""The store: durable transactions, the tables that the service itself needs, and jobs."""
+
+from fw_actors.store.contract import Store, StoreStatistics
+from fw_actors.store.errors import (
+    ConstraintViolation,
+    StatementError,
+    StoreError,
+    UniqueViolation,
+)
+from fw_actors.store.jobs import LeasedJob, QueueHead, QueueStats
+from fw_actors.store.migrations import installation_key
+from fw_actors.store.statement import Statement
+from fw_actors.store.transaction import AfterCommit, Row, Tx
+from fw_actors.store.trio_sqlite import open_sqlite
+
+__all__ = [
+    "AfterCommit",
+    "ConstraintViolation",
+    "LeasedJob",
+    "QueueHead",
+    "QueueStats",
+    "Row",
+    "Statement",
+    "StatementError",
+    "Store",
+    "StoreError",
+    "StoreStatistics",
+    "Tx",
+    "UniqueViolation",
+    "installation_key",
+    "open_sqlite",
+]

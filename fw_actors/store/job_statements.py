@@ -1,0 +1,142 @@
+"""The SQL of `fw_actors.store.jobs`, written once for both databases."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    literal,
+    null,
+    select,
+    update,
+)
+
+from fw_actors.store.schema import JOB
+from fw_actors.store.statement import Statement
+
+LEASED_FIELDS: Final = (
+    "id",
+    "queue",
+    "partition",
+    "subject",
+    "function",
+    "arguments",
+    "user",
+    "attempts",
+    "deaths",
+    "lease",
+)
+"""The columns that a claim returns, in the order of `LeasedJob`'s fields."""
+
+ENQUEUE: Final = Statement(
+    insert(JOB)
+    .values(
+        {
+            name: bindparam(name)
+            for name in (
+                "queue",
+                "partition",
+                "subject",
+                "function",
+                "arguments",
+                "user",
+                "next_at",
+                "created",
+            )
+        }
+    )
+    .returning(JOB.c.id)
+)
+
+
+def _heads() -> Statement:
+    """A skip scan: one index seek for each partition, however many rows are due in it."""
+    waiting = and_(JOB.c.queue == bindparam("queue"), JOB.c.next_at.is_not(None))
+
+    def first_partition(*further: ColumnElement[bool]) -> Any:
+        return select(func.min(JOB.c.partition)).where(waiting, *further)
+
+    head = first_partition().cte("head", recursive=True)
+    following = first_partition(JOB.c.partition > head.c[0]).correlate(head).scalar_subquery()
+    head = head.union_all(select(following).where(head.c[0].is_not(None)))
+    earliest = (
+        select(func.min(JOB.c.next_at))
+        .where(waiting, JOB.c.partition == head.c[0])
+        .correlate(head)
+        .scalar_subquery()
+    )
+    return Statement(select(head.c[0], earliest).where(head.c[0].is_not(None)))
+
+
+HEADS: Final = _heads()
+
+
+def _claim() -> Statement:
+    # Materialised, or PostgreSQL may run it again and take more rows than the limit.
+    due = (
+        select(JOB.c.id)
+        .where(JOB.c.queue == bindparam("queue"), JOB.c.partition == bindparam("partition"))
+        .where(JOB.c.next_at <= bindparam("now"))
+        .order_by(JOB.c.next_at)
+        .limit(bindparam("places"))
+        .with_for_update(skip_locked=True)
+        .cte("due")
+        .prefix_with("MATERIALIZED")
+    )
+    return Statement(
+        update(JOB)
+        .where(JOB.c.id.in_(select(due.c.id)))
+        .values(
+            next_at=bindparam("lease_end"),
+            lease=bindparam("token"),
+            deaths=JOB.c.deaths + case((JOB.c.lease.is_not(None), 1), else_=0),
+        )
+        .returning(*(JOB.c[name] for name in LEASED_FIELDS))
+    )
+
+
+CLAIM: Final = _claim()
+
+
+_HELD: Final = and_(JOB.c.id == bindparam("job"), JOB.c.lease == bindparam("token"))
+_COUNTED: Final[dict[str, Any]] = {
+    "attempts": JOB.c.attempts + 1,
+    "deaths": 0,
+    "lease": null(),
+    "error": bindparam("reason"),
+}
+RETRY: Final = Statement(update(JOB).where(_HELD).values(next_at=bindparam("at"), **_COUNTED))
+FAIL: Final = Statement(update(JOB).where(_HELD).values(next_at=null(), **_COUNTED))
+FINISH: Final = Statement(delete(JOB).where(_HELD))
+GIVE_BACK: Final = Statement(update(JOB).where(_HELD).values(next_at=bindparam("at"), lease=null()))
+
+
+def _stats() -> Statement:
+    come = JOB.c.next_at <= bindparam("now")
+    to_come = JOB.c.next_at > bindparam("now")
+
+    def count(condition: ColumnElement[bool]) -> ColumnElement[int]:
+        return func.coalesce(func.sum(case((condition, literal(1)), else_=literal(0))), 0)
+
+    return Statement(
+        select(
+            JOB.c.queue,
+            count(come),
+            count(and_(to_come, JOB.c.lease.is_(None))),
+            count(and_(to_come, JOB.c.lease.is_not(None))),
+            count(JOB.c.next_at.is_(None)),
+            func.min(case((come, JOB.c.next_at))),
+        )
+        .group_by(JOB.c.queue)
+        .order_by(JOB.c.queue)
+    )
+
+
+STATS: Final = _stats()

@@ -1,0 +1,148 @@
+"""Jobs with leases: what is due, who holds it, and what came of it.
+
+A row is the queue (pitfalls: "The row is the queue"). It is *due* when `next_at` has come;
+claiming it pushes `next_at` to the lease's end and writes the holder's token, so that a holder
+that dies gives it back by doing nothing. Everything that ends a lease is fenced by the token: a
+holder that was too slow writes nothing. All times are milliseconds.
+
+Every function runs inside `Store.write` (`heads` and `stats` also inside `Store.read`).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from fw_actors.store.job_statements import (
+    CLAIM,
+    ENQUEUE,
+    FAIL,
+    FINISH,
+    GIVE_BACK,
+    HEADS,
+    RETRY,
+    STATS,
+)
+from fw_actors.store.transaction import Tx
+
+MS_PER_SECOND: Final = 1000
+
+
+class LeasedJob(msgspec.Struct, frozen=True):
+    """A job in the hands of one worker until its lease ends.
+
+    `attempts` counts the tries that came to an outcome, `deaths` the holders in a row that
+    vanished without one. `lease` is the token that every outcome is fenced by.
+    """
+
+    id: int
+    queue: str
+    partition: str
+    subject: str
+    function: str
+    arguments: str
+    user: str
+    attempts: int
+    deaths: int
+    lease: str
+
+
+class QueueHead(NamedTuple):
+    """A partition that has work, and when its earliest row is due (or its lease ends)."""
+
+    partition: str
+    next_at: int
+
+
+class QueueStats(NamedTuple):
+    """One queue in numbers; `oldest_seconds` is how long the longest-waiting ready row waits."""
+
+    queue: str
+    ready: int
+    scheduled: int
+    leased: int
+    failed: int
+    oldest_seconds: float
+
+
+def enqueue(
+    tx: Tx,
+    *,
+    queue: str,
+    partition: str = "",
+    subject: str = "",
+    function: str = "",
+    arguments: str = "",
+    user: str = "",
+    next_at: int | None = None,
+) -> int:
+    """Write a job that is due at `next_at` (now, when None) and return its id."""
+    job_id: int = tx.scalar(
+        ENQUEUE,
+        queue=queue,
+        partition=partition,
+        subject=subject,
+        function=function,
+        arguments=arguments,
+        user=user,
+        next_at=tx.now if next_at is None else next_at,
+        created=tx.now,
+    )
+    return job_id
+
+
+def heads(tx: Tx, queue: str) -> list[QueueHead]:
+    """Return every partition of `queue` that has work, in order, with its earliest time."""
+    return [QueueHead(*row) for row in tx.rows(HEADS, queue=queue)]
+
+
+def claim(
+    tx: Tx, queue: str, partition: str, limit: int, lease_ms: int, token: str
+) -> list[LeasedJob]:
+    """Lease at most `limit` due jobs of one partition to the holder of `token`.
+
+    A row that still carries an expired lease is taken over, and that is counted as a death.
+    Returns: the jobs, oldest id first.
+    """
+    rows = tx.rows(
+        CLAIM,
+        queue=queue,
+        partition=partition,
+        now=tx.now,
+        places=limit,
+        lease_end=tx.now + lease_ms,
+        token=token,
+    )
+    return [LeasedJob(*row) for row in sorted(rows)]
+
+
+def retry(tx: Tx, job_id: int, token: str, next_at: int, error: str) -> bool:
+    """Count an attempt and make the job due again at `next_at`. False when the lease is lost."""
+    return tx.run(RETRY, job=job_id, token=token, at=next_at, reason=error) == 1
+
+
+def finish(tx: Tx, job_id: int, token: str) -> bool:
+    """Delete a job that is done. False when the lease is lost."""
+    return tx.run(FINISH, job=job_id, token=token) == 1
+
+
+def fail(tx: Tx, job_id: int, token: str, error: str) -> bool:
+    """Count an attempt and keep the row, due no more. False when the lease is lost."""
+    return tx.run(FAIL, job=job_id, token=token, reason=error) == 1
+
+
+def give_back(tx: Tx, job_id: int, token: str) -> bool:
+    """Make the job due at once, with no attempt counted. False when the lease is lost."""
+    return tx.run(GIVE_BACK, job=job_id, token=token, at=tx.now) == 1
+
+
+def stats(tx: Tx) -> list[QueueStats]:
+    """Return the numbers of every queue that has rows, by name.
+
+    Ready counts what is due, expired leases included; failed what is kept and due no more.
+    """
+    return [
+        QueueStats(*counts, 0.0 if oldest is None else (tx.now - oldest) / MS_PER_SECOND)
+        for *counts, oldest in tx.rows(STATS, now=tx.now)
+    ]

@@ -1,0 +1,92 @@
+"""Brings a database to the tables that this program knows.
+
+A new database gets `fw_actors.store.schema` as it stands; an older one gets the numbered steps
+that it lacks. A test holds the two ways to one result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from fw_actors.errors import ConfigurationError
+from fw_actors.runtime.entropy import Entropy
+from fw_actors.store.schema import META, METADATA
+from fw_actors.store.statement import Statement
+from fw_actors.store.transaction import Tx
+
+INSTALLATION_KEY_BYTES: Final = 32
+FIRST_VERSION: Final = 1
+
+SCHEMA_VERSION_KEY: Final = "schema_version"
+INSTALLATION_KEY: Final = "installation_key"
+
+_GET: Final = Statement(select(META.c.value).where(META.c.key == bindparam("name")))
+_PUT: Final = Statement(insert(META).values(key=bindparam("name"), value=bindparam("content")))
+_SET_VERSION: Final = Statement(
+    update(META).where(META.c.key == SCHEMA_VERSION_KEY).values(value=bindparam("content"))
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change of the schema: brings a database from `version - 1` to `version`."""
+
+    version: int
+    apply: Callable[[Tx], None]
+
+
+# In order, from FIRST_VERSION + 1, without gaps. A step that has been released is never changed.
+STEPS: Final[tuple[Step, ...]] = ()
+
+
+def migrate(tx: Tx, entropy: Entropy, steps: Sequence[Step] = STEPS) -> int:
+    """Bring the database to the newest version, inside one `Store.write`.
+
+    Two processes at once: the second waits for the first one's transaction and finds it done.
+
+    Returns: the version that it had before, 0 for a new database.
+    Raises: ConfigurationError when the database is newer than this program.
+    """
+    tx.lock("fw.migrations")
+    tx.run(CreateTable(META, if_not_exists=True))
+    found = tx.scalar(_GET, name=SCHEMA_VERSION_KEY)
+    before = 0 if found is None else int(found)
+    newest = FIRST_VERSION + len(steps)
+    if before > newest:
+        raise ConfigurationError(
+            [
+                f"The database has version {before} and this program knows {newest}: "
+                "a newer program has used it. Start that one, or restore a backup."
+            ]
+        )
+    if before == 0:
+        _create(tx, newest, entropy)
+    else:
+        _upgrade(tx, before, steps)
+    return before
+
+
+def installation_key(tx: Tx) -> bytes:
+    """Return the 32 random bytes that were made together with this database."""
+    return bytes.fromhex(tx.scalar(_GET, name=INSTALLATION_KEY))
+
+
+def _create(tx: Tx, version: int, entropy: Entropy) -> None:
+    for table in METADATA.sorted_tables:
+        tx.run(CreateTable(table, if_not_exists=True))
+        for index in sorted(table.indexes, key=lambda index: str(index.name)):
+            tx.run(CreateIndex(index))
+    tx.run(_PUT, name=SCHEMA_VERSION_KEY, content=str(version))
+    tx.run(_PUT, name=INSTALLATION_KEY, content=entropy.bytes(INSTALLATION_KEY_BYTES).hex())
+
+
+def _upgrade(tx: Tx, before: int, steps: Sequence[Step]) -> None:
+    for step in steps:
+        if step.version > before:
+            step.apply(tx)
+            tx.run(_SET_VERSION, content=str(step.version))

@@ -1,0 +1,131 @@
+"""The store's own tables. Times are whole milliseconds since the epoch.
+
+Tables of DocTypes are made by `fw_actors.documents`. A change here needs a step in
+`fw_actors.store.migrations`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    text,
+)
+
+METADATA: Final = MetaData()
+
+# SQLite numbers rows by itself only where the type is spelled INTEGER.
+_ROW_ID: Final = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def _text(name: str) -> Column[Any]:
+    """A text that is always there; empty where nothing was said."""
+    return Column(name, Text, nullable=False, server_default="")
+
+
+def _time(name: str) -> Column[Any]:
+    return Column(name, BigInteger, nullable=False)
+
+
+def _time_or_none(name: str) -> Column[Any]:
+    return Column(name, BigInteger, nullable=True)
+
+
+def _count(name: str) -> Column[Any]:
+    return Column(name, Integer, nullable=False, server_default="0")
+
+
+META: Final = Table(
+    "fw_meta",
+    METADATA,
+    Column("key", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+"""Facts about the installation: `schema_version`, `installation_key` (32 bytes in hex)."""
+
+PASSWORD: Final = Table(
+    "fw_password",
+    METADATA,
+    Column("user", Text, primary_key=True),
+    Column("hash", Text, nullable=False),
+    _time("changed"),
+)
+"""Password hashes; no field of the User document. An invited account has no row."""
+
+SESSION: Final = Table(
+    "fw_session",
+    METADATA,
+    Column("id", Text, primary_key=True),  # the handle that app code sees, never the sid
+    Column("sid_hash", LargeBinary, nullable=False, unique=True),
+    Column("user", Text, nullable=False),
+    _text("ip"),
+    _text("user_agent"),
+    _time("created"),
+    _time("last_seen"),
+    _time("expires"),
+    Index("fw_session_user", "user"),
+    Index("fw_session_expires", "expires"),
+)
+
+LOGIN_ATTEMPT: Final = Table(
+    "fw_login_attempt",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("key", LargeBinary, nullable=False),  # HMAC of kind and canonical identifier
+    _time("at"),
+    Column("state", SmallInteger, nullable=False),  # 0 in flight, 1 failed
+    _time_or_none("until"),
+    Index("fw_login_attempt_key", "key", "at"),
+    Index("fw_login_attempt_at", "at"),
+)
+
+TOKEN: Final = Table(
+    "fw_token",
+    METADATA,
+    Column("hash", LargeBinary, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("user", Text, nullable=False),
+    _time("created"),
+    _time("expires"),
+    _time_or_none("spent"),
+    Index("fw_token_user", "user", "kind"),
+    Index("fw_token_expires", "expires"),
+)
+
+JOB: Final = Table(
+    "fw_job",
+    METADATA,
+    Column("id", _ROW_ID, primary_key=True),
+    Column("queue", Text, nullable=False),
+    _text("partition"),
+    _text("subject"),
+    _text("function"),
+    _text("arguments"),
+    _text("user"),
+    _time_or_none("next_at"),  # due time, or the lease's end; null when nothing will happen
+    _count("attempts"),
+    _count("deaths"),
+    Column("lease", Text, nullable=True),  # token of the holder
+    _time("created"),
+    Column("error", Text, nullable=True),
+    # Partial, so that finished rows cost nothing; led by what a claim asks for.
+    Index(
+        "fw_job_due",
+        "queue",
+        "partition",
+        "next_at",
+        sqlite_where=text("next_at IS NOT NULL"),
+        postgresql_where=text("next_at IS NOT NULL"),
+    ),
+    Index("fw_job_subject", "queue", "subject"),
+    sqlite_autoincrement=True,  # an id is never given twice
+)

@@ -1,0 +1,142 @@
+"""SQL as SQLAlchemy Core constructs, compiled once for each dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Any, Final
+
+from sqlalchemy import Insert
+from sqlalchemy.dialects.postgresql import psycopg
+from sqlalchemy.dialects.sqlite import pysqlite
+from sqlalchemy.engine import Dialect
+from sqlalchemy.sql import ClauseElement
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from fw_actors.store.errors import StatementError
+
+SQLITE: Final = "sqlite"
+POSTGRESQL: Final = "postgresql"
+
+# Positional styles: a tuple is bound faster than a mapping, and its builder is made once.
+_DIALECTS: Final[Mapping[str, Dialect]] = {
+    SQLITE: pysqlite.dialect(paramstyle="qmark"),
+    POSTGRESQL: psycopg.dialect(paramstyle="format"),  # type: ignore[no-untyped-call]
+}
+
+Values = tuple[Any, ...]
+Resolve = Callable[[dict[str, Any]], tuple[str, Values]]
+
+
+class Form:
+    """A construct compiled for one dialect.
+
+    `text` is the SQL; `resolve(params)` gives the SQL to run and its values in order (the SQL
+    differs from `text` only where an IN list takes as many places as it has values);
+    `names` are the parameters that a caller must give.
+    """
+
+    __slots__ = ("names", "resolve", "text")
+
+    def __init__(self, text: str, names: frozenset[str], resolve: Resolve) -> None:
+        self.text = text
+        self.names = names
+        self.resolve = resolve
+
+
+class Statement:
+    """A Core construct that is compiled once per dialect, on first use. Keep it in a constant.
+
+        SPEND = Statement(update(tokens).where(tokens.c.hash == bindparam("hash")) …)
+        tx.scalar(SPEND, hash=digest)
+
+    Every `bindparam` without a value must be given at each use, others may be; names that the
+    statement lacks are refused. Values are int, float, str, bytes and None: no type of
+    SQLAlchemy converts them, on the way in or out.
+    """
+
+    __slots__ = ("construct", "forms")
+
+    def __init__(self, construct: ClauseElement) -> None:
+        self.construct = construct
+        self.forms: dict[str, Form] = {}
+
+    def form(self, dialect: str) -> Form:
+        """Return the construct compiled for `dialect` (`SQLITE` or `POSTGRESQL`)."""
+        form = self.forms.get(dialect)
+        if form is None:  # two threads may both compile it: the same result, kept once
+            form = self.forms[dialect] = compile_form(self.construct, dialect)
+        return form
+
+    def __repr__(self) -> str:
+        return f"<Statement {self.form(SQLITE).text}>"
+
+
+def compile_form(construct: ClauseElement, dialect: str) -> Form:
+    """Compile `construct` for one dialect."""
+    if isinstance(construct, Insert):
+        construct = construct.inline()  # or PostgreSQL's form returns a key that nobody asked for
+    compiled = construct.compile(dialect=_DIALECTS[dialect])
+    if not isinstance(compiled, SQLCompiler):  # DDL takes no values
+        return Form(str(compiled).strip(), frozenset(), _without_values(str(compiled).strip()))
+    required = frozenset(name for name, bind in compiled.binds.items() if bind.required)
+    if compiled.post_compile_params:
+        return Form(compiled.string, required, _expanding(compiled))
+    order = tuple(compiled.positiontup or ())
+    given = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
+    defaults = {name: given[name] for name in order if name in given}
+    return Form(compiled.string, required, _positional(compiled.string, order, defaults))
+
+
+def _without_values(text: str) -> Resolve:
+    def resolve(params: dict[str, Any]) -> tuple[str, Values]:
+        if params:
+            raise _mismatch(text, (), params)
+        return text, ()
+
+    return resolve
+
+
+def _positional(text: str, order: tuple[str, ...], defaults: dict[str, Any]) -> Resolve:
+    names = frozenset(order)
+    if not names:
+        return _without_values(text)
+    count = len(names)
+    pick: Callable[[dict[str, Any]], Values]
+    if len(order) == 1:
+        only = order[0]
+
+        def pick(params: dict[str, Any]) -> Values:
+            return (params[only],)
+
+    else:
+        pick = itemgetter(*order)
+
+    def resolve(params: dict[str, Any]) -> tuple[str, Values]:
+        if defaults:
+            params = {**defaults, **params}
+        if len(params) != count:
+            raise _mismatch(text, order, params)
+        try:
+            return text, pick(params)
+        except KeyError:
+            raise _mismatch(text, order, params) from None
+
+    return resolve
+
+
+def _expanding(compiled: SQLCompiler) -> Resolve:
+    def resolve(params: dict[str, Any]) -> tuple[str, Values]:
+        unknown = [name for name in params if name not in compiled.binds]
+        missing = [n for n, bind in compiled.binds.items() if bind.required and n not in params]
+        if unknown or missing:
+            raise _mismatch(compiled.string, tuple(compiled.positiontup or ()), params)
+        state = compiled.construct_expanded_state(params)
+        return state.statement, tuple(state.positional_parameters)
+
+    return resolve
+
+
+def _mismatch(text: str, order: tuple[str, ...], params: dict[str, Any]) -> StatementError:
+    wanted = ", ".join(dict.fromkeys(order)) or "no parameters"
+    return StatementError(f"Takes {wanted}; got {', '.join(params) or 'none'}: {text}")
