@@ -1,5 +1,3 @@
 """The project's version, in the one place where it is written."""
 
-from typing import Final
-
-__version__: Final = "0.1.0"
+__version__ = "0.1.0"

@@ -1,0 +1,73 @@
+# Sourced by its neighbours: finds the project's folder and keeps its virtual environment as
+# constraints.txt and pyproject.toml say. What it has to say goes to standard error.
+# shellcheck shell=bash
+
+root=$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")
+python=$root/.venv/bin/python
+made_from=$root/.venv/made-from
+
+# What an environment is made from. The folder is part of it, since the environment names it.
+recipe() {
+  printf '%s\n' "$root"
+  cat "$root/pyproject.toml" "$root/constraints.txt"
+}
+
+venv_is_current() {
+  [ -x "$python" ] && [ -e "$made_from" ] && recipe | cmp -s - "$made_from"
+}
+
+# Makes the environment anew, or brings a finished one up to date where it stands, which leaves
+# running services alone as long as no library changes. Content is compared, not times: a checkout
+# changes times. Two callers make it once; one that is killed half-way leaves no recipe behind, and
+# the next begins again.
+make_venv() (
+  exec 9>"$root/.venv.lock"
+  flock 9
+  if venv_is_current; then
+    exit
+  fi
+  printf 'fw: preparing %s ...\n' "$root/.venv" >&2
+  was=
+  if [ -e "$made_from" ]; then
+    read -r was <"$made_from"
+  fi
+  if [ "$was" != "$root" ] || [ ! -x "$python" ]; then
+    base=${PYTHON:-python3}
+    if ! "$base" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+      printf 'fw: Python 3.11 or newer is needed; set PYTHON to name one\n' >&2
+      exit 1
+    fi
+    "$base" -m venv --clear "$root/.venv"
+  fi
+  rm -f "$made_from"
+  # -I: neither the caller's folder nor PYTHONPATH may stand in for a module of pip's
+  install=("$python" -I -m pip install --quiet --disable-pip-version-check --root-user-action ignore)
+  "${install[@]}" --require-hashes --requirement "$root/constraints.txt" >&2
+  "${install[@]}" --no-deps --no-build-isolation --editable "$root" >&2
+  recipe >"$made_from.new"
+  mv "$made_from.new" "$made_from"
+)
+
+use_venv() {
+  venv_is_current || make_venv
+}
+
+# The key in secret.key beside the site's fw.json stands in for FW_SECRET_KEY where that is unset.
+secret_key_file() {
+  local config=${FW_CONFIG:-fw.json}
+  case $config in
+    */*) printf '%s/secret.key\n' "${config%/*}" ;;
+    *) printf 'secret.key\n' ;;
+  esac
+}
+
+use_secret_key() {
+  local file
+  if [ -z "${FW_SECRET_KEY+set}" ]; then
+    file=$(secret_key_file)
+    if [ -e "$file" ]; then
+      FW_SECRET_KEY=$(cat -- "$file")
+      export FW_SECRET_KEY
+    fi
+  fi
+}
