@@ -1,0 +1,171 @@
+"""One connection to a receiver: bytes out, bytes in, closed in one plain step.
+
+The kernel's and OpenSSL's errors end here. A broken connection is no error while sending: what the
+receiver said before it broke is still to be read and decides, so only reading raises.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+from typing import Final, Protocol
+
+import trio
+
+from fw_actors.http.target import Origin
+
+# What a fresh socket's send buffer always takes without the receiver's help (Linux: 16 KiB).
+_SURELY_BUFFERED: Final = 8 * 1024
+
+
+class Broken(Exception):
+    """Raised by `receive` when the connection broke; `tls` says that TLS is what failed."""
+
+    def __init__(self, tls: bool = False) -> None:
+        super().__init__("tls" if tls else "reset")
+        self.tls = tls
+
+
+class Connection(Protocol):
+    """A connection to one origin, used for one exchange at a time.
+
+    Cancelled in `start`, `send` or `receive`, it is of no further use but to be closed.
+    """
+
+    origin: Origin
+    idle_since: float  # trio's time; meaningful in the pool only
+    broken: bool  # a send failed
+
+    async def start(self, data: bytes) -> int:
+        """Send what goes without waiting for the receiver; return how many bytes that were."""
+        ...
+
+    async def send(self, data: memoryview) -> None:
+        """Send all of it, waiting as long as the receiver makes us."""
+        ...
+
+    async def receive(self, limit: int) -> bytes:
+        """Wait for bytes, at most `limit`; empty when the receiver has closed its side.
+
+        Raises: Broken.
+        """
+        ...
+
+    def receive_nowait(self, limit: int) -> bytes:
+        """Bytes that are there already; empty when there are none, or nothing more will come."""
+        ...
+
+    def is_quiet(self) -> bool:
+        """Whether nothing came since the last answer: no byte, no end. Else it must not be used."""
+        ...
+
+    def close(self) -> None:
+        """Close it at once and without a word; a second time does nothing."""
+        ...
+
+
+class PlainConnection:
+    """A TCP connection, straight on its socket.
+
+    `trio.SocketStream` adds a checkpoint to each send and locks against misuse, which took a
+    quarter of a POST's time when measured; here one wait for readability is the only checkpoint.
+    """
+
+    __slots__ = ("_socket", "broken", "idle_since", "origin")
+
+    def __init__(self, origin: Origin, sock: socket.socket) -> None:
+        self.origin = origin
+        self.idle_since = 0.0
+        self.broken = False
+        self._socket = sock
+
+    async def start(self, data: bytes) -> int:
+        return self._send_nowait(data)
+
+    async def send(self, data: memoryview) -> None:
+        while data and not self.broken:
+            await trio.lowlevel.wait_writable(self._socket)
+            data = data[self._send_nowait(data) :]
+
+    def _send_nowait(self, data: bytes | memoryview) -> int:
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.broken = True
+            return len(data)
+
+    async def receive(self, limit: int) -> bytes:
+        while True:
+            await trio.lowlevel.wait_readable(self._socket)
+            try:
+                return self._socket.recv(limit)
+            except BlockingIOError:
+                continue  # epoll may be wrong: a segment with a bad checksum, say
+            except OSError:
+                raise Broken from None
+
+    def receive_nowait(self, limit: int) -> bytes:
+        try:
+            return self._socket.recv(limit)
+        except OSError:
+            return b""
+
+    def is_quiet(self) -> bool:
+        return not self.broken and _is_quiet(self._socket.fileno())
+
+    def close(self) -> None:
+        if self._socket.fileno() >= 0:
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
+
+
+class TlsConnection:
+    """A TLS connection on trio's own streams; its handshake is done."""
+
+    __slots__ = ("_socket", "_stream", "broken", "idle_since", "origin")
+
+    def __init__(self, origin: Origin, stream: trio.SSLStream[trio.SocketStream]) -> None:
+        self.origin = origin
+        self.idle_since = 0.0
+        self.broken = False
+        self._stream = stream
+        self._socket = stream.transport_stream.socket
+
+    async def start(self, data: bytes) -> int:
+        if len(data) > _SURELY_BUFFERED:
+            return 0
+        await self.send(memoryview(data))
+        return len(data)
+
+    async def send(self, data: memoryview) -> None:
+        try:
+            await self._stream.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self.broken = True
+
+    async def receive(self, limit: int) -> bytes:
+        try:
+            return bytes(await self._stream.receive_some(limit))
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise Broken(tls=isinstance(error.__cause__, ssl.SSLError)) from None
+
+    def receive_nowait(self, limit: int) -> bytes:
+        return b""  # trio reads a record at a time; whether more is there can't be asked
+
+    def is_quiet(self) -> bool:
+        # A late session ticket looks like a byte too: that connection is given up for nothing.
+        return not self.broken and _is_quiet(self._socket.fileno())
+
+    def close(self) -> None:
+        self._socket.close()  # no close_notify: a whole answer needs none, and it could block
+
+
+def _is_quiet(fileno: int) -> bool:
+    if fileno < 0:
+        return False
+    poll = select.poll()
+    poll.register(fileno, select.POLLIN)
+    return not poll.poll(0)

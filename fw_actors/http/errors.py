@@ -1,0 +1,57 @@
+"""Why an attempt got no answer: one class for each `kind` of interface §7 that the network owns.
+
+A sentence names the receiver by host and port at most: no path, query, header or body is ever in
+it, so that it may be stored on a delivery and written to a log.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class NetworkError(Exception):
+    """An attempt that ended without an answer's head. Raised as one of its children.
+
+    `kind` is the word before the colon in a delivery's `error`, `sentence` what follows it.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, sentence: str) -> None:
+        if type(self) is NetworkError:
+            raise TypeError("NetworkError is a family; raise one of its children")
+        super().__init__(sentence)
+        self.sentence = sentence
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.sentence}"
+
+
+class DnsError(NetworkError):
+    """Raised when the receiver's name has no address, or none could be found out."""
+
+    kind = "dns"
+
+
+class ConnectError(NetworkError):
+    """Raised when no address of the receiver takes a connection."""
+
+    kind = "connect"
+
+
+class TlsError(NetworkError):
+    """Raised when TLS can't be agreed on, or the receiver's certificate isn't to be trusted."""
+
+    kind = "tls"
+
+
+class AnswerTimeout(NetworkError):
+    """Raised when the deadline passes before an answer's head is in, whatever took the time."""
+
+    kind = "timeout"
+
+
+class ProtocolError(NetworkError):
+    """Raised when a receiver breaks the connection, or answers what isn't HTTP/1, or too much."""
+
+    kind = "protocol"

@@ -1,0 +1,156 @@
+"""Connections that are kept for the next POST to the same origin.
+
+Every step is plain: no await inside, so that none can be cancelled half-way, and what is counted
+is never looked for. A connection is either with exactly one exchange (`in_use`) or idle here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import trio
+
+from fw_actors.http.connection import Connection
+from fw_actors.http.target import Origin
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """How much may lie idle. Connections in use are bounded by who posts, not here.
+
+    Args:
+        idle: idle connections in all; the one that is idle longest goes first.
+        idle_per_origin: idle connections to one origin; what comes back above that is closed.
+        idle_seconds: how long one may lie idle.
+    """
+
+    idle: int = 512
+    idle_per_origin: int = 16
+    idle_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatistics:
+    """What the pool holds now, and what it did since the start.
+
+    Args:
+        in_use: connections that an exchange holds.
+        idle: connections that wait for one.
+        origins: origins that have idle connections.
+        opened: connections ever dialled.
+        reused: exchanges that took an idle one.
+        closed: connections closed again, for whatever reason.
+    """
+
+    in_use: int
+    idle: int
+    origins: int
+    opened: int
+    reused: int
+    closed: int
+
+
+class Pool:
+    """Idle connections by origin, the last one that came back given first.
+
+    Args:
+        limits: how much may lie idle.
+        current_time: trio's clock.
+    """
+
+    def __init__(
+        self, limits: PoolLimits, current_time: Callable[[], float] = trio.current_time
+    ) -> None:
+        self.limits = limits
+        self._current_time = current_time
+        # Both in the order in which they became idle; a dict, because it forgets any key at once.
+        self._idle: dict[Connection, None] = {}
+        self._by_origin: dict[Origin, dict[Connection, None]] = {}
+        self._in_use = self._opened = self._reused = self._closed = 0
+        self._shut = False
+        self._filled = trio.Event()
+
+    def take(self, origin: Origin) -> Connection | None:
+        """Reserve an idle connection that is still good; None when a new one must be dialled."""
+        while (mine := self._by_origin.get(origin)) is not None:
+            connection = next(reversed(mine))
+            self._forget(connection)
+            if connection.is_quiet() and not self._expired(connection):
+                self._in_use += 1
+                self._reused += 1
+                return connection
+            self._close(connection)
+        return None
+
+    def adopt(self, connection: Connection) -> None:
+        """Count a connection that was just dialled; it is in use by whoever dialled it."""
+        self._in_use += 1
+        self._opened += 1
+
+    def give_back(self, connection: Connection) -> None:
+        """End the use of a connection whose last answer was read whole; keep it if there's room."""
+        self._in_use -= 1
+        mine = self._by_origin.get(connection.origin)
+        full = mine is not None and len(mine) >= self.limits.idle_per_origin
+        if full or self._shut or not self.limits.idle or not self.limits.idle_per_origin:
+            self._close(connection)
+            return
+        if len(self._idle) >= self.limits.idle:
+            oldest = next(iter(self._idle))
+            self._forget(oldest)
+            self._close(oldest)
+        connection.idle_since = self._current_time()
+        self._filled.set()
+        self._idle[connection] = None
+        self._by_origin.setdefault(connection.origin, {})[connection] = None
+
+    def discard(self, connection: Connection) -> None:
+        """End the use of a connection that can't be used again."""
+        self._in_use -= 1
+        self._close(connection)
+
+    def sweep(self) -> None:
+        """Close what lies idle too long, and what its receiver closed or spoke on."""
+        for connection in list(self._idle):
+            if self._expired(connection) or not connection.is_quiet():
+                self._forget(connection)
+                self._close(connection)
+
+    async def filled(self) -> None:
+        """Wait until something is idle."""
+        if not self._idle:
+            self._filled = trio.Event()
+            await self._filled.wait()
+
+    def shut(self) -> None:
+        """Close all idle connections, and from now on each one that comes back."""
+        self._shut = True
+        for connection in list(self._idle):
+            self._forget(connection)
+            self._close(connection)
+
+    def statistics(self) -> PoolStatistics:
+        """Counts of now and since the start."""
+        return PoolStatistics(
+            in_use=self._in_use,
+            idle=len(self._idle),
+            origins=len(self._by_origin),
+            opened=self._opened,
+            reused=self._reused,
+            closed=self._closed,
+        )
+
+    def _expired(self, connection: Connection) -> bool:
+        return self._current_time() - connection.idle_since >= self.limits.idle_seconds
+
+    def _forget(self, connection: Connection) -> None:
+        del self._idle[connection]
+        mine = self._by_origin[connection.origin]
+        del mine[connection]
+        if not mine:
+            del self._by_origin[connection.origin]
+
+    def _close(self, connection: Connection) -> None:
+        self._closed += 1
+        connection.close()

@@ -1,0 +1,64 @@
+"""The bytes of a request, written from parts that were checked (interface §7, RFC 9112 3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from fw_actors.http.target import Target
+
+MakeHeaders = Callable[[], Sequence[tuple[bytes, bytes]]]
+
+# RFC 9110 5.1 and 5.6.2: a field name is a token; we send lower case alone.
+_NAME: Final = re.compile(rb"[a-z0-9!#$%&'*+.^_`|~-]+")
+# RFC 9110 5.5, stricter: printable ASCII, no white space at either end, never empty. A space at the
+# end of webhook-signature breaks the official verifier (pitfalls page).
+_VALUE: Final = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+# What we write ourselves, and what would change where the body ends or who reads it.
+_OURS: Final = frozenset(
+    {b"host", b"content-type", b"content-length", b"user-agent", b"accept"}
+    | {b"transfer-encoding", b"connection", b"expect", b"te", b"trailer", b"upgrade"}
+)
+
+
+class RequestWriter:
+    """Writes requests of one user agent.
+
+    Args:
+        version: of the service, for `user-agent: fw-webhooks/<version>`.
+    """
+
+    def __init__(self, version: str) -> None:
+        agent = f"fw-webhooks/{version}".encode("ascii")
+        if not _VALUE.fullmatch(agent):
+            raise ValueError(f"The version {version!r} can't stand in a header.")
+        self._fixed = b"\r\nuser-agent: " + agent + b"\r\naccept: */*\r\n"
+
+    def write(self, target: Target, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """Return head and body of one POST.
+
+        Args:
+            target: made by `parse_target`, which checked its parts.
+            body: JSON, sent as it is.
+            headers: this attempt's own, lower-case names first; no name twice, none of ours.
+
+        Raises:
+            ValueError: when a header can't be sent so; a defect of the caller.
+        """
+        lines = [
+            b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: %d"
+            % (target.path.encode("ascii"), target.authority.encode("ascii"), len(body)),
+            self._fixed,
+        ]
+        seen = set()
+        for name, value in headers:
+            if not _NAME.fullmatch(name) or name in _OURS or name in seen:
+                raise ValueError(f"The header name {name!r} is malformed, ours, or there twice.")
+            if not _VALUE.fullmatch(value):  # the value may be a signature: not shown
+                raise ValueError(f"The value of the header {name!r} isn't printable ASCII.")
+            seen.add(name)
+            lines.append(b"%b: %b\r\n" % (name, value))
+        lines.append(b"\r\n")
+        lines.append(body)
+        return b"".join(lines)

@@ -1,0 +1,160 @@
+"""POSTs to receivers, each with its connection, request and answer under one deadline (§7)."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+
+from fw_actors.http.answer import Answer
+from fw_actors.http.connection import Connection
+from fw_actors.http.conversation import Stale, converse
+from fw_actors.http.dial import Dialler, system_trust
+from fw_actors.http.dns import Lookup, Resolver, ResolverStatistics, system_lookup
+from fw_actors.http.errors import AnswerTimeout
+from fw_actors.http.pool import Pool, PoolLimits, PoolStatistics
+from fw_actors.http.progress import Progress
+from fw_actors.http.reader import AnswerReader
+from fw_actors.http.request import MakeHeaders, RequestWriter
+from fw_actors.http.target import Target
+from fw_actors.version import __version__
+
+SWEEP_SECONDS: Final = 5.0  # how long a connection that its receiver closed may hold a descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class SenderStatistics:
+    """What the sender holds now: its connections and its look-ups."""
+
+    pool: PoolStatistics
+    resolver: ResolverStatistics
+
+
+@dataclass(slots=True)
+class _Post:
+    """One POST under way; survives the cancellation of its own deadline."""
+
+    target: Target
+    body: bytes
+    make_headers: MakeHeaders
+    progress: Progress = field(default_factory=Progress)
+    reader: AnswerReader = field(default_factory=AnswerReader)
+
+
+class Sender:
+    """Sends POSTs. Made by `open_sender`; any number may be under way at once.
+
+    How many may be is the caller's to bound: the sender makes none wait for another, but where
+    look-ups have taken all threads.
+    """
+
+    def __init__(self, pool: Pool, resolver: Resolver, dialler: Dialler, version: str) -> None:
+        self._pool = pool
+        self._resolver = resolver
+        self._dialler = dialler
+        self._writer = RequestWriter(version)
+
+    async def post(
+        self, target: Target, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> Answer:
+        """Send one POST and return the answer; nothing is followed, repeated or decoded.
+
+        A kept connection that turns out dead before one byte of an answer is replaced once, by a
+        new one; `make_headers` is then called again. Cancelled at any instant, the connection is
+        closed and nothing is left behind; the receiver may have got the request.
+
+        Args:
+            target: where to; from `parse_target`.
+            body: JSON, sent as these bytes.
+            make_headers: called when the connection is ready, gives this attempt's own headers;
+                what it raises is raised here, with nothing sent.
+            timeout: seconds over everything: DNS, connect, TLS, sending and the answer.
+
+        Raises:
+            DnsError, ConnectError, TlsError, ProtocolError: there was no answer, and why.
+            AnswerTimeout: the deadline passed before the head of an answer was in.
+            ValueError: `make_headers` gave what can't be a header.
+        """
+        post = _Post(target, body, make_headers)
+        with trio.CancelScope(deadline=trio.current_time() + timeout) as deadline:
+            await self._send(post)
+        if deadline.cancelled_caught and post.reader.status is None:
+            raise AnswerTimeout(post.progress.overdue(target.origin.host, timeout))
+        return post.reader.answer(post.progress.times)
+
+    def statistics(self) -> SenderStatistics:
+        """Counts of now, for the console and `/metrics`."""
+        return SenderStatistics(self._pool.statistics(), self._resolver.statistics())
+
+    async def _send(self, post: _Post) -> None:
+        kept = self._pool.take(post.target.origin)
+        if kept is not None:
+            try:
+                await self._converse(kept, post, kept=True)
+            except Stale:
+                pass
+            else:
+                return
+        connection = await self._dialler.dial(post.target.origin, post.progress)
+        self._pool.adopt(connection)  # no await between: it is counted, or nobody has it
+        await self._converse(connection, post, kept=False)
+
+    async def _converse(self, connection: Connection, post: _Post, *, kept: bool) -> None:
+        reusable = True
+        try:
+            request = self._writer.write(post.target, post.body, post.make_headers())
+            reusable = False  # from here on bytes may be under way
+            reusable = await converse(connection, request, post.reader, post.progress, kept=kept)
+        finally:
+            if reusable:
+                self._pool.give_back(connection)
+            else:
+                self._pool.discard(connection)
+
+
+@asynccontextmanager
+async def open_sender(
+    *,
+    limits: PoolLimits | None = None,
+    context: ssl.SSLContext | None = None,
+    lookup: Lookup = system_lookup,
+    version: str = __version__,
+) -> AsyncIterator[Sender]:
+    """Open a sender; leaving the block closes what lies idle and abandons look-ups.
+
+    POSTs that are under way then end on their own; their connections are closed.
+
+    Args:
+        limits: how much may lie idle.
+        context: how receivers are verified; by default `system_trust()`. One for the process.
+        lookup: names to addresses; run in threads.
+        version: for the header `user-agent`.
+    """
+    pool = Pool(limits or PoolLimits())
+    failure: Exception | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            resolver = Resolver(nursery, lookup)
+            dialler = Dialler(resolver, context or system_trust())
+            nursery.start_soon(_sweep, pool)
+            try:
+                yield Sender(pool, resolver, dialler, version)
+            except Exception as error:  # raised below, without the nursery's group around it
+                failure = error
+            nursery.cancel_scope.cancel()
+    finally:
+        pool.shut()
+    if failure is not None:
+        raise failure
+
+
+async def _sweep(pool: Pool) -> None:
+    """Close what is idle too long, and what its receiver closed; asleep while nothing is idle."""
+    while True:
+        await pool.filled()
+        await trio.sleep(min(pool.limits.idle_seconds, SWEEP_SECONDS))
+        pool.sweep()

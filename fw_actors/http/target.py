@@ -1,0 +1,185 @@
+"""A receiver's URL, judged and taken apart once (interface §7 and §8).
+
+What passes is in one canonical form, so that two spellings of one receiver are one `Origin`, and
+so that no byte of a URL can end a header line. Nothing is looked up here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+import idna
+
+from fw_actors.errors import ValidationError
+
+MAX_URL: Final = 2048  # characters; the `length` of a Webhook's url (interface §8)
+DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+# RFC 3986, appendix B, for a URL with an authority and without a fragment.
+_URL: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?]*)(?P<rest>.*)")
+# RFC 3986 3.2.2 and 3.2.3: an IPv6 literal stands in brackets, and a port may be empty.
+_AUTHORITY: Final = re.compile(
+    r"(?:\[(?P<ipv6>[^\]]*)\]|(?P<host>[^:\[\]]*))(?::(?P<port>[0-9]*))?"
+)
+# RFC 1123 2.1, and the underscore, which names inside of clusters have.
+_LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+# What getaddrinfo takes for an address though it isn't four numbers: 127.1, 0x7f000001, 2130706433
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
+# White space and control characters (C0, C1), line and paragraph separator, surrogates.
+_UNPRINTABLE: Final = re.compile(
+    "[\x00-\x20\x7f-\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ud800-\udfff]"
+)
+_VISIBLE: Final = "".join(map(chr, range(0x21, 0x7F)))
+
+
+class Origin(NamedTuple):
+    """A receiver, however many Webhooks point there: scheme, host and port (interface §7).
+
+    `host` is lower case ASCII: a name, or an address without brackets.
+    """
+
+    scheme: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{_bracketed(self.host)}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a POST goes. Made by `parse_target`, which is what makes its parts safe to send.
+
+    Args:
+        origin: scheme, host and port.
+        authority: the value of the header `host`; the port stands in it unless it is the default.
+        path: path and query as they stand in the request line. Secret: it may hold a token.
+    """
+
+    origin: Origin
+    authority: str
+    path: str
+
+    @property
+    def display(self) -> str:
+        """The URL without its query, for logs and messages."""
+        return f"{self.origin.scheme}://{self.authority}{self.path.partition('?')[0]}"
+
+    def __repr__(self) -> str:
+        return f"Target({self.display!r})"
+
+
+def parse_target(url: str, *, development: bool = False) -> Target:
+    """Judge a receiver's URL and take it apart.
+
+    Args:
+        url: as an administrator wrote it. A name outside of ASCII is taken to IDNA 2008 (UTS 46),
+            a path outside of it to percent-encoded UTF-8; everything else is sent as written.
+        development: whether http may go to hosts other than a literal loopback one.
+
+    Raises:
+        ValidationError: with field `url` and a sentence that says what to change (interface §8).
+    """
+    if len(url) > MAX_URL:
+        raise _refusal(f"The URL is longer than {MAX_URL} characters.")
+    if _UNPRINTABLE.search(url):
+        raise _refusal("The URL has a space or a control character; percent-encode it.")
+    if "#" in url:
+        raise _refusal("The URL has a fragment, which is never sent; leave out the # and the rest.")
+    if "\\" in url:
+        raise _refusal("The URL has a backslash; write / or percent-encode it.")
+    match = _URL.fullmatch(url)
+    if match is None:
+        raise _refusal("The URL must be absolute, like https://example.com/hook.")
+    scheme = match["scheme"].lower()
+    if scheme not in DEFAULT_PORTS:
+        raise _refusal("The URL must begin with https://.")
+    host, port = _host_and_port(match["authority"], DEFAULT_PORTS[scheme])
+    if scheme == "http" and not (development or is_loopback(host)):
+        raise _refusal("The URL must begin with https://; http is for loopback addresses alone.")
+    authority = _bracketed(host) + ("" if port == DEFAULT_PORTS[scheme] else f":{port}")
+    return Target(Origin(scheme, host, port), authority, _path(match["rest"]))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, as in `Origin`, is a literal loopback one (interface §7).
+
+    `localhost`, 127.0.0.0/8 in dotted form and `::1`; a name that merely resolves there is not.
+    """
+    address = _address(host)
+    if address is None:
+        return host == "localhost"
+    if isinstance(address, ipaddress.IPv4Address):
+        return address.is_loopback
+    return address == ipaddress.IPv6Address(1)
+
+
+def is_address(host: str) -> bool:
+    """Whether a host, as in `Origin`, is an IP address and needs no look-up."""
+    return _address(host) is not None
+
+
+def _refusal(sentence: str) -> ValidationError:
+    return ValidationError(sentence, field="url")
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _host_and_port(authority: str, default_port: int) -> tuple[str, int]:
+    if "@" in authority:
+        raise _refusal("The URL has a user name or password, which is never sent; leave it out.")
+    match = _AUTHORITY.fullmatch(authority)
+    if match is None:
+        raise _refusal("The URL's host and port can't be read; write https://host:port/path.")
+    host = _ipv6(match["ipv6"]) if match["ipv6"] is not None else _name(match["host"])
+    digits = (match["port"] or str(default_port)).lstrip("0")
+    if not 0 < len(digits) <= 5 or int(digits) > 65535:
+        raise _refusal("The URL's port must be a number from 1 to 65535.")
+    return host, int(digits)
+
+
+def _ipv6(literal: str) -> str:
+    try:
+        address = ipaddress.IPv6Address(literal)
+    except ValueError:
+        raise _refusal("The URL's host is in brackets but isn't an IPv6 address.") from None
+    if address.scope_id is not None:
+        raise _refusal("The URL's IPv6 address has a zone, which means nothing to a receiver.")
+    return address.compressed
+
+
+def _name(host: str) -> str:
+    try:
+        name = host.lower() if host.isascii() else idna.encode(host, uts46=True).decode("ascii")
+    except UnicodeError:  # IDNAError is one
+        raise _refusal("The URL's host isn't a valid international domain name.") from None
+    name = name.removesuffix(".")
+    labels = name.split(".")
+    if _NUMBER.fullmatch(labels[-1]):
+        try:
+            return str(ipaddress.IPv4Address(name))
+        except ValueError:
+            raise _refusal(
+                "The URL's host is a number; write an IPv4 address as a.b.c.d."
+            ) from None
+    if len(name) > 253 or not all(map(_LABEL.fullmatch, labels)):
+        raise _refusal("The URL's host isn't a valid host name.")
+    return name
+
+
+def _path(rest: str) -> str:
+    path = rest if rest.startswith("/") else f"/{rest}"
+    return path if path.isascii() else quote(path, safe=_VISIBLE)
