@@ -41,7 +41,8 @@ make_venv() (
   fi
   rm -f "$made_from"
   # -I: neither the caller's folder nor PYTHONPATH may stand in for a module of pip's
-  install=("$python" -I -m pip install --quiet --disable-pip-version-check --root-user-action ignore)
+  install=("$python" -I -m pip install -qq --disable-pip-version-check
+    --root-user-action ignore)
   "${install[@]}" --require-hashes --requirement "$root/constraints.txt" >&2
   "${install[@]}" --no-deps --no-build-isolation --editable "$root" >&2
   recipe >"$made_from.new"
