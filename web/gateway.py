@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fw_actors.services.access import Caller, Profile, Reading, SignedIn, SignInAttempt
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
 
 T = TypeVar("T")
 
@@ -19,7 +22,7 @@ class WhitelistedFunction(Protocol):
     def judge(self, arguments: Mapping[str, Any]) -> None:
         """Raise BadRequestError for arguments that the function does not take."""
 
-    def __call__(self, fw: Any, /, **arguments: Any) -> Any:
+    def __call__(self, fw: Fw, /, **arguments: Any) -> Any:
         """Run in a write transaction; the value is the answer, as JSON."""
 
 
@@ -42,10 +45,10 @@ class Gateway(Protocol):
     async def profile(self, caller: Caller) -> Profile:
         """Return the caller's own account."""
 
-    async def read(self, caller: Caller, fn: Callable[[Any], T], request_id: str = "") -> T:
+    async def read(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
         """Run `fn` with a handle (interface §4) that reads one snapshot as the caller."""
 
-    async def write(self, caller: Caller, fn: Callable[[Any], T], request_id: str = "") -> T:
+    async def write(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
         """Run `fn` with a handle (interface §4) in one transaction as the caller."""
 
     def whitelisted(self, path: str) -> WhitelistedFunction | None:
@@ -59,28 +62,28 @@ class Gateway(Protocol):
 
 
 class Documents(Protocol):
-    """Documents over HTTP (interface §3): plain functions over the handle, times already ISO 8601.
+    """Documents as JSON (interface §3): plain functions over the handle, in a transaction.
 
     The module `fw_actors.documents.rest` is one.
     """
 
-    def list_documents(self, fw: Any, doctype: str, query: Mapping[str, str]) -> dict[str, Any]:
-        """Return `{data: […], total}`."""
+    def list_documents(self, fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str, Any]:
+        """Return `{data: […], total}`; `listing`: filters, fields, order_by, limit, start."""
 
-    def insert(self, fw: Any, doctype: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def insert(self, fw: Fw, doctype: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Insert, and submit where the body says so; return the document."""
 
-    def read(self, fw: Any, doctype: str, name: str) -> dict[str, Any]:
+    def read(self, fw: Fw, doctype: str, name: str) -> dict[str, Any]:
         """Return the document."""
 
-    def save(self, fw: Any, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def save(self, fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Save the changed fields; return the document."""
 
-    def delete(self, fw: Any, doctype: str, name: str) -> None:
-        """Delete the document."""
+    def delete(self, fw: Fw, doctype: str, name: str) -> dict[str, Any]:
+        """Delete the document; return `{ok: true}`."""
 
-    def submit(self, fw: Any, doctype: str, name: str) -> dict[str, Any]:
+    def submit(self, fw: Fw, doctype: str, name: str) -> dict[str, Any]:
         """Submit; return the document."""
 
-    def cancel(self, fw: Any, doctype: str, name: str) -> dict[str, Any]:
+    def cancel(self, fw: Fw, doctype: str, name: str) -> dict[str, Any]:
         """Cancel; return the document."""

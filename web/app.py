@@ -1,0 +1,175 @@
+"""The Quart-Trio application: requests in, operations carried out, one envelope for all refusals.
+
+Quart does the parsing, the routing and the cancellation when a client goes away. What it offers
+between them (signals, hooks, sessions, error pages) is not used: one method stands in their
+place, so that a refused sign-in costs little more than an empty route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import structlog
+from quart.ctx import RequestContext
+from quart.wrappers import Response
+from quart_trio import QuartTrio
+from quart_trio.wrappers import TrioRequest
+from werkzeug.routing import MapAdapter
+
+from fw_actors.errors import InternalError, NotFoundError, OverloadedError
+from fw_actors.runtime.entropy import Entropy
+from web.body import LimitedBody
+from web.envelope import Answer, refusal, refusal_in
+from web.exchange import Exchange, new_request_id
+from web.gateway import Documents, Gateway
+from web.guard import admit
+from web.headers import REQUEST_ID, common_headers
+from web.operations import Path
+from web.routes.access import AccessRoutes
+from web.routes.health import HealthRoutes
+from web.routes.methods import MethodRoutes
+from web.routes.resource import ResourceRoutes
+from web.settings import Settings
+
+METHOD_LENGTH_LOGGED: Final = 16
+PATH_LENGTH_LOGGED: Final = 200
+
+
+def make_app(
+    gateway: Gateway, documents: Documents, settings: Settings, entropy: Entropy
+) -> FrontEnd:
+    """Return the application that serves `gateway`.
+
+    `documents` is `fw_actors.documents.rest`; `entropy` makes request ids.
+    """
+    paths = [
+        *AccessRoutes(gateway, settings).paths(),
+        *ResourceRoutes(gateway, documents).paths(),
+        *MethodRoutes(gateway).paths(),
+        *HealthRoutes(gateway).paths(),
+    ]
+    return FrontEnd(paths, gateway, settings, entropy)
+
+
+class FrontRequest(TrioRequest):
+    """A request whose body is kept only up to a limit."""
+
+    body_class = LimitedBody
+
+
+class FrontEnd(QuartTrio):
+    """The application. One for each listening address."""
+
+    request_class = FrontRequest
+
+    def __init__(
+        self, paths: Iterable[Path], gateway: Gateway, settings: Settings, entropy: Entropy
+    ) -> None:
+        super().__init__(__name__, static_folder=None, template_folder=None)
+        self.url_map.merge_slashes = False  # a path that is nearly right is not right
+        self._gateway = gateway
+        self._settings = settings
+        self._entropy = entropy
+        self._headers = common_headers(settings)
+        self._log = structlog.get_logger("web")
+        self._in_hand = 0
+        self._paths: dict[str, Path] = {}
+        for path in paths:
+            self._paths[path.rule] = path
+            # No methods given: the guard tells 405 from 404, and it alone.
+            self.url_map.add(self.url_rule_class(path.rule, endpoint=path.rule))
+
+    @property
+    def in_hand(self) -> int:
+        """How many requests are being served at this moment."""
+        return self._in_hand
+
+    async def asgi_app(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one request, or turn it away when too many are in hand (interface §1)."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": ""})
+        elif scope["type"] != "http":
+            await super().asgi_app(scope, receive, send)
+        elif self._in_hand >= self._settings.max_requests:
+            await self._turn_away(scope, send)
+        else:
+            if not scope["path"]:  # as in `GET ?x`, which Quart would stumble over
+                scope = {**scope, "path": "*"}
+            self._in_hand += 1
+            try:
+                await super().asgi_app(scope, receive, send)
+            finally:
+                self._in_hand -= 1
+
+    def create_url_adapter(self, request: Any) -> MapAdapter | None:
+        """Route by path alone: what a Host header says is no concern of ours."""
+        return self.url_map.bind("", path_info=request.path) if request is not None else None
+
+    async def full_dispatch_request(
+        self, request_context: RequestContext | None = None
+    ) -> Response:
+        """Answer a request, whatever comes of it; the place of Quart's hooks and handlers."""
+        if request_context is None:
+            raise TypeError("A request is answered within its own context.")
+        request = request_context.request
+        exchange = Exchange(request, self._settings, self._entropy)
+        try:
+            answer = await self._serve(exchange)
+        except (Exception, BaseExceptionGroup) as error:
+            answer = self._refuse(error, exchange)
+        if exchange.has_body and not exchange.arriving.ended:
+            await exchange.arriving.drop()
+        return self._response(answer, exchange.request_id)
+
+    async def handle_exception(self, error: Exception) -> Response:
+        """Answer for a failure in Quart itself, outside of any operation."""
+        request_id = new_request_id(self._entropy)
+        self._log.error("web.request_failed", request_id=request_id, exc_info=error)
+        return self._response(refusal(InternalError(request_id)), request_id)
+
+    async def _turn_away(self, scope: Any, send: Any) -> None:
+        """Answer without Quart, which is the point: what is too much must cost little."""
+        answer = refusal(OverloadedError())
+        headers = (
+            ("Content-Type", answer.content_type),
+            ("Content-Length", str(len(answer.body))),
+            *self._headers,
+            *answer.headers,
+            (REQUEST_ID, new_request_id(self._entropy)),
+        )
+        head = [(name.lower().encode(), value.encode()) for name, value in headers]
+        await send({"type": "http.response.start", "status": answer.status, "headers": head})
+        body = b"" if scope["method"] == "HEAD" else answer.body
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def _serve(self, exchange: Exchange) -> Answer:
+        rule = exchange.request.url_rule
+        if rule is None:
+            raise NotFoundError("There is nothing under this path.")
+        operation = await admit(exchange, self._paths[rule.endpoint], self._gateway)
+        return await operation.handle(exchange)
+
+    def _refuse(self, error: BaseException, exchange: Exchange) -> Answer:
+        """Make an answer of what was raised; a defect is logged and tells only the request id.
+
+        Raises: `error` itself when a cancellation is in it, which belongs to the server.
+        """
+        refused = refusal_in(error)
+        if refused is None:
+            if isinstance(error, BaseExceptionGroup) and not isinstance(error, ExceptionGroup):
+                raise error
+            refused = InternalError(exchange.request_id)
+            self._log.error(
+                "web.request_failed",
+                request_id=exchange.request_id,
+                method=exchange.request.method[:METHOD_LENGTH_LOGGED],
+                path=exchange.request.path[:PATH_LENGTH_LOGGED],
+                exc_info=error,
+            )
+        return refusal(refused)
+
+    def _response(self, answer: Answer, request_id: str) -> Response:
+        response = self.response_class(answer.body, answer.status, content_type=answer.content_type)
+        response.headers.extend((*self._headers, *answer.headers, (REQUEST_ID, request_id)))
+        return response

@@ -1,0 +1,98 @@
+"""One request in hand: what its headers say, and what the guard has found out about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from quart.wrappers import Request
+
+from fw_actors.runtime.entropy import Entropy
+from fw_actors.services.access import Caller
+from web.body import LimitedBody
+from web.client_address import came_over_tls, client_address
+from web.cookies import is_secure
+from web.settings import Settings
+
+REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+ID_BYTES: Final = 8
+USER_AGENT_LENGTH: Final = 512
+UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\xa0-\xff]")
+
+
+class Exchange:
+    """A request and what is known of it. Filled in by the guard, read by the handlers."""
+
+    __slots__ = ("_settings", "body", "caller", "query", "request", "request_id", "sid")
+
+    def __init__(self, request: Request, settings: Settings, entropy: Entropy) -> None:
+        self.request = request
+        self.request_id = _request_id(request, entropy)
+        self._settings = settings
+        self.sid: str | None = None
+        self.caller: Caller | None = None
+        self.body: Any = None
+        self.query: Mapping[str, str] = {}
+
+    @property
+    def known_caller(self) -> Caller:
+        """Who calls, in an operation that requires it."""
+        if self.caller is None:
+            raise LookupError("The operation does not require a session.")
+        return self.caller
+
+    @property
+    def arriving(self) -> LimitedBody:
+        """The body as it arrives."""
+        return cast(LimitedBody, self.request.body)
+
+    @property
+    def has_body(self) -> bool:
+        """Whether the request says that a body comes with it."""
+        request = self.request
+        return bool(request.content_length) or "Transfer-Encoding" in request.headers
+
+    def argument(self, name: str) -> str:
+        """Return an argument of the path."""
+        return str((self.request.view_args or {})[name])
+
+    @property
+    def peer(self) -> str:
+        """The address at the other end of the connection."""
+        client = self.request.scope.get("client")
+        return client[0] if client else ""
+
+    @property
+    def address(self) -> str:
+        """The client's address under FW_TRUST_PROXY."""
+        lines = self.request.headers.getlist("X-Forwarded-For")
+        return client_address(self.peer, lines, self._settings.trust)
+
+    @property
+    def cookie_is_secure(self) -> bool:
+        """Whether a cookie set in this request gets the attribute Secure."""
+        lines = self.request.headers.getlist("X-Forwarded-Proto")
+        over_tls = self.request.scheme == "https" or came_over_tls(
+            self.peer, lines, self._settings.trust
+        )
+        return is_secure(self._settings.secure_cookie, self._settings.is_https, over_tls)
+
+    @property
+    def user_agent(self) -> str:
+        """What the client calls itself, cut to what a list of sessions shows."""
+        text = self.request.headers.get("User-Agent", "")[:USER_AGENT_LENGTH]
+        return UNPRINTABLE.sub("?", text)
+
+
+def _request_id(request: Request, entropy: Entropy) -> str:
+    """Keep an incoming id when it is fit to be logged (interface §1), else make one."""
+    given = request.headers.getlist("X-Request-Id")
+    if len(given) == 1 and REQUEST_ID.fullmatch(given[0]):
+        return given[0]
+    return new_request_id(entropy)
+
+
+def new_request_id(entropy: Entropy) -> str:
+    """Return an id for a request that brought none."""
+    return entropy.bytes(ID_BYTES).hex()

@@ -1,0 +1,29 @@
+"""The headers that every answer has, besides `X-Request-Id` (interface §1)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from web.settings import Settings
+
+Headers = tuple[tuple[str, str], ...]
+
+REQUEST_ID: Final = "X-Request-Id"
+ALWAYS: Final[Headers] = (
+    # No answer is the same for the next one who asks, errors included.
+    ("Cache-Control", "no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    # Strict for pages; for JSON it forbids whatever a browser might make of it.
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+)
+HSTS: Final = ("Strict-Transport-Security", "max-age=31536000")
+
+
+def common_headers(settings: Settings) -> Headers:
+    """Return what every answer of the site has."""
+    return (*ALWAYS, HSTS) if settings.is_https else ALWAYS

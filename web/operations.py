@@ -1,0 +1,65 @@
+"""Operations as data: which path takes which verb, and what each asks of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from web.body import KIB, MIB
+from web.envelope import Answer
+
+if TYPE_CHECKING:
+    from web.exchange import Exchange
+
+SMALL: Final = 64 * KIB
+LARGE: Final = MIB
+
+
+class Session(Enum):
+    """What an operation makes of the request's credentials."""
+
+    IGNORED = "not looked at"
+    OPTIONAL = "a guest is served as well"
+    REQUIRED = "401 without"
+
+
+@dataclass(frozen=True)
+class BodyRule:
+    """How an operation's body is read: `read` decodes it or raises BadRequestError.
+
+    `may_be_absent`: no body counts as `{}`. `limit` in bytes.
+    """
+
+    read: Callable[[bytes], Any]
+    limit: int = LARGE
+    may_be_absent: bool = False
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One verb of a path. Without a body rule, a body that comes along is dropped unread."""
+
+    handle: Callable[[Exchange], Awaitable[Answer]]
+    session: Session = Session.REQUIRED
+    body: BodyRule | None = None
+    query: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Path:
+    """A path and its verbs. `rule` is Quart's; its arguments are texts without a slash.
+
+    `find` is called first of all, for paths that exist only sometimes; it raises NotFoundError.
+    """
+
+    rule: str
+    operations: Mapping[str, Operation]
+    find: Callable[[Exchange], object] | None = None
+
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        """The verbs that are taken; HEAD goes with GET."""
+        head = ("HEAD",) if "GET" in self.operations else ()
+        return (*self.operations, *head, "OPTIONS")

@@ -1,0 +1,1 @@
+"""What is served under which path, one module a family."""

@@ -1,0 +1,121 @@
+"""Sign-in, sign-out, what the sign-in screen needs, and the own profile (interface §2)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from fw_actors.errors import BadRequestError
+from fw_actors.services.access import Profile, SignInAttempt
+from web.cookies import clear_cookie, set_cookie
+from web.envelope import Answer, answer_json
+from web.exchange import Exchange
+from web.gateway import Gateway
+from web.guard import CSRF_HEADER
+from web.json_in import Texts, read_struct
+from web.json_out import iso_time
+from web.operations import SMALL, BodyRule, Operation, Path, Session
+from web.settings import Settings
+
+SERVICES: Final = "/api/method/core.services."
+PASSWORD: Final = Texts(free=("pwd",))
+
+
+class SignInRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of POST /api/login."""
+
+    usr: str
+    pwd: str
+
+
+class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of an operation that takes no arguments: `{}`, or none at all."""
+
+
+NO_ARGUMENTS: Final = BodyRule(partial(read_struct, kind=Nothing), may_be_absent=True)
+
+
+def profile_json(profile: Profile) -> dict[str, Any]:
+    """Return a profile as `getMyProfile` and `/api/boot` show it."""
+    return {
+        "name": profile.name,
+        "email": profile.email,
+        "fullName": profile.full_name,
+        "language": profile.language,
+        "roles": profile.roles,
+    }
+
+
+class AccessRoutes:
+    """The paths of this module, over one gateway."""
+
+    def __init__(self, gateway: Gateway, settings: Settings) -> None:
+        self._gateway = gateway
+        self._site = {
+            "name": settings.name,
+            "url": settings.url,
+            "csrfHeader": CSRF_HEADER,
+            "login": settings.login,
+        }
+
+    def paths(self) -> list[Path]:
+        """Return what is served."""
+        sign_in_body = BodyRule(
+            partial(read_struct, kind=SignInRequest, texts=PASSWORD), limit=SMALL
+        )
+        sign_in = Operation(self.sign_in, Session.IGNORED, sign_in_body)
+        sign_out = Operation(self.sign_out, Session.IGNORED, NO_ARGUMENTS)
+        my_profile = {
+            "POST": Operation(self.my_profile, body=NO_ARGUMENTS),
+            "GET": Operation(self.my_profile),
+        }
+        return [
+            Path("/api/login", {"POST": sign_in}),
+            Path("/api/logout", {"POST": sign_out}),
+            Path("/api/boot", {"GET": Operation(self.boot, Session.OPTIONAL)}),
+            Path(SERVICES + "profile.getMyProfile", my_profile),
+        ]
+
+    async def sign_in(self, exchange: Exchange) -> Answer:
+        """Make a session and set its cookie; a `sid` that came along is ended, never adopted."""
+        body: SignInRequest = exchange.body
+        if not body.usr.strip():
+            raise BadRequestError("Type your name or e-mail.", field="usr")
+        signed_in = await self._gateway.sign_in(
+            SignInAttempt(
+                usr=body.usr,
+                pwd=body.pwd,
+                address=exchange.address,
+                user_agent=exchange.user_agent,
+                old_sid=exchange.sid,
+                request_id=exchange.request_id,
+            )
+        )
+        cookie = set_cookie(signed_in.sid, signed_in.max_age, secure=exchange.cookie_is_secure)
+        told = {
+            "ok": True,
+            "user": signed_in.user,
+            "fullName": signed_in.full_name,
+            "expires": iso_time(signed_in.expires),
+        }
+        return answer_json(told, 200, ("Set-Cookie", cookie))
+
+    async def sign_out(self, exchange: Exchange) -> Answer:
+        """End the session, if there is one, and take the cookie away in any case."""
+        if exchange.sid is not None:
+            await self._gateway.sign_out(exchange.sid)
+        cookie = clear_cookie(secure=exchange.cookie_is_secure)
+        return answer_json({"ok": True}, 200, ("Set-Cookie", cookie))
+
+    async def boot(self, exchange: Exchange) -> Answer:
+        """Tell anyone what the sign-in screen shows, and a user who that is."""
+        user = None
+        if exchange.caller is not None:
+            user = profile_json(await self._gateway.profile(exchange.caller))
+        return answer_json({"site": self._site, "user": user})
+
+    async def my_profile(self, exchange: Exchange) -> Answer:
+        """Show the caller's own account."""
+        return answer_json(profile_json(await self._gateway.profile(exchange.known_caller)))

@@ -1,0 +1,137 @@
+"""Documents under `/api/resource/` (interface §3): the shape of requests; rules live below."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from fw_actors.errors import BadRequestError
+from web.envelope import Answer, answer_json
+from web.exchange import Exchange
+from web.gateway import Documents, Gateway
+from web.json_in import MAX_INTEGER, Texts, read_argument, read_object
+from web.operations import BodyRule, Operation, Path
+from web.routes.access import NO_ARGUMENTS
+
+# Only the DocType knows its Text and JSON fields; it refuses tab and line breaks in the others.
+FIELDS: Final = Texts(every_line=True, free=("new_password",))
+DOCUMENT: Final = BodyRule(partial(read_object, texts=FIELDS))
+LISTING: Final = frozenset({"filters", "fields", "order_by", "limit", "start"})
+LONGEST_NUMBER: Final = len(str(MAX_INTEGER))
+
+
+class ResourceRoutes:
+    """The paths of this module, over one gateway."""
+
+    def __init__(self, gateway: Gateway, documents: Documents) -> None:
+        self._gateway = gateway
+        self._documents = documents
+
+    def paths(self) -> list[Path]:
+        """Return what is served."""
+        whole = {
+            "GET": Operation(self.listing, query=LISTING),
+            "POST": Operation(self.insert, body=DOCUMENT),
+        }
+        one = {
+            "GET": Operation(self.read),
+            "PUT": Operation(self.save, body=DOCUMENT),
+            "DELETE": Operation(self.delete),
+        }
+        rule = "/api/resource/<doctype>"
+        return [
+            Path(rule, whole),
+            Path(rule + "/<name>", one),
+            Path(rule + "/<name>/submit", {"POST": Operation(self.submit, body=NO_ARGUMENTS)}),
+            Path(rule + "/<name>/cancel", {"POST": Operation(self.cancel, body=NO_ARGUMENTS)}),
+        ]
+
+    async def listing(self, exchange: Exchange) -> Answer:
+        """List documents."""
+        doctype, wanted = exchange.argument("doctype"), _listing(exchange.query)
+        found = await self._gateway.read(
+            exchange.known_caller,
+            lambda fw: self._documents.list_documents(fw, doctype, wanted),
+            exchange.request_id,
+        )
+        return answer_json(found)
+
+    async def insert(self, exchange: Exchange) -> Answer:
+        """Insert a document; 201."""
+        doctype, body = exchange.argument("doctype"), exchange.body
+        document = await self._gateway.write(
+            exchange.known_caller,
+            lambda fw: self._documents.insert(fw, doctype, body),
+            exchange.request_id,
+        )
+        return answer_json({"data": document}, 201)
+
+    async def read(self, exchange: Exchange) -> Answer:
+        """Read a document."""
+        doctype, name = _place(exchange)
+        document = await self._gateway.read(
+            exchange.known_caller,
+            lambda fw: self._documents.read(fw, doctype, name),
+            exchange.request_id,
+        )
+        return answer_json({"data": document})
+
+    async def save(self, exchange: Exchange) -> Answer:
+        """Save the changed fields of a document."""
+        doctype, name = _place(exchange)
+        body = exchange.body
+        document = await self._gateway.write(
+            exchange.known_caller,
+            lambda fw: self._documents.save(fw, doctype, name, body),
+            exchange.request_id,
+        )
+        return answer_json({"data": document})
+
+    async def delete(self, exchange: Exchange) -> Answer:
+        """Delete a document."""
+        doctype, name = _place(exchange)
+        gone = await self._gateway.write(
+            exchange.known_caller,
+            lambda fw: self._documents.delete(fw, doctype, name),
+            exchange.request_id,
+        )
+        return answer_json(gone)
+
+    async def submit(self, exchange: Exchange) -> Answer:
+        """Submit a draft."""
+        doctype, name = _place(exchange)
+        document = await self._gateway.write(
+            exchange.known_caller,
+            lambda fw: self._documents.submit(fw, doctype, name),
+            exchange.request_id,
+        )
+        return answer_json({"data": document})
+
+    async def cancel(self, exchange: Exchange) -> Answer:
+        """Cancel a submitted document."""
+        doctype, name = _place(exchange)
+        document = await self._gateway.write(
+            exchange.known_caller,
+            lambda fw: self._documents.cancel(fw, doctype, name),
+            exchange.request_id,
+        )
+        return answer_json({"data": document})
+
+
+def _place(exchange: Exchange) -> tuple[str, str]:
+    return exchange.argument("doctype"), exchange.argument("name")
+
+
+def _listing(query: Any) -> dict[str, Any]:
+    """Return the query's parameters in their types. Raises: BadRequestError naming one."""
+    wanted: dict[str, Any] = {}
+    for name, text in query.items():
+        if name in ("filters", "fields"):
+            wanted[name] = read_argument(text, name)
+        elif name == "order_by":
+            wanted[name] = text
+        elif text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER:
+            wanted[name] = int(text)
+        else:
+            raise BadRequestError(f"{name} is a whole number.", field=name)
+    return wanted

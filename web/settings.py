@@ -1,0 +1,39 @@
+"""What the front end has to know of the site's configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from web.client_address import ProxyTrust
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A site as the front end presents it.
+
+    `url`: the public one, without a slash at its end, or else the one that is listened at.
+    `login`: what the sign-in screen may show to anyone (spec, Sign-in screen configuration).
+    `secure_cookie`: `auth.secureCookie`; None decides per request.
+    """
+
+    name: str
+    url: str
+    login: dict[str, str] = field(default_factory=dict)
+    secure_cookie: bool | None = None
+    max_requests: int = 1000
+    trust: ProxyTrust = field(default_factory=ProxyTrust)
+
+    @property
+    def is_https(self) -> bool:
+        """Say whether the site is reached over TLS."""
+        return self.url.startswith("https://")
+
+
+def login_screen(
+    notice: str | None, demo_user: str | None, demo_password: str | None
+) -> dict[str, str]:
+    """Return the public `login` part; the demo account only when both halves are set."""
+    shown = {"notice": notice} if notice else {}
+    if demo_user and demo_password:
+        shown |= {"demoUser": demo_user, "demoPassword": demo_password}
+    return shown
