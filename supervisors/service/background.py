@@ -1,0 +1,210 @@
+"""The service in the background: start, stop and restart it, and say how it is.
+
+Plain and synchronous, for the command line. The truth is the site's lock; the pid file only says
+who holds it (`pidfile`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NoReturn
+
+from supervisors.service import pidfile
+from supervisors.service.lock import is_held
+from supervisors.service.places import Places
+from supervisors.service.process import Process, open_process
+from supervisors.service.refusals import (
+    NotStoppable,
+    StartFailed,
+    StillStarting,
+    UnusableDataFolder,
+)
+from supervisors.service.signals import DRAIN_SECONDS, SETTLE_SECONDS
+
+READY_SECONDS: Final = 60.0
+"""How long `start` waits for a service to be ready."""
+
+_EVERY_SECONDS: Final = 0.05
+_SHOWN_LINES: Final = 20
+_SHOWN_BYTES: Final = 16_384
+
+# What a stop sends, and how long it then waits: a graceful stop and a little more than it may
+# take, the second signal that stops at once, and the one that nothing survives.
+_STOP_STEPS: Final = (
+    (signal.SIGTERM, DRAIN_SECONDS + SETTLE_SECONDS + 5.0),
+    (signal.SIGTERM, SETTLE_SECONDS),
+    (signal.SIGKILL, 5.0),
+)
+
+
+class State(Enum):
+    """How a site's service is; the values are those of `fw status --json` (interface §5)."""
+
+    STOPPED = "stopped"
+    STARTING = "starting"
+    RUNNING = "running"
+
+
+@dataclass(frozen=True)
+class Status:
+    """The service of a site at one moment; what is not known is None."""
+
+    state: State
+    pid: int | None = None
+    url: str | None = None
+    version: str | None = None
+
+
+class Stopped(Enum):
+    """What a stop found and did."""
+
+    NOT_RUNNING = "was not running"
+    GRACEFULLY = "stopped"
+    AT_ONCE = "did not stop in time, and was told to stop at once"
+    KILLED = "did not stop in time, and was killed"
+
+
+def status(places: Places) -> Status:
+    """Return how the service is.
+
+    Raises: UnusableDataFolder, when it may not be known.
+    """
+    if not is_held(places.lock):
+        return Status(State.STOPPED)
+    said = pidfile.read(places.pid)
+    if said is None:  # it has the lock, and has not said who it is yet, or not any more
+        return Status(State.STARTING)
+    state = State.STARTING if said.url is None else State.RUNNING
+    return Status(state, said.pid, said.url, said.version)
+
+
+def start(
+    places: Places,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    ready_seconds: float = READY_SECONDS,
+) -> Status:
+    """Run `command`, which serves the site, detached from this terminal; wait until it is ready.
+
+    Its output is added to the site's log. A service that runs already is left as it is. A
+    KeyboardInterrupt stops what was begun.
+
+    Raises: StartFailed, when it ends instead; StillStarting; UnusableDataFolder.
+    """
+    before = status(places)
+    if before.state is State.RUNNING:
+        return before
+    places.prepare()
+    child, begin = _spawn(places, command, environ)
+    try:
+        return _until_ready(places, child, begin, ready_seconds)
+    except KeyboardInterrupt:
+        child.terminate()
+        raise
+
+
+def stop(places: Places) -> Stopped:
+    """Ask the running service to stop, wait until it has, and say how it went.
+
+    Raises: NotStoppable; UnusableDataFolder.
+    """
+    if not is_held(places.lock):
+        return Stopped.NOT_RUNNING
+    said = pidfile.read(places.pid)
+    if said is None:
+        if _until_free(places, 1.0):
+            return Stopped.GRACEFULLY  # it was about to end
+        raise NotStoppable(
+            f"the service of {places.folder} runs, but does not say as which process"
+        )
+    with open_process(said.pid, said.born) as process:
+        if process is not None:
+            return _stop(process, places)
+    if is_held(places.lock):
+        raise NotStoppable(
+            f"the service of {places.folder} runs as process {said.pid}, but not on this machine "
+            "or in this container: stop it there"
+        )
+    return Stopped.GRACEFULLY
+
+
+def _spawn(
+    places: Places, command: Sequence[str], environ: Mapping[str, str]
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Start the process; returns it, and where in the log its own lines begin."""
+    try:
+        log = os.open(places.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UnusableDataFolder(places.log, error) from error
+    try:
+        begin = os.fstat(log).st_size
+        child = subprocess.Popen(
+            command,
+            cwd=places.folder,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+    return child, begin
+
+
+def _until_ready(
+    places: Places, child: subprocess.Popen[bytes], begin: int, seconds: float
+) -> Status:
+    end = time.monotonic() + seconds
+    while True:
+        ended = child.poll()
+        now = status(places)
+        if now.state is State.RUNNING and (now.pid == child.pid or ended is not None):
+            return now  # ended: another start was quicker, and its service is the site's
+        if ended is not None and now.state is State.STOPPED:
+            _say_why(places, ended, begin)
+        if time.monotonic() >= end:
+            raise StillStarting(now.pid or child.pid, seconds, places.log)
+        time.sleep(_EVERY_SECONDS)
+
+
+def _say_why(places: Places, code: int, begin: int) -> NoReturn:
+    if code < 0:
+        outcome = f"was ended by {signal.Signals(-code).name}"
+    else:
+        outcome = f"ended with exit code {code}"
+    with open(places.log, "rb") as log:
+        log.seek(0, os.SEEK_END)
+        log.seek(max(begin, log.tell() - _SHOWN_BYTES))
+        lines = log.read().decode(errors="replace").splitlines()
+    raise StartFailed(outcome, places.log, lines[-_SHOWN_LINES:])
+
+
+def _stop(process: Process, places: Places) -> Stopped:
+    outcomes = (Stopped.GRACEFULLY, Stopped.AT_ONCE, Stopped.KILLED)
+    for (number, seconds), outcome in zip(_STOP_STEPS, outcomes, strict=True):
+        try:
+            process.signal(number)
+        except PermissionError as error:
+            raise NotStoppable(f"process {process.pid} belongs to another user") from error
+        if process.wait(seconds):
+            _until_free(places, 1.0)
+            return outcome
+    raise NotStoppable(f"process {process.pid} does not end, not even by SIGKILL")
+
+
+def _until_free(places: Places, seconds: float) -> bool:
+    """Wait until nobody holds the site's lock, at most so long; whether it is free."""
+    end = time.monotonic() + seconds
+    while is_held(places.lock):
+        if time.monotonic() >= end:
+            return False
+        time.sleep(_EVERY_SECONDS)
+    return True

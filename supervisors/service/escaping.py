@@ -1,0 +1,31 @@
+"""Text from outside, made safe for a terminal or a line of a log.
+
+Pitfalls, Logs: a line break would make a second entry, an escape would command the terminal,
+and invisible or direction-changing characters would show something else than is there.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+# Everything that does not print, but for the space. \s takes in U+0085, U+2028 and U+2029.
+_SUSPECT: Final = re.compile(r"[^\x20-\x7e\u00a1-\u00ac\u00ae-\u02ff]")
+_UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def escaped(text: str) -> str:
+    """Return `text` with each control, format, line-breaking and surrogate character as \\uXXXX.
+
+    What is left is printed as it is, on one line; for people, not to be read back.
+    """
+    return _SUSPECT.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found.group()
+    if unicodedata.category(character) not in _UNSAFE:
+        return character
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
