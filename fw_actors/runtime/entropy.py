@@ -36,7 +36,7 @@ class SeededEntropy:
     """A repeatable sequence for tests and simulations; never for tokens of a real service."""
 
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)  # noqa: S311 - predictable on purpose
+        self._random = random.Random(seed)
 
     def bytes(self, n: int) -> bytes:
         """Return the next `n` bytes of the sequence."""

@@ -42,7 +42,7 @@ def handles(
 
     Raises TypeError when `kind` isn't a `Message`.
     """
-    if not (isinstance(kind, type) and issubclass(kind, Message)):
+    if not issubclass(kind, Message):
         raise TypeError(f"@handles takes a Message class, not {kind!r}")
 
     def mark(

@@ -1,0 +1,292 @@
+"""What is behind a ref: mailbox, lanes, instance and counters of one actor.
+
+A cell outlives its instances. It has three lanes, read in this order before each message: control
+(`inspections`, `suspended`, `trace`, and the stop of a single actor), the side lane (results of
+work, timers, watches; bounded by what the actor began itself, so never refused; it takes turns
+with the mailbox), and the mailbox. Who runs the cell is its children's affair: `SingleCell` has a
+task of its own, `KeyedCell` borrows a parked worker.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import trio
+
+from fw_actors.runtime.dead_letters import Reason
+from fw_actors.runtime.faults import ActorFailed, ActorGone, MailboxFull, RuntimeFault, one_line
+from fw_actors.runtime.mailbox import Item, Mailbox, Overflow
+from fw_actors.runtime.reply import Reply
+
+if TYPE_CHECKING:
+    from fw_actors.runtime.actor import Actor
+    from fw_actors.runtime.messages import Message
+    from fw_actors.runtime.reference import Ref
+    from fw_actors.runtime.runtime import Runtime
+
+INSPECTIONS: Final = 16
+RECENT: Final = 16
+
+
+class State(Enum):
+    """Where an actor is in its life."""
+
+    ABSENT = "absent"
+    STARTING = "starting"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    STOPPING = "stopping"
+    FAILED = "failed"
+
+
+class Hold(Protocol):
+    """Something an instance is still to bring to an end: a kept reply, work, a timer, a watch."""
+
+    def abandon(self, fault: RuntimeFault) -> None:
+        """End it because the instance has gone. Must not raise."""
+
+
+class Arrival(Hold, Protocol):
+    """A hold that ends with a message to its own actor, through the side lane."""
+
+    def take(self) -> Message | None:
+        """Give the message and end the hold; None when there is nothing to handle any more."""
+
+
+class CrashedError(Exception):
+    """Carries a failure out of the turn in which it happened; it never reaches a caller."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(one_line(error))
+        self.error = error
+
+
+class Cell(ABC):
+    """The common part; see the module."""
+
+    __slots__ = (
+        "__weakref__",
+        "actor",
+        "awake",
+        "current",
+        "failed",
+        "handled",
+        "handler_seconds",
+        "holds",
+        "inspections",
+        "last_error",
+        "mailbox",
+        "name",
+        "overflow",
+        "recent",
+        "restarts",
+        "runtime",
+        "side",
+        "side_was_last",
+        "skipped",
+        "suspended",
+        "timers",
+        "trace",
+        "waits",
+        "works",
+    )
+
+    def __init__(self, runtime: Runtime, name: str, mailbox: Mailbox) -> None:
+        self.runtime = runtime
+        self.name = name
+        self.mailbox = mailbox
+        self.overflow = Overflow.WAIT
+        self.actor: Actor | None = None
+        self.awake = True
+        """Whether somebody runs this cell, or will without being woken."""
+        self.current: Reply[Any] | None = None
+        """The question that the running handler still has to answer."""
+        self.side: deque[Arrival] | None = None
+        self.side_was_last = False
+        self.holds: dict[Hold, None] | None = None
+        self.works = 0
+        self.timers = 0
+        self.inspections: deque[Reply[Any]] | None = None
+        self.suspended = False
+        self.trace: Callable[[Message], object] | None = None
+        self.waits: tuple[Cell, ...] = ()
+        self.recent: list[str] = []
+        self.handled = self.failed = self.skipped = self.restarts = 0
+        self.handler_seconds = 0.0
+        self.last_error: str | None = None
+
+    # What the children decide.
+
+    @abstractmethod
+    def wake(self) -> None:
+        """See that the cell is run; called when it is not awake."""
+
+    @abstractmethod
+    def freed(self) -> None:
+        """Note that the last hold has ended."""
+
+    @abstractmethod
+    def stop(self, deadline: float) -> None:
+        """Ask the cell to end in order, before `deadline` on trio's clock."""
+
+    @property
+    @abstractmethod
+    def state(self) -> State:
+        """Where the actor is in its life."""
+
+    @property
+    @abstractmethod
+    def ref(self) -> Ref:
+        """This cell's address."""
+
+    # Messages coming in.
+
+    def tell(self, message: Message) -> bool:
+        """Put a message; False and a dead letter when there is no room or nobody is there."""
+        try:
+            self.mailbox.put(message)
+        except trio.WouldBlock:
+            if self.overflow is not Overflow.DROP_OLDEST:
+                self.runtime.dead_letters.add(self.name, message, Reason.FULL)
+                return False
+            self._put_in_place_of_oldest(message)
+        except trio.ClosedResourceError:
+            self.runtime.dead_letters.add(self.name, message, Reason.GONE)
+            return False
+        if not self.awake:
+            self.wake()
+        return True
+
+    def offer(self, item: Item) -> bool:
+        """Put an item; False when the sender has to wait for room.
+
+        Raises ActorGone and MailboxFull.
+        """
+        try:
+            self.mailbox.put(item)
+        except trio.WouldBlock:
+            if self.overflow is Overflow.WAIT:
+                return False
+            if self.overflow is Overflow.REFUSE:
+                raise MailboxFull(self.name, self.mailbox.capacity) from None
+            self._put_in_place_of_oldest(item)
+        except trio.ClosedResourceError:
+            raise ActorGone(self.name) from None
+        if not self.awake:
+            self.wake()
+        return True
+
+    async def offer_when_room(self, item: Item) -> None:
+        """Put an item, waiting for room. Raises ActorGone when the actor stops meanwhile."""
+        try:
+            await self.mailbox.put_when_room(item)
+        except trio.ClosedResourceError:
+            raise ActorGone(self.name) from None
+        if not self.awake:
+            self.wake()
+
+    def arrive(self, arrival: Arrival) -> None:
+        """Put something into the side lane."""
+        if self.side is None:
+            self.side = deque()
+        self.side.append(arrival)
+        if not self.awake:
+            self.wake()
+
+    def inspect(self, slot: Reply[Any]) -> None:
+        """Put a request for an inspection into the control lane. Raises MailboxFull."""
+        if self.inspections is None:
+            self.inspections = deque()
+        if len(self.inspections) >= INSPECTIONS:
+            raise MailboxFull(self.name, INSPECTIONS, "inspections")
+        self.inspections.append(slot)
+        if not self.awake:
+            self.wake()
+
+    def _put_in_place_of_oldest(self, item: Item) -> None:
+        self._discard(self.mailbox.take(), Reason.DROPPED)
+        self.mailbox.put(item)
+
+    def _discard(self, item: Item, reason: Reason) -> None:
+        if isinstance(item, Reply):
+            if reason is Reason.DROPPED:
+                item.abandon(MailboxFull(self.name, self.mailbox.capacity))
+            else:
+                item.abandon(ActorGone(self.name))
+        else:
+            self.runtime.dead_letters.add(self.name, item, reason)
+
+    # Holds of the instance.
+
+    def hold(self, hold: Hold) -> None:
+        """Note something that the instance is still to bring to an end."""
+        if self.holds is None:
+            self.holds = {}
+        self.holds[hold] = None
+
+    def release(self, hold: Hold) -> None:
+        """Note that it came to its end; unknown ones are ignored."""
+        if self.holds is None or hold not in self.holds:
+            return
+        del self.holds[hold]
+        if not self.holds:
+            self.holds = None
+            self.freed()
+
+    # Ends: one place settles whoever still waits.
+
+    def note_failure(self, phase: str, error: Exception) -> CrashedError:
+        """Count and log a failure of the instance; returns what to raise.
+
+        `phase` is construct, start, handler or stop. The failure's asker gets ActorFailed.
+        """
+        self.failed += 1
+        self.last_error = one_line(error)
+        if self.current is not None:
+            self.current.abandon(ActorFailed(self.name, self.last_error))
+            self.current = None
+        self.runtime.log.error(
+            "actor_failed",
+            actor=self.name,
+            phase=phase,
+            error=self.last_error,
+            recent_messages=tuple(self.recent),
+            exc_info=error,
+        )
+        return CrashedError(error)
+
+    def settle_instance(self, failure: str | None) -> None:
+        """End what the instance began: its question, kept replies, work, timers, watches.
+
+        With a `failure` askers get ActorFailed, otherwise ActorGone.
+        """
+        if self.current is not None:
+            self.current.abandon(self._fault(failure))
+            self.current = None
+        holds, self.holds, self.side = self.holds or {}, None, None
+        for hold in holds:
+            hold.abandon(self._fault(failure))
+        self.works = self.timers = 0
+        self.actor = None
+
+    def settle_mailbox(self) -> None:
+        """Close the mailbox, and give up what is in it: dead letters, ActorGone for askers."""
+        self.mailbox.close()
+        while True:
+            try:
+                item = self.mailbox.take()
+            except (trio.EndOfChannel, trio.WouldBlock):
+                break
+            self._discard(item, Reason.STOPPED)
+        for slot in self.inspections or ():
+            slot.abandon(ActorGone(self.name))
+        self.inspections = None
+
+    def _fault(self, failure: str | None) -> RuntimeFault:
+        if failure is None:
+            return ActorGone(self.name)
+        return ActorFailed(self.name, failure)

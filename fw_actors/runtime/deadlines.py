@@ -1,0 +1,87 @@
+"""Keeps all deadlines of a runtime in one sleeping task.
+
+Asks, timers, idle times and restart waits come by the thousand and in few different lengths.
+Within one length the order of arrival is the order of falling due, so each length has an
+`OrderedDict`: adding and withdrawing cost half a microsecond, and nothing is ever sorted.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from math import inf
+from typing import Final, Protocol
+
+import trio
+
+EMPTY_LENGTHS_KEPT: Final = 32
+
+
+class Expiring(Protocol):
+    """Something that falls due. `expire` is called once, on trio's thread, and must not raise."""
+
+    def expire(self) -> None: ...
+
+
+class Deadlines:
+    """The deadlines of one runtime. `run` is its task; without it nothing falls due."""
+
+    def __init__(self) -> None:
+        self._lengths: dict[float, OrderedDict[Expiring, float]] = {}
+        self._scope = trio.CancelScope(shield=True)
+        self._wake_at = inf
+        self._closed = False
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lengths.values()))
+
+    def add(self, entry: Expiring, seconds: float) -> None:
+        """Call `entry.expire()` in `seconds` from now, unless it is withdrawn before."""
+        due = trio.current_time() + seconds
+        length = self._lengths.get(seconds)
+        if length is None:
+            length = self._lengths[seconds] = OrderedDict()
+        length[entry] = due
+        if due < self._wake_at:
+            self._wake_at = due
+            self._scope.deadline = due
+
+    def withdraw(self, entry: Expiring, seconds: float) -> None:
+        """Forget an entry that was added with the same `seconds`; unknown ones are ignored."""
+        length = self._lengths.get(seconds)
+        if length is None:
+            return
+        length.pop(entry, None)
+        if not length and len(self._lengths) > EMPTY_LENGTHS_KEPT:
+            del self._lengths[seconds]
+
+    async def run(self) -> None:
+        """Sleep until the next deadline, over and over; ends after `close`.
+
+        A withdrawn deadline is woken for once: cheaper than moving the alarm at each withdrawal.
+        """
+        while not self._closed:
+            with self._scope:
+                await trio.sleep_forever()
+            self._scope = trio.CancelScope(shield=True)
+            self._wake_at = inf
+            if not self._closed:
+                self._fire(trio.current_time())
+
+    def close(self) -> None:
+        """End the task; what has not fallen due never will."""
+        self._closed = True
+        self._lengths.clear()
+        self._scope.cancel()
+
+    def _fire(self, now: float) -> None:
+        for seconds in list(self._lengths):
+            length = self._lengths[seconds]
+            while length and next(iter(length.values())) <= now:
+                entry, _ = length.popitem(last=False)
+                entry.expire()
+        # A second pass, since what expired may have added deadlines of any length.
+        self._lengths = {seconds: length for seconds, length in self._lengths.items() if length}
+        self._wake_at = min(
+            (next(iter(length.values())) for length in self._lengths.values()), default=inf
+        )
+        self._scope.deadline = self._wake_at

@@ -1,0 +1,256 @@
+"""Actors by key, made when a message comes and gone when idle: the owner of that state machine.
+
+A key's cell is in `_cells` from its first message until it has gone. It is awake (a worker runs
+it or will), idle (in `_idle`, least recently used first), or held (kept replies, work or timers
+keep it, though it has nothing to do). Only an idle one goes away; one whose class overrides
+`stopping` is awake once more for that, still in `_cells`, so that a message which comes meanwhile
+finds the same cell and is handled by the next instance.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from fw_actors.runtime.actor import Actor
+from fw_actors.runtime.cell import CrashedError
+from fw_actors.runtime.faults import ActorFailed, ActorGone, MailboxFull
+from fw_actors.runtime.inspection import NodeSnapshot
+from fw_actors.runtime.keyed_cell import KeyedCell
+from fw_actors.runtime.mailbox import Mailbox
+from fw_actors.runtime.pool_totals import Totals
+from fw_actors.runtime.reference import KeyedRef
+
+if TYPE_CHECKING:
+    from fw_actors.runtime.runtime import Runtime
+
+SPARE_MAILBOXES: Final = 256
+CLOCK_GRAIN: Final = 1e-6  # seconds; so that rounding never sets an alarm for now
+
+
+class KeyedPool:
+    """`pool[key]` is the address of the key's actor. See docs/runtime.md.
+
+    `make(key)` makes an instance. At most `capacity` actors exist at once. An idle one goes away
+    after `idle_seconds`. All instances are of one class, or at least of one mailbox capacity.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        name: str,
+        make: Callable[[str], Actor],
+        *,
+        capacity: int = 10_000,
+        idle_seconds: float = 60.0,
+    ) -> None:
+        self.runtime = runtime
+        self.name = name
+        self.make = make
+        self.capacity = capacity
+        self.idle_seconds = idle_seconds
+        self.no_mailbox = Mailbox(1)
+        """Stands in for the mailbox of a cell that is not awake."""
+        self._cells: dict[str, KeyedCell] = {}
+        self._idle: OrderedDict[KeyedCell, None] = OrderedDict()
+        self._spare: list[Mailbox] = []
+        self._alarm: float | None = None
+        self._awake = 0
+        self._closed = False
+        self._emptied = trio.Event()
+        self._past = Totals()
+        runtime.add_node(self)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __getitem__(self, key: str) -> KeyedRef:
+        return KeyedRef(self, key)
+
+    def cell(self, key: str) -> KeyedCell:
+        """Return the key's cell with a mailbox to put a message into; made if need be.
+
+        Raises MailboxFull at capacity with none idle, ActorGone when the pool is closed, and
+        ActorFailed when `make` failed.
+        """
+        cell = self._cells.get(key)
+        if cell is None:
+            cell = self._new_cell(key)
+        elif self._closed:
+            raise ActorGone(cell.name)
+        if cell.mailbox is self.no_mailbox:
+            self._give_mailbox(cell)
+        return cell
+
+    def present(self, key: str) -> KeyedCell:
+        """Return the key's cell if it has an instance. Raises ActorGone otherwise."""
+        cell = self._cells.get(key)
+        if cell is None or cell.actor is None:
+            raise ActorGone(f"{self.name}/{key}")
+        return cell
+
+    # What the cells tell of themselves.
+
+    def awoken(self, cell: KeyedCell) -> None:
+        """Note that a cell has something to do."""
+        self._awake += 1
+        self._idle.pop(cell, None)
+        if cell.mailbox is self.no_mailbox:
+            self._give_mailbox(cell)
+
+    def slept(self, cell: KeyedCell) -> None:
+        """Note that a cell has nothing to do any more; its mailbox is empty."""
+        self._awake -= 1
+        self._take_mailbox(cell)
+        if not cell.holds:
+            self.rested(cell)
+
+    def rested(self, cell: KeyedCell) -> None:
+        """Make idle, or send away, a cell that is neither awake nor held."""
+        if cell.actor is None:
+            self._remove(cell)
+        elif cell.dismissed or self._closed:
+            self._send_away(cell)
+        else:
+            cell.idle_since = trio.current_time()
+            self._idle[cell] = None
+            if self._alarm is None:
+                self._set_alarm(self.idle_seconds)
+
+    def expire(self) -> None:
+        """Send away those that were idle long enough; called by the runtime's deadlines."""
+        self._alarm = None
+        due = trio.current_time() - self.idle_seconds + CLOCK_GRAIN
+        while self._idle:
+            oldest = next(iter(self._idle))
+            if oldest.idle_since > due:
+                self._set_alarm(oldest.idle_since - due)
+                return
+            self._send_away(oldest)
+
+    # The end.
+
+    async def close(self, deadline: float = inf) -> None:
+        """Refuse new messages, let every actor come to its end, wait until none is left.
+
+        Those that take longer than `deadline` (on trio's clock) are cancelled, and so are all
+        when this call is cancelled; their askers get ActorGone. May be called more than once.
+        """
+        self._closed = True
+        for cell in list(self._cells.values()):
+            cell.mailbox.close()
+            cell.cancel_timers()
+        for cell in list(self._idle):
+            self._send_away(cell)
+        try:
+            if self._cells:
+                with trio.move_on_at(deadline):
+                    await self._emptied.wait()
+        finally:
+            await self._cut_off()
+            self._spare.clear()
+            if self._alarm is not None:
+                self.runtime.deadlines.withdraw(self, self._alarm)
+                self._alarm = None
+            self.runtime.remove_node(self)
+
+    async def _cut_off(self) -> None:
+        if not self._cells:
+            return
+        self.runtime.log.warning("pool_stop_forced", pool=self.name, actors=len(self._cells))
+        for cell in list(self._cells.values()):
+            if cell.scope is not None:
+                cell.scope.cancel()
+            else:
+                cell.settle_instance(None)
+                cell.settle_mailbox()
+                if not cell.awake:
+                    self._remove(cell)
+        if self._cells:
+            with trio.CancelScope(shield=True):  # cancelled workers take a moment to unwind
+                await self._emptied.wait()
+
+    # What can be seen.
+
+    def snapshot(self) -> NodeSnapshot:
+        """Return the pool as one node, with the sums over all actors it ever had."""
+        totals = Totals()
+        totals.add(self._past)
+        depth = waiting = 0
+        for cell in self._cells.values():
+            totals.add(cell)
+            if cell.mailbox is not self.no_mailbox:
+                depth += cell.mailbox.depth
+                waiting += cell.mailbox.waiting
+        return NodeSnapshot(
+            name=self.name,
+            kind="pool",
+            state="stopping" if self._closed else "running",
+            depth=depth,
+            capacity=self.capacity,
+            waiting=waiting,
+            alive=len(self._cells),
+            running=self._awake,
+            handled=totals.handled,
+            failed=totals.failed,
+            skipped=totals.skipped,
+            restarts=totals.restarts,
+            last_error=totals.last_error,
+            handler_seconds=totals.handler_seconds,
+        )
+
+    # One step each.
+
+    def _new_cell(self, key: str) -> KeyedCell:
+        if self._closed:
+            raise ActorGone(f"{self.name}/{key}")
+        if len(self._cells) >= self.capacity:
+            if self._idle:
+                self._send_away(next(iter(self._idle)))
+            if len(self._cells) >= self.capacity:
+                raise MailboxFull(self.name, self.capacity, "actors")
+        cell = KeyedCell(self, key)
+        try:
+            cell.construct()
+        except CrashedError as crash:
+            self._past.add(cell)
+            raise ActorFailed(cell.name, str(crash)) from crash.error
+        self._cells[key] = cell
+        self.rested(cell)  # idle until the message is in; if none comes, it goes as idle ones do
+        return cell
+
+    def _give_mailbox(self, cell: KeyedCell) -> None:
+        if self._spare:
+            cell.mailbox = self._spare.pop()
+        elif cell.actor is not None:
+            cell.mailbox = Mailbox(cell.actor.mailbox.capacity)
+
+    def _take_mailbox(self, cell: KeyedCell) -> None:
+        mailbox, cell.mailbox = cell.mailbox, self.no_mailbox
+        if len(self._spare) < SPARE_MAILBOXES and not self._closed:
+            self._spare.append(mailbox)
+
+    def _send_away(self, cell: KeyedCell) -> None:
+        """End an idle cell's instance: at once, or by a worker when it has a last thing to do."""
+        self._idle.pop(cell, None)
+        if cell.leaves_at_once:
+            cell.settle_instance(None)
+            self._remove(cell)
+        else:
+            cell.leaving = True
+            cell.wake()
+
+    def _remove(self, cell: KeyedCell) -> None:
+        self._idle.pop(cell, None)
+        del self._cells[cell.key]
+        self._past.add(cell)
+        if self._closed and not self._cells:
+            self._emptied.set()
+
+    def _set_alarm(self, seconds: float) -> None:
+        self._alarm = seconds
+        self.runtime.deadlines.add(self, seconds)

@@ -1,0 +1,28 @@
+"""Sums up the counters of a pool's actors, those that have gone included."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fw_actors.runtime.keyed_cell import KeyedCell
+
+
+class Totals:
+    """Sums of the counters of cells; a cell can be added, and so can other totals."""
+
+    __slots__ = ("failed", "handled", "handler_seconds", "last_error", "restarts", "skipped")
+
+    def __init__(self) -> None:
+        self.handled = self.failed = self.skipped = self.restarts = 0
+        self.handler_seconds = 0.0
+        self.last_error: str | None = None
+
+    def add(self, other: KeyedCell | Totals) -> None:
+        """Add another's counters; the last error is the other's, if it has one."""
+        self.handled += other.handled
+        self.failed += other.failed
+        self.skipped += other.skipped
+        self.restarts += other.restarts
+        self.handler_seconds += other.handler_seconds
+        self.last_error = other.last_error or self.last_error

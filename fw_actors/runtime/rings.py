@@ -1,0 +1,58 @@
+"""Finds actors that would wait for each other for ever, before they do.
+
+An ask or a wait for room inside a handler holds the actor up, so it is an edge from this actor to
+the other one, for as long as it lasts. Most actors wait for nobody, so the search mostly ends at
+its first step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final
+
+from fw_actors.runtime.faults import AskCycle
+
+if TYPE_CHECKING:
+    from fw_actors.runtime.cell import Cell
+
+CURRENT: Final[ContextVar[Cell | None]] = ContextVar("current actor", default=None)
+"""The actor whose handler this task runs; tasks that a handler starts inherit it."""
+
+
+@contextmanager
+def edge(waiter: Cell, other: Cell) -> Iterator[None]:
+    """Hold the edge from `waiter` to `other` while the block runs.
+
+    Raises AskCycle when it would close a ring; then there is no edge.
+    """
+    ring = _path(other, waiter)
+    if ring:
+        raise AskCycle([waiter.name, *ring])
+    waiter.waits = (*waiter.waits, other)
+    try:
+        yield
+    finally:
+        left = list(waiter.waits)
+        left.remove(other)
+        waiter.waits = tuple(left)
+
+
+def _path(start: Cell, goal: Cell) -> list[str]:
+    """Return the names on a way of edges from `start` to `goal`; empty when there is none."""
+    came_from: dict[Cell, Cell | None] = {start: None}
+    todo = [start]
+    for cell in todo:
+        if cell is goal:
+            names: list[str] = []
+            step: Cell | None = cell
+            while step is not None:
+                names.append(step.name)
+                step = came_from[step]
+            return names[::-1]
+        for other in cell.waits:
+            if other not in came_from:
+                came_from[other] = cell
+                todo.append(other)
+    return []

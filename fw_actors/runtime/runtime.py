@@ -1,0 +1,123 @@
+"""One runtime: what its actors share, and the addresses of the single ones."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+from weakref import WeakValueDictionary
+
+import trio
+
+from fw_actors.runtime.actor import Actor
+from fw_actors.runtime.clock import Clock
+from fw_actors.runtime.dead_letters import DeadLetters
+from fw_actors.runtime.deadlines import Deadlines
+from fw_actors.runtime.entropy import Entropy
+from fw_actors.runtime.inspection import Inspectable, RuntimeSnapshot
+from fw_actors.runtime.keyed_pool import KeyedPool
+from fw_actors.runtime.log import Log, SilentLog
+from fw_actors.runtime.lone_error import lone_error
+from fw_actors.runtime.reference import ActorRef
+from fw_actors.runtime.single import SingleCell
+from fw_actors.runtime.workers import Workers
+
+SHUTDOWN_SECONDS: Final = 5.0
+
+
+class Runtime:
+    """Made by `open_runtime`. All of it is for trio's own thread."""
+
+    def __init__(self, nursery: trio.Nursery, clock: Clock, entropy: Entropy, log: Log) -> None:
+        self.clock = clock
+        self.entropy = entropy
+        self.log = log
+        self.deadlines = Deadlines()
+        self.workers = Workers(nursery)
+        self.dead_letters = DeadLetters(clock, log)
+        self.late_replies = 0
+        # Weak: an address that nobody holds and nothing runs under is forgotten.
+        self._cells: WeakValueDictionary[str, SingleCell] = WeakValueDictionary()
+        self._nodes: dict[Inspectable, None] = {}
+
+    def ref(self, name: str) -> ActorRef:
+        """Return the address `name`, whether an actor of that name runs or not."""
+        return ActorRef(self.cell(name))
+
+    def cell(self, name: str) -> SingleCell:
+        """Return what is behind that address; for supervisors, which run actors in it."""
+        cell = self._cells.get(name)
+        if cell is None:
+            cell = self._cells[name] = SingleCell(self, name)
+        return cell
+
+    @asynccontextmanager
+    async def running(
+        self, name: str, make: Callable[[], Actor], shutdown_seconds: float = SHUTDOWN_SECONDS
+    ) -> AsyncIterator[ActorRef]:
+        """Run an actor without a supervisor while the block runs; then stop it in order.
+
+        A failure of the actor cancels the block, and comes out of it as ActorFailed.
+        """
+        cell = self.cell(name)
+        self.add_node(cell)
+        try:
+            with lone_error():
+                async with trio.open_nursery() as nursery:
+                    ref: ActorRef = await nursery.start(cell.live, make)
+                    try:
+                        yield ref
+                    finally:
+                        cell.stop(trio.current_time() + shutdown_seconds)
+        finally:
+            cell.retire()
+            self.remove_node(cell)
+
+    def snapshot(self) -> RuntimeSnapshot:
+        """Return everything that is alive, as a frozen value."""
+        return RuntimeSnapshot(
+            tree=tuple(node.snapshot() for node in self._nodes),
+            deadlines=len(self.deadlines),
+            workers=self.workers.alive,
+            workers_parked=self.workers.parked,
+            late_replies=self.late_replies,
+            dead_letters=self.dead_letters.counts(),
+            last_dead_letters=self.dead_letters.last(),
+        )
+
+    def add_node(self, node: Inspectable) -> None:
+        """Show a node at the top of the tree."""
+        self._nodes[node] = None
+
+    def remove_node(self, node: Inspectable) -> None:
+        """Show it no longer at the top: it has gone, or somebody else shows it."""
+        self._nodes.pop(node, None)
+
+    async def close(self, deadline: float) -> None:
+        """Close the pools that nobody closed, and end the runtime's own tasks."""
+        try:
+            for pool in [node for node in self._nodes if isinstance(node, KeyedPool)]:
+                await pool.close(deadline)
+        finally:
+            self.workers.close()
+            self.deadlines.close()
+
+
+@asynccontextmanager
+async def open_runtime(
+    *, clock: Clock, entropy: Entropy, log: Log | None = None
+) -> AsyncIterator[Runtime]:
+    """Run a runtime while the block runs.
+
+    At its end, also by cancellation, pools that are still open have five seconds to finish.
+    `log` is a structlog-like logger; without one nothing is logged.
+    """
+    with lone_error():
+        async with trio.open_nursery() as nursery:
+            runtime = Runtime(nursery, clock, entropy, log or SilentLog())
+            nursery.start_soon(runtime.deadlines.run)
+            try:
+                yield runtime
+            finally:
+                with trio.CancelScope(shield=True):
+                    await runtime.close(trio.current_time() + SHUTDOWN_SECONDS)

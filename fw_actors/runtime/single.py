@@ -1,0 +1,184 @@
+"""A single actor: a name, a task for each of its lives, and a mailbox that outlives them.
+
+A life goes from construction to its end. After an end in order the actor is retired: mailbox
+closed, whoever waits settled. After a failure its supervisor decides: another `live`, or `retire`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from fw_actors.runtime.actor import Actor, Context
+from fw_actors.runtime.cell import Cell, CrashedError, State
+from fw_actors.runtime.faults import ActorFailed, one_line
+from fw_actors.runtime.inspection import NodeSnapshot, node_of
+from fw_actors.runtime.mailbox import Mailbox
+from fw_actors.runtime.reference import ActorRef
+from fw_actors.runtime.rings import CURRENT
+from fw_actors.runtime.side import Down, Timer, Watch
+from fw_actors.runtime.turn import run_turn
+
+if TYPE_CHECKING:
+    from fw_actors.runtime.runtime import Runtime
+
+
+class SingleCell(Cell):
+    """One named actor. `live` is its task, run by a supervisor; one at a time."""
+
+    __slots__ = ("_retired", "_scope", "_state", "_task", "stop_requested", "watchers")
+
+    def __init__(self, runtime: Runtime, name: str) -> None:
+        closed = Mailbox(1)
+        closed.close()
+        super().__init__(runtime, name, closed)
+        self.watchers: dict[Watch, None] = {}
+        self.stop_requested = False
+        self._retired = True
+        self._scope: trio.CancelScope | None = None
+        self._state = State.ABSENT
+        self._task: trio.lowlevel.Task | None = None
+
+    @property
+    def state(self) -> State:
+        """Where the actor is in its life."""
+        if self._state is State.RUNNING and self.suspended:
+            return State.SUSPENDED
+        return self._state
+
+    @property
+    def ref(self) -> ActorRef:
+        """This actor's address."""
+        return ActorRef(self)
+
+    def snapshot(self) -> NodeSnapshot:
+        """Return what can be seen of it."""
+        return node_of(self)
+
+    async def live(
+        self,
+        make: Callable[[], Actor],
+        task_status: trio.TaskStatus[ActorRef] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Make an instance and run it to its end; says started when `Actor.started` is through.
+
+        Returns after an end in order. Cancelled, it is retired.
+        Raises ActorFailed when the instance failed anywhere; the mailbox stays open then.
+        """
+        failure: str | None = None
+        self._scope = trio.CancelScope()
+        self.stop_requested = False
+        self._state = State.STARTING
+        ended = False
+        try:
+            with self._scope:
+                actor = await self._begin(make)
+                self._state = State.RUNNING
+                task_status.started(self.ref)
+                await self._serve(actor)
+                await self._end(actor)
+            ended = True
+        except CrashedError as crash:
+            failure = one_line(crash.error)
+            raise ActorFailed(self.name, failure) from crash.error
+        finally:
+            self._finish(failure, retire=ended or failure is None or self.stop_requested)
+
+    def retire(self) -> None:
+        """Give up for good, unless `live` is called again; for a cell that isn't running."""
+        self._retired = True
+        self._state = State.ABSENT
+        self.suspended = False
+        self.settle_mailbox()
+
+    def stop(self, deadline: float) -> None:
+        """Ask for an end in order before `deadline`; then it is cancelled. The earliest counts."""
+        self.stop_requested = True
+        self.suspended = False
+        self.mailbox.close()
+        for hold in list(self.holds or ()):
+            if isinstance(hold, Timer | Watch):
+                hold.cancel()
+        if self._scope is not None:
+            self._scope.deadline = min(self._scope.deadline, deadline)
+            self._state = State.STOPPING
+        self._rouse()
+
+    def suspend(self) -> None:
+        """Handle nothing after the message in hand."""
+        self.suspended = not self.stop_requested
+
+    def resume(self) -> None:
+        """Go on."""
+        self.suspended = False
+        self._rouse()
+
+    def wake(self) -> None:
+        """Reschedule the parked task."""
+        task, self._task = self._task, None
+        self.awake = True
+        if task is not None:
+            trio.lowlevel.reschedule(task)
+
+    def freed(self) -> None:
+        """A single actor stays whether it holds anything or not."""
+
+    def _rouse(self) -> None:
+        if not self.awake:
+            self.wake()
+
+    async def _begin(self, make: Callable[[], Actor]) -> Actor:
+        CURRENT.set(self)
+        phase = "construct"
+        try:
+            actor = make()
+            actor.context = Context(self)
+            if self._retired:
+                self._retired = False
+                self.mailbox = Mailbox(actor.mailbox.capacity)
+            self.overflow = actor.mailbox.overflow
+            self.actor = actor
+            phase = "start"
+            await actor.started()
+        except Exception as error:
+            raise self.note_failure(phase, error) from error
+        return actor
+
+    async def _serve(self, actor: Actor) -> None:
+        while True:
+            if await run_turn(self, actor):
+                await trio.lowlevel.checkpoint()
+            elif self.stop_requested and not self.works:
+                return
+            else:
+                await self._park()
+
+    async def _end(self, actor: Actor) -> None:
+        try:
+            await actor.stopping()
+        except Exception as error:
+            raise self.note_failure("stop", error) from error
+
+    async def _park(self) -> None:
+        self._task = trio.lowlevel.current_task()
+        self.awake = False
+        await trio.lowlevel.wait_task_rescheduled(self._unpark)
+
+    def _unpark(self, _: object) -> trio.lowlevel.Abort:
+        self._task = None
+        self.awake = True
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _finish(self, failure: str | None, *, retire: bool) -> None:
+        if self._scope is not None and self._scope.cancelled_caught:
+            self.runtime.log.warning("actor_stop_forced", actor=self.name, depth=self.mailbox.depth)
+        self._scope = None
+        self._state = State.FAILED
+        self.settle_instance(failure)
+        if retire:
+            self.retire()
+        watchers, self.watchers = self.watchers, {}
+        for watch in watchers:
+            watch.fire(Down(self.name, failure))
