@@ -36,10 +36,10 @@ async def converse(
         Stale: a kept connection broke or ended before one byte came.
         TlsError, ProtocolError: there was no answer.
     """
-    progress.enter(Step.SEND)
+    progress.step = Step.SEND
     sent = await connection.start(request)
     if sent == len(request):
-        progress.enter(Step.ANSWER)
+        progress.step = Step.ANSWER
         await _read(connection, reader, progress, kept)
         return reader.reusable and not connection.broken
     whole = await _read_while_sending(connection, request[sent:], reader, progress, kept)

@@ -1,0 +1,1 @@
+"""The sender, against real sockets on loopback where it has any."""

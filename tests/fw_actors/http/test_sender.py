@@ -1,0 +1,429 @@
+"""Interface §7: one POST, one deadline, the head decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import trio
+import trio.testing
+
+from fw_actors.http import (
+    AnswerTimeout,
+    ConnectError,
+    PoolLimits,
+    ProtocolError,
+    Sender,
+    open_sender,
+)
+from fw_actors.version import __version__
+from tests.fw_actors.http.receiver import (
+    OK,
+    Receiver,
+    Script,
+    Talk,
+    always,
+    headers,
+    once,
+    receiving,
+    silent,
+)
+
+SHORT = 0.1  # seconds of a deadline that is meant to pass
+LONG = 5.0  # seconds of one that is not
+BIG = b"x" * 8_000_000  # more than loopback's buffers take
+
+
+async def test_the_request_has_exactly_the_headers_of_the_interface() -> None:
+    """Interface §7: host, content-type, content-length, user-agent, accept, the three webhook-*."""
+    async with receiving(always(OK)) as receiver, open_sender() as sender:
+        await sender.post(receiver.target(path="/a?b=c"), b'{"a":1}', headers, timeout=LONG)
+        assert receiver.requests == [
+            b"POST /a?b=c HTTP/1.1\r\n"
+            b"host: 127.0.0.1:%d\r\n"
+            b"content-type: application/json\r\n"
+            b"content-length: 7\r\n"
+            b"user-agent: fw-webhooks/%b\r\n"
+            b"accept: */*\r\n"
+            b"webhook-id: msg_1\r\n"
+            b"webhook-timestamp: 1\r\n"
+            b"webhook-signature: v1,AA==\r\n"
+            b"\r\n"
+            b'{"a":1}' % (receiver.port, __version__.encode())
+        ]
+
+
+ANSWERS = [  # what is sent, status, body, whether the connection serves the next POST too
+    (OK, 200, b"ok", True),
+    (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b"", True),
+    (b"HTTP/1.1 200\r\ncontent-length: 0\r\n\r\n", 200, b"", True),
+    (
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
+        200,
+        b"abc",
+        True,
+    ),
+    (b"HTTP/1.1 503 No\r\ncontent-length: 600\r\n\r\n" + b"a" * 600, 503, b"a" * 512, True),
+    (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok", 200, b"ok", False),
+    (b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok", 200, b"ok", False),
+    (b"HTTP/1.1 100 C\r\n\r\nHTTP/1.1 103 E\r\nlink: x\r\n\r\n" + OK, 200, b"ok", True),
+    (b"HTTP/1.1 100 Continue\r\n\r\n" * 20 + OK, 200, b"ok", True),
+    (OK + b"HTTP/1.1 200 smuggled\r\ncontent-length: 0\r\n\r\n", 200, b"ok", False),
+    (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n\xff\x00", 200, b"\xff\x00", True),
+]
+
+
+@pytest.mark.parametrize(("data", "status", "body", "kept"), ANSWERS)
+async def test_an_answer_is_read_and_its_connection_kept_where_it_may_be(
+    data: bytes, status: int, body: bytes, kept: bool
+) -> None:
+    """RFC 9112 6.3 and 9.3; 1xx answers are skipped, at most 20 (interface §7)."""
+    async with receiving(always(data)) as receiver, open_sender() as sender:
+        for _ in range(3):
+            answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+            assert (answer.status, answer.body) == (status, body)
+        assert receiver.connections == (1 if kept else 3)
+        assert sender.statistics().pool.in_use == 0
+
+
+async def test_an_answer_without_a_length_ends_with_its_connection() -> None:
+    """RFC 9112 6.3, item 8."""
+    script = once(b"HTTP/1.1 200 OK\r\n\r\nuntil the end")
+    async with receiving(script) as receiver, open_sender() as sender:
+        answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+        assert answer.body == b"until the end"
+
+
+async def test_a_redirect_is_not_followed_and_its_location_kept_without_secrets() -> None:
+    """No redirects; `error` names the Location without its query (interface §7)."""
+    redirect = (
+        b"HTTP/1.1 302 Found\r\nlocation: https://u:p@other.example/x?token=1#f\r\n"
+        b"retry-after: 7\r\ncontent-length: 0\r\n\r\n"
+    )
+    async with receiving(always(redirect)) as receiver, open_sender() as sender:
+        answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+        assert (answer.status, answer.location) == (302, "https://other.example/x")
+        assert answer.retry_after == "7"
+        assert len(receiver.requests) == 1
+
+
+async def test_many_posts_at_once_share_what_the_pool_keeps() -> None:
+    async with (
+        receiving(always(OK)) as receiver,
+        open_sender(limits=PoolLimits(idle_per_origin=4)) as sender,
+    ):
+        async with trio.open_nursery() as nursery:
+            for _ in range(40):
+                nursery.start_soon(post, sender, receiver)
+        pool = sender.statistics().pool
+        assert (pool.in_use, pool.idle, len(receiver.requests)) == (0, 4, 40)
+
+
+async def post(sender: Sender, receiver: Receiver) -> None:
+    answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+    assert answer.status == 200
+
+
+BAD = [
+    b"garbage\r\n\r\n",
+    b"\x16\x03\x01\x00\x05hello\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+    b"HTTP/1.1 200 OK\r\nx: " + b"a" * 70_000 + b"\r\n\r\n",
+    b"HTTP/1.1 100 Continue\r\n\r\n" * 21 + OK,
+    b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ncontent-le",
+    b"",
+]
+
+
+@pytest.mark.parametrize("data", BAD, ids=lambda data: repr(data[:24]))
+async def test_what_is_no_answer_is_a_protocol_error(data: bytes) -> None:
+    """Interface §7: huge heads and endless 1xx answers among them."""
+    async with receiving(once(data)) as receiver, open_sender() as sender:
+        with pytest.raises(ProtocolError) as caught:
+            await sender.post(receiver.target(path="/x?token=1"), b"{}", headers, timeout=LONG)
+        assert "token" not in str(caught.value)
+        assert "/x" not in str(caught.value)
+        assert len(receiver.requests) == 1  # no fault but a stale connection is tried again
+
+
+async def test_endless_interim_answers_end_at_the_twenty_first() -> None:
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        while True:
+            await talk.answer(b"HTTP/1.1 102 Processing\r\n\r\n")
+
+    async with receiving(script) as receiver, open_sender() as sender:
+        with pytest.raises(ProtocolError, match="more than 20"):
+            await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+
+
+async def test_a_reset_is_a_protocol_error_and_not_repeated() -> None:
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        await talk.reset()
+
+    async with receiving(script) as receiver, open_sender() as sender:
+        with pytest.raises(ProtocolError):
+            await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+        assert receiver.connections == 1
+
+
+async def test_nobody_listening_is_a_connect_error() -> None:
+    async with receiving(silent) as receiver:
+        target = receiver.target()
+    async with open_sender() as sender:
+        with pytest.raises(ConnectError, match="refused"):
+            await sender.post(target, b"{}", headers, timeout=LONG)
+
+
+async def drip(talk: Talk) -> None:
+    await talk.request()
+    while True:
+        await talk.answer(b"HTTP/1.1 100 C\r\nx: ")
+        await talk.gone()
+
+
+@pytest.mark.parametrize("script", [silent, drip])
+async def test_a_head_that_does_not_come_is_a_timeout(script: Script) -> None:
+    async with receiving(script) as receiver, open_sender() as sender:
+        with pytest.raises(AnswerTimeout, match=r"127\.0\.0\.1 did not answer within 0\.1 s"):
+            await sender.post(receiver.target(), b"{}", headers, timeout=SHORT)
+
+
+async def test_a_receiver_that_reads_nothing_is_a_timeout() -> None:
+    async def script(talk: Talk) -> None:
+        await trio.sleep_forever()
+
+    async with receiving(script) as receiver, open_sender() as sender:
+        with pytest.raises(AnswerTimeout, match="did not take the whole request"):
+            await sender.post(receiver.target(), BIG, headers, timeout=SHORT)
+        assert sender.statistics().pool.in_use == 0
+
+
+async def test_a_body_that_stalls_after_the_head_is_only_shorter() -> None:
+    """Once a whole answer head is in, its status decides (interface §7)."""
+
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        await talk.answer(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")
+        await talk.gone()
+
+    async with receiving(script) as receiver, open_sender() as sender:
+        answer = await sender.post(receiver.target(), b"{}", headers, timeout=SHORT)
+        assert (answer.status, answer.body) == (200, b"half")
+        assert sender.statistics().pool.idle == 0
+
+
+@pytest.mark.parametrize("reset", [False, True])
+async def test_a_body_that_breaks_is_only_shorter(reset: bool) -> None:
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        await talk.answer(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n")
+        if reset:
+            await trio.sleep(0.02)  # what was sent before a reset may else be thrown away with it
+            await talk.reset()
+
+    async with receiving(script) as receiver, open_sender() as sender:
+        answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+        assert (answer.status, answer.body) == (200, b"half")
+
+
+async def test_a_broken_chunk_is_only_a_shorter_body() -> None:
+    broken = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\nzz\r\n"
+    async with receiving(always(broken)) as receiver, open_sender() as sender:
+        answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+        assert (answer.status, answer.body) == (200, b"half")
+        assert sender.statistics().pool.idle == 0
+
+
+async def test_an_endless_body_is_left_after_512_bytes() -> None:
+    """After 512 body bytes the connection is closed, unless the rest is there (interface §7)."""
+
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        await talk.answer(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        while True:
+            await talk.answer(b"100\r\n" + b"a" * 256 + b"\r\n")
+
+    async with receiving(script) as receiver, open_sender() as sender:
+        answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+        assert (answer.status, answer.body) == (200, b"a" * 512)
+        assert sender.statistics().pool.idle == 0
+
+
+async def test_a_kept_connection_that_was_closed_meanwhile_is_not_used() -> None:
+    async with receiving(once(OK)) as receiver, open_sender() as sender:
+        for _ in range(3):
+            await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert receiver.connections == 3
+
+
+async def test_a_kept_connection_that_dies_with_the_request_is_replaced_once() -> None:
+    """A reused connection that dies before one answer byte is replaced once (interface §7)."""
+    made = 0
+
+    def make() -> Sequence[tuple[bytes, bytes]]:
+        nonlocal made
+        made += 1
+        return headers()
+
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        if talk.number < 3:
+            await talk.answer()
+        await talk.request()  # and die of it
+
+    async with receiving(script) as receiver, open_sender() as sender:
+        first = await sender.post(receiver.target(), b"{}", make, timeout=LONG)
+        second = await sender.post(receiver.target(), b"{}", make, timeout=LONG)
+        assert (first.status, second.status, receiver.connections, made) == (200, 200, 2, 3)
+        with pytest.raises(AnswerTimeout):  # the third connection never answers
+            await sender.post(receiver.target(), b"{}", make, timeout=SHORT)
+        assert receiver.connections == 3
+
+
+async def test_the_replacement_of_a_stale_connection_is_not_replaced_again() -> None:
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        if talk.number == 1:
+            await talk.answer()
+            await talk.request()
+
+    async with receiving(script) as receiver, open_sender() as sender:
+        await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+        with pytest.raises(ProtocolError):
+            await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+        assert receiver.connections == 2
+
+
+async def test_a_kept_connection_that_dies_after_one_byte_is_not_replaced() -> None:
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        await talk.answer()
+        await talk.request()
+        await talk.answer(b"H")
+
+    async with receiving(script) as receiver, open_sender() as sender:
+        await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+        with pytest.raises(ProtocolError):
+            await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+        assert receiver.connections == 1
+
+
+async def test_an_answer_before_the_body_is_sent_counts() -> None:
+    """Interface §7; the rest of the body is not sent, and the connection is closed."""
+
+    async def script(talk: Talk) -> None:
+        await talk.until(b"\r\n\r\n")
+        await talk.answer(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
+        await trio.sleep_forever()
+
+    async with receiving(script) as receiver, open_sender() as sender:
+        answer = await sender.post(receiver.target(), BIG, headers, timeout=LONG)
+        assert (answer.status, answer.body) == (413, b"big")
+        assert sender.statistics().pool.idle == 0
+
+
+async def test_an_answer_before_a_reset_counts() -> None:
+    async def script(talk: Talk) -> None:
+        await talk.until(b"\r\n\r\n")
+        await talk.answer(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
+        await trio.sleep(0.02)
+        # closing with bytes unread sends RST
+
+    async with receiving(script) as receiver, open_sender() as sender:
+        answer = await sender.post(receiver.target(), BIG, headers, timeout=LONG)
+        assert answer.status == 413
+
+
+async def test_a_big_body_arrives_whole_and_the_connection_is_kept() -> None:
+    async with receiving(always(OK)) as receiver, open_sender() as sender:
+        for _ in range(2):
+            answer = await sender.post(receiver.target(), BIG, headers, timeout=LONG)
+            assert answer.status == 200
+        assert [request.endswith(BIG) for request in receiver.requests] == [True, True]
+        assert receiver.connections == 1
+
+
+async def test_the_headers_are_made_when_the_connection_is_ready() -> None:
+    """`webhook-timestamp` is taken, and the signature made, once it is (interface §7)."""
+    seen: list[int] = []
+
+    async with receiving(always(OK)) as receiver, open_sender() as sender:
+
+        def make() -> Sequence[tuple[bytes, bytes]]:
+            seen.append(sender.statistics().pool.opened)
+            return headers()
+
+        await sender.post(receiver.target(), b"{}", make, timeout=LONG)
+        assert seen == [1]
+
+
+async def test_what_the_signer_raises_is_raised_and_nothing_is_sent() -> None:
+    class Unsignable(Exception):
+        pass
+
+    def refuse() -> Sequence[tuple[bytes, bytes]]:
+        raise Unsignable
+
+    async with receiving(always(OK)) as receiver, open_sender() as sender:
+        with pytest.raises(Unsignable):
+            await sender.post(receiver.target(), b"{}", refuse, timeout=LONG)
+        assert sender.statistics().pool.idle == 1  # nothing was sent on it
+        await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+        assert (receiver.connections, len(receiver.requests)) == (1, 1)
+
+
+async def test_an_answer_within_the_deadline_says_how_long_it_took() -> None:
+    async def script(talk: Talk) -> None:
+        while await talk.request():
+            await trio.sleep(0.05)
+            await talk.answer()
+
+    async with receiving(script) as receiver, open_sender() as sender:
+        first = await sender.post(receiver.target("localhost"), b"{}", headers, timeout=LONG)
+        second = await sender.post(receiver.target("localhost"), b"{}", headers, timeout=LONG)
+        assert first.times.connect > 0
+        assert first.times.answer >= 49
+        assert (second.times.dns, second.times.connect, second.times.tls) == (0, 0, 0)
+
+
+async def test_what_fails_in_the_block_is_raised_as_it_is() -> None:
+    with pytest.raises(KeyError):
+        async with open_sender():
+            raise KeyError
+
+
+async def test_idle_connections_are_closed_when_their_time_is_over() -> None:
+    limits = PoolLimits(idle_seconds=0.05)
+    ended = trio.Event()
+
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        await talk.answer()
+        await talk.gone()
+        ended.set()
+
+    async with receiving(script) as receiver, open_sender(limits=limits) as sender:
+        await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+        with trio.fail_after(LONG):
+            await ended.wait()
+        assert sender.statistics().pool.idle == 0
+
+
+async def test_leaving_the_block_closes_idle_connections() -> None:
+    ended = trio.Event()
+
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        await talk.answer()
+        await talk.gone()
+        ended.set()
+
+    async with receiving(script) as receiver:
+        async with open_sender() as sender:
+            await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+        with trio.fail_after(LONG):
+            await ended.wait()
