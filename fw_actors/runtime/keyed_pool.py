@@ -134,6 +134,14 @@ class KeyedPool:
 
     # The end.
 
+    def open(self) -> None:
+        """Take messages again after `close`; a pool is open from the beginning."""
+        if self._closed:
+            self._closed = False
+            self._emptied = trio.Event()
+            self.no_mailbox = Mailbox(1)
+            self.runtime.add_node(self)
+
     async def close(self, deadline: float = inf) -> None:
         """Refuse new messages, let every actor come to its end, wait until none is left.
 

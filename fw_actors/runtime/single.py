@@ -67,6 +67,8 @@ class SingleCell(Cell):
         Returns after an end in order. Cancelled, it is retired.
         Raises ActorFailed when the instance failed anywhere; the mailbox stays open then.
         """
+        if self._scope is not None:
+            raise ValueError(f"an actor named {self.name!r} is running already")
         failure: str | None = None
         self._scope = trio.CancelScope()
         self.stop_requested = False

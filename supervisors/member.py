@@ -1,0 +1,130 @@
+"""One child in its supervisor's hands: its present life, and how it is started and stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import trio
+
+from fw_actors.runtime import NodeSnapshot, Runtime
+from fw_actors.runtime.faults import one_line
+
+if TYPE_CHECKING:
+    from supervisors.children import Child, ChildSpec
+
+
+class Phase(Enum):
+    """Where a child is in its life."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+class Member:
+    """A child and its task; `ended` hears of each end that nobody asked for."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        spec: ChildSpec,
+        ended: Callable[[Member, Exception | None], None],
+    ) -> None:
+        self.spec = spec
+        self.child: Child = spec.make(runtime)
+        self.phase = Phase.WAITING
+        self.restarts = -1
+        self.failed = 0
+        self.last_error: str | None = None
+        self._ended = ended
+        self._scope = trio.CancelScope(shield=True)
+        self._settled = trio.Event()
+        self._over = trio.Event()
+        self._failure: Exception | None = None
+
+    async def start(self, nursery: trio.Nursery) -> Exception | None:
+        """Begin a life; return when it has said started (None), or its failure before that.
+
+        One that ends without a word has failed, too.
+        """
+        self.phase = Phase.STARTING
+        self.restarts += 1
+        # Shielded: whoever is cancelled around a supervisor, its children are stopped in order.
+        self._scope = trio.CancelScope(shield=True)
+        self._settled, self._over = trio.Event(), trio.Event()
+        self._failure = None
+        nursery.start_soon(self._live, name=self.spec.id)
+        await self._settled.wait()
+        return self._failure
+
+    def started(self, value: object = None) -> None:
+        """Take the child's word that it is up: this is the `task_status` that it is given."""
+        if self.phase is Phase.STARTING:
+            self.phase = Phase.RUNNING
+        self._settled.set()
+
+    async def stop(self, tree_deadline: float) -> None:
+        """Ask for an end, wait for it within the child's time and the tree's, then cancel it."""
+        if self.phase not in (Phase.WAITING, Phase.ENDED):
+            self.phase = Phase.STOPPING
+            deadline = min(trio.current_time() + self.spec.shutdown_seconds, tree_deadline)
+            if self.child.ask_to_stop(deadline):
+                with trio.move_on_at(deadline):
+                    await self._over.wait()
+            self._scope.cancel()
+            await self._over.wait()
+        self.leave()
+
+    def leave(self) -> None:
+        """Note that no life follows."""
+        self.phase = Phase.ENDED
+        self.child.retire()
+
+    def snapshot(self) -> NodeSnapshot:
+        """Return what can be seen of the child."""
+        node = self.child.snapshot()
+        if node is None:
+            return NodeSnapshot(
+                name=self.spec.id,
+                kind="task",
+                state=self.phase.value,
+                alive=int(self.phase in (Phase.STARTING, Phase.RUNNING, Phase.STOPPING)),
+                failed=self.failed,
+                restarts=max(0, self.restarts),
+                last_error=self.last_error,
+            )
+        state = Phase.WAITING.value if self.phase is Phase.WAITING else node.state
+        return replace(node, name=self.spec.id, state=state)
+
+    async def _live(self) -> None:
+        failure: Exception | None = None
+        try:
+            with self._scope:
+                await self.child.live(self)
+                if not self._settled.is_set():
+                    raise EndedTooSoonError(self.spec.id)
+        except Exception as error:
+            failure = error
+            self.failed += 1
+            self.last_error = one_line(error)
+        finally:
+            expected = self.phase is Phase.STOPPING
+            starting = not self._settled.is_set()
+            self.phase = Phase.WAITING
+            self._failure = failure
+            self._over.set()
+            self._settled.set()
+            if not expected and not starting:
+                self._ended(self, failure)
+
+
+class EndedTooSoonError(Exception):
+    """Raised for a child that ended without having called `task_status.started()`."""
+
+    def __init__(self, child: str) -> None:
+        super().__init__(f"{child!r} ended without having said that it started.")

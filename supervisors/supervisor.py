@@ -1,0 +1,215 @@
+"""One supervisor: starts its children in order, carries out decisions, stops them in reverse.
+
+A supervisor is one task that reads what happened to its children and does what
+`strategies.decide` says. Each child has a task of its own, shielded from cancellation around the
+supervisor: leaving the block, for whatever reason, is always a stop in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Final
+
+import trio
+
+from fw_actors.runtime import ActorFailed, NodeSnapshot, Runtime
+from fw_actors.runtime.faults import one_line
+from supervisors.children import ChildSpec
+from supervisors.member import Member, Phase
+from supervisors.strategies import (
+    Again,
+    Escalate,
+    Finish,
+    History,
+    RestartIntensity,
+    Strategy,
+    decide,
+)
+
+STOP_SECONDS: Final = 30.0
+
+
+class SupervisorFailed(Exception):
+    """Raised out of a supervisor's block: a child could not be started, or failed too often."""
+
+    def __init__(self, supervisor: str, child: str, error: Exception | None) -> None:
+        self.supervisor, self.child = supervisor, child
+        reason = one_line(error) if error is not None else "it ended"
+        super().__init__(f"{supervisor!r} gave up because of {child!r}: {reason}")
+
+
+class Due:
+    """Members whose wait before a restart is over, put among a supervisor's events."""
+
+    def __init__(self, supervisor: Supervisor, members: Sequence[Member], wait: float) -> None:
+        self.members = tuple(members)
+        self.wait = wait
+        self._supervisor = supervisor
+
+    def expire(self) -> None:
+        """Called by the runtime's deadlines."""
+        self._supervisor.due(self)
+
+
+class Supervisor:
+    """Made by `open_supervisor`."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        name: str,
+        specs: Sequence[ChildSpec],
+        strategy: Strategy,
+        intensity: RestartIntensity,
+        nursery: trio.Nursery,
+    ) -> None:
+        ids = [spec.id for spec in specs]
+        if len(set(ids)) != len(ids):
+            raise ValueError(f"{name!r} has two children of one id among {ids}")
+        self.name = name
+        self._runtime = runtime
+        self._strategy = strategy
+        self._intensity = intensity
+        self._nursery = nursery
+        self._members = {spec.id: Member(runtime, spec, self._ended) for spec in specs}
+        self._history = History()
+        self._restarts = 0
+        self._waiting: dict[Due, None] = {}
+        self._events: list[tuple[Member, Exception | None] | Due] = []
+        self._happened = trio.Event()
+        self._loop = trio.CancelScope(shield=True)
+        self._stopping = False
+        self._stopped = trio.Event()
+
+    async def start(self) -> None:
+        """Start the children in order. Raises SupervisorFailed; nothing runs then."""
+        for member in self._members.values():
+            error = await member.start(self._nursery)
+            if error is not None:
+                self._log_failure(member, error)
+                raise SupervisorFailed(self.name, member.spec.id, error) from error
+        self._nursery.start_soon(self._supervise)
+
+    async def stop(self, deadline: float) -> None:
+        """Stop the children in reverse, all before `deadline`; again, it waits for the first."""
+        if self._stopping:
+            await self._stopped.wait()
+            return
+        self._loop.cancel()
+        await self._stop_members(deadline)
+
+    async def _stop_members(self, deadline: float) -> None:
+        self._stopping = True
+        self._forget_waits(list(self._members.values()))
+        try:
+            for member in reversed(self._members.values()):
+                await member.stop(deadline)
+        finally:
+            self._stopped.set()
+
+    def snapshot(self) -> NodeSnapshot:
+        """Return what can be seen of it and of all below it."""
+        return NodeSnapshot(
+            name=self.name,
+            kind="supervisor",
+            state="stopping" if self._stopping else "running",
+            restarts=self._restarts,
+            children=tuple(member.snapshot() for member in self._members.values()),
+        )
+
+    def due(self, due: Due) -> None:
+        """Take note that a wait is over."""
+        self._waiting.pop(due, None)
+        self._note(due)
+
+    def _ended(self, member: Member, error: Exception | None) -> None:
+        self._note((member, error))
+
+    def _note(self, event: tuple[Member, Exception | None] | Due) -> None:
+        self._events.append(event)
+        self._happened.set()
+
+    async def _supervise(self) -> None:
+        with self._loop:
+            while True:
+                await self._happened.wait()
+                self._happened = trio.Event()
+                while self._events:
+                    event = self._events.pop(0)
+                    if isinstance(event, Due):
+                        await self._start_again(event.members)
+                    else:
+                        await self._decide(*event)
+
+    async def _decide(self, member: Member, error: Exception | None) -> None:
+        if error is not None:
+            self._log_failure(member, error)
+        decision = decide(
+            self._strategy,
+            self._intensity,
+            [other.spec.rules for other in self._members.values()],
+            member.spec.id,
+            failed=error is not None,
+            history=self._history,
+            now=trio.current_time(),
+            entropy=self._runtime.entropy,
+        )
+        if isinstance(decision, Again):
+            await self._again(decision)
+        elif isinstance(decision, Escalate):
+            self._runtime.log.error(
+                "supervisor_gave_up", supervisor=self.name, child=member.spec.id
+            )
+            await self._stop_members(trio.current_time() + STOP_SECONDS)
+            raise SupervisorFailed(self.name, member.spec.id, error) from error
+        elif isinstance(decision, Finish):
+            await self._stop_members(trio.current_time() + STOP_SECONDS)
+            self._nursery.cancel_scope.cancel()
+        else:
+            member.leave()
+
+    async def _again(self, decision: Again) -> None:
+        self._history = decision.history
+        others = [self._members[id] for id in decision.stop]
+        for member in reversed(others):
+            if member.phase is not Phase.WAITING:  # what waits keeps its mailbox
+                await member.stop(inf)
+        members = [self._members[id] for id in decision.start]
+        for member in members:
+            member.phase = Phase.WAITING
+        self._forget_waits(members)
+        if decision.wait <= 0:
+            await self._start_again(members)
+            return
+        due = Due(self, members, decision.wait)
+        self._waiting[due] = None
+        self._runtime.deadlines.add(due, decision.wait)
+
+    def _forget_waits(self, members: Sequence[Member]) -> None:
+        """Drop restarts that a later decision covers."""
+        for due in [due for due in self._waiting if set(due.members) <= set(members)]:
+            del self._waiting[due]
+            self._runtime.deadlines.withdraw(due, due.wait)
+
+    async def _start_again(self, members: Sequence[Member]) -> None:
+        for member in members:
+            if member.phase is not Phase.WAITING:
+                continue
+            self._restarts += 1
+            self._runtime.log.info("child_restarted", supervisor=self.name, child=member.spec.id)
+            error = await member.start(self._nursery)
+            if error is not None:
+                self._ended(member, error)  # decided in its turn, together with who waits after it
+                return
+
+    def _log_failure(self, member: Member, error: Exception) -> None:
+        if isinstance(error, ActorFailed | SupervisorFailed):
+            return  # logged where it happened
+        self._runtime.log.error(
+            "child_failed",
+            supervisor=self.name,
+            child=member.spec.id,
+            error=one_line(error),
+            exc_info=error,
+        )

@@ -1,0 +1,122 @@
+"""The tree of supervisors: opens the root of one, and nests others below it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from math import inf
+
+import trio
+
+from fw_actors.runtime import NodeSnapshot, Runtime
+from fw_actors.runtime.lone_error import lone_error
+from supervisors.children import ChildSpec, TaskStatus
+from supervisors.strategies import Restart, RestartIntensity, Strategy
+from supervisors.supervisor import STOP_SECONDS, Supervisor
+
+
+@asynccontextmanager
+async def open_supervisor(
+    runtime: Runtime,
+    name: str,
+    children: Sequence[ChildSpec],
+    *,
+    strategy: Strategy = Strategy.ONE_FOR_ONE,
+    intensity: RestartIntensity | None = None,
+    stop_seconds: float = STOP_SECONDS,
+) -> AsyncIterator[Supervisor]:
+    """Run a supervisor while the block runs. See docs/runtime.md.
+
+    Leaving the block stops the children in reverse, within `stop_seconds` in all; so does a
+    cancellation around it. Raises SupervisorFailed when a child could not be started or failed
+    too often; the block is cancelled then.
+    """
+    async with _open(runtime, name, children, strategy, intensity, stop_seconds) as supervisor:
+        runtime.add_node(supervisor)
+        try:
+            yield supervisor
+        finally:
+            runtime.remove_node(supervisor)
+
+
+def supervisor_child(
+    id: str,
+    children: Sequence[ChildSpec],
+    *,
+    strategy: Strategy = Strategy.ONE_FOR_ONE,
+    intensity: RestartIntensity | None = None,
+    restart: Restart = Restart.PERMANENT,
+    shutdown_seconds: float = STOP_SECONDS,
+    significant: bool = False,
+) -> ChildSpec:
+    """A supervisor below another; its escalation is a failure of this child."""
+    return ChildSpec(
+        id,
+        lambda runtime: SupervisorChild(runtime, id, children, strategy, intensity),
+        restart,
+        shutdown_seconds,
+        significant,
+    )
+
+
+class SupervisorChild:
+    """A nested supervisor, made anew for each life."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        name: str,
+        children: Sequence[ChildSpec],
+        strategy: Strategy,
+        intensity: RestartIntensity | None,
+    ) -> None:
+        self._runtime, self._name, self._children = runtime, name, children
+        self._strategy, self._intensity = strategy, intensity
+        self._supervisor: Supervisor | None = None
+        self._deadline = inf
+        self._asked = trio.Event()
+
+    async def live(self, task_status: TaskStatus) -> None:
+        """See `Child`."""
+        self._asked = trio.Event()
+        async with _open(
+            self._runtime, self._name, self._children, self._strategy, self._intensity, STOP_SECONDS
+        ) as self._supervisor:
+            task_status.started()
+            await self._asked.wait()
+            await self._supervisor.stop(self._deadline)
+
+    def ask_to_stop(self, deadline: float) -> bool:
+        """See `Child`."""
+        self._deadline = deadline
+        self._asked.set()
+        return True
+
+    def retire(self) -> None:
+        """A supervisor that ended has retired its children."""
+
+    def snapshot(self) -> NodeSnapshot | None:
+        """See `Child`."""
+        return self._supervisor.snapshot() if self._supervisor is not None else None
+
+
+@asynccontextmanager
+async def _open(
+    runtime: Runtime,
+    name: str,
+    children: Sequence[ChildSpec],
+    strategy: Strategy,
+    intensity: RestartIntensity | None,
+    stop_seconds: float,
+) -> AsyncIterator[Supervisor]:
+    with lone_error():
+        async with trio.open_nursery() as nursery:
+            supervisor = Supervisor(
+                runtime, name, children, strategy, intensity or RestartIntensity(), nursery
+            )
+            try:
+                await supervisor.start()
+                yield supervisor
+            finally:
+                with trio.CancelScope(shield=True):
+                    await supervisor.stop(trio.current_time() + stop_seconds)
