@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 import structlog
 
-from fw_actors.runtime.clock import Clock
+from fw_actors.runtime import Clock
 from supervisors.service.log_lines import json_line, text_line
 from supervisors.service.log_secrets import Scrubber
 

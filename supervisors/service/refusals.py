@@ -56,12 +56,15 @@ class StoppedAtOnce(ServiceRefusal):
 
 
 class StartFailed(ServiceRefusal):
-    """Raised when a background service ended instead of getting ready; `lines` end its log."""
+    """Raised when a background service ended instead of getting ready.
+
+    `lines` are the last ones of its log, to be shown below the message.
+    """
 
     def __init__(self, outcome: str, log: Path, lines: list[str]) -> None:
         self.lines = tuple(lines)
-        told = "".join(f"\n  {line}" for line in lines) or " (it logged nothing)"
-        super().__init__(f"the service did not start: it {outcome}. The end of {log}:{told}")
+        told = "ends with" if lines else "says nothing of it"
+        super().__init__(f"the service did not start: it {outcome}; {log} {told}")
 
 
 class StillStarting(ServiceRefusal):

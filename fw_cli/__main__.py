@@ -1,0 +1,6 @@
+"""`python -m fw_cli` is the command `fw`."""
+
+from fw_cli.main import main
+
+if __name__ == "__main__":
+    main()

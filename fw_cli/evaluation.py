@@ -1,0 +1,86 @@
+"""Python on the site: one expression, or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fw_cli.output import json_text
+from fw_cli.surroundings import ADMINISTRATOR, Surroundings
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+    from fw_actors.services.site import Site
+
+_commit = click.option("--commit", is_flag=True, help="Keep what was written; else it is undone.")
+_as_user = click.option(
+    "--user", default=ADMINISTRATOR, show_default=True, help="Whose permissions hold."
+)
+
+
+@click.command("eval")
+@click.argument("expression")
+@_commit
+@_as_user
+@click.pass_obj
+def evaluate(surroundings: Surroundings, expression: str, commit: bool, user: str) -> None:
+    """Evaluate EXPRESSION, in which `fw` is the site, and print its value as JSON."""
+    from fw_cli.scripts import compiled, shielded
+
+    code = compiled(expression.strip(), "<expression>", "eval")
+
+    @shielded("<expression>")
+    def value(fw: Fw) -> str:
+        # Turned into text inside: a document may need its transaction, and what can't be
+        # shown is not committed.
+        return json_text(eval(code, _names(fw)), _plain)
+
+    click.echo(_run(surroundings, user, value, commit=commit))
+
+
+@click.command("exec")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_commit
+@_as_user
+@click.pass_obj
+def execute(surroundings: Surroundings, file: Path, commit: bool, user: str) -> None:
+    """Run the Python FILE, in which `fw` is the site, in one transaction."""
+    from fw_cli.scripts import compiled, shielded
+
+    code = compiled(file.read_bytes(), str(file), "exec")
+
+    @shielded(str(file))
+    def run(fw: Fw) -> None:
+        _execute(code, _names(fw, file))
+
+    _run(surroundings, user, run, commit=commit)
+
+
+def _run(surroundings: Surroundings, user: str, fn: Callable[[Fw], Any], *, commit: bool) -> Any:
+    async def use(site: Site) -> Any:
+        return await (site.write(user, fn) if commit else site.rollback(user, fn))
+
+    return surroundings.on_site(use)
+
+
+def _execute(code: CodeType, names: dict[str, Any]) -> None:
+    try:
+        exec(code, names)
+    except SystemExit as end:  # a script may end early; it may not end the writer's thread
+        if end.code not in (None, 0):
+            raise RuntimeError(f"the script ended with {end.code}") from None
+
+
+def _names(fw: Fw, file: Path | None = None) -> dict[str, Any]:
+    names: dict[str, Any] = {"fw": fw, "__name__": "__main__"}
+    return names if file is None else {**names, "__file__": str(file)}
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON shows of a value that it does not know: a document's fields, or its repr."""
+    as_dict = getattr(value, "as_dict", None)
+    return as_dict() if callable(as_dict) and not isinstance(value, type) else repr(value)

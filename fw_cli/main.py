@@ -1,0 +1,64 @@
+"""The command line `fw` (interface §5): its commands, and the edge where every error ends.
+
+The only place but fw_actors.config that sees the environment: it hands it on.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from fw_cli.lazy import LazyGroup
+from fw_cli.refusals import refusal
+from fw_cli.surroundings import Surroundings
+
+COMMANDS: Final = {
+    "serve": "fw_cli.service:serve",
+    "start": "fw_cli.service:start",
+    "stop": "fw_cli.service:stop",
+    "restart": "fw_cli.service:restart",
+    "status": "fw_cli.service:status",
+    "worker": "fw_cli.service:worker",
+    "migrate": "fw_cli.migration:migrate",
+    "user": "fw_cli.user:user",
+    "webhooks": "fw_cli.webhooks:webhooks",
+    "jobs": "fw_cli.jobs:jobs",
+    "eval": "fw_cli.evaluation:evaluate",
+    "exec": "fw_cli.evaluation:execute",
+    "version": "fw_cli.version:version",
+}
+
+
+class Root(LazyGroup):
+    """The command `fw` itself: whatever its commands raise leaves as a message and an exit code.
+
+    0 done, 1 refused or failed, 2 usage (interface §5); never a traceback.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.Abort, click.exceptions.Exit, EOFError):
+            raise
+        except BrokenPipeError:
+            raise  # `fw user list | head -1`: click ends quietly
+        except (Exception, BaseExceptionGroup) as error:
+            surroundings = ctx.find_object(Surroundings)
+            debugging = surroundings is not None and surroundings.debugging
+            raise refusal(error, debugging=debugging) from None
+
+
+cli: Final = Root(
+    "fw",
+    COMMANDS,
+    help="Accounts, sign-in and signed outgoing webhooks, for the site of the fw.json here "
+    "(FW_CONFIG names another file).",
+)
+
+
+def main() -> None:
+    """Run the command that the process was started for, and exit."""
+    cli.main(prog_name="fw", obj=Surroundings(dict(os.environ), Path.cwd()))

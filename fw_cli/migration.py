@@ -1,0 +1,24 @@
+"""`fw migrate`: the store as this version and the site's apps need it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fw_cli.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from fw_actors.services.site import Site
+
+
+@click.command()
+@click.pass_obj
+def migrate(surroundings: Surroundings) -> None:
+    """Make or migrate the store: tables, columns, roles; nothing is ever dropped."""
+    surroundings.on_site(_opened_is_migrated)
+    click.echo("the store is up to date")
+
+
+async def _opened_is_migrated(site: Site) -> None:
+    """Every command that opens the site migrates its store first (interface §5)."""

@@ -1,0 +1,59 @@
+"""What commands print: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+"""The option of every command that prints a table (interface §5)."""
+
+
+def json_text(value: object, fallback: Callable[[Any], Any] | None = None) -> str:
+    """Return `value` as indented JSON; `fallback` turns what JSON does not know into what it does.
+
+    Raises: what msgspec raises for a value that can't be shown: TypeError, ValueError.
+    """
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(value, enc_hook=fallback), indent=2).decode()
+
+
+def show(rows: Sequence[Mapping[str, object]], columns: Mapping[str, str], *, json: bool) -> None:
+    """Print rows: as JSON whole, else as a table of `columns`, key → heading, in their order.
+
+    A table fits the terminal; piped into a program it is as wide as its content, so that no
+    value is cut or folded.
+    """
+    if json:
+        click.echo(json_text(list(rows)))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from supervisors.service.escaping import escaped
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in columns.values():
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(escaped(_cell(row.get(key)))) for key in columns))
+    console = Console()
+    if not sys.stdout.isatty():
+        console = Console(width=max(1, console.measure(table).maximum))
+    console.print(table)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return str(value)

@@ -1,0 +1,86 @@
+"""How a command says no: one line for each thing that is wrong, on stderr, and exit code 1.
+
+Modules are imported where they are used: a command that goes well needs none of them.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
+
+import click
+
+
+class CommandFailed(Exception):
+    """Raised by a command for what it refuses by itself; the message is for a person."""
+
+
+class Refused(click.ClickException):
+    """The end of a command that was refused or has failed."""
+
+    exit_code = 1
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__("\n".join(lines))
+        self._lines = lines
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        from supervisors.service.escaping import escaped
+
+        for line in self._lines:
+            click.echo(f"fw: {escaped(line)}", file=file, err=file is None)
+
+
+def refusal(error: BaseException, *, debugging: bool) -> Exception:
+    """Return what a command ends with after `error`: a `Refused`, or an Abort for Ctrl-C.
+
+    Groups of exceptions, as trio makes them, count for what they hold. `debugging` adds the
+    traceback of what is a defect.
+    """
+    leaves = list(_leaves(error))
+    if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
+        return click.Abort()
+    lines = [line for leaf in leaves for line in _lines(leaf, debugging)]
+    return Refused(list(dict.fromkeys(lines)))
+
+
+def is_defect(error: BaseException) -> bool:
+    """Whether something in `error` is no refusal that a person may see, nor Ctrl-C."""
+    return any(
+        _known(leaf) is None and not isinstance(leaf, KeyboardInterrupt) for leaf in _leaves(error)
+    )
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _lines(error: BaseException, debugging: bool) -> list[str]:
+    known = _known(error)
+    if known is not None:
+        return known
+    summary = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if not debugging:
+        return [f"internal error: {summary} (FW_LOG_LEVEL=debug shows where)"]
+    trace = "".join(traceback.format_exception(error)).splitlines()
+    return [f"internal error: {summary}", *(f"  | {line}" for line in trace)]
+
+
+def _known(error: BaseException) -> list[str] | None:
+    """Return the lines of a refusal that a person may see; None for a defect."""
+    from fw_actors.errors import ConfigurationError, FwError
+    from supervisors import SupervisorFailed
+    from supervisors.service.refusals import ServiceRefusal, StartFailed
+
+    if isinstance(error, ConfigurationError):
+        return list(error.problems)
+    if isinstance(error, StartFailed):
+        return [str(error), *(f"  | {line}" for line in error.lines)]
+    if isinstance(error, (FwError, ServiceRefusal, SupervisorFailed, CommandFailed)):
+        return [str(error)]
+    return None

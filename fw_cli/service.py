@@ -1,0 +1,156 @@
+"""The service: in the foreground, in the background, and further workers beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from fw_cli.output import as_json, json_text
+from fw_cli.refusals import CommandFailed, is_defect
+from fw_cli.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+    from supervisors.service.background import Status
+    from supervisors.service.places import Places
+    from supervisors.service.run import Service
+
+
+@click.command()
+@click.pass_obj
+def serve(surroundings: Surroundings) -> None:
+    """Serve the site in the foreground, until SIGTERM or Ctrl-C.
+
+    Prints one line `ready <url>` on stdout when it accepts requests; the log goes to stderr.
+    """
+    from fw_actors.version import __version__
+    from supervisors.service import run
+
+    log = surroundings.logger(service=True)
+    announcer = run.Announcer(_say_ready, surroundings.environ.get("NOTIFY_SOCKET"))
+    _run_logged(
+        partial(
+            run.serve,
+            _places(surroundings),
+            partial(_open, surroundings, web=True),
+            version=__version__,
+            announcer=announcer,
+            log=log,
+        ),
+        log,
+    )
+
+
+@click.command()
+@click.pass_obj
+def worker(surroundings: Surroundings) -> None:
+    """Deliver webhooks and mail from the same store, beside the service, until a signal."""
+    from fw_actors.version import __version__
+    from supervisors.service import run
+
+    log = surroundings.logger(service=True)
+    opened = partial(_open, surroundings, web=False)
+    _run_logged(partial(run.work, opened, version=__version__, log=log), log)
+
+
+@click.command()
+@click.pass_obj
+def start(surroundings: Surroundings) -> None:
+    """Start the service in the background, and wait until it is ready."""
+    from supervisors.service import background
+
+    places = _places(surroundings)
+    before = background.status(places)
+    if before.state is background.State.RUNNING:
+        click.echo(f"{_sentence(before)} already")
+        return
+    click.echo(_sentence(_start(surroundings, places)))
+
+
+@click.command()
+@click.pass_obj
+def stop(surroundings: Surroundings) -> None:
+    """Stop the service, and wait until it has stopped."""
+    from supervisors.service import background
+
+    click.echo(background.stop(_places(surroundings)).value)
+
+
+@click.command()
+@click.pass_obj
+def restart(surroundings: Surroundings) -> None:
+    """Stop the service if it runs, and start it with the configuration of now."""
+    from supervisors.service import background
+
+    places = _places(surroundings)
+    surroundings.config  # noqa: B018 - what is wrong with it is said before the stop
+    click.echo(background.stop(places).value)
+    click.echo(_sentence(_start(surroundings, places)))
+
+
+@click.command()
+@as_json
+@click.pass_obj
+def status(surroundings: Surroundings, as_json: bool) -> None:
+    """Say whether the service runs, as which process, and where it accepts."""
+    from supervisors.service import background
+
+    now = background.status(_places(surroundings))
+    if as_json:
+        facts = {"state": now.state.value, "pid": now.pid, "url": now.url, "version": now.version}
+        click.echo(json_text(facts))
+    else:
+        click.echo(_sentence(now))
+
+
+def _places(surroundings: Surroundings) -> Places:
+    from supervisors.service.places import Places
+
+    return Places(surroundings.config.folder)
+
+
+def _open(surroundings: Surroundings, *, web: bool) -> AbstractAsyncContextManager[Service]:
+    from supervisors.service.tree import open_service
+
+    return open_service(surroundings.config, delivers=True, web=web)
+
+
+def _run_logged(run: Callable[[], Awaitable[None]], log: FilteringBoundLogger) -> None:
+    """Run it to its end; a defect leaves its traceback in the log, whatever the level."""
+    import trio
+
+    try:
+        trio.run(run)
+    except (Exception, BaseExceptionGroup) as error:
+        if not is_defect(error):
+            raise
+        log.error("service.crashed", exc_info=error)
+        raise CommandFailed("the service has crashed; the log says where") from error
+
+
+def _start(surroundings: Surroundings, places: Places) -> Status:
+    from supervisors.service import background
+
+    # -P: no module in the site's folder hides one of ours; it stands last on the path.
+    command = [sys.executable, "-P", "-m", "fw_cli", "serve"]
+    environ = {**surroundings.environ, "FW_CONFIG": str(surroundings.config.file)}
+    return background.start(places, command, environ)
+
+
+def _say_ready(url: str) -> None:
+    with contextlib.suppress(OSError):  # whoever started it may not listen any more
+        click.echo(f"ready {url}")
+
+
+def _sentence(now: Status) -> str:
+    facts = [f"process {now.pid}"] if now.pid else []
+    facts += [f"version {now.version}"] if now.version else []
+    where = f" at {now.url}" if now.url else ""
+    return f"{now.state.value}{where}" + (f" ({', '.join(facts)})" if facts else "")

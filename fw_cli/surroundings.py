@@ -1,0 +1,80 @@
+"""What a command was started in: the environment and the working directory, and the site there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+    from fw_actors.config import Config
+    from fw_actors.services.site import Site
+
+T = TypeVar("T")
+
+ADMINISTRATOR = "Administrator"
+"""Who commands act as unless they are told otherwise (interface §5)."""
+
+
+@dataclass
+class Surroundings:
+    """The one object that every command is given."""
+
+    environ: Mapping[str, str]
+    cwd: Path
+    _config: Config | None = field(default=None, repr=False)
+
+    @property
+    def config(self) -> Config:
+        """The site's configuration, read and judged at the first use.
+
+        Raises: ConfigurationError, with all problems at once.
+        """
+        if self._config is None:
+            from fw_actors.config import load
+
+            self._config = load(self.environ, self.cwd)
+        return self._config
+
+    @property
+    def debugging(self) -> bool:
+        """Whether a defect shows where it is: FW_LOG_LEVEL=debug, once that has been read."""
+        return self._config is not None and self._config.deployment.log_level == "debug"
+
+    def logger(self, *, service: bool) -> FilteringBoundLogger:
+        """Set up the process's log on stderr.
+
+        A service logs as it is configured; a command that does one thing and ends tells of
+        trouble only, unless the level is debug.
+        """
+        from fw_actors.runtime import SystemClock
+        from supervisors.service.logs import configure
+
+        deployment = self.config.deployment
+        quiet = not service and deployment.log_level == "info"
+        return configure(
+            style=deployment.log_format,
+            level="warning" if quiet else deployment.log_level,
+            clock=SystemClock(deployment.clock_offset),
+            stream=sys.stderr,
+            links=self.config.mail.transport == "log",
+        )
+
+    def on_site(self, use: Callable[[Site], Awaitable[T]]) -> T:
+        """Open the site, its store made or migrated, and return what `use` makes of it."""
+        import trio
+
+        self.logger(service=False)
+        return trio.run(partial(_opened, self.config, use))
+
+
+async def _opened(config: Config, use: Callable[[Site], Awaitable[T]]) -> T:
+    from fw_actors.services.site import open_site
+
+    async with open_site(config) as site:
+        return await use(site)

@@ -1,0 +1,75 @@
+"""Accounts: make and list them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from fw_cli.output import as_json, show
+from fw_cli.passwords import password_stdin, take_password
+from fw_cli.surroundings import ADMINISTRATOR, Surroundings
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+    from fw_actors.services.site import Site
+
+_COLUMNS: Final = {
+    "name": "Name",
+    "email": "E-mail",
+    "fullName": "Full name",
+    "roles": "Roles",
+    "enabled": "Enabled",
+}
+
+
+@click.group()
+def user() -> None:
+    """Accounts: make and list them."""
+
+
+@user.command()
+@click.argument("name")
+@click.option("--email", required=True, help="The account's e-mail address.")
+@click.option("--full-name", default="", help="The name that people read.")
+@click.option("--role", "roles", multiple=True, help="A role of the account; may be repeated.")
+@password_stdin
+@click.pass_obj
+def add(
+    surroundings: Surroundings,
+    name: str,
+    email: str,
+    full_name: str,
+    roles: tuple[str, ...],
+    password_stdin: bool,
+) -> None:
+    """Make the account NAME; its password is asked for."""
+    surroundings.config  # noqa: B018 - nobody types a password for a site that is not there
+    password = take_password(from_stdin=password_stdin)
+
+    async def make(site: Site) -> dict[str, Any]:
+        from fw_actors.services.users import add_user
+
+        password_hash = await site.hash_password(password, name, email)
+
+        def insert(fw: Fw) -> dict[str, Any]:
+            return add_user(fw, name, email, full_name, list(roles), password_hash)
+
+        return await site.write(ADMINISTRATOR, insert)
+
+    made = surroundings.on_site(make)
+    click.echo(f"made the account {made['name']}")
+
+
+@user.command("list")
+@as_json
+@click.pass_obj
+def list_accounts(surroundings: Surroundings, as_json: bool) -> None:
+    """Show every account."""
+
+    async def read(site: Site) -> list[dict[str, Any]]:
+        from fw_actors.services.users import list_users
+
+        return await site.read(ADMINISTRATOR, list_users)
+
+    show(surroundings.on_site(read), _COLUMNS, json=as_json)

@@ -1,0 +1,63 @@
+"""Webhooks: what was delivered, and what was not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from fw_cli.output import as_json, show
+from fw_cli.surroundings import ADMINISTRATOR, Surroundings
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+    from fw_actors.services.site import Site
+
+_DEFAULT_LIMIT: Final = 20  # spec, Webhooks, Limits
+_MOST: Final = 10_000
+_STATUSES: Final = ("Queued", "Sent", "Retrying", "Failed")  # spec, Webhook Delivery
+
+_COLUMNS: Final = {
+    "name": "Delivery",
+    "webhook": "Webhook",
+    "event": "Event",
+    "status": "Status",
+    "attempts": "Attempts",
+    "responseStatus": "Response",
+    "creation": "Created",
+}
+
+
+@click.group()
+def webhooks() -> None:
+    """Webhooks: what was delivered, and what was not."""
+
+
+@webhooks.command("list")
+@click.option("--status", type=click.Choice(_STATUSES), help="Only deliveries of this status.")
+@click.option("--webhook", help="Only deliveries of this Webhook.")
+@click.option(
+    "--limit", type=click.IntRange(1, _MOST), default=_DEFAULT_LIMIT, show_default=True,
+    help="At most so many.",
+)  # fmt: skip
+@as_json
+@click.pass_obj
+def list_deliveries(
+    surroundings: Surroundings, status: str | None, webhook: str | None, limit: int, as_json: bool
+) -> None:
+    """Show the most recent deliveries, newest first."""
+    wanted = {"status": status, "webhook": webhook}
+    filters = [[field, "=", value] for field, value in wanted.items() if value is not None]
+
+    def read(fw: Fw) -> list[dict[str, Any]]:
+        fields = ["response_status" if key == "responseStatus" else key for key in _COLUMNS]
+        found = fw.get_list(
+            "Webhook Delivery", filters, fields, order_by="creation desc, name desc", limit=limit
+        )
+        # The keys of `_COLUMNS` stand in the order of `fields`.
+        return [dict(zip(_COLUMNS, (row[field] for field in fields), strict=True)) for row in found]
+
+    async def use(site: Site) -> list[dict[str, Any]]:
+        return await site.read(ADMINISTRATOR, read)
+
+    show(surroundings.on_site(use), _COLUMNS, json=as_json)
