@@ -142,7 +142,8 @@ def stats(tx: Tx) -> list[QueueStats]:
 
     Ready counts what is due, expired leases included; failed what is kept and due no more.
     """
-    return [
-        QueueStats(*counts, 0.0 if oldest is None else (tx.now - oldest) / MS_PER_SECOND)
-        for *counts, oldest in tx.rows(STATS, now=tx.now)
-    ]
+    found = []
+    for queue, ready, scheduled, leased, failed, oldest in tx.rows(STATS, now=tx.now):
+        waiting = 0.0 if oldest is None else (tx.now - oldest) / MS_PER_SECOND
+        found.append(QueueStats(queue, ready, scheduled, leased, failed, waiting))
+    return found

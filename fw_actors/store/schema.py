@@ -61,6 +61,23 @@ PASSWORD: Final = Table(
 )
 """Password hashes; no field of the User document. An invited account has no row."""
 
+IDENTIFIER: Final = Table(
+    "fw_identifier",
+    METADATA,
+    Column("key", Text, primary_key=True),  # canonical form of a user's name or e-mail
+    Column("user", Text, nullable=False),
+    Index("fw_identifier_user", "user"),
+)
+"""Who signs in by which identifier; its key keeps any name apart from any other's e-mail."""
+
+SERIES: Final = Table(
+    "fw_series",
+    METADATA,
+    Column("prefix", Text, primary_key=True),
+    Column("current", BigInteger, nullable=False),
+)
+"""The last number given out in each naming series."""
+
 SESSION: Final = Table(
     "fw_session",
     METADATA,

@@ -1,0 +1,183 @@
+"""Brings calls from trio's tasks to an engine and its answers back: by threads, or inline."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Final, Protocol
+
+import trio
+
+from fw_actors.errors import OverloadedError
+from fw_actors.store.calls import Call, Engine
+from fw_actors.store.transaction import Tx
+
+LOOK_SECONDS: Final = 1.0
+
+_log: Final = logging.getLogger(__name__)
+
+Noticed = Callable[[], None]
+
+
+class Lane(Protocol):
+    """A way to an engine. All methods are called on trio's thread."""
+
+    waiting: int
+    skipped: int
+    refused: int
+
+    async def call(self, fn: Callable[[Tx], Any], now: int) -> Any:
+        """Have `fn` run and return its result. Cancellation: see `Store.write`."""
+
+    def look_now(self) -> None:
+        """Look for commits of other processes now."""
+
+    async def close(self) -> None:
+        """Answer what waits, refuse what comes, close the engines."""
+
+
+class ThreadLane:
+    """One bounded queue, and a thread for each engine.
+
+    Args:
+        name: of the threads.
+        engines: one for each thread.
+        capacity: calls that may wait; further ones raise OverloadedError.
+        noticed: called on trio's thread when another process has committed; None to never look.
+    """
+
+    def __init__(
+        self, name: str, engines: Sequence[Engine], capacity: int, noticed: Noticed | None = None
+    ) -> None:
+        self.waiting = 0
+        self.skipped = 0
+        self.refused = 0
+        self._capacity = capacity
+        self._noticed = noticed
+        self._closing = False
+        self._queue: SimpleQueue[Call | None] = SimpleQueue()  # None: look, or see that we close
+        self._token = trio.lowlevel.current_trio_token()
+        self._running = len(engines)
+        self._ended = trio.Event()
+        for number, engine in enumerate(engines, 1):
+            threading.Thread(
+                target=self._serve, args=(engine,), name=f"{name}-{number}", daemon=True
+            ).start()
+
+    async def call(self, fn: Callable[[Tx], Any], now: int) -> Any:
+        """See `Lane.call`."""
+        if self._closing or self.waiting >= self._capacity:
+            self.refused += 1
+            await trio.lowlevel.checkpoint()
+            raise OverloadedError(
+                "The store is closing." if self._closing else "Too many calls wait for the store."
+            )
+        call = Call(fn, now)
+        self.waiting += 1
+        self._queue.put(call)
+        return await call.wait()
+
+    def look_now(self) -> None:
+        """See `Lane.look_now`."""
+        self._queue.put(None)
+
+    async def close(self) -> None:
+        """See `Lane.close`."""
+        self._closing = True
+        self._queue.put(None)
+        with trio.CancelScope(shield=True):
+            await self._ended.wait()
+
+    def _serve(self, engine: Engine) -> None:
+        """The thread: groups of calls, and a look once a second between them."""
+        next_look = time.monotonic() + LOOK_SECONDS
+        while not (self._closing and self._queue.empty()):
+            call = self._next(next_look)
+            if call is None or time.monotonic() >= next_look:
+                next_look = time.monotonic() + LOOK_SECONDS
+                self._look(engine)
+            if call is not None:
+                self._send(self._answer, self._run(engine, call))
+        self._queue.put(None)  # for the next thread of this lane
+        engine.close()
+        self._send(self._end)
+
+    def _next(self, next_look: float) -> Call | None:
+        if self._noticed is None:
+            return self._queue.get()
+        with suppress(Empty):
+            return self._queue.get(timeout=max(0.0, next_look - time.monotonic()))
+        return None
+
+    def _run(self, engine: Engine, first: Call) -> list[Call]:
+        following: Call | None = first
+
+        def pull() -> Call | None:
+            nonlocal following
+            call, following = following, None
+            if call is None:
+                with suppress(Empty):
+                    call = self._queue.get_nowait()
+            return call
+
+        return engine.run(pull)
+
+    def _look(self, engine: Engine) -> None:
+        if self._noticed is not None and engine.look():
+            self._send(self._noticed)
+
+    def _send(self, fn: Callable[..., None], *args: object) -> None:
+        with suppress(trio.RunFinishedError):  # nobody is left to hear it
+            self._token.run_sync_soon(fn, *args)
+
+    def _answer(self, calls: list[Call]) -> None:
+        self.waiting -= len(calls)
+        for call in calls:
+            self.skipped += call.answer is None
+            call.settle()
+
+    def _end(self) -> None:
+        self._running -= 1
+        if not self._running:
+            self._ended.set()
+
+
+class InlineLane:
+    """Runs each call on the caller's own task, after a checkpoint.
+
+    For deterministic runs: trio's autojump clock does not see work in threads.
+    """
+
+    def __init__(self, engine: Engine, noticed: Noticed | None = None) -> None:
+        self.waiting = 0
+        self.skipped = 0
+        self.refused = 0
+        self._engine = engine
+        self._noticed = noticed
+        self._closed = False
+
+    async def call(self, fn: Callable[[Tx], Any], now: int) -> Any:
+        """See `Lane.call`."""
+        await trio.lowlevel.checkpoint()
+        if self._closed:
+            self.refused += 1
+            raise OverloadedError("The store is closing.")
+        calls = [call := Call(fn, now)]
+        self._engine.run(lambda: calls.pop() if calls else None)
+        call.run_callbacks()
+        assert call.answer is not None
+        return call.answer.unwrap()
+
+    def look_now(self) -> None:
+        """See `Lane.look_now`."""
+        if self._noticed is not None and self._engine.look():
+            self._noticed()
+
+    async def close(self) -> None:
+        """See `Lane.close`."""
+        self._closed = True
+        self._engine.close()

@@ -1,0 +1,147 @@
+"""Opens a connection to an SQLite file, set up the way the store relies on."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+from typing import Final
+
+from fw_actors.errors import ConfigurationError
+from fw_actors.store.sqlite_errors import code_of, translate
+
+OLDEST_SQLITE: Final = (3, 35, 0)  # RETURNING, MATERIALIZED
+CACHED_STATEMENTS: Final = 1024
+MS_PER_SECOND: Final = 1000
+RETRY_SECONDS: Final = 0.01
+
+_SETTINGS: Final = (
+    "PRAGMA foreign_keys=ON",
+    "PRAGMA temp_store=MEMORY",
+    "PRAGMA cache_size=-16384",  # KiB
+    "PRAGMA journal_size_limit=67108864",  # a WAL that grew under load shrinks again
+)
+
+
+class RawGuard:
+    """SQLite's authorizer: while `active`, refuses what reaches beyond the transaction.
+
+    It stays installed, because installing one makes SQLite prepare every statement anew.
+    """
+
+    _REFUSED: Final = frozenset(
+        {
+            sqlite3.SQLITE_TRANSACTION,
+            sqlite3.SQLITE_SAVEPOINT,
+            sqlite3.SQLITE_ATTACH,
+            sqlite3.SQLITE_DETACH,
+            sqlite3.SQLITE_PRAGMA,
+        }
+    )
+
+    def __init__(self) -> None:
+        self.active = False
+
+    def __call__(self, action: int, *_details: str | None) -> int:
+        if self.active and action in self._REFUSED:
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
+
+
+class SqliteConnection:
+    """A connection, its one cursor and its guard. Used by one thread at a time.
+
+    Args:
+        path: the database file; it must exist.
+        busy_seconds: how long a statement waits for a lock of another process.
+        durable: whether a commit is on the disk before it returns.
+        writable: False for a connection that refuses every write.
+    """
+
+    def __init__(
+        self, path: Path, *, busy_seconds: float, durable: bool = True, writable: bool = True
+    ) -> None:
+        self.guard = RawGuard()
+        self.writable = writable
+        self.raw = sqlite3.connect(
+            path,
+            timeout=busy_seconds,
+            isolation_level=None,  # transactions are begun by us alone
+            check_same_thread=False,  # opened in one thread, used in another
+            cached_statements=CACHED_STATEMENTS,
+        )
+        try:
+            _use_wal(self.raw, busy_seconds)
+            for setting in _SETTINGS:
+                self.raw.execute(setting)
+            self.raw.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
+            if not writable:
+                self.raw.execute("PRAGMA query_only=ON")
+            self.raw.set_authorizer(self.guard)
+            self.cursor = self.raw.cursor()
+        except BaseException:
+            self.raw.close()
+            raise
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open; SQLite ends one by itself when it has to."""
+        return self.raw.in_transaction
+
+    def execute(self, text: str) -> None:
+        """Run a statement that takes no values and gives no rows."""
+        self.cursor.execute(text)
+
+    def wait_for_locks(self, seconds: float) -> None:
+        """Set how long a statement waits for a lock of another process."""
+        self.raw.execute(f"PRAGMA busy_timeout={round(seconds * MS_PER_SECOND)}")
+
+    def data_version(self) -> int:
+        """Return a number that changes when another connection has committed."""
+        version: int = self.raw.execute("PRAGMA data_version").fetchone()[0]
+        return version
+
+    def close(self) -> None:
+        """Close the connection; an open transaction is rolled back."""
+        self.raw.close()
+
+
+def make_file(path: Path) -> None:
+    """Make the database's folder and file where they are missing, readable by us alone.
+
+    Raises: ConfigurationError when that is impossible, or this SQLite is too old.
+    """
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        oldest = ".".join(map(str, OLDEST_SQLITE))
+        raise ConfigurationError(
+            [f"SQLite {sqlite3.sqlite_version} is too old; {oldest} or newer is needed."]
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise ConfigurationError(
+            [f"The database {path} can't be opened: {error.strerror}."]
+        ) from error
+
+
+def refusal_to_open(path: Path, error: sqlite3.Error) -> Exception:
+    """Return what opening `path` raises when SQLite failed with `error`."""
+    if code_of(error) & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        return ConfigurationError([f"The file {path} is no intact SQLite database: {error}."])
+    return translate(error)
+
+
+def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
+    """Switch to write-ahead logging; SQLite does not wait for locks here, so it is tried again."""
+    deadline = time.monotonic() + busy_seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if code_of(error) & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+            time.sleep(RETRY_SECONDS)
+        else:
+            return

@@ -1,0 +1,173 @@
+"""Runs the writes that wait together under one commit."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import outcome
+
+from fw_actors.store.calls import Call, Pull
+from fw_actors.store.sqlite_connection import SqliteConnection
+from fw_actors.store.sqlite_errors import overloaded
+from fw_actors.store.sqlite_transaction import SqliteTx
+
+MAX_MEMBERS: Final = 512
+MAX_SECONDS: Final = 0.025
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass
+class WriteCounts:
+    """Written by the engine's thread, read by any."""
+
+    commits: int = 0
+    committed: int = 0
+    rolled_back: int = 0
+    refused: int = 0
+    largest_group: int = 0
+    foreign_commits: int = 0
+
+
+class _GroupLost(Exception):
+    """The group's transaction is gone or beyond repair: no member may be told that it is done."""
+
+
+class GroupCommit:
+    """The engine of the writer.
+
+    Each member but the first runs in a savepoint, so that one that raises is undone alone. The
+    first needs none: when it raises there is nothing else to keep, the transaction is rolled
+    back, and the next group begins with whoever waits. A group takes in what arrives while it
+    runs, up to `MAX_MEMBERS` calls and `MAX_SECONDS`.
+    """
+
+    def __init__(self, connection: SqliteConnection) -> None:
+        self.counts = WriteCounts()
+        self._connection = connection
+        self._version = connection.data_version()
+
+    def run(self, pull: Pull) -> list[Call]:
+        """Run one group and make it durable. See `Engine.run`."""
+        taken: list[Call] = []
+        try:
+            self._run(pull, taken)
+        except BaseException as error:  # a defect here must not leave callers waiting for ever
+            _log.exception("a group of writes failed")
+            self._refuse([call for call in taken if call.begun or call.begin()], error)
+        return taken
+
+    def look(self) -> bool:
+        """See `Engine.look`. Commits on this connection do not count."""
+        try:
+            version = self._connection.data_version()
+        except sqlite3.Error as error:
+            _log.warning("could not look for commits of other processes: %s", error)
+            return False
+        changed = version != self._version
+        self._version = version
+        self.counts.foreign_commits += changed
+        return changed
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self._connection.close()
+
+    def _run(self, pull: Pull, taken: list[Call]) -> None:
+        self._roll_back()
+        try:
+            # IMMEDIATE: a transaction that reads first and writes later could not wait for locks.
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            self._refuse_waiting(pull, taken, error)
+            return
+        members: list[Call] = []
+        try:
+            still_open = self._run_members(pull, taken, members)
+            if still_open:
+                self._connection.execute("COMMIT")
+        except (_GroupLost, sqlite3.Error) as error:
+            self._refuse(members, error.__cause__ if isinstance(error, _GroupLost) else error)
+            return
+        self._count(members, committed=still_open)
+
+    def _run_members(self, pull: Pull, taken: list[Call], members: list[Call]) -> bool:
+        """Run calls until none waits; return whether there is a transaction to commit."""
+        deadline = time.monotonic() + MAX_SECONDS
+        while len(taken) < MAX_MEMBERS and (call := pull()) is not None:
+            taken.append(call)
+            if not call.begin():
+                continue  # cancelled while it waited
+            members.append(call)
+            if len(members) == 1:
+                if not self._run_first(call):
+                    return False
+            else:
+                self._run_further(call)
+            if time.monotonic() > deadline:
+                break
+        return True
+
+    def _run_first(self, call: Call) -> bool:
+        if self._succeeds(call):
+            return True
+        self._connection.execute("ROLLBACK")
+        return False
+
+    def _run_further(self, call: Call) -> None:
+        self._connection.execute("SAVEPOINT member")
+        if not self._succeeds(call):
+            self._connection.execute("ROLLBACK TO member")
+        self._connection.execute("RELEASE member")
+
+    def _succeeds(self, call: Call) -> bool:
+        """Run the function once and keep what came of it.
+
+        Raises: _GroupLost when SQLite ended the transaction by itself (full disk, I/O error, no
+            memory). What earlier members did is gone then, so they can't be told otherwise,
+            and a later one would write without a transaction.
+        """
+        tx = SqliteTx(self._connection, call.now)
+        try:
+            call.answer = outcome.Value(call.fn(tx))
+        except BaseException as error:
+            call.answer = outcome.Error(error)
+        tx.end()
+        if not self._connection.in_transaction:
+            raise _GroupLost from tx.failure
+        if isinstance(call.answer, outcome.Error):
+            return False
+        call.callbacks = tx.callbacks
+        return True
+
+    def _refuse_waiting(self, pull: Pull, taken: list[Call], error: sqlite3.Error) -> None:
+        """Refuse all who wait: each has waited for the lock as long as the first."""
+        while (call := pull()) is not None:
+            taken.append(call)
+        self._refuse([call for call in taken if call.begin()], error)
+
+    def _refuse(self, members: list[Call], error: BaseException | None) -> None:
+        for call in members:
+            call.refuse(overloaded(error))
+        self.counts.refused += len(members)
+        self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            with suppress(sqlite3.Error):  # tried again before the next group begins
+                self._connection.execute("ROLLBACK")
+
+    def _count(self, members: list[Call], *, committed: bool) -> None:
+        counts = self.counts
+        if not members:
+            return
+        failed = sum(isinstance(call.answer, outcome.Error) for call in members)
+        counts.rolled_back += failed
+        counts.committed += len(members) - failed
+        counts.commits += committed
+        counts.largest_group = max(counts.largest_group, len(members))

@@ -1,0 +1,69 @@
+"""Runs reads, each against a snapshot of its own."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import suppress
+from typing import Final
+
+import outcome
+
+from fw_actors.store.calls import Call, Pull
+from fw_actors.store.sqlite_connection import SqliteConnection
+from fw_actors.store.sqlite_errors import overloaded
+from fw_actors.store.sqlite_transaction import SqliteTx
+
+MAX_READS: Final = 16
+MAX_SECONDS: Final = 0.002
+
+
+class SnapshotReads:
+    """The engine of a reader.
+
+    A few reads that wait are served together, because each way back to trio's thread costs
+    more than a short read; a long one is answered at once.
+    """
+
+    def __init__(self, connection: SqliteConnection) -> None:
+        self.reads = 0
+        self._connection = connection
+
+    def run(self, pull: Pull) -> list[Call]:
+        """See `Engine.run`."""
+        taken: list[Call] = []
+        deadline = time.monotonic() + MAX_SECONDS
+        while len(taken) < MAX_READS and (call := pull()) is not None:
+            taken.append(call)
+            if call.begin():
+                self._read(call)
+                self.reads += 1
+            if time.monotonic() > deadline:
+                break
+        return taken
+
+    def look(self) -> bool:
+        """See `Engine.look`; the writer does it."""
+        return False
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self._connection.close()
+
+    def _read(self, call: Call) -> None:
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")  # left open by a failing disk
+            self._connection.execute("BEGIN")  # the snapshot is that of the first statement
+        except sqlite3.Error as error:
+            call.refuse(overloaded(error))
+            return
+        tx = SqliteTx(self._connection, call.now)
+        try:
+            call.answer = outcome.Value(call.fn(tx))
+            call.callbacks = tx.callbacks
+        except BaseException as error:
+            call.answer = outcome.Error(error)
+        tx.end()
+        with suppress(sqlite3.Error):
+            self._connection.execute("ROLLBACK")  # nothing was written
