@@ -154,7 +154,10 @@ class ValidationError(FwError):
 
 
 class PasswordPolicyError(FwError):
-    """Raised when a password is refused; `rule` is tooShort, tooLong, blank or equalsAccountName."""
+    """Raised when a password is refused.
+
+    `rule` is tooShort, tooLong, blank or equalsAccountName.
+    """
 
     status = 422
 
@@ -202,7 +205,7 @@ class InternalError(FwError):
     status = 500
 
     def __init__(self, request_id: str) -> None:
-        super().__init__(f"Something went wrong on our side. Quote {request_id} when you report it.")
+        super().__init__(f"Something went wrong here. Quote {request_id} to report it.")
 
 
 class ConfigurationError(Exception):

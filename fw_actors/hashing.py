@@ -21,6 +21,7 @@ import trio
 from fw_actors.config import Argon2, Config
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.password_policy import MAX_RUNES, judge_password
+from fw_actors.runtime import Entropy
 
 T = TypeVar("T")
 
@@ -60,7 +61,13 @@ class Hasher:
     """Makes and verifies password hashes in a bounded number of threads."""
 
     def __init__(
-        self, parameters: Argon2, minimum: int, *, places: int | None = None, inline: bool = False
+        self,
+        parameters: Argon2,
+        minimum: int,
+        entropy: Entropy,
+        *,
+        places: int | None = None,
+        inline: bool = False,
     ) -> None:
         """`minimum` is the policy's `minPasswordLength`; `inline` hashes on the caller's task,
         for tests whose clock does not see threads."""
@@ -79,14 +86,13 @@ class Hasher:
         self._hashes = 0
         self._waiting: dict[Lane, deque[trio.Event]] = {lane: deque() for lane in Lane}
         self._turn = Lane.SIGN_IN
-        self._decoy = self._argon2.hash(os.urandom(_SALT_BYTES))
+        self._decoy = self._argon2.hash(entropy.bytes(_SALT_BYTES))
 
     @classmethod
-    def of(cls, config: Config, *, inline: bool = False) -> Hasher:
+    def of(cls, config: Config, entropy: Entropy, *, inline: bool = False) -> Hasher:
         """Return the hasher that a site's configuration asks for."""
-        return cls(
-            config.deployment.argon2, config.auth.min_password_length, inline=inline
-        )
+        minimum = config.auth.min_password_length
+        return cls(config.deployment.argon2, minimum, entropy, inline=inline)
 
     async def hash(
         self, password: str, *, name: str, email: str, lane: Lane = Lane.RECOVERY
@@ -96,6 +102,13 @@ class Hasher:
         Raises: PasswordPolicyError; OverloadedError when too many wait.
         """
         self.judge(password, name=name, email=email)
+        return await self._run(lane, lambda: self._argon2.hash(_bytes(password)))
+
+    async def rehash(self, password: str, *, lane: Lane) -> str:
+        """Hash a password that was just verified with the live parameters; no rule is asked again.
+
+        Raises: OverloadedError when too many wait.
+        """
         return await self._run(lane, lambda: self._argon2.hash(_bytes(password)))
 
     def hash_now(self, password: str, *, name: str, email: str) -> str:
@@ -108,7 +121,9 @@ class Hasher:
         """Refuse a password that breaks the policy. Raises: PasswordPolicyError."""
         judge_password(password, minimum=self._minimum, name=name, email=email)
 
-    async def verify(self, stored: str | None, password: str, lane: Lane = Lane.SIGN_IN) -> Verified:
+    async def verify(
+        self, stored: str | None, password: str, lane: Lane = Lane.SIGN_IN
+    ) -> Verified:
         """Verify a password with exactly one argon2 run, whatever is wrong.
 
         No hash, a damaged one and an over-long password cost a decoy with the live parameters,

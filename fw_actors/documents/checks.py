@@ -71,11 +71,11 @@ def check_links(documents: Documents, tx: Tx, doc: DocType) -> None:
         return
     for doctype, field in _fields_linking_to(documents, doc.doctype):
         table = documents.registry.tables[doctype].table
-        own = sa.true()
-        if doctype == doc.doctype:
-            own = table.c.name != doc.name
+        itself = doc.name if doctype == doc.doctype else ""  # no document has this name
         found = tx.one(
-            sa.select(table.c.name).where(table.c[field.name] == doc.name, own).limit(1)
+            sa.select(table.c.name)
+            .where(table.c[field.name] == doc.name, table.c.name != itself)
+            .limit(1)
         )
         if found is not None:
             raise ConflictError(f"{doctype} {found[0]} links to {doc.doctype} {doc.name}.")

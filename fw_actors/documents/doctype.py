@@ -15,13 +15,29 @@ from fw_actors.documents.fields import Field, Table
 
 ACTIONS: Final = ("list", "read", "create", "write", "delete", "submit", "cancel", "export")
 STANDARD: Final = (
-    "name", "owner", "creation", "modified", "modified_by", "docstatus", "idx",
-)  # fmt: skip
+    "name",
+    "owner",
+    "creation",
+    "modified",
+    "modified_by",
+    "docstatus",
+    "idx",
+)
 CHILD_STANDARD: Final = ("parent", "parenttype", "parentfield")
 _METHODS: Final = (
-    "insert", "save", "submit", "cancel", "delete", "rename", "db_set", "reload", "as_dict",
-    "vault", "meta", "doctype",
-)  # fmt: skip
+    "insert",
+    "save",
+    "submit",
+    "cancel",
+    "delete",
+    "rename",
+    "db_set",
+    "reload",
+    "as_dict",
+    "vault",
+    "meta",
+    "doctype",
+)
 _SERIES: Final = re.compile(r"series:(?P<prefix>[^#/]*?)\.(?P<digits>#+)\Z")
 _FIELD_NAME: Final = re.compile(r"[a-z][A-Za-z0-9_]*\Z")
 _DOCTYPE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*( [A-Za-z0-9]+)*\Z")
@@ -83,7 +99,7 @@ def read_declaration(
     """Return the Meta of a DocType class, with every mistake of its declaration in `problems`."""
     problems: list[str] = []
     doctype = name if name is not None else cls.__name__
-    if not isinstance(doctype, str) or not _DOCTYPE_NAME.match(doctype) or len(doctype) > 60:
+    if not _DOCTYPE_NAME.match(str(doctype)) or len(doctype) > 60:
         problems.append("name is letters, digits and single spaces, at most 60 characters")
     fields = _declared_fields(cls)
     for each in fields.values():
@@ -102,10 +118,19 @@ def read_declaration(
     if child and (submittable or granted):
         problems.append("a child DocType has neither permissions nor a submit of its own")
     return Meta(
-        doctype, table_name(str(doctype)), cls, cls.__module__, MappingProxyType(fields), child,
-        submittable, read_only, parsed, MappingProxyType(granted),
-        tuple(getattr(cls, "unique_together", ())), tuple(problems),
-    )  # fmt: skip
+        doctype,
+        table_name(str(doctype)),
+        cls,
+        cls.__module__,
+        MappingProxyType(fields),
+        child,
+        submittable,
+        read_only,
+        parsed,
+        MappingProxyType(granted),
+        tuple(getattr(cls, "unique_together", ())),
+        tuple(problems),
+    )
 
 
 def _declared_fields(cls: type) -> dict[str, Field]:
@@ -161,9 +186,7 @@ class DocTypeBase:
         super().__init_subclass__()
         if abstract:
             return
-        meta = read_declaration(
-            cls, name, naming, child, submittable, read_only, dict(permissions)
-        )
+        meta = read_declaration(cls, name, naming, child, submittable, read_only, dict(permissions))
         if unknown:
             words = tuple(f"no such option {word}" for word in sorted(unknown))
             meta = Meta(**{**vars(meta), "problems": meta.problems + words})

@@ -135,10 +135,15 @@ class DocType(DocTypeBase, abstract=True):
         """Return what JSON shows: standard fields, fields, child rows; secrets blank."""
         meta = self.meta
         shown: dict[str, Any] = {
-            "doctype": meta.name, "name": self.name, "owner": self.owner,
-            "creation": self.creation, "modified": self.modified,
-            "modified_by": self.modified_by, "docstatus": self.docstatus, "idx": self.idx,
-        }  # fmt: skip
+            "doctype": meta.name,
+            "name": self.name,
+            "owner": self.owner,
+            "creation": self.creation,
+            "modified": self.modified,
+            "modified_by": self.modified_by,
+            "docstatus": self.docstatus,
+            "idx": self.idx,
+        }
         if meta.child:
             shown |= {key: getattr(self, key) for key in CHILD_STANDARD}
         for field in meta.fields.values():
@@ -157,11 +162,16 @@ class DocType(DocTypeBase, abstract=True):
 def rows_of(doc: DocType, field: Table) -> list[DocType]:
     """Return a table's rows as objects; rows given as dicts become objects here."""
     rows = getattr(doc, field.name) or []
-    child = field.child
-    assert child is not None and issubclass(child, DocType)
+    child = child_of(field)
     made = [row if isinstance(row, DocType) else child(doc._fw, dict(row)) for row in rows]
     setattr(doc, field.name, made)
     return made
+
+
+def child_of(field: Table) -> type[DocType]:
+    """Return the DocType of a table's rows; the registry has judged that it is one."""
+    child: type[DocType] = field.child
+    return child
 
 
 def field_unknown(meta: Meta, key: str) -> Exception:

@@ -1,4 +1,4 @@
-"""The field types of a DocType: what each takes, how it is stored, how JSON shows it (interface §3).
+"""The field types of a DocType: what each takes, how it is stored, how JSON shows it.
 
 Values in Python are those that JSON shows: text, whole numbers, floats, 0 or 1 for a Check,
 `YYYY-MM-DD` for a Date, ISO 8601 UTC with milliseconds for a Datetime, lists of rows for a Table.
@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import sqlalchemy as sa
 from sqlalchemy.types import TypeEngine
@@ -55,16 +55,20 @@ class Field:
         self.options, self.length, self.permlevel = options, length, permlevel
         self.allow_on_submit, self.read_only = allow_on_submit, read_only
 
-    def __set_name__(self, owner: type, name: str) -> None:
+    if TYPE_CHECKING:  # an instance holds the value; the class holds the field
+
+        def __get__(self, instance: object, owner: object = None) -> Any: ...
+
+        def __set__(self, instance: object, value: Any) -> None: ...
+
+    def __set_name__(self, owner: object, name: str) -> None:
         self.name = name
 
     def problems(self) -> Iterator[str]:
         """Yield what is wrong with the declaration itself."""
-        if isinstance(self.permlevel, bool) or not isinstance(self.permlevel, int):
-            yield "permlevel is a whole number"
-        elif not 0 <= self.permlevel <= 9:
+        if self.permlevel not in range(10):
             yield "permlevel is 0 to 9"
-        if self.length is not None and (not isinstance(self.length, int) or self.length < 1):
+        if self.length is not None and self.length < 1:
             yield "length is a whole number from 1"
         if self.default is not None:
             try:
@@ -216,7 +220,9 @@ class Date(Field):
                 raise ValueError
             return date.fromisoformat(value).isoformat()
         except ValueError:
-            raise ValidationError(f"{self.name} is a date as YYYY-MM-DD.", field=self.name) from None
+            raise ValidationError(
+                f"{self.name} is a date as YYYY-MM-DD.", field=self.name
+            ) from None
 
 
 class Datetime(Field):
@@ -311,9 +317,9 @@ class Table(Field):
     type = "Table"
     wanted = "a list of rows"
 
-    def __init__(self, child: type | None = None, /, **options: Any) -> None:
+    def __init__(self, child: Any = None, /, **options: Any) -> None:
         super().__init__(**options)
-        self.child = child if child is not None else self.options
+        self.child: Any = child if child is not None else self.options
 
     def is_missing(self, value: object) -> bool:
         return not value

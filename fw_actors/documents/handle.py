@@ -1,4 +1,4 @@
-"""`fw`, what application code gets: documents bound to one transaction and one user (interface §4)."""
+"""`fw`, what application code gets: documents in one transaction for one user (interface §4)."""
 
 from __future__ import annotations
 
@@ -97,10 +97,8 @@ class Fw:
         order_by: str | None = None,
         limit: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Return rows without a look at permissions, but for the scope of Webhook and its deliveries."""
-        return self.get_list(
-            doctype, filters, fields, order_by, limit, ignore_permissions=True
-        )
+        """Return rows whatever the permissions; the scope of Webhook and its deliveries holds."""
+        return self.get_list(doctype, filters, fields, order_by, limit, ignore_permissions=True)
 
     def count(self, doctype: str, filters: query.Filters = ()) -> int:
         """Return how many rows the filters match."""
@@ -117,7 +115,7 @@ class Fw:
         return found
 
     def secret(self, name: str) -> str:
-        """Return the integration secret FW_SECRET_<NAME>. Raises: NotFoundError naming the variable."""
+        """Return the secret FW_SECRET_<NAME>. Raises: NotFoundError naming the variable."""
         value = self._surroundings.secrets.get(name)
         if value is None:
             raise NotFoundError(f"FW_SECRET_{name.upper()[:60]} is not set in the environment.")

@@ -129,7 +129,7 @@ class Documents:
             raise
 
     def _prepare(self, fw: Fw, doc: DocType) -> None:
-        """Everything before the row: types, hooks that may fill in, then the rules of the fields."""
+        """All before the row: types, hooks that may fill in, then the rules of the fields."""
         normalize(doc)
         self._hook(fw, doc, "before_validate")
         self._hook(fw, doc, "validate")
@@ -143,7 +143,8 @@ class Documents:
             write()
         except UniqueViolation as taken:
             raise DuplicateError(
-                f"Another {doc.doctype} has this {', '.join(taken.columns)}.", field=taken.columns[0]
+                f"Another {doc.doctype} has this {', '.join(taken.columns)}.",
+                field=taken.columns[0],
             ) from None
         self._hook(fw, doc, event)
         self._tell(fw, "changed", event, doc)
@@ -193,5 +194,3 @@ class Documents:
     def _tell(self, fw: Fw, verb: str, event: str, doc: DocType) -> None:
         for observer in self._observers:
             getattr(observer, verb)(fw, event, doc)
-
-

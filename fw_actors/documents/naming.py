@@ -1,4 +1,4 @@
-"""How a new document gets its name: given, by a field, from a series, or at random (interface §3)."""
+"""How a new document gets its name: given, by a field, from a series, or at random."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def _next_in_series(tx: Tx, prefix: str, digits: int) -> str:
 
 
 _NEXT: Final = Statement(
-    sa.update(schema.series)
-    .where(schema.series.c.prefix == sa.bindparam("prefix"))
-    .values(current=schema.series.c.current + 1)
-    .returning(schema.series.c.current)
+    sa.update(schema.SERIES)
+    .where(schema.SERIES.c.prefix == sa.bindparam("prefix"))
+    .values(current=schema.SERIES.c.current + 1)
+    .returning(schema.SERIES.c.current)
 )
 _FIRST: Final = Statement(
-    sa.insert(schema.series).values(prefix=sa.bindparam("prefix"), current=sa.bindparam("current"))
+    sa.insert(schema.SERIES).values(prefix=sa.bindparam("prefix"), current=sa.bindparam("current"))
 )

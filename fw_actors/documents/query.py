@@ -1,4 +1,4 @@
-"""Lists of documents: filters, fields, order and paging, never a caller's text in SQL (interface §3)."""
+"""Lists of documents: filters, fields, order, paging; never a caller's text in SQL."""
 
 from __future__ import annotations
 
@@ -41,9 +41,14 @@ def by_name(name_or_filters: str | Filters) -> Filters:
 
 
 def select(
-    fw: Fw, meta: Meta, filters: Filters, fields: Sequence[str] | None, order_by: str | None,
-    limit: int | None, start: int = 0,
-) -> list[dict[str, Any]]:  # fmt: skip
+    fw: Fw,
+    meta: Meta,
+    filters: Filters,
+    fields: Sequence[str] | None,
+    order_by: str | None,
+    limit: int | None,
+    start: int = 0,
+) -> list[dict[str, Any]]:
     """Return the rows that match, as dicts; none for who is shut out by scopes."""
     if fw.rights.shut_out(meta):
         return []
@@ -144,7 +149,11 @@ def _order(fw: Fw, meta: Meta, order_by: str) -> list[Any]:
     table = fw.documents.registry.tables[meta.name].table
     for part in order_by.split(","):
         words = part.split()
-        if not words or len(words) > 2 or (len(words) == 2 and words[1].lower() not in ("asc", "desc")):
+        if (
+            not words
+            or len(words) > 2
+            or (len(words) == 2 and words[1].lower() not in ("asc", "desc"))
+        ):
             raise BadRequestError("order_by is `field asc|desc[, …]`.", field="order_by")
         column = table.c[_known(fw, meta, words[0])]
         down = len(words) == 2 and words[1].lower() == "desc"

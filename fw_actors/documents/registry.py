@@ -36,9 +36,7 @@ class Registry:
         self.tables: Mapping[str, DocTable] = MappingProxyType(
             {m.name: DocTable(m, metadata) for m in metas}
         )
-        self.functions: Mapping[str, Whitelisted] = MappingProxyType(
-            {f.path: f for f in functions}
-        )
+        self.functions: Mapping[str, Whitelisted] = MappingProxyType({f.path: f for f in functions})
 
     def meta(self, doctype: str) -> Meta:
         """Return a DocType's Meta. Raises: NotFoundError."""
@@ -73,13 +71,16 @@ def _problems(metas: list[Meta]) -> Iterator[str]:
     for meta in metas:
         where = f"{_file_of(meta.cls)}: class {meta.cls.__name__}"
         for field in meta.fields.values():
-            if isinstance(field, Link) and isinstance(field.options, str):
-                if field.options not in names or names[field.options].child:
-                    yield f"{where}: {field.name}: there is no DocType {field.options} to link to"
+            if isinstance(field, Link) and not _is_target(names.get(str(field.options))):
+                yield f"{where}: {field.name}: there is no DocType {field.options} to link to"
             if isinstance(field, Table) and isinstance(field.child, type):
                 child = getattr(field.child, "meta", None)
                 if not isinstance(child, Meta) or not child.child:
                     yield f"{where}: {field.name}: {field.child.__name__} is no child DocType"
+
+
+def _is_target(meta: Meta | None) -> bool:
+    return meta is not None and not meta.child
 
 
 def _file_of(cls: type) -> str:
@@ -88,7 +89,7 @@ def _file_of(cls: type) -> str:
 
 
 def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:
-    """Import the site's apps; the site's folder comes last on sys.path, so that none hides a module.
+    """Import the site's apps; its folder comes last on sys.path, so that none hides a module.
 
     Raises: ConfigurationError naming app, file and line of every one that fails.
     """
@@ -97,7 +98,9 @@ def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:
     modules, problems = [], []
     for name in names:
         if name.split(".")[0] in _RESERVED_APPS or name.startswith("fw_"):
-            problems.append(f"apps: {name} is a name of the framework itself; call the app otherwise")
+            problems.append(
+                f"apps: {name} is a name of the framework itself; call the app otherwise"
+            )
             continue
         try:
             modules.append(importlib.import_module(name))

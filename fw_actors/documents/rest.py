@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fw_actors.documents import query
 from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta
-from fw_actors.documents.document import CONFIGURED, DocType, field_unknown
+from fw_actors.documents.document import CONFIGURED, DocType, child_of, field_unknown
 from fw_actors.documents.fields import Field, ShapeError, Table, Vault, to_ms
 from fw_actors.errors import BadRequestError, ConflictError, PermissionDeniedError
 
@@ -22,7 +22,7 @@ _ECHOED: Final = ("doctype", *STANDARD, *CHILD_STANDARD)
 
 
 def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `{"data": [...], "total": n}`; `listing` has filters, fields, order_by, limit, start."""
+    """Return `{"data": [...], "total": n}`; `listing` has the query's arguments."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "list")
     filters = listing.get("filters", [])
@@ -112,10 +112,8 @@ def _without_hidden(fw: Fw, owner: Meta, meta: Meta, values: dict[str, Any]) -> 
         if field.permlevel and not fw.rights.sees_level(owner, field.permlevel):
             del values[field.name]
         elif isinstance(field, Table):
-            child = field.child
-            assert child is not None and issubclass(child, DocType)
             for row in values[field.name]:
-                _without_hidden(fw, owner, child.meta, row)
+                _without_hidden(fw, owner, child_of(field).meta, row)
     return values
 
 
@@ -182,8 +180,7 @@ def _shaped(field: Field, value: Any) -> Any:
 
 
 def _shaped_rows(field: Table, value: Any) -> list[dict[str, Any]]:
-    child = field.child
-    assert child is not None and issubclass(child, DocType)
+    child = child_of(field)
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from fw_actors.documents.document import CONFIGURED, DocType, rows_of
 from fw_actors.documents.doctype import CHILD_STANDARD
+from fw_actors.documents.document import CONFIGURED, DocType, child_of, rows_of
 from fw_actors.documents.fields import Field, ShapeError, Table, Vault, to_ms
 from fw_actors.documents.naming import random_name
-from fw_actors.documents.tables import ROW_ID
+from fw_actors.documents.tables import ROW_ID, DocTable
 from fw_actors.errors import BadRequestError, NotFoundError, ValidationError
 from fw_actors.store import Tx
 
@@ -31,8 +31,7 @@ def load(documents: Documents, fw: Fw, doctype: str, name: str) -> DocType:
 
 
 def _load_rows(documents: Documents, fw: Fw, doc: DocType, field: Table) -> list[DocType]:
-    child = field.child
-    assert child is not None and issubclass(child, DocType)
+    child = child_of(field)
     table = documents.registry.tables[child.meta.name]
     stored = table.child_rows(fw.tx, doc.name or "", doc.doctype, field.name)
     return [child.from_row(fw, row) for row in stored]
@@ -110,9 +109,8 @@ def _comparable(row: DocType) -> dict[str, Any]:
     return {"name": row.name} | {f: getattr(row, f) for f in row.meta.fields}
 
 
-def _child_table(documents: Documents, field: Table) -> Any:
-    assert field.child is not None and issubclass(field.child, DocType)
-    return documents.registry.tables[field.child.meta.name]
+def _child_table(documents: Documents, field: Table) -> DocTable:
+    return documents.registry.tables[child_of(field).meta.name]
 
 
 def _write_children(documents: Documents, tx: Tx, doc: DocType, field: Table) -> None:
@@ -138,10 +136,15 @@ def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:
     """Return the row that holds the document; secrets sealed, kept ones as they were stored."""
     row_id = doc._stored[ROW_ID] if doc._stored else random_name(documents.entropy)
     row: dict[str, Any] = {
-        "name": doc.name, "owner": doc.owner, "creation": _ms(doc.creation),
-        "modified": _ms(doc.modified), "modified_by": doc.modified_by,
-        "docstatus": doc.docstatus, "idx": doc.idx, ROW_ID: row_id,
-    }  # fmt: skip
+        "name": doc.name,
+        "owner": doc.owner,
+        "creation": _ms(doc.creation),
+        "modified": _ms(doc.modified),
+        "modified_by": doc.modified_by,
+        "docstatus": doc.docstatus,
+        "idx": doc.idx,
+        ROW_ID: row_id,
+    }
     if doc.meta.child:
         row |= {key: getattr(doc, key) for key in CHILD_STANDARD}
     for field in doc.meta.columns:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.fields import Field, Link, Vault
@@ -22,7 +24,11 @@ class DocTable:
         self.fields: tuple[Field, ...] = meta.columns
         self.has_vault = any(isinstance(f, Vault) for f in self.fields)
         self.table = sa.Table(
-            meta.table, metadata, *_standard_columns(meta), *map(_column, self.fields), *_indexes(meta)
+            meta.table,
+            metadata,
+            *_standard_columns(meta),
+            *map(_column, self.fields),
+            *_indexes(meta),
         )
         self.names = tuple(column.name for column in self.table.columns)
         c = self.table.c
@@ -71,7 +77,9 @@ class DocTable:
         """Delete a row by its name."""
         tx.run(self._delete, key=name)
 
-    def child_rows(self, tx: Tx, parent: str, parenttype: str, parentfield: str) -> list[dict[str, Any]]:
+    def child_rows(
+        self, tx: Tx, parent: str, parenttype: str, parentfield: str
+    ) -> list[dict[str, Any]]:
         """Return the child rows of one table field, in order."""
         rows = tx.rows(self._rows, parent=parent, parenttype=parenttype, parentfield=parentfield)
         return [dict(zip(self.names, row, strict=True)) for row in rows]
@@ -114,6 +122,21 @@ def _indexes(meta: Meta) -> Iterable[sa.Index]:
         yield sa.Index(f"{meta.table}_creation", "creation")
 
 
+class AddColumn(sa.schema.ExecutableDDLElement):
+    """ALTER TABLE … ADD COLUMN, which Core itself has no construct for."""
+
+    inherit_cache = False
+
+    def __init__(self, column: sa.Column[Any]) -> None:
+        self.column = column
+
+
+@compiles(AddColumn)
+def _add_column(element: AddColumn, compiler: Any, **_: Any) -> str:
+    table = compiler.preparer.format_table(element.column.table)
+    return f"ALTER TABLE {table} ADD COLUMN {compiler.get_column_specification(element.column)}"
+
+
 def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
     """Create missing tables and add missing columns and indexes; never drops anything.
 
@@ -121,14 +144,14 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
     """
     changed = []
     for each in tables:
-        present = tx.columns_of(each.table.name)
+        present = tx.columns(each.table.name)
         if not present:
-            tx.run(sa.schema.CreateTable(each.table))
+            tx.run(CreateTable(each.table))
         missing = [c for c in each.table.columns if present and c.name not in present]
         for column in missing:
-            tx.add_column(each.table, column)
+            tx.run(AddColumn(column))
         for index in sorted(each.table.indexes, key=lambda i: str(i.name)):
-            tx.run(sa.schema.CreateIndex(index, if_not_exists=True))
+            tx.run(CreateIndex(index, if_not_exists=True))
         if missing or not present:
             changed.append(each.table.name)
     return changed

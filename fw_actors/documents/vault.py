@@ -72,4 +72,4 @@ class Vault:
 
 
 def _binding(doctype: str, field: str, row: str) -> bytes:
-    return "\x00".join((doctype, field, row)).encode()
+    return f"{doctype}\x00{field}\x00{row}".encode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 from fw_actors.errors import BadRequestError
 
@@ -41,9 +41,17 @@ class Whitelisted:
                 raise BadRequestError(f"{parameter.name} is missing.", field=parameter.name)
 
 
+@overload
+def whitelist(function: Callable[..., Any], /) -> Whitelisted: ...
+
+
+@overload
+def whitelist(*, roles: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Whitelisted]: ...
+
+
 def whitelist(
     function: Callable[..., Any] | None = None, /, *, roles: Sequence[str] = ()
-) -> Any:
+) -> Whitelisted | Callable[[Callable[..., Any]], Whitelisted]:
     """Let HTTP call a function, by POST, in a write transaction.
 
     `roles`: who may besides a System Manager; none named means every signed-in user.

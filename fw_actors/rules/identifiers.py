@@ -13,11 +13,13 @@ MAX_CHARACTERS: Final = 320
 
 # Unicode's Default_Ignorable_Code_Point beyond category Cf, and the bidi controls (all Cf).
 _IGNORABLE: Final = frozenset(
-    [0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0]
-    + list(range(0x180B, 0x1810))
-    + list(range(0xFE00, 0xFE10))
-    + list(range(0xFFF0, 0xFFF9))
-    + list(range(0xE0000, 0xE1000))
+    [
+        *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0),
+        *range(0x180B, 0x1810),
+        *range(0xFE00, 0xFE10),
+        *range(0xFFF0, 0xFFF9),
+        *range(0xE0000, 0xE1000),
+    ]
 )
 _REFUSED_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs"})
 
@@ -55,6 +57,4 @@ def _fold(text: str) -> str:
 
 
 def _refused(character: str) -> bool:
-    return (
-        unicodedata.category(character) in _REFUSED_CATEGORIES or ord(character) in _IGNORABLE
-    )
+    return unicodedata.category(character) in _REFUSED_CATEGORIES or ord(character) in _IGNORABLE

@@ -1,4 +1,4 @@
-"""Which passwords are refused. Source: spec, Authentication 7; interface §8 "Order of the password rules"."""
+"""Which passwords are refused. Source: spec, Authentication 7; interface §8, Sign-in."""
 
 from __future__ import annotations
 

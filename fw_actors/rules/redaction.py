@@ -5,9 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-_NAMES: Final = frozenset(
-    {"password", "password_hash", "new_password", "api_secret", "secret"}
-)
+_NAMES: Final = frozenset({"password", "password_hash", "new_password", "api_secret", "secret"})
 _SUFFIXES: Final = ("_password", "_secret")
 
 

@@ -1,4 +1,7 @@
-"""How a request to a receiver is signed. Source: spec, Request sent to the receiver; Standard Webhooks 1.0."""
+"""How a request to a receiver is signed: Standard Webhooks 1.0.
+
+Source: spec, Request sent to the receiver.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values that pass between the front end and the gateway: who calls, what is asked, what is told."""
+"""The values between the front end and the gateway: who calls, what is asked, what is told."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Caller:
 
 @dataclass(frozen=True)
 class SignInAttempt:
-    """One try to sign in. `address` is the client's, whole; counting it per /64 is the throttle's."""
+    """One try to sign in. `address` is the whole one; the throttle counts IPv6 per /64."""
 
     usr: str
     pwd: str = field(repr=False)

@@ -1,0 +1,195 @@
+"""Takes deliveries from the store for as many places as there are, and gives each an actor.
+
+The row is the queue: whatever is due and unleased is found by a look at the store, at least once
+a second; a nudge only makes the look come sooner. Nothing in memory grows with the rows due.
+Source: interface §7; pitfalls, "Queue and delivery".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from fw_actors.actors.delivery import Attempt, Finished
+from fw_actors.errors import OverloadedError, ValidationError
+from fw_actors.http import Origin, Target, parse_target
+from fw_actors.rules.receiver_places import ReceiverPlaces, startable
+from fw_actors.rules.tokens import record_id
+from fw_actors.runtime import Actor, KeyedPool, MailboxPolicy, Message, Overflow, Timer, handles
+from fw_actors.services.deliveries import Batch, Deliveries, Due, Hook
+from fw_actors.store import Store, Tx
+
+LONGEST_SLEEP_SECONDS: Final = 1.0
+AFTER_TROUBLE_SECONDS: Final = 0.5
+TOKEN_BYTES: Final = 12
+
+
+class Nudge(Message, frozen=True):
+    """Something was committed that may be due."""
+
+
+class Look(Message, frozen=True):
+    """Look at the queue now; at most one is under way."""
+
+
+class Dispatcher(Actor):
+    """See the module."""
+
+    mailbox = MailboxPolicy(capacity=8192, overflow=Overflow.REFUSE, max_timers=4)
+
+    def __init__(
+        self,
+        store: Store,
+        deliveries: Deliveries,
+        actors: KeyedPool,
+        *,
+        places: int,
+        per_receiver: int,
+    ) -> None:
+        """`places`: `ops.deliveryConcurrency`; `per_receiver`: `ops.perReceiverConcurrency`."""
+        self._store, self._deliveries, self._actors = store, deliveries, actors
+        self._places, self._per_receiver = places, per_receiver
+        self._free = places
+        self._receivers: dict[Origin | None, ReceiverPlaces] = {}
+        self._look_waits = False
+        self._timer: Timer | None = None
+
+    async def started(self) -> None:
+        """Look at once: there may be work from before."""
+        self._look_soon()
+
+    @handles(Nudge)
+    def nudged(self, message: Nudge) -> None:
+        """Look soon; many nudges make one look."""
+        self._look_soon()
+
+    @handles(Finished)
+    def finished(self, message: Finished) -> None:
+        """A place is free again, and the receiver has shown its pace."""
+        self._free += 1
+        receiver = self._receivers.get(message.origin)
+        if receiver is None:
+            return  # begun before this actor was restarted
+        if message.timed_out:
+            receiver.timed_out()
+        elif message.head_seconds is not None:
+            receiver.answered(message.head_seconds)
+        else:
+            receiver.ended()
+        self._look_soon()
+
+    @handles(Look)
+    async def look(self, message: Look) -> None:
+        """Lease what can start now, start it, and sleep until the next is due."""
+        self._look_waits = False
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            batch = await self._store.write(self._claim)
+        except OverloadedError:
+            self._look_after(AFTER_TROUBLE_SECONDS)
+            return
+        for due in batch.due:
+            self._start(due)
+        self._forget_idle_receivers()
+        self._look_after(self._seconds_until(batch))
+
+    def describe(self) -> dict[str, object]:
+        """What the console shows."""
+        return {"free": self._free, "places": self._places, "receivers": len(self._receivers)}
+
+    def _claim(self, tx: Tx) -> Batch:
+        """Runs in the store's thread, on copies: a transaction that fails changes nothing here."""
+        plan = _Plan(self._receivers, self._free, self._places, self._per_receiver)
+        return self._deliveries.claim(tx, plan, self._token)
+
+    def _start(self, due: Due) -> None:
+        target = target_of(due.hook)
+        origin = target.origin if target is not None else None
+        receiver = self._receivers.get(origin)
+        if receiver is None:
+            receiver = self._receivers[origin] = _new_receiver(
+                origin, self._places, self._per_receiver
+            )
+        self._free -= 1
+        receiver.take(1)
+        if not self._actors[due.delivery].tell(Attempt(due, target)):
+            # No actor could be made; the lease ends by itself, and the place is free again.
+            self._free += 1
+            receiver.ended()
+
+    def _forget_idle_receivers(self) -> None:
+        """A receiver without an attempt in flight is forgotten once there are many."""
+        if len(self._receivers) > self._places:
+            self._receivers = {k: r for k, r in self._receivers.items() if r.in_flight or r.slow}
+
+    def _seconds_until(self, batch: Batch) -> float:
+        """Never trusts the wall clock for more than a second at a time."""
+        if batch.next_at is None:
+            return LONGEST_SLEEP_SECONDS
+        wait = (batch.next_at - self.context.clock.now()) / 1000
+        return max(0.0, min(LONGEST_SLEEP_SECONDS, wait))
+
+    def _look_soon(self) -> None:
+        if not self._look_waits:
+            self._look_waits = self.context.ref.tell(Look())
+
+    def _look_after(self, seconds: float) -> None:
+        if not self._look_waits:
+            self._timer = self.context.after(seconds, Nudge())
+
+    def _token(self) -> str:
+        return record_id(self.context.entropy.bytes(TOKEN_BYTES))
+
+
+class _Plan:
+    """How many attempts may start at each receiver, counted down while a claim takes them."""
+
+    def __init__(
+        self,
+        receivers: dict[Origin | None, ReceiverPlaces],
+        free: int,
+        places: int,
+        per_receiver: int,
+    ) -> None:
+        self._known, self._free = receivers, free
+        self._places, self._per_receiver = places, per_receiver
+        self._copies: dict[Origin | None, ReceiverPlaces] = {}
+
+    def free(self, hook: Hook | None) -> int:
+        """Return how many of this Webhook's deliveries may start now."""
+        return startable(self._copy(hook), self._free, self._places)
+
+    def take(self, hook: Hook | None, count: int) -> None:
+        """So many were leased."""
+        self._copy(hook).take(count)
+        self._free -= count
+
+    def _copy(self, hook: Hook | None) -> ReceiverPlaces:
+        target = target_of(hook)
+        origin = target.origin if target is not None else None
+        copy = self._copies.get(origin)
+        if copy is None:
+            known = self._known.get(origin)
+            copy = (
+                replace(known) if known else _new_receiver(origin, self._places, self._per_receiver)
+            )
+            self._copies[origin] = copy
+        return copy
+
+
+def _new_receiver(origin: Origin | None, places: int, per_receiver: int) -> ReceiverPlaces:
+    """Where nothing is sent (deleted, disabled) nobody has to be spared."""
+    if origin is None:
+        return ReceiverPlaces(limit=places, window=places)
+    return ReceiverPlaces(limit=per_receiver)
+
+
+def target_of(hook: Hook | None) -> Target | None:
+    """Return where a Webhook's deliveries go; None when nothing is to be sent."""
+    if hook is None or not hook.enabled:
+        return None
+    try:
+        return parse_target(hook.url, development=True)  # judged when it was written
+    except ValidationError:
+        return None

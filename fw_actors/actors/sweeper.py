@@ -1,0 +1,68 @@
+"""Runs the sweeps: `core.services.auth.sweep` hourly, `core.services.webhooks.sweep` daily.
+
+Where the scheduler is on (`ops.scheduler`). A sweep works in batches and pauses between them, so
+that writers never wait long; two sweepers at once do no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fw_actors.errors import OverloadedError
+from fw_actors.runtime import Actor, Log, MailboxPolicy, Message, Overflow, handles
+from fw_actors.services.sweeps import BATCH, Batch
+from fw_actors.store import Store
+
+FIRST_AFTER_SECONDS: Final = 60.0
+PAUSE_SECONDS: Final = 0.05
+AFTER_TROUBLE_SECONDS: Final = 1.0
+HOURLY: Final = 3600.0
+DAILY: Final = 86_400.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One sweep: how often it runs, and its steps."""
+
+    every_seconds: float
+    steps: tuple[Batch, ...]
+
+
+class Sweep(Message, frozen=True):
+    """Go on with step `step` of a sweep, having deleted `deleted` rows so far."""
+
+    name: str
+    step: int = 0
+    deleted: int = 0
+
+
+class Sweeper(Actor):
+    """See the module."""
+
+    mailbox = MailboxPolicy(capacity=16, overflow=Overflow.REFUSE)
+
+    def __init__(self, store: Store, log: Log, schedules: Mapping[str, Schedule]) -> None:
+        self._store, self._log, self._schedules = store, log, schedules
+
+    async def started(self) -> None:
+        """Sweep soon after the start, since what stops every night would never sweep otherwise."""
+        for name in self._schedules:
+            self.context.after(FIRST_AFTER_SECONDS, Sweep(name))
+
+    @handles(Sweep)
+    async def sweep(self, message: Sweep) -> None:
+        """Delete one batch; then go on, or sleep until the next sweep."""
+        schedule = self._schedules[message.name]
+        if message.step >= len(schedule.steps):
+            self._log.info("sweep.done", sweep=message.name, deleted=message.deleted)
+            self.context.after(schedule.every_seconds, Sweep(message.name))
+            return
+        try:
+            count = await self._store.write(schedule.steps[message.step])
+        except OverloadedError:
+            self.context.after(AFTER_TROUBLE_SECONDS, message)  # the same step again
+            return
+        following = message.step + (count < BATCH)
+        self.context.after(PAUSE_SECONDS, Sweep(message.name, following, message.deleted + count))

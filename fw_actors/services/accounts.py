@@ -1,0 +1,150 @@
+"""Who is who: accounts by identifier, their rights, and the rules that keep them apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from fw_actors.documents.document import DocType
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.permissions import ADMINISTRATOR, SYSTEM_MANAGER, Rights
+from fw_actors.documents.registry import Registry
+from fw_actors.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
+from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
+from fw_actors.store import Statement, Tx, UniqueViolation
+from fw_actors.store.schema import IDENTIFIER, PASSWORD, SESSION
+
+_KEY: Final[sa.BindParameter[Any]] = sa.bindparam("key")
+_USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What sign-in needs of an account; `password_hash` is None for an invited one."""
+
+    user: str
+    full_name: str
+    enabled: bool
+    password_hash: str | None
+
+
+class Accounts:
+    """Looks accounts up, and observes User documents so that identifiers stay unique."""
+
+    def __init__(self, registry: Registry) -> None:
+        users = registry.tables["User"].table
+        roles = registry.tables["Has Role"].table
+        named = users.c.name == IDENTIFIER.c.user
+        hashed = PASSWORD.c.user == users.c.name
+        self._by_key = Statement(
+            sa.select(users.c.name, users.c.fullName, users.c.enabled, PASSWORD.c.hash)
+            .select_from(IDENTIFIER.join(users, named).outerjoin(PASSWORD, hashed))
+            .where(IDENTIFIER.c.key == _KEY)
+        )
+        self._enabled = Statement(sa.select(users.c.enabled).where(users.c.name == _USER))
+        of_user = sa.and_(roles.c.parent == _USER, roles.c.parenttype == "User")
+        self._roles = Statement(sa.select(roles.c.role).where(of_user).order_by(roles.c.idx))
+        is_manager = sa.and_(
+            roles.c.parent == users.c.name,
+            roles.c.parenttype == "User",
+            roles.c.role == SYSTEM_MANAGER,
+        )
+        self._managers = Statement(
+            sa.select(users.c.name)
+            .where(users.c.enabled == 1, sa.select(roles.c.name).where(is_manager).exists())
+            .order_by(users.c.name)
+            .limit(2)
+        )
+
+    def find(self, tx: Tx, key: str) -> Account | None:
+        """Return the account of a canonical identifier (name or e-mail)."""
+        row = tx.one(self._by_key, key=key)
+        if row is None:
+            return None
+        return Account(row[0], row[1] or "", bool(row[2]), row[3])
+
+    def roles(self, tx: Tx, user: str) -> tuple[str, ...]:
+        """Return the roles of a user, in the order of the User document."""
+        return tuple(row[0] for row in tx.rows(self._roles, user=user))
+
+    def rights(self, tx: Tx, user: str) -> Rights:
+        """Return what a user may do. Raises: NotFoundError for no such, or a disabled, user."""
+        if user == ADMINISTRATOR:
+            return Rights(user, frozenset())
+        if not tx.scalar(self._enabled, user=user):
+            raise NotFoundError(f"There is no enabled user {user[:140]}.")
+        return Rights(user, frozenset(self.roles(tx, user)))
+
+    def changing(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Before a User is written: its name and e-mail must be nobody else's."""
+        if doc.doctype != "User":
+            return
+        if event == "on_trash":
+            fw.tx.run(_FORGET, user=doc.name)
+            return
+        wanted = [_usable(str(doc.name), "name"), _usable(str(getattr(doc, "email", "")), "email")]
+        if wanted[0] == canonical(ADMINISTRATOR) or wanted[1] == canonical(ADMINISTRATOR):
+            raise ValidationError("Administrator is a reserved name.", field="name")
+        fw.tx.run(_FORGET, user=doc.name)
+        for key, field in zip(dict.fromkeys(wanted), ("name", "email"), strict=False):
+            _claim_identifier(fw.tx, key, str(doc.name), field)
+
+    def changed(self, fw: Fw, event: str, doc: DocType) -> None:
+        """After it: the last enabled System Manager stays one; who is disabled is signed out."""
+        if doc.doctype != "User":
+            return
+        if event != "on_insert":
+            self._keep_a_manager(fw)
+        if event == "on_trash":
+            fw.tx.run(_FORGET_PASSWORD, user=doc.name)
+        if event == "on_trash" or not getattr(doc, "enabled", 1):
+            fw.tx.run(_END_SESSIONS, user=doc.name)
+
+    def _keep_a_manager(self, fw: Fw) -> None:
+        fw.tx.lock("the last System Manager")
+        if not self._other_managers(fw.tx):
+            raise ConflictError("The last enabled System Manager stays one; make another first.")
+
+    def _other_managers(self, tx: Tx) -> bool:
+        return bool(tx.rows(self._managers))
+
+
+_FORGET: Final = Statement(sa.delete(IDENTIFIER).where(IDENTIFIER.c.user == _USER))
+_CLAIM: Final = Statement(sa.insert(IDENTIFIER).values(key=_KEY, user=_USER))
+_FORGET_PASSWORD: Final = Statement(sa.delete(PASSWORD).where(PASSWORD.c.user == _USER))
+_END_SESSIONS: Final = Statement(sa.delete(SESSION).where(SESSION.c.user == _USER))
+_REHASH: Final = Statement(
+    sa.update(PASSWORD).where(PASSWORD.c.user == _USER).values(hash=sa.bindparam("new"))
+)
+_SET_PASSWORD: Final = Statement(
+    sa.insert(PASSWORD).values(user=_USER, hash=sa.bindparam("new"), changed=sa.bindparam("now"))
+)
+
+
+def _usable(text: str, field: str) -> str:
+    try:
+        return canonical(text)
+    except UnusableIdentifierError as error:
+        raise ValidationError(f"{field} {error}.", field=field) from None
+
+
+def _claim_identifier(tx: Tx, key: str, user: str, field: str) -> None:
+    try:
+        with tx.savepoint():
+            tx.run(_CLAIM, key=key, user=user)
+    except UniqueViolation:
+        raise DuplicateError(f"Another account has this {field}.", field=field) from None
+
+
+def set_password(tx: Tx, user: str, password_hash: str) -> None:
+    """Store a password's hash; every session of the user ends (spec, Authentication 5)."""
+    tx.run(_FORGET_PASSWORD, user=user)
+    tx.run(_SET_PASSWORD, user=user, new=password_hash, now=tx.now)
+    tx.run(_END_SESSIONS, user=user)
+
+
+def rehash(tx: Tx, user: str, password_hash: str) -> None:
+    """Store the same password with the live parameters; nothing else changes."""
+    tx.run(_REHASH, user=user, new=password_hash)

@@ -1,0 +1,134 @@
+"""The durable counters of tries: charged before anything else, settled afterwards.
+
+One statement decides a try: it inserts the charge where fewer than `limit` count and no lock
+holds. Rules: `fw_actors.rules.lockout`; source: spec, Sign-in lockout; interface §2 "Lockout".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from fw_actors.rules.lockout import IN_FLIGHT_MS, Budget, Tally, refusal_seconds
+from fw_actors.store import Statement, Tx
+from fw_actors.store.schema import LOGIN_ATTEMPT
+
+IN_FLIGHT: Final = 0
+FAILED: Final = 1
+
+_T: Final = LOGIN_ATTEMPT.c
+_ID: Final[sa.BindParameter[Any]] = sa.bindparam("id")
+_KEY: Final[sa.BindParameter[Any]] = sa.bindparam("key")
+_NOW: Final[sa.BindParameter[Any]] = sa.bindparam("now")
+_SINCE: Final[sa.BindParameter[Any]] = sa.bindparam("since")
+_STALE: Final[sa.BindParameter[Any]] = sa.bindparam("stale")
+
+
+def counter_key(installation_key: bytes, kind: str, identifier: str) -> bytes:
+    """Return the key of a counter: people type passwords into the name field, so no text rests.
+
+    HMAC-SHA-256 over kind, a separator and the identifier (pitfalls, "The counter's key").
+    """
+    text = f"{kind}\x00{identifier}".encode("utf-8", "surrogatepass")
+    return hmac.digest(installation_key, text, hashlib.sha256)
+
+
+def _charge() -> Statement:
+    counted = (
+        sa.select(sa.func.count())
+        .select_from(LOGIN_ATTEMPT)
+        .where(_T.key == _KEY, _T.at > _SINCE)
+        .scalar_subquery()
+    )
+    locked = sa.select(_T.id).where(_T.key == _KEY, _T.until > _NOW).exists()
+    # The types let PostgreSQL know what a bare parameter of a SELECT is.
+    charge = sa.select(
+        sa.cast(_ID, sa.Text),
+        sa.cast(_KEY, sa.LargeBinary),
+        sa.cast(_NOW, sa.BigInteger),
+        sa.cast(sa.literal(IN_FLIGHT), sa.SmallInteger),
+    ).where(counted < sa.bindparam("limit"), ~locked)
+    return Statement(sa.insert(LOGIN_ATTEMPT).from_select(["id", "key", "at", "state"], charge))
+
+
+_CHARGE: Final = _charge()
+
+_COUNTS_AS_FAILURE: Final = sa.or_(_T.state == FAILED, _T.at <= _STALE)
+_TALLY: Final = Statement(
+    sa.select(
+        sa.func.coalesce(sa.func.sum(sa.case((_COUNTS_AS_FAILURE, 1), else_=0)), 0),
+        sa.func.min(_T.at),
+        sa.func.max(sa.case((_COUNTS_AS_FAILURE, _T.at))),
+        sa.func.max(_T.until),
+    ).where(_T.key == _KEY, sa.or_(_T.at > _SINCE, _T.until > _NOW))
+)
+
+
+def _fail() -> Statement:
+    other = LOGIN_ATTEMPT.alias("other")
+    failures = (
+        sa.select(sa.func.count())
+        .select_from(other)
+        .where(other.c.key == _KEY, other.c.at > _SINCE, other.c.id != _ID)
+        .where(sa.or_(other.c.state == FAILED, other.c.at <= _STALE))
+        .scalar_subquery()
+    )
+    lock = sa.case((failures + 1 >= sa.bindparam("limit"), sa.bindparam("until")))
+    return Statement(
+        sa.update(LOGIN_ATTEMPT)
+        .where(_T.id == _ID)
+        .values(state=FAILED, until=lock)
+        .returning(_T.until)
+    )
+
+
+_FAIL: Final = _fail()
+_TAKE_BACK: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.id == _ID))
+_CLEAR: Final = Statement(
+    sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY, sa.or_(_T.state == FAILED, _T.id == _ID))
+)
+_UNLOCK: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY))
+
+
+def charge(tx: Tx, charge_id: str, key: bytes, budget: Budget) -> float | None:
+    """Charge a try. Returns None when it is admitted, else the seconds to wait."""
+    tx.lock(key.hex())
+    since, stale = tx.now - budget.window, tx.now - IN_FLIGHT_MS
+    if tx.run(_CHARGE, id=charge_id, key=key, now=tx.now, since=since, limit=budget.limit):
+        return None
+    row = tx.one(_TALLY, key=key, since=since, now=tx.now, stale=stale)
+    assert row is not None  # an aggregate gives a row
+    return refusal_seconds(Tally(*row), budget, tx.now)
+
+
+def settle_failure(tx: Tx, charge_id: str, key: bytes, budget: Budget) -> float | None:
+    """Keep a charge as a failure. Returns the seconds of the lock that it began, or None."""
+    until = tx.now + budget.window if budget.locks else None
+    lock = tx.scalar(
+        _FAIL,
+        id=charge_id,
+        key=key,
+        since=tx.now - budget.window,
+        stale=tx.now - IN_FLIGHT_MS,
+        limit=budget.limit,
+        until=until,
+    )
+    return None if lock is None else (lock - tx.now) / 1000
+
+
+def take_back(tx: Tx, charge_id: str) -> None:
+    """Undo a charge: it was no verified try, or it succeeded."""
+    tx.run(_TAKE_BACK, id=charge_id)
+
+
+def clear(tx: Tx, charge_id: str, key: bytes) -> None:
+    """A success: its own charge and the settled failures go; tries in flight stay charged."""
+    tx.run(_CLEAR, id=charge_id, key=key)
+
+
+def unlock(tx: Tx, key: bytes) -> None:
+    """Forget all of an identifier's tries."""
+    tx.run(_UNLOCK, key=key)

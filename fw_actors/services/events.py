@@ -1,0 +1,216 @@
+"""Events become deliveries: recorded and serialised once, in the writer's transaction.
+
+Source: spec, Events; interface §7 "The body is serialised once". The bytes that are stored here
+are the bytes that every attempt and replay signs and sends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+
+from fw_actors.documents.doctype import Meta
+from fw_actors.documents.document import DocType
+from fw_actors.documents.fields import Table, iso
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.permissions import MANAGERS_ONLY
+from fw_actors.documents.registry import Registry
+from fw_actors.errors import DuplicateError, ValidationError
+from fw_actors.rules.event_names import UnusableEventNameError, judge_event_name
+from fw_actors.rules.redaction import Treatment, treatment
+from fw_actors.rules.tokens import DeliveryIds
+from fw_actors.services.subscriptions import Subscription, SubscriptionCache
+from fw_actors.store import Statement, UniqueViolation, jobs
+
+QUEUE: Final = "webhook"
+KEY_CHARACTERS: Final = 140
+UNWATCHABLE: Final = frozenset(
+    {*MANAGERS_ONLY, "Audit Event", "Version", "Error Log", "Email Delivery"}
+)
+_WRITTEN: Final = (
+    "name",
+    "owner",
+    "creation",
+    "modified",
+    "modified_by",
+    "docstatus",
+    "idx",
+    "webhook",
+    "event",
+    "status",
+    "attempts",
+    "max_attempts",
+    "next_attempt",
+    "key",
+    "reference_doctype",
+    "reference_name",
+    "payload",
+)
+
+
+class EventRecorder:
+    """Observes documents, and publishes what apps emit."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        subscriptions: SubscriptionCache,
+        ids: DeliveryIds,
+        *,
+        off: bool,
+        recorded: Callable[[], None],
+    ) -> None:
+        """`off`: FW_WEBHOOKS=off, nothing is queued. `recorded` is called after each commit that
+        holds a delivery, on trio's thread."""
+        table = registry.tables["Webhook Delivery"].table
+        self._insert = Statement(
+            sa.insert(table).values({name: sa.bindparam(name) for name in _WRITTEN})
+        )
+        self._subscriptions = subscriptions
+        self._ids = ids
+        self._off = off
+        self._recorded = recorded
+        self._treatments = {m.name: _treatments(m) for m in registry.metas.values()}
+
+    def changing(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Nothing is recorded before the row is written."""
+
+    def changed(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Record a document's event for every Webhook that watches it."""
+        if doc.doctype == "Webhook":
+            self._subscriptions.clear_after_commit(fw.tx)
+        if self._off or doc.doctype in UNWATCHABLE:
+            return
+        wanted = self._subscriptions.of(fw.tx).documents.get((doc.doctype, event))
+        if wanted:
+            shown = {"doc": self._redacted(doc), "name": doc.name, "doctype": doc.doctype}
+            name = f"doc.{event}"
+            payload = msgspec.json.encode(
+                {"type": name, "timestamp": iso(fw.tx.now), "data": shown}
+            ).decode()
+            self._record(fw, wanted, name, payload, (doc.doctype, doc.name), None)
+
+    def emit(
+        self, fw: Fw, name: object, data: object, reference: object, key: object
+    ) -> dict[str, list[str]]:
+        """Record a custom event. Raises: ValidationError, DuplicateError (a used key)."""
+        event = _event_name(name)
+        body = _json_object(data)
+        pointed = _reference(reference)
+        _judge_key(key)
+        wanted = () if self._off else self._subscriptions.of(fw.tx).custom.get(event, ())
+        if not wanted:
+            return {"deliveries": []}
+        payload = f'{{"type":"{event}","timestamp":"{iso(fw.tx.now)}","data":{body}}}'
+        return {"deliveries": self._record(fw, wanted, event, payload, pointed, key)}
+
+    def _record(
+        self,
+        fw: Fw,
+        wanted: Sequence[Subscription],
+        event: str,
+        payload: str,
+        reference: tuple[str | None, str | None],
+        key: object,
+    ) -> list[str]:
+        tx = fw.tx
+        made = []
+        for subscription in wanted:
+            delivery = self._ids.new(tx.now)
+            try:
+                tx.run(
+                    self._insert,
+                    name=delivery,
+                    owner=fw.user,
+                    creation=tx.now,
+                    modified=tx.now,
+                    modified_by=fw.user,
+                    docstatus=0,
+                    idx=0,
+                    webhook=subscription.webhook,
+                    event=event,
+                    status="Queued",
+                    attempts=0,
+                    max_attempts=subscription.max_attempts,
+                    next_attempt=tx.now,
+                    key=key,
+                    reference_doctype=reference[0],
+                    reference_name=reference[1],
+                    payload=payload,
+                )
+            except UniqueViolation:
+                raise DuplicateError(
+                    f"An event with this key went to Webhook {subscription.webhook} before.",
+                    field="key",
+                ) from None
+            jobs.enqueue(tx, queue=QUEUE, partition=subscription.webhook, subject=delivery)
+            made.append(delivery)
+        tx.after_commit(self._recorded)
+        return made
+
+    def _redacted(self, doc: DocType) -> dict[str, Any]:
+        shown = doc.as_dict()
+        for name, how, child in self._treatments[doc.doctype]:
+            if how is Treatment.REMOVED:
+                del shown[name]
+            elif how is Treatment.BLANKED:
+                shown[name] = None
+            elif child:
+                shown[name] = [self._redacted(row) for row in getattr(doc, name)]
+        return shown
+
+
+def _treatments(meta: Meta) -> tuple[tuple[str, Treatment, bool], ...]:
+    """The fields of a DocType that an event does not show as they are, and its child tables."""
+    treated = []
+    for field in meta.fields.values():
+        how = treatment(field.name, field.type, field.permlevel)
+        is_table = isinstance(field, Table)
+        if how in (Treatment.REMOVED, Treatment.BLANKED) or is_table:
+            treated.append((field.name, how, is_table))
+    return tuple(treated)
+
+
+def _event_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise ValidationError("An event's name is text.", field="name")
+    try:
+        judge_event_name(name)
+    except UnusableEventNameError as error:
+        raise ValidationError(str(error), field="name") from None
+    return name
+
+
+def _json_object(data: object) -> str:
+    """Return the JSON of `data` as it is at the call; what changes later is not sent."""
+    if not isinstance(data, Mapping):
+        raise ValidationError("An event's data is an object.", field="data")
+    try:
+        text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text.encode()
+    except (TypeError, ValueError, RecursionError):
+        raise ValidationError("An event's data is JSON.", field="data") from None
+    return text
+
+
+def _reference(reference: object) -> tuple[str | None, str | None]:
+    if reference is None:
+        return None, None
+    if not isinstance(reference, Mapping) or set(reference) != {"doctype", "name"}:
+        raise ValidationError("reference is {doctype, name}.", field="reference")
+    doctype, name = reference["doctype"], reference["name"]
+    for part in (doctype, name):
+        if not isinstance(part, str) or not 0 < len(part) <= KEY_CHARACTERS:
+            raise ValidationError("reference is {doctype, name}, both text.", field="reference")
+    return doctype, name
+
+
+def _judge_key(key: object) -> None:
+    if key is None:
+        return
+    if not isinstance(key, str) or not key or len(key) > KEY_CHARACTERS or not key.isprintable():
+        raise ValidationError(f"A key is text of 1 to {KEY_CHARACTERS} characters.", field="key")

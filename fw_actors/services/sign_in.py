@@ -1,0 +1,164 @@
+"""Signing in, step by step: throttle, look-up, hash, and one transaction that settles all of it.
+
+The order is the spec's (Sign-in, rule 1): both counters are charged before anything is looked up
+or hashed, in one transaction; whatever happens afterwards, a charge is taken back only by a
+success or by an attempt that could not be verified.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from fw_actors.config import AuthPolicy
+from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
+from fw_actors.hashing import Hasher, Lane
+from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
+from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, Budget
+from fw_actors.rules.tokens import BEARER_BYTES, bearer, digest, record_id
+from fw_actors.runtime import Entropy
+from fw_actors.services import accounts, attempts, sessions
+from fw_actors.services.access import SignedIn, SignInAttempt
+from fw_actors.services.accounts import Account, Accounts
+from fw_actors.store import Store, Tx
+
+WRONG: Final = "The name or the password is wrong."
+_ID_BYTES: Final = 12
+_SECONDS_PER_DAY: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """A typed identifier: its counter, and its canonical form unless it has none."""
+
+    key: bytes
+    canonical: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A try that was charged and may be verified; `account` is None for an unknown identifier."""
+
+    identified: Identified
+    charge: str
+    address_charge: str
+    account: Account | None
+
+
+class SignIn:
+    """The use case. Each step is a transaction or a hash; the LockoutActor puts them in order."""
+
+    def __init__(
+        self,
+        store: Store,
+        hasher: Hasher,
+        directory: Accounts,
+        policy: AuthPolicy,
+        entropy: Entropy,
+        installation_key: bytes,
+    ) -> None:
+        self._store, self._hasher, self._directory = store, hasher, directory
+        self._policy, self._entropy, self._key = policy, entropy, installation_key
+        self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * 60_000)
+        self._address_budget = Budget(policy.address_attempts, ADDRESS_WINDOW_MS, locks=False)
+
+    def identify(self, usr: str) -> Identified:
+        """Return the counter of a typed identifier; one without a canonical form has its own."""
+        try:
+            form = canonical(usr)
+        except UnusableIdentifierError:
+            unusable = digest(usr).hex()
+            return Identified(attempts.counter_key(self._key, "unusable", unusable), None)
+        return Identified(attempts.counter_key(self._key, "identifier", form), form)
+
+    async def admit(self, attempt: SignInAttempt, identified: Identified) -> Admitted | FwError:
+        """Charge the address and the identifier, then look the account up.
+
+        Returns: what may be verified, or the refusal.
+        Raises: OverloadedError when the counter can't be written: no try without a charge.
+        """
+        charge, address_charge = self._id(), self._id()
+
+        def work(tx: Tx) -> Admitted | FwError:
+            address = attempts.counter_key(self._key, "address", attempt.address)
+            wait = attempts.charge(tx, address_charge, address, self._address_budget)
+            if wait is not None:
+                return TooManyRequestsError(wait)
+            wait = attempts.charge(tx, charge, identified.key, self._budget)
+            if wait is not None:
+                attempts.take_back(tx, address_charge)  # only verified tries count for it
+                return TooManyRequestsError(wait)
+            form = identified.canonical
+            account = self._directory.find(tx, form) if form is not None else None
+            return Admitted(identified, charge, address_charge, account)
+
+        return await self._store.write(work)
+
+    async def verify(self, attempt: SignInAttempt, admitted: Admitted) -> SignedIn | FwError:
+        """Hash once, then settle the charges and make the session in one transaction."""
+        account = admitted.account
+        known = account.password_hash if account is not None and account.enabled else None
+        try:
+            verified = await self._hasher.verify(known, attempt.pwd)
+        except OverloadedError as refusal:
+            await self._store.write(lambda tx: self._take_back(tx, admitted))
+            return refusal
+        if account is None or not verified.ok:
+            return await self._store.write(lambda tx: self._fail(tx, attempt, admitted))
+        fresh = await self._fresh_hash(attempt.pwd, account) if verified.outdated else None
+        sid = bearer(self._entropy.bytes(BEARER_BYTES))
+        handle = self._id()
+        return await self._store.write(
+            lambda tx: self._succeed(tx, attempt, admitted, account, sid, handle, fresh)
+        )
+
+    async def _fresh_hash(self, password: str, account: Account) -> str | None:
+        """Rehash with the live parameters; a busy hasher leaves it to the next sign-in."""
+        try:
+            return await self._hasher.rehash(password, lane=Lane.SIGN_IN)
+        except OverloadedError:
+            return None
+
+    def _fail(self, tx: Tx, attempt: SignInAttempt, admitted: Admitted) -> FwError:
+        key = attempts.counter_key(self._key, "address", attempt.address)
+        attempts.settle_failure(tx, admitted.address_charge, key, self._address_budget)
+        locked = attempts.settle_failure(tx, admitted.charge, admitted.identified.key, self._budget)
+        return AuthenticationError(WRONG) if locked is None else TooManyRequestsError(locked)
+
+    def _take_back(self, tx: Tx, admitted: Admitted) -> None:
+        attempts.take_back(tx, admitted.charge)
+        attempts.take_back(tx, admitted.address_charge)
+
+    def _succeed(
+        self,
+        tx: Tx,
+        attempt: SignInAttempt,
+        admitted: Admitted,
+        account: Account,
+        sid: str,
+        handle: str,
+        fresh: str | None,
+    ) -> SignedIn | FwError:
+        now = self._directory.find(tx, admitted.identified.canonical or "")
+        if now is None or not now.enabled or now.password_hash != account.password_hash:
+            return self._fail(tx, attempt, admitted)  # it changed while the hash ran
+        attempts.clear(tx, admitted.charge, admitted.identified.key)
+        attempts.take_back(tx, admitted.address_charge)
+        if attempt.old_sid is not None:
+            sessions.end(tx, attempt.old_sid)
+        if fresh is not None:
+            accounts.rehash(tx, account.user, fresh)
+        days = self._policy.session_days
+        expires = sessions.begin(
+            tx,
+            handle=handle,
+            sid=sid,
+            user=account.user,
+            ip=attempt.address,
+            user_agent=attempt.user_agent,
+            days=days,
+        )
+        return SignedIn(sid, account.user, account.full_name, expires, days * _SECONDS_PER_DAY)
+
+    def _id(self) -> str:
+        return record_id(self._entropy.bytes(_ID_BYTES))

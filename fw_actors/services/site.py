@@ -1,0 +1,164 @@
+"""A site, opened: its store brought up to date, its DocTypes, and transactions for a user.
+
+The command line, the service and tests open a site in this one way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from fw_actors.config import Config
+from fw_actors.documents.core import CORE
+from fw_actors.documents.handle import Fw, Surroundings
+from fw_actors.documents.lifecycle import Documents
+from fw_actors.documents.permissions import ADMINISTRATOR, SYSTEM_MANAGER, Rights
+from fw_actors.documents.registry import Registry, declared_in, load_apps
+from fw_actors.documents.tables import make_tables
+from fw_actors.documents.vault import Vault
+from fw_actors.errors import ConfigurationError
+from fw_actors.hashing import Hasher
+from fw_actors.rules.tokens import DeliveryIds
+from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
+from fw_actors.services.accounts import Accounts
+from fw_actors.services.events import EventRecorder
+from fw_actors.services.jobs_of_apps import enqueue_function
+from fw_actors.services.subscriptions import SubscriptionCache
+from fw_actors.services.webhook_rules import WebhookRules
+from fw_actors.store import Store, Tx, installation_key, open_sqlite
+
+T = TypeVar("T")
+
+FIRST_ROLES: Final = (SYSTEM_MANAGER, "Event Publisher")
+_SQLITE: Final = "sqlite:///"
+
+
+class _RolledBack(Exception):
+    """Carries a result out of a transaction that is undone on purpose."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the parts of the service share. `fn` always gets the handle of interface §4."""
+
+    config: Config
+    store: Store
+    clock: Clock
+    entropy: Entropy
+    registry: Registry
+    accounts: Accounts
+    hasher: Hasher
+    vault: Vault
+    surroundings: Surroundings
+    installation_key: bytes
+
+    async def write(self, user: str, fn: Callable[[Fw], T], request_id: str = "") -> T:
+        """Run `fn` as `user` in a transaction and commit it. Raises what `fn` raises."""
+        return await self.store.write(lambda tx: fn(self.handle(tx, user, request_id)))
+
+    async def read(self, user: str, fn: Callable[[Fw], T], request_id: str = "") -> T:
+        """Run `fn` as `user` against a snapshot."""
+        return await self.store.read(lambda tx: fn(self.handle(tx, user, request_id)))
+
+    async def rollback(self, user: str, fn: Callable[[Fw], T]) -> T:
+        """Run `fn` as `user` in a transaction that is undone; return its result all the same."""
+
+        def undone(tx: Tx) -> None:
+            raise _RolledBack(fn(self.handle(tx, user)))
+
+        try:
+            await self.store.write(undone)
+        except _RolledBack as carried:
+            value: T = carried.value
+            return value
+        raise AssertionError("a transaction that raises was committed")
+
+    def handle(self, tx: Tx, user: str, request_id: str = "") -> Fw:
+        """Return a handle on a transaction for a user. Raises: NotFoundError."""
+        return Fw(self.surroundings, tx, self.accounts.rights(tx, user), request_id)
+
+    async def hash_password(self, password: str, name: str, email: str) -> str:
+        """Judge a new password and hash it. Raises: PasswordPolicyError, OverloadedError."""
+        return await self.hasher.hash(password, name=name, email=email)
+
+
+@asynccontextmanager
+async def open_site(
+    config: Config,
+    *,
+    clock: Clock | None = None,
+    entropy: Entropy | None = None,
+    inline: bool = False,
+    recorded: Callable[[], None] = lambda: None,
+) -> AsyncIterator[Site]:
+    """Open a site: make or migrate its store, load its apps, make their tables and roles.
+
+    `inline` runs store and hasher on the caller's task, for tests under trio's MockClock.
+    `recorded` is called on trio's thread after each commit that holds a delivery.
+
+    Raises: ConfigurationError, with every problem of apps and DocTypes at once.
+    """
+    clock = clock or SystemClock(config.deployment.clock_offset)
+    entropy = entropy or SystemEntropy()
+    registry = make_registry(config)
+    async with _open_store(config, clock, entropy, inline) as store:
+        vault = Vault(config.secrets.key, entropy)
+        accounts = Accounts(registry)
+        events = EventRecorder(
+            registry,
+            SubscriptionCache(registry),
+            DeliveryIds(entropy.bytes),
+            off=config.deployment.webhooks_off,
+            recorded=recorded,
+        )
+        rules = WebhookRules(registry, development=config.deployment.mode == "development")
+        documents = Documents(registry, vault, entropy, (accounts, rules, events))
+        surroundings = Surroundings(documents, events, accounts, enqueue_function, config.secrets)
+        await store.write(lambda tx: _furnish(tx, registry, surroundings))
+        key = await store.read(installation_key)
+        yield Site(
+            config,
+            store,
+            clock,
+            entropy,
+            registry,
+            accounts,
+            Hasher.of(config, entropy, inline=inline),
+            vault,
+            surroundings,
+            key,
+        )
+
+
+def make_registry(config: Config) -> Registry:
+    """Load the site's apps and judge all DocTypes together. Raises: ConfigurationError."""
+    doctypes, functions = declared_in(load_apps(config.apps, config.folder))
+    return Registry((*CORE, *doctypes), functions)
+
+
+def _open_store(
+    config: Config, clock: Clock, entropy: Entropy, inline: bool
+) -> AbstractAsyncContextManager[Store]:
+    url = config.deployment.database
+    if not url.startswith(_SQLITE):
+        raise ConfigurationError(
+            [f"FW_DATABASE: this version opens sqlite:///path only, not {url.split(':')[0]}."]
+        )
+    path = config.folder / Path(url.removeprefix(_SQLITE))
+    return open_sqlite(path, clock=clock, entropy=entropy, inline=inline)
+
+
+def _furnish(tx: Tx, registry: Registry, surroundings: Surroundings) -> None:
+    """Make the tables of DocTypes, and the roles that are named but not there."""
+    tx.lock("fw.migrations")
+    make_tables(tx, registry.tables.values())
+    fw = Fw(surroundings, tx, Rights(ADMINISTRATOR, frozenset()))
+    for role in (*FIRST_ROLES, *registry.roles()):
+        if not registry.tables["Role"].exists(tx, role):
+            fw.new_doc("Role", name=role).insert()

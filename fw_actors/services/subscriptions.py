@@ -1,0 +1,95 @@
+"""Which Webhooks want which events: read once per process, cleared by a save of a Webhook.
+
+Source: spec, Webhook rule 2. A change made by another process or by raw SQL is not seen until a
+restart; that is the rule, not an accident.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+
+from fw_actors.documents.core.webhook import CUSTOM, DOCUMENT
+from fw_actors.documents.registry import Registry
+from fw_actors.rules.event_names import DOCUMENT_EVENTS
+from fw_actors.store import Statement, Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One enabled Webhook, as far as recording an event needs it."""
+
+    webhook: str
+    max_attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriptions:
+    """All enabled Webhooks by what they subscribe to; in the order of their names."""
+
+    documents: Mapping[tuple[str, str], tuple[Subscription, ...]]  # (DocType, on_…)
+    custom: Mapping[str, tuple[Subscription, ...]]
+
+
+class SubscriptionCache:
+    """The subscriptions that this process knows. Used inside write transactions only."""
+
+    def __init__(self, registry: Registry) -> None:
+        c = registry.tables["Webhook"].table.c
+        events = [c[event] for event in DOCUMENT_EVENTS]
+        self._enabled = Statement(
+            sa.select(
+                c.name, c.max_attempts, c.event_type, c.webhook_doctype, c.custom_event, *events
+            )
+            .where(c.enabled == 1)
+            .order_by(c.name)
+        )
+        self._known: Subscriptions | None = None
+        self._generation = 0
+
+    def of(self, tx: Tx) -> Subscriptions:
+        """Return what is subscribed, from memory where it is known."""
+        if self._known is not None:
+            return self._known
+        loaded = _grouped(tx.rows(self._enabled))
+        generation = self._generation
+        # What was read may hold changes that are rolled back; it is kept only once it is durable.
+        tx.after_commit(lambda: self._keep(loaded, generation))
+        return loaded
+
+    def clear_after_commit(self, tx: Tx) -> None:
+        """A Webhook changes in this transaction: writes that start after its commit see it."""
+        tx.after_commit(self._clear)
+
+    def _keep(self, loaded: Subscriptions, generation: int) -> None:
+        if generation == self._generation:
+            self._known = loaded
+
+    def _clear(self) -> None:
+        self._known = None
+        self._generation += 1
+
+
+_EVENT_COLUMNS: Final = 5  # where the five on_… columns begin in a row
+
+
+def _grouped(rows: list[tuple[object, ...]]) -> Subscriptions:
+    documents: defaultdict[tuple[str, str], list[Subscription]] = defaultdict(list)
+    custom: defaultdict[str, list[Subscription]] = defaultdict(list)
+    for row in rows:
+        name, max_attempts, event_type, doctype, custom_event = row[:_EVENT_COLUMNS]
+        subscription = Subscription(str(name), int(str(max_attempts)))
+        if event_type == DOCUMENT:
+            for event, wanted in zip(DOCUMENT_EVENTS, row[_EVENT_COLUMNS:], strict=True):
+                if wanted:
+                    documents[str(doctype), event].append(subscription)
+        elif event_type == CUSTOM:
+            custom[str(custom_event)].append(subscription)
+    return Subscriptions(
+        {key: tuple(found) for key, found in documents.items()},
+        {key: tuple(found) for key, found in custom.items()},
+    )

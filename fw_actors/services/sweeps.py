@@ -1,0 +1,78 @@
+"""Housekeeping: deletes what has expired, in small batches. Every rule holds without it.
+
+Source: spec, Limits (auth sweep, delivery retention); pitfalls, "Retention in batches".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from fw_actors.documents.registry import Registry
+from fw_actors.rules.delivery_outcome import Status
+from fw_actors.rules.lockout import ADDRESS_WINDOW_MS
+from fw_actors.services.events import QUEUE
+from fw_actors.store import Statement, Tx
+from fw_actors.store.schema import JOB, LOGIN_ATTEMPT, SESSION, TOKEN
+
+BATCH: Final = 1000
+MS_PER_DAY: Final = 86_400_000
+_BEFORE: Final[sa.BindParameter[Any]] = sa.bindparam("before")
+_FINAL: Final = (Status.SENT.value, Status.FAILED.value)
+
+Batch = Callable[[Tx], int]
+"""Deletes at most a batch of rows and returns how many; fewer than `BATCH` means: done."""
+
+
+def _oldest(table: sa.Table, column: sa.ColumnElement[int]) -> Statement:
+    key = next(iter(table.primary_key.columns))
+    old = sa.select(key).where(column <= _BEFORE).order_by(column).limit(BATCH)
+    return Statement(sa.delete(table).where(key.in_(old.scalar_subquery())))
+
+
+_SESSIONS: Final = _oldest(SESSION, SESSION.c.expires)
+_TOKENS: Final = _oldest(TOKEN, TOKEN.c.expires)
+_ATTEMPTS: Final = _oldest(LOGIN_ATTEMPT, LOGIN_ATTEMPT.c.at)
+
+
+def auth_batches(lockout_minutes: int) -> tuple[Batch, ...]:
+    """Return the steps of `core.services.auth.sweep`: sessions, tokens, login attempts.
+
+    An attempt may still count, or hold a lock, for two windows after it was made.
+    """
+    kept = max(2 * lockout_minutes * 60_000, ADDRESS_WINDOW_MS)
+    return (
+        lambda tx: tx.run(_SESSIONS, before=tx.now),
+        lambda tx: tx.run(_TOKENS, before=tx.now),
+        lambda tx: tx.run(_ATTEMPTS, before=tx.now - kept),
+    )
+
+
+def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...]:
+    """Return the step of `core.services.webhooks.sweep`: Sent and Failed, counted from the last
+    attempt; 0 days keeps them for ever. The jobs of failed ones go along."""
+    if retention_days == 0:
+        return ()
+    table = registry.tables["Webhook Delivery"].table
+    old = (
+        sa.select(table.c.name)
+        .where(table.c.status.in_(_FINAL), table.c.last_attempt <= _BEFORE)
+        .limit(BATCH)
+    )
+    find = Statement(old)
+    forget_job = Statement(
+        sa.delete(JOB).where(JOB.c.queue == QUEUE, JOB.c.subject == sa.bindparam("delivery"))
+    )
+    forget = Statement(sa.delete(table).where(table.c.name == sa.bindparam("delivery")))
+
+    def batch(tx: Tx) -> int:
+        names = tx.rows(find, before=tx.now - retention_days * MS_PER_DAY)
+        found = [{"delivery": name} for (name,) in names]
+        if found:
+            tx.run_many(forget_job, found)
+            tx.run_many(forget, found)
+        return len(found)
+
+    return (batch,)

@@ -1,0 +1,70 @@
+"""Sites for tests: a configuration made by hand, opened inline, so that MockClock rules it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fw_actors.config import (
+    Argon2,
+    AuthPolicy,
+    Config,
+    Deployment,
+    LoginPolicy,
+    Mail,
+    OpsPolicy,
+    ProxyTrustPolicy,
+    Secrets,
+    SitePolicy,
+    WebPolicy,
+)
+from fw_actors.runtime import SeededEntropy, TrioClock
+from fw_actors.services.site import Site, open_site
+
+START_MS = 1_800_000_000_000
+SECRET_KEY = "a key of the tests, forty characters long"
+CHEAP = Argon2(memory_kib=64, time=1, parallelism=1)
+
+
+def make_config(folder: Path, *, apps: tuple[str, ...] = (), **changes: Any) -> Config:
+    """Return the default configuration of a site in `folder`.
+
+    `changes`: any field of the sections `auth`, `ops`, `deployment`, by its name; `secrets`.
+    """
+    auth = {
+        "session_days": 30, "api_key_days": 0, "min_password_length": 8, "max_login_attempts": 5,
+        "lockout_minutes": 15, "reset_minutes": 60, "invite_hours": 72, "secure_cookie": None,
+        "self_service_api_keys": True, "address_attempts": 50, "recovery_attempts": 20,
+    }  # fmt: skip
+    ops = {
+        "webhook_retention_days": 30, "scheduler": True, "delivery_concurrency": 512,
+        "per_receiver_concurrency": 16, "backoff_seconds": 30.0, "backoff_cap_seconds": 3600.0,
+        "honour_retry_after": False,
+    }  # fmt: skip
+    deployment = {
+        "public_url": None, "trust_proxy": ProxyTrustPolicy(False, ()), "mode": "production",
+        "bind_host": "127.0.0.1", "bind_port": 0, "database": "sqlite:///data/fw.db",
+        "webhooks_off": False, "log_format": "text", "log_level": "warning", "argon2": CHEAP,
+        "clock_offset": 0.0,
+    }  # fmt: skip
+    secrets = changes.pop("secrets", {"key": SECRET_KEY})
+    for name, value in changes.items():
+        section = next(s for s in (auth, ops, deployment) if name in s)
+        section[name] = value
+    return Config(
+        file=folder / "fw.json", folder=folder, site=SitePolicy("tests"), auth=AuthPolicy(**auth),
+        login=LoginPolicy(None, None, None), web=WebPolicy(1000), ops=OpsPolicy(**ops), apps=apps,
+        deployment=Deployment(**deployment), secrets=Secrets(secrets), warnings=(),
+        mail=Mail("log", None, "fw@example.test", None, 25, None, None, "starttls"),
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def inline_site(folder: Path, seed: int = 1, **changes: Any) -> AsyncIterator[Site]:
+    """Open a site on trio's clock, without threads."""
+    config = make_config(folder, **changes)
+    clock = TrioClock(START_MS)
+    async with open_site(config, clock=clock, entropy=SeededEntropy(seed), inline=True) as site:
+        yield site
