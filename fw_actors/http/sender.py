@@ -91,6 +91,7 @@ class Sender:
         return SenderStatistics(self._pool.statistics(), self._resolver.statistics())
 
     async def _send(self, post: _Post) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()  # else a kept connection would be sent on
         kept = self._pool.take(post.target.origin)
         if kept is not None:
             try:

@@ -1,0 +1,289 @@
+"""All addresses of a name are tried, and TLS is verified (interface §7)."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import ssl
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import trio
+import trustme
+
+from fw_actors.http import (
+    Address,
+    AnswerTimeout,
+    ConnectError,
+    DnsError,
+    Lookup,
+    TlsError,
+    open_sender,
+    parse_target,
+    system_trust,
+)
+from tests.fw_actors.http.receiver import OK, Talk, always, headers, receiving
+
+LONG, SHORT = 5.0, 0.1
+
+
+def v4(host: str, port: int) -> Address:
+    return (socket.AF_INET, (host, port))
+
+
+def v6(host: str, port: int) -> Address:
+    return (socket.AF_INET6, (host, port, 0, 0))
+
+
+def found(*addresses: Address) -> Lookup:
+    def lookup(host: str, port: int) -> Sequence[Address]:
+        return addresses
+
+    return lookup
+
+
+async def test_an_ipv6_address_is_dialled() -> None:
+    async with receiving(always(OK), host="::1") as receiver, open_sender() as sender:
+        answer = await sender.post(receiver.target("[::1]"), b"{}", headers, timeout=LONG)
+        assert answer.status == 200
+        assert b"host: [::1]:%d\r\n" % receiver.port in receiver.requests[0]
+
+
+async def test_an_address_is_never_looked_up() -> None:
+    def never(host: str, port: int) -> Sequence[Address]:
+        raise AssertionError(host)
+
+    async with receiving(always(OK)) as receiver, open_sender(lookup=never) as sender:
+        await sender.post(receiver.target("127.0.0.1"), b"{}", headers, timeout=LONG)
+
+
+async def test_the_next_address_is_tried_when_one_refuses() -> None:
+    async with receiving(always(OK)) as receiver:
+        port = receiver.port
+        lookup = found(v6("::1", port), v4("127.0.0.2", port), v4("127.0.0.1", port))
+        async with open_sender(lookup=lookup) as sender:
+            answer = await sender.post(receiver.target("localhost"), b"{}", headers, timeout=LONG)
+            assert answer.status == 200
+
+
+async def test_the_next_address_is_tried_when_one_is_silent() -> None:
+    """RFC 8305 5: it does not have to fail first."""
+    with socket.socket() as full:
+        full.bind(("127.0.0.2", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        stuffing = [socket.socket() for _ in range(4)]
+        for sock in stuffing:  # a backlog that is full lets further handshakes hang
+            sock.setblocking(False)
+            sock.connect_ex(("127.0.0.2", port))
+        async with receiving(always(OK)) as receiver:
+            lookup = found(v4("127.0.0.2", port), v4("127.0.0.1", receiver.port))
+            async with open_sender(lookup=lookup) as sender:
+                answer = await sender.post(
+                    receiver.target("localhost"), b"{}", headers, timeout=LONG
+                )
+                assert answer.status == 200
+                with pytest.raises(AnswerTimeout, match="did not take the connection"):
+                    await sender.post(
+                        parse_target(f"http://127.0.0.2:{port}"), b"{}", headers, timeout=SHORT
+                    )
+        for sock in stuffing:
+            sock.close()
+
+
+async def test_a_name_of_which_every_address_refuses_is_one_connect_error() -> None:
+    lookup = found(v4("127.0.0.2", 1), v4("127.0.0.3", 1))
+    async with open_sender(lookup=lookup) as sender:
+        with pytest.raises(ConnectError, match=r"localhost port 1 .* refused"):
+            await sender.post(parse_target("http://localhost:1"), b"{}", headers, timeout=LONG)
+
+
+async def test_a_name_that_is_not_known_is_a_dns_error() -> None:
+    def unknown(host: str, port: int) -> Sequence[Address]:
+        raise socket.gaierror(socket.EAI_NONAME, "not known")
+
+    async with open_sender(lookup=unknown) as sender:
+        with pytest.raises(DnsError, match=r"nowhere\.example"):
+            await sender.post(
+                parse_target("https://nowhere.example/x"), b"{}", headers, timeout=LONG
+            )
+
+
+class Authority:
+    """Certificates of its own, and a sender's context that trusts it."""
+
+    def __init__(self) -> None:
+        self._ca = trustme.CA()
+        self.trusting = ssl.create_default_context()
+        self._ca.configure_trust(self.trusting)
+
+    def server(self, *names: str, not_after: datetime.datetime | None = None) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._ca.issue_cert(*names, not_after=not_after).configure_cert(context)
+        return context
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
+async def test_a_trusted_receiver_is_answered_over_tls_and_kept(
+    authority: Authority, name: str
+) -> None:
+    async with (
+        receiving(always(OK), context=authority.server(name)) as receiver,
+        open_sender(context=authority.trusting) as sender,
+    ):
+        first = await sender.post(receiver.target(name), b"{}", headers, timeout=LONG)
+        second = await sender.post(receiver.target(name), b"{}", headers, timeout=LONG)
+        assert (first.status, second.status, receiver.connections) == (200, 200, 1)
+        assert first.times.tls > 0
+        assert second.times.tls == 0
+
+
+async def test_a_big_body_goes_over_tls(authority: Authority) -> None:
+    body = b"x" * 3_000_000
+    async with (
+        receiving(always(OK), context=authority.server("127.0.0.1")) as receiver,
+        open_sender(context=authority.trusting) as sender,
+    ):
+        answer = await sender.post(receiver.target(), body, headers, timeout=LONG)
+        assert answer.status == 200
+        assert receiver.requests[0].endswith(body)
+        assert sender.statistics().pool.idle == 1
+
+
+async def test_an_answer_before_the_body_is_sent_counts_over_tls(authority: Authority) -> None:
+    async def script(talk: Talk) -> None:
+        await talk.until(b"\r\n\r\n")
+        await talk.answer(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
+        await trio.sleep_forever()
+
+    async with (
+        receiving(script, context=authority.server("127.0.0.1")) as receiver,
+        open_sender(context=authority.trusting) as sender,
+    ):
+        answer = await sender.post(receiver.target(), b"x" * 8_000_000, headers, timeout=LONG)
+        assert (answer.status, answer.body) == (413, b"big")
+
+
+async def refused(receiver_context: ssl.SSLContext, trusting: ssl.SSLContext) -> TlsError:
+    """Post to a receiver that is not to be trusted; nothing may be sent."""
+    async with (
+        receiving(always(OK), context=receiver_context) as receiver,
+        open_sender(context=trusting) as sender,
+    ):
+        with pytest.raises(TlsError) as caught:
+            await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+        assert receiver.requests == []
+        assert sender.statistics().pool.in_use == 0
+    return caught.value
+
+
+async def test_an_unknown_authority_is_a_tls_error(authority: Authority) -> None:
+    error = await refused(authority.server("127.0.0.1"), Authority().trusting)
+    assert "isn't to be trusted" in error.sentence
+    assert "\n" not in error.sentence
+
+
+async def test_the_certificate_of_another_host_is_a_tls_error(authority: Authority) -> None:
+    error = await refused(authority.server("elsewhere.example"), authority.trusting)
+    assert "127.0.0.1" in error.sentence
+
+
+async def test_an_expired_certificate_is_a_tls_error(authority: Authority) -> None:
+    yesterday = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+    server = authority.server("127.0.0.1", not_after=yesterday)
+    assert "expired" in (await refused(server, authority.trusting)).sentence
+
+
+async def test_a_receiver_that_speaks_no_tls_is_a_tls_error(authority: Authority) -> None:
+    async def script(talk: Talk) -> None:
+        await talk.answer(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await talk.gone()
+
+    async with receiving(script) as receiver, open_sender(context=authority.trusting) as sender:
+        target = parse_target(f"https://127.0.0.1:{receiver.port}/hook")
+        with pytest.raises(TlsError):
+            await sender.post(target, b"{}", headers, timeout=LONG)
+
+
+@pytest.mark.parametrize("reset", [False, True])
+async def test_a_connection_that_breaks_in_the_handshake_is_a_tls_error(
+    authority: Authority, reset: bool
+) -> None:
+    async def script(talk: Talk) -> None:
+        await talk.stream.receive_some(1)
+        if reset:
+            await talk.reset()
+
+    async with receiving(script) as receiver, open_sender(context=authority.trusting) as sender:
+        target = parse_target(f"https://127.0.0.1:{receiver.port}/hook")
+        with pytest.raises(TlsError):
+            await sender.post(target, b"{}", headers, timeout=LONG)
+
+
+async def test_silence_in_the_handshake_is_a_timeout(authority: Authority) -> None:
+    async def script(talk: Talk) -> None:
+        await talk.gone()
+
+    async with receiving(script) as receiver, open_sender(context=authority.trusting) as sender:
+        target = parse_target(f"https://127.0.0.1:{receiver.port}/hook")
+        with pytest.raises(AnswerTimeout, match="TLS handshake"):
+            await sender.post(target, b"{}", headers, timeout=SHORT)
+
+
+async def test_silence_of_a_name_server_is_a_timeout() -> None:
+    held = threading.Event()
+
+    def hang(host: str, port: int) -> Sequence[Address]:
+        held.wait(5)
+        return []
+
+    async with open_sender(lookup=hang) as sender:
+        with pytest.raises(AnswerTimeout, match="was not found out"):
+            await sender.post(parse_target("https://slow.example"), b"{}", headers, timeout=SHORT)
+        held.set()
+
+
+@pytest.mark.parametrize("answered", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"])
+async def test_tls_that_breaks_ends_an_answer_like_a_connection_that_does(
+    authority: Authority, answered: bytes
+) -> None:
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        await talk.answer(answered)
+        assert isinstance(talk.stream, trio.SSLStream)
+        await talk.stream.transport_stream.send_all(b"no record of TLS")
+        await talk.gone()
+
+    async with (
+        receiving(script, context=authority.server("127.0.0.1")) as receiver,
+        open_sender(context=authority.trusting) as sender,
+    ):
+        if answered:
+            answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+            assert (answer.status, answer.body) == (200, b"half")
+        else:
+            with pytest.raises(TlsError):
+                await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+
+
+def test_the_systems_trust_verifies_certificate_and_name() -> None:
+    context = system_trust()
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+
+
+def test_a_file_of_ones_own_adds_to_the_systems_trust(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`SSL_CERT_FILE` to add one (interface §7)."""
+    before = system_trust().cert_store_stats()["x509_ca"]
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    assert system_trust().cert_store_stats()["x509_ca"] == before + 1

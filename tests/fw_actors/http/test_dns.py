@@ -1,0 +1,167 @@
+"""Look-ups run in a few threads of their own, which the dead ones can't use up (pitfalls page)."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+
+import pytest
+import trio
+import trio.testing
+
+from fw_actors.http import Address, DnsError, system_lookup
+from fw_actors.http.dns import JOIN_SECONDS, Resolver
+
+FOUND: Sequence[Address] = [(socket.AF_INET, ("192.0.2.1", 443))]
+
+
+class Names:
+    """A name server that answers, refuses, or hangs until the test lets it go."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.at_once = self.most = 0
+        self._lock = threading.Lock()
+        self._go = threading.Event()
+
+    def lookup(self, host: str, port: int) -> Sequence[Address]:
+        with self._lock:
+            self.asked.append(host)
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+        try:
+            if host.startswith("dead"):
+                self._go.wait(10)
+            if host == "unknown":
+                raise socket.gaierror(socket.EAI_NONAME, "not known")
+            return [] if host == "empty" else FOUND
+        finally:
+            with self._lock:
+                self.at_once -= 1
+
+    def release(self) -> None:
+        self._go.set()
+
+
+@pytest.fixture
+def names() -> Iterator[Names]:
+    names = Names()
+    yield names
+    names.release()
+
+
+async def abandon(resolver: Resolver, host: str, seconds: float = 0.02) -> None:
+    """Ask, and give up before there is an answer."""
+    with trio.move_on_after(seconds):
+        await resolver.resolve(host, 443)
+
+
+async def settled(resolver: Resolver) -> None:
+    """Wait until no look-up is under way."""
+    with trio.fail_after(5):
+        while resolver.statistics().hosts:  # noqa: ASYNC110 - threads tell nobody
+            await trio.sleep(0.001)
+
+
+async def test_a_name_is_looked_up(nursery: trio.Nursery, names: Names) -> None:
+    resolver = Resolver(nursery, names.lookup)
+    assert await resolver.resolve("good", 443) == FOUND
+    assert resolver.statistics().hosts == resolver.statistics().threads == 0
+
+
+@pytest.mark.parametrize("host", ["unknown", "empty"])
+async def test_a_name_without_an_address_is_a_dns_error(
+    nursery: trio.Nursery, names: Names, host: str
+) -> None:
+    resolver = Resolver(nursery, names.lookup)
+    with pytest.raises(DnsError, match=host):
+        await resolver.resolve(host, 443)
+
+
+async def test_callers_at_the_same_time_share_a_look_up(
+    nursery: trio.Nursery, names: Names
+) -> None:
+    resolver = Resolver(nursery, names.lookup)
+    async with trio.open_nursery() as callers:
+        for _ in range(20):
+            callers.start_soon(resolver.resolve, "dead.but.shared", 443)
+        await trio.testing.wait_all_tasks_blocked()
+        assert resolver.statistics().waiting == 20
+        names.release()
+    assert names.asked == ["dead.but.shared"]
+
+
+async def test_an_abandoned_look_up_keeps_its_thread_and_nobody_else_waits(
+    nursery: trio.Nursery, names: Names
+) -> None:
+    resolver = Resolver(nursery, names.lookup, threads=4)
+    for number in range(3):
+        await abandon(resolver, f"dead{number}")
+    assert (resolver.statistics().threads, resolver.statistics().waiting) == (3, 0)
+    with trio.fail_after(1):
+        assert await resolver.resolve("good", 443) == FOUND
+    names.release()
+    await settled(resolver)
+    assert resolver.statistics().threads == 0
+
+
+async def test_one_name_never_takes_more_than_two_threads(
+    nursery: trio.Nursery, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most 32 threads, 2 a host (pitfalls page)."""
+    monkeypatch.setattr("fw_actors.http.dns.JOIN_SECONDS", 0.0)
+    resolver = Resolver(nursery, names.lookup)
+    for _ in range(5):
+        await abandon(resolver, "dead")
+    assert resolver.statistics().threads == 2
+    names.release()
+    await settled(resolver)
+    assert names.asked == ["dead", "dead"]
+
+
+async def test_a_look_up_that_is_old_is_not_waited_for_alone(
+    nursery: trio.Nursery, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first may have gone to a name server that died meanwhile."""
+    assert JOIN_SECONDS == 1.0
+    monkeypatch.setattr("fw_actors.http.dns.JOIN_SECONDS", 0.03)
+    resolver = Resolver(nursery, names.lookup)
+    await abandon(resolver, "dead", 0.001)
+    await abandon(resolver, "dead", 0.001)
+    assert resolver.statistics().threads == 1
+    await trio.sleep(0.04)
+    await abandon(resolver, "dead", 0.01)
+    assert resolver.statistics().threads == 2
+    names.release()
+
+
+async def test_there_are_never_more_threads_than_the_limit(
+    nursery: trio.Nursery, names: Names
+) -> None:
+    resolver = Resolver(nursery, names.lookup, threads=2)
+    async with trio.open_nursery() as callers:
+        for number in range(6):
+            callers.start_soon(resolver.resolve, f"dead{number}", 443)
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert resolver.statistics().threads == 2
+        names.release()
+    assert (names.most, len(names.asked)) == (2, 6)
+
+
+async def test_a_look_up_that_nobody_waits_for_any_more_never_begins(
+    nursery: trio.Nursery, names: Names
+) -> None:
+    resolver = Resolver(nursery, names.lookup, threads=1)
+    await abandon(resolver, "dead")
+    for number in range(10):
+        await abandon(resolver, f"late{number}", 0.005)
+    names.release()
+    await settled(resolver)
+    assert names.asked == ["dead"]
+
+
+def test_the_system_knows_localhost_and_each_address_once() -> None:
+    addresses = system_lookup("localhost", 80)
+    assert (socket.AF_INET, ("127.0.0.1", 80)) in addresses
+    assert len(set(addresses)) == len(addresses)

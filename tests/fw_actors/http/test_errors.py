@@ -1,0 +1,33 @@
+"""Interface §7: `error` is a kind, a colon and one plain sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from fw_actors.http import (
+    AnswerTimeout,
+    ConnectError,
+    DnsError,
+    NetworkError,
+    ProtocolError,
+    TlsError,
+)
+
+KINDS = [
+    (DnsError, "dns"),
+    (ConnectError, "connect"),
+    (TlsError, "tls"),
+    (AnswerTimeout, "timeout"),
+    (ProtocolError, "protocol"),
+]
+
+
+@pytest.mark.parametrize(("error", "kind"), KINDS)
+def test_an_error_reads_as_kind_colon_sentence(error: type[NetworkError], kind: str) -> None:
+    assert str(error("It broke.")) == f"{kind}: It broke."
+    assert (error.kind, error("It broke.").sentence) == (kind, "It broke.")
+
+
+def test_the_family_itself_can_not_be_raised() -> None:
+    with pytest.raises(TypeError):
+        NetworkError("It broke.")

@@ -1,0 +1,206 @@
+"""The pool's plain steps, on connections that only remember what was done to them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from fw_actors.http import Origin, PoolLimits
+from fw_actors.http.pool import Pool
+
+HERE, THERE = Origin("http", "here", 80), Origin("http", "there", 80)
+
+
+class Fake:
+    """A connection without a socket."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self.idle_since = 0.0
+        self.broken = False
+        self.quiet = True
+        self.closed = 0
+
+    async def start(self, data: bytes) -> int:
+        return len(data)
+
+    async def send(self, data: memoryview) -> None:
+        return None
+
+    async def receive(self, limit: int) -> bytes:
+        return b""
+
+    def receive_nowait(self, limit: int) -> bytes:
+        return b""
+
+    def is_quiet(self) -> bool:
+        return self.quiet and not self.broken
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Time:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def pool(time: Time) -> Pool:
+    return Pool(PoolLimits(idle=3, idle_per_origin=2, idle_seconds=10.0), time)
+
+
+def used(pool: Pool, origin: Origin = HERE) -> Fake:
+    """A connection that was dialled and came back."""
+    connection = Fake(origin)
+    pool.adopt(connection)
+    pool.give_back(connection)
+    return connection
+
+
+def test_the_last_one_that_came_back_is_given_first(pool: Pool) -> None:
+    """The others may grow old and be closed."""
+    first, second = used(pool), used(pool)
+    assert (pool.take(HERE), pool.take(HERE), pool.take(HERE)) == (second, first, None)
+
+
+def test_a_connection_serves_its_own_origin_alone(pool: Pool) -> None:
+    used(pool)
+    for other in (THERE, Origin("https", "here", 80), Origin("http", "here", 81)):
+        assert pool.take(other) is None
+
+
+def test_what_comes_back_above_the_origins_limit_is_closed(pool: Pool) -> None:
+    connections = [Fake(HERE) for _ in range(3)]
+    for connection in connections:
+        pool.adopt(connection)
+    for connection in connections:
+        pool.give_back(connection)
+    assert [connection.closed for connection in connections] == [0, 0, 1]
+
+
+def test_the_one_that_is_idle_longest_makes_room_for_another_origin(pool: Pool) -> None:
+    connections = [used(pool, Origin("http", name, 80)) for name in "abcd"]
+    assert [connection.closed for connection in connections] == [1, 0, 0, 0]
+    assert pool.take(Origin("http", "a", 80)) is None
+    assert pool.statistics().origins == 3
+
+
+def test_one_on_which_the_receiver_spoke_or_hung_up_is_closed_instead_of_given(pool: Pool) -> None:
+    good, bad = used(pool), used(pool)
+    bad.quiet = False
+    assert pool.take(HERE) is good
+    assert (good.closed, bad.closed) == (0, 1)
+
+
+def test_one_that_is_idle_too_long_is_closed_instead_of_given(pool: Pool, time: Time) -> None:
+    old = used(pool)
+    time.now += 10.0
+    assert pool.take(HERE) is None
+    assert old.closed == 1
+
+
+def test_a_sweep_closes_the_old_and_the_dead_alone(pool: Pool, time: Time) -> None:
+    old = used(pool)
+    time.now += 9.0
+    dead, good = used(pool, THERE), used(pool, THERE)
+    dead.quiet = False
+    time.now += 1.0
+    pool.sweep()
+    assert (old.closed, dead.closed, good.closed) == (1, 1, 0)
+    assert pool.statistics().idle == 1
+
+
+def test_a_pool_that_was_shut_keeps_nothing(pool: Pool) -> None:
+    idle, out = used(pool), Fake(HERE)
+    pool.adopt(out)
+    pool.shut()
+    assert (idle.closed, out.closed) == (1, 0)
+    pool.give_back(out)
+    assert (out.closed, pool.statistics().idle, pool.statistics().in_use) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("limits", [PoolLimits(idle=0), PoolLimits(idle_per_origin=0)])
+def test_a_pool_may_keep_nothing_at_all(limits: PoolLimits, time: Time) -> None:
+    assert used(Pool(limits, time)).closed == 1
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Any order of steps: what is counted is what is there, and nobody shares a connection."""
+
+    out = Bundle("out")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = Time()
+        self.limits = PoolLimits(idle=3, idle_per_origin=2, idle_seconds=10.0)
+        self.pool = Pool(self.limits, self.time)
+        self.all: list[Fake] = []
+        self.held: set[Fake] = set()
+
+    @rule(target=out, origin=st.sampled_from([HERE, THERE]))
+    def begin(self, origin: Origin) -> Fake:
+        connection = self.pool.take(origin)
+        if connection is None:
+            connection = Fake(origin)
+            self.all.append(connection)
+            self.pool.adopt(connection)
+        assert isinstance(connection, Fake)
+        assert connection not in self.held
+        assert (connection.origin, connection.closed) == (origin, 0)
+        self.held.add(connection)
+        return connection
+
+    @rule(connection=consumes(out))
+    def end_well(self, connection: Fake) -> None:
+        self.held.remove(connection)
+        self.pool.give_back(connection)
+
+    @rule(connection=consumes(out))
+    def end_badly(self, connection: Fake) -> None:
+        self.held.remove(connection)
+        self.pool.discard(connection)
+
+    @rule(seconds=st.floats(0, 12))
+    def wait(self, seconds: float) -> None:
+        self.time.now += seconds
+
+    @rule(data=st.data())
+    def hang_up(self, data: st.DataObject) -> None:
+        if self.all:
+            data.draw(st.sampled_from(self.all)).quiet = False
+
+    @rule()
+    def sweep(self) -> None:
+        self.pool.sweep()
+
+    @invariant()
+    def counts_are_what_is_there(self) -> None:
+        now = self.pool.statistics()
+        living = [connection for connection in self.all if not connection.closed]
+        assert all(connection.closed <= 1 for connection in self.all)
+        assert all(not connection.closed for connection in self.held)
+        assert (now.in_use, now.idle) == (len(self.held), len(living) - len(self.held))
+        assert (now.opened, now.closed) == (len(self.all), len(self.all) - len(living))
+        assert now.idle <= self.limits.idle
+        idle = [connection for connection in living if connection not in self.held]
+        origins = {connection.origin for connection in idle}
+        assert now.origins == len(origins)
+        for origin in origins:
+            assert sum(c.origin == origin for c in idle) <= self.limits.idle_per_origin
+
+
+TestPoolMachine = PoolMachine.TestCase
+TestPoolMachine.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)

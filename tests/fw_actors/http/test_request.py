@@ -1,0 +1,85 @@
+"""What is written is read by h11's server as it was meant."""
+
+from __future__ import annotations
+
+import h11
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fw_actors.errors import ValidationError
+from fw_actors.http import parse_target
+from fw_actors.http.request import RequestWriter
+
+VISIBLE = st.characters(min_codepoint=0x21, max_codepoint=0x7E)
+VALUES = st.text(VISIBLE, min_size=1).map(str.encode)
+
+
+@given(
+    path=st.text(),
+    body=st.binary(max_size=2000),
+    values=st.dictionaries(st.from_regex(rb"x-[a-z0-9-]{1,20}", fullmatch=True), VALUES),
+)
+def test_h11_reads_what_was_meant(path: str, body: bytes, values: dict[bytes, bytes]) -> None:
+    """Architecture page, The sender: what we write, h11's server side reads as meant."""
+    try:
+        target = parse_target(f"https://h:8443/{path}")
+    except ValidationError:
+        return
+    data = RequestWriter("1").write(target, body, list(values.items()))
+    server = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
+    server.receive_data(data)
+    request, read = server.next_event(), b""
+    while isinstance(event := server.next_event(), h11.Data):
+        read += event.data
+    assert isinstance(request, h11.Request)
+    assert isinstance(event, h11.EndOfMessage)
+    assert (request.method, request.target) == (b"POST", target.path.encode())
+    assert list(request.headers) == [
+        (b"host", b"h:8443"),
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"user-agent", b"fw-webhooks/1"),
+        (b"accept", b"*/*"),
+        *values.items(),
+    ]
+    assert (read, server.trailing_data) == (body, (b"", False))
+    assert server.our_state is h11.SEND_RESPONSE
+
+
+BAD = [
+    [(b"Webhook-Id", b"x")],
+    [(b"", b"x")],
+    [(b"webhook id", b"x")],
+    [(b"x:", b"x")],
+    [(b"host", b"x")],
+    [(b"content-length", b"1")],
+    [(b"transfer-encoding", b"chunked")],
+    [(b"connection", b"close")],
+    [(b"x", b"")],
+    [(b"x", b" a")],
+    [(b"x", b"a ")],
+    [(b"x", b"a\r\nb: c")],
+    [(b"x", b"a\x00")],
+    [(b"x", "ü".encode())],
+    [(b"x", b"1"), (b"x", b"1")],
+]
+
+
+@pytest.mark.parametrize("headers", BAD)
+def test_a_header_that_can_not_be_sent_so_is_a_defect(headers: list[tuple[bytes, bytes]]) -> None:
+    with pytest.raises(ValueError, match="header"):
+        RequestWriter("1").write(parse_target("https://h"), b"", headers)
+
+
+def test_a_refused_value_is_not_shown() -> None:
+    with pytest.raises(ValueError, match="webhook-signature") as caught:
+        RequestWriter("1").write(
+            parse_target("https://h"), b"", [(b"webhook-signature", b"v1,secret ")]
+        )
+    assert "secret" not in str(caught.value)
+
+
+def test_a_version_that_can_not_stand_in_a_header_is_refused() -> None:
+    with pytest.raises(ValueError, match="version"):
+        RequestWriter("1\r\n")
