@@ -108,6 +108,9 @@ def start(
     except KeyboardInterrupt:
         child.terminate()
         raise
+    finally:
+        if child.returncode is None:
+            child.returncode = 0  # it outlives this process as it should: Popen need not warn of it
 
 
 def stop(places: Places) -> Stopped:

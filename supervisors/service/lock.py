@@ -52,6 +52,8 @@ class ServeLock:
     def release(self) -> None:
         """Give the lock back; without effect when it is not held."""
         if self._descriptor is not None:
+            # Unlocked and not only closed: a child on its way to exec still holds a copy.
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = None
 

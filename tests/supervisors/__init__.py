@@ -1,0 +1,1 @@
+"""Tests of supervision; time is virtual in all of them."""

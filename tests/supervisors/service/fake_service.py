@@ -1,0 +1,88 @@
+"""A process that serves nothing, for tests of what is around a service.
+
+Run as `fake_service.py FOLDER BEHAVIOUR`; it imports nothing of the tests, and logs to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from fw_actors.runtime import SystemClock
+from supervisors.service.logs import configure
+from supervisors.service.places import Places
+from supervisors.service.refusals import ServiceRefusal
+from supervisors.service.run import Announcer, Service, serve
+
+BEHAVIOURS = ("obeys", "refuses", "never ready", "fails", "drains for ever", "ignores the end")
+
+
+class FakeService:
+    """Accepts at a made-up address; fails when it is told to."""
+
+    url = "http://127.0.0.1:1"
+
+    def __init__(self, behaviour: str) -> None:
+        self._behaviour = behaviour
+
+    async def failed(self) -> None:
+        if self._behaviour != "fails":
+            await trio.sleep_forever()
+
+
+@asynccontextmanager
+async def open_fake(behaviour: str) -> AsyncIterator[Service]:
+    if behaviour == "refuses":
+        raise ServiceRefusalOfTests("the fake refuses\x1b[31m to start")
+    if behaviour == "never ready":
+        await trio.sleep_forever()
+    try:
+        yield FakeService(behaviour)
+        if behaviour == "drains for ever":
+            await trio.sleep_forever()
+    finally:
+        if behaviour == "ignores the end":
+            with trio.CancelScope(shield=True):
+                await trio.sleep_forever()
+
+
+class ServiceRefusalOfTests(ServiceRefusal):
+    """What a fake that refuses to start says."""
+
+
+def say_ready(url: str) -> None:
+    print(f"ready {url}", flush=True)  # noqa: T201 - this is what a starter waits for
+
+
+def main(folder: str, behaviour: str) -> int:
+    run = partial(
+        serve,
+        Places(Path(folder)),
+        partial(open_fake, behaviour),
+        version="9.9",
+        announcer=Announcer(say_ready, os.environ.get("NOTIFY_SOCKET")),
+        log=configure(style="text", level="info", clock=SystemClock(), stream=sys.stderr),
+    )
+    refused = False
+    try:
+        trio.run(run)
+    except* ServiceRefusal as refusals:
+        refused = True
+        sys.stderr.write(f"{innermost(refusals)}\n")
+    return int(refused)
+
+
+def innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,101 @@
+"""One serving process a site (interface §8, Operating)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from supervisors.service.lock import ServeLock, is_held
+from supervisors.service.places import Places
+from supervisors.service.refusals import UnusableDataFolder
+
+HOLD = """
+import pathlib, subprocess, sys
+from supervisors.service.lock import ServeLock
+lock = ServeLock(pathlib.Path(sys.argv[1]))
+print(lock.acquire(), flush=True)
+if "parent" in sys.argv:
+    child = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=2, close_fds=False)
+    print(child.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def holder(path: Path, *options: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", HOLD, str(path), *options],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "True\n"
+    return process
+
+
+def test_a_second_process_is_refused_until_the_first_is_killed(places: Places) -> None:
+    first = holder(places.lock)
+    with ServeLock(places.lock) as lock:
+        assert not lock.acquire()
+        assert is_held(places.lock)
+        first.kill()
+        first.communicate()
+        assert not is_held(places.lock)
+        assert lock.acquire()
+
+
+def test_a_second_lock_in_the_same_process_is_refused_too(places: Places) -> None:
+    with ServeLock(places.lock) as first, ServeLock(places.lock) as second:
+        assert first.acquire()
+        assert not second.acquire()
+        first.release()
+        assert second.acquire()
+
+
+def test_an_ended_block_releases(places: Places) -> None:
+    with ServeLock(places.lock) as lock:
+        lock.acquire()
+    assert not is_held(places.lock)
+
+
+def test_a_child_of_the_holder_does_not_keep_the_lock(places: Places) -> None:
+    first = holder(places.lock, "parent")
+    assert first.stdout is not None
+    child = int(first.stdout.readline())
+    first.kill()
+    first.communicate()
+    try:
+        os.kill(child, 0)  # it lives
+        assert not is_held(places.lock)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_looking_takes_no_lock_and_makes_no_file(places: Places) -> None:
+    assert not is_held(places.lock)
+    assert not places.lock.exists()
+    assert not is_held(places.folder / "no" / "such" / "folder")
+
+
+def test_the_file_is_its_owners(places: Places) -> None:
+    with ServeLock(places.lock) as lock:
+        lock.acquire()
+    assert stat.S_IMODE(places.lock.stat().st_mode) == 0o600
+
+
+def test_a_folder_that_can_not_be_used_is_said_plainly(tmp_path: Path) -> None:
+    blocked = Places(tmp_path)
+    blocked.data.write_text("a file where the folder has to be")
+    with pytest.raises(UnusableDataFolder, match="data: File exists"):
+        blocked.prepare()
+    with (
+        ServeLock(blocked.lock) as lock,
+        pytest.raises(UnusableDataFolder, match="Not a directory"),
+    ):
+        lock.acquire()

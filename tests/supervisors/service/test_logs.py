@@ -1,0 +1,219 @@
+"""The log of a process: one line an event, nothing dangerous, nothing secret (pitfalls, Logs)."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from fw_actors.runtime import Clock
+from supervisors.service.log_secrets import is_secret
+from supervisors.service.logs import configure
+
+MOMENT = 1_700_000_000_123
+
+
+class StoppedClock:
+    def now(self) -> int:
+        return MOMENT
+
+
+@pytest.fixture(autouse=True)
+def put_back() -> Iterator[None]:
+    """Logging belongs to the process: each test finds it as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers, root.level = handlers, level
+    logging.captureWarnings(False)
+    structlog.reset_defaults()
+
+
+class Log:
+    """A configured log, and what was written."""
+
+    def __init__(self, style: Any = "json", level: str = "info", links: bool = False) -> None:
+        self.stream = io.StringIO()
+        clock: Clock = StoppedClock()
+        self.logger = configure(
+            style=style, level=level, clock=clock, stream=self.stream, links=links
+        )
+
+    @property
+    def lines(self) -> list[str]:
+        return self.stream.getvalue().splitlines()
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        (line,) = self.lines
+        entry: dict[str, Any] = json.loads(line)
+        return entry
+
+
+def test_a_json_entry_has_time_level_event_and_fields() -> None:
+    log = Log()
+    log.logger.info("delivery.sent", delivery="msg_1", status=204, parts=["a", 1])
+    assert log.entry == {
+        "timestamp": "2023-11-14T22:13:20.123Z",
+        "level": "info",
+        "event": "delivery.sent",
+        "delivery": "msg_1",
+        "status": 204,
+        "parts": ["a", 1],
+    }
+
+
+def test_a_text_entry_is_one_readable_line() -> None:
+    log = Log("text")
+    log.logger.warning(
+        "delivery.failed", delivery="msg_1", status=503, error="went away", none=None
+    )
+    assert log.lines == [
+        "2023-11-14T22:13:20.123Z warning delivery.failed delivery=msg_1 status=503 "
+        'error="went away" none=null'
+    ]
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+@pytest.mark.parametrize("evil", ["\r", "\n", "\x1b", "\u2028", "\x85", "\x9b", "\u202e", "\ud800"])
+def test_no_value_breaks_a_line_or_commands_a_terminal(style: str, evil: str) -> None:
+    log = Log(style)
+    log.logger.info(f"event{evil}", **{f"name{evil}": f"value{evil}forged", "deep": [{"a": evil}]})
+    written = log.stream.getvalue()
+    assert evil not in written.removesuffix("\n")
+    assert "forged" in written
+    assert written.count("\n") == 1
+
+
+def test_json_gives_back_what_was_logged() -> None:
+    log = Log()
+    log.logger.info("x", value="line\nline\u2028ü\x1b")
+    assert log.entry["value"] == "line\nline\u2028ü\x1b"
+
+
+SECRET = [
+    "password", "pwd", "token", "sid", "secret", "key", "new_password", "password_hash",
+    "apiKey", "api-key", "API_KEY", "secretKey", "Authorization", "cookie", "sidHash", "Set-Cookie",
+]  # fmt: skip
+PLAIN = ["event", "user", "monkey", "keyboard", "tokens_left", "inside", "webhook", "delivery"]
+
+
+@pytest.mark.parametrize("name", SECRET)
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_a_field_named_like_a_secret_is_scrubbed_at_any_depth(name: str, style: str) -> None:
+    log = Log(style)
+    fields: dict[str, Any] = {name: "hunter2", "deep": {"list": [{name: ["hunter2"]}]}}
+    log.logger.info("x", **fields)
+    assert "hunter2" not in log.stream.getvalue()
+    assert log.stream.getvalue().count("[scrubbed]") == 2
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_other_fields_are_not_scrubbed(name: str) -> None:
+    assert not is_secret(name)
+
+
+@pytest.mark.parametrize(
+    ("links", "event", "shown"),
+    [(True, "mail.sent", True), (False, "mail.sent", False), (True, "mail.failed", False)],
+)
+def test_a_link_stands_in_mail_sent_of_the_transport_log_alone(
+    links: bool, event: str, shown: bool
+) -> None:
+    """Interface §2: a mail is one log line with event `mail.sent` and the link."""
+    log = Log(links=links)
+    log.logger.info(event, link="http://x/reset-password#token=t", deep={"link": "http://y/#t"})
+    assert ("token=t" in log.stream.getvalue()) is shown
+    assert "http://y" not in log.stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("level", "written"),
+    [
+        ("debug", ["debug", "info", "warning", "error"]),
+        ("info", ["info", "warning", "error"]),
+        ("warning", ["warning", "error"]),
+        ("error", ["error"]),
+    ],
+)
+def test_the_level_holds_for_both_kinds_of_loggers(level: str, written: list[str]) -> None:
+    log = Log(level=level)
+    for logger in (log.logger, logging.getLogger("some.library")):
+        for name in ("debug", "info", "warning", "error"):
+            getattr(logger, name)("x")
+    assert [json.loads(line)["level"] for line in log.lines] == written * 2
+
+
+def test_loggers_of_the_standard_library_come_out_alike() -> None:
+    log = Log()
+    logging.getLogger("hypercorn.error").warning("bad %s", "line\n\x1b")
+    entry = log.entry
+    assert (entry["event"], entry["logger"], entry["level"]) == (
+        "bad line\n\x1b", "hypercorn.error", "warning",
+    )  # fmt: skip
+    assert entry["timestamp"] == "2023-11-14T22:13:20.123Z"
+    assert set(entry) == {"timestamp", "level", "event", "logger"}
+
+
+def test_hypercorn_tells_what_it_does_at_level_debug_only() -> None:
+    quiet = Log(level="info")
+    logging.getLogger("hypercorn.error").info("Running on …")
+    assert quiet.lines == []
+    loud = Log(level="debug")
+    logging.getLogger("hypercorn.error").info("Running on …")
+    assert loud.entry["event"] == "Running on …"
+
+
+def test_warnings_of_python_are_logged() -> None:
+    log = Log()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("old ways", DeprecationWarning, stacklevel=1)
+    assert "old ways" in log.entry["event"]
+
+
+@pytest.mark.parametrize("library", [False, True])
+def test_a_traceback_is_marked_line_by_line(library: bool) -> None:
+    log = Log("text")
+    logger: Any = logging.getLogger("lib") if library else log.logger
+    try:
+        raise ValueError("first\n2023-11-14T22:13:20.123Z info    forged\x1b")
+    except ValueError:
+        logger.error("failed", exc_info=True)
+    head, *trace = log.lines
+    assert head.startswith("2023-11-14T22:13:20.123Z error   failed")
+    assert trace[0] == "  | Traceback (most recent call last):"
+    assert all(line.startswith("  | ") for line in trace)
+    assert "\x1b" not in log.stream.getvalue()
+
+
+def test_a_broken_template_of_a_library_ends_nothing() -> None:
+    log = Log()
+    logging.getLogger("lib").warning("%d", "no number")
+    assert "can't be shown" in log.lines[0]
+
+
+def test_a_stream_that_went_away_ends_nothing() -> None:
+    log = Log()
+    log.stream.close()
+    log.logger.error("nobody reads this")
+    logging.getLogger("lib").error("nor this")
+
+
+def test_configuring_again_replaces_the_first_setup() -> None:
+    first, second = Log(), Log()
+    logging.getLogger("lib").error("once")
+    assert (len(first.lines), len(second.lines)) == (0, 1)
+
+
+def test_bound_fields_and_context_variables_are_in_the_entry() -> None:
+    log = Log()
+    with structlog.contextvars.bound_contextvars(request_id="r1"):
+        log.logger.bind(user="u").info("x")
+    assert (log.entry["request_id"], log.entry["user"]) == ("r1", "u")

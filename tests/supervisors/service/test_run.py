@@ -1,0 +1,124 @@
+"""A serving process from its lock to its exit, as a real process (interface §5 and §8)."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from supervisors.service import pidfile
+from supervisors.service.lock import is_held
+from supervisors.service.places import Places
+from tests.supervisors.service.conftest import Fakes
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Wait for its end; the exit code, and what it wrote on stderr."""
+    _, stderr = process.communicate(timeout=30)
+    return process.returncode, stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_until_a_signal_and_leaves_nothing_behind(
+    fakes: Fakes, places: Places, number: signal.Signals
+) -> None:
+    process = fakes.ready()
+    assert is_held(places.lock)
+    said = pidfile.read(places.pid)
+    assert said is not None
+    assert (said.pid, said.url, said.version) == (process.pid, "http://127.0.0.1:1", "9.9")
+    process.send_signal(number)
+    code, log = ended(process)
+    assert code == 0, log
+    assert not is_held(places.lock)
+    assert not places.pid.exists()
+    assert ["service.ready" in log, "service.stopping" in log, "service.stopped" in log] == [
+        True
+    ] * 3
+
+
+def test_a_second_one_on_the_site_is_refused_and_disturbs_nothing(
+    fakes: Fakes, places: Places
+) -> None:
+    first = fakes.ready()
+    code, said = ended(fakes.begin())
+    assert code == 1
+    assert f"process {first.pid} already serves the site {places.folder}" in said
+    known = pidfile.read(places.pid)
+    assert known is not None
+    assert known.pid == first.pid
+    assert first.poll() is None
+
+
+def test_a_killed_one_does_not_keep_the_next_from_serving(fakes: Fakes, places: Places) -> None:
+    first = fakes.ready()
+    first.kill()
+    first.communicate()
+    assert places.pid.exists()
+    second = fakes.ready()
+    said = pidfile.read(places.pid)
+    assert said is not None
+    assert said.pid == second.pid
+
+
+def test_a_signal_while_it_starts_ends_it_as_asked(fakes: Fakes, places: Places) -> None:
+    process = fakes.starting()
+    said = pidfile.read(places.pid)
+    assert said is not None
+    assert said.url is None
+    process.terminate()
+    assert ended(process)[0] == 0
+    assert not places.pid.exists()
+
+
+def test_a_second_signal_stops_at_once_and_is_said(fakes: Fakes) -> None:
+    process = fakes.ready("drains for ever")
+    process.terminate()
+    assert process.stderr is not None
+    while "service.stopping" not in process.stderr.readline():
+        pass
+    process.terminate()
+    code, said = ended(process)
+    assert code == 1
+    assert "stopped at once: a second signal came" in said
+
+
+def test_a_third_signal_kills_what_hangs(fakes: Fakes) -> None:
+    process = fakes.ready("ignores the end")
+    process.terminate()
+    assert process.stderr is not None
+    while "service.stopping" not in process.stderr.readline():
+        pass
+    process.terminate()
+    while process.poll() is None:  # until the second one has been taken, and a further one kills
+        process.terminate()
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_a_service_that_fails_for_good_ends_the_process(fakes: Fakes, places: Places) -> None:
+    code, said = ended(fakes.ready("fails"))
+    assert code == 1
+    assert "could not be restarted" in said
+    assert not places.pid.exists()
+
+
+def test_a_refusal_to_start_leaves_no_pid_file(fakes: Fakes, places: Places) -> None:
+    process = fakes.begin("refuses")
+    stdout, stderr = process.communicate(timeout=30)
+    assert (process.returncode, stdout) == (1, "")
+    assert "the fake refuses" in stderr
+    assert not places.pid.exists()
+
+
+def test_systemd_is_told_of_ready_and_stopping(fakes: Fakes, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(20)
+        process = fakes.ready(NOTIFY_SOCKET=str(tmp_path / "notify"))
+        assert systemd.recv(100) == b"READY=1"
+        process.terminate()
+        assert systemd.recv(100) == b"STOPPING=1"
+    assert ended(process)[0] == 0
