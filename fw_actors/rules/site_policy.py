@@ -69,9 +69,10 @@ _MOST_DIGITS: Final = 400  # what Python reads fast; no key takes more than seve
 
 @dataclass(frozen=True)
 class Judged:
-    """What a policy file says. Where there are problems, `sections` and `apps` are not to be used.
+    """What a policy file says.
 
-    `sections` holds every key of every section, by its name in the file.
+    `sections` holds every key of every section, by its name in the file; one that is absent or
+    has a problem holds its default.
     """
 
     sections: Mapping[str, Mapping[str, object]]

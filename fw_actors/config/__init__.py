@@ -1,0 +1,33 @@
+"""One frozen, validated configuration out of `fw.json`, `.env` and the process environment."""
+
+from fw_actors.config.load import load
+from fw_actors.config.model import (
+    MOST_ARGON2,
+    Argon2,
+    AuthPolicy,
+    Config,
+    Deployment,
+    LoginPolicy,
+    Mail,
+    OpsPolicy,
+    ProxyTrustPolicy,
+    Secrets,
+    SitePolicy,
+    WebPolicy,
+)
+
+__all__ = [
+    "MOST_ARGON2",
+    "Argon2",
+    "AuthPolicy",
+    "Config",
+    "Deployment",
+    "LoginPolicy",
+    "Mail",
+    "OpsPolicy",
+    "ProxyTrustPolicy",
+    "Secrets",
+    "SitePolicy",
+    "WebPolicy",
+    "load",
+]

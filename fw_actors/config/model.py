@@ -1,0 +1,168 @@
+"""The configuration of a site, as everything else sees it: whole, judged and frozen.
+
+Policy comes from `fw.json` (its names in snake_case), deployment facts from the environment, both
+by `load`. Values that are secret or may hold one never show in a `repr`. Source: interface §6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+from typing import Final, Literal
+
+_VAULT_KEY: Final = "key"
+
+Mode = Literal["production", "development"]
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+Transport = Literal["log", "smtp", "method"]
+Security = Literal["starttls", "tls", "none"]
+
+
+@dataclass(frozen=True)
+class SitePolicy:
+    """Section `site`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class AuthPolicy:
+    """Section `auth`: sessions, passwords, lockout and links (spec, Site policy)."""
+
+    session_days: int
+    api_key_days: int  # 0: a key never expires
+    min_password_length: int  # in runes
+    max_login_attempts: int
+    lockout_minutes: int
+    reset_minutes: int
+    invite_hours: int
+    secure_cookie: bool | None  # None: decided per request
+    self_service_api_keys: bool
+    address_attempts: int  # failed sign-ins of an address in 15 minutes
+    recovery_attempts: int  # recovery requests of an address in 15 minutes
+
+
+@dataclass(frozen=True)
+class LoginPolicy:
+    """Section `login`, the environment's values first; what the sign-in page shows to anyone."""
+
+    notice: str | None
+    demo_user: str | None
+    demo_password: str | None
+
+
+@dataclass(frozen=True)
+class WebPolicy:
+    """Section `web`."""
+
+    max_requests: int  # served at once
+
+
+@dataclass(frozen=True)
+class OpsPolicy:
+    """Section `ops`: delivery and housekeeping."""
+
+    webhook_retention_days: int  # 0: kept for ever
+    scheduler: bool
+    delivery_concurrency: int
+    per_receiver_concurrency: int
+    backoff_seconds: float
+    backoff_cap_seconds: float
+    honour_retry_after: bool
+
+
+@dataclass(frozen=True)
+class Argon2:
+    """FW_ARGON2: the cost of a password hash (RFC 9106)."""
+
+    memory_kib: int
+    time: int
+    parallelism: int
+
+
+MOST_ARGON2: Final = Argon2(1 << 20, 16, 16)  # no hash, configured or stored, costs more than this
+
+
+@dataclass(frozen=True)
+class ProxyTrustPolicy:
+    """FW_TRUST_PROXY: `every_peer` is `on`, `networks` a list, none of both `off`."""
+
+    every_peer: bool
+    networks: tuple[IPv4Network | IPv6Network, ...]
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Facts that differ between one deployment and the next."""
+
+    public_url: str | None  # without a slash at the end
+    trust_proxy: ProxyTrustPolicy
+    mode: Mode
+    bind_host: str  # IPv6 without brackets
+    bind_port: int  # 0: a free one
+    database: str = field(repr=False)  # sqlite:///path, relative to the site, or postgresql://…
+    webhooks_off: bool
+    log_format: LogFormat
+    log_level: LogLevel
+    argon2: Argon2
+    clock_offset: float  # seconds added to the wall clock; 0 outside development mode
+
+
+@dataclass(frozen=True)
+class Mail:
+    """How mail leaves the site."""
+
+    transport: Transport
+    method: str | None  # module.function, with transport method
+    sender: str
+    host: str | None  # set with transport smtp
+    port: int
+    user: str | None
+    password: str | None = field(repr=False)
+    security: Security
+
+
+class Secrets:
+    """FW_SECRET_KEY and FW_SECRET_<NAME>; no `repr` shows them (spec, Authentication 10)."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        """`values`: by the name in lower case, without the prefix; `key` is FW_SECRET_KEY's."""
+        self._values = dict(values)
+
+    @property
+    def key(self) -> str | None:
+        """The key that encrypts Vault fields, None when it is unset or empty."""
+        return self._values.get(_VAULT_KEY) or None
+
+    def get(self, name: str) -> str | None:
+        """Return an integration secret by its name in lower case, None when it is unset or empty.
+
+        The site's own key is nobody's integration secret: `key` gives None (interface §8).
+        """
+        return None if name == _VAULT_KEY else self._values.get(name) or None
+
+    def __repr__(self) -> str:
+        return f"<Secrets: {len(self._values)}>"
+
+
+@dataclass(frozen=True)
+class Config:
+    """A site's whole configuration. `warnings` are sentences for `fw doctor`."""
+
+    file: Path  # absolute
+    folder: Path  # the site: the folder of `file`; relative paths are relative to it
+    site: SitePolicy
+    auth: AuthPolicy
+    login: LoginPolicy
+    web: WebPolicy
+    ops: OpsPolicy
+    apps: tuple[str, ...]
+    deployment: Deployment
+    mail: Mail
+    secrets: Secrets
+    warnings: tuple[str, ...]
