@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import select
 import socket
-import ssl
-from typing import Final, Protocol
+from typing import Protocol
 
 import trio
 
 from fw_actors.http.target import Origin
-
-# What a fresh socket's send buffer always takes without the receiver's help (Linux: 16 KiB).
-_SURELY_BUFFERED: Final = 8 * 1024
 
 
 class Broken(Exception):
@@ -80,7 +76,7 @@ class PlainConnection:
         self.broken = False
         self._socket = sock
 
-    async def start(self, data: bytes) -> int:
+    async def start(self, data: bytes | bytearray | memoryview) -> int:
         return self._send_nowait(data)
 
     async def send(self, data: memoryview) -> None:
@@ -88,7 +84,7 @@ class PlainConnection:
             await trio.lowlevel.wait_writable(self._socket)
             data = data[self._send_nowait(data) :]
 
-    def _send_nowait(self, data: bytes | memoryview) -> int:
+    def _send_nowait(self, data: bytes | bytearray | memoryview) -> int:
         try:
             return self._socket.send(data)
         except BlockingIOError:
@@ -120,47 +116,6 @@ class PlainConnection:
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
-
-
-class TlsConnection:
-    """A TLS connection on trio's own streams; its handshake is done."""
-
-    __slots__ = ("_socket", "_stream", "broken", "idle_since", "origin")
-
-    def __init__(self, origin: Origin, stream: trio.SSLStream[trio.SocketStream]) -> None:
-        self.origin = origin
-        self.idle_since = 0.0
-        self.broken = False
-        self._stream = stream
-        self._socket = stream.transport_stream.socket
-
-    async def start(self, data: bytes) -> int:
-        if len(data) > _SURELY_BUFFERED:
-            return 0
-        await self.send(memoryview(data))
-        return len(data)
-
-    async def send(self, data: memoryview) -> None:
-        try:
-            await self._stream.send_all(data)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            self.broken = True
-
-    async def receive(self, limit: int) -> bytes:
-        try:
-            return bytes(await self._stream.receive_some(limit))
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise Broken(tls=isinstance(error.__cause__, ssl.SSLError)) from None
-
-    def receive_nowait(self, limit: int) -> bytes:
-        return b""  # trio reads a record at a time; whether more is there can't be asked
-
-    def is_quiet(self) -> bool:
-        # A late session ticket looks like a byte too: that connection is given up for nothing.
-        return not self.broken and _is_quiet(self._socket.fileno())
-
-    def close(self) -> None:
-        self._socket.close()  # no close_notify: a whole answer needs none, and it could block
 
 
 def _is_quiet(fileno: int) -> bool:

@@ -12,11 +12,12 @@ from typing import Final
 
 import trio
 
-from fw_actors.http.connection import Connection, PlainConnection, TlsConnection
+from fw_actors.http.connection import Connection, PlainConnection
 from fw_actors.http.dns import Address, Resolver
-from fw_actors.http.errors import ConnectError, TlsError
+from fw_actors.http.errors import ConnectError
 from fw_actors.http.progress import Progress, Step
 from fw_actors.http.target import Origin, is_address
+from fw_actors.http.tls import secure
 
 STAGGER_SECONDS: Final = 0.25  # RFC 8305 5: the recommended Connection Attempt Delay
 
@@ -76,7 +77,7 @@ class Dialler:
         times.connect = (connected - resolved) * 1000
         if origin.scheme == "http":
             return PlainConnection(origin, sock)
-        connection = await self._secure(origin, sock)
+        connection = await secure(origin, sock, self._context)
         times.tls = (trio.current_time() - connected) * 1000
         return connection
 
@@ -86,32 +87,6 @@ class Dialler:
         if ":" in origin.host:
             return [(socket.AF_INET6, (origin.host, origin.port, 0, 0))]
         return [(socket.AF_INET, (origin.host, origin.port))]
-
-    async def _secure(self, origin: Origin, sock: socket.socket) -> Connection:
-        transport = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-        # https_compatible: receivers end an answer without close_notify; its length tells enough.
-        stream = trio.SSLStream(
-            transport, self._context, server_hostname=origin.host, https_compatible=True
-        )
-        try:
-            await stream.do_handshake()
-        except trio.BrokenResourceError as error:
-            sock.close()
-            raise TlsError(_tls_sentence(origin, error.__cause__)) from None
-        except BaseException:
-            sock.close()
-            raise
-        return TlsConnection(origin, stream)
-
-
-def _tls_sentence(origin: Origin, cause: BaseException | None) -> str:
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        reason = cause.verify_message.strip().rstrip(".")
-        return f"The certificate of {origin.host} isn't to be trusted: {reason}."
-    if isinstance(cause, ssl.SSLError) and cause.reason:
-        reason = cause.reason.replace("_", " ").lower()
-        return f"TLS with {origin.host} failed: {reason}."
-    return f"The connection to {origin.host} broke during the TLS handshake."
 
 
 def _interleaved(addresses: Sequence[Address]) -> list[Address]:

@@ -287,3 +287,26 @@ def test_a_file_of_ones_own_adds_to_the_systems_trust(
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     assert system_trust().cert_store_stats()["x509_ca"] == before + 1
+
+
+async def test_a_record_behind_an_answer_is_not_taken_for_the_next_answer(
+    authority: Authority,
+) -> None:
+    """It came with the answer, and TLS holds it where no look at the socket shows it."""
+
+    async def script(talk: Talk) -> None:
+        assert isinstance(talk.stream, trio.SSLStream)
+        sock = talk.stream.transport_stream.socket
+        while await talk.request():
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)  # both in one segment
+            await talk.answer(OK)
+            await talk.answer(b"HTTP/1.1 500 Unasked\r\ncontent-length: 0\r\n\r\n")
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+
+    async with (
+        receiving(script, context=authority.server("127.0.0.1")) as receiver,
+        open_sender(context=authority.trusting) as sender,
+    ):
+        for _ in range(3):
+            answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+            assert answer.status == 200

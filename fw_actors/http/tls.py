@@ -1,0 +1,144 @@
+"""A connection over TLS, on trio's own stream."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import Final
+
+import trio
+
+from fw_actors.http.connection import Broken, PlainConnection
+from fw_actors.http.errors import TlsError
+from fw_actors.http.target import Origin
+
+# What a fresh socket's send buffer always takes without the receiver's help (Linux: 16 KiB).
+_SURELY_BUFFERED: Final = 8 * 1024
+_RECORD_HEADER: Final = 5  # bytes: type, version, length (RFC 8446 5.1)
+_CHUNK: Final = 64 * 1024
+
+
+class TlsConnection:
+    """A TLS connection whose handshake is done; made by `secure`."""
+
+    __slots__ = ("_records", "_stream", "broken", "idle_since", "origin")
+
+    def __init__(self, origin: Origin, stream: trio.SSLStream[Records]) -> None:
+        self.origin = origin
+        self.idle_since = 0.0
+        self.broken = False
+        self._stream = stream
+        self._records = stream.transport_stream
+
+    async def start(self, data: bytes) -> int:
+        if len(data) > _SURELY_BUFFERED:
+            return 0
+        await self.send(memoryview(data))
+        return len(data)
+
+    async def send(self, data: memoryview) -> None:
+        try:
+            await self._stream.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self.broken = True
+
+    async def receive(self, limit: int) -> bytes:
+        try:
+            return bytes(await self._stream.receive_some(limit))
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise Broken(tls=isinstance(error.__cause__, ssl.SSLError)) from None
+
+    def receive_nowait(self, limit: int) -> bytes:
+        return b""  # whether a record holds bytes of an answer is known only when it is read
+
+    def is_quiet(self) -> bool:
+        # A late session ticket looks like a byte too: that connection is given up for nothing.
+        return not self.broken and not self._stream.pending() and self._records.is_quiet()
+
+    def close(self) -> None:
+        self._records.close()  # no close_notify: a whole answer needs none, and it could block
+
+
+class Records(trio.abc.Stream):
+    """What is below TLS: hands up one record at a time.
+
+    OpenSSL takes all it is given, and doesn't say whether something is left of it. A record that
+    came right behind an answer would lie there unseen, and be read as the answer to the next POST.
+    """
+
+    def __init__(self, raw: PlainConnection) -> None:
+        self._raw = raw
+        self._ahead = b""  # received, not handed up
+        self._left = 0  # bytes of the present record that were not handed up; 0 between records
+
+    def is_quiet(self) -> bool:
+        """Whether nothing lies here or in the socket."""
+        return not self._ahead and self._raw.is_quiet()
+
+    def close(self) -> None:
+        """Close at once, in one plain step."""
+        self._raw.close()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        needed = 1 if self._left else _RECORD_HEADER
+        while len(self._ahead) < needed:
+            data = await self._receive()
+            if not data:
+                needed = self._left = len(self._ahead)  # the end; what it means is TLS's to say
+                break
+            self._ahead += data
+        if not self._left and needed:
+            self._left = _RECORD_HEADER + int.from_bytes(self._ahead[3:_RECORD_HEADER], "big")
+        size = min(self._left, _CHUNK if max_bytes is None else max_bytes)
+        record, self._ahead = self._ahead[:size], self._ahead[size:]
+        self._left -= len(record)
+        return record
+
+    async def _receive(self) -> bytes:
+        try:
+            return await self._raw.receive(_CHUNK)
+        except Broken:
+            raise trio.BrokenResourceError from None
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._raw.send(memoryview(data)[await self._raw.start(data) :])
+        if self._raw.broken:
+            raise trio.BrokenResourceError
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+
+async def secure(origin: Origin, sock: socket.socket, context: ssl.SSLContext) -> TlsConnection:
+    """Do the handshake on a connected socket, which is closed where it fails or is cancelled.
+
+    Raises: TlsError.
+    """
+    records = Records(PlainConnection(origin, sock))
+    try:
+        # https_compatible: receivers end an answer without close_notify; its length tells enough.
+        stream = trio.SSLStream(
+            records, context, server_hostname=origin.host, https_compatible=True
+        )
+        await stream.do_handshake()
+    except trio.BrokenResourceError as error:
+        records.close()
+        raise TlsError(_sentence(origin, error.__cause__)) from None
+    except BaseException:
+        records.close()
+        raise
+    return TlsConnection(origin, stream)
+
+
+def _sentence(origin: Origin, cause: BaseException | None) -> str:
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        reason = cause.verify_message.strip().rstrip(".")
+        return f"The certificate of {origin.host} isn't to be trusted: {reason}."
+    if isinstance(cause, ssl.SSLError) and cause.reason:
+        reason = cause.reason.replace("_", " ").lower()
+        return f"TLS with {origin.host} failed: {reason}."
+    return f"The connection to {origin.host} broke during the TLS handshake."
