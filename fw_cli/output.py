@@ -13,13 +13,20 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON inste
 
 
 def json_text(value: object, fallback: Callable[[Any], Any] | None = None) -> str:
-    """Return `value` as indented JSON; `fallback` turns what JSON does not know into what it does.
+    """Return `value` as JSON on one line; `fallback` makes of a value what JSON knows.
 
     Raises: what msgspec raises for a value that can't be shown: TypeError, ValueError.
     """
     import msgspec
 
-    return msgspec.json.format(msgspec.json.encode(value, enc_hook=fallback), indent=2).decode()
+    return msgspec.json.encode(value, enc_hook=fallback).decode()
+
+
+def show_json(value: object) -> None:
+    """Print facts as JSON, indented."""
+    import msgspec
+
+    click.echo(msgspec.json.format(json_text(value), indent=2))
 
 
 def show(rows: Sequence[Mapping[str, object]], columns: Mapping[str, str], *, json: bool) -> None:
@@ -29,7 +36,7 @@ def show(rows: Sequence[Mapping[str, object]], columns: Mapping[str, str], *, js
     value is cut or folded.
     """
     if json:
-        click.echo(json_text(list(rows)))
+        show_json(list(rows))
         return
     from rich import box
     from rich.console import Console
@@ -38,7 +45,7 @@ def show(rows: Sequence[Mapping[str, object]], columns: Mapping[str, str], *, js
 
     from supervisors.service.escaping import escaped
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in columns.values():
         table.add_column(heading, overflow="fold")
     for row in rows:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fw_cli.output import as_json, json_text
+from fw_cli.output import as_json, show_json
 from fw_cli.refusals import CommandFailed, is_defect
 from fw_cli.surroundings import Surroundings
 
@@ -39,7 +39,7 @@ def serve(surroundings: Surroundings) -> None:
         partial(
             run.serve,
             _places(surroundings),
-            partial(_open, surroundings, web=True),
+            partial(_open, surroundings, log, front=True),
             version=__version__,
             announcer=announcer,
             log=log,
@@ -56,7 +56,7 @@ def worker(surroundings: Surroundings) -> None:
     from supervisors.service import run
 
     log = surroundings.logger(service=True)
-    opened = partial(_open, surroundings, web=False)
+    opened = partial(_open, surroundings, log, front=False)
     _run_logged(partial(run.work, opened, version=__version__, log=log), log)
 
 
@@ -104,8 +104,9 @@ def status(surroundings: Surroundings, as_json: bool) -> None:
 
     now = background.status(_places(surroundings))
     if as_json:
-        facts = {"state": now.state.value, "pid": now.pid, "url": now.url, "version": now.version}
-        click.echo(json_text(facts))
+        show_json(
+            {"state": now.state.value, "pid": now.pid, "url": now.url, "version": now.version}
+        )
     else:
         click.echo(_sentence(now))
 
@@ -113,13 +114,15 @@ def status(surroundings: Surroundings, as_json: bool) -> None:
 def _places(surroundings: Surroundings) -> Places:
     from supervisors.service.places import Places
 
-    return Places(surroundings.config.folder)
+    return Places(surroundings.folder)
 
 
-def _open(surroundings: Surroundings, *, web: bool) -> AbstractAsyncContextManager[Service]:
+def _open(
+    surroundings: Surroundings, log: FilteringBoundLogger, *, front: bool
+) -> AbstractAsyncContextManager[Service]:
     from supervisors.service.tree import open_service
 
-    return open_service(surroundings.config, delivers=True, web=web)
+    return open_service(surroundings.config, log=log, front=front)
 
 
 def _run_logged(run: Callable[[], Awaitable[None]], log: FilteringBoundLogger) -> None:

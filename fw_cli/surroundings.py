@@ -42,6 +42,20 @@ class Surroundings:
         return self._config
 
     @property
+    def folder(self) -> Path:
+        """The site's folder; known also when the configuration in it has become unusable.
+
+        So a running service can be stopped whatever has been written into its fw.json since.
+
+        Raises: ConfigurationError, when there is no site.
+        """
+        from fw_actors.config.environment import CONFIG_VARIABLE
+        from fw_actors.config.load import DEFAULT_FILE
+
+        file = self.cwd / (self.environ.get(CONFIG_VARIABLE) or DEFAULT_FILE)
+        return file.parent if file.is_file() else self.config.folder
+
+    @property
     def debugging(self) -> bool:
         """Whether a defect shows where it is: FW_LOG_LEVEL=debug, once that has been read."""
         return self._config is not None and self._config.deployment.log_level == "debug"
