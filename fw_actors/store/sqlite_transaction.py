@@ -92,7 +92,10 @@ class SqliteTx(Tx):
         """Do nothing: SQLite has one writer."""
 
     def columns(self, table: str) -> frozenset[str]:
-        rows = self._execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
+        try:
+            rows = self._execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
+        except REFUSALS as error:
+            raise self._refused(error) from error
         return frozenset(name for (name,) in rows)
 
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:

@@ -1,0 +1,133 @@
+"""Two processes on one database file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+import trio
+
+from fw_actors.errors import OverloadedError
+from fw_actors.store import Store
+from tests.fw_actors.store.conftest import OpenStore
+from tests.fw_actors.store.notes import add, create_notes, texts
+
+COMMIT = """
+import sqlite3, sys
+other = sqlite3.connect(sys.argv[1])
+other.execute("INSERT INTO notes (owner, text) VALUES ('bob', 'from outside')")
+other.commit()
+"""
+
+LOCK = """
+import sqlite3, sys
+other = sqlite3.connect(sys.argv[1], isolation_level=None)
+other.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+OPEN = """
+import sys
+from pathlib import Path
+import trio
+from fw_actors.runtime.clock import SystemClock
+from fw_actors.runtime.entropy import SystemEntropy
+from fw_actors.store import installation_key, open_sqlite
+
+async def main():
+    print("ready", flush=True)
+    sys.stdin.readline()
+    options = {"clock": SystemClock(), "entropy": SystemEntropy()}
+    async with open_sqlite(Path(sys.argv[1]), **options) as store:
+        print((await store.read(installation_key)).hex())
+
+trio.run(main)
+"""
+
+
+@contextmanager
+def process(program: str, path: Path) -> Iterator[tuple[IO[str], IO[str]]]:
+    """Run a program on the database; give its standard input and output."""
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as started:
+        assert started.stdin is not None
+        assert started.stdout is not None
+        yield started.stdin, started.stdout
+        started.stdin.close()
+        assert started.wait(timeout=20) == 0
+
+
+async def commit_elsewhere(path: Path) -> None:
+    await trio.run_process([sys.executable, "-c", COMMIT, str(path)])
+
+
+async def test_a_commit_of_another_process_is_noticed_without_being_asked_for(
+    threaded: Store, path: Path
+) -> None:
+    """Interface §7: what another process commits is seen within a second."""
+    noticed = trio.Event()
+    threaded.on_foreign_commit(noticed.set)
+    await commit_elsewhere(path)
+    with trio.fail_after(10):
+        await noticed.wait()
+    assert await threaded.read(texts) == ["from outside"]
+
+
+async def test_our_own_commits_are_not_noticed(open_store: OpenStore) -> None:
+    called: list[str] = []
+    async with open_store(inline=True) as store:
+        store.on_foreign_commit(lambda: called.append("noticed"))
+        await store.write(create_notes)
+        await store.write(add("a"))
+        store.look_now()
+    assert called == []
+
+
+async def test_a_look_at_once_notices_too_and_a_listener_can_leave(
+    open_store: OpenStore, path: Path
+) -> None:
+    called: list[str] = []
+    async with open_store(inline=True) as store:
+        await store.write(create_notes)
+        leave = store.on_foreign_commit(lambda: called.append("left"))
+        store.on_foreign_commit(lambda: called.append("stays"))
+        await commit_elsewhere(path)
+        store.look_now()
+        store.look_now()
+        leave()
+        leave()
+        assert called == ["left", "stays"]
+        assert store.statistics().foreign_commits == 1
+
+
+async def test_a_locked_database_gives_503_and_the_store_recovers_by_itself(
+    threaded: Store, path: Path
+) -> None:
+    with process(LOCK, path) as (_, said):
+        assert await trio.to_thread.run_sync(said.readline) == "locked\n"
+        with pytest.raises(OverloadedError, match="locked"):
+            await threaded.write(add("a"))
+        assert await threaded.read(texts) == [], "reads go on"
+    await threaded.write(add("b"))
+    assert await threaded.read(texts) == ["b"]
+
+
+def test_processes_that_open_a_new_database_together_make_it_once(path: Path) -> None:
+    with process(OPEN, path) as (first_in, first_out), process(OPEN, path) as (in_, out):
+        assert first_out.readline() == out.readline() == "ready\n"
+        for stream in (first_in, in_):
+            stream.write("go\n")
+            stream.flush()
+        key = first_out.readline()
+        assert len(key) == 65
+        assert out.readline() == key

@@ -1,0 +1,66 @@
+"""What SQLite's result codes become."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from fw_actors.errors import OverloadedError
+from fw_actors.store import ConstraintViolation, StatementError, UniqueViolation
+from fw_actors.store.errors import StoreError
+from fw_actors.store.sqlite_errors import translate
+
+
+def failure(code: int, message: str = "as SQLite says") -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError(message)
+    error.sqlite_errorcode = code
+    return error
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (sqlite3.SQLITE_BUSY, "locked by another process"),
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, "locked by another process"),
+        (sqlite3.SQLITE_LOCKED, "locked"),
+        (sqlite3.SQLITE_FULL, "full"),
+        (sqlite3.SQLITE_IOERR_FSYNC, "disk"),
+        (sqlite3.SQLITE_READONLY, "read-only"),
+        (sqlite3.SQLITE_NOMEM, "memory"),
+        (sqlite3.SQLITE_CANTOPEN, "opened"),
+    ],
+)
+def test_what_passes_by_itself_or_by_an_operator_is_503(code: int, said: str) -> None:
+    refusal = translate(failure(code))
+    assert isinstance(refusal, OverloadedError)
+    assert said in refusal.message
+
+
+@pytest.mark.parametrize(
+    ("message", "table", "columns"),
+    [
+        ("UNIQUE constraint failed: fw_token.hash", "fw_token", ("hash",)),
+        ("UNIQUE constraint failed: notes.owner, notes.text", "notes", ("owner", "text")),
+        ("UNIQUE constraint failed: Sales Invoice.name", "Sales Invoice", ("name",)),
+        ("UNIQUE constraint failed: index 'lower_name'", "", ("lower_name",)),
+    ],
+)
+def test_a_unique_violation_names_table_and_columns(
+    message: str, table: str, columns: tuple[str, ...]
+) -> None:
+    refusal = translate(failure(sqlite3.SQLITE_CONSTRAINT_UNIQUE, message))
+    assert isinstance(refusal, UniqueViolation)
+    assert (refusal.table, refusal.columns) == (table, columns)
+
+
+def test_other_constraints_and_defects_have_classes_of_their_own() -> None:
+    broken = translate(failure(sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY))
+    assert isinstance(broken, ConstraintViolation)
+    assert isinstance(translate(failure(sqlite3.SQLITE_ERROR)), StatementError)
+    assert isinstance(translate(OverflowError("too large")), StatementError)
+
+
+def test_the_family_itself_can_not_be_raised() -> None:
+    with pytest.raises(TypeError):
+        StoreError("anything")

@@ -1,0 +1,173 @@
+"""Architecture, The store: transactions that wait together share one commit."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import outcome
+import pytest
+from sqlalchemy import text as sql
+
+from fw_actors.errors import OverloadedError
+from fw_actors.store import Tx, UniqueViolation
+from fw_actors.store.calls import Call
+from fw_actors.store.sqlite_connection import SqliteConnection
+from fw_actors.store.sqlite_groups import GroupCommit
+from tests.fw_actors.store.notes import ADD, Refused, add, add_then_refuse, create_notes
+
+Fn = Callable[[Tx], Any]
+
+
+def run(engine: GroupCommit, *functions: Fn) -> list[Any]:
+    """Run groups until nothing waits; give each function's result or exception."""
+    calls = [Call(function, 0) for function in functions]
+    waiting = list(calls)
+    while waiting:
+        engine.run(lambda: waiting.pop(0) if waiting else None)
+    answers = [call.answer for call in calls]
+    return [a.error if isinstance(a, outcome.Error) else a and a.unwrap() for a in answers]
+
+
+@pytest.fixture(autouse=True)
+def _notes(engine: GroupCommit) -> None:
+    run(engine, create_notes)
+
+
+def stored(path: Path) -> list[str]:
+    """What another connection sees, that is: what is committed."""
+    other = sqlite3.connect(path)
+    found = [text for (text,) in other.execute("SELECT text FROM notes ORDER BY id")]
+    other.close()
+    return found
+
+
+def test_those_who_wait_together_share_one_commit(engine: GroupCommit, path: Path) -> None:
+    before = engine.counts.commits
+    assert run(engine, add("a"), add("b"), add("c")) == [1, 1, 1]
+    assert engine.counts.commits == before + 1
+    assert engine.counts.largest_group == 3
+    assert stored(path) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_one_that_raises_is_undone_alone(engine: GroupCommit, path: Path, place: int) -> None:
+    functions: list[Fn] = [add("a"), add("b")]
+    functions.insert(place, add_then_refuse)
+    answers = run(engine, *functions)
+    assert isinstance(answers.pop(place), Refused)
+    assert answers == [1, 1]
+    assert stored(path) == ["a", "b"]
+    assert engine.counts.rolled_back == 1
+
+
+def test_no_function_runs_twice(engine: GroupCommit) -> None:
+    seen: list[str] = []
+
+    def note(name: str, fn: Fn) -> Fn:
+        def noted(tx: Tx) -> Any:
+            seen.append(name)
+            return fn(tx)
+
+        return noted
+
+    run(engine, note("a", add_then_refuse), note("b", add("b")), note("c", add_then_refuse))
+    assert seen == ["a", "b", "c"]
+
+
+def test_a_full_database_refuses_and_recovers(
+    engine: GroupCommit, connection: SqliteConnection, path: Path
+) -> None:
+    run(engine, add("kept"))
+    pages = connection.raw.execute("PRAGMA page_count").fetchone()[0]
+    connection.raw.execute(f"PRAGMA max_page_count={pages + 2}")
+    answers = run(engine, add("a"), add("x" * 1_000_000), add("b"))
+    full = answers[1]
+    assert isinstance(full, OverloadedError)
+    assert "full" in full.message
+    told_ok = [text for text, answer in zip(["a", "b"], answers[::2], strict=True) if answer == 1]
+    assert stored(path) == ["kept", *told_ok], "what was told ok is stored, and nothing else"
+    connection.raw.execute("PRAGMA max_page_count=1000000")
+    assert run(engine, add("later")) == [1]
+    assert stored(path)[-1] == "later"
+
+
+def _sqlite_ends_the_transaction(tx: Tx) -> None:
+    """Stands for a full disk or an I/O error: SQLite rolls the whole transaction back."""
+    tx.run(sql("INSERT OR ROLLBACK INTO notes (id, owner, text) SELECT 1, 'x', 'x'"))
+
+
+def test_when_sqlite_ends_the_transaction_nobody_is_told_ok_and_nothing_more_runs(
+    engine: GroupCommit, path: Path
+) -> None:
+    run(engine, add("kept"))
+    ran: list[str] = []
+
+    def late(tx: Tx) -> None:
+        ran.append("late")
+
+    calls = [Call(fn, 0) for fn in (add("a"), add_then_refuse, _sqlite_ends_the_transaction, late)]
+    waiting = list(calls)
+    engine.run(lambda: waiting.pop(0) if waiting else None)
+    errors = [call.answer.error for call in calls[:3] if isinstance(call.answer, outcome.Error)]
+    assert [type(error) for error in errors] == [OverloadedError] * 3
+    assert len({id(error) for error in errors}) == 3, "each caller has an exception of its own"
+    assert ran == []
+    assert stored(path) == ["kept"]
+
+
+def test_a_function_that_goes_on_after_the_transaction_was_lost_writes_nothing(
+    engine: GroupCommit, path: Path
+) -> None:
+    """Seen in a trial: what follows a lost transaction is written in autocommit."""
+    refused: list[type[Exception]] = []
+
+    def stubborn(tx: Tx) -> None:
+        for attempt in (_sqlite_ends_the_transaction, add("b"), add_then_refuse):
+            try:
+                attempt(tx)
+            except Exception as error:
+                refused.append(type(error))
+
+    run(engine, add("kept"))
+    (answer,) = run(engine, stubborn)
+    assert isinstance(answer, OverloadedError)
+    assert refused == [UniqueViolation, OverloadedError, OverloadedError]
+    assert stored(path) == ["kept"]
+
+
+def test_a_locked_database_refuses_all_who_wait_and_recovers(
+    engine: GroupCommit, path: Path
+) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    answers = run(engine, add("a"), add("b"))
+    assert [type(answer) for answer in answers] == [OverloadedError] * 2
+    assert "locked" in answers[0].message
+    other.execute("COMMIT")
+    other.close()
+    assert run(engine, add("c")) == [1]
+    assert stored(path) == ["c"]
+
+
+def test_a_half_read_returning_does_not_block_the_commit(engine: GroupCommit, path: Path) -> None:
+    def insert_two(tx: Tx) -> Any:
+        many = "INSERT INTO notes (owner, text) VALUES ('ada', 'a'), ('ada', 'b') RETURNING id"
+        return tx.one(sql(many))
+
+    assert run(engine, insert_two) == [(1,)]
+    assert stored(path) == ["a", "b"]
+
+
+def test_a_function_that_exits_is_undone_and_its_caller_is_told(
+    engine: GroupCommit, path: Path
+) -> None:
+    def leave(tx: Tx) -> None:
+        tx.run(ADD, owner="ada", text="undone")
+        raise SystemExit
+
+    answers = run(engine, add("a"), leave, add("b"))
+    assert isinstance(answers[1], SystemExit)
+    assert stored(path) == ["a", "b"]

@@ -1,0 +1,206 @@
+"""What a function inside a transaction may do, with threads and inline alike."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, select
+from sqlalchemy import text as sql
+
+from fw_actors.errors import ValidationError
+from fw_actors.store import (
+    ConstraintViolation,
+    StatementError,
+    Store,
+    Tx,
+    UniqueViolation,
+)
+from tests.fw_actors.store.notes import ADD, ALL, NOTES, Refused, add, texts
+
+
+async def test_reads_rows_one_and_scalar(store: Store) -> None:
+    def work(tx: Tx) -> Any:
+        tx.run_many(ADD, [{"owner": "ada", "text": name} for name in "ab"])
+        return tx.rows(ALL), tx.one(ALL), tx.scalar(ALL)
+
+    assert await store.write(work) == ([("a",), ("b",)], ("a",), "a")
+
+
+async def test_nothing_found_is_none(store: Store) -> None:
+    assert await store.read(lambda tx: (tx.one(ALL), tx.scalar(ALL))) == (None, None)
+
+
+async def test_constructs_may_be_given_as_they_are(store: Store) -> None:
+    def work(tx: Tx) -> Any:
+        changed = tx.run(insert(NOTES).values(owner="ada", text="50%"))
+        returned = tx.run(insert(NOTES).values(owner="ada", text="b").returning(NOTES.c.id))
+        wanted = select(NOTES.c.text).where(NOTES.c.text.in_(["50%", "zz"]))
+        return changed, returned, tx.rows(wanted)
+
+    assert await store.write(work) == (1, 1, [("50%",)])
+
+
+async def test_a_savepoint_that_fails_undoes_its_part_alone(store: Store) -> None:
+    def work(tx: Tx) -> None:
+        tx.run(ADD, owner="ada", text="outer")
+        with tx.savepoint():
+            tx.run(ADD, owner="ada", text="kept")
+            with suppress(Refused), tx.savepoint():
+                tx.run(ADD, owner="ada", text="undone")
+                raise Refused
+
+    await store.write(work)
+    assert await store.read(texts) == ["outer", "kept"]
+
+
+async def test_callbacks_run_in_order_before_the_answer(store: Store) -> None:
+    called: list[str] = []
+
+    def work(tx: Tx) -> None:
+        tx.after_commit(lambda: called.append("first"))
+        with suppress(Refused), tx.savepoint():
+            tx.after_commit(lambda: called.append("dropped"))
+            raise Refused
+        with tx.savepoint():
+            tx.after_commit(lambda: called.append("second"))
+
+    await store.write(work)
+    assert called == ["first", "second"]
+
+
+async def test_a_callback_of_a_failed_transaction_is_dropped(store: Store) -> None:
+    called: list[str] = []
+
+    def work(tx: Tx) -> None:
+        tx.after_commit(lambda: called.append("dropped"))
+        raise Refused
+
+    with pytest.raises(Refused):
+        await store.write(work)
+    assert called == []
+
+
+async def test_a_callback_that_raises_is_logged_and_the_next_one_runs(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    called: list[str] = []
+
+    def work(tx: Tx) -> str:
+        tx.after_commit(lambda: called.remove("missing"))
+        tx.after_commit(lambda: called.append("next"))
+        return "done"
+
+    assert await store.write(work) == "done"
+    assert called == ["next"]
+    assert "callback" in caplog.text
+
+
+async def test_a_unique_value_that_is_taken_names_table_and_columns(store: Store) -> None:
+    await store.write(add("a"))
+    with pytest.raises(UniqueViolation) as caught:
+        await store.write(add("a"))
+    assert (caught.value.table, caught.value.columns) == ("notes", ("owner", "text"))
+
+
+async def test_after_a_caught_violation_the_transaction_goes_on(store: Store) -> None:
+    def work(tx: Tx) -> None:
+        tx.run(ADD, owner="ada", text="a")
+        with pytest.raises(UniqueViolation), tx.savepoint():
+            tx.run(ADD, owner="ada", text="a")
+        tx.run(ADD, owner="ada", text="b")
+
+    await store.write(work)
+    assert await store.read(texts) == ["a", "b"]
+
+
+async def test_a_missing_value_is_a_constraint_violation(store: Store) -> None:
+    with pytest.raises(ConstraintViolation, match="NOT NULL"):
+        await store.write(lambda tx: tx.run(ADD, owner="ada", text=None))
+
+
+@pytest.mark.parametrize("value", [2**63, "\ud800", object()])
+async def test_a_value_that_can_not_be_stored_is_a_statement_error(
+    store: Store, value: object
+) -> None:
+    with pytest.raises(StatementError):
+        await store.write(lambda tx: tx.run(ADD, owner="ada", text=value))
+
+
+async def test_a_read_can_not_write(store: Store) -> None:
+    with pytest.raises(StatementError, match="read"):
+        await store.read(add("a"))
+    assert await store.read(lambda tx: tx.writable) is False
+
+
+async def test_a_handle_is_dead_after_its_transaction(store: Store) -> None:
+    tx = await store.write(lambda tx: tx)
+    for attempt in (
+        lambda: tx.rows(ALL),
+        lambda: tx.run_many(ADD, [{"owner": "a", "text": "b"}]),
+        lambda: tx.raw("SELECT 1"),
+    ):
+        with pytest.raises((StatementError, ValidationError), match="ended"):
+            attempt()
+
+
+async def test_columns_of_a_table_are_known_and_those_of_no_table_are_none(store: Store) -> None:
+    found = await store.read(lambda tx: (tx.columns("notes"), tx.columns("missing")))
+    assert found == (frozenset({"id", "owner", "text"}), frozenset())
+
+
+async def test_raw_sql_gives_dictionaries(store: Store) -> None:
+    await store.write(add("a"))
+
+    def ask(tx: Tx) -> Any:
+        return tx.raw("SELECT owner, text FROM notes WHERE text = :text", {"text": "a"})
+
+    assert await store.read(ask) == [{"owner": "ada", "text": "a"}]
+    assert await store.write(lambda tx: tx.raw("DELETE FROM notes")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "BEGIN",
+        "COMMIT",
+        "BEGIN IMMEDIATE",
+        "ROLLBACK",
+        "END",
+        "SAVEPOINT member",
+        "RELEASE member",
+        "ROLLBACK TO member",
+        "ATTACH '/tmp/other.db' AS other",
+        "DETACH main",
+        "PRAGMA synchronous=OFF",
+        "/* hidden */ COMMIT",
+        "SELECT 1; COMMIT",
+        "SELEC 1",
+        "SELECT :absent",
+        "VACUUM",
+    ],
+)
+async def test_raw_sql_that_reaches_beyond_the_transaction_is_refused(
+    store: Store, text: str
+) -> None:
+    """Refused as ValidationError, and the transaction stays as it was."""
+
+    def work(tx: Tx) -> None:
+        tx.run(ADD, owner="ada", text="a")
+        with pytest.raises(ValidationError):
+            tx.raw(text)
+        tx.run(ADD, owner="ada", text="b")
+
+    await store.write(lambda tx: None)  # so that BEGIN and COMMIT are prepared and cached
+    await store.write(work)
+    assert await store.read(texts) == ["a", "b"]
+
+
+async def test_sql_of_our_own_may_use_pragmas_after_raw_sql_was_refused(store: Store) -> None:
+    def work(tx: Tx) -> Any:
+        with pytest.raises(ValidationError):
+            tx.raw("PRAGMA user_version")
+        return tx.rows(sql("PRAGMA user_version"))
+
+    assert await store.write(work) == [(0,)]
