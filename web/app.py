@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import structlog
+import trio
 from quart.ctx import RequestContext
 from quart.wrappers import Response
 from quart_trio import QuartTrio
@@ -52,6 +53,23 @@ def make_app(
     return FrontEnd(paths, gateway, settings, entropy)
 
 
+def _finishing(send: Any) -> Any:
+    """Return `send` that does to the end what follows the last part of an answer.
+
+    With it Hypercorn tells the application `http.disconnect`, upon which Quart-Trio cancels the
+    task that is just sending: the connection would be neither closed nor given its idle timeout.
+    """
+
+    async def send_to_the_end(message: Any) -> None:
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            with trio.CancelScope(shield=True):  # bounded by the deadlines of ClientStream
+                await send(message)
+        else:
+            await send(message)
+
+    return send_to_the_end
+
+
 class FrontRequest(TrioRequest):
     """A request whose body is kept only up to a limit."""
 
@@ -85,6 +103,11 @@ class FrontEnd(QuartTrio):
         """How many requests are being served at this moment."""
         return self._in_hand
 
+    @property
+    def max_requests(self) -> int:
+        """How many requests may be in hand at once."""
+        return self._settings.max_requests
+
     async def asgi_app(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request, or turn it away when too many are in hand (interface §1)."""
         if scope["type"] == "websocket":
@@ -94,11 +117,12 @@ class FrontEnd(QuartTrio):
         elif self._in_hand >= self._settings.max_requests:
             await self._turn_away(scope, send)
         else:
-            if not scope["path"]:  # as in `GET ?x`, which Quart would stumble over
+            if not scope["path"] or scope["path"].startswith("//"):
+                # Quart stumbles over the one (`GET ?x`) and takes the other for one slash.
                 scope = {**scope, "path": "*"}
             self._in_hand += 1
             try:
-                await super().asgi_app(scope, receive, send)
+                await super().asgi_app(scope, receive, _finishing(send))
             finally:
                 self._in_hand -= 1
 

@@ -1,0 +1,1 @@
+"""Tests of the front end: the application in memory, the server on sockets."""

@@ -1,0 +1,156 @@
+"""A service in memory: what the front end asks for, answered without a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from fw_actors.documents.whitelisting import Whitelisted
+from fw_actors.errors import AuthenticationError, FwError, NotFoundError
+from fw_actors.runtime.entropy import SeededEntropy
+from fw_actors.services.access import Caller, Profile, Reading, SignedIn, SignInAttempt
+from web.app import FrontEnd, make_app
+from web.gateway import WhitelistedFunction
+from web.settings import Settings
+
+T = TypeVar("T")
+
+ANN = Profile("ann", "ann@example.test", "Ann Lee", "en", ("Sales User",))
+SID = "s" * 32
+PASSWORD = "correct horse"
+EXPIRES = 1_772_280_000_000  # 2026-02-28T12:00:00.000Z
+MAX_AGE = 30 * 86400
+
+
+class FakeWebhooks:
+    """Notes what was emitted."""
+
+    def __init__(self) -> None:
+        self.emitted: list[tuple[Any, ...]] = []
+
+    def emit(
+        self, name: str, data: dict[str, Any], reference: object = None, key: str | None = None
+    ) -> dict[str, Any]:
+        self.emitted.append((name, data, reference, key))
+        return {"deliveries": ["msg_1"]}
+
+
+class FakeFw:
+    """The handle that functions get: it knows whether it may write, and as whom."""
+
+    def __init__(self, user: str, writes: bool, webhooks: FakeWebhooks) -> None:
+        self.user = user
+        self.writes = writes
+        self.webhooks = webhooks
+
+
+class FakeGateway:
+    """One user, ann, with one session; `refuse` is raised by the next sign-in or call."""
+
+    def __init__(self) -> None:
+        self.roles = frozenset(ANN.roles)
+        self.refuse: BaseException | None = None
+        self.attempts: list[SignInAttempt] = []
+        self.ended: list[str] = []
+        self.request_ids: list[str] = []
+        self.webhooks = FakeWebhooks()
+        self.functions: dict[str, Whitelisted] = {}
+        self.readings: list[Reading] = []
+        self.is_ready = True
+
+    async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
+        self.attempts.append(attempt)
+        if self.refuse is not None:
+            raise self.refuse
+        if attempt.pwd != PASSWORD:
+            raise AuthenticationError("The name or the password is wrong.")
+        return SignedIn(SID, ANN.name, ANN.full_name, EXPIRES, MAX_AGE)
+
+    async def sign_out(self, sid: str) -> None:
+        self.ended.append(sid)
+
+    async def authenticate(self, sid: str) -> Caller:
+        if sid != SID:
+            raise AuthenticationError
+        return Caller(ANN.name, self.roles, session="handle")
+
+    async def profile(self, caller: Caller) -> Profile:
+        assert caller.user == ANN.name
+        return ANN
+
+    async def read(self, caller: Caller, fn: Callable[[Any], T], request_id: str = "") -> T:
+        return self._run(caller, fn, request_id, writes=False)
+
+    async def write(self, caller: Caller, fn: Callable[[Any], T], request_id: str = "") -> T:
+        return self._run(caller, fn, request_id, writes=True)
+
+    def _run(self, caller: Caller, fn: Callable[[Any], T], request_id: str, *, writes: bool) -> T:
+        if self.refuse is not None:
+            raise self.refuse
+        self.request_ids.append(request_id)
+        return fn(FakeFw(caller.user, writes, self.webhooks))
+
+    def whitelisted(self, path: str) -> WhitelistedFunction | None:
+        return self.functions.get(path)
+
+    def ready(self) -> bool:
+        return self.is_ready
+
+    def snapshot(self) -> Sequence[Reading]:
+        return self.readings
+
+
+class FakeDocuments:
+    """Orders in a dict; notes what was asked with which handle."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, dict[str, Any]] = {}
+        self.asked: list[tuple[str, Any]] = []
+        self.refuse: FwError | None = None
+
+    def list_documents(self, fw: Any, doctype: str, listing: Mapping[str, Any]) -> dict[str, Any]:
+        assert not fw.writes
+        self.asked.append((doctype, dict(listing)))
+        return {"data": list(self.held.values()), "total": len(self.held)}
+
+    def insert(self, fw: Any, doctype: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        assert fw.writes
+        self.asked.append((doctype, dict(body)))
+        self.held[body["name"]] = {"doctype": doctype, "owner": fw.user, **body}
+        return self.held[body["name"]]
+
+    def read(self, fw: Any, doctype: str, name: str) -> dict[str, Any]:
+        assert not fw.writes
+        return self._found(doctype, name)
+
+    def save(self, fw: Any, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        assert fw.writes
+        return {**self._found(doctype, name), **body}
+
+    def delete(self, fw: Any, doctype: str, name: str) -> dict[str, Any]:
+        assert fw.writes
+        del self.held[self._found(doctype, name)["name"]]
+        return {"ok": True}
+
+    def submit(self, fw: Any, doctype: str, name: str) -> dict[str, Any]:
+        assert fw.writes
+        return self._found(doctype, name) | {"docstatus": 1}
+
+    def cancel(self, fw: Any, doctype: str, name: str) -> dict[str, Any]:
+        assert fw.writes
+        return self._found(doctype, name) | {"docstatus": 2}
+
+    def _found(self, doctype: str, name: str) -> dict[str, Any]:
+        if name not in self.held:
+            raise NotFoundError(f"There is no {doctype} {name}.")
+        return self.held[name]
+
+
+def app_of(
+    gateway: FakeGateway,
+    documents: FakeDocuments | None = None,
+    **settings: Any,
+) -> FrontEnd:
+    """Return an application over the fakes."""
+    site = Settings(**{"name": "bb", "url": "http://127.0.0.1:1", **settings})
+    return make_app(gateway, cast(Any, documents or FakeDocuments()), site, SeededEntropy(1))

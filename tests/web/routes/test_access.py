@@ -1,0 +1,212 @@
+"""Interface §2, Access routes: sign-in, sign-out, boot, the own profile."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+
+import pytest
+
+from fw_actors.errors import TooManyRequestsError
+from tests.web.asgi import Client
+from tests.web.fakes import PASSWORD, SID, FakeGateway, app_of
+from web.client_address import ProxyTrust
+from web.settings import login_screen
+
+GOOD = {"usr": "ann", "pwd": PASSWORD}
+PROFILE = "/api/method/core.services.profile.getMyProfile"
+ANN = {
+    "name": "ann",
+    "email": "ann@example.test",
+    "fullName": "Ann Lee",
+    "language": "en",
+    "roles": ["Sales User"],
+}
+
+
+async def test_a_sign_in_answers_with_the_user_and_sets_the_cookie(client: Client) -> None:
+    reply = await client.ask("POST", "/api/login", GOOD)
+    assert reply.status == 200
+    assert reply.json == {
+        "ok": True,
+        "user": "ann",
+        "fullName": "Ann Lee",
+        "expires": "2026-02-28T12:00:00.000Z",
+    }
+    cookie = f"sid={SID}; Max-Age=2592000; Path=/; HttpOnly; SameSite=Lax"
+    assert reply.header("Set-Cookie") == cookie
+    assert SID.encode() not in reply.body
+
+
+async def test_the_gateway_learns_who_tries_from_where_with_what(
+    client: Client, gateway: FakeGateway
+) -> None:
+    headers = [("User-Agent", "Browser/1"), ("X-Request-Id", "r-1")]
+    await client.ask("POST", "/api/login", GOOD, headers=headers, sid="old")
+    attempt = gateway.attempts[0]
+    assert (attempt.usr, attempt.pwd, attempt.address) == ("ann", PASSWORD, "203.0.113.9")
+    assert (attempt.user_agent, attempt.old_sid, attempt.request_id) == ("Browser/1", "old", "r-1")
+    assert PASSWORD not in repr(attempt)
+
+
+async def test_the_name_and_password_go_through_as_they_were_typed(
+    client: Client, gateway: FakeGateway
+) -> None:
+    """Pitfalls, Hashing: the password as received; the name's canonical form is not the edge's."""
+    await client.ask("POST", "/api/login", {"usr": " Änn ", "pwd": " \0\tü "})
+    assert (gateway.attempts[0].usr, gateway.attempts[0].pwd) == (" Änn ", " \0\tü ")
+
+
+async def test_a_forwarded_address_counts_where_the_proxy_is_trusted(gateway: FakeGateway) -> None:
+    trust = ProxyTrust(networks=(ip_network("10.0.0.0/8"),))
+    app = app_of(gateway, trust=trust)
+    headers = [("X-Forwarded-For", "198.51.100.1"), ("X-Forwarded-Proto", "https")]
+    for peer in ("10.0.0.1", "203.0.113.9"):
+        reply = await Client(app, peer).ask("POST", "/api/login", GOOD, headers=headers)
+        assert ("; Secure" in (reply.header("Set-Cookie") or "")) is (peer == "10.0.0.1")
+    assert [a.address for a in gateway.attempts] == ["198.51.100.1", "203.0.113.9"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "url", "secure"),
+    [
+        (None, "https://fw.example.test", True),
+        (None, "http://fw.example.test", False),
+        (True, "http://fw.example.test", True),
+        (False, "https://fw.example.test", False),
+    ],
+)
+async def test_the_cookie_is_secure_by_the_policy_or_the_sites_url(
+    gateway: FakeGateway, policy: bool | None, url: str, secure: bool
+) -> None:
+    """Spec, Sign-in: the table of the site's URL and secureCookie."""
+    client = Client(app_of(gateway, secure_cookie=policy, url=url))
+    for path in ("/api/login", "/api/logout"):
+        cookie = (await client.ask("POST", path, GOOD if path == "/api/login" else {})).header(
+            "Set-Cookie"
+        )
+        assert (cookie or "").endswith("; Secure") is secure
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"usr": "a"}, "pwd"),
+        ({"pwd": "b"}, "usr"),
+        ({"usr": "a", "pwd": 12345678}, "pwd"),
+        ({"usr": ["a"], "pwd": "b"}, "usr"),
+        ({"usr": "a", "pwd": None}, "pwd"),
+        ({"usr": "a", "pwd": "b", "remember": True}, "remember"),
+        ({"usr": "", "pwd": "b"}, "usr"),
+        ({"usr": " \u00a0", "pwd": "b"}, "usr"),
+        ({"usr": "a\nb", "pwd": "b"}, "usr"),
+        ({"usr": "a\0", "pwd": "b"}, "usr"),
+        ({"usr": "a", "pwd": "\ud800"}, "pwd"),
+        (b'{"usr": "a", "pwd": "b", "pwd": "c"}', "pwd"),
+        (b"", None),
+        (b"[]", None),
+    ],
+)
+async def test_what_is_malformed_is_no_try(
+    client: Client, gateway: FakeGateway, body: object, field: str | None
+) -> None:
+    """Interface §1: a request that is malformed moves no counter."""
+    reply = await client.ask("POST", "/api/login", body)
+    assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
+    assert reply.error.get("extra", {}).get("field") == field
+    assert not gateway.attempts
+
+
+async def test_an_empty_password_is_a_try(client: Client, gateway: FakeGateway) -> None:
+    """Interface §8, Sign-in."""
+    reply = await client.ask("POST", "/api/login", {"usr": "ann", "pwd": ""})
+    assert (reply.status, reply.error["type"]) == (401, "AuthenticationError")
+    assert len(gateway.attempts) == 1
+    assert reply.header("Set-Cookie") is None
+
+
+async def test_a_locked_identifier_is_told_when_to_come_back(
+    client: Client, gateway: FakeGateway
+) -> None:
+    gateway.refuse = TooManyRequestsError(869.2)
+    reply = await client.ask("POST", "/api/login", GOOD)
+    assert (reply.status, reply.header("Retry-After")) == (429, "870")
+    assert reply.error["extra"] == {"retryAfter": 870}
+
+
+async def test_a_sign_out_ends_the_session_and_clears_the_cookie(
+    client: Client, gateway: FakeGateway
+) -> None:
+    bodies: tuple[object, ...] = ({}, None)
+    for body in bodies:
+        reply = await client.ask("POST", "/api/logout", body, sid=SID)
+        assert (reply.status, reply.json) == (200, {"ok": True})
+        cleared = "sid=; Max-Age=0; Path=/; HttpOnly; SameSite=Lax"
+        assert reply.header("Set-Cookie") == cleared
+    assert gateway.ended == [SID, SID]
+
+
+async def test_a_sign_out_without_a_session_is_well(client: Client, gateway: FakeGateway) -> None:
+    assert (await client.ask("POST", "/api/logout", {})).json == {"ok": True}
+    assert gateway.ended == []
+
+
+async def test_a_sign_out_takes_no_arguments(client: Client, gateway: FakeGateway) -> None:
+    reply = await client.ask("POST", "/api/logout", {"all": True}, sid=SID)
+    assert (reply.status, reply.error["extra"]) == (400, {"field": "all"})
+    assert gateway.ended == []
+
+
+async def test_boot_tells_a_guest_what_the_sign_in_screen_shows(gateway: FakeGateway) -> None:
+    shown = login_screen("Two\nlines", "demo", "demo-password")
+    client = Client(app_of(gateway, login=shown))
+    for sid in (None, "expired"):
+        assert (await client.ask("GET", "/api/boot", sid=sid)).json == {
+            "site": {
+                "name": "bb",
+                "url": "http://127.0.0.1:1",
+                "csrfHeader": "X-FW-CSRF",
+                "login": {
+                    "notice": "Two\nlines",
+                    "demoUser": "demo",
+                    "demoPassword": "demo-password",
+                },
+            },
+            "user": None,
+        }
+
+
+@pytest.mark.parametrize(
+    ("notice", "user", "password", "shown"),
+    [
+        (None, None, None, {}),
+        ("", "", "", {}),
+        ("Hi", "demo", None, {"notice": "Hi"}),
+        (None, None, "x", {}),
+        (None, "demo", "x", {"demoUser": "demo", "demoPassword": "x"}),
+    ],
+)
+def test_the_demo_account_is_offered_only_when_both_halves_are_set(
+    notice: str | None, user: str | None, password: str | None, shown: dict[str, str]
+) -> None:
+    """Spec, Sign-in screen configuration."""
+    assert login_screen(notice, user, password) == shown
+
+
+async def test_boot_tells_a_user_who_that_is(client: Client) -> None:
+    assert (await client.ask("GET", "/api/boot", sid=SID)).json["user"] == ANN
+
+
+async def test_the_own_profile_is_read_by_post_and_by_get(client: Client) -> None:
+    """Interface §2: operations that only read also answer GET; `{}` takes no body too."""
+    for reply in (
+        await client.ask("POST", PROFILE, {}, sid=SID),
+        await client.ask("POST", PROFILE, sid=SID),
+        await client.ask("GET", PROFILE, sid=SID),
+    ):
+        assert (reply.status, reply.json) == (200, ANN)
+
+
+async def test_the_own_profile_is_for_the_signed_in(client: Client) -> None:
+    for method in ("GET", "POST"):
+        reply = await client.ask(method, PROFILE)
+        assert (reply.status, reply.error["type"]) == (401, "AuthenticationError")

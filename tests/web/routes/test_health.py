@@ -1,0 +1,71 @@
+"""Interface §2 and §8: health, readiness, and the numbers for this machine only."""
+
+from __future__ import annotations
+
+import pytest
+
+from fw_actors.services.access import Reading
+from tests.web.asgi import Client
+from tests.web.fakes import FakeGateway
+
+
+async def test_health_answers_whatever_the_state(client: Client, gateway: FakeGateway) -> None:
+    gateway.is_ready = False
+    reply = await client.ask("GET", "/api/health")
+    assert (reply.status, reply.json) == (200, {"ok": True})
+
+
+async def test_ready_is_503_until_requests_can_be_served(
+    client: Client, gateway: FakeGateway
+) -> None:
+    assert (await client.ask("GET", "/api/ready")).json == {"ok": True}
+    gateway.is_ready = False
+    reply = await client.ask("GET", "/api/ready")
+    assert (reply.status, reply.error["type"]) == (503, "OverloadedError")
+
+
+async def test_the_numbers_are_in_the_format_of_prometheus(
+    client: Client, gateway: FakeGateway
+) -> None:
+    client.peer = "127.0.0.1"
+    gateway.readings = [
+        Reading("fw_password_hashes", "counter", "Hashes, decoys too.", 3),
+        Reading("fw_deliveries", "counter", "Deliveries.", 2, {"outcome": "Sent"}),
+        Reading("fw_deliveries", "counter", "Deliveries.", 1, {"outcome": "Failed"}),
+        Reading("fw_store_queue_depth", "gauge", "Waiting.", 0),
+    ]
+    reply = await client.ask("GET", "/metrics")
+    assert reply.status == 200
+    assert (reply.header("Content-Type") or "").startswith("text/plain; version=0.0.4")
+    lines = reply.body.decode().splitlines()
+    assert [line for line in lines if not line.startswith("# HELP")] == [
+        "# TYPE fw_password_hashes_total counter",
+        "fw_password_hashes_total 3.0",
+        "# TYPE fw_deliveries_total counter",
+        'fw_deliveries_total{outcome="Sent"} 2.0',
+        'fw_deliveries_total{outcome="Failed"} 1.0',
+        "# TYPE fw_store_queue_depth gauge",
+        "fw_store_queue_depth 0.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("peer", "header", "status"),
+    [
+        ("127.0.0.1", None, 200),
+        ("::1", None, 200),
+        ("::ffff:127.0.0.1", None, 200),
+        ("203.0.113.9", None, 403),
+        ("127.0.0.1", "Forwarded", 403),
+        ("127.0.0.1", "X-Forwarded-For", 403),
+        ("127.0.0.1", "X-Forwarded-Proto", 403),
+        ("127.0.0.1", "x-forwarded-anything", 403),
+        ("127.0.0.1", "X-Other", 200),
+    ],
+)
+async def test_the_numbers_are_for_this_machine_unless_a_proxy_asks(
+    client: Client, peer: str, header: str | None, status: int
+) -> None:
+    client.peer = peer
+    headers = [(header, "127.0.0.1")] if header else []
+    assert (await client.ask("GET", "/metrics", headers=headers)).status == status

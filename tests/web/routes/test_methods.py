@@ -1,0 +1,134 @@
+"""Interface §2 and §3: webhooks.emit, and the functions that apps have whitelisted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fw_actors.documents.whitelisting import Whitelisted
+from tests.web.asgi import Client
+from tests.web.fakes import SID, FakeGateway
+
+EMIT = "/api/method/core.services.webhooks.emit"
+EVENT = {"name": "invoice.paid", "data": {"total": 12, "note": "a\nb"}}
+
+
+def close_order(fw: Any, name: str, note: str = "") -> dict[str, Any]:
+    return {"closed": name, "note": note, "by": fw.user, "writes": fw.writes}
+
+
+def no_json(fw: Any) -> object:
+    return object()
+
+
+@pytest.fixture
+def publisher(gateway: FakeGateway) -> FakeGateway:
+    gateway.roles = frozenset({"Event Publisher"})
+    return gateway
+
+
+@pytest.fixture(autouse=True)
+def app_functions(gateway: FakeGateway) -> None:
+    gateway.functions["shop.close_order"] = Whitelisted(close_order, ["Sales User"])
+    gateway.functions["shop.open_order"] = Whitelisted(close_order, [])
+    gateway.functions["shop.no_json"] = Whitelisted(no_json, [])
+
+
+async def test_emit_queues_the_event_and_tells_the_deliveries(
+    client: Client, publisher: FakeGateway
+) -> None:
+    assert (await client.ask("POST", EMIT, EVENT, sid=SID)).json == {"deliveries": ["msg_1"]}
+    options = {"reference": {"doctype": "Invoice", "name": "I-1"}, "key": "k"}
+    await client.ask("POST", EMIT, {**EVENT, "options": options}, sid=SID)
+    assert publisher.webhooks.emitted == [
+        (EVENT["name"], EVENT["data"], None, None),
+        (EVENT["name"], EVENT["data"], {"doctype": "Invoice", "name": "I-1"}, "k"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("roles", "status"),
+    [(["Event Publisher"], 200), (["System Manager"], 200), (["Sales User"], 403), ([], 403)],
+)
+async def test_emit_is_for_publishers(
+    client: Client, gateway: FakeGateway, roles: list[str], status: int
+) -> None:
+    gateway.roles = frozenset(roles)
+    assert (await client.ask("POST", EMIT, EVENT, sid=SID)).status == status
+    assert len(gateway.webhooks.emitted) == (1 if status == 200 else 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"name": 1}, "name"),
+        ({"name": "a\nb"}, "name"),
+        ({"data": []}, "data"),
+        ({"data": {"a": "\0"}}, "data"),
+        ({"options": {"key": 1}}, "options"),
+        ({"options": {"ref": 1}}, "ref"),
+        ({"options": {"reference": {"doctype": "A"}}}, "name"),
+        ({"extra": 1}, "extra"),
+    ],
+)
+async def test_emit_names_what_is_malformed_before_it_looks_at_roles(
+    client: Client, gateway: FakeGateway, change: dict[str, object], field: str
+) -> None:
+    """Interface §8: body 400 comes before role 403."""
+    reply = await client.ask("POST", EMIT, {**EVENT, **change}, sid=SID)
+    assert (reply.status, reply.error["extra"]) == (400, {"field": field})
+    assert not gateway.webhooks.emitted
+
+
+async def test_a_whitelisted_function_gets_the_body_as_arguments_and_may_write(
+    client: Client,
+) -> None:
+    reply = await client.ask(
+        "POST", "/api/method/shop.close_order", {"name": "a", "note": "b\n"}, sid=SID
+    )
+    assert reply.status == 200
+    assert reply.json == {"closed": "a", "note": "b\n", "by": "ann", "writes": True}
+
+
+@pytest.mark.parametrize(
+    ("body", "field"), [({}, "name"), ({"name": "a", "x": 1}, "x"), (None, "name")]
+)
+async def test_arguments_that_it_does_not_take_are_400(
+    client: Client, gateway: FakeGateway, body: object, field: str
+) -> None:
+    gateway.roles = frozenset()
+    reply = await client.ask("POST", "/api/method/shop.close_order", body, sid=SID)
+    assert (reply.status, reply.error["extra"]) == (400, {"field": field})
+
+
+@pytest.mark.parametrize(
+    ("function", "roles", "status"),
+    [
+        ("close_order", ["Sales User"], 200),
+        ("close_order", ["System Manager"], 200),
+        ("close_order", ["Other"], 403),
+        ("open_order", [], 200),
+    ],
+)
+async def test_a_function_is_for_its_roles_and_without_any_for_all(
+    client: Client, gateway: FakeGateway, function: str, roles: list[str], status: int
+) -> None:
+    gateway.roles = frozenset(roles)
+    path = f"/api/method/shop.{function}"
+    assert (await client.ask("POST", path, {"name": "a"}, sid=SID)).status == status
+
+
+async def test_functions_are_for_the_signed_in_by_post_only(client: Client) -> None:
+    path = "/api/method/shop.close_order"
+    assert (await client.ask("POST", path, {"name": "a"})).status == 401
+    assert (await client.ask("GET", path, sid=SID)).status == 405
+    assert (await client.ask("POST", "/api/method/shop.other", {}, sid=SID)).status == 404
+
+
+async def test_a_value_that_is_no_json_is_a_defect_found_inside_the_transaction(
+    client: Client, gateway: FakeGateway
+) -> None:
+    """`FakeGateway.write` lets through what `fn` raises: a real one rolls back for it."""
+    reply = await client.ask("POST", "/api/method/shop.no_json", {}, sid=SID)
+    assert (reply.status, reply.error["type"]) == (500, "InternalError")

@@ -1,0 +1,127 @@
+"""Interface §3: documents over HTTP; what documents do is tested with them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from fw_actors.errors import ConflictError
+from tests.web.asgi import Client
+from tests.web.fakes import SID, FakeDocuments, FakeGateway
+
+ORDERS = "/api/resource/Sales%20Order"
+SHOWN = {"doctype": "Sales Order", "owner": "ann", "name": "a", "qty": 1}
+
+
+@pytest.fixture(autouse=True)
+def one_order(documents: FakeDocuments) -> None:
+    documents.held["a"] = dict(SHOWN)
+
+
+async def test_insert_answers_201_with_the_document(
+    client: Client, documents: FakeDocuments
+) -> None:
+    body = {"name": "b", "lines": [{"item": "x\ny"}], "submit": True}
+    reply = await client.ask("POST", ORDERS, body, sid=SID)
+    assert reply.status == 201
+    assert reply.json == {"data": {"doctype": "Sales Order", "owner": "ann", **body}}
+    assert documents.asked == [("Sales Order", body)]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "shown"),
+    [
+        ("GET", "/a", None, {"data": SHOWN}),
+        ("PUT", "/a", {"qty": 2}, {"data": {**SHOWN, "qty": 2}}),
+        ("DELETE", "/a", None, {"ok": True}),
+        ("POST", "/a/submit", None, {"data": {**SHOWN, "docstatus": 1}}),
+        ("POST", "/a/submit", {}, {"data": {**SHOWN, "docstatus": 1}}),
+        ("POST", "/a/cancel", {}, {"data": {**SHOWN, "docstatus": 2}}),
+    ],
+)
+async def test_each_verb_answers_as_the_interface_says(
+    client: Client, method: str, path: str, body: object, shown: object
+) -> None:
+    reply = await client.ask(method, ORDERS + path, body, sid=SID)
+    assert (reply.status, reply.json) == (200, shown)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/no"),
+        ("PUT", "/no"),
+        ("DELETE", "/no"),
+        ("POST", "/no/submit"),
+        ("POST", "/no/cancel"),
+    ],
+)
+async def test_a_document_that_is_not_there_is_404(client: Client, method: str, path: str) -> None:
+    body: object = {} if method in ("PUT", "POST") else None
+    reply = await client.ask(method, ORDERS + path, body, sid=SID)
+    assert (reply.status, reply.error["type"]) == (404, "NotFoundError")
+
+
+async def test_submit_and_cancel_take_an_empty_body(client: Client) -> None:
+    for verb in ("submit", "cancel"):
+        reply = await client.ask("POST", f"{ORDERS}/a/{verb}", {"qty": 1}, sid=SID)
+        assert (reply.status, reply.error["extra"]) == (400, {"field": "qty"})
+
+
+async def test_a_write_needs_a_body(client: Client) -> None:
+    for method, path in (("POST", ""), ("PUT", "/a")):
+        assert (await client.ask(method, ORDERS + path, sid=SID)).status == 400
+
+
+async def test_a_list_gets_its_parameters_in_their_types(
+    client: Client, documents: FakeDocuments
+) -> None:
+    wanted: dict[str, Any] = {
+        "filters": [["qty", ">", 1], ["name", "like", "a%"]],
+        "fields": ["name", "qty"],
+        "order_by": "qty desc, name",
+        "limit": 5,
+        "start": 0,
+    }
+    query = "&".join(
+        f"{name}={quote(value if isinstance(value, str) else json.dumps(value))}"
+        for name, value in wanted.items()
+    )
+    reply = await client.ask("GET", f"{ORDERS}?{query}", sid=SID)
+    assert reply.json == {"data": [SHOWN], "total": 1}
+    await client.ask("GET", ORDERS, sid=SID)
+    assert documents.asked == [("Sales Order", wanted), ("Sales Order", {})]
+
+
+@pytest.mark.parametrize("limit", ["", "x", "-1", "1.5", "٣", "9" * 30, "+1", "1e3", "0x1"])
+async def test_a_limit_that_is_no_whole_number_is_400(client: Client, limit: str) -> None:
+    reply = await client.ask("GET", f"{ORDERS}?limit={quote(limit)}", sid=SID)
+    assert (reply.status, reply.error["extra"]) == (400, {"field": "limit"})
+
+
+@pytest.mark.parametrize("filters", ["", "[", "[NaN]", "[" * 40 + "]" * 40, '["\\u0000"]'])
+async def test_filters_are_read_as_strictly_as_a_body(client: Client, filters: str) -> None:
+    reply = await client.ask("GET", f"{ORDERS}?filters={quote(filters)}", sid=SID)
+    assert (reply.status, reply.error["extra"]) == (400, {"field": "filters"})
+
+
+async def test_a_password_field_takes_any_character_a_data_field_no_controls(
+    client: Client,
+) -> None:
+    body = {"name": "b", "new_password": "\0\x1b"}
+    assert (await client.ask("POST", ORDERS, body, sid=SID)).status == 201
+    reply = await client.ask("POST", ORDERS, {"name": "b", "title": "\x1b"}, sid=SID)
+    assert (reply.status, reply.error["extra"]) == (400, {"field": "title"})
+
+
+async def test_a_refusal_of_the_documents_is_passed_on_and_the_request_id_handed_in(
+    client: Client, gateway: FakeGateway
+) -> None:
+    await client.ask("GET", ORDERS, sid=SID, headers=[("X-Request-Id", "r-1")])
+    assert gateway.request_ids == ["r-1"]
+    gateway.refuse = ConflictError("It was changed meanwhile.")
+    reply = await client.ask("PUT", f"{ORDERS}/a", {"qty": 1}, sid=SID)
+    assert (reply.status, reply.error["type"]) == (409, "ConflictError")

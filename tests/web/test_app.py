@@ -1,0 +1,231 @@
+"""Interface §1: one envelope, one set of headers, whatever becomes of a request."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+import pytest
+import structlog
+import trio
+
+from fw_actors.errors import OverloadedError
+from fw_actors.services.access import SignedIn, SignInAttempt
+from tests.web.asgi import Client, Reply
+from tests.web.fakes import PASSWORD, SID, FakeGateway, app_of
+
+GOOD = {"usr": "ann", "pwd": PASSWORD}
+
+
+async def some_of_each(client: Client) -> list[Reply]:
+    """Answers of every kind of way out."""
+    return [
+        await client.ask("GET", "/api/boot"),
+        await client.ask("GET", "/api/nothing"),
+        await client.ask("GET", "/no-such-page"),
+        await client.ask("PUT", "/api/login", GOOD),
+        await client.ask("POST", "/api/login", b"{"),
+        await client.ask("POST", "/api/login", GOOD),
+        await client.ask("POST", "/api/login", {"usr": "ann", "pwd": "no"}),
+        await client.ask("OPTIONS", "/api/login"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/nothing",
+        "/nothing",
+        "/",
+        "/api/login/",
+        "/api//login",
+        "//api/login",
+        "/api",
+        "/api/",
+        "/api/resource/a/b/c/d",
+        "/api/resource/",
+        "/api/method/no.such",
+        "/API/login",
+        "*",
+        "?x",
+    ],
+)
+async def test_an_unknown_path_is_404_for_every_verb(client: Client, path: str) -> None:
+    for method in ("GET", "POST", "DELETE", "OPTIONS", "BREW"):
+        reply = await client.ask(method, path)
+        assert (reply.status, reply.error["type"]) == (404, "NotFoundError")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/api/login", "POST, OPTIONS"),
+        ("PUT", "/api/login", "POST, OPTIONS"),
+        ("POST", "/api/boot", "GET, HEAD, OPTIONS"),
+        ("DELETE", "/api/health", "GET, HEAD, OPTIONS"),
+        ("BREW", "/api/resource/Order/a", "GET, PUT, DELETE, HEAD, OPTIONS"),
+    ],
+)
+async def test_a_wrong_verb_is_405_and_told_the_right_ones(
+    client: Client, method: str, path: str, allowed: str
+) -> None:
+    reply = await client.ask(method, path)
+    assert (reply.status, reply.error["type"]) == (405, "MethodNotAllowedError")
+    assert reply.header("Allow") == allowed
+
+
+async def test_options_tells_the_verbs_and_head_is_answered_as_get(client: Client) -> None:
+    reply = await client.ask("OPTIONS", "/api/resource/Order")
+    assert (reply.status, reply.header("Allow")) == (204, "GET, POST, HEAD, OPTIONS")
+    assert (await client.ask("HEAD", "/api/health")).status == 200
+
+
+async def test_every_answer_is_json_that_nobody_may_keep(client: Client) -> None:
+    for reply in await some_of_each(client):
+        assert reply.header("Content-Type") == "application/json; charset=utf-8"
+        assert reply.header("Cache-Control") == "no-store"
+        assert reply.header("X-Content-Type-Options") == "nosniff"
+        assert reply.header("Referrer-Policy") == "no-referrer"
+        policy = reply.header("Content-Security-Policy") or ""
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert reply.header("Strict-Transport-Security") is None
+        if reply.status != 204:
+            assert reply.header("Content-Length") == str(len(reply.body))
+
+
+async def test_hsts_is_for_sites_that_are_https(gateway: FakeGateway) -> None:
+    client = Client(app_of(gateway, url="https://fw.example.test"))
+    for reply in await some_of_each(client):
+        assert "max-age=" in (reply.header("Strict-Transport-Security") or "")
+
+
+async def test_every_answer_has_a_request_id_of_its_own(client: Client) -> None:
+    ids = [reply.header("X-Request-Id") or "" for reply in await some_of_each(client)]
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]{1,64}", found) for found in ids)
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("a", True),
+        ("req-1.x_Y", True),
+        ("Z" * 64, True),
+        ("Z" * 65, False),
+        ("a b", False),
+        ("a/b", False),
+        ("", False),
+        ("a,b", False),
+        ("é", False),
+    ],
+)
+async def test_an_incoming_request_id_is_kept_when_it_is_fit(
+    client: Client, given: str, kept: bool
+) -> None:
+    reply = await client.ask("GET", "/api/boot", headers=[("X-Request-Id", given)])
+    assert (reply.header("X-Request-Id") == given) is kept
+
+
+async def test_a_defect_is_logged_and_tells_only_the_request_id(
+    client: Client, gateway: FakeGateway
+) -> None:
+    gateway.refuse = ValueError("the secret is hunter2")
+    with structlog.testing.capture_logs() as logs:
+        reply = await client.ask("POST", "/api/login", GOOD, headers=[("X-Request-Id", "r-1")])
+    assert (reply.status, reply.error["type"]) == (500, "InternalError")
+    assert "r-1" in reply.error["message"]
+    assert b"hunter2" not in reply.body
+    assert [(line["event"], line["request_id"]) for line in logs] == [("web.request_failed", "r-1")]
+
+
+async def test_a_refusal_inside_a_nursery_is_a_refusal(
+    client: Client, gateway: FakeGateway
+) -> None:
+    gateway.refuse = ExceptionGroup("nursery", [OverloadedError(retry_after=3)])
+    reply = await client.ask("POST", "/api/login", GOOD)
+    assert (reply.status, reply.header("Retry-After")) == (503, "3")
+
+
+class HeldGateway(FakeGateway):
+    """Lets sign-ins wait until they are released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.release = trio.Event()
+        self.waiting = 0
+
+    async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
+        self.waiting += 1
+        try:
+            await self.release.wait()
+        finally:
+            self.waiting -= 1
+        return await super().sign_in(attempt)
+
+
+async def test_more_requests_than_places_are_turned_away_and_places_come_back() -> None:
+    """Interface §1: at most web.maxRequests at once; more get 503."""
+    gateway = HeldGateway()
+    client = Client(app_of(gateway, max_requests=3))
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(client.ask, "POST", "/api/login", GOOD)
+        await trio.testing.wait_all_tasks_blocked()
+        reply = await client.ask("GET", "/api/boot")
+        assert (reply.status, reply.error["type"]) == (503, "OverloadedError")
+        assert reply.header("Retry-After") == "1"
+        assert reply.header("Cache-Control") == "no-store"
+        assert reply.header("X-Request-Id")
+        gateway.release.set()
+    assert client.app.in_hand == 0
+    assert (await client.ask("GET", "/api/boot")).status == 200
+
+
+async def test_a_client_that_goes_away_cancels_its_request_and_gives_the_place_back() -> None:
+    gateway = HeldGateway()
+    app = app_of(gateway)
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": "/api/login",
+        "query_string": b"",
+        "headers": [
+            (b"x-fw-csrf", b"1"),
+            (b"content-type", b"application/json"),
+            (b"content-length", b"25"),
+        ],
+        "client": ("203.0.113.9", 1),
+    }
+    to_app, from_client = trio.open_memory_channel[dict[str, object]](9)
+    sent: list[object] = []
+
+    async def send(message: object) -> None:
+        await trio.lowlevel.checkpoint()
+        sent.append(message)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cast(Any, app), scope, from_client.receive, send)
+        body = b'{"usr": "ann", "pwd":"x"}'
+        await to_app.send({"type": "http.request", "body": body, "more_body": False})
+        await trio.testing.wait_all_tasks_blocked()
+        assert (gateway.waiting, app.in_hand) == (1, 1)
+        await to_app.send({"type": "http.disconnect"})
+    assert (gateway.waiting, app.in_hand, sent) == (0, 0, [])
+    to_app.close()
+    from_client.close()
+
+
+async def test_a_failure_in_quart_itself_is_answered_in_the_envelope(client: Client) -> None:
+    with structlog.testing.capture_logs():
+        response = await client.app.handle_exception(ValueError("inside"))
+    assert response.status_code == 500
+    assert response.headers["X-Request-Id"]
+
+
+@pytest.mark.parametrize("host", ["", "a b", "[", "\u00ff", "x" * 300, "fw.example.test:99999"])
+async def test_the_host_header_decides_nothing(client: Client, host: str) -> None:
+    reply = await client.ask("GET", "/api/boot", headers=[("Host", host)], sid=SID)
+    assert (reply.status, reply.json["site"]["url"]) == (200, "http://127.0.0.1:1")

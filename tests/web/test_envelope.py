@@ -1,0 +1,60 @@
+"""Interface §1: the error envelope and its table, written out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fw_actors import errors
+from fw_actors.errors import FwError
+from web.envelope import refusal, refusal_in
+
+TABLE = [
+    (errors.BadRequestError("Wrong.", field="a"), 400, {"field": "a"}),
+    (errors.BadRequestError("Wrong."), 400, None),
+    (errors.InvalidTokenError(), 400, None),
+    (errors.AuthenticationError(), 401, None),
+    (errors.PermissionDeniedError(), 403, None),
+    (errors.CSRFError(), 403, None),
+    (errors.NotFoundError("Gone."), 404, None),
+    (errors.MethodNotAllowedError(("GET",)), 405, None),
+    (errors.RequestTimeoutError(), 408, None),
+    (errors.PayloadTooLargeError(1024), 413, None),
+    (errors.UnsupportedMediaTypeError(), 415, None),
+    (errors.DuplicateError("Taken."), 409, None),
+    (errors.ConflictError("Changed."), 409, None),
+    (errors.ValidationError("Wrong.", field="url"), 422, {"field": "url"}),
+    (errors.PasswordPolicyError("Short.", rule="tooShort"), 422, {"rule": "tooShort"}),
+    (errors.TooManyRequestsError(0.2), 429, {"retryAfter": 1}),
+    (errors.OverloadedError(), 503, None),
+    (errors.InternalError("r-1"), 500, None),
+]
+
+
+@pytest.mark.parametrize(("error", "status", "extra"), TABLE)
+def test_each_refusal_has_its_status_type_and_extra(
+    error: FwError, status: int, extra: dict[str, object] | None
+) -> None:
+    answer = refusal(error)
+    shown = json.loads(answer.body)["error"]
+    assert answer.status == status
+    assert shown["type"] == type(error).__name__
+    assert shown["message"]
+    assert shown.get("extra") == extra
+
+
+def test_headers_that_belong_to_a_refusal_come_along() -> None:
+    assert dict(refusal(errors.TooManyRequestsError(12.1)).headers) == {"Retry-After": "13"}
+    assert dict(refusal(errors.OverloadedError()).headers) == {"Retry-After": "1"}
+    assert dict(refusal(errors.MethodNotAllowedError(("GET", "PUT"))).headers) == {
+        "Allow": "GET, PUT"
+    }
+
+
+def test_a_refusal_is_found_inside_the_groups_of_nurseries() -> None:
+    error = errors.NotFoundError("Gone.")
+    assert refusal_in(error) is error
+    assert refusal_in(ExceptionGroup("", [ExceptionGroup("", [error])])) is error
+    assert refusal_in(ExceptionGroup("", [error, ValueError()])) is None
+    assert refusal_in(ValueError()) is None

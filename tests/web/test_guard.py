@@ -1,0 +1,159 @@
+"""Interface §1, CSRF and bodies; §8, HTTP: the order of the checks."""
+
+from __future__ import annotations
+
+import pytest
+from trio.testing import MockClock
+
+from tests.web.asgi import Client, Pair
+from tests.web.fakes import PASSWORD, SID, FakeGateway
+
+GOOD = {"usr": "ann", "pwd": PASSWORD}
+JSON_KIND = ("Content-Type", "application/json")
+CSRF = ("X-FW-CSRF", "1")
+CROSS_SITE = ("Sec-Fetch-Site", "cross-site")
+TWO_SIDS = ("Cookie", "sid=a; sid=b")
+HUGE = ("Content-Length", str(2 * 1024 * 1024))
+PLAIN_KIND = ("Content-Type", "text/plain")
+CHUNKED = ("Transfer-Encoding", "chunked")
+WRONG = [CROSS_SITE, TWO_SIDS, PLAIN_KIND]
+
+# Each row has all the faults of the rows below it as well: the first check decides.
+ORDER: list[tuple[str, str, list[Pair], int]] = [
+    ("PATCH", "/api/nothing?x=1", [HUGE, *WRONG], 404),
+    ("PATCH", "/api/resource/Order?x=1", [HUGE, *WRONG], 405),
+    ("POST", "/api/resource/Order?x=1", [HUGE, *WRONG], 413),
+    ("POST", "/api/resource/Order?x=1", [CHUNKED, *WRONG], 403),
+    ("POST", "/api/resource/Order?x=1", [CHUNKED, CSRF, TWO_SIDS, PLAIN_KIND], 400),
+    ("POST", "/api/resource/Order?x=1", [CHUNKED, CSRF, ("Cookie", "sid=no"), PLAIN_KIND], 401),
+    ("POST", "/api/resource/Order?x=1", [CHUNKED, CSRF, ("Cookie", f"sid={SID}"), PLAIN_KIND], 415),
+    ("POST", "/api/resource/Order?x=1", [CHUNKED, CSRF, ("Cookie", f"sid={SID}"), JSON_KIND], 400),
+]
+
+
+@pytest.mark.parametrize(("method", "target", "headers", "status"), ORDER)
+async def test_the_first_fault_decides(
+    client: Client, method: str, target: str, headers: list[Pair], status: int
+) -> None:
+    reply = await client.send(method, target, headers, [b"{"])
+    assert reply.status == status, reply.body
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+async def test_what_may_change_something_needs_the_csrf_header(client: Client, method: str) -> None:
+    path = "/api/login" if method == "POST" else "/api/resource/Order/a"
+    for headers in ([], [("X-FW-CSRF", "")], [("X-FW-CSRF", "1"), CROSS_SITE]):
+        reply = await client.ask(method, path, GOOD, sid=None, csrf=False, headers=headers)
+        assert (reply.status, reply.error["type"]) == (403, "CSRFError")
+
+
+async def test_any_value_of_the_csrf_header_will_do(client: Client) -> None:
+    for value in ("x", "0", "false"):
+        headers = [("X-FW-CSRF", value), ("Sec-Fetch-Site", "same-origin")]
+        reply = await client.ask("POST", "/api/login", GOOD, csrf=False, headers=headers)
+        assert reply.status == 200
+
+
+async def test_a_request_with_an_api_key_needs_no_csrf_header(client: Client) -> None:
+    """Interface §1; 401: this site knows no such key."""
+    path = "/api/method/core.services.profile.getMyProfile"
+    key = ("Authorization", "Bearer fwk_abc_def")
+    reply = await client.ask("POST", path, {}, csrf=False, headers=[key])
+    assert (reply.status, reply.error["type"]) == (401, "AuthenticationError")
+
+
+async def test_two_credentials_are_one_too_many(client: Client) -> None:
+    key = ("Authorization", "Bearer fwk_abc_def")
+    for headers in (
+        [("Cookie", f"sid={SID}; sid={SID}")],
+        [("Cookie", f"sid={SID}"), ("Cookie", "sid=")],
+        [key, ("Cookie", f"sid={SID}")],
+        [key, key],
+    ):
+        for path in ("/api/login", "/api/logout"):
+            reply = await client.ask("POST", path, GOOD, headers=headers)
+            assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
+
+
+async def test_the_scheme_of_a_proxy_in_front_is_not_an_api_key(client: Client) -> None:
+    basic = ("Authorization", "Basic YTpi")
+    assert (await client.ask("GET", "/api/boot", headers=[basic], sid=SID)).json["user"]
+
+
+@pytest.mark.parametrize("sid", ["A" * 32, "x", "..%2f", "0", "", "y" * 5000])
+async def test_a_session_that_is_not_there_is_401(client: Client, sid: str) -> None:
+    reply = await client.ask("GET", "/api/resource/Order", sid=sid)
+    assert (reply.status, reply.error["type"]) == (401, "AuthenticationError")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        None,
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/json; charset=latin-1",
+        "application/jsonp",
+        "",
+    ],
+)
+async def test_a_body_of_another_kind_is_415(
+    client: Client, gateway: FakeGateway, kind: str | None
+) -> None:
+    reply = await client.ask("POST", "/api/login", GOOD, kind=kind)
+    assert (reply.status, reply.error["type"]) == (415, "UnsupportedMediaTypeError")
+    assert not gateway.attempts
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json; charset=utf-8", "Application/JSON;charset=UTF-8"]
+)
+async def test_utf_8_may_be_said(client: Client, kind: str) -> None:
+    assert (await client.ask("POST", "/api/login", GOOD, kind=kind)).status == 200
+
+
+@pytest.mark.parametrize("parts", [2, 64])
+async def test_a_body_without_a_length_is_limited_as_it_comes(
+    client: Client, gateway: FakeGateway, parts: int
+) -> None:
+    """Interface §1: 64 KiB under /api/login."""
+    headers = [CHUNKED, CSRF, JSON_KIND]
+    chunk = b"x" * (65 * 1024 // parts + 1)
+    reply = await client.send("POST", "/api/login", headers, [b'{"usr": "', *[chunk] * parts])
+    assert (reply.status, reply.error["type"]) == (413, "PayloadTooLargeError")
+    assert not gateway.attempts
+
+
+async def test_a_document_may_be_larger_than_a_sign_in(client: Client) -> None:
+    body = {"name": "big", "remarks": "x" * (1024 * 1024 - 100)}
+    assert (await client.ask("POST", "/api/resource/Order", body, sid=SID)).status == 201
+    body["remarks"] += "x" * 200
+    assert (await client.ask("POST", "/api/resource/Order", body, sid=SID)).status == 413
+
+
+async def test_a_body_that_stalls_is_408(client: Client, autojump_clock: MockClock) -> None:
+    headers = [("Content-Length", "40"), CSRF, JSON_KIND]
+    reply = await client.send("POST", "/api/login", headers, [b'{"usr"'], ends=False)
+    assert (reply.status, reply.error["type"]) == (408, "RequestTimeoutError")
+
+
+@pytest.mark.parametrize(
+    ("target", "field"),
+    [
+        ("/api/resource/Order?colour=red", "colour"),
+        ("/api/resource/Order?limit=1&limit=2", "limit"),
+        ("/api/resource/Order?limit=%00", "limit"),
+        ("/api/resource/Order/a?sid=" + SID, "sid"),
+        ("/api/resource/Or%00der", "doctype"),
+        ("/api/resource/Order/a%0a", "name"),
+        ("/api/resource/Order?limit=%ff", None),
+        ("/api/resource/Order?" + "&".join("limit=1" for _ in range(100)), None),
+    ],
+)
+async def test_a_query_or_path_that_is_not_understood_is_400(
+    client: Client, target: str, field: str | None
+) -> None:
+    reply = await client.ask("GET", target, sid=SID)
+    assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
+    assert reply.error.get("extra", {}).get("field") == field

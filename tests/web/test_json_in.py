@@ -1,0 +1,165 @@
+"""Interface §1: what of JSON is refused, with the key's name; pitfalls, Input at the edge."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fw_actors.errors import BadRequestError
+from web.json_in import PLAIN, Texts, depth_of, read_argument, read_object, read_struct
+
+
+class Order(msgspec.Struct, forbid_unknown_fields=True):
+    title: str
+    qty: int = 0
+    lines: list[dict[str, Any]] = []
+
+
+def refused(body: bytes, texts: Texts = PLAIN) -> str | None:
+    with pytest.raises(BadRequestError) as caught:
+        read_object(body, texts)
+    field = caught.value.extra.get("field")
+    assert field is None or isinstance(field, str)
+    return field
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'"x"',
+        b"null",
+        b"12",
+        b"a=b",
+        b"\xff\xfe",
+        b'{"a": 1} x',
+        b"\xef\xbb\xbf{}",
+        b"{'a': 1}",
+        b'{"a": 01}',
+        b'{"a": 1,}',
+        b'{"a": "\t"}',
+        b'{"a": "\xc3"}',
+        b"{" * 1000,
+    ],
+)
+def test_what_is_no_json_object_is_refused(body: bytes) -> None:
+    assert refused(body) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b'{"a": 1, "a": 1}', "a"),
+        (b'{"lines": [{"b": 1, "b": 2}]}', "b"),
+        (b'{"a": NaN}', "a"),
+        (b'{"a": [-Infinity]}', "a"),
+        (b'{"a": 1e999}', "a"),
+        (b'{"a": 9007199254740993}', "a"),
+        (b'{"a": {"b": -9007199254740993}}', "a"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "a"),
+        (b'{"a": "\\ud800"}', "a"),
+        (b'{"a": "\\u0000"}', "a"),
+        (b'{"a": "\x7f"}', "a"),
+        ('{"a": "\x85"}'.encode(), "a"),
+        (b'{"a": ["\\n"]}', "a"),
+        (b'{"a": {"\\t": 1}}', "a"),
+    ],
+)
+def test_what_is_refused_is_named_by_its_key(body: bytes, field: str) -> None:
+    assert refused(body) == field
+
+
+def test_a_key_that_no_answer_could_show_is_shown_escaped() -> None:
+    assert refused(b'{"\\ud800": 1}') == "\\ud800"
+    assert refused(b'{"\\ud800": 1, "\\ud800": 2}') == "\\ud800"
+
+
+@pytest.mark.parametrize(
+    "value", [2**53, -(2**53), 1e308, -0.5, "ü☃\U0001f600", 'a"b\\c', "[[{", True]
+)
+def test_what_is_allowed_comes_as_it_was_sent(value: object) -> None:
+    sent = {"a": value, "b": [value, {"c": value}], "d": None}
+    assert read_object(json.dumps(sent).encode()) == sent
+    assert read_object(json.dumps(sent, ensure_ascii=False).encode()) == sent
+
+
+@pytest.mark.parametrize("text", ["a\tb", "a\nb", "a\r\nb"])
+def test_tab_and_line_breaks_pass_where_the_caller_says(text: str) -> None:
+    body = json.dumps({"a": text, "b": {"c": [text]}}).encode()
+    assert refused(body) == "a"
+    assert refused(body, Texts(lines=("a",))) == "b"
+    assert read_object(body, Texts(lines=("a", "b")))["b"] == {"c": [text]}
+    assert read_object(body, Texts(every_line=True))["a"] == text
+
+
+def test_other_controls_pass_nowhere_but_in_passwords() -> None:
+    """Interface §8: passwords are exempt from the rule, but for lone surrogates."""
+    body = b'{"pwd": "\\u0000\\u001b"}'
+    assert refused(body, Texts(every_line=True)) == "pwd"
+    assert read_object(body, Texts(free=("pwd",))) == {"pwd": "\0\x1b"}
+    assert refused(b'{"pwd": "\\udc00"}', Texts(free=("pwd",))) == "pwd"
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"k":', "}")])
+def test_nesting_ends_at_32_levels(opening: str, closing: str) -> None:
+    def nested(levels: int) -> bytes:
+        inner = opening * (levels - 1) + "1" + closing * (levels - 1)
+        return f'{{"a": {inner}}}'.encode()
+
+    assert read_object(nested(32))
+    assert refused(nested(33)) is None
+    assert refused(nested(100_000)) is None
+
+
+@given(
+    st.recursive(
+        st.text() | st.integers(), lambda under: st.lists(under) | st.dictionaries(st.text(), under)
+    )
+)
+def test_the_scan_counts_what_the_parser_finds(value: Any) -> None:
+    def depth(part: Any) -> int:
+        if isinstance(part, dict):
+            return 1 + max(map(depth, part.values()), default=0)
+        return 1 + max(map(depth, part), default=0) if isinstance(part, list) else 0
+
+    assert depth_of(json.dumps([value]).encode(), 32) == depth([value])
+
+
+@pytest.mark.parametrize("part", [b'"', b'\\"', b'"\\', b"[]", b"[", b'{"', b"\\"])
+def test_a_hostile_mebibyte_is_judged_in_linear_time(part: bytes) -> None:
+    """A quadratic scan would take minutes here; the test's time limit is a minute."""
+    assert refused(b'{"a": "' + part * (1024 * 1024 // len(part))) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b"{}", "title"),
+        (b'{"title": 1}', "title"),
+        (b'{"title": null}', "title"),
+        (b'{"title": true}', "title"),
+        (b'{"title": "a", "qty": "1"}', "qty"),
+        (b'{"title": "a", "qty": 1.5}', "qty"),
+        (b'{"title": "a", "lines": [1]}', "lines"),
+        (b'{"title": "a", "colour": "red"}', "colour"),
+    ],
+)
+def test_missing_unknown_and_mistyped_keys_are_named(body: bytes, field: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        read_struct(body, Order)
+    assert caught.value.extra == {"field": field}
+
+
+def test_a_query_parameter_is_refused_in_its_own_name() -> None:
+    assert read_argument('[["name", "like", "a%"]]', "filters") == [["name", "like", "a%"]]
+    for text in ("[", '{"a": 1, "a": 2}', "[NaN]", "[" * 40 + "]" * 40, '["\\u0000"]', "\ud800"):
+        with pytest.raises(BadRequestError) as caught:
+            read_argument(text, "filters")
+        assert caught.value.extra == {"field": "filters"}

@@ -1,0 +1,29 @@
+"""Interface §1: times in JSON are ISO 8601 UTC with milliseconds and Z."""
+
+from __future__ import annotations
+
+import pytest
+
+from web.json_out import encode, iso_time
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_772_280_000_000, "2026-02-28T12:00:00.000Z"),
+        (1_772_280_000_007, "2026-02-28T12:00:00.007Z"),
+        (951_782_399_999, "2000-02-28T23:59:59.999Z"),
+    ],
+)
+def test_times_are_written_with_milliseconds_and_z(milliseconds: int, text: str) -> None:
+    assert iso_time(milliseconds) == text
+
+
+def test_text_is_utf_8_as_it_is() -> None:
+    assert encode({"a": "ü☃"}) == '{"a":"ü☃"}'.encode()
+
+
+def test_what_is_no_json_is_a_defect_and_not_an_answer() -> None:
+    with pytest.raises(TypeError):
+        encode({"a": object()})

@@ -1,0 +1,276 @@
+"""The server on real sockets: limits, failures and the stop, as a client sees them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+import structlog
+import trio
+
+from fw_actors.errors import ConfigurationError
+from fw_actors.services.access import SignedIn, SignInAttempt
+from tests.web.fakes import FakeGateway, app_of
+from web.app import FrontEnd
+from web.server import Bound, bind, serve
+
+BOOT = b"GET /api/boot HTTP/1.1\r\nHost: x\r\n\r\n"
+BODY = b'{"usr": "ann", "pwd": "correct horse"}'
+SIGN_IN_HEAD = (
+    b"POST /api/login HTTP/1.1\r\nHost: x\r\nX-FW-CSRF: 1\r\nContent-Type: application/json\r\n"
+    b"Content-Length: %d\r\n\r\n"
+)
+SIGN_IN = SIGN_IN_HEAD % len(BODY) + BODY
+
+
+class Served:
+    """A server that runs, and connections to it."""
+
+    def __init__(self, bound: Bound, stop: trio.Event) -> None:
+        self.url = bound.url
+        self.port = bound.socket.getsockname()[1]
+        self.stop = stop
+
+    async def connect(self) -> trio.SocketStream:
+        return await trio.open_tcp_stream("127.0.0.1", self.port)
+
+    async def exchange(self, data: bytes) -> bytes:
+        """Send on a connection of its own and read to its end."""
+        async with await self.connect() as stream:
+            await stream.send_all(data)
+            return await rest(stream)
+
+
+async def rest(stream: trio.SocketStream) -> bytes:
+    return b"".join([bytes(part) async for part in stream])
+
+
+async def answer(stream: trio.SocketStream) -> bytes:
+    """Read one answer whose body is a JSON object."""
+    got = b""
+    while not got.endswith(b"}"):
+        part = await stream.receive_some()
+        assert part, got
+        got += part
+    return got
+
+
+@asynccontextmanager
+async def served(app: FrontEnd, drain_seconds: float = 5) -> AsyncIterator[Served]:
+    bound, stop = bind("127.0.0.1", 0), trio.Event()
+    async with trio.open_nursery() as nursery:
+        run: Any = lambda task_status: serve(  # noqa: E731
+            app, bound, stop=stop, drain_seconds=drain_seconds, task_status=task_status
+        )
+        assert await nursery.start(run) == bound.url
+        with trio.fail_after(20):
+            yield Served(bound, stop)
+        stop.set()
+    with pytest.raises(OSError, match="attempts to connect"):
+        await trio.open_tcp_stream("127.0.0.1", int(bound.url.rpartition(":")[2]))
+
+
+class HeldGateway(FakeGateway):
+    """Lets sign-ins wait until they are released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.release = trio.Event()
+        self.began = trio.Event()
+        self.cancelled = trio.Event()
+
+    async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
+        self.began.set()
+        try:
+            await self.release.wait()
+        except trio.Cancelled:
+            self.cancelled.set()
+            raise
+        return await super().sign_in(attempt)
+
+
+async def test_a_connection_serves_one_request_after_the_other(gateway: FakeGateway) -> None:
+    async with served(app_of(gateway)) as site, await site.connect() as stream:
+        for _ in range(3):
+            await stream.send_all(SIGN_IN)
+            got = await answer(stream)
+            assert got.startswith(b"HTTP/1.1 200 ")
+            assert b"\r\nserver:" not in got.lower()
+    assert len(gateway.attempts) == 3
+    assert gateway.attempts[0].address == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"hello\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: a\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n", b"431"),
+    ],
+)
+async def test_what_is_no_http_is_answered_bare_and_ends_the_connection(
+    gateway: FakeGateway, data: bytes, status: bytes
+) -> None:
+    """Interface §1."""
+    async with served(app_of(gateway)) as site:
+        got = await site.exchange(data)
+        assert got.startswith(b"HTTP/1.1 " + status)
+        assert b"content-length: 0\r\n" in got
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET ?x HTTP/1.1\r\nHost: x\r\n",
+        b"GET //api/boot HTTP/1.1\r\nHost: x\r\n",
+        b"OPTIONS * HTTP/1.1\r\nHost: x\r\n",
+        b"GET /%ff%00 HTTP/1.1\r\nHost: x\r\n",
+        b"GET http:// HTTP/1.1\r\nHost: x\r\n",
+    ],
+)
+async def test_odd_targets_are_404_in_the_envelope(gateway: FakeGateway, head: bytes) -> None:
+    async with served(app_of(gateway)) as site:
+        got = await site.exchange(head + b"Connection: close\r\n\r\n")
+        assert got.startswith(b"HTTP/1.1 404 ")
+        assert b'"NotFoundError"' in got
+
+
+async def test_an_old_client_without_a_host_is_served(gateway: FakeGateway) -> None:
+    async with served(app_of(gateway)) as site:
+        got = await site.exchange(b"GET /api/health HTTP/1.0\r\n\r\n")
+        assert got.endswith(b'{"ok":true}')
+
+
+async def test_a_web_socket_is_refused_and_the_service_lives_on(gateway: FakeGateway) -> None:
+    upgrade = (
+        b"GET /api/boot HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    async with served(app_of(gateway)) as site:
+        assert (await site.exchange(upgrade)).startswith(b"HTTP/1.1 403 ")
+        assert (await site.exchange(BOOT.replace(b"1.1", b"1.0"))).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("size", [66 * 1024, 2 * 1024 * 1024])
+async def test_whoever_sends_too_much_can_read_the_refusal(gateway: FakeGateway, size: int) -> None:
+    """The answer waits for the rest of the body; TCP would reset the connection otherwise."""
+    async with served(app_of(gateway)) as site, await site.connect() as stream:
+        await stream.send_all(SIGN_IN_HEAD % size + b"x" * size)
+        assert (await answer(stream)).startswith(b"HTTP/1.1 413 ")
+        await stream.send_all(SIGN_IN)
+        assert (await answer(stream)).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_client_that_goes_away_cancels_its_request() -> None:
+    gateway = HeldGateway()
+    app = app_of(gateway)
+    async with served(app) as site:
+        async with await site.connect() as stream:
+            await stream.send_all(SIGN_IN)
+            await gateway.began.wait()
+        await gateway.cancelled.wait()
+        while app.in_hand:
+            await trio.lowlevel.checkpoint()
+
+
+async def test_a_stop_finishes_what_is_in_hand_and_takes_nothing_new() -> None:
+    gateway = HeldGateway()
+    async with served(app_of(gateway)) as site:
+        idle = await site.connect()
+        await idle.send_all(BOOT)
+        await answer(idle)
+        busy = await site.connect()
+        await busy.send_all(SIGN_IN)
+        await gateway.began.wait()
+        site.stop.set()
+        assert await rest(idle) == b""  # ended by the server
+        with pytest.raises(OSError, match="attempts to connect"):
+            await site.connect()
+        gateway.release.set()
+        assert (await answer(busy)).startswith(b"HTTP/1.1 200 ")
+        assert await rest(busy) == b""
+        for stream in (idle, busy):
+            await stream.aclose()
+
+
+async def test_a_stop_is_over_in_time_whatever_a_request_does() -> None:
+    gateway = HeldGateway()
+    async with served(app_of(gateway), drain_seconds=0.05) as site:
+        stream = await site.connect()
+        await stream.send_all(SIGN_IN)
+        await gateway.began.wait()
+        site.stop.set()
+        await gateway.cancelled.wait()
+        with suppress(trio.BrokenResourceError):  # a reset is as good as an orderly end
+            assert await rest(stream) == b""
+        await stream.aclose()
+
+
+async def test_a_stop_does_not_wait_for_a_client_that_reads_nothing(gateway: FakeGateway) -> None:
+    """Hypercorn shields its sends; the connection is cut under them."""
+    app = app_of(gateway, login={"notice": "x" * 30_000_000})
+    async with served(app, drain_seconds=0.05) as site:
+        stream = await site.connect()
+        await stream.send_all(BOOT)
+        await stream.receive_some(1)
+        assert app.in_hand == 1
+        site.stop.set()
+    assert app.in_hand == 0
+    await stream.aclose()
+
+
+async def test_cancelling_the_server_cuts_everything_off() -> None:
+    gateway = HeldGateway()
+    bound = bind("127.0.0.1", 0)
+    async with trio.open_nursery() as nursery:
+        run: Any = lambda task_status: serve(  # noqa: E731
+            app_of(gateway), bound, stop=trio.Event(), task_status=task_status
+        )
+        await nursery.start(run)
+        stream = await trio.open_tcp_stream("127.0.0.1", int(bound.url.rpartition(":")[2]))
+        await stream.send_all(SIGN_IN)
+        await gateway.began.wait()
+        nursery.cancel_scope.cancel()
+    assert gateway.cancelled.is_set()
+    assert bound.socket.fileno() == -1
+    await stream.aclose()
+
+
+async def test_a_connection_that_fails_inside_the_server_ends_alone(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise ValueError("a defect of the server")
+
+    async with served(app_of(gateway)) as site:
+        with structlog.testing.capture_logs() as logs, monkeypatch.context() as patch:
+            patch.setattr("hypercorn.protocol.h11.H11Protocol._create_stream", broken)
+            assert await site.exchange(BOOT) == b""
+            while not logs:
+                await trio.lowlevel.checkpoint()
+        assert [line["event"] for line in logs] == ["web.connection_failed"]
+        assert (await site.exchange(BOOT.replace(b"1.1", b"1.0"))).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_free_port_is_taken_and_told() -> None:
+    with bind("127.0.0.1", 0).socket as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigurationError, match=rf"FW_BIND: can't listen at 127.*:{port}: "):
+            bind("127.0.0.1", port)
+    with pytest.raises(ConfigurationError, match="FW_BIND"):
+        bind("no-such-host.invalid", 0)
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"), [("0.0.0.0", "127.0.0.1"), ("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")]
+)
+def test_the_url_is_one_that_can_be_opened(host: str, shown: str) -> None:
+    if ":" in host and not socket.has_ipv6:
+        return
+    bound = bind(host, 0)
+    with bound.socket:
+        assert bound.url == f"http://{shown}:{bound.socket.getsockname()[1]}"

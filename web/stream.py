@@ -1,0 +1,85 @@
+"""A connection's socket, with an end to every wait for a client that does not read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+SEND_SECONDS: Final = 30.0
+PART_BYTES: Final = 256 * 1024
+HEAD: Final = b"HTTP/1.1 "
+HEAD_LENGTH: Final = len(HEAD)
+INFORMATIONAL: Final = b"1"
+LINGER_SECONDS: Final = 1.0
+LINGER_PARTS: Final = 64
+
+
+class ClientStream(trio.abc.HalfCloseableStream):
+    """A socket stream as Hypercorn's TCPServer wants it.
+
+    Hypercorn shields its sends from cancellation and gives them no deadline: a client that stops
+    reading would hold its request's place for ever, and the stop of the service too. So each part
+    of an answer has `SEND_SECONDS`, and `cut` ends whatever is under way.
+    """
+
+    def __init__(self, inner: trio.SocketStream) -> None:
+        self._inner = inner
+        self.socket = inner.socket  # TCPServer asks it for the two addresses
+        self._closing = False
+        self._head = b""
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send all of `data`; the head of an answer goes with what follows it, in one piece.
+
+        Something always follows: Hypercorn sends the end of an answer too, empty as it may be.
+        Raises: BrokenResourceError when the client takes none of it.
+        """
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data[:HEAD_LENGTH] == HEAD and data[HEAD_LENGTH : HEAD_LENGTH + 1] != INFORMATIONAL:
+            self._head = bytes(data)
+            return
+        if not data:
+            return
+        with memoryview(data) as whole:
+            for start in range(0, len(whole), PART_BYTES):
+                with trio.move_on_after(SEND_SECONDS) as scope:
+                    await self._inner.send_all(whole[start : start + PART_BYTES])
+                if scope.cancelled_caught:
+                    raise trio.BrokenResourceError("The client does not read.")
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Wait until there is room to send."""
+        await self._inner.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        """Return what has arrived. Raises: ClosedResourceError while and after it closes."""
+        if self._closing:
+            raise trio.ClosedResourceError
+        return await self._inner.receive_some(max_bytes)
+
+    async def send_eof(self) -> None:
+        """Say that nothing more will be sent."""
+        await self._inner.send_eof()
+
+    async def aclose(self) -> None:
+        """Close; first let what the client is still sending run out, for a moment.
+
+        TCP resets a connection that is closed with bytes unread, and the client would lose the
+        answer that it has not read yet.
+        """
+        self._closing = True
+        try:
+            with trio.move_on_after(LINGER_SECONDS):
+                for _ in range(LINGER_PARTS):
+                    if not await self._inner.receive_some(PART_BYTES):
+                        break
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+            pass  # gone already, or its reader is at work and sees the end itself
+        finally:
+            await self._inner.aclose()
+
+    def cut(self) -> None:
+        """Close at once; whoever waits on it, shielded or not, gets ClosedResourceError."""
+        self.socket.close()
