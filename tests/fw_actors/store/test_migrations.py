@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from operator import methodcaller
 
 import pytest
 from sqlalchemy import text
@@ -27,7 +27,7 @@ WITH_COLOUR = (*STEPS, Step(FIRST_VERSION + len(STEPS) + 1, add_colour))
 async def test_a_new_database_has_every_table_of_the_schema(open_store: OpenStore) -> None:
     async with open_store(inline=True) as store:
         for table in METADATA.sorted_tables:
-            found = await store.read(partial(Tx.columns, table=table.name))
+            found = await store.read(methodcaller("columns", table.name))
             assert found == {column.name for column in table.columns}
 
 
