@@ -2,13 +2,16 @@
 
 `getaddrinfo` can't be interrupted: a look-up that nobody waits for any more keeps its thread until
 the resolver gives up. So there are at most 32 such threads, at most two for one name, and none of
-them come from trio's own limit, which the rest of the service shares (pitfalls page).
+them come from trio's own limit, which the rest of the service shares (pitfalls page). A quarter of
+them is closed to names whose last look-up was not prompt, so that names that all went dead at once
+don't keep a healthy receiver waiting.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,7 +25,8 @@ Lookup = Callable[[str, int], Sequence[Address]]
 
 MAX_THREADS: Final = 32
 MAX_PER_HOST: Final = 2
-JOIN_SECONDS: Final = 1.0  # an older look-up may be a dead one: who comes then begins a second
+PROMPT_SECONDS: Final = 1.0  # an older look-up may be a dead one: who comes then begins a second
+MAX_PROMPT: Final = 4096  # names remembered as prompt; the one asked for longest ago goes first
 
 
 def system_lookup(host: str, port: int) -> Sequence[Address]:
@@ -82,6 +86,8 @@ class Resolver:
         self._nursery = nursery
         self._lookup = lookup
         self._limiter = trio.CapacityLimiter(threads)
+        self._doubtful = trio.CapacityLimiter(max(1, threads - threads // 4))
+        self._prompt: dict[str, None] = {}  # in the order in which they were last looked up
         self._running: dict[tuple[str, int], list[_Running]] = {}
 
     async def resolve(self, host: str, port: int) -> Sequence[Address]:
@@ -116,7 +122,7 @@ class Resolver:
         mine = self._running.get(key, [])
         now = trio.current_time()
         joinable = [r for r in mine if not r.scope.cancel_called]
-        if joinable and (len(mine) >= MAX_PER_HOST or now - joinable[-1].began < JOIN_SECONDS):
+        if joinable and (len(mine) >= MAX_PER_HOST or now - joinable[-1].began < PROMPT_SECONDS):
             return joinable[-1]
         running = _Running(now)
         self._running.setdefault(key, []).append(running)
@@ -124,12 +130,18 @@ class Resolver:
         return running
 
     async def _run(self, key: tuple[str, int], running: _Running) -> None:
+        host, _ = key
+        prompt = host in self._prompt
+        self._prompt.pop(host, None)
         try:
-            with running.scope:
-                await self._limiter.acquire_on_behalf_of(running)
-                running.threaded = True
-            if running.threaded:
-                await self._look_up(key, running)
+            async with AsyncExitStack() as places:
+                with running.scope:
+                    if not prompt:
+                        await places.enter_async_context(self._doubtful)
+                    await places.enter_async_context(self._limiter)
+                    running.threaded = True
+                if running.threaded:
+                    await self._look_up(key, running)
         finally:
             running.done.set()
             mine = self._running[key]
@@ -138,14 +150,17 @@ class Resolver:
                 del self._running[key]
 
     async def _look_up(self, key: tuple[str, int], running: _Running) -> None:
+        began = trio.current_time()
         try:
             running.addresses = await trio.to_thread.run_sync(
                 self._lookup,
                 *key,
                 abandon_on_cancel=True,  # cancelled by the end of the sender alone
-                limiter=trio.CapacityLimiter(1),  # ours was asked already
+                limiter=trio.CapacityLimiter(1),  # ours were asked already
             )
         except (OSError, UnicodeError):
             running.addresses = None
-        finally:
-            self._limiter.release_on_behalf_of(running)
+        if trio.current_time() - began < PROMPT_SECONDS:
+            self._prompt[key[0]] = None
+            if len(self._prompt) > MAX_PROMPT:
+                del self._prompt[next(iter(self._prompt))]

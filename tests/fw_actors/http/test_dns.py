@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from fw_actors.http import Address, DnsError, system_lookup
-from fw_actors.http.dns import JOIN_SECONDS, Resolver
+from fw_actors.http.dns import PROMPT_SECONDS, Resolver
 
 FOUND: Sequence[Address] = [(socket.AF_INET, ("192.0.2.1", 443))]
 
@@ -96,9 +96,9 @@ async def test_an_abandoned_look_up_keeps_its_thread_and_nobody_else_waits(
     nursery: trio.Nursery, names: Names
 ) -> None:
     resolver = Resolver(nursery, names.lookup, threads=4)
-    for number in range(3):
+    for number in range(2):
         await abandon(resolver, f"dead{number}")
-    assert (resolver.statistics().threads, resolver.statistics().waiting) == (3, 0)
+    assert (resolver.statistics().threads, resolver.statistics().waiting) == (2, 0)
     with trio.fail_after(1):
         assert await resolver.resolve("good", 443) == FOUND
     names.release()
@@ -106,11 +106,28 @@ async def test_an_abandoned_look_up_keeps_its_thread_and_nobody_else_waits(
     assert resolver.statistics().threads == 0
 
 
+async def test_a_quarter_of_the_threads_is_closed_to_names_that_were_not_prompt(
+    nursery: trio.Nursery, names: Names
+) -> None:
+    resolver = Resolver(nursery, names.lookup, threads=4)
+    await resolver.resolve("good", 443)
+    for number in range(8):
+        await abandon(resolver, f"dead{number}")
+    assert resolver.statistics().threads == 3
+    with trio.fail_after(1):
+        assert await resolver.resolve("good", 443) == FOUND
+    with pytest.raises(trio.TooSlowError), trio.fail_after(0.02):
+        await resolver.resolve("new", 443)
+    names.release()
+    await settled(resolver)
+    assert await resolver.resolve("new", 443) == FOUND
+
+
 async def test_one_name_never_takes_more_than_two_threads(
     nursery: trio.Nursery, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At most 32 threads, 2 a host (pitfalls page)."""
-    monkeypatch.setattr("fw_actors.http.dns.JOIN_SECONDS", 0.0)
+    monkeypatch.setattr("fw_actors.http.dns.PROMPT_SECONDS", 0.0)
     resolver = Resolver(nursery, names.lookup)
     for _ in range(5):
         await abandon(resolver, "dead")
@@ -124,14 +141,13 @@ async def test_a_look_up_that_is_old_is_not_waited_for_alone(
     nursery: trio.Nursery, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first may have gone to a name server that died meanwhile."""
-    assert JOIN_SECONDS == 1.0
-    monkeypatch.setattr("fw_actors.http.dns.JOIN_SECONDS", 0.03)
+    assert PROMPT_SECONDS == 1.0
     resolver = Resolver(nursery, names.lookup)
-    await abandon(resolver, "dead", 0.001)
-    await abandon(resolver, "dead", 0.001)
+    await abandon(resolver, "dead")
+    await abandon(resolver, "dead")
     assert resolver.statistics().threads == 1
-    await trio.sleep(0.04)
-    await abandon(resolver, "dead", 0.01)
+    monkeypatch.setattr("fw_actors.http.dns.PROMPT_SECONDS", 0.001)
+    await abandon(resolver, "dead")
     assert resolver.statistics().threads == 2
     names.release()
 
@@ -155,7 +171,7 @@ async def test_a_look_up_that_nobody_waits_for_any_more_never_begins(
     resolver = Resolver(nursery, names.lookup, threads=1)
     await abandon(resolver, "dead")
     for number in range(10):
-        await abandon(resolver, f"late{number}", 0.005)
+        await abandon(resolver, f"late{number}")
     names.release()
     await settled(resolver)
     assert names.asked == ["dead"]

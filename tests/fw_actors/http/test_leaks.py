@@ -81,15 +81,17 @@ async def test_attempts_that_are_cut_off_leave_nothing_behind(
         async with open_sender(context=client) as sender:
             for _ in range(ATTEMPTS // 25 if not secure and body == b"{}" else 8):
                 async with trio.open_nursery() as nursery:
-                    for _ in range(25):
+                    for number in range(25):
                         seconds = chance.uniform(0, longest)
+                        if script is slow and number % 5 == 0:
+                            seconds = 5.0  # some come through, and their connections are kept
                         nursery.start_soon(cut_off, sender, receiver, body, seconds)
             now = sender.statistics()
             assert (now.pool.in_use, now.resolver.waiting) == (0, 0)
             assert now.pool.opened - now.pool.closed == now.pool.idle
         assert sender.statistics().pool.idle == 0
         await settled(tasks, fds)
-        assert receiver.requests  # some came through
+        assert receiver.requests or script is silent
 
 
 def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:

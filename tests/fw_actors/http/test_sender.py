@@ -210,7 +210,7 @@ async def test_a_body_that_stalls_after_the_head_is_only_shorter() -> None:
         await talk.gone()
 
     async with receiving(script) as receiver, open_sender() as sender:
-        answer = await sender.post(receiver.target(), b"{}", headers, timeout=SHORT)
+        answer = await sender.post(receiver.target(), b"{}", headers, timeout=3 * SHORT)
         assert (answer.status, answer.body) == (200, b"half")
         assert sender.statistics().pool.idle == 0
 
