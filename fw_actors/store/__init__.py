@@ -8,12 +8,14 @@ from fw_actors.store.errors import (
     UniqueViolation,
 )
 from fw_actors.store.jobs import LeasedJob, QueueHead, QueueStats
+from fw_actors.store.lanes import THREAD_SWITCH_SECONDS
 from fw_actors.store.migrations import installation_key
 from fw_actors.store.statement import Statement
 from fw_actors.store.transaction import AfterCommit, Row, Tx
 from fw_actors.store.trio_sqlite import open_sqlite
 
 __all__ = [
+    "THREAD_SWITCH_SECONDS",
     "AfterCommit",
     "ConstraintViolation",
     "LeasedJob",

@@ -72,7 +72,10 @@ class SqliteConnection:
             cached_statements=CACHED_STATEMENTS,
         )
         try:
-            _use_wal(self.raw, busy_seconds)
+            if _use_wal(self.raw, busy_seconds) != "wal":
+                raise ConfigurationError(
+                    [f"The file system of {path} can't hold a database with a write-ahead log."]
+                )
             for setting in _SETTINGS:
                 self.raw.execute(setting)
             self.raw.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
@@ -133,15 +136,18 @@ def refusal_to_open(path: Path, error: sqlite3.Error) -> Exception:
     return translate(error)
 
 
-def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
-    """Switch to write-ahead logging; SQLite does not wait for locks here, so it is tried again."""
+def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> str:
+    """Switch to write-ahead logging and return the mode that the file has now.
+
+    SQLite does not wait for locks here, so it is tried again.
+    """
     deadline = time.monotonic() + busy_seconds
     while True:
         try:
-            connection.execute("PRAGMA journal_mode=WAL").fetchone()
+            mode: str = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
         except sqlite3.OperationalError as error:
             if code_of(error) & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
                 raise
             time.sleep(RETRY_SECONDS)
         else:
-            return
+            return mode

@@ -127,6 +127,47 @@ async def test_a_full_queue_refuses_at_once(open_store: OpenStore) -> None:
         gate.open()
 
 
+async def test_too_many_waiting_reads_are_refused_at_once(open_store: OpenStore) -> None:
+    gate = Gate()
+    async with (
+        open_store(max_waiting_reads=1, reader_threads=1) as store,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(store.read, gate)
+        await gate.entered()
+        with pytest.raises(OverloadedError):
+            await store.read(lambda tx: None)
+        gate.open()
+
+
+async def test_callers_that_are_cancelled_at_any_moment_leave_all_or_nothing(
+    threaded: Store,
+) -> None:
+    """Every call is committed and answered, or withdrawn: none is both, none is lost."""
+    answered: set[str] = set()
+    entropy = SeededEntropy(3)
+
+    async def caller(name: str, patience: int) -> None:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(write, name)
+                for _ in range(patience):
+                    await trio.lowlevel.checkpoint()
+                scope.cancel()
+
+    async def write(name: str) -> None:
+        await threaded.write(add(name))
+        answered.add(name)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(500):
+            nursery.start_soon(caller, str(number), int(entropy.uniform(0, 300)))
+    statistics = threaded.statistics()
+    assert set(await threaded.read(texts)) == answered
+    assert statistics.skipped == 500 - len(answered)
+    assert (statistics.waiting_writes, statistics.waiting_reads) == (0, 0)
+
+
 async def test_a_read_sees_one_snapshot_while_others_commit(threaded: Store) -> None:
     gate = Gate()
 
