@@ -1,0 +1,54 @@
+"""The command line of the benchmarks: `python -m benchmarks [SUITE…] [--json FILE]`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from benchmarks.delivery import suite as delivery
+from benchmarks.report import table, write_json
+from benchmarks.rows import Effort
+
+SUITES = {"delivery": delivery.rows}
+
+
+@click.command()
+@click.argument("suites", nargs=-1, type=click.Choice(sorted(SUITES)), metavar="[SUITE]...")
+@click.option(
+    "--json",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the rows to this file as well.",
+)
+@click.option(
+    "--events",
+    type=click.IntRange(1),
+    default=10_000,
+    show_default=True,
+    help="Events of one round; fewer are quicker and say less.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="Rounds of a row; its figures are their medians.",
+)
+def main(suites: tuple[str, ...], file: Path | None, events: int, rounds: int) -> None:
+    """Measure SUITEs (all, when none is named) and print a table.
+
+    A row's figures come from this run, ours and the reference in turns. A ratio above 1 means
+    that ours is better.
+    """
+    errors = Console(stderr=True)
+    effort = Effort(events, rounds, tell=lambda line: errors.print(line, style="dim"))
+    rows = [row for suite in suites or sorted(SUITES) for row in SUITES[suite](effort)]
+    Console().print(table(rows))
+    if file is not None:
+        write_json(file, rows)
+
+
+if __name__ == "__main__":
+    main(prog_name="scripts/bench")

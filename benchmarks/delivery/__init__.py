@@ -1,0 +1,1 @@
+"""Delivering webhooks, from rows in the store to outcomes in the store."""

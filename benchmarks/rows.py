@@ -1,0 +1,72 @@
+"""What a benchmark measured: rounds of ours and of a reference in turns, put together to a row."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+import msgspec
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured. `tell` is called with a line of progress after each round."""
+
+    events: int
+    rounds: int
+    tell: Callable[[str], None]
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One comparison. `ratio` above 1 means that ours is better, whatever the unit."""
+
+    suite: str
+    name: str
+    unit: str
+    ours: float
+    reference: float
+    reference_name: str
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two ways to do the same work. Each side does it once and returns its rate in `unit`.
+
+    A rate is something per second: more is better.
+    """
+
+    suite: str
+    name: str
+    unit: str
+    ours: Callable[[], float]
+    reference: Callable[[], float]
+    reference_name: str
+
+    def measure(self, effort: Effort) -> Row:
+        """Run both sides in turns, so that a busy spell of the machine meets both."""
+        ours: list[float] = []
+        reference: list[float] = []
+        for number in range(1, effort.rounds + 1):
+            ours.append(_undisturbed(self.ours))
+            reference.append(_undisturbed(self.reference))
+            effort.tell(
+                f"{self.suite}/{self.name} round {number} of {effort.rounds}: "
+                f"{ours[-1]:,.0f} against {reference[-1]:,.0f} {self.unit}"
+            )
+        return self.row(ours, reference)
+
+    def row(self, ours: list[float], reference: list[float]) -> Row:
+        """Return the row of these rounds: medians, and their ratio."""
+        mine, theirs = median(ours), median(reference)
+        return Row(
+            self.suite, self.name, self.unit, mine, theirs, self.reference_name, mine / theirs
+        )
+
+
+def _undisturbed(side: Callable[[], float]) -> float:
+    """Run one side without the garbage that the other has left."""
+    gc.collect()
+    return side()
