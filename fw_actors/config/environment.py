@@ -79,7 +79,7 @@ class Environment:
         if not value:
             return default
         try:
-            judge_characters(value)
+            judge_characters(value.strip())
             return parse(value.strip())
         except UnusableValueError as error:
             self.refuse(name, str(error))

@@ -9,7 +9,6 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable
-from email import policy
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final, TypeVar
 from urllib.parse import SplitResult, urlsplit
@@ -22,11 +21,15 @@ _LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST_NAME: Final = re.compile(rf"(?!.{{254}}){_LABEL}(?:\.{_LABEL})*\.?\Z")
 _NUMBERS_ONLY: Final = re.compile(r"[0-9.]+\Z")
 _URL_PATH: Final = re.compile(r"[A-Za-z0-9._~/%-]*\Z")
+_LOCAL: Final = r"(?!\.)[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}(?<!\.)"
+_NAME: Final = r'(?:"[^"\\]*" *|[^<>()\[\],;:@"\\]*)'
+_SENDER: Final = re.compile(
+    rf"(?:{_LOCAL}@(?P<only_host>[^\s<>@]+)|{_NAME}<{_LOCAL}@(?P<host>[^\s<>@]+)>)\Z"
+)
 _WHOLE: Final = re.compile(r"[0-9]{1,9}\Z")
 _DOTTED: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z", re.ASCII)
 _LONGEST_ADDRESS: Final = 320
 _MOST_OFFSET_SECONDS: Final = 100 * 366 * 86_400
-_LINE_CHARACTERS: Final = "\t\n\r"
 
 
 class UnusableValueError(ValueError):
@@ -37,7 +40,7 @@ def judge_characters(text: str) -> None:
     """Refuse control characters, and bytes that are no UTF-8 (PEP 383)."""
     if any(unicodedata.category(c) == "Cs" for c in text):
         raise UnusableValueError("must be valid UTF-8")
-    if any(unicodedata.category(c) == "Cc" and c not in _LINE_CHARACTERS for c in text):
+    if any(unicodedata.category(c) == "Cc" for c in text):
         raise UnusableValueError("must not hold control characters")
 
 
@@ -64,13 +67,6 @@ def whole(low: int, high: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
-
-
-def plain(text: str) -> str:
-    """Return a text as it is, on one line."""
-    if any(c in _LINE_CHARACTERS for c in text):
-        raise UnusableValueError("must stand on one line")
-    return text
 
 
 def host(text: str) -> str:
@@ -127,12 +123,10 @@ def trust_proxy(text: str) -> ProxyTrustPolicy:
 
 def sender(text: str) -> str:
     """Read the one address that mail comes from, with or without a name before it (RFC 5322)."""
-    text = plain(text)
-    header = policy.SMTP.header_factory("From", text)
-    addresses = header.addresses
-    usable = len(addresses) == 1 and addresses[0].username and addresses[0].domain
-    if header.defects or not usable or len(text) > _LONGEST_ADDRESS:
+    form = _SENDER.match(text)
+    if form is None or len(text) > _LONGEST_ADDRESS:
         raise UnusableValueError("must be one address, such as Desk <desk@example.org>")
+    host(form["host"] or form["only_host"])
     return text
 
 

@@ -1,0 +1,1 @@
+"""The configuration, from files in a folder and a made-up environment."""

@@ -1,0 +1,353 @@
+"""Loading a site's configuration from its folder and environment (interface §6 and §8)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+
+from fw_actors.config import Argon2, Config, load
+from fw_actors.config.model import Mail
+from fw_actors.errors import ConfigurationError
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    (tmp_path / "fw.json").write_text("{}")
+    return tmp_path
+
+
+def policy(site: Path, document: object) -> None:
+    (site / "fw.json").write_text(json.dumps(document))
+
+
+def problems(site: Path, **environ: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigurationError) as refused:
+        load(environ, site)
+    return refused.value.problems
+
+
+def only_problem(site: Path, **environ: str) -> str:
+    found = problems(site, **environ)
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_a_site_without_any_setting_has_the_defaults_of_the_specification(site: Path) -> None:
+    """The defaults of the spec's tables and of interface §2 and §6, written out again."""
+    config = load({}, site)
+    auth, ops, deployment = config.auth, config.ops, config.deployment
+    assert (config.file, config.folder, config.apps) == (site / "fw.json", site, ())
+    assert (auth.session_days, auth.api_key_days, auth.min_password_length) == (30, 0, 8)
+    assert (auth.max_login_attempts, auth.lockout_minutes) == (5, 15)
+    assert (auth.reset_minutes, auth.invite_hours) == (60, 72)
+    assert (auth.secure_cookie, auth.self_service_api_keys) == (None, True)
+    assert (auth.address_attempts, auth.recovery_attempts) == (50, 20)
+    assert (config.login.notice, config.login.demo_user, config.login.demo_password) == (None,) * 3
+    assert config.web.max_requests == 1000
+    assert (ops.webhook_retention_days, ops.scheduler, ops.honour_retry_after) == (30, True, False)
+    assert (ops.delivery_concurrency, ops.per_receiver_concurrency) == (512, 16)
+    assert (ops.backoff_seconds, ops.backoff_cap_seconds) == (30.0, 3600.0)
+    assert (deployment.public_url, deployment.mode) == (None, "production")
+    assert (deployment.trust_proxy.every_peer, deployment.trust_proxy.networks) == (False, ())
+    assert (deployment.bind_host, deployment.bind_port) == ("127.0.0.1", 8000)
+    assert deployment.database == "sqlite:///data/fw.db"
+    assert (deployment.webhooks_off, deployment.clock_offset) == (False, 0)
+    assert (deployment.log_format, deployment.log_level) == ("text", "info")
+    assert deployment.argon2 == Argon2(memory_kib=19 * 1024, time=2, parallelism=1)
+    assert (config.mail.transport, config.mail.security) == ("log", "starttls")
+    assert config.secrets.key is None
+    assert config.warnings == ()
+
+
+def test_every_variable_is_read(site: Path) -> None:
+    config = load(
+        {
+            "FW_PUBLIC_URL": "https://fw.example.test",
+            "FW_TRUST_PROXY": "on",
+            "FW_MODE": "development",
+            "FW_BIND": "[::1]:0",
+            "FW_DATABASE": "postgresql://db.test/fw",
+            "FW_MAIL_TRANSPORT": "smtp",
+            "FW_MAIL_METHOD": "shop.send",
+            "FW_MAIL_FROM": "Desk <desk@example.test>",
+            "FW_SMTP_HOST": "smtp.example.test",
+            "FW_SMTP_PORT": "2525",
+            "FW_SMTP_USER": "desk",
+            "FW_SMTP_PASSWORD": " p w ",
+            "FW_SMTP_SECURITY": "tls",
+            "FW_WEBHOOKS": "off",
+            "FW_LOG": "json",
+            "FW_LOG_LEVEL": "WARNING",
+            "FW_ARGON2": "65536,3,1",
+            "FW_CLOCK_OFFSET": "-61.5",
+        },
+        site,
+    )
+    deployment = config.deployment
+    assert deployment.public_url == "https://fw.example.test"
+    assert (deployment.trust_proxy.every_peer, deployment.mode) == (True, "development")
+    assert (deployment.bind_host, deployment.bind_port) == ("::1", 0)
+    assert deployment.database == "postgresql://db.test/fw"
+    assert (deployment.webhooks_off, deployment.log_format) == (True, "json")
+    assert (deployment.log_level, deployment.clock_offset) == ("warning", -61.5)
+    assert deployment.argon2 == Argon2(65536, 3, 1)
+    assert config.mail == Mail(
+        transport="smtp",
+        method="shop.send",
+        sender="Desk <desk@example.test>",
+        host="smtp.example.test",
+        port=2525,
+        user="desk",
+        password=" p w ",
+        security="tls",
+    )
+
+
+def test_policy_values_arrive_under_their_python_names(site: Path) -> None:
+    policy(
+        site,
+        {
+            "site": {"name": "bb"},
+            "auth": {"sessionDays": 1, "selfServiceApiKeys": False, "secureCookie": True},
+            "ops": {"backoffSeconds": 1, "honourRetryAfter": True},
+            "apps": ["examples.notes"],
+        },
+    )
+    config = load({}, site)
+    assert (config.site.name, config.apps) == ("bb", ("examples.notes",))
+    assert (config.auth.session_days, config.auth.self_service_api_keys) == (1, False)
+    assert (config.auth.secure_cookie, config.ops.honour_retry_after) == (True, True)
+    assert (config.ops.backoff_seconds, type(config.ops.backoff_seconds)) == (1.0, float)
+
+
+def test_the_configuration_is_frozen(site: Path) -> None:
+    config = load({}, site)
+    with pytest.raises(FrozenInstanceError):
+        config.auth.session_days = 5  # type: ignore[misc]
+
+
+# -- where the site is
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_fw_config_names_another_file_whose_folder_is_the_site(site: Path, absolute: bool) -> None:
+    """'The site is the folder of fw.json (FW_CONFIG names another file)' (interface §5)."""
+    other = site / "sites" / "shop.json"
+    other.parent.mkdir()
+    other.write_text('{"site": {"name": "shop"}}')
+    config = load({"FW_CONFIG": str(other) if absolute else "sites/shop.json"}, site)
+    assert (config.site.name, config.file, config.folder) == ("shop", other, other.parent)
+
+
+def test_an_empty_fw_config_is_an_unset_one(site: Path) -> None:
+    assert load({"FW_CONFIG": ""}, site).file == site / "fw.json"
+
+
+@pytest.mark.parametrize("name", ["none.json", ".", "none/fw.json", "zero\0.json"])
+def test_a_file_that_is_not_there_is_refused(site: Path, name: str) -> None:
+    assert str(site / name) in only_problem(site, FW_CONFIG=name)
+
+
+def test_a_file_that_is_not_utf_8_or_too_large_is_refused(site: Path) -> None:
+    (site / "fw.json").write_bytes(b'{"site": {"name": "\xff"}}')
+    assert "not UTF-8 at byte 19" in only_problem(site)
+    (site / "fw.json").write_bytes(b"{}" + b" " * (1 << 20))
+    assert "larger than 1 MiB" in only_problem(site)
+
+
+def test_a_byte_order_mark_is_passed_over(site: Path) -> None:
+    (site / "fw.json").write_bytes(b'\xef\xbb\xbf{"site": {"name": "bb"}}')
+    (site / ".env").write_bytes(b"\xef\xbb\xbfFW_LOG=json\n")
+    config = load({}, site)
+    assert (config.site.name, config.deployment.log_format) == ("bb", "json")
+
+
+# -- problems
+
+
+def test_problems_of_file_env_file_and_environment_come_together(site: Path) -> None:
+    """'All problems are reported at once, with file and key' (interface §6)."""
+    policy(site, {"auth": {"sessionDays": 0, "sesionDays": 1}, "login": {"notice": 5}})
+    (site / ".env").write_text("FW_LOG=xml\nnonsense\n")
+    found = problems(site, FW_MAIL_TRANSPORT="pigeon", FW_TRUST_PROXY="perhaps")
+    for place, subject in [
+        ("fw.json", "auth.sessionDays"),
+        ("fw.json", "auth.sesionDays"),
+        ("fw.json", "login.notice"),
+        (".env", "line 2"),
+        (".env", "FW_LOG"),
+        ("environment", "FW_MAIL_TRANSPORT"),
+        ("environment", "FW_TRUST_PROXY"),
+    ]:
+        assert any(f"{place}: {subject} " in problem for problem in found), (subject, found)
+    assert len(found) == 7
+
+
+def test_the_environment_is_judged_also_without_a_file(tmp_path: Path) -> None:
+    file, variable = problems(tmp_path, FW_LOG="xml")
+    assert "there is no such file" in file
+    assert "FW_LOG" in variable
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "FW_ARGON2", "FW_BIND", "FW_CLOCK_OFFSET", "FW_DATABASE", "FW_LOG", "FW_LOG_LEVEL",
+        "FW_LOGIN_DEMO_PASSWORD", "FW_LOGIN_DEMO_USER", "FW_LOGIN_NOTICE", "FW_MAIL_FROM",
+        "FW_MAIL_METHOD", "FW_MAIL_TRANSPORT", "FW_MODE", "FW_PUBLIC_URL", "FW_SECRET_KEY",
+        "FW_SECRET_STRIPE", "FW_SMTP_HOST", "FW_SMTP_PASSWORD", "FW_SMTP_PORT", "FW_SMTP_SECURITY",
+        "FW_SMTP_USER", "FW_TRUST_PROXY", "FW_WEBHOOKS",
+    ],
+)  # fmt: skip
+def test_bytes_that_are_not_utf_8_are_refused_in_every_variable(site: Path, name: str) -> None:
+    """They arrive as halves of characters (PEP 383); nobody shows them."""
+    mode = {} if name == "FW_MODE" else {"FW_MODE": "development"}
+    problem = only_problem(site, **mode, **{name: "hidden\udcff"})
+    assert problem.startswith(f"environment: {name} must ")
+    assert problem.isprintable()
+    assert "hidden" not in problem
+
+
+def test_a_clock_offset_is_refused_outside_development_mode(site: Path) -> None:
+    """'development mode only, refused at load otherwise' (interface §6)."""
+    assert "FW_CLOCK_OFFSET" in only_problem(site, FW_CLOCK_OFFSET="0")
+    assert "FW_CLOCK_OFFSET" in only_problem(site, FW_CLOCK_OFFSET="5", FW_MODE="production")
+    development = load({"FW_CLOCK_OFFSET": "5", "FW_MODE": "development"}, site)
+    assert development.deployment.clock_offset == 5
+
+
+def test_a_transport_without_what_it_needs_is_refused(site: Path) -> None:
+    """'Transport smtp without a host, or method without a function, is refused' (interface §6)."""
+    assert "FW_SMTP_HOST" in only_problem(site, FW_MAIL_TRANSPORT="smtp")
+    assert "FW_SMTP_HOST" in only_problem(site, FW_MAIL_TRANSPORT="smtp", FW_SMTP_HOST="")
+    assert "FW_MAIL_METHOD" in only_problem(site, FW_MAIL_TRANSPORT="method")
+
+
+@pytest.mark.parametrize("name", ["FW_SMTP_USER", "FW_SMTP_PASSWORD"])
+def test_half_an_smtp_account_is_refused_where_it_would_be_used(site: Path, name: str) -> None:
+    assert load({name: "x"}, site).mail.transport == "log"
+    smtp = {"FW_MAIL_TRANSPORT": "smtp", "FW_SMTP_HOST": "x.test"}
+    assert f"set together with {name}" in only_problem(site, **smtp, **{name: "x"})
+
+
+@pytest.mark.parametrize(("security", "port"), [("starttls", 587), ("tls", 465), ("none", 25)])
+def test_the_smtp_port_follows_the_security_where_it_is_not_set(
+    site: Path, security: str, port: int
+) -> None:
+    assert load({"FW_SMTP_SECURITY": security}, site).mail.port == port
+    assert load({"FW_SMTP_SECURITY": security, "FW_SMTP_PORT": "26"}, site).mail.port == 26
+
+
+# -- process and .env
+
+
+def test_the_process_wins_over_the_env_file(site: Path) -> None:
+    """'Environment, process first, then the file .env beside fw.json' (interface §6)."""
+    (site / ".env").write_text("# facts\nFW_LOG=json\nFW_LOG_LEVEL=debug\nPATH=/nowhere\n")
+    deployment = load({"FW_LOG_LEVEL": "error"}, site).deployment
+    assert (deployment.log_format, deployment.log_level) == ("json", "error")
+
+
+def test_an_empty_value_is_an_unset_one_and_wins_over_the_env_file(site: Path) -> None:
+    (site / ".env").write_text("FW_LOG=json\nFW_BIND=\n")
+    deployment = load({"FW_LOG": ""}, site).deployment
+    assert (deployment.log_format, deployment.bind_port) == ("text", 8000)
+
+
+def test_an_env_file_that_cannot_be_read_is_a_problem(site: Path) -> None:
+    (site / ".env").mkdir()
+    assert "/.env: " in only_problem(site)
+
+
+def test_login_values_of_the_environment_win_field_by_field(site: Path) -> None:
+    r"""'…win over the policy file field by field'; '`\n` in the value is a line break' (spec)."""
+    policy(site, {"login": {"notice": "file", "demoUser": "file", "demoPassword": "file \\n"}})
+    (site / ".env").write_text("FW_LOGIN_DEMO_USER=env file\n")
+    login = load({"FW_LOGIN_NOTICE": r"one\ntwo"}, site).login
+    assert (login.notice, login.demo_user) == ("one\ntwo", "env file")
+    assert login.demo_password == "file \\n"
+
+
+def test_an_empty_login_value_switches_the_field_off(site: Path) -> None:
+    """'FW_LOGIN_NOTICE= wins over the file and switches the field off' (interface §8)."""
+    policy(site, {"login": {"notice": "file", "demoUser": "", "demoPassword": "file"}})
+    (site / ".env").write_text("FW_LOGIN_DEMO_PASSWORD=\n")
+    login = load({"FW_LOGIN_NOTICE": ""}, site).login
+    assert (login.notice, login.demo_user, login.demo_password) == (None, None, None)
+
+
+def test_a_login_value_is_judged_as_the_files(site: Path) -> None:
+    assert "FW_LOGIN_DEMO_USER" in only_problem(site, FW_LOGIN_DEMO_USER="a\x07b")
+
+
+# -- secrets
+
+
+def secret_site(site: Path) -> Config:
+    (site / ".env").write_text("FW_SECRET_KEY=from-the-file\nFW_SECRET_STRIPE=from-the-file\n")
+    return load({"FW_SECRET_PAY_2": "sk_1", "FW_SECRET_": "x", "FW_SECRET_low": "y"}, site)
+
+
+def test_secrets_come_from_the_process_only_by_their_lower_case_name(site: Path) -> None:
+    """'an app reads only variables with that prefix' (spec, Authentication 10); interface §6."""
+    secrets = secret_site(site).secrets
+    assert (secrets.key, secrets.get("pay_2")) == (None, "sk_1")
+    for name in (
+        "stripe",
+        "PAY_2",
+        "",
+        "key",
+        "low",
+        "path",
+        "secret_pay_2",
+        "pay_2\0",
+        "../pay_2",
+    ):
+        assert secrets.get(name) is None
+
+
+def test_the_sites_own_key_is_nobodys_integration_secret(site: Path) -> None:
+    """'`fw.secret("key")` is refused' (interface §8)."""
+    secrets = load({"FW_SECRET_KEY": "k" * 40}, site).secrets
+    assert (secrets.key, secrets.get("key")) == ("k" * 40, None)
+
+
+def test_an_empty_secret_is_none(site: Path) -> None:
+    secrets = load({"FW_SECRET_KEY": "", "FW_SECRET_STRIPE": ""}, site).secrets
+    assert (secrets.key, secrets.get("stripe")) == (None, None)
+
+
+def test_secrets_in_the_env_file_are_ignored_with_a_warning(site: Path) -> None:
+    """'there they are ignored, and doctor warns' (interface §6)."""
+    warnings = secret_site(site).warnings
+    for name in ("FW_SECRET_KEY", "FW_SECRET_STRIPE"):
+        assert any(f"/.env: {name} is ignored" in warning for warning in warnings)
+    assert "from-the-file" not in "".join(warnings)
+
+
+def test_unknown_variables_of_ours_are_warned_of_with_the_nearest_known_one(site: Path) -> None:
+    (site / ".env").write_text("FW_SMTP_HSOT=x.test\nOTHER=1\nFW_CONFIG=fw.json\n")
+    assert load({"FW_PUBLIC_ULR": "https://x.test", "LANG": "C"}, site).warnings == (
+        f"{site}/.env: FW_CONFIG is ignored; it tells where this file is",
+        "environment: FW_PUBLIC_ULR is unknown and ignored; did you mean FW_PUBLIC_URL?",
+        f"{site}/.env: FW_SMTP_HSOT is unknown and ignored; did you mean FW_SMTP_HOST?",
+    )
+
+
+def test_no_repr_shows_what_may_be_secret(site: Path) -> None:
+    config = load(
+        {
+            "FW_SECRET_KEY": "hidden-1",
+            "FW_SECRET_STRIPE": "hidden-2",
+            "FW_SMTP_PASSWORD": "hidden-3",
+            "FW_DATABASE": "postgresql://fw:hidden-4@db.test/fw",
+        },
+        site,
+    )
+    assert "hidden" not in repr(config) + str(config) + f"{config.secrets!s}"

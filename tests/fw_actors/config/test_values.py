@@ -1,0 +1,236 @@
+"""How single variables are read (interface §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ipaddress import ip_network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fw_actors.config import values
+from fw_actors.config.model import Argon2, ProxyTrustPolicy
+from fw_actors.config.values import UnusableValueError
+
+READERS: list[Callable[[str], object]] = [
+    values.argon2,
+    values.bind,
+    values.clock_offset,
+    values.database,
+    values.dotted_function,
+    values.host,
+    values.one_of("on", "off"),
+    values.public_url,
+    values.sender,
+    values.trust_proxy,
+    values.whole(1, 65535),
+]
+
+
+def refuses(read: Callable[[str], object], text: str) -> None:
+    with pytest.raises(UnusableValueError, match=r"^must "):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("https://fw.example.test", "https://fw.example.test"),
+        ("https://fw.example.test/", "https://fw.example.test"),
+        ("http://127.0.0.1:1", "http://127.0.0.1:1"),
+        ("HTTPS://FW.Example.test:8443", "https://fw.example.test:8443"),
+        ("http://[::1]:8000", "http://[::1]:8000"),
+        ("https://example.test/fw/", "https://example.test/fw"),
+        ("https://xn--bcher-kva.example", "https://xn--bcher-kva.example"),
+    ],
+)
+def test_a_public_url_is_http_or_https_with_a_host(text: str, url: str) -> None:
+    assert values.public_url(text) == url
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "not a url",
+        "fw.example.test",
+        "ftp://x.example",
+        "https://",
+        "https:///path",
+        "https://user@x.example",
+        "https://user:pw@x.example",
+        "https://@x.example",
+        "https://x.example?",
+        "https://x.example/?a=b",
+        "https://x.example/#",
+        "https://x.example:99999",
+        "https://x.example:0",
+        "https://x.example:port",
+        "https://x example",
+        "https://x.example/a b",
+        "https://x.example\\@y.example",
+        "https://bücher.example",
+        "https://[::1",
+        "https://1.2.3",
+        'https://x.example/"><script>',
+    ],
+)
+def test_another_public_url_is_refused(text: str) -> None:
+    refuses(values.public_url, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:8000", ("127.0.0.1", 8000)),
+        ("0.0.0.0:0", ("0.0.0.0", 0)),
+        ("[::1]:65535", ("::1", 65535)),
+        ("localhost:80", ("localhost", 80)),
+    ],
+)
+def test_a_bound_address_is_host_and_port(text: str, expected: tuple[str, int]) -> None:
+    """'port 0 takes a free one' (interface §6)."""
+    assert values.bind(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nonsense:port", "8000", ":8000", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "::1:80",
+        "[127.0.0.1]:80", "[::1%eth0]:80", "127.0.0.1:-1", "127.0.0.1:8_0", "127.0.0.1:٨", "1.2:80",
+        "a b:80", "[]:80",
+    ],
+)  # fmt: skip
+def test_another_bound_address_is_refused(text: str) -> None:
+    refuses(values.bind, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "every_peer", "networks"),
+    [
+        ("off", False, []),
+        ("on", True, []),
+        ("ON", True, []),
+        ("10.0.0.0/8,::1", False, ["10.0.0.0/8", "::1/128"]),
+        ("10.1.2.3 , fd00::/8", False, ["10.1.2.3/32", "fd00::/8"]),
+        ("::ffff:10.0.0.0/104", False, ["10.0.0.0/8"]),
+    ],
+)
+def test_trusted_proxies_are_all_none_or_networks(
+    text: str, every_peer: bool, networks: list[str]
+) -> None:
+    """'`FW_TRUST_PROXY=on` … a list of networks' (interface §1, Client address)."""
+    expected = ProxyTrustPolicy(every_peer, tuple(ip_network(network) for network in networks))
+    assert values.trust_proxy(text) == expected
+
+
+@pytest.mark.parametrize("text", ["perhaps", "10.0.0.0/99", "10.0.0.1/8", "on,off", "::1,", "1"])
+def test_other_trusted_proxies_are_refused(text: str) -> None:
+    refuses(values.trust_proxy, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["sqlite:///data/fw.db", "sqlite:////var/lib/fw/fw.db", "postgresql://u:p@db.test:5432/fw"],
+)
+def test_a_database_is_a_file_or_a_server(text: str) -> None:
+    assert values.database(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "data/fw.db", "sqlite://data/fw.db", "sqlite:///", "sqlite:///:memory:", "sqlite:///a?b=c",
+        "mysql://x/y", "postgresql://db.test", "postgresql:fw", "postgresql://db:99999/fw",
+        "sqlite:",
+    ],
+)  # fmt: skip
+def test_another_database_is_refused(text: str) -> None:
+    refuses(values.database, text)
+
+
+@pytest.mark.parametrize(
+    "text", ["desk@example.test", "Desk <desk@example.test>", '"D, E" <d@example.test>']
+)
+def test_a_sender_is_one_address(text: str) -> None:
+    assert values.sender(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["desk", "a@x.test, b@x.test", "a b@x.test", ".a@x.test", "a@x test", "A <a@x.test", "a@1.2",
+     "A <a@x.test> B", "D, E <d@x.test>", "<>", "@x.test", "a@", "Desk", "a@x.test\nBcc: b@x.test",
+     "x" * 320 + "@x.test"],
+)  # fmt: skip
+def test_another_sender_is_refused(text: str) -> None:
+    refuses(values.sender, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("19456,2,1", Argon2(19456, 2, 1)), (" 65536 , 3 , 1", Argon2(65536, 3, 1)),
+     ("8,1,1", Argon2(8, 1, 1)), ("1048576,16,16", Argon2(1048576, 16, 16))],
+)  # fmt: skip
+def test_the_cost_of_a_hash_is_memory_time_and_lanes(text: str, expected: Argon2) -> None:
+    assert values.argon2(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1,2", "x", "1,2,3,4", "7,1,1", "15,1,2", "19456,0,1", "19456,1,0", "1048577,1,1",
+     "19456,17,1",      "136,1,17", "-1,1,1", "1e3,1,1", ""],
+)  # fmt: skip
+def test_another_cost_of_a_hash_is_refused(text: str) -> None:
+    refuses(values.argon2, text)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("0", 0.0), ("-61", -61.0), ("172800.5", 172800.5)])
+def test_the_clocks_offset_is_a_number_of_seconds(text: str, seconds: float) -> None:
+    assert values.clock_offset(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "nan", "inf", "-inf", "1e300", "4e9"])
+def test_another_offset_is_refused(text: str) -> None:
+    refuses(values.clock_offset, text)
+
+
+@pytest.mark.parametrize("text", ["bbmail.send", "shop.mail.send"])
+def test_a_function_has_a_dotted_path(text: str) -> None:
+    assert values.dotted_function(text) == text
+
+
+@pytest.mark.parametrize("text", ["send", "a..b", ".a", "a.", "a b.c", "a-b.c", "a.b()", "größe.x"])
+def test_another_path_of_a_function_is_refused(text: str) -> None:
+    refuses(values.dotted_function, text)
+
+
+@pytest.mark.parametrize("text", ["mail.example.test", "127.0.0.1", "::1", "a_b", "x."])
+def test_a_host_is_a_name_or_an_address(text: str) -> None:
+    assert values.host(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a b", "-a", "1.2.3", "[::1]", "a..b", "a" * 64, "a." * 130, "fe80::1%eth0", "x:25"],
+)
+def test_another_host_is_refused(text: str) -> None:
+    refuses(values.host, text)
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "99999", "+1", "1.0", "", "1" * 5000])
+def test_a_whole_number_beyond_its_range_is_refused(text: str) -> None:
+    refuses(values.whole(1, 65535), text)
+
+
+@pytest.mark.parametrize("read", READERS)
+@given(text=st.text())
+def test_any_text_is_read_or_refused_in_one_sentence(
+    read: Callable[[str], object], text: str
+) -> None:
+    try:
+        read(text)
+        sentence = "must "
+    except UnusableValueError as error:
+        sentence = str(error)
+    assert sentence.startswith("must ")
+    assert sentence.isprintable()

@@ -1,0 +1,277 @@
+"""The table of fw.json and its judge (spec, Site policy; interface §6 and §8)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fw_actors.rules.site_policy import Judged, judge_policy
+
+# section, key, default, lowest, highest: interface §6, written out again
+WHOLE_NUMBERS = [
+    ("auth", "sessionDays", 30, 1, 3650),
+    ("auth", "apiKeyDays", 0, 0, 3650),
+    ("auth", "minPasswordLength", 8, 1, 256),
+    ("auth", "maxLoginAttempts", 5, 1, 1000),
+    ("auth", "lockoutMinutes", 15, 1, 10080),
+    ("auth", "resetMinutes", 60, 1, 10080),
+    ("auth", "inviteHours", 72, 1, 8760),
+    ("auth", "addressAttempts", 50, 1, 1000000),
+    ("auth", "recoveryAttempts", 20, 1, 1000000),
+    ("web", "maxRequests", 1000, 1, 100000),
+    ("ops", "webhookRetentionDays", 30, 0, 36500),
+    ("ops", "deliveryConcurrency", 512, 1, 4096),
+    ("ops", "perReceiverConcurrency", 16, 1, 1024),
+]
+FRACTIONS = [
+    ("ops", "backoffSeconds", 30, 0.1, 86400),
+    ("ops", "backoffCapSeconds", 3600, 0.1, 86400),
+]
+FLAGS = [
+    ("auth", "selfServiceApiKeys", True),
+    ("ops", "scheduler", True),
+    ("ops", "honourRetryAfter", False),
+]
+TEXTS = [("site", "name"), ("login", "notice"), ("login", "demoUser"), ("login", "demoPassword")]
+NO_NUMBERS: list[object] = [True, False, None, "30", "", [], {}, [3]]
+
+
+def judge(document: object) -> Judged:
+    return judge_policy(json.dumps(document))
+
+
+def only_problem(document: object) -> str:
+    problems = judge(document).problems
+    assert len(problems) == 1, problems
+    return problems[0]
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "default"),
+    [
+        *[(section, key, default) for section, key, default, _, _ in WHOLE_NUMBERS + FRACTIONS],
+        *FLAGS,
+        ("auth", "secureCookie", None),
+        ("login", "notice", None),
+        ("login", "demoUser", None),
+        ("login", "demoPassword", None),
+        ("site", "name", "fw"),
+    ],
+)
+def test_a_key_that_is_absent_has_the_default_of_the_specification(
+    section: str, key: str, default: object
+) -> None:
+    judged = judge({})
+    assert not judged.problems
+    assert judged.sections[section][key] == default
+
+
+def test_the_table_has_the_keys_of_the_specification_and_no_others() -> None:
+    expected = {
+        *((section, key) for section, key, *_ in WHOLE_NUMBERS + FRACTIONS + FLAGS),
+        *TEXTS,
+        ("auth", "secureCookie"),
+    }
+    assert {(s, key) for s, keys in judge({}).sections.items() for key in keys} == expected
+
+
+@pytest.mark.parametrize(("section", "key", "_default", "low", "high"), WHOLE_NUMBERS)
+def test_a_whole_number_is_taken_within_its_range_and_refused_beyond(
+    section: str, key: str, _default: int, low: int, high: int
+) -> None:
+    """'zero session days and zero login attempts are invalid' (spec); ranges of interface §6."""
+    for value in (low, high):
+        judged = judge({section: {key: value}})
+        assert (judged.problems, judged.sections[section][key]) == ((), value)
+    refused: list[object] = [low - 1, high + 1, -(10**30), 10**30, low + 0.5, float(high)]
+    for other in refused:
+        problem = only_problem({section: {key: other}})
+        assert f"{section}.{key} must be a whole number from {low} to {high}" in problem
+
+
+@pytest.mark.parametrize(("section", "key", "_default", "low", "high"), FRACTIONS)
+def test_a_number_that_may_have_a_fraction_is_judged_by_its_range(
+    section: str, key: str, _default: float, low: float, high: float
+) -> None:
+    for value in (low, high, 0.5, 7):
+        assert not judge({section: {key: value}}).problems
+    for value in (0, 0.09, 86400.1, -1):
+        assert f"{section}.{key}" in only_problem({section: {key: value}})
+    assert f"{section}.{key}" in "".join(
+        judge_policy(f'{{"{section}": {{"{key}": 1e999}}}}').problems
+    )
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=json.dumps)
+@pytest.mark.parametrize(
+    ("section", "key"), [(section, key) for section, key, *_ in WHOLE_NUMBERS + FRACTIONS]
+)
+def test_true_and_false_and_texts_are_no_numbers(section: str, key: str, value: object) -> None:
+    """'true and false are no numbers' (interface §6)."""
+    assert f"{section}.{key}" in only_problem({section: {key: value}})
+
+
+@pytest.mark.parametrize(("section", "key", "_default"), FLAGS)
+def test_a_flag_is_true_or_false_and_nothing_else(section: str, key: str, _default: bool) -> None:
+    for value in (True, False):
+        assert judge({section: {key: value}}).sections[section][key] is value
+    others: list[object] = [0, 1, "true", "yes", None, []]
+    for other in others:
+        assert f"{section}.{key}" in only_problem({section: {key: other}})
+
+
+def test_secure_cookie_takes_null_as_a_third_answer() -> None:
+    """'null means decide per request' (spec, Site policy)."""
+    for value in (True, False, None):
+        judged = judge({"auth": {"secureCookie": value}})
+        assert (judged.problems, judged.sections["auth"]["secureCookie"]) == ((), value)
+    others: list[object] = [1, 0, "maybe", {}]
+    for other in others:
+        assert "auth.secureCookie" in only_problem({"auth": {"secureCookie": other}})
+
+
+@pytest.mark.parametrize(("section", "key"), TEXTS)
+def test_a_text_is_a_string_without_control_characters(section: str, key: str) -> None:
+    for value in ("plain", "Größe 日本"):
+        assert judge({section: {key: value}}).sections[section][key] == value
+    others: list[object] = [5, None, True, [], {}, "a\x00b", "a\x1bb", "\ud800", "x" * 5000]
+    for other in others:
+        assert f"{section}.{key}" in only_problem({section: {key: other}})
+
+
+def test_only_the_notice_may_have_several_lines() -> None:
+    assert not judge({"login": {"notice": "one\n\ttwo\r\n"}}).problems
+    assert "login.demoUser" in only_problem({"login": {"demoUser": "one\ntwo"}})
+
+
+def test_a_value_that_may_be_a_password_is_never_shown() -> None:
+    for value in ("hidden\x00hidden", "hidden" * 100, ["hidden"]):
+        assert "hidden" not in only_problem({"login": {"demoPassword": value}})
+
+
+@pytest.mark.parametrize(
+    ("document", "wrong", "near"),
+    [
+        ({"auth": {"sesionDays": 3}}, "auth.sesionDays", "auth.sessionDays"),
+        ({"auth": {"lockoutMinute": 3}}, "auth.lockoutMinute", "auth.lockoutMinutes"),
+        ({"auth": {"SESSIONDAYS": 3}}, "auth.SESSIONDAYS", "auth.sessionDays"),
+        ({"auht": {}}, "auht", "auth"),
+        ({"app": []}, "app", "apps"),
+        ({"login": {"demouser": "x"}}, "login.demouser", "login.demoUser"),
+        ({"ops": {"sheduler": True}}, "ops.sheduler", "ops.scheduler"),
+        ({"auth": {"scheduler": True}}, "auth.scheduler", "ops.scheduler"),
+        ({"sessionDays": 3}, "sessionDays", "auth.sessionDays"),
+        ({"auth": {"trustProxy": True}}, "auth.trustProxy", "sessionDays, apiKeyDays"),
+        ({"mail": {}}, "mail", "site, auth, login, web, ops, apps"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_known_one(
+    document: object, wrong: str, near: str
+) -> None:
+    """'Unknown keys are refused with the nearest known one' (interface §6)."""
+    subject, _, offer = only_problem(document).partition(" is unknown; ")
+    assert subject.strip('"') == wrong
+    assert near in offer
+
+
+def test_a_name_from_the_file_is_shown_cut_and_escaped() -> None:
+    problem = only_problem({"\x1b[31m" + "x" * 500: 1})
+    assert problem.isascii()
+    assert problem.isprintable()
+    assert len(problem) < 200
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("{} {}", "not JSON"),
+        ("[]", "must hold an object, not a list"),
+        ("null", "must hold an object, not null"),
+        ("3", "must hold an object, not a number"),
+        ('{"auth": []}', "auth must be an object, not a list"),
+        ('{"auth": null}', "auth must be an object, not null"),
+        ('{"auth": {"sessionDays": NaN}}', "NaN is no number"),
+        ('{"auth": {"sessionDays": -Infinity}}', "-Infinity is no number"),
+        ('{"auth": {"sessionDays": ' + "1" * 5000 + "}}", "too many digits"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"auth": {"sessionDays": 3, "sessionDays": 3}}', '"sessionDays" stands there twice'),
+        ('{"auth": {}, "auth": {}}', '"auth" stands there twice'),
+        ('{"apps": {}}', "apps must be a list of modules, not an object"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_a_file_that_is_no_policy_is_refused(text: str, says: str) -> None:
+    """Broken JSON, another value than an object, duplicate keys (interface §8, Sign-in)."""
+    problems = judge_policy(text).problems
+    assert len(problems) == 1
+    assert says in problems[0]
+
+
+def test_apps_are_names_of_modules_in_their_order() -> None:
+    judged = judge({"apps": ["examples.notes", "shop", "webshop", "fwx"]})
+    assert (judged.problems, judged.apps) == ((), ("examples.notes", "shop", "webshop", "fwx"))
+
+
+@pytest.mark.parametrize(
+    "app", ["web", "web.x", "supervisors", "tests", "scripts", "fw_cli", "fw_x"]
+)
+def test_an_app_may_not_have_a_name_of_the_frameworks_own(app: str) -> None:
+    """'web, supervisors, tests, scripts, fw_* are refused as app names' (interface §3)."""
+    assert "name of the framework itself" in only_problem({"apps": [app]})
+
+
+@pytest.mark.parametrize(
+    "app", ["", "a-b", "a.", ".a", "a..b", "../a", "class", "a b", 3, None, ["a"]]
+)
+def test_what_is_no_name_of_a_module_is_no_app(app: object) -> None:
+    assert "apps, entry 2" in only_problem({"apps": ["fine", app]})
+
+
+def test_an_app_stands_in_the_list_once() -> None:
+    assert "twice" in only_problem({"apps": ["shop", "shop"]})
+
+
+def test_all_problems_are_found_at_once() -> None:
+    """'All problems are reported at once, with file and key' (interface §6)."""
+    problems = judge(
+        {
+            "auth": {key: -1 for section, key, *_ in WHOLE_NUMBERS if section == "auth"}
+            | {"secureCookie": "maybe", "selfServiceApiKeys": 3, "sesionDays": 4},
+            "login": {"notice": 5},
+            "ops": {"webhookRetentionDays": -1},
+            "apps": ["web", 3],
+            "extra": {},
+        }
+    ).problems
+    assert len(problems) == 9 + 3 + 1 + 1 + 2 + 1
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+KNOWN_NAMES = st.sampled_from([*judge({}).sections, "apps", "name", "sessionDays", "notice"])
+
+
+@given(st.text() | JSON_VALUES.map(json.dumps))
+def test_the_judge_takes_any_text_and_answers_in_printable_sentences(text: str) -> None:
+    judged = judge_policy(text)
+    assert all(problem.isprintable() for problem in judged.problems)
+
+
+@given(st.dictionaries(KNOWN_NAMES, JSON_VALUES | st.dictionaries(KNOWN_NAMES, JSON_VALUES)))
+def test_every_key_holds_a_value_that_the_judge_accepts_whatever_the_file_says(
+    document: dict[str, object],
+) -> None:
+    sections = judge(document).sections
+    present = {
+        section: {key: value for key, value in values.items() if value is not None}
+        for section, values in sections.items()
+    }
+    assert not judge(present).problems
