@@ -47,8 +47,8 @@ class IdleConnections:
             # One that begins to wait later is due later: nothing is missed in the meantime.
             first = next(iter(self._since.values()), trio.current_time())
             await trio.sleep_until(first + self._seconds)
-            due = trio.current_time() - self._seconds
-            for stream in [stream for stream, since in self._since.items() if since <= due]:
+            now = trio.current_time()
+            for stream in [s for s, since in self._since.items() if since + self._seconds <= now]:
                 self.discard(stream)
                 stream.cut()
 

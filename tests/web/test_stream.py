@@ -1,0 +1,108 @@
+"""A connection's stream: answers in one piece, and no wait without an end."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from web.stream import LINGER_SECONDS, SEND_SECONDS, ClientStream
+
+HEAD = b"HTTP/1.1 200 \r\ncontent-length: 2\r\n\r\n"
+LARGE = b"x" * 8 * 1024 * 1024
+
+
+@pytest.fixture
+def pair() -> tuple[ClientStream, trio.SocketStream]:
+    """Our end and the client's."""
+    ours, theirs = trio.socket.socketpair()
+    return ClientStream(trio.SocketStream(ours)), trio.SocketStream(theirs)
+
+
+async def closed(*streams: trio.abc.AsyncResource) -> None:
+    for stream in streams:
+        await trio.aclose_forcefully(stream)
+
+
+@pytest.mark.parametrize("parts", [[HEAD, b"ok", b""], [HEAD, b""], [HEAD + b"ok", b""]])
+async def test_an_answer_leaves_in_one_piece(
+    pair: tuple[ClientStream, trio.SocketStream], parts: list[bytes]
+) -> None:
+    ours, theirs = pair
+    for part in parts:
+        await ours.send_all(part)
+    assert await theirs.receive_some() == b"".join(parts)
+    await closed(ours, theirs)
+
+
+async def test_an_invitation_to_go_on_is_not_held_back(
+    pair: tuple[ClientStream, trio.SocketStream],
+) -> None:
+    """RFC 9110 §10.1.1: the client waits for it before it sends the body."""
+    ours, theirs = pair
+    await ours.send_all(b"HTTP/1.1 100 \r\n\r\n")
+    assert await theirs.receive_some() == b"HTTP/1.1 100 \r\n\r\n"
+    await closed(ours, theirs)
+
+
+async def test_a_client_that_reads_nothing_is_given_up(
+    pair: tuple[ClientStream, trio.SocketStream], autojump_clock: MockClock
+) -> None:
+    ours, theirs = pair
+    start = trio.current_time()
+    with pytest.raises(trio.BrokenResourceError), trio.CancelScope(shield=True):
+        await ours.send_all(LARGE)
+    assert trio.current_time() - start == pytest.approx(SEND_SECONDS)
+    await closed(ours, theirs)
+
+
+async def test_a_client_that_reads_gets_all_however_much_it_is(
+    pair: tuple[ClientStream, trio.SocketStream], nursery: trio.Nursery
+) -> None:
+    ours, theirs = pair
+    nursery.start_soon(ours.send_all, LARGE)
+    got = 0
+    while got < len(LARGE):
+        got += len(await theirs.receive_some())
+    await closed(ours, theirs)
+
+
+async def test_cutting_ends_what_is_under_way_even_under_a_shield(
+    pair: tuple[ClientStream, trio.SocketStream], nursery: trio.Nursery
+) -> None:
+    ours, theirs = pair
+    ended = trio.Event()
+
+    async def send() -> None:
+        with pytest.raises(trio.ClosedResourceError), trio.CancelScope(shield=True):
+            await ours.send_all(LARGE)
+        ended.set()
+
+    nursery.start_soon(send)
+    await trio.testing.wait_all_tasks_blocked(0.01)
+    ours.cut()
+    await ended.wait()
+    await closed(theirs)
+
+
+async def test_closing_lets_the_client_finish_what_it_sends(
+    pair: tuple[ClientStream, trio.SocketStream], nursery: trio.Nursery
+) -> None:
+    ours, theirs = pair
+    nursery.start_soon(theirs.send_all, b"x" * 100_000)
+    await ours.send_eof()
+    nursery.start_soon(ours.aclose)
+    assert await theirs.receive_some() == b""  # an orderly end, no reset
+    await closed(theirs)
+
+
+async def test_closing_does_not_wait_long(
+    pair: tuple[ClientStream, trio.SocketStream], autojump_clock: MockClock
+) -> None:
+    ours, theirs = pair
+    start = trio.current_time()
+    await ours.aclose()
+    assert trio.current_time() - start == pytest.approx(LINGER_SECONDS)
+    with pytest.raises(trio.ClosedResourceError):
+        await ours.receive_some()
+    await closed(theirs)
