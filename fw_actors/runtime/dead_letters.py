@@ -22,6 +22,7 @@ class Reason(Enum):
     DROPPED = "a newer message took its place"
     STOPPED = "the actor stopped before its turn came"
     NOT_HANDLED = "the actor has no handler for it"
+    FAILED = "no actor could be made for it"
     POOL_FULL = "the pool was at capacity, and none of it idle"
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
 from fw_actors.runtime.dead_letters import Reason
-from fw_actors.runtime.faults import ActorGone, AskTimeout, MailboxFull
+from fw_actors.runtime.faults import ActorFailed, ActorGone, AskTimeout, MailboxFull, RuntimeFault
 from fw_actors.runtime.messages import Message, Request
 from fw_actors.runtime.reply import Reply
 from fw_actors.runtime.rings import CURRENT, edge
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
     from fw_actors.runtime.single import SingleCell
 
 R = TypeVar("R")
+
+REFUSALS: Final[Mapping[type[RuntimeFault], Reason]] = MappingProxyType(
+    {
+        MailboxFull: Reason.POOL_FULL,
+        ActorGone: Reason.GONE,
+        ActorFailed: Reason.FAILED,
+    }
+)
+"""Why a pool's actor can't be told anything, by what `KeyedPool.cell` raises."""
 
 
 class Ref(ABC):
@@ -173,12 +183,12 @@ class KeyedRef(Ref):
     def tell(self, message: Message) -> bool:
         """See `Ref.tell`."""
         try:
-            return self._pool.cell(self.key).tell(message)
-        except MailboxFull:
-            self._pool.runtime.dead_letters.add(self.name, message, Reason.POOL_FULL)
-        except ActorGone:
-            self._pool.runtime.dead_letters.add(self.name, message, Reason.GONE)
-        return False
+            cell = self._pool.cell(self.key)
+        except RuntimeFault as fault:
+            reason = REFUSALS[type(fault)]
+            self._pool.runtime.dead_letters.add(self.name, message, reason)
+            return False
+        return cell.tell(message)
 
     def _cell(self) -> Cell:
         return self._pool.cell(self.key)

@@ -58,8 +58,10 @@ class Runtime:
         """Run an actor without a supervisor while the block runs; then stop it in order.
 
         A failure of the actor cancels the block, and comes out of it as ActorFailed.
+        Raises ValueError when an actor of that name is running already.
         """
         cell = self.cell(name)
+        cell.check_free()
         self.add_node(cell)
         try:
             with lone_error():

@@ -67,8 +67,7 @@ class SingleCell(Cell):
         Returns after an end in order. Cancelled, it is retired.
         Raises ActorFailed when the instance failed anywhere; the mailbox stays open then.
         """
-        if self._scope is not None:
-            raise ValueError(f"an actor named {self.name!r} is running already")
+        self.check_free()
         failure: str | None = None
         self._scope = trio.CancelScope()
         self.stop_requested = False
@@ -87,6 +86,11 @@ class SingleCell(Cell):
             raise ActorFailed(self.name, failure) from crash.error
         finally:
             self._finish(failure, retire=ended or failure is None or self.stop_requested)
+
+    def check_free(self) -> None:
+        """Raise ValueError when an actor of this name is running."""
+        if self._scope is not None:
+            raise ValueError(f"an actor named {self.name!r} is running already")
 
     def retire(self) -> None:
         """Give up for good, unless `live` is called again; for a cell that isn't running."""

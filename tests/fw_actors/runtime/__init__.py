@@ -1,0 +1,1 @@
+"""Tests of the actor runtime; time is virtual in all of them."""

@@ -1,0 +1,210 @@
+"""Actors that the tests of runtime and supervisors play with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+from outcome import Outcome
+
+from fw_actors.runtime import (
+    Actor,
+    Down,
+    MailboxPolicy,
+    Message,
+    Overflow,
+    Ref,
+    Reply,
+    Request,
+    handles,
+)
+
+
+class LogBook:
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, str, dict[str, object]]] = []
+
+    def info(self, event: str, **fields: object) -> None:
+        self.entries.append(("info", event, fields))
+
+    def warning(self, event: str, **fields: object) -> None:
+        self.entries.append(("warning", event, fields))
+
+    def error(self, event: str, **fields: object) -> None:
+        self.entries.append(("error", event, fields))
+
+    def named(self, event: str) -> list[dict[str, object]]:
+        return [fields for _, name, fields in self.entries if name == event]
+
+
+class Add(Request[int], frozen=True):
+    """Answered with the sum so far."""
+
+    number: int
+
+
+class Note(Message, frozen=True):
+    number: int
+
+
+class Nap(Request[int], frozen=True):
+    """Answered after so many seconds."""
+
+    seconds: float
+
+
+class Break(Request[int], frozen=True):
+    """Makes the handler fail."""
+
+
+class Keep(Request[int], frozen=True):
+    """Its reply is kept."""
+
+
+class Give(Message, frozen=True):
+    """Answers the oldest kept reply."""
+
+    value: int
+
+
+class Begin(Message, frozen=True):
+    """Begins work that takes so many seconds."""
+
+    seconds: float
+
+
+class Finished(Message, frozen=True):
+    outcome: Outcome[Any]
+
+
+class Later(Message, frozen=True):
+    """Sends a Note to itself in so many seconds."""
+
+    seconds: float
+    number: int
+
+
+class Forward(Request[int], frozen=True):
+    """Asks the next one on the way, with the rest of the way; the last one answers 1."""
+
+    way: tuple[Ref, ...]
+
+
+class WatchOver(Message, frozen=True):
+    ref: Any
+
+
+class Fell(Message, frozen=True):
+    down: Down
+
+
+class End(Message, frozen=True):
+    """Ends the actor in order."""
+
+
+class Sample(Actor):
+    """Does a little of everything, and keeps a diary in a list that outlives it."""
+
+    def __init__(self, diary: list[Any] | None = None) -> None:
+        self.diary: list[Any] = diary if diary is not None else []
+        self.sum = 0
+        self.kept: list[Reply[Any]] = []
+        self.busy = False
+
+    @handles(Add)
+    async def add(self, message: Add) -> int:
+        assert not self.busy, "two messages at once"
+        self.busy = True
+        self.sum += message.number
+        await trio.lowlevel.checkpoint()
+        self.busy = False
+        return self.sum
+
+    @handles(Note)
+    def note(self, message: Note) -> None:
+        self.diary.append(message.number)
+
+    @handles(Nap)
+    async def nap(self, message: Nap) -> int:
+        await trio.sleep(message.seconds)
+        return 1
+
+    @handles(Break)
+    def break_down(self, message: Break) -> int:
+        raise ValueError("broken")
+
+    @handles(Keep)
+    def keep(self, message: Keep) -> None:
+        self.kept.append(self.context.keep_reply())
+
+    @handles(Give)
+    def give(self, message: Give) -> None:
+        self.kept.pop(0).answer(message.value)
+
+    @handles(Begin)
+    def begin(self, message: Begin) -> None:
+        self.context.work(self._work, message.seconds, then=Finished)
+
+    async def _work(self, seconds: float) -> float:
+        if seconds < 0:
+            raise ValueError("negative")
+        await trio.sleep(seconds)
+        return seconds
+
+    @handles(Finished)
+    def finished(self, message: Finished) -> None:
+        self.diary.append(message.outcome)
+        if self.kept:
+            self.kept.pop(0).answer(7)
+
+    @handles(Later)
+    def later(self, message: Later) -> None:
+        self.context.after(message.seconds, Note(message.number))
+
+    @handles(Forward)
+    async def forward(self, message: Forward) -> int:
+        if not message.way:
+            return 1
+        first, *rest = message.way
+        return 1 + await first.ask(Forward(tuple(rest)), deadline=5.0)
+
+    @handles(WatchOver)
+    def watch(self, message: WatchOver) -> None:
+        self.context.watch(message.ref, then=Fell)
+
+    @handles(Fell)
+    def fell(self, message: Fell) -> None:
+        self.diary.append(message.down)
+
+    @handles(End)
+    def end(self, message: End) -> None:
+        self.context.stop()
+
+    def describe(self) -> dict[str, object]:
+        return {"sum": self.sum}
+
+
+class Courteous(Sample):
+    """Says hello and good-bye in its diary, which takes a second each."""
+
+    async def started(self) -> None:
+        await trio.sleep(1)
+        self.diary.append("hello")
+
+    async def stopping(self) -> None:
+        await trio.sleep(1)
+        self.diary.append("bye")
+
+
+class Waits(Sample):
+    mailbox = MailboxPolicy(capacity=2, overflow=Overflow.WAIT, max_work=2, max_timers=2)
+
+
+class Refuses(Sample):
+    mailbox = MailboxPolicy(capacity=2, overflow=Overflow.REFUSE)
+
+
+class Drops(Sample):
+    mailbox = MailboxPolicy(capacity=2, overflow=Overflow.DROP_OLDEST)

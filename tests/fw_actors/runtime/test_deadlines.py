@@ -1,0 +1,89 @@
+"""The one task that keeps all deadlines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from itertools import count
+
+import pytest
+import trio
+
+from fw_actors.runtime.deadlines import Deadlines
+
+
+class Alarm:
+    def __init__(self, fired: list[tuple[str, float]], name: str) -> None:
+        self.fired, self.name = fired, name
+
+    def expire(self) -> None:
+        self.fired.append((self.name, trio.current_time()))
+
+
+@pytest.fixture
+async def deadlines(nursery: trio.Nursery) -> AsyncIterator[Deadlines]:
+    deadlines = Deadlines()
+    nursery.start_soon(deadlines.run)
+    yield deadlines
+    deadlines.close()
+
+
+async def test_they_fall_due_in_the_order_of_time_whatever_their_length(
+    deadlines: Deadlines,
+) -> None:
+    fired: list[tuple[str, float]] = []
+    start = trio.current_time()
+    for name, seconds in [("c", 30.0), ("a", 1.0), ("b", 2.5), ("d", 30.0)]:
+        deadlines.add(Alarm(fired, name), seconds)
+    await trio.sleep(31)
+    assert fired == [(n, start + s) for n, s in [("a", 1), ("b", 2.5), ("c", 30), ("d", 30)]]
+    assert len(deadlines) == 0
+
+
+async def test_a_withdrawn_one_never_falls_due(deadlines: Deadlines) -> None:
+    fired: list[tuple[str, float]] = []
+    alarm = Alarm(fired, "a")
+    deadlines.add(alarm, 1.0)
+    deadlines.withdraw(alarm, 1.0)
+    deadlines.withdraw(alarm, 1.0)
+    deadlines.withdraw(alarm, 2.0)
+    await trio.sleep(2)
+    assert fired == []
+
+
+async def test_one_added_by_another_that_falls_due_is_kept(deadlines: Deadlines) -> None:
+    fired: list[tuple[str, float]] = []
+    start = trio.current_time()
+
+    class Again(Alarm):
+        def expire(self) -> None:
+            super().expire()
+            if len(fired) < 3:
+                deadlines.add(self, 1.0)
+
+    deadlines.add(Again(fired, "a"), 1.0)
+    await trio.sleep(10)
+    assert [at - start for _, at in fired] == [1, 2, 3]
+
+
+async def test_many_different_lengths_leave_nothing_behind(deadlines: Deadlines) -> None:
+    fired: list[tuple[str, float]] = []
+    for n in range(1_000):
+        alarm = Alarm(fired, str(n))
+        deadlines.add(alarm, 1.0 + n / 1000)
+        deadlines.withdraw(alarm, 1.0 + n / 1000)
+    assert len(deadlines._lengths) <= 33
+    await trio.sleep(5)
+    assert deadlines._lengths == {}
+
+
+async def test_ten_thousand_of_one_length_all_fall_due(deadlines: Deadlines) -> None:
+    seen = count()
+
+    class Counted:
+        def expire(self) -> None:
+            next(seen)
+
+    for _ in range(10_000):
+        deadlines.add(Counted(), 5.0)
+    await trio.sleep(5.1)
+    assert next(seen) == 10_000

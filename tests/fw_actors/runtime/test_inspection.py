@@ -1,0 +1,92 @@
+"""What can be seen of a runtime."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from fw_actors.runtime import ActorFailed, KeyedPool, Runtime
+from tests.fw_actors.runtime.sample_actors import (
+    Add,
+    Begin,
+    Break,
+    Later,
+    LogBook,
+    Nap,
+    Note,
+    Sample,
+)
+
+
+async def test_an_inspection_overtakes_the_mailbox_and_shows_what_the_actor_describes(
+    runtime: Runtime,
+) -> None:
+    async with runtime.running("a", Sample) as ref:
+        ref.tell(Begin(2.0))
+        ref.tell(Later(2.0, 1))
+        await ref.ask(Add(4))
+        ref.suspend()
+        ref.tell(Note(1))
+        seen = await ref.inspect()
+        ref.resume()
+    assert (seen.described, seen.works, seen.timers, seen.holds) == ({"sum": 4}, 1, 1, 2)
+    assert (seen.actor.depth, seen.actor.handled, seen.actor.state) == (1, 3, "suspended")
+    assert seen.actor.recent == ("Begin", "Later", "Add")
+
+
+async def test_a_description_that_fails_harms_the_onlooker_only(runtime: Runtime) -> None:
+    class Shy(Sample):
+        def describe(self) -> dict[str, object]:
+            raise RuntimeError("no")
+
+    async with runtime.running("a", Shy) as ref:
+        with pytest.raises(ActorFailed, match="RuntimeError: no"):
+            await ref.inspect()
+        assert await ref.ask(Add(1)) == 1
+
+
+async def test_a_snapshot_counts_messages_failures_and_time(runtime: Runtime) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=7)
+    async with runtime.running("a", Sample) as ref:
+        await ref.ask(Nap(2.5))
+        pool["x"].tell(Break())
+        pool["y"].tell(Nap(9.0))
+        await wait_all_tasks_blocked()
+        pool["y"].tell(Note(1))
+        nodes = {node.name: node for node in runtime.snapshot().walk()}
+    assert (nodes["a"].kind, nodes["a"].handled, nodes["a"].handler_seconds) == ("actor", 1, 2.5)
+    seen = nodes["p"]
+    assert (seen.kind, seen.capacity, seen.alive, seen.running) == ("pool", 7, 1, 1)
+    assert (seen.depth, seen.failed, seen.last_error) == (1, 1, "ValueError: broken")
+
+
+async def test_a_failure_is_one_line_in_the_log_with_types_of_messages_only(
+    runtime: Runtime, log: LogBook
+) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    for n in range(20):
+        pool["a"].tell(Note(n))
+    pool["a"].tell(Break())
+    await wait_all_tasks_blocked()
+    (entry,) = log.named("actor_failed")
+    assert isinstance(entry.pop("exc_info"), ValueError)
+    assert entry == {
+        "actor": "p/a",
+        "phase": "handler",
+        "error": "ValueError: broken",
+        "recent_messages": ("Note",) * 15 + ("Break",),
+    }
+
+
+async def test_dead_letters_are_logged_sparingly(runtime: Runtime, log: LogBook) -> None:
+    for _ in range(100):
+        runtime.ref("nobody").tell(Note(1))
+    assert [entry["count"] for entry in log.named("dead_letter")] == [1, 2, 4, 8, 16, 32, 64]
+    assert len(runtime.snapshot().last_dead_letters) == 64
+
+
+async def test_a_runtime_without_anything_shows_nothing(runtime: Runtime) -> None:
+    await trio.testing.wait_all_tasks_blocked()
+    seen = runtime.snapshot()
+    assert (seen.tree, seen.deadlines, seen.workers, seen.late_replies) == ((), 0, 0, 0)

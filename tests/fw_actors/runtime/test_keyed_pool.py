@@ -1,0 +1,300 @@
+"""Keyed pools: one actor a key, there while it is needed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import trio
+from outcome import Value
+from trio.testing import wait_all_tasks_blocked
+
+from fw_actors.runtime import (
+    ActorFailed,
+    ActorGone,
+    AskTimeout,
+    KeyedPool,
+    MailboxFull,
+    Reason,
+    Runtime,
+)
+from tests.fw_actors.runtime.sample_actors import (
+    Add,
+    Begin,
+    Break,
+    Courteous,
+    End,
+    Give,
+    Keep,
+    Later,
+    Nap,
+    Note,
+    Refuses,
+    Sample,
+)
+
+
+async def test_each_key_has_an_actor_of_its_own(runtime: Runtime) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    assert await pool["a"].ask(Add(1)) == 1
+    assert await pool["b"].ask(Add(5), deadline=1.0) == 5
+    assert await pool["a"].ask(Add(1)) == 2
+    assert pool["a"] == pool["a"] != pool["b"]
+    assert pool["a"].name == "p/a"
+
+
+async def test_an_actor_knows_its_key_and_address(runtime: Runtime) -> None:
+    actors: list[Sample] = []
+
+    def make(key: str) -> Sample:
+        actors.append(Sample())
+        return actors[-1]
+
+    pool = KeyedPool(runtime, "p", make)
+    await pool["a"].ask(Add(1))
+    assert actors[0].context.key == "a"
+    assert actors[0].context.ref == pool["a"]
+
+
+async def test_never_two_messages_at_once_for_a_key_and_many_keys_at_once(
+    runtime: Runtime,
+) -> None:
+    running: Counter[str] = Counter()
+    most: list[int] = []
+
+    class Busy(Sample):
+        async def nap(self, message: Nap) -> int:
+            key = self.context.key or ""
+            running[key] += 1
+            assert running[key] == 1
+            most.append(running.total())
+            await trio.sleep(message.seconds)
+            running[key] -= 1
+            return 1
+
+    pool = KeyedPool(runtime, "p", lambda key: Busy())
+    for _ in range(3):
+        for key in range(100):
+            pool[str(key)].tell(Nap(1.0))
+    await trio.sleep(3.5)
+    assert max(most) == 100
+    assert runtime.snapshot().tree[0].handled == 300
+
+
+async def test_an_idle_one_goes_away_and_a_busy_or_held_one_does_not(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample(), idle_seconds=10.0)
+    pool["idle"].tell(Note(1))
+    pool["busy"].tell(Nap(15.0))
+    pool["work"].tell(Begin(15.0))
+    pool["timer"].tell(Later(15.0, 1))
+    nursery.start_soon(pool["kept"].ask, Keep())
+    await trio.sleep(9.5)
+    assert len(pool) == 5
+    await trio.sleep(1)
+    assert len(pool) == 4
+    await trio.sleep(15)
+    assert len(pool) == 1
+    pool["kept"].tell(Give(1))
+    await trio.sleep(9.5)
+    assert len(pool) == 1
+    await trio.sleep(1)
+    assert len(pool) == 0
+    assert len(runtime.deadlines) == 0
+
+
+async def test_use_puts_the_idle_time_off(runtime: Runtime) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample(), idle_seconds=10.0)
+    for n in range(1, 6):
+        assert await pool["a"].ask(Add(1)) == n
+        await trio.sleep(8)
+
+
+async def test_at_capacity_the_least_recently_used_idle_one_goes_first(runtime: Runtime) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=3)
+    for key in "abc":
+        await pool[key].ask(Add(1))
+    await pool["a"].ask(Add(1))
+    await pool["d"].ask(Add(1))
+    assert await pool["a"].ask(Add(1)) == 3
+    assert await pool["c"].ask(Add(1)) == 2
+    assert await pool["b"].ask(Add(1)) == 1
+    assert len(pool) == 3
+
+
+async def test_at_capacity_with_none_idle_a_new_key_is_refused(runtime: Runtime) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=2)
+    pool["a"].tell(Nap(5.0))
+    pool["b"].tell(Begin(5.0))
+    await wait_all_tasks_blocked()
+    assert not pool["c"].tell(Note(1))
+    with pytest.raises(MailboxFull, match="'p' has no room: it holds at most 2 actors"):
+        await pool["c"].ask(Add(1), deadline=1.0)
+    assert pool["a"].tell(Note(1))
+    assert runtime.snapshot().dead_letters[Reason.POOL_FULL] == 1
+    await trio.sleep(6)
+    assert await pool["c"].ask(Add(1)) == 1
+
+
+async def test_a_message_that_comes_while_one_goes_away_is_for_the_next_in_order(
+    runtime: Runtime,
+) -> None:
+    diary: list[Any] = []
+    made: list[str] = []
+
+    def make(key: str) -> Courteous:
+        made.append(key)
+        return Courteous(diary)
+
+    pool = KeyedPool(runtime, "p", make, idle_seconds=10.0)
+    pool["a"].tell(Note(1))
+    await trio.sleep(11.5)  # hello until 1, idle until 11, bye until 12
+    for n in (2, 3, 4):
+        assert pool["a"].tell(Note(n))
+    await trio.sleep(5)
+    assert diary == ["hello", 1, "bye", "hello", 2, 3, 4]
+    assert made == ["a", "a"]
+
+
+async def test_one_that_still_goes_away_takes_its_place_until_it_is_gone(
+    runtime: Runtime,
+) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Courteous(), capacity=1)
+    await pool["a"].ask(Add(1))
+    assert not pool["b"].tell(Note(1))
+    await trio.sleep(1.5)
+    assert await pool["b"].ask(Add(1)) == 1
+
+
+async def test_one_that_fails_fails_alone_and_the_next_message_makes_a_new_one(
+    runtime: Runtime,
+) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    await pool["a"].ask(Add(1))
+    await pool["b"].ask(Add(1))
+    with pytest.raises(ActorFailed, match="'p/a' failed: ValueError: broken"):
+        await pool["a"].ask(Break(), deadline=1.0)
+    assert await pool["a"].ask(Add(1)) == 1
+    assert await pool["b"].ask(Add(1)) == 2
+
+
+async def test_messages_behind_the_one_that_failed_keep_their_places(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    pool = KeyedPool(runtime, "p", lambda key: Sample(diary))
+    for message in (Note(1), Break(), Note(2), Break(), Break(), Note(3)):
+        pool["a"].tell(message)
+    await wait_all_tasks_blocked()
+    assert diary == [1, 2, 3]
+    node = runtime.snapshot().tree[0]
+    assert (node.failed, node.restarts, node.last_error) == (3, 3, "ValueError: broken")
+
+
+async def test_a_failed_one_without_messages_is_forgotten(runtime: Runtime) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    pool["a"].tell(Break())
+    await wait_all_tasks_blocked()
+    assert len(pool) == 0
+
+
+async def test_a_key_for_which_none_can_be_made_refuses_its_messages(runtime: Runtime) -> None:
+    def make(key: str) -> Sample:
+        raise LookupError(key)
+
+    pool = KeyedPool(runtime, "p", make)
+    assert not pool["a"].tell(Note(1))
+    with pytest.raises(ActorFailed, match="LookupError: a"):
+        await pool["a"].ask(Add(1))
+    assert len(pool) == 0
+    assert runtime.snapshot().dead_letters[Reason.FAILED] == 1
+
+
+async def test_a_failure_in_started_costs_one_message_each(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
+    class Unstarted(Sample):
+        async def started(self) -> None:
+            raise OSError("no disk")
+
+    pool = KeyedPool(runtime, "p", lambda key: Unstarted())
+    pool["a"].tell(Note(1))
+    with pytest.raises(ActorFailed, match="OSError: no disk"):
+        await pool["a"].ask(Add(1))
+    await wait_all_tasks_blocked()
+    assert len(pool) == 0
+
+
+async def test_one_that_stops_itself_goes_away_when_it_is_idle(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    pool = KeyedPool(runtime, "p", lambda key: Sample(diary))
+    pool["a"].tell(End())
+    pool["a"].tell(Note(1))
+    await wait_all_tasks_blocked()
+    assert (diary, len(pool)) == ([1], 0)
+
+
+async def test_a_full_mailbox_refuses_for_one_key_only(runtime: Runtime) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Refuses())
+    pool["a"].tell(Nap(1.0))
+    await wait_all_tasks_blocked()
+    assert [pool["a"].tell(Note(n)) for n in range(3)] == [True, True, False]
+    assert pool["b"].tell(Note(1))
+
+
+async def test_closing_lets_messages_and_work_finish(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    pool = KeyedPool(runtime, "p", lambda key: Courteous(diary))
+    pool["a"].tell(Begin(5.0))
+    pool["a"].tell(Note(1))
+    pool["a"].tell(Later(1000.0, 1))
+    await trio.sleep(2)
+    await pool.close(trio.current_time() + 10)
+    assert trio.current_time() == 7.0
+    assert diary == ["hello", 1, Value(5.0), "bye"]
+    assert not pool["a"].tell(Note(2))
+    with pytest.raises(ActorGone, match="'p/b' is not running"):
+        await pool["b"].ask(Add(1))
+    await pool.close()
+
+
+async def test_closing_cancels_what_takes_longer_than_its_deadline(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    gone: list[str] = []
+
+    async def ask(key: str) -> None:
+        with pytest.raises(ActorGone):
+            await pool[key].ask(Nap(60.0), deadline=90.0)
+        gone.append(key)
+
+    for key in "aab":
+        nursery.start_soon(ask, key)
+    pool["c"].tell(Begin(60.0))
+    await wait_all_tasks_blocked()
+    await pool.close(trio.current_time() + 2)
+    assert (trio.current_time(), len(pool)) == (2.0, 0)
+    await wait_all_tasks_blocked()
+    assert sorted(gone) == ["a", "a", "b"]
+    assert len(runtime.deadlines) == 0
+
+
+async def test_a_pool_can_be_opened_again(runtime: Runtime) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    await pool["a"].ask(Add(1))
+    await pool.close()
+    pool.open()
+    assert await pool["a"].ask(Add(1)) == 1
+
+
+async def test_only_an_actor_that_is_there_can_be_inspected(runtime: Runtime) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    with pytest.raises(ActorGone):
+        await pool["a"].inspect()
+    await pool["a"].ask(Add(3))
+    assert (await pool["a"].inspect()).described == {"sum": 3}
+    pool["a"].tell(Nap(5.0))
+    await wait_all_tasks_blocked()
+    with pytest.raises(AskTimeout):
+        await pool["a"].inspect(deadline=1.0)

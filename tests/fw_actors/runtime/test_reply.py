@@ -1,0 +1,302 @@
+"""Questions and answers: deadlines, cancellation, kept replies."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import Sequencer, wait_all_tasks_blocked
+
+from fw_actors.runtime import (
+    Actor,
+    ActorFailed,
+    ActorGone,
+    AlreadyAnswered,
+    AskTimeout,
+    NotHandled,
+    Reason,
+    Reply,
+    Request,
+    Runtime,
+    handles,
+)
+from tests.fw_actors.runtime.sample_actors import Add, Break, Give, Keep, Nap, Note, Sample
+
+
+class Question(Request[str], frozen=True):
+    pass
+
+
+class Unheard(Request[str], frozen=True):
+    pass
+
+
+class Desk(Actor):
+    """Keeps every question, so that the test answers."""
+
+    def __init__(self) -> None:
+        self.slots: list[Reply[str]] = []
+
+    @handles(Question)
+    def question(self, message: Question) -> None:
+        self.slots.append(self.context.keep_reply())
+
+
+async def test_the_return_value_is_the_answer(runtime: Runtime) -> None:
+    async with runtime.running("a", Sample) as ref:
+        assert [await ref.ask(Add(n), deadline=1.0) for n in (1, 2, 3)] == [1, 3, 6]
+
+
+async def test_an_ask_ends_at_its_deadline_and_the_late_answer_is_counted(
+    runtime: Runtime,
+) -> None:
+    async with runtime.running("a", Sample) as ref:
+        start = trio.current_time()
+        with pytest.raises(AskTimeout, match="'a' did not answer within 2 s"):
+            await ref.ask(Nap(5), deadline=2.0)
+        assert trio.current_time() - start == 2.0
+        await trio.sleep(10)
+        assert runtime.snapshot().late_replies == 1
+
+
+async def test_a_question_that_timed_out_in_the_mailbox_is_skipped(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
+    async with runtime.running("a", Sample) as ref:
+        nursery.start_soon(ref.ask, Nap(5))
+        await wait_all_tasks_blocked()
+        with pytest.raises(AskTimeout):
+            await ref.ask(Add(1), deadline=1.0)
+        assert await ref.ask(Add(10)) == 10
+        assert runtime.snapshot().tree[0].skipped == 1
+
+
+async def test_an_answer_that_comes_before_the_cancellation_is_not_lost(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
+    desk = Desk()
+    got: list[str] = []
+    scope = trio.CancelScope()
+    async with runtime.running("a", lambda: desk) as ref:
+
+        async def ask() -> None:
+            with scope:
+                got.append(await ref.ask(Question(), deadline=9.0))
+
+        nursery.start_soon(ask)
+        await wait_all_tasks_blocked()
+        desk.slots[0].answer("yes")
+        scope.cancel()
+        await wait_all_tasks_blocked()
+        assert got == ["yes"]
+        assert runtime.late_replies == 0
+
+
+async def test_a_cancellation_that_comes_before_the_answer_wins_and_the_answer_is_late(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
+    desk = Desk()
+    got: list[str] = []
+    scope = trio.CancelScope()
+    async with runtime.running("a", lambda: desk) as ref:
+
+        async def ask() -> None:
+            with scope:
+                got.append(await ref.ask(Question(), deadline=9.0))
+
+        nursery.start_soon(ask)
+        await wait_all_tasks_blocked()
+        scope.cancel()
+        assert not desk.slots[0].wanted
+        desk.slots[0].answer("yes")
+        await wait_all_tasks_blocked()
+        assert (got, scope.cancelled_caught) == ([], True)
+        assert runtime.late_replies == 1
+
+
+@pytest.mark.parametrize("answer_first", [True, False])
+async def test_an_answer_and_a_deadline_of_one_moment_are_one_or_the_other(
+    runtime: Runtime, nursery: trio.Nursery, answer_first: bool
+) -> None:
+    desk = Desk()
+    ends: list[str] = []
+    async with runtime.running("a", lambda: desk) as ref:
+
+        async def ask() -> None:
+            try:
+                ends.append(await ref.ask(Question(), deadline=9.0))
+            except AskTimeout:
+                ends.append("timeout")
+
+        nursery.start_soon(ask)
+        await wait_all_tasks_blocked()
+        slot = desk.slots[0]
+
+        def expire() -> None:
+            runtime.deadlines.withdraw(slot, 9.0)  # as when it has fallen due
+            slot.expire()
+
+        steps = [lambda: slot.answer("yes"), expire]
+        for step in steps if answer_first else reversed(steps):
+            step()
+        await wait_all_tasks_blocked()
+    assert ends == ["yes" if answer_first else "timeout"]
+    assert len(runtime.deadlines) == 0
+
+
+async def test_an_ask_cancelled_before_it_began_asks_nothing_that_is_handled(
+    runtime: Runtime,
+) -> None:
+    async with runtime.running("a", Sample) as ref:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await ref.ask(Add(1), deadline=1.0)
+        assert scope.cancelled_caught
+        assert await ref.ask(Add(1)) == 1
+
+
+async def test_an_actor_that_fails_gives_each_caller_an_error_of_its_own(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
+    errors: list[BaseException] = []
+    cell = runtime.cell("a")
+
+    async def ask() -> None:
+        with pytest.raises(ActorFailed, match="'a' failed: ValueError: broken") as info:
+            await cell.ref.ask(Keep())
+        errors.append(info.value)
+
+    async def live(task_status: trio.TaskStatus[object]) -> None:
+        with pytest.raises(ActorFailed):
+            await cell.live(Sample, task_status)
+        cell.retire()
+
+    await nursery.start(live)
+    nursery.start_soon(ask)
+    nursery.start_soon(ask)
+    await wait_all_tasks_blocked()
+    cell.tell(Break())
+    await wait_all_tasks_blocked()
+    assert len(errors) == 2
+    assert errors[0] is not errors[1]
+
+
+async def test_a_kept_reply_is_answered_once(runtime: Runtime, nursery: trio.Nursery) -> None:
+    desk = Desk()
+    async with runtime.running("a", lambda: desk) as ref:
+        nursery.start_soon(ref.ask, Question())
+        await wait_all_tasks_blocked()
+        desk.slots[0].answer("yes")
+        with pytest.raises(AlreadyAnswered, match="'a' has answered this Question already"):
+            desk.slots[0].fail(ValueError())
+
+
+async def test_a_kept_reply_can_fail_with_the_error_that_the_caller_gets(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
+    desk = Desk()
+    order = Sequencer()
+    async with runtime.running("a", lambda: desk) as ref:
+
+        async def ask() -> None:
+            async with order(0):
+                pass
+            with pytest.raises(LookupError, match="no such row"):
+                await ref.ask(Question())
+
+        nursery.start_soon(ask)
+        async with order(1):
+            await wait_all_tasks_blocked()
+            desk.slots[0].fail(LookupError("no such row"))
+
+
+async def test_other_messages_are_handled_while_a_reply_is_kept(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
+    answers: list[int] = []
+
+    async def ask() -> None:
+        answers.append(await runtime.ref("a").ask(Keep()))
+
+    async with runtime.running("a", Sample) as ref:
+        nursery.start_soon(ask)
+        await wait_all_tasks_blocked()
+        assert await ref.ask(Add(1)) == 1
+        ref.tell(Give(42))
+        await wait_all_tasks_blocked()
+        assert answers == [42]
+
+
+async def test_keeping_the_reply_of_a_note_gives_one_that_nobody_wants(runtime: Runtime) -> None:
+    desk = Desk()
+    async with runtime.running("a", lambda: desk) as ref:
+        ref.tell(Question())
+        await wait_all_tasks_blocked()
+        assert not desk.slots[0].wanted
+        desk.slots[0].answer("to nobody")
+
+
+async def test_kept_and_queued_questions_get_actor_gone_when_the_actor_stops(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
+    gone: list[str] = []
+
+    async def ask() -> None:
+        with pytest.raises(ActorGone):
+            await runtime.ref("a").ask(Question(), deadline=60.0)
+        gone.append("gone")
+
+    async with runtime.running("a", Desk):
+        nursery.start_soon(ask)
+        nursery.start_soon(ask)
+        await wait_all_tasks_blocked()
+    await wait_all_tasks_blocked()
+    assert gone == ["gone", "gone"]
+    assert len(runtime.deadlines) == 0
+
+
+async def test_a_message_without_a_handler_harms_the_sender_only(runtime: Runtime) -> None:
+    async with runtime.running("a", Sample) as ref:
+        with pytest.raises(NotHandled, match="'a' has no handler for Unheard"):
+            await ref.ask(Unheard())
+        ref.tell(Unheard())
+        assert await ref.ask(Add(1)) == 1
+    assert runtime.snapshot().dead_letters[Reason.NOT_HANDLED] == 2
+
+
+async def test_an_address_without_an_actor_refuses(runtime: Runtime) -> None:
+    ref = runtime.ref("nobody")
+    assert not ref.tell(Note(1))
+    with pytest.raises(ActorGone, match="'nobody' is not running"):
+        await ref.ask(Add(1), deadline=1.0)
+    with pytest.raises(ActorGone):
+        await ref.send(Note(1))
+    letter = runtime.snapshot().last_dead_letters[-1]
+    assert (letter.recipient, letter.message, letter.reason) == ("nobody", "Note", Reason.GONE)
+    assert letter.at == 1_700_000_000_000
+
+
+async def test_a_failed_question_is_gone_while_the_others_keep_their_places(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
+    answers: dict[str, object] = {}
+    cell = runtime.cell("a")
+
+    async def ask(request: Request[int]) -> None:
+        try:
+            answers[type(request).__name__] = await cell.ref.ask(request, deadline=60.0)
+        except ActorFailed as error:
+            answers[type(request).__name__] = error.error
+
+    async def live_twice(task_status: trio.TaskStatus[None]) -> None:
+        with pytest.raises(ActorFailed):
+            await cell.live(Sample, task_status)
+        await trio.sleep(5)
+        await cell.live(Sample)
+
+    await nursery.start(live_twice)
+    for request in (Nap(1), Break(), Add(5)):
+        nursery.start_soon(ask, request)
+        await wait_all_tasks_blocked()
+    await trio.sleep(10)
+    assert answers == {"Nap": 1, "Break": "ValueError: broken", "Add": 5}
+    cell.stop(trio.current_time() + 1)

@@ -1,0 +1,119 @@
+"""Actors that would wait for each other are told so; others are left alone."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+import pytest
+import trio
+
+from fw_actors.runtime import (
+    Actor,
+    ActorRef,
+    AskCycle,
+    MailboxPolicy,
+    Ref,
+    Request,
+    Runtime,
+    handles,
+)
+from tests.fw_actors.runtime.sample_actors import Add, Forward, Note
+
+
+class Polite(Actor):
+    """Forwards, and answers with the ring's names when it finds one."""
+
+    mailbox = MailboxPolicy(capacity=1)
+
+    def __init__(self) -> None:
+        self.ring: tuple[str, ...] = ()
+
+    @handles(Forward)
+    async def forward(self, message: Forward) -> int:
+        if not message.way:
+            return 1
+        first, *rest = message.way
+        try:
+            return 1 + await first.ask(Forward(tuple(rest)), deadline=5.0)
+        except AskCycle as cycle:
+            self.ring = cycle.ring
+            return 100
+
+
+async def start(stack: AsyncExitStack, runtime: Runtime, names: str) -> dict[str, ActorRef]:
+    return {name: await stack.enter_async_context(runtime.running(name, Polite)) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("way", "answer"), [("abc", 4), ("aba", 102), ("aa", 101), ("abcb", 103), ("abcd", 5)]
+)
+async def test_a_way_that_closes_a_ring_is_found_and_one_that_does_not_is_walked(
+    runtime: Runtime, way: str, answer: int
+) -> None:
+    async with AsyncExitStack() as stack:
+        refs = await start(stack, runtime, "abcd")
+        first, *rest = (refs[name] for name in way)
+        assert await first.ask(Forward(tuple(rest))) == answer - 1
+
+
+async def test_the_error_names_the_ring(runtime: Runtime) -> None:
+    async with AsyncExitStack() as stack:
+        a, b, c = (await start(stack, runtime, "abc")).values()
+        await a.ask(Forward((b, c, a)))
+        inspected = c.cell.actor
+        assert isinstance(inspected, Polite)
+        assert inspected.ring == ("c", "a", "b", "c")
+        assert str(AskCycle(inspected.ring)) == (
+            "These would wait for each other: c -> a -> b -> c."
+        )
+
+
+async def test_a_ring_costs_the_others_nothing_afterwards(runtime: Runtime) -> None:
+    async with AsyncExitStack() as stack:
+        a, b = (await start(stack, runtime, "ab")).values()
+        await a.ask(Forward((b, a)))
+        assert await b.ask(Forward((a,))) == 2
+        assert a.cell.waits == b.cell.waits == ()
+
+
+class Push(Request[tuple[str, ...]], frozen=True):
+    """Waits a second, then sends two notes; answered with the ring that this would close."""
+
+    to: Ref
+
+
+class Pushing(Polite):
+    @handles(Push)
+    async def push(self, message: Push) -> tuple[str, ...]:
+        await trio.sleep(1)
+        try:
+            await message.to.send(Note(1))
+            await message.to.send(Note(2))
+        except AskCycle as cycle:
+            return cycle.ring
+        return ()
+
+
+async def test_waiting_for_room_is_an_edge_too(runtime: Runtime, nursery: trio.Nursery) -> None:
+    async with runtime.running("a", Pushing) as a, runtime.running("b", Pushing) as b:
+        rings: list[tuple[str, ...]] = []
+
+        async def push() -> None:
+            rings.append(await a.ask(Push(b)))
+
+        nursery.start_soon(push)
+        await trio.sleep(0.5)
+        assert await b.ask(Forward((a,))) == 2  # b waits for a, and has room for one note
+        assert rings == [("a", "b", "a")]
+
+
+async def test_an_ask_in_a_handler_needs_a_deadline(runtime: Runtime) -> None:
+    class Careless(Polite):
+        async def forward(self, message: Forward) -> int:
+            if message.way:
+                with pytest.raises(TypeError, match="with a deadline"):
+                    await message.way[0].ask(Add(1))
+            return 1
+
+    async with runtime.running("a", Careless) as a, runtime.running("b", Careless) as b:
+        assert await a.ask(Forward((b,))) == 1

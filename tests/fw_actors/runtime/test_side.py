@@ -1,0 +1,180 @@
+"""Work, timers and watches: what an actor begins beside its mailbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from outcome import Error, Value
+from trio.testing import wait_all_tasks_blocked
+
+from fw_actors.runtime import ActorFailed, ActorRef, Down, MailboxFull, Reason, Runtime
+from tests.fw_actors.runtime.sample_actors import (
+    Add,
+    Begin,
+    Break,
+    End,
+    Keep,
+    Later,
+    Note,
+    Sample,
+    Waits,
+    WatchOver,
+)
+
+
+async def test_work_ends_as_a_message_and_holds_nobody_up(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    async with runtime.running("a", lambda: Sample(diary)) as ref:
+        ref.tell(Begin(3.0))
+        assert await ref.ask(Add(1), deadline=1.0) == 1
+        await trio.sleep(4)
+        assert diary == [Value(3.0)]
+
+
+async def test_work_that_fails_is_told_and_harms_nobody(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    async with runtime.running("a", lambda: Sample(diary)) as ref:
+        ref.tell(Begin(-1.0))
+        await wait_all_tasks_blocked()
+    assert isinstance(diary[0], Error)
+    assert str(diary[0].error) == "negative"
+
+
+async def test_a_kept_reply_is_answered_by_the_work_that_it_waits_for(runtime: Runtime) -> None:
+    async with runtime.running("a", Sample) as ref:
+        ref.tell(Begin(3.0))
+        assert await ref.ask(Keep(), deadline=5.0) == 7
+
+
+async def test_work_of_one_actor_is_bounded(runtime: Runtime) -> None:
+    class Counting(Waits):
+        refused = 0
+
+        def begin(self, message: Begin) -> None:
+            try:
+                super().begin(message)
+            except MailboxFull:
+                self.refused += 1
+
+    actor = Counting()
+    async with runtime.running("a", lambda: actor) as ref:
+        for _ in range(4):
+            await ref.send(Begin(1.0))
+        await trio.sleep(2)
+        assert actor.refused == 2
+        ref.tell(Begin(1.0))
+        await trio.sleep(2)
+        assert actor.refused == 2
+
+
+async def test_a_stop_lets_work_finish_within_the_shutdown_seconds(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    async with runtime.running("a", lambda: Sample(diary), shutdown_seconds=5.0) as ref:
+        ref.tell(Begin(3.0))
+        await wait_all_tasks_blocked()
+    assert diary == [Value(3.0)]
+
+
+async def test_work_beyond_the_shutdown_seconds_is_cancelled_and_not_told(
+    runtime: Runtime,
+) -> None:
+    diary: list[Any] = []
+    start = trio.current_time()
+    async with runtime.running("a", lambda: Sample(diary), shutdown_seconds=5.0) as ref:
+        ref.tell(Begin(30.0))
+        await wait_all_tasks_blocked()
+    await trio.sleep(60)
+    assert (diary, trio.current_time() - start) == ([], 65.0)
+
+
+async def test_work_of_an_instance_that_failed_is_cancelled(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    cell = runtime.cell("a")
+    async with trio.open_nursery() as nursery:
+
+        async def live(task_status: trio.TaskStatus[object]) -> None:
+            with pytest.raises(ActorFailed):
+                await cell.live(lambda: Sample(diary), task_status)
+
+        await nursery.start(live)
+        cell.tell(Begin(3.0))
+        await wait_all_tasks_blocked()
+        cell.tell(Break())
+        await trio.sleep(10)
+    cell.retire()
+    assert diary == []
+
+
+async def test_side_messages_are_never_refused_and_take_turns_with_the_mailbox(
+    runtime: Runtime,
+) -> None:
+    diary: list[Any] = []
+    async with runtime.running("a", lambda: Waits(diary)) as ref:
+        await ref.send(Later(1.0, 100))
+        await ref.send(Later(1.0, 101))
+        await wait_all_tasks_blocked()
+        ref.suspend()
+        await trio.sleep(2)
+        ref.tell(Note(1))
+        ref.tell(Note(2))
+        assert not ref.tell(Note(3))
+        ref.resume()
+        await wait_all_tasks_blocked()
+    assert diary == [100, 1, 101, 2]
+    assert runtime.snapshot().dead_letters[Reason.FULL] == 1
+
+
+async def test_a_timer_can_be_cancelled_even_when_its_message_is_on_its_way(
+    runtime: Runtime,
+) -> None:
+    diary: list[Any] = []
+    actor = Sample(diary)
+    async with runtime.running("a", lambda: actor) as ref:
+        first = actor.context.after(1.0, Note(1))
+        second = actor.context.after(1.0, Note(2))
+        first.cancel()
+        ref.suspend()
+        await trio.sleep(2)
+        second.cancel()
+        second.cancel()
+        ref.resume()
+        await trio.sleep(2)
+        assert not second.pending
+    assert diary == []
+    assert len(runtime.deadlines) == 0
+
+
+async def test_pending_timers_do_not_hold_up_a_stop(runtime: Runtime) -> None:
+    start = trio.current_time()
+    async with runtime.running("a", Sample) as ref:
+        ref.tell(Later(60.0, 1))
+    assert trio.current_time() == start
+    assert len(runtime.deadlines) == 0
+
+
+async def test_a_watch_tells_of_the_end_of_the_other_and_of_its_failure(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    async with runtime.running("watcher", lambda: Sample(diary)) as watcher:
+        async with runtime.running("other", Sample) as other:
+            watcher.tell(WatchOver(other))
+            await wait_all_tasks_blocked()
+            other.tell(End())
+            await wait_all_tasks_blocked()
+            assert diary == [Down("other", None)]
+        watcher.tell(WatchOver(other))  # there is none any more: told at once
+        await wait_all_tasks_blocked()
+        assert diary == [Down("other", None)] * 2
+        with pytest.raises(ActorFailed):
+            await watched_failure(runtime, watcher, other)
+        await wait_all_tasks_blocked()
+    assert diary[2:] == [Down("other", "ValueError: broken")]
+
+
+async def watched_failure(runtime: Runtime, watcher: ActorRef, other: ActorRef) -> None:
+    async with runtime.running("other", Sample):
+        watcher.tell(WatchOver(other))
+        await watcher.ask(Add(1))
+        other.tell(Break())
+        await trio.sleep_forever()

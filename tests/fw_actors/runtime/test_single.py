@@ -1,0 +1,172 @@
+"""The life of a single actor: start, control lane, stop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from fw_actors.runtime import ActorFailed, ActorGone, Message, Reason, Runtime
+from tests.fw_actors.runtime.sample_actors import (
+    Add,
+    Courteous,
+    End,
+    LogBook,
+    Nap,
+    Note,
+    Sample,
+    Waits,
+)
+
+
+async def test_started_and_stopping_frame_the_messages(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    async with runtime.running("a", lambda: Courteous(diary)) as ref:
+        assert diary == ["hello"]
+        ref.tell(Note(1))
+    assert diary == ["hello", 1, "bye"]
+
+
+async def test_messages_that_come_while_it_starts_are_handled_after_started(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
+    diary: list[Any] = []
+    cell = runtime.cell("a")
+    nursery.start_soon(cell.live, lambda: Courteous(diary))
+    await wait_all_tasks_blocked()
+    assert runtime.ref("a").tell(Note(1))
+    await trio.sleep(2)
+    assert diary == ["hello", 1]
+    cell.stop(trio.current_time() + 5)
+
+
+async def test_an_actor_can_end_itself_in_order(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    cell = runtime.cell("a")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(cell.live, lambda: Courteous(diary))
+        cell.tell(End())
+        cell.tell(Note(1))
+        await trio.lowlevel.checkpoint()
+    assert diary == ["hello", 1, "bye"]
+    assert not cell.tell(Note(2))
+
+
+async def test_a_stop_beyond_its_deadline_is_forced_and_settles_everybody(
+    runtime: Runtime, log: LogBook, nursery: trio.Nursery
+) -> None:
+    ends: list[str] = []
+
+    async def ask(seconds: float) -> None:
+        with pytest.raises(ActorGone):
+            await runtime.ref("a").ask(Nap(seconds))
+        ends.append("gone")
+
+    start = trio.current_time()
+    async with runtime.running("a", Sample, shutdown_seconds=2.0) as ref:
+        nursery.start_soon(ask, 60.0)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(ask, 1.0)
+        await wait_all_tasks_blocked()
+        ref.tell(Note(1))
+    await wait_all_tasks_blocked()
+    assert trio.current_time() - start == 2.0
+    assert ends == ["gone", "gone"]
+    assert runtime.snapshot().dead_letters[Reason.STOPPED] == 1
+    assert log.named("actor_stop_forced") == [{"actor": "a", "depth": 2}]
+
+
+async def test_a_failure_in_construction_start_or_stop_is_logged_once_and_raised(
+    runtime: Runtime, log: LogBook
+) -> None:
+    class Unmade(Sample):
+        def __init__(self) -> None:
+            raise OSError("no disk")
+
+    class Unstarted(Sample):
+        async def started(self) -> None:
+            raise OSError("no disk")
+
+    class Unstopped(Sample):
+        async def stopping(self) -> None:
+            raise OSError("no disk")
+
+    for kind in (Unmade, Unstarted, Unstopped):
+        with pytest.raises(ActorFailed, match="'a' failed: OSError: no disk"):
+            async with runtime.running("a", kind):
+                pass
+    phases = [entry["phase"] for entry in log.named("actor_failed")]
+    assert phases == ["construct", "start", "stop"]
+
+
+async def test_a_suspended_actor_handles_nothing_until_it_is_resumed(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    async with runtime.running("a", lambda: Sample(diary)) as ref:
+        ref.suspend()
+        ref.tell(Note(1))
+        await wait_all_tasks_blocked()
+        assert diary == []
+        assert runtime.snapshot().tree[0].state == "suspended"
+        ref.resume()
+        await wait_all_tasks_blocked()
+        assert diary == [1]
+
+
+async def test_a_stop_resumes_a_suspended_actor(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    async with runtime.running("a", lambda: Sample(diary)) as ref:
+        ref.suspend()
+        ref.tell(Note(1))
+    assert diary == [1]
+
+
+async def test_a_full_mailbox_does_not_hide_a_stop(runtime: Runtime) -> None:
+    async with runtime.running("a", Waits, shutdown_seconds=1.0) as ref:
+        ref.tell(Nap(60.0))
+        await wait_all_tasks_blocked()
+        ref.tell(Note(1))
+        ref.tell(Note(2))
+    assert trio.current_time() < 10
+
+
+async def test_an_onlooker_sees_every_message_and_cannot_harm(
+    runtime: Runtime, log: LogBook
+) -> None:
+    seen: list[Message] = []
+
+    def look(message: Message) -> None:
+        seen.append(message)
+        if message == Note(2):
+            raise RuntimeError("blind")
+
+    async with runtime.running("a", Sample) as ref:
+        ref.trace(look)
+        for n in (1, 2, 3):
+            ref.tell(Note(n))
+        assert await ref.ask(Add(1)) == 1
+    assert seen == [Note(1), Note(2)]
+    assert log.named("trace_failed") == [{"actor": "a", "error": "RuntimeError: blind"}]
+
+
+async def test_one_address_runs_one_actor_at_a_time(runtime: Runtime) -> None:
+    async with runtime.running("a", Sample) as ref:
+        with pytest.raises(ValueError, match="'a' is running already"):
+            async with runtime.running("a", Sample):
+                pass
+        assert await ref.ask(Add(1)) == 1
+
+
+async def test_an_address_stays_valid_from_one_actor_to_the_next(runtime: Runtime) -> None:
+    ref = runtime.ref("a")
+    for _ in range(2):
+        async with runtime.running("a", Sample):
+            assert await ref.ask(Add(1)) == 1
+        assert not ref.tell(Note(1))
+
+
+async def test_an_address_that_nobody_holds_is_forgotten(runtime: Runtime) -> None:
+    for n in range(100):
+        runtime.ref(f"nobody-{n}").tell(Note(1))
+    assert len(runtime._cells) == 0

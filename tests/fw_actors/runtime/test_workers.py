@@ -1,0 +1,57 @@
+"""The parked workers."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from fw_actors.runtime import KeyedPool, Runtime
+from tests.fw_actors.runtime.sample_actors import Add, Nap, Sample
+
+COLOUR: ContextVar[str] = ContextVar("colour", default="none")
+
+
+async def test_jobs_that_never_wait_share_a_few_workers(runtime: Runtime) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    for n in range(1000):
+        await pool[str(n)].ask(Add(1))
+    assert runtime.workers.alive <= 3
+
+
+async def test_a_thousand_that_wait_are_all_under_way_and_few_workers_stay(
+    runtime: Runtime,
+) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    for n in range(1000):
+        pool[str(n)].tell(Nap(10.0))
+    await trio.sleep(5)
+    assert runtime.workers.alive >= 1000
+    await trio.sleep(10)
+    assert runtime.workers.alive == runtime.workers.parked == 256
+
+
+async def test_a_worker_does_not_inherit_what_its_first_caller_set(runtime: Runtime) -> None:
+    seen: list[str] = []
+
+    class Looking(Sample):
+        async def add(self, message: Add) -> int:
+            seen.append(COLOUR.get())
+            return 1
+
+    pool = KeyedPool(runtime, "p", lambda key: Looking())
+    COLOUR.set("red")
+    await pool["a"].ask(Add(1))
+    assert seen == ["none"]
+
+
+async def test_a_job_that_is_cancelled_takes_nothing_else_with_it(runtime: Runtime) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    other = KeyedPool(runtime, "q", lambda key: Sample())
+    for n in range(20):
+        pool[str(n)].tell(Nap(60.0))
+    other["x"].tell(Nap(5.0))
+    await wait_all_tasks_blocked()
+    await pool.close(trio.current_time() + 1)
+    assert await other["x"].ask(Add(2)) == 2

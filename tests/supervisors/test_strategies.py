@@ -1,0 +1,155 @@
+"""Decisions on restarts, without a task."""
+
+from __future__ import annotations
+
+import pytest
+
+from fw_actors.runtime import SeededEntropy
+from supervisors import Restart, RestartIntensity, Strategy
+from supervisors.strategies import (
+    Again,
+    ChildRules,
+    Decision,
+    Escalate,
+    Finish,
+    History,
+    Leave,
+    decide,
+)
+
+PLAIN = RestartIntensity(
+    restarts=3, seconds=30.0, backoff=1.0, backoff_cap=4.0, jitter=0.0, calm_seconds=20.0
+)
+
+
+def decision(
+    ended: str = "b",
+    *,
+    failed: bool = True,
+    restart: Restart = Restart.PERMANENT,
+    significant: bool = False,
+    strategy: Strategy = Strategy.ONE_FOR_ONE,
+    intensity: RestartIntensity = PLAIN,
+    history: History | None = None,
+    now: float = 0.0,
+) -> Decision:
+    children = [ChildRules(id, restart, significant) for id in "abc"]
+    return decide(
+        strategy,
+        intensity,
+        children,
+        ended,
+        failed=failed,
+        history=history or History(),
+        now=now,
+        entropy=SeededEntropy(1),
+    )
+
+
+ROWS = [  # restart, failed, significant, what becomes of it
+    (Restart.PERMANENT, True, False, Again),
+    (Restart.PERMANENT, False, False, Again),
+    (Restart.PERMANENT, False, True, Again),
+    (Restart.TRANSIENT, True, False, Again),
+    (Restart.TRANSIENT, False, False, Leave),
+    (Restart.TRANSIENT, False, True, Finish),
+    (Restart.TEMPORARY, True, False, Leave),
+    (Restart.TEMPORARY, True, True, Leave),
+    (Restart.TEMPORARY, False, False, Leave),
+    (Restart.TEMPORARY, False, True, Finish),
+]
+
+
+@pytest.mark.parametrize(("restart", "failed", "significant", "kind"), ROWS)
+def test_kind_of_end_and_kind_of_child_decide(
+    restart: Restart, failed: bool, significant: bool, kind: type[Decision]
+) -> None:
+    decided = decision(restart=restart, failed=failed, significant=significant)
+    assert type(decided) is kind
+
+
+GROUPS = [
+    (Strategy.ONE_FOR_ONE, ("b",)),
+    (Strategy.REST_FOR_ONE, ("b", "c")),
+    (Strategy.ONE_FOR_ALL, ("a", "b", "c")),
+]
+
+
+@pytest.mark.parametrize(("strategy", "group"), GROUPS)
+def test_the_strategy_decides_who_is_restarted_with_it(
+    strategy: Strategy, group: tuple[str, ...]
+) -> None:
+    decided = decision(strategy=strategy)
+    assert isinstance(decided, Again)
+    assert decided.stop == decided.start == group
+
+
+def test_a_temporary_sibling_is_stopped_and_stays_away() -> None:
+    children = [
+        ChildRules("a", Restart.TEMPORARY, False),
+        ChildRules("b", Restart.PERMANENT, False),
+    ]
+    decided = decide(
+        Strategy.ONE_FOR_ALL,
+        PLAIN,
+        children,
+        "b",
+        failed=True,
+        history=History(),
+        now=0.0,
+        entropy=SeededEntropy(1),
+    )
+    assert isinstance(decided, Again)
+    assert (decided.stop, decided.start) == (("a", "b"), ("b",))
+
+
+def waits(times: list[float], intensity: RestartIntensity = PLAIN, child: str = "b") -> list[float]:
+    history, waits = History(), []
+    for now in times:
+        decided = decision(child, history=history, now=now, intensity=intensity)
+        assert isinstance(decided, Again)
+        history = decided.history
+        waits.append(decided.wait)
+    return waits
+
+
+def test_the_first_restart_comes_at_once_then_the_wait_doubles_up_to_its_cap() -> None:
+    patient = RestartIntensity(restarts=9, backoff=1.0, backoff_cap=4.0, jitter=0.0)
+    assert waits([0, 1, 2, 3, 4, 5], patient) == [0, 1, 2, 4, 4, 4]
+
+
+def test_after_a_calm_time_the_wait_begins_anew() -> None:
+    assert waits([0.0, 1.0, 20.9, 40.9, 41.0]) == [0, 1, 2, 0, 1]
+
+
+def test_one_child_does_not_make_another_wait() -> None:
+    first = decision("a")
+    assert isinstance(first, Again)
+    second = decision("b", history=first.history, now=1.0)
+    assert isinstance(second, Again)
+    assert second.wait == 0.0
+
+
+def test_the_wait_is_stretched_by_up_to_the_jitter() -> None:
+    nervous = RestartIntensity(restarts=99, backoff=1.0, backoff_cap=1.0, jitter=0.5)
+    stretched = waits([float(n) for n in range(50)], nervous)[1:]
+    assert all(1.0 <= wait <= 1.5 for wait in stretched)
+
+
+def test_too_many_failures_in_too_little_time_are_an_escalation() -> None:
+    history = History(times=(0.0, 10.0, 20.0))
+    assert isinstance(decision(history=history, now=29.9), Escalate)
+    assert isinstance(decision(history=history, now=30.0), Again)
+
+
+def test_normal_ends_do_not_count_and_are_no_hot_loop() -> None:
+    history = History(times=(0.0, 1.0, 2.0))
+    decided = decision(failed=False, history=history, now=3.0)
+    assert decided == Again(("b",), ("b",), PLAIN.backoff, history)
+
+
+def test_an_intensity_that_cannot_be_meant_is_refused() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        RestartIntensity(restarts=-1)
+    with pytest.raises(ValueError, match="backoff_cap"):
+        RestartIntensity(backoff=10.0, backoff_cap=1.0)

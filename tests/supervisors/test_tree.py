@@ -1,0 +1,370 @@
+"""Supervisors at work: start, restart, escalation, stop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from fw_actors.runtime import ActorGone, KeyedPool, Reason, Runtime
+from supervisors import (
+    ChildSpec,
+    Restart,
+    RestartIntensity,
+    Strategy,
+    SupervisorFailed,
+    actor_child,
+    open_supervisor,
+    pool_child,
+    supervisor_child,
+    task_child,
+)
+from supervisors.children import TaskFunction, TaskStatus
+from tests.fw_actors.runtime.sample_actors import (
+    Add,
+    Break,
+    Courteous,
+    End,
+    LogBook,
+    Nap,
+    Note,
+    Sample,
+)
+
+NO_JITTER = RestartIntensity(restarts=3, seconds=30.0, backoff=1.0, jitter=0.0)
+Diary = list[Any]
+
+
+def task(diary: Diary, name: str, *, starts: float = 1.0, ends: float = 1.0) -> TaskFunction:
+    """A task that writes when it is up and when it has come to its end."""
+
+    async def run(*, task_status: TaskStatus) -> None:
+        await trio.sleep(starts)
+        diary.append(f"{name} up")
+        task_status.started()
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(ends)
+            diary.append(f"{name} down")
+
+    return run
+
+
+def failing_after(seconds: float) -> TaskFunction:
+    async def run(*, task_status: TaskStatus) -> None:
+        task_status.started()
+        await trio.sleep(seconds)
+        raise OSError("no disk")
+
+    return run
+
+
+async def unstartable(*, task_status: TaskStatus) -> None:
+    raise OSError("no disk")
+
+
+async def test_children_start_in_order_and_stop_in_reverse(runtime: Runtime) -> None:
+    diary: Diary = []
+    specs = [task_child(name, task(diary, name)) for name in "abc"]
+    async with open_supervisor(runtime, "top", specs):
+        diary.append("open")
+        assert trio.current_time() == 3.0
+    assert diary == ["a up", "b up", "c up", "open", "c down", "b down", "a down"]
+    assert runtime.snapshot().tree == ()
+
+
+async def test_a_failed_start_undoes_what_began_in_reverse(runtime: Runtime) -> None:
+    diary: Diary = []
+    specs = [
+        task_child("a", task(diary, "a")),
+        task_child("b", task(diary, "b")),
+        task_child("bad", unstartable),
+        task_child("c", task(diary, "c")),
+    ]
+    with pytest.raises(SupervisorFailed, match="'top' gave up because of 'bad': OSError: no disk"):
+        async with open_supervisor(runtime, "top", specs):
+            diary.append("open")
+    assert diary == ["a up", "b up", "b down", "a down"]
+
+
+async def test_a_child_that_ends_without_a_word_has_failed_to_start(runtime: Runtime) -> None:
+    async def silent(*, task_status: TaskStatus) -> None:
+        await trio.sleep(1)
+
+    with pytest.raises(SupervisorFailed, match="without having said that it started"):
+        async with open_supervisor(runtime, "top", [task_child("a", silent)]):
+            pass
+
+
+async def test_an_actor_that_fails_is_restarted_and_its_address_and_mailbox_stay(
+    runtime: Runtime, log: LogBook
+) -> None:
+    diary: Diary = []
+    specs = [actor_child("a", lambda: Sample(diary))]
+    async with open_supervisor(runtime, "top", specs):
+        ref = runtime.ref("a")
+        for message in (Note(1), Break(), Note(2)):
+            ref.tell(message)
+        assert await ref.ask(Add(1)) == 1
+        node = runtime.snapshot().tree[0].children[0]
+    assert diary == [1, 2]
+    assert (node.name, node.failed, node.restarts) == ("a", 1, 1)
+    assert len(log.named("actor_failed")) == 1
+    assert log.named("child_failed") == []
+
+
+async def test_during_the_wait_before_a_restart_the_mailbox_takes_messages(
+    runtime: Runtime,
+) -> None:
+    diary: Diary = []
+    specs = [actor_child("a", lambda: Sample(diary))]
+    async with open_supervisor(runtime, "top", specs, intensity=NO_JITTER):
+        ref = runtime.ref("a")
+        ref.tell(Break())
+        ref.tell(Break())
+        await wait_all_tasks_blocked()
+        assert runtime.snapshot().tree[0].children[0].state == "waiting"
+        assert ref.tell(Note(1))
+        start = trio.current_time()
+        assert await ref.ask(Add(1), deadline=5.0) == 1
+        assert trio.current_time() - start == 1.0
+    assert diary == [1]
+
+
+async def test_more_failures_than_the_intensity_bears_end_the_supervisor_in_order(
+    runtime: Runtime,
+) -> None:
+    diary: Diary = []
+    specs = [
+        task_child("a", task(diary, "a")),
+        task_child("bad", failing_after(0.5)),
+        task_child("c", task(diary, "c")),
+    ]
+    with pytest.raises(SupervisorFailed, match="'top' gave up because of 'bad': OSError: no disk"):
+        async with open_supervisor(runtime, "top", specs, intensity=NO_JITTER):
+            await trio.sleep_forever()
+    assert diary == ["a up", "c up", "c down", "a down"]
+    assert len(runtime.deadlines) == 0
+
+
+async def test_start_failures_of_a_restart_count_like_any_other(runtime: Runtime) -> None:
+    lives = 0
+
+    async def run(*, task_status: TaskStatus) -> None:
+        nonlocal lives
+        lives += 1
+        if lives > 1:
+            raise OSError("no disk")
+        task_status.started()
+        await trio.sleep(1)
+        raise OSError("no disk")
+
+    with pytest.raises(SupervisorFailed):
+        async with open_supervisor(runtime, "top", [task_child("a", run)], intensity=NO_JITTER):
+            await trio.sleep_forever()
+    assert lives == 4
+    assert trio.current_time() == 1 + 0 + 1 + 2
+
+
+async def test_a_transient_child_may_end_and_a_temporary_one_may_fail(runtime: Runtime) -> None:
+    specs = [
+        actor_child("done", Sample, restart=Restart.TRANSIENT),
+        actor_child("gone", Sample, restart=Restart.TEMPORARY),
+    ]
+    async with open_supervisor(runtime, "top", specs):
+        runtime.ref("done").tell(End())
+        runtime.ref("gone").tell(Break())
+        await wait_all_tasks_blocked()
+        for name in ("done", "gone"):
+            with pytest.raises(ActorGone):
+                await runtime.ref(name).ask(Add(1))
+        runtime.ref("done").tell(Note(1))
+    assert runtime.snapshot().dead_letters[Reason.GONE] == 1
+
+
+async def test_the_normal_end_of_a_significant_child_ends_the_block_quietly(
+    runtime: Runtime,
+) -> None:
+    diary: Diary = []
+    specs = [
+        task_child("a", task(diary, "a")),
+        actor_child("main", Sample, restart=Restart.TRANSIENT, significant=True),
+    ]
+    async with open_supervisor(runtime, "top", specs):
+        runtime.ref("main").tell(End())
+        await trio.sleep_forever()
+    assert diary == ["a up", "a down"]
+
+
+RESTARTED: list[tuple[Strategy, list[str]]] = [
+    (Strategy.ONE_FOR_ONE, []),
+    (Strategy.REST_FOR_ONE, ["c down", "c up"]),
+    (Strategy.ONE_FOR_ALL, ["c down", "a down", "a up", "c up"]),
+]
+
+
+@pytest.mark.parametrize(("strategy", "seen"), RESTARTED)
+async def test_the_strategy_restarts_siblings_in_order(
+    runtime: Runtime, strategy: Strategy, seen: Sequence[str]
+) -> None:
+    diary: Diary = []
+    specs = [
+        task_child("a", task(diary, "a")),
+        actor_child("b", Sample),
+        task_child("c", task(diary, "c")),
+    ]
+    async with open_supervisor(runtime, "top", specs, strategy=strategy):
+        diary.clear()
+        runtime.ref("b").tell(Break())
+        await trio.sleep(10)
+        assert diary == seen
+        assert await runtime.ref("b").ask(Add(1)) == 1
+
+
+async def test_a_cancellation_around_the_block_is_a_stop_in_order(runtime: Runtime) -> None:
+    diary: Diary = []
+    specs = [
+        task_child("a", task(diary, "a")),
+        actor_child("b", lambda: Courteous(diary)),
+        task_child("c", task(diary, "c")),
+    ]
+    with trio.move_on_after(10) as scope:
+        async with open_supervisor(runtime, "top", specs):
+            runtime.ref("b").tell(Nap(3.0))
+            runtime.ref("b").tell(Note(1))
+            await trio.sleep_forever()
+    assert scope.cancelled_caught
+    assert diary == ["a up", "hello", "c up", "c down", 1, "bye", "a down"]
+
+
+async def test_an_error_in_the_block_comes_out_as_itself_after_a_stop_in_order(
+    runtime: Runtime,
+) -> None:
+    diary: Diary = []
+    with pytest.raises(KeyError, match="mine"):
+        async with open_supervisor(runtime, "top", [task_child("a", task(diary, "a"))]):
+            raise KeyError("mine")
+    assert diary == ["a up", "a down"]
+
+
+async def test_a_stop_during_the_start_stops_what_began(runtime: Runtime) -> None:
+    diary: Diary = []
+    specs = [task_child(name, task(diary, name)) for name in "abc"]
+    with trio.move_on_after(1.5):
+        async with open_supervisor(runtime, "top", specs):
+            diary.append("open")
+    assert diary == ["a up", "a down"]
+
+
+async def test_a_stop_during_the_wait_before_a_restart_settles_the_mailbox(
+    runtime: Runtime,
+) -> None:
+    async with open_supervisor(runtime, "top", [actor_child("a", Sample)], intensity=NO_JITTER):
+        ref = runtime.ref("a")
+        for message in (Break(), Break(), Note(1)):
+            ref.tell(message)
+        await wait_all_tasks_blocked()
+    assert runtime.snapshot().dead_letters[Reason.STOPPED] == 1
+    assert len(runtime.deadlines) == 0
+
+
+async def test_a_task_is_asked_to_stop_and_cancelled_when_it_takes_too_long(
+    runtime: Runtime,
+) -> None:
+    diary: Diary = []
+    asked = trio.Event()
+
+    async def graceful(*, task_status: TaskStatus) -> None:
+        task_status.started()
+        await asked.wait()
+        await trio.sleep(2)
+        diary.append("graceful")
+
+    async def deaf(*, task_status: TaskStatus) -> None:
+        task_status.started()
+        await trio.sleep(1000)
+        diary.append("never")
+
+    specs = [
+        task_child("graceful", graceful, stop=asked.set),
+        task_child("deaf", deaf, stop=lambda: diary.append("asked"), shutdown_seconds=3.0),
+    ]
+    async with open_supervisor(runtime, "top", specs):
+        pass
+    assert diary == ["asked", "graceful"]
+    assert trio.current_time() == 5.0
+
+
+async def test_one_deadline_bounds_the_stop_of_the_whole_tree(runtime: Runtime) -> None:
+    def slow(id: str) -> ChildSpec:
+        return actor_child(id, Sample, shutdown_seconds=60.0)
+
+    specs = [
+        slow("a"),
+        supervisor_child("inner", [slow("b"), slow("c")], shutdown_seconds=60.0),
+        slow("d"),
+    ]
+    async with open_supervisor(runtime, "top", specs, stop_seconds=10.0):
+        for name in "abcd":
+            runtime.ref(name).tell(Nap(1000.0))
+        await wait_all_tasks_blocked()
+    assert trio.current_time() == 10.0
+
+
+async def test_an_escalation_is_a_failure_of_the_supervisor_above(runtime: Runtime) -> None:
+    diary: Diary = []
+    inner = [task_child("x", task(diary, "x")), actor_child("bad", Sample)]
+    specs = [
+        task_child("a", task(diary, "a")),
+        supervisor_child("inner", inner, intensity=RestartIntensity(restarts=0)),
+    ]
+    async with open_supervisor(runtime, "top", specs, intensity=NO_JITTER):
+        await trio.sleep(1)
+        runtime.ref("bad").tell(Break())
+        await trio.sleep(5)
+        assert await runtime.ref("bad").ask(Add(1)) == 1
+        tree = runtime.snapshot().tree[0]
+        names = [(node.name, node.kind, node.state) for node in tree.walk()]
+    assert diary == ["a up", "x up", "x down", "x up", "x down", "a down"]
+    assert names == [
+        ("top", "supervisor", "running"),
+        ("a", "task", "running"),
+        ("inner", "supervisor", "running"),
+        ("x", "task", "running"),
+        ("bad", "actor", "running"),
+    ]
+    assert tree.restarts == 1
+
+
+async def test_a_pool_is_closed_in_its_turn(runtime: Runtime) -> None:
+    diary: Diary = []
+    pool = KeyedPool(runtime, "pool", lambda key: Courteous(diary))
+    specs = [task_child("a", task(diary, "a")), pool_child("pool", pool)]
+    async with open_supervisor(runtime, "top", specs):
+        pool["k"].tell(Note(1))
+        await trio.sleep(2)
+        pool["k"].tell(Nap(2.0))
+        assert [node.name for node in runtime.snapshot().tree[0].children] == ["a", "pool"]
+    assert diary == ["a up", "hello", 1, "bye", "a down"]
+    assert runtime.snapshot().tree == ()
+
+
+async def test_two_children_of_one_id_are_refused(runtime: Runtime) -> None:
+    with pytest.raises(ValueError, match="two children of one id"):
+        async with open_supervisor(
+            runtime, "top", [actor_child("a", Sample), actor_child("a", Sample)]
+        ):
+            pass
+
+
+async def test_a_failed_task_is_one_line_in_the_log(runtime: Runtime, log: LogBook) -> None:
+    specs = [task_child("bad", failing_after(1.0), restart=Restart.TEMPORARY)]
+    async with open_supervisor(runtime, "top", specs):
+        await trio.sleep(2)
+    (entry,) = log.named("child_failed")
+    assert (entry["child"], entry["error"]) == ("bad", "OSError: no disk")
