@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "status": "fw_cli.service:status",
     "worker": "fw_cli.service:worker",
     "migrate": "fw_cli.migration:migrate",
+    "demo": "fw_cli.demo:demo",
     "user": "fw_cli.user:user",
     "webhooks": "fw_cli.webhooks:webhooks",
     "jobs": "fw_cli.jobs:jobs",

@@ -24,20 +24,11 @@ STANDARD: Final = (
     "idx",
 )
 CHILD_STANDARD: Final = ("parent", "parenttype", "parentfield")
+# Not `vault`: a field of this name only hides the method, which `DocType.vault(doc, …)` still is.
 _METHODS: Final = (
-    "insert",
-    "save",
-    "submit",
-    "cancel",
-    "delete",
-    "rename",
-    "db_set",
-    "reload",
-    "as_dict",
-    "vault",
-    "meta",
-    "doctype",
-)
+    "insert", "save", "submit", "cancel", "delete", "rename", "db_set", "reload", "as_dict",
+    "is_new", "from_row", "meta", "doctype",
+)  # fmt: skip
 _SERIES: Final = re.compile(r"series:(?P<prefix>[^#/]*?)\.(?P<digits>#+)\Z")
 _FIELD_NAME: Final = re.compile(r"[a-z][A-Za-z0-9_]*\Z")
 _DOCTYPE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*( [A-Za-z0-9]+)*\Z")

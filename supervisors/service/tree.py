@@ -22,7 +22,7 @@ from fw_actors.actors.lockout import LockoutActor
 from fw_actors.actors.sweeper import DAILY, HOURLY, Schedule, Sweeper
 from fw_actors.config import Config
 from fw_actors.documents import rest
-from fw_actors.http import Sender, open_sender
+from fw_actors.http import PoolLimits, Sender, open_sender
 from fw_actors.rules.delivery_outcome import Backoff
 from fw_actors.runtime import (
     Clock,
@@ -102,7 +102,7 @@ async def open_service(
         opening = open_site(
             config, clock=clock, entropy=entropy, inline=inline, recorded=lambda: _ignore(nudge())
         )
-        async with opening as site, open_sender() as sender:
+        async with opening as site, open_sender(limits=_kept_connections(config)) as sender:
             forget = site.store.on_foreign_commit(lambda: _ignore(nudge()))
             parts = Parts(
                 site, runtime, sender, log, Counter(SIGN_IN_OUTCOMES), Counter(DELIVERY_OUTCOMES)
@@ -112,6 +112,12 @@ async def open_service(
                     yield service
             finally:
                 forget()
+
+
+def _kept_connections(config: Config) -> PoolLimits:
+    """As many may lie idle as may be in flight: a busy receiver's are not closed between posts."""
+    ops = config.ops
+    return PoolLimits(idle=ops.delivery_concurrency, idle_per_origin=ops.per_receiver_concurrency)
 
 
 @asynccontextmanager
