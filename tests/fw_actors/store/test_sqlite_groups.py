@@ -16,7 +16,14 @@ from fw_actors.store import Tx, UniqueViolation
 from fw_actors.store.calls import Call
 from fw_actors.store.sqlite_connection import SqliteConnection
 from fw_actors.store.sqlite_groups import GroupCommit
-from tests.fw_actors.store.notes import ADD, Refused, add, add_then_refuse, create_notes
+from tests.fw_actors.store.notes import (
+    ADD,
+    Refused,
+    add,
+    add_then_refuse,
+    create_notes,
+    texts,
+)
 
 Fn = Callable[[Tx], Any]
 
@@ -171,3 +178,20 @@ def test_a_function_that_exits_is_undone_and_its_caller_is_told(
     answers = run(engine, add("a"), leave, add("b"))
     assert isinstance(answers[1], SystemExit)
     assert stored(path) == ["a", "b"]
+
+
+def test_nobody_else_writes_between_what_a_function_reads_and_what_it_writes(
+    engine: GroupCommit, path: Path
+) -> None:
+    """Pitfalls: every write begins IMMEDIATE."""
+    other = sqlite3.connect(path, timeout=0)
+
+    def read_then_write(tx: Tx) -> int:
+        before = len(texts(tx))
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("INSERT INTO notes (owner, text) VALUES ('bob', 'between')")
+        return before + tx.run(ADD, owner="ada", text="a")
+
+    assert run(engine, read_then_write) == [1]
+    other.close()
+    assert stored(path) == ["a"]
