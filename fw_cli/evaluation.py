@@ -70,9 +70,9 @@ def _run(surroundings: Surroundings, user: str, fn: Callable[[Fw], Any], *, comm
 def _execute(code: CodeType, names: dict[str, Any]) -> None:
     try:
         exec(code, names)
-    except SystemExit as end:  # a script may end early; it may not end the writer's thread
-        if end.code not in (None, 0):
-            raise RuntimeError(f"the script ended with {end.code}") from None
+    except SystemExit as end:
+        if end.code not in (None, 0):  # sys.exit() is a script's way to say that it is done
+            raise
 
 
 def _names(fw: Fw, file: Path | None = None) -> dict[str, Any]:

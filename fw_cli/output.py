@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
+
+_UNBOUNDED: Final = 1_000_000  # characters; no table of ours is that wide
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 """The option of every command that prints a table (interface §5)."""
@@ -52,7 +54,7 @@ def show(rows: Sequence[Mapping[str, object]], columns: Mapping[str, str], *, js
         table.add_row(*(Text(escaped(_cell(row.get(key)))) for key in columns))
     console = Console()
     if not sys.stdout.isatty():
-        console = Console(width=max(1, console.measure(table).maximum))
+        console = Console(width=Console(width=_UNBOUNDED).measure(table).maximum)
     console.print(table)
 
 

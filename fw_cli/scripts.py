@@ -26,7 +26,7 @@ def compiled(source: str | bytes, filename: str, mode: Literal["eval", "exec"]) 
 
 
 def shielded(filename: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Wrap what runs such code: any error but a refusal of ours becomes a CommandFailed.
+    """Wrap what runs such code: all but a refusal of ours becomes a CommandFailed.
 
     Its message names the error and, for a file, the line of it that was running.
     """
@@ -38,6 +38,8 @@ def shielded(filename: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 return fn(*args, **kwargs)
             except (FwError, CommandFailed):
                 raise
+            except SystemExit as end:  # it may end itself, not the thread that it runs in
+                raise CommandFailed(f"{filename} ended itself with {end.code!r}") from None
             except Exception as error:
                 raise CommandFailed(_told(error, filename)) from error
 

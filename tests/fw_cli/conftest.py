@@ -1,0 +1,81 @@
+"""A site in a folder of its own, and its command line: in this process, or as a real one."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from click.testing import CliRunner, Result
+
+from fw_cli.main import cli
+from fw_cli.surroundings import Surroundings
+
+PASSWORD = "correct horse battery staple"
+
+
+@dataclass
+class CommandLine:
+    """`fw` on the site in `folder`; `environ` holds nothing of the caller's FW_ variables."""
+
+    folder: Path
+    environ: dict[str, str]
+
+    def run(self, *args: str, stdin: str | bytes | None = None, **environ: str) -> Result:
+        """Run a command in this process."""
+        surroundings = Surroundings({**self.environ, **environ}, self.folder)
+        return CliRunner().invoke(cli, args, input=stdin, obj=surroundings, prog_name="fw")
+
+    def done(self, *args: str, stdin: str | bytes | None = None, **environ: str) -> str:
+        """Run a command that has to succeed; its stdout."""
+        result = self.run(*args, stdin=stdin, **environ)
+        assert (result.exit_code, result.stderr) == (0, ""), result.output
+        return result.stdout
+
+    def refused(self, *args: str, stdin: str | bytes | None = None, **environ: str) -> str:
+        """Run a command that has to be refused, without a traceback; its stderr."""
+        result = self.run(*args, stdin=stdin, **environ)
+        assert (result.exit_code, result.stdout) == (1, ""), result.output
+        assert "Traceback" not in result.stderr
+        return result.stderr
+
+    def json(self, *args: str) -> Any:
+        return json.loads(self.done(*args))
+
+    def process(self, *args: str, **popen: Any) -> subprocess.Popen[str]:
+        """Run a command as a process, with pipes for all that `popen` does not say."""
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("FW_")} | self.environ
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "fw_cli", *args],
+            cwd=self.folder,
+            env=environ,
+            text=True,
+            **{**pipes, **popen},
+        )
+
+
+@pytest.fixture
+def fw(tmp_path: Path) -> CommandLine:
+    (tmp_path / "fw.json").write_text('{"site": {"name": "test"}}')
+    quick = {"FW_BIND": "127.0.0.1:0", "FW_ARGON2": "8,1,1", "FW_SECRET_KEY": "k" * 40}
+    return CommandLine(tmp_path, quick)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """Commands set up the process's log; here the process is that of the tests."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers, root.level = handlers, level
+    logging.captureWarnings(False)
+    structlog.reset_defaults()

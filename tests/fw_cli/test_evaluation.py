@@ -1,0 +1,107 @@
+"""`eval EXPR [--commit] [--user U]` and `exec FILE` (interface §5)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.fw_cli.conftest import PASSWORD, CommandLine
+
+MAKE = '[fw.new_doc("Role", name="Made").insert() and 1, fw.exists("Role", "Made")]'
+LOOK = 'fw.exists("Role", "Made")'
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("1 + 1", 2),
+        (' {"a": [1, None, True], "ü": "\u2028"} ', {"a": [1, None, True], "ü": "\u2028"}),
+        ("fw.user", "Administrator"),
+        ("None", None),
+        ("(1, 2.5)", [1, 2.5]),
+        ("2 ** 70", 2**70),
+        ("__import__('datetime').date(2026, 1, 2)", "2026-01-02"),
+        ("[len(x) for x in ('a', 'bc')]", [1, 2]),
+        ("[fw.user for _ in (1,)]", ["Administrator"]),
+        ("object", "<class 'object'>"),
+    ],
+)
+def test_the_value_is_printed_as_json(fw: CommandLine, expression: str, value: Any) -> None:
+    out = fw.done("eval", expression)
+    assert json.loads(out) == value
+    assert out.count("\n") == 1
+
+
+def test_a_document_is_shown_with_its_fields(fw: CommandLine) -> None:
+    shown = fw.json("eval", 'fw.get_doc("Role", "System Manager")')
+    assert (shown["doctype"], shown["name"]) == ("Role", "System Manager")
+
+
+def test_what_is_written_stays_only_with_commit(fw: CommandLine) -> None:
+    assert fw.json("eval", MAKE)[1] == "Made"
+    assert fw.json("eval", LOOK) is None
+    fw.done("eval", MAKE, "--commit")
+    assert fw.json("eval", LOOK) == "Made"
+
+
+def test_a_user_has_only_that_users_rights(fw: CommandLine) -> None:
+    fw.done("user", "add", "u", "--email", "u@x.test", "--password-stdin", stdin=PASSWORD + "\n")
+    assert fw.json("eval", "fw.user", "--user", "u") == "u"
+    fw.refused("eval", MAKE, "--commit", "--user", "u")
+    assert fw.json("eval", LOOK) is None
+    assert "nobody-at-all" in fw.refused("eval", "1", "--user", "nobody-at-all")
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("1 / 0", "<expression>, line 1: ZeroDivisionError: division by zero"),
+        ("unknown", "NameError"),
+        ("1 +", "<expression>, line 1: invalid syntax"),
+        ("x = 1", "invalid syntax"),
+        ("", "invalid syntax"),
+        ("'\0'", "null bytes"),
+        ('fw.get_doc("User", "nobody")', "nobody"),
+        ("exit()", "<expression> ended itself"),
+        ("(_ for _ in ()).throw(ValueError('a\x1b'))", "ValueError: a\\u001b"),
+    ],
+)  # fmt: skip
+def test_one_that_fails_is_refused_in_a_line(fw: CommandLine, expression: str, said: str) -> None:
+    message = fw.refused("eval", expression)
+    assert said in message
+    assert message.count("\n") == 1
+
+
+def test_a_file_runs_in_one_transaction(fw: CommandLine) -> None:
+    script = fw.folder / "script.py"
+    script.write_text(
+        "import sys\n"
+        "def make():\n    return fw.new_doc('Role', name='Made').insert()\n"
+        "make()\nprint(__name__, __file__, fw.user)\nsys.exit()\n"
+    )
+    assert fw.done("exec", str(script)) == f"__main__ {script} Administrator\n"
+    assert fw.json("eval", LOOK) is None
+    fw.done("exec", str(script), "--commit")
+    assert fw.json("eval", LOOK) == "Made"
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ("raise ValueError('stop here')", "line 2: ValueError: stop here"),
+        ("int('x')", "line 2: ValueError: invalid literal"),
+        ("import sys; sys.exit('no more')", "no more"),
+        ("import sys; sys.exit(3)", "3"),
+        ("def f(:", "line 2: invalid syntax"),
+    ],
+)
+def test_a_file_that_fails_commits_nothing(fw: CommandLine, last: str, said: str) -> None:
+    script = fw.folder / "script.py"
+    script.write_text(f"fw.new_doc('Role', name='Made').insert()\n{last}\n")
+    result = fw.run("exec", str(script), "--commit")
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+    assert fw.json("eval", LOOK) is None

@@ -1,0 +1,92 @@
+"""The commands and their edge (interface §5): exit 0 done, 1 refused or failed, 2 usage."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from fw_actors.version import __version__
+from fw_cli.main import COMMANDS, cli
+from tests.fw_cli.conftest import CommandLine
+
+HEAVY = "trio structlog rich msgspec sqlalchemy quart hypercorn psycopg fw_actors.config"
+
+
+@pytest.mark.parametrize("args", [["version"], ["--help"], ["user", "--help"], ["serve", "--help"]])
+def test_version_and_help_load_nothing_and_open_nothing(args: list[str]) -> None:
+    look = (
+        "import sys\nfrom fw_cli.main import cli\n"
+        f"cli.main({args!r}, standalone_mode=False)\n"
+        f"sys.stderr.write(' '.join(set({HEAVY!r}.split()) & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", look], capture_output=True, text=True, cwd="/", check=True
+    )
+    assert done.stderr == ""
+
+
+def test_version_is_one_line(fw: CommandLine) -> None:
+    assert fw.done("version") == f"fw {__version__}\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_there_and_has_help(fw: CommandLine, name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    assert command.help
+    assert name in fw.done("--help")
+    fw.done(name, "--help")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("no-such-command",), ("version", "extra"), ("serve", "--port", "1"), ("user",),
+        ("user", "no-such"), ("user", "add"), ("user", "add", "x"), ("eval",), ("exec",),
+        ("exec", "/no/such/file"), ("webhooks", "list", "--status", "Lost"),
+        ("webhooks", "list", "--limit", "0"), ("webhooks", "list", "--limit", "x"),
+        ("user", "add", "x", "--email", "x@example.test", "--password", "in argv"),
+    ],
+)  # fmt: skip
+def test_a_wrong_use_is_exit_2_and_opens_nothing(fw: CommandLine, args: tuple[str, ...]) -> None:
+    result = fw.run(*args)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Usage: fw" in result.stderr
+    assert not (fw.folder / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("serve",), ("start",), ("stop",), ("restart",), ("status",), ("worker",), ("migrate",),
+        ("user", "list"), ("eval", "1"), ("webhooks", "list"), ("jobs", "stats"),
+        ("user", "add", "x", "--email", "x@example.test"),
+    ],
+)  # fmt: skip
+def test_without_a_site_every_command_says_so(fw: CommandLine, args: tuple[str, ...]) -> None:
+    said = fw.refused(*args, FW_CONFIG="none.json")
+    assert str(fw.folder / "none.json") in said
+
+
+def test_all_problems_of_the_configuration_are_told_each_on_a_line(fw: CommandLine) -> None:
+    (fw.folder / "fw.json").write_text('{"auth": {"sessionDays": 0}, "\\u001bx": 1}')
+    lines = fw.refused("migrate", FW_LOG="pigeon").splitlines()
+    assert all(line.startswith("fw: ") for line in lines)
+    assert [sum(word in line for line in lines) for word in ("sessionDays", "FW_LOG")] == [1, 1]
+    assert not any("\x1b" in line for line in lines)
+
+
+def test_a_reader_that_went_away_is_no_traceback(fw: CommandLine) -> None:
+    fw.done("migrate")
+    process = fw.process("user", "list", "--json")
+    assert process.stdout is not None
+    process.stdout.close()
+    process.wait()
+    assert process.stderr is not None
+    assert "Traceback" not in process.stderr.read()
+    for stream in (process.stdin, process.stderr):
+        assert stream is not None
+        stream.close()

@@ -1,0 +1,40 @@
+"""Tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fw_cli.output import show
+
+COLUMNS = {"name": "Name", "roles": "Roles", "enabled": "Enabled", "count": "Count"}
+ROWS = [
+    {"name": "anna", "roles": ["A", "B"], "enabled": True, "count": 3, "hidden": "x"},
+    {"name": "[red]b\x1b[31m\n", "roles": [], "enabled": False, "count": None},
+]
+
+
+def test_a_table_shows_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    show(ROWS, COLUMNS, json=False)
+    head, _, first, second = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert head == ["Name", "Roles", "Enabled", "Count"]
+    assert first == ["anna", "A,", "B", "yes", "3"]
+    assert second == ["[red]b\\u001b[31m\\u000a", "no"]
+
+
+def test_a_piped_table_cuts_and_folds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    show([{"name": "n" * 500, "roles": ["r" * 500]}], COLUMNS, json=False)
+    assert "n" * 500 in capsys.readouterr().out
+
+
+def test_an_empty_table_is_its_head(capsys: pytest.CaptureFixture[str]) -> None:
+    show([], COLUMNS, json=False)
+    assert "Name" in capsys.readouterr().out
+
+
+def test_json_is_the_whole_of_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    show(ROWS, COLUMNS, json=True)
+    out = capsys.readouterr().out
+    assert json.loads(out) == ROWS
+    assert "\x1b" not in out

@@ -1,0 +1,82 @@
+"""Passwords are asked for or read with --password-stdin, never arguments (interface §5)."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import sys
+
+import pytest
+
+from fw_cli.passwords import take_password
+from fw_cli.refusals import CommandFailed
+from tests.fw_cli.conftest import PASSWORD, CommandLine
+
+
+@pytest.mark.parametrize(
+    ("stdin", "password"),
+    [
+        (b"plain\n", "plain"),
+        (b"plain\r\n", "plain"),
+        (b"plain", "plain"),
+        (b"  blanks \t\n", "  blanks \t"),
+        (b"one\r\r\n", "one\r"),
+        (b"cr at the end\r", "cr at the end\r"),
+        (b"first\nsecond\n", "first"),
+        (b"\n", ""),
+        ("ünï\u2028\n".encode(), "ünï\u2028"),
+        (b"nul\0\n", "nul\0"),
+    ],
+)
+def test_one_line_without_its_end_and_with_all_else(
+    stdin: bytes, password: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+    assert take_password(from_stdin=True) == password
+
+
+@pytest.mark.parametrize(("stdin", "message"), [(b"", "empty"), (b"\xff\n", "UTF-8")])
+def test_a_stdin_that_holds_no_password_is_refused(
+    stdin: bytes, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+    with pytest.raises(CommandFailed, match=message):
+        take_password(from_stdin=True)
+
+
+def test_without_a_terminal_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("secret\n"))
+    with pytest.raises(CommandFailed, match="--password-stdin"):
+        take_password(from_stdin=False)
+
+
+def typed(fw: CommandLine, *lines: str) -> tuple[int, str]:
+    """Run `user add anna` in a terminal of its own and type; its exit code and what was shown."""
+    terminal, inner = pty.openpty()
+    process = fw.process(
+        "user", "add", "anna", "--email", "anna@example.test",
+        stdin=inner, stdout=inner, stderr=inner, start_new_session=True,
+    )  # fmt: skip
+    os.close(inner)
+    shown = b""
+    waiting = list(lines)
+    while True:
+        try:
+            chunk = os.read(terminal, 1000)
+        except OSError:  # Linux's way to say that the other side has closed
+            break
+        shown += chunk
+        if chunk.rstrip().endswith(b":") and waiting:
+            os.write(terminal, waiting.pop(0).encode() + b"\n")
+    os.close(terminal)
+    return process.wait(), shown.decode()
+
+
+def test_a_password_is_asked_for_twice_and_never_shown(fw: CommandLine) -> None:
+    code, shown = typed(fw, PASSWORD, "something else", PASSWORD, PASSWORD)
+    assert code == 0, shown
+    assert "do not match" in shown
+    assert PASSWORD not in shown
+    assert "something else" not in shown
+    assert fw.json("user", "list", "--json")[0]["name"] == "anna"

@@ -1,0 +1,78 @@
+"""How a command says no."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from fw_actors.errors import ConfigurationError, NotFoundError, ValidationError
+from fw_cli.refusals import CommandFailed, Refused, is_defect, refusal
+from supervisors.service.refusals import AlreadyRunning, StartFailed
+
+
+def told(error: BaseException, *, debugging: bool = False) -> str:
+    refused = refusal(error, debugging=debugging)
+    assert isinstance(refused, Refused)
+    assert refused.exit_code == 1
+    return refused.message
+
+
+def caught(error: Exception) -> Exception:
+    """The same error with a traceback, as one that was raised."""
+    try:
+        raise error
+    except Exception as raised:
+        return raised
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (NotFoundError("There is no User x."), "There is no User x."),
+        (CommandFailed("no terminal"), "no terminal"),
+        (ConfigurationError(["a is wrong", "b too"]), "a is wrong\nb too"),
+        (AlreadyRunning(Path("/site"), 7), "process 7 already serves the site /site: stop it with "
+         "`fw stop`, or join it with `fw worker`"),
+        (StartFailed("ended", Path("/log"), ["one", "two"]),
+         "the service did not start: it ended; /log ends with\n  | one\n  | two"),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_told_in_its_own_words(error: Exception, message: str) -> None:
+    assert told(error) == message
+    assert not is_defect(error)
+
+
+def test_a_defect_is_one_line_that_says_how_to_learn_more() -> None:
+    error = caught(ValueError("two\nlines"))
+    assert is_defect(error)
+    line = "internal error: ValueError: two\nlines (FW_LOG_LEVEL=debug shows where)"
+    assert told(error) == line
+    assert "Traceback" in told(error, debugging=True)
+    assert "test_refusals.py" in told(error, debugging=True)
+
+
+def test_an_error_without_words_is_told_by_its_name() -> None:
+    assert told(AssertionError()).startswith("internal error: AssertionError (")
+
+
+def test_a_group_counts_for_what_it_holds_once() -> None:
+    one = ValidationError("first")
+    group = ExceptionGroup("", [one, ExceptionGroup("", [NotFoundError("second"), one])])
+    assert told(group) == "first\nsecond"
+    assert not is_defect(group)
+    assert is_defect(ExceptionGroup("", [one, KeyError("x")]))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_ctrl_c_is_an_abort(wrapped: bool) -> None:
+    error: BaseException = KeyboardInterrupt()
+    if wrapped:
+        error = BaseExceptionGroup("", [error, ValueError()])
+    assert isinstance(refusal(error, debugging=False), click.Abort)
+
+
+def test_what_is_shown_is_escaped_and_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    Refused(["\x1b[31mred\nfw: forged", "ü"]).show()
+    assert capsys.readouterr().err == "fw: \\u001b[31mred\\u000afw: forged\nfw: ü\n"

@@ -1,0 +1,146 @@
+"""`serve`, `start`, `stop`, `restart`, `status`, `worker` (interface §5), as real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from fw_actors.version import __version__
+from tests.fw_cli.conftest import CommandLine
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(fw: CommandLine) -> Iterator[None]:
+    yield
+    fw.run("stop")
+
+
+def served(fw: CommandLine) -> tuple[subprocess.Popen[str], str]:
+    process = fw.process("serve")
+    assert process.stdout is not None
+    word, url = process.stdout.readline().split()
+    assert word == "ready"
+    return process, url
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Wait for its end; exit code, and what is left of stdout and stderr."""
+    stdout, stderr = process.communicate(timeout=30)
+    return process.returncode, stdout, stderr
+
+
+def facts(fw: CommandLine) -> dict[str, Any]:
+    known: dict[str, Any] = fw.json("status", "--json")
+    assert set(known) == {"state", "pid", "url", "version"}
+    return known
+
+
+def accepts(url: str) -> bool:
+    where = urlsplit(url)
+    try:
+        socket.create_connection((where.hostname, where.port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_serve_says_ready_once_and_ends_with_0(fw: CommandLine) -> None:
+    process, url = served(fw)
+    assert accepts(url)
+    assert facts(fw) == {
+        "state": "running", "pid": process.pid, "url": url, "version": __version__,
+    }  # fmt: skip
+    process.send_signal(signal.SIGTERM)
+    code, stdout, log = ended(process)
+    assert (code, stdout) == (0, ""), log
+    assert "service.ready" in log
+    assert not accepts(url)
+    assert facts(fw)["state"] == "stopped"
+
+
+def test_a_second_serve_is_refused_with_1(fw: CommandLine) -> None:
+    process, url = served(fw)
+    code, stdout, said = ended(fw.process("serve"))
+    assert (code, stdout) == (1, "")
+    assert f"process {process.pid} already serves" in said
+    assert "Traceback" not in said
+    assert accepts(url)
+    process.terminate()
+    assert ended(process)[0] == 0
+
+
+def test_a_taken_address_is_said_plainly(fw: CommandLine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        fw.environ["FW_BIND"] = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, stdout, said = ended(fw.process("serve"))
+        assert (code, stdout) == (1, "")
+        assert fw.environ["FW_BIND"] in said
+        assert "Traceback" not in said
+        assert "FW_BIND" in fw.refused("start")
+
+
+def test_start_status_restart_stop(fw: CommandLine) -> None:
+    assert fw.done("status") == "stopped\n"
+    assert fw.done("start").startswith("running at http://127.0.0.1:")
+    first = facts(fw)
+    assert accepts(first["url"])
+    assert fw.done("start").endswith(" already\n")
+    assert facts(fw) == first
+    fw.done("restart")
+    second = facts(fw)
+    assert (second["state"], second["pid"] != first["pid"]) == ("running", True)
+    assert fw.done("stop") == "stopped\n"
+    assert facts(fw) == {"state": "stopped", "pid": None, "url": None, "version": None}
+    assert not accepts(second["url"])
+    assert fw.done("stop") == "was not running\n"
+
+
+def test_a_service_can_be_stopped_whatever_its_configuration_has_become(fw: CommandLine) -> None:
+    fw.done("start")
+    (fw.folder / "fw.json").write_text("{")
+    assert facts(fw)["state"] == "running"
+    fw.refused("restart")
+    assert facts(fw)["state"] == "running"
+    assert fw.done("stop") == "stopped\n"
+
+
+def test_start_of_a_wrong_configuration_says_what_is_wrong(fw: CommandLine) -> None:
+    assert "FW_LOG" in fw.refused("start", FW_LOG="pigeon")
+    assert not (fw.folder / "data").exists()
+
+
+def test_workers_join_a_service_and_end_with_0(fw: CommandLine) -> None:
+    process, _ = served(fw)
+    workers = [fw.process("worker") for _ in range(2)]
+    for worker in workers:
+        assert worker.stderr is not None
+        while "worker.ready" not in (line := worker.stderr.readline()):
+            assert line, "it ended"
+    for each in (*workers, process):
+        each.terminate()
+    assert [ended(each)[:2] for each in (*workers, process)] == [(0, "")] * 3
+
+
+def test_the_log_is_json_when_told_so(fw: CommandLine) -> None:
+    fw.environ["FW_LOG"] = "json"
+    process, url = served(fw)
+    process.terminate()
+    events = [json.loads(line) for line in ended(process)[2].splitlines()]
+    assert [e["url"] for e in events if e["event"] == "service.ready"] == [url]
+
+
+def test_the_service_is_killed_and_the_next_start_goes_well(fw: CommandLine) -> None:
+    fw.done("start")
+    os.kill(facts(fw)["pid"], signal.SIGKILL)
+    while facts(fw)["state"] != "stopped":
+        pass
+    fw.done("start")
+    assert facts(fw)["state"] == "running"
