@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import structlog
-import trio
 from quart.ctx import RequestContext
 from quart.wrappers import Response
 from quart_trio import QuartTrio
@@ -21,6 +20,7 @@ from werkzeug.routing import MapAdapter
 from fw_actors.errors import InternalError, NotFoundError, OverloadedError
 from fw_actors.runtime.entropy import Entropy
 from web.body import LimitedBody
+from web.connection import FrontConnection
 from web.envelope import Answer, refusal, refusal_in
 from web.exchange import Exchange, new_request_id
 from web.gateway import Documents, Gateway
@@ -53,23 +53,6 @@ def make_app(
     return FrontEnd(paths, gateway, settings, entropy)
 
 
-def _finishing(send: Any) -> Any:
-    """Return `send` that does to the end what follows the last part of an answer.
-
-    With it Hypercorn tells the application `http.disconnect`, upon which Quart-Trio cancels the
-    task that is just sending: the connection would be neither closed nor given its idle timeout.
-    """
-
-    async def send_to_the_end(message: Any) -> None:
-        if message["type"] == "http.response.body" and not message.get("more_body", False):
-            with trio.CancelScope(shield=True):  # bounded by the deadlines of ClientStream
-                await send(message)
-        else:
-            await send(message)
-
-    return send_to_the_end
-
-
 class FrontRequest(TrioRequest):
     """A request whose body is kept only up to a limit."""
 
@@ -79,12 +62,14 @@ class FrontRequest(TrioRequest):
 class FrontEnd(QuartTrio):
     """The application. One for each listening address."""
 
+    asgi_http_class = FrontConnection
     request_class = FrontRequest
 
     def __init__(
         self, paths: Iterable[Path], gateway: Gateway, settings: Settings, entropy: Entropy
     ) -> None:
         super().__init__(__name__, static_folder=None, template_folder=None)
+        self.config["RESPONSE_TIMEOUT"] = None  # ClientStream knows better whether a client reads
         self.url_map.merge_slashes = False  # a path that is nearly right is not right
         self._gateway = gateway
         self._settings = settings
@@ -122,7 +107,7 @@ class FrontEnd(QuartTrio):
                 scope = {**scope, "path": "*"}
             self._in_hand += 1
             try:
-                await super().asgi_app(scope, receive, _finishing(send))
+                await super().asgi_app(scope, receive, send)
             finally:
                 self._in_hand -= 1
 

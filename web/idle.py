@@ -13,8 +13,8 @@ from web.stream import ClientStream
 class IdleConnections:
     """The connections without a request in hand, the longest idle one first.
 
-    Hypercorn starts a task for each idle time of each connection; here one task watches them all,
-    since all wait equally long. That is a sixth of what a small request costs.
+    Hypercorn starts a task for each idle time of each connection, which is much of what a small
+    request costs; here one task watches them all, since all wait equally long.
     """
 
     def __init__(self, seconds: float) -> None:
