@@ -14,7 +14,7 @@ MAX_CHARACTERS: Final = 320
 # Unicode's Default_Ignorable_Code_Point beyond category Cf, and the bidi controls (all Cf).
 _IGNORABLE: Final = frozenset(
     [
-        *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0),
+        *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2065, 0x3164, 0xFFA0),
         *range(0x180B, 0x1810),
         *range(0xFE00, 0xFE10),
         *range(0xFFF0, 0xFFF9),

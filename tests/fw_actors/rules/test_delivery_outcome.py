@@ -1,0 +1,88 @@
+"""Spec, Webhook Delivery status. The rows are the spec's, written out again."""
+
+from __future__ import annotations
+
+import pytest
+
+from fw_actors.rules.delivery_outcome import (
+    NEXT,
+    Backoff,
+    Ending,
+    Status,
+    Verdict,
+    ending_of,
+    judge,
+    outcome,
+)
+
+TABLE = [  # how the attempt ended, while attempts remain, when they are exhausted
+    ("DELIVERED", "Sent", "Sent"),
+    ("TRANSIENT", "Retrying", "Failed"),
+    ("REFUSED", "Failed", "Failed"),
+    ("WITHDRAWN", "Failed", "Failed"),
+    ("UNSIGNABLE", "Failed", "Failed"),
+]
+
+ANSWERS = [
+    *((status, "DELIVERED") for status in (200, 201, 202, 204, 206, 226, 299)),
+    *((status, "TRANSIENT") for status in (408, 429, 500, 501, 502, 503, 504, 505, 511, 599)),
+    *((status, "REFUSED") for status in (300, 301, 302, 303, 304, 307, 308, 399)),
+    *((status, "REFUSED") for status in (400, 401, 403, 404, 407, 409, 410, 422, 428, 430, 499)),
+    *((status, "REFUSED") for status in (600, 700, 999)),
+]
+
+
+def test_every_ending_has_a_row() -> None:
+    assert sorted(row[0] for row in TABLE) == sorted(ending.name for ending in Ending)
+    assert set(NEXT) == set(Ending)
+
+
+def test_there_are_the_four_states_of_the_spec() -> None:
+    """Spec: "States: `Queued`, `Retrying`, `Sent`, `Failed`."."""
+    assert sorted(Status) == ["Failed", "Queued", "Retrying", "Sent"]
+
+
+@pytest.mark.parametrize(("ending", "remaining", "exhausted"), TABLE)
+def test_the_ending_and_the_attempts_left_decide_the_status(
+    ending: str, remaining: str, exhausted: str
+) -> None:
+    assert outcome(Ending[ending], 5, 6) == remaining
+    assert outcome(Ending[ending], 6, 6) == exhausted
+
+
+@pytest.mark.parametrize(("status", "ending"), ANSWERS)
+def test_the_status_code_of_an_answer_decides_the_ending(status: int, ending: str) -> None:
+    """Spec, Limits, "retry-worthy answers": 408, 429, any 5xx; all others are final."""
+    assert ending_of(status) is Ending[ending]
+
+
+BACKOFF = Backoff(30.0, 3600.0)
+
+
+def test_a_retry_is_due_one_wait_after_the_end_of_the_attempt() -> None:
+    """Interface §7: "counted from the end of the attempt, without jitter"."""
+    verdict = judge(
+        Ending.TRANSIENT, attempts_before=2, max_attempts=6, ended=1_000, backoff=BACKOFF
+    )
+    assert verdict == Verdict(Status.RETRYING, 3, 1_000 + 120_000)
+
+
+def test_six_transient_endings_are_five_retries_and_a_failure() -> None:
+    """Spec: `max_attempts` default 6, "total tries"."""
+    states = [
+        judge(Ending.TRANSIENT, attempts_before=n, max_attempts=6, ended=0, backoff=BACKOFF).status
+        for n in range(6)
+    ]
+    assert states == ["Retrying"] * 5 + ["Failed"]
+
+
+@pytest.mark.parametrize("ending", [e for e in Ending if e is not Ending.TRANSIENT])
+def test_a_final_verdict_has_no_next_attempt(ending: Ending) -> None:
+    """Interface §3: "`next_attempt` is null once final"."""
+    verdict = judge(ending, attempts_before=0, max_attempts=6, ended=5, backoff=BACKOFF)
+    assert (verdict.next_attempt, verdict.attempts) == (None, 1)
+
+
+def test_more_attempts_than_allowed_are_exhausted_too() -> None:
+    """A replay may have lowered the number below what was counted."""
+    assert outcome(Ending.TRANSIENT, 9, 6) == "Failed"

@@ -1,0 +1,48 @@
+"""Spec, App events, "Name"; interface §8, "Webhooks"."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fw_actors.rules.event_names import UnusableEventNameError, judge_event_name
+
+GOOD = ["invoice.paid", "a", "a1_.b_2", "doc", "document.saved", "docs.x", "a.b.c.d", "a" * 140]
+MALFORMED = [
+    "", ".", "a.", ".a", "a..b", "A", "a.B", "1a", "a.1b", "_a", "a.-b", "a b", "a\n", "ä.b",
+    "a.b\u2028", "a" * 141, "İ.a",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_dotted_lower_case_identifier_of_at_most_140_characters_is_taken(name: str) -> None:
+    """Interface §8: "at most 140; `doc` alone is allowed, `doc.` not"."""
+    judge_event_name(name)
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_any_other_text_is_refused_with_the_grammar(name: str) -> None:
+    with pytest.raises(UnusableEventNameError, match="joined by dots"):
+        judge_event_name(name)
+
+
+@pytest.mark.parametrize("name", ["doc.", "doc.on_insert", "doc.mine", "doc.X"])
+def test_the_prefix_of_the_framework_is_reserved(name: str) -> None:
+    """Spec: "The `doc.` prefix is reserved for the framework"."""
+    with pytest.raises(UnusableEventNameError, match=r"begin with doc\."):
+        judge_event_name(name)
+
+
+@given(st.text(st.sampled_from("ad0_.oc\nD"), max_size=8))
+def test_what_is_taken_is_what_the_grammar_of_the_interface_says(name: str) -> None:
+    grammar = re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*", name)
+    wanted = grammar is not None and not name.startswith("doc.")
+    try:
+        judge_event_name(name)
+        taken = True
+    except UnusableEventNameError:
+        taken = False
+    assert taken is wanted

@@ -1,0 +1,61 @@
+"""Spec, Sign-in lockout; interface §2, "Lockout" and "Address throttle"."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fw_actors.rules.lockout import Budget, Tally, refusal_seconds
+
+NOW = 1_800_000_000_000
+MINUTE = 60_000
+LOCKING = Budget(limit=5, window=15 * MINUTE)
+ROLLING = Budget(limit=50, window=15 * MINUTE, locks=False)
+
+
+def test_a_lock_answers_what_is_left_of_it() -> None:
+    tally = Tally(5, NOW - 10 * MINUTE, NOW - 9 * MINUTE, NOW + 6 * MINUTE)
+    assert refusal_seconds(tally, LOCKING, NOW) == 360
+
+
+def test_too_many_in_flight_answers_one_second() -> None:
+    """Interface §2: "those above it while others are in flight get 429 with `Retry-After: 1`"."""
+    tally = Tally(failed=4, oldest=NOW, newest_failure=NOW - 1, locked_until=None)
+    assert refusal_seconds(tally, LOCKING, NOW) == 1
+
+
+def test_a_limit_reached_by_crashes_ends_a_window_after_the_last() -> None:
+    """Interface §2: "a charge still in flight after 30 s (a crash) is a failure"."""
+    tally = Tally(5, NOW - 14 * MINUTE, NOW - 5 * MINUTE, None)
+    assert refusal_seconds(tally, LOCKING, NOW) == 600
+
+
+def test_the_address_waits_until_its_oldest_failure_leaves_the_window() -> None:
+    """Interface §8: "the next 429, until the oldest leaves the window"."""
+    tally = Tally(50, NOW - 14 * MINUTE, NOW, None)
+    assert refusal_seconds(tally, ROLLING, NOW) == 60
+
+
+def test_a_lock_that_is_over_is_no_lock() -> None:
+    tally = Tally(failed=0, oldest=None, newest_failure=None, locked_until=NOW)
+    assert refusal_seconds(tally, LOCKING, NOW) == 1
+
+
+MOMENTS = st.none() | st.integers(NOW - 40 * MINUTE, NOW + 40 * MINUTE)
+
+
+@given(st.integers(0, 100), MOMENTS, MOMENTS, MOMENTS, st.booleans())
+def test_a_refusal_never_answers_a_negative_or_endless_wait(
+    failed: int, oldest: int | None, newest: int | None, until: int | None, locks: bool
+) -> None:
+    """Pitfalls: "A clock that jumps gives no negative Retry-After"."""
+    budget = Budget(5, 15 * MINUTE, locks)
+    seconds = refusal_seconds(Tally(failed, oldest, newest, until), budget, NOW)
+    assert seconds > 0
+    if until is None or until <= NOW:
+        assert seconds <= 15 * 60
+
+
+@given(st.integers(1, 15 * MINUTE))
+def test_a_lock_is_answered_to_the_millisecond(left: int) -> None:
+    assert refusal_seconds(Tally(5, NOW, NOW, NOW + left), LOCKING, NOW) == left / 1000

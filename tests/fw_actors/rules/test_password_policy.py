@@ -1,0 +1,67 @@
+"""Spec, Authentication 7; interface §2, "Passwords", and §8, "Order of the password rules"."""
+
+from __future__ import annotations
+
+import pytest
+
+from fw_actors.errors import PasswordPolicyError
+from fw_actors.rules.password_policy import judge_password
+
+
+def rule(password: str, *, minimum: int = 8, name: str = "ada", email: str = "ada@x.test") -> str:
+    """The rule that a password breaks; empty when it is taken."""
+    try:
+        judge_password(password, minimum=minimum, name=name, email=email)
+    except PasswordPolicyError as error:
+        return str(error.extra["rule"])
+    return ""
+
+
+ROWS = [  # password, the rule it breaks
+    ("12345678", ""),
+    ("1234567", "tooShort"),
+    ("\U0001f511" * 8, ""),  # runes, not bytes nor UTF-16 units
+    ("\U0001f511" * 7, "tooShort"),
+    ("a" * 256, ""),
+    ("a" * 257, "tooLong"),
+    ("", "blank"),
+    ("        ", "blank"),
+    ("\u00a0\u3000\t\n\r    ", "blank"),
+    ("passwords have no complexity rules", ""),
+    ("ada@x.test", "equalsAccountName"),
+    ("  ADA@X.TEST ", "equalsAccountName"),
+    ("\u202eada-lovelace", ""),  # it has no canonical form, so it equals nobody's
+]
+
+
+@pytest.mark.parametrize(("password", "broken"), ROWS)
+def test_a_password_is_judged_by_length_blankness_and_the_account(
+    password: str, broken: str
+) -> None:
+    """Spec: "at least `minPasswordLength` runes; not blank; not equal to the account name"."""
+    assert rule(password) == broken
+
+
+def test_the_account_name_is_compared_folded() -> None:
+    """Interface §2: "`equalsAccountName` compares folded with name and e-mail"."""
+    assert rule("GRACE HOPPER", name="grace hopper") == "equalsAccountName"
+    assert rule("\uff27\uff32\uff21\uff23\uff25", name="grace", minimum=1) == "equalsAccountName"
+
+
+ORDER = [  # what breaks two rules is told the first of: tooLong, blank, equalsAccountName, tooShort
+    (" " * 257, "tooLong"),
+    (" ", "blank"),
+    ("ada", "equalsAccountName"),
+]
+
+
+@pytest.mark.parametrize(("password", "broken"), ORDER)
+def test_the_first_broken_rule_in_the_order_of_the_interface_is_told(
+    password: str, broken: str
+) -> None:
+    """Interface §8: "Order of the password rules: tooLong, blank, equalsAccountName, tooShort"."""
+    assert rule(password) == broken
+
+
+def test_an_account_without_a_usable_name_has_a_policy_all_the_same() -> None:
+    assert rule("12345678", name="\u202e", email="\u202e") == ""

@@ -1,0 +1,43 @@
+"""Spec, Redaction of `data.doc` in document events; the rows are the spec's, written out again."""
+
+from __future__ import annotations
+
+import pytest
+
+from fw_actors.rules.redaction import Treatment, treatment
+
+ROWS = [  # field, type, permlevel, what an event shows
+    ("title", "Data", 0, "SHOWN"),
+    ("whatever", "Password", 0, "BLANKED"),
+    ("password", "Data", 0, "BLANKED"),
+    ("password_hash", "Data", 0, "BLANKED"),
+    ("new_password", "Data", 0, "BLANKED"),
+    ("api_secret", "Data", 0, "BLANKED"),
+    ("secret", "Data", 0, "BLANKED"),
+    ("smtp_password", "Text", 0, "BLANKED"),
+    ("client_secret", "JSON", 0, "BLANKED"),
+    ("db_secret", "Table", 0, "BLANKED"),
+    ("token", "Vault", 0, "CONFIGURED"),
+    ("secret", "Vault", 0, "CONFIGURED"),
+    ("margin", "Float", 1, "REMOVED"),
+    ("margin", "Float", 9, "REMOVED"),
+    ("secret", "Vault", 1, "REMOVED"),
+    ("password", "Password", 2, "REMOVED"),
+    ("lines", "Table", 1, "REMOVED"),
+]
+
+
+@pytest.mark.parametrize(("field", "kind", "permlevel", "shown"), ROWS)
+def test_type_name_suffix_and_permlevel_decide(
+    field: str, kind: str, permlevel: int, shown: str
+) -> None:
+    """Rules 1 to 3; interface §8: a Vault follows the Vault rule, removal comes first."""
+    assert treatment(field, kind, permlevel) is Treatment[shown]
+
+
+@pytest.mark.parametrize(
+    "field", ["secrets", "password_hint", "secretary", "passwords", "token", "api_key", "Password"]
+)
+def test_no_other_field_is_removed(field: str) -> None:
+    """Rule 4."""
+    assert treatment(field, "Data", 0) is Treatment.SHOWN

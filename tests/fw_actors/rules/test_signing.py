@@ -1,0 +1,120 @@
+"""Spec, Request sent to the receiver; interface §7, "The secret is judged when written"."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime
+
+import pytest
+import standardwebhooks
+import svix.webhooks
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fw_actors.rules.signing import UnusableSecretError, judge_secret, key_of, sign
+
+KEY = b"\x00\xff a key of twenty-four b"
+SECRET = "whsec_" + base64.b64encode(KEY).decode()
+
+
+def test_the_signature_is_hmac_sha256_over_id_timestamp_and_body() -> None:
+    """The example of the Standard Webhooks specification 1.0."""
+    key = key_of("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    signature = sign(key, b"msg_p5jXN8AQM9LWM0D4loKWxJek", b"1614265330", b'{"test": 2432232314}')
+    assert signature == b"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+BODIES = st.binary(max_size=200)
+IDS = st.text("abcXYZ0189", min_size=1, max_size=27).map("msg_".__add__)
+KEYS = st.binary(min_size=1, max_size=80)
+
+
+@settings(max_examples=30)
+@given(KEYS, IDS, st.dictionaries(st.text(), st.text(), max_size=3))
+def test_the_official_verifiers_take_what_is_signed(
+    key: bytes, delivery: str, data: dict[str, str]
+) -> None:
+    """Spec: "The header scheme follows the open Standard Webhooks convention"."""
+    now = datetime.now(UTC)
+    secret = "whsec_" + base64.b64encode(key).decode()
+    body = json.dumps(data)
+    timestamp = str(int(now.timestamp()))
+    signature = sign(key_of(secret), delivery.encode(), timestamp.encode(), body.encode())
+    headers = {
+        "webhook-id": delivery,
+        "webhook-timestamp": timestamp,
+        "webhook-signature": signature.decode(),
+    }
+    assert standardwebhooks.Webhook(secret).verify(body, headers) == data
+    svix.webhooks.Webhook(secret).verify(body, headers)  # raises when it disagrees
+
+
+@given(KEYS, IDS, BODIES)
+def test_the_official_signer_makes_the_same_signature(
+    key: bytes, delivery: str, body: bytes
+) -> None:
+    moment = datetime.fromtimestamp(1_800_000_000, UTC)
+    text = body.decode("latin-1")
+    theirs = standardwebhooks.Webhook(base64.b64encode(key).decode()).sign(delivery, moment, text)
+    assert sign(key, delivery.encode(), b"1800000000", text.encode()) == theirs.encode()
+
+
+@given(KEYS, st.booleans())
+def test_whsec_is_decoded_with_or_without_its_padding(key: bytes, padded: bool) -> None:
+    """Interface §7: "standard base64 (padding optional) of at least one byte"."""
+    text = base64.b64encode(key).decode()
+    assert key_of("whsec_" + (text if padded else text.rstrip("="))) == key
+
+
+@given(st.text(min_size=1).filter(lambda s: not s.startswith("whsec_") and s.isprintable()))
+def test_any_other_secret_is_its_own_bytes(secret: str) -> None:
+    """Spec: "any other secret is used as raw bytes"."""
+    assert key_of(secret) == secret.encode()
+
+
+GOOD = [SECRET, "x", "a passphrase", "whsec", "WHSEC_abc", "v1", "v1.x", "whsec_AA", "s" * 200]
+BAD = [
+    ("", "empty"),
+    (" x", "white space"),
+    ("x ", "white space"),
+    ("x\u00a0", "white space"),
+    ("x\n", "white space"),
+    ("a\tb", "control"),
+    ("a\x00b", "control"),
+    ("a\x7fb", "control"),
+    ("a\x85b", "control"),
+    ("v1,abc", "v1,"),
+    ("whsec_", "base64"),
+    ("whsec_=", "base64"),
+    ("whsec_A", "base64"),
+    ("whsec_AAAAA", "base64"),
+    ("whsec_AA=", "base64"),
+    ("whsec_AAAA=", "base64"),
+    ("whsec_AA===", "base64"),
+    ("whsec_A-_B", "base64"),  # the URL alphabet is not the standard one
+    ("whsec_AA AA", "base64"),
+    ("whsec_AA==AA", "base64"),
+]
+
+
+@pytest.mark.parametrize("secret", GOOD)
+def test_a_usable_secret_is_taken_whatever_its_length(secret: str) -> None:
+    """Interface §7: "lengths other than 24 to 64 bytes pass"."""
+    judge_secret(secret)
+
+
+@pytest.mark.parametrize(("secret", "reason"), BAD)
+def test_a_secret_that_no_receiver_could_use_is_refused(secret: str, reason: str) -> None:
+    """Interface §7: "outer white space, control characters and a leading `v1,` are refused"."""
+    with pytest.raises(UnusableSecretError, match=reason):
+        judge_secret(secret)
+
+
+@given(st.text(max_size=30))
+def test_what_is_taken_gives_a_key(secret: str) -> None:
+    try:
+        judge_secret(secret)
+    except UnusableSecretError:
+        return
+    assert key_of(secret)

@@ -1,0 +1,94 @@
+"""Spec, Authentication 8; interface §3 (names of deliveries)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fw_actors.rules.tokens import DeliveryIds, base62, bearer, digest, record_id
+
+NUMBERS = st.integers(0, 62**27 - 1)
+
+
+@given(NUMBERS, NUMBERS)
+def test_base_62_sorts_as_text_like_the_numbers(a: int, b: int) -> None:
+    assert (base62(a, 27) < base62(b, 27)) == (a < b)
+
+
+@given(NUMBERS)
+def test_base_62_is_read_back_as_the_number(number: int) -> None:
+    digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+    read = 0
+    for digit in base62(number, 27):
+        read = read * 62 + digits.index(digit)
+    assert read == number
+
+
+@given(st.binary(min_size=24, max_size=24))
+def test_a_bearer_token_carries_all_of_its_192_bits(random_bytes: bytes) -> None:
+    """Spec: "192 random bits"."""
+    token = bearer(random_bytes)
+    assert len(token) == 32
+    assert base64.urlsafe_b64decode(token) == random_bytes
+
+
+@pytest.mark.parametrize("length", [0, 16, 23, 25])
+def test_a_bearer_token_of_any_other_strength_is_a_defect(length: int) -> None:
+    with pytest.raises(ValueError, match="24"):
+        bearer(bytes(length))
+
+
+def test_the_store_keeps_the_sha_256_of_a_token() -> None:
+    """Spec: "stored only as its SHA-256"."""
+    assert digest("a token") == hashlib.sha256(b"a token").digest()
+
+
+def test_whatever_a_client_sends_as_token_has_a_digest() -> None:
+    assert len(digest("\ud800")) == 32
+
+
+@given(
+    st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.binary(min_size=n, max_size=n)))
+)
+def test_record_ids_of_one_strength_have_one_width(given: tuple[int, bytes]) -> None:
+    length, random_bytes = given
+    assert len(record_id(random_bytes)) == len(record_id(b"\xff" * length))
+
+
+def test_record_ids_keep_every_bit() -> None:
+    assert record_id(b"\x00\x00") != record_id(b"\x00\x01")
+    assert len({record_id(bytes([a, b])) for a in range(256) for b in range(256)}) == 65_536
+
+
+def test_a_delivery_id_is_msg_and_27_characters_of_base_62() -> None:
+    """Interface §3: "`msg_` and 27 characters of base62, sortable by time"."""
+    for now in (0, 1_800_000_000_000, 2**48 - 1):
+        assert len(DeliveryIds(lambda n: b"\xff" * n).new(now)) == 4 + 27
+
+
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=30))
+def test_ids_of_one_process_sort_in_the_order_they_were_made(steps: list[int]) -> None:
+    """Also within one millisecond, and when the clock goes back."""
+    ids = DeliveryIds(bytes)
+    made = [ids.new(1_800_000_000_000 + sum(steps[:i]) - (i % 3)) for i in range(len(steps))]
+    assert made == sorted(made)
+    assert len(set(made)) == len(made)
+
+
+def test_more_ids_than_a_millisecond_holds_go_on_in_the_next() -> None:
+    ids = DeliveryIds(lambda n: b"\x00" * n)
+    made = [ids.new(7) for _ in range(65_537)]
+    assert made == sorted(set(made))
+
+
+def test_ids_made_in_two_threads_never_meet() -> None:
+    ids = DeliveryIds(bytes)
+    with ThreadPoolExecutor(2) as threads:
+        halves = threads.map(lambda _: [ids.new(7) for _ in range(2_000)], range(2))
+        made = [each for half in halves for each in half]
+    assert len(set(made)) == 4_000
