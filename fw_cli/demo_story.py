@@ -1,0 +1,172 @@
+"""The story of `fw demo`: an event's whole way, to a healthy and a failing receiver."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import structlog
+import trio
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from fw_actors.rules.backoff import wait_seconds
+from fw_actors.runtime import Entropy, SystemClock, SystemEntropy
+from fw_cli.demo_receiver import DemoReceiver, Post
+from fw_cli.demo_site import BACKOFF_SECONDS, USER, Client, make_site, make_user
+from fw_cli.refusals import CommandFailed
+
+T = TypeVar("T")
+
+LONGEST_SECONDS: Final = 60.0
+REFRESH_SECONDS: Final = 0.2
+FAILURES: Final = (503, 503, 503, 204)
+_COLOURS: Final = {"Sent": "green", "Retrying": "yellow", "Failed": "red", "Queued": "cyan"}
+
+
+def show_demo() -> None:
+    """Run the demo and show it. Raises: CommandFailed, when it did not end as it should."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
+    )  # told below
+    if not trio.run(_demo):
+        raise CommandFailed("the demo did not end as it should: see the table above")
+
+
+@dataclass
+class Story:
+    """What has happened so far, and how it is shown."""
+
+    began: float
+    console: Console
+    lines: list[Text] = field(default_factory=list)
+    deliveries: list[dict[str, Any]] = field(default_factory=list)
+    receivers: dict[str, str] = field(default_factory=dict)  # webhook → receiver
+    live: bool = False
+
+    def tell(self, text: str, style: str = "") -> None:
+        """Add a line; on a plain stream it is printed at once."""
+        line = Text(f"{trio.current_time() - self.began:6.2f} s  {text}", style)
+        self.lines.append(line)
+        if not self.live:
+            self.console.print(line)
+
+    def posted(self, post: Post) -> None:
+        """A receiver got a POST."""
+        signature = "signature good" if post.verified else "SIGNATURE WRONG"
+        style = "green" if post.status < 300 else "yellow"
+        self.tell(f"{post.receiver} receiver: POST {post.delivery}, {signature}", style)
+        self.tell(f"{post.receiver} receiver: answers {post.status}", style)
+
+    def picture(self) -> Group:
+        """Everything, for the live display."""
+        return Group(*self.lines, Text(), self.table())
+
+    def table(self) -> Table:
+        """The deliveries as the service records them."""
+        table = Table(title="Webhook Delivery", title_justify="left")
+        for heading in ("Delivery", "Receiver", "Status", "Attempts", "Next attempt", "Error"):
+            table.add_column(heading, no_wrap=heading == "Delivery", overflow="fold")
+        for row in self.deliveries:
+            status = Text(row["status"], _COLOURS[row["status"]])
+            receiver = self.receivers.get(row["webhook"], "")
+            table.add_row(
+                row["name"], receiver, status, str(row["attempts"]),
+                _in_seconds(row["next_attempt"]), row["error"] or "",
+            )  # fmt: skip
+        return table
+
+    @property
+    def over(self) -> bool:
+        """Whether every delivery has come to its end."""
+        final = [row["status"] in ("Sent", "Failed") for row in self.deliveries]
+        return bool(final) and all(final)
+
+
+async def _demo() -> bool:
+    console = Console()
+    story = Story(trio.current_time(), console, live=console.is_terminal)
+    entropy = SystemEntropy()
+    secret = "whsec_" + base64.b64encode(entropy.bytes(32)).decode()
+    receivers = (
+        DemoReceiver("healthy", secret, (204,), story.posted),
+        DemoReceiver("failing", secret, FAILURES, story.posted),
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="fw-demo-") as folder,
+        trio.move_on_after(LONGEST_SECONDS),
+    ):
+        async with trio.open_nursery() as nursery:
+            for receiver in receivers:
+                await nursery.start(receiver.serve)
+            act = partial(_act, Path(folder), entropy, secret, receivers, story)
+            if story.live:
+                with Live(get_renderable=story.picture, console=console, refresh_per_second=8):
+                    await act()
+            else:
+                await act()
+                console.print(story.table())
+            nursery.cancel_scope.cancel()
+    verified = all(post.verified for receiver in receivers for post in receiver.posts)
+    return (
+        verified and bool(story.deliveries) and all(d["status"] == "Sent" for d in story.deliveries)
+    )
+
+
+async def _act(
+    folder: Path, entropy: Entropy, secret: str, receivers: tuple[DemoReceiver, ...], story: Story
+) -> None:
+    from supervisors.service.tree import open_service
+
+    config = make_site(folder, entropy)
+    async with open_service(config, log=structlog.get_logger()) as service:
+        story.tell(f"service ready at {service.url}")
+        await make_user(service.site)
+        client = Client(service.url)
+        await _in_thread(client.sign_in)
+        story.tell(f"signed in as {USER} (argon2id, session cookie)")
+        for receiver in receivers:
+            await _subscribe(client, receiver, secret, story)
+        note = await _in_thread(
+            partial(client.insert, "Note", {"title": "Hello, world", "text": "An event."})
+        )
+        story.tell(f"Note {note} saved: doc.on_insert goes to both receivers")
+        while not story.over:
+            await trio.sleep(REFRESH_SECONDS)
+            story.deliveries = await _in_thread(client.deliveries)
+        tries = max(row["attempts"] for row in story.deliveries)
+        waits = ", ".join(f"{wait_seconds(n, BACKOFF_SECONDS):g} s" for n in range(1, tries))
+        story.tell(f"both are Sent, the failing one at attempt {tries}, after {waits}")
+
+
+async def _subscribe(client: Client, receiver: DemoReceiver, secret: str, story: Story) -> None:
+    fields = {
+        "url": receiver.url,
+        "event_type": "Document",
+        "webhook_doctype": "Note",
+        "on_insert": 1,
+        "secret": secret,
+    }
+    webhook = await _in_thread(partial(client.insert, "Webhook", fields))
+    story.receivers[webhook] = receiver.name
+    story.tell(f"Webhook {webhook} made: Note → {receiver.url}")
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    return await trio.to_thread.run_sync(call)
+
+
+def _in_seconds(instant: str | None) -> str:
+    if instant is None:
+        return ""
+    left = datetime.fromisoformat(instant).timestamp() - SystemClock().now() / 1000
+    return f"in {max(0.0, left):.1f} s"
