@@ -45,7 +45,7 @@ class Member:
         self._scope = trio.CancelScope(shield=True)
         self._settled = trio.Event()
         self._over = trio.Event()
-        self._failure: Exception | None = None
+        self._start_failure: Exception | None = None
 
     async def start(self, nursery: trio.Nursery) -> Exception | None:
         """Begin a life; return when it has said started (None), or its failure before that.
@@ -57,10 +57,10 @@ class Member:
         # Shielded: whoever is cancelled around a supervisor, its children are stopped in order.
         self._scope = trio.CancelScope(shield=True)
         self._settled, self._over = trio.Event(), trio.Event()
-        self._failure = None
+        self._start_failure = None
         nursery.start_soon(self._live, name=self.spec.id)
         await self._settled.wait()
-        return self._failure
+        return self._start_failure
 
     def started(self, value: object = None) -> None:
         """Take the child's word that it is up: this is the `task_status` that it is given."""
@@ -113,13 +113,13 @@ class Member:
             self.failed += 1
             self.last_error = one_line(error)
         finally:
-            expected = self.phase is Phase.STOPPING
-            starting = not self._settled.is_set()
+            asked_for = self.phase is Phase.STOPPING
             self.phase = Phase.WAITING
-            self._failure = failure
             self._over.set()
-            self._settled.set()
-            if not expected and not starting:
+            if not self._settled.is_set():
+                self._start_failure = failure  # `start` tells of it
+                self._settled.set()
+            elif not asked_for:
                 self._ended(self, failure)
 
 

@@ -102,11 +102,10 @@ class Supervisor:
     async def _stop_members(self, deadline: float) -> None:
         self._stopping = True
         self._forget_waits(list(self._members.values()))
-        try:
+        with trio.CancelScope(shield=True):  # members end by their deadlines, and in order
             for member in reversed(self._members.values()):
                 await member.stop(deadline)
-        finally:
-            self._stopped.set()
+        self._stopped.set()
 
     def snapshot(self) -> NodeSnapshot:
         """Return what can be seen of it and of all below it."""
@@ -165,7 +164,8 @@ class Supervisor:
             raise SupervisorFailed(self.name, member.spec.id, error) from error
         elif isinstance(decision, Finish):
             await self._stop_members(trio.current_time() + STOP_SECONDS)
-            self._nursery.cancel_scope.cancel()
+            self._nursery.cancel_scope.cancel()  # the block's end; this loop is shielded from it
+            self._loop.cancel()
         else:
             member.leave()
 

@@ -118,5 +118,5 @@ async def _open(
                 await supervisor.start()
                 yield supervisor
             finally:
-                with trio.CancelScope(shield=True):
+                with trio.CancelScope(shield=True):  # a stop that is under way is waited for
                     await supervisor.stop(trio.current_time() + stop_seconds)

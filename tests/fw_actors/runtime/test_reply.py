@@ -10,6 +10,7 @@ from fw_actors.runtime import (
     Actor,
     ActorFailed,
     ActorGone,
+    ActorRef,
     AlreadyAnswered,
     AskTimeout,
     NotHandled,
@@ -287,7 +288,7 @@ async def test_a_failed_question_is_gone_while_the_others_keep_their_places(
         except ActorFailed as error:
             answers[type(request).__name__] = error.error
 
-    async def live_twice(task_status: trio.TaskStatus[None]) -> None:
+    async def live_twice(task_status: trio.TaskStatus[ActorRef]) -> None:
         with pytest.raises(ActorFailed):
             await cell.live(Sample, task_status)
         await trio.sleep(5)

@@ -6,6 +6,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fw_actors.runtime import (
+    Actor,
     ActorFailed,
     ActorGone,
     AskTimeout,
@@ -77,12 +78,15 @@ async def test_many_single_actors_and_watches_leave_every_table_empty(runtime: R
         cell = watcher.cell
         assert cell.actor is not None
         for n in range(500):
-            async with runtime.running(f"a{n}", Sample) as ref:
-                watch = cell.actor.context.watch(ref, then=lambda down: Note(1))
-                if n % 2:
-                    watch.cancel()
-                assert await ref.ask(Add(n), deadline=1.0) == n
+            await watched(runtime, cell.actor, n)
             await wait_all_tasks_blocked()
         assert (cell.timers, cell.holds) == (0, None)
-        del ref, watch
         assert len(runtime._cells) == 1
+
+
+async def watched(runtime: Runtime, watcher: Actor, n: int) -> None:
+    async with runtime.running(f"a{n}", Sample) as ref:
+        watch = watcher.context.watch(ref, then=lambda down: Note(1))
+        if n % 2:
+            watch.cancel()
+        assert await ref.ask(Add(n), deadline=1.0) == n
