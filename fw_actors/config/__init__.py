@@ -1,6 +1,6 @@
 """One frozen, validated configuration out of `fw.json`, `.env` and the process environment."""
 
-from fw_actors.config.load import load
+from fw_actors.config.load import load, site_file
 from fw_actors.config.model import (
     MOST_ARGON2,
     Argon2,
@@ -30,4 +30,5 @@ __all__ = [
     "SitePolicy",
     "WebPolicy",
     "load",
+    "site_file",
 ]

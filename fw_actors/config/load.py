@@ -34,6 +34,14 @@ class _UnreadableError(Exception):
     """Raised for a file that can't be read as text; the message is the rest of a sentence."""
 
 
+def site_file(environ: Mapping[str, str], cwd: Path) -> Path:
+    """Return the policy file that `environ` names, else the one in `cwd`, there or not.
+
+    The site is its folder (interface §5).
+    """
+    return cwd / (environ.get(CONFIG_VARIABLE) or DEFAULT_FILE)
+
+
 def load(environ: Mapping[str, str], cwd: Path) -> Config:
     """Return the configuration of the site that `environ` names, else of the one in `cwd`.
 
@@ -42,7 +50,7 @@ def load(environ: Mapping[str, str], cwd: Path) -> Config:
     Raises: ConfigurationError with a sentence for each problem of `fw.json`, `.env` and the
     environment, each with its file or place, and its key or variable.
     """
-    file = cwd / (environ.get(CONFIG_VARIABLE) or DEFAULT_FILE)
+    file = site_file(environ, cwd)
     policy, problems = _read_policy(file)
     dotenv_file = file.parent / ".env"
     dotenv = _read_dotenv(dotenv_file)

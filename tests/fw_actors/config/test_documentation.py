@@ -1,0 +1,71 @@
+"""docs/configuration.md says what the code says: a setting that it lacks fails the run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fw_actors.config.deployment import (
+    DEFAULT_ARGON2,
+    DEFAULT_BIND,
+    DEFAULT_DATABASE,
+    DEFAULT_SENDER,
+    PORTS,
+)
+from fw_actors.config.environment import VARIABLES
+from fw_actors.config.model import MOST_ARGON2, Argon2
+from fw_actors.rules.policy_kinds import Flag, Kind, Number, Text, Whole
+from fw_actors.rules.site_policy import RESERVED_APPS, SECTIONS
+
+PAGE = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
+ROWS = {
+    cells[0]: cells[1:]
+    for line in PAGE.splitlines()
+    if line.startswith("| ") and (cells := [cell.strip() for cell in line[1:-1].split("|")])
+}
+
+
+def words(kind: Kind) -> str:
+    match kind:
+        case Whole(low, high):
+            return f"{low} to {high}"
+        case Number(low, high):
+            return f"{low:g} to {high:g}"
+        case Flag(or_null=True):
+            return "true, false or null"
+        case Flag():
+            return "true or false"
+        case Text():
+            return "text"
+    raise AssertionError(f"no words for {kind}")
+
+
+def hash_cost(cost: Argon2) -> str:
+    return f"`{cost.memory_kib},{cost.time},{cost.parallelism}`"
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_key_has_its_default_and_its_values_on_the_page(section: str) -> None:
+    for key in SECTIONS[section]:
+        row = ROWS[f"{section}.{key.name}"]
+        assert row[:2] == [json.dumps(key.default), words(key.kind)]
+
+
+def test_the_page_names_no_key_and_no_variable_that_there_is_not() -> None:
+    keys = {f"{section}.{key.name}" for section, row in SECTIONS.items() for key in row}
+    assert set(ROWS) == {*keys, *VARIABLES, "Key", "Variable"}
+
+
+def test_the_defaults_of_variables_stand_on_the_page() -> None:
+    assert ROWS["FW_BIND"][0] == f"`{DEFAULT_BIND[0]}:{DEFAULT_BIND[1]}`"
+    assert ROWS["FW_DATABASE"][0] == f"`{DEFAULT_DATABASE}`"
+    assert ROWS["FW_MAIL_FROM"][0] == f"`{DEFAULT_SENDER}`"
+    assert ROWS["FW_ARGON2"][0] == hash_cost(DEFAULT_ARGON2)
+    assert hash_cost(MOST_ARGON2) in ROWS["FW_ARGON2"][1]
+    assert ROWS["FW_SMTP_PORT"][0] == "{starttls}, {tls} or {none}".format(**PORTS)
+
+
+def test_the_names_that_apps_may_not_have_stand_on_the_page() -> None:
+    assert ", ".join(f"`{name}`" for name in RESERVED_APPS) in PAGE
