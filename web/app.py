@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import structlog
+from h11 import LocalProtocolError
 from quart.ctx import RequestContext
 from quart.wrappers import Response
 from quart_trio import QuartTrio
@@ -51,6 +52,15 @@ def make_app(
         *HealthRoutes(gateway).paths(),
     ]
     return FrontEnd(paths, gateway, settings, entropy)
+
+
+def _routable(scope: Any) -> Any:
+    """Return a scope that Quart routes as it stands.
+
+    It stumbles over an empty path (`GET ?x`) and takes two leading slashes for one.
+    """
+    path = scope["path"]
+    return scope if path[:1] and path[:2] != "//" else {**scope, "path": "*"}
 
 
 class FrontRequest(TrioRequest):
@@ -95,21 +105,19 @@ class FrontEnd(QuartTrio):
 
     async def asgi_app(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request, or turn it away when too many are in hand (interface §1)."""
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": ""})
-        elif scope["type"] != "http":
-            await super().asgi_app(scope, receive, send)
-        elif self._in_hand >= self._settings.max_requests:
-            await self._turn_away(scope, send)
-        else:
-            if not scope["path"] or scope["path"].startswith("//"):
-                # Quart stumbles over the one (`GET ?x`) and takes the other for one slash.
-                scope = {**scope, "path": "*"}
-            self._in_hand += 1
-            try:
-                await super().asgi_app(scope, receive, send)
-            finally:
-                self._in_hand -= 1
+        self._in_hand += 1
+        try:
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008, "reason": ""})
+            elif self._in_hand > self._settings.max_requests:
+                await self._turn_away(scope, send)
+            else:
+                await super().asgi_app(_routable(scope), receive, send)
+        except* LocalProtocolError:
+            # What came after the request was no HTTP: the connection takes no answer any more.
+            self._log.debug("web.client_broke_protocol")
+        finally:
+            self._in_hand -= 1
 
     def create_url_adapter(self, request: Any) -> MapAdapter | None:
         """Route by path alone: what a Host header says is no concern of ours."""

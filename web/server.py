@@ -15,8 +15,10 @@ from typing import Final
 
 import structlog
 import trio
+from h11 import ProtocolError
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config as HypercornConfig
+from hypercorn.protocol import ProtocolWrapper
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
@@ -169,7 +171,7 @@ class _Server:
         """Serve one connection. A failure in it is logged and ends it alone."""
         self._open[stream] = None
         try:
-            connection = TCPServer(
+            connection = _Connection(
                 self._app,
                 self._config,
                 self._context,
@@ -178,19 +180,36 @@ class _Server:
             )
             connection.idle_task = self.idle.timer(stream)  # type: ignore[assignment] # the same two calls
             await connection
-        except Exception as error:
+        except* ProtocolError:
+            self._log.debug("web.client_broke_protocol")
+        except* Exception as error:
             self._log.error("web.connection_failed", exc_info=error)
-        except BaseExceptionGroup as group:
-            cancelled, failed = group.split(trio.Cancelled)
-            if failed is not None:
-                self._log.error("web.connection_failed", exc_info=failed)
-            if cancelled is not None:
-                raise cancelled from None
         finally:
             self.idle.discard(stream)
             del self._open[stream]
             self._emptied.set()
             stream.cut()
+
+
+class _Connection(TCPServer):
+    """Hypercorn's connection, held to HTTP/1.1.
+
+    Left alone it changes to HTTP/2 in clear text whenever a client says so, which no browser does
+    and no proxy needs, and which would bring a second reader of requests with its own faults.
+    """
+
+    @property
+    def protocol(self) -> ProtocolWrapper:
+        return self._protocol
+
+    @protocol.setter
+    def protocol(self, wrapper: ProtocolWrapper) -> None:
+        wrapper.protocol._check_protocol = _stay  # type: ignore[union-attr, method-assign]
+        self._protocol = wrapper
+
+
+async def _stay(request: object) -> None:
+    """Change to no other protocol; RFC 9110 §7.8 lets a server ignore Upgrade."""
 
 
 def hypercorn_config() -> HypercornConfig:

@@ -45,9 +45,15 @@ class ClientStream(trio.abc.HalfCloseableStream):
         with memoryview(data) as whole:
             for start in range(0, len(whole), PART_BYTES):
                 with trio.move_on_after(SEND_SECONDS) as scope:
-                    await self._inner.send_all(whole[start : start + PART_BYTES])
+                    await self._send(whole[start : start + PART_BYTES])
                 if scope.cancelled_caught:
                     raise trio.BrokenResourceError("The client does not read.")
+
+    async def _send(self, part: memoryview) -> None:
+        try:
+            await self._inner.send_all(part)
+        except trio.BusyResourceError:  # Hypercorn is just saying that nothing more will come
+            raise trio.BrokenResourceError("The connection is closing.") from None
 
     async def wait_send_all_might_not_block(self) -> None:
         """Wait until there is room to send."""

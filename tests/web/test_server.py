@@ -155,6 +155,39 @@ async def test_a_web_socket_is_refused_and_the_service_lives_on(gateway: FakeGat
         assert (await site.exchange(BOOT.replace(b"1.1", b"1.0"))).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /api/health HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\n",
+        b"PRI * HTTP/2.0\r\nHost: x\r\n",
+    ],
+)
+async def test_nobody_is_spoken_to_in_http_2(gateway: FakeGateway, head: bytes) -> None:
+    async with served(app_of(gateway)) as site, await site.connect() as stream:
+        await stream.send_all(head + b"\r\n")
+        assert bytes(await stream.receive_some(9)) == b"HTTP/1.1 "
+
+
+@pytest.mark.parametrize("first", [SIGN_IN, BOOT, SIGN_IN_HEAD % 99 + b"{"])
+@pytest.mark.parametrize(
+    "then", [b"\0\xff", b"\r\n\r\n\r\n", b"GET \r\n", b"PRI * HTTP/2.0\r\n\r\n"]
+)
+async def test_garbage_behind_a_request_is_no_matter_for_the_log(
+    gateway: FakeGateway, caplog: pytest.LogCaptureFixture, first: bytes, then: bytes
+) -> None:
+    """Whoever likes may send it; a line and a traceback for each would drown the others."""
+    async with served(app_of(gateway)) as site:
+        with structlog.testing.capture_logs() as logs:
+            async with await site.connect() as stream:
+                await stream.send_all(first + then)
+                await stream.send_eof()
+                with suppress(trio.BrokenResourceError):
+                    await rest(stream)
+        assert not [line for line in logs if line["log_level"] != "debug"]
+        assert not caplog.records
+        assert (await site.exchange(BOOT.replace(b"1.1", b"1.0"))).startswith(b"HTTP/1.1 200 ")
+
+
 @pytest.mark.parametrize("size", [66 * 1024, 2 * 1024 * 1024])
 async def test_whoever_sends_too_much_can_read_the_refusal(gateway: FakeGateway, size: int) -> None:
     """The answer waits for the rest of the body; TCP would reset the connection otherwise."""
