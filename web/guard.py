@@ -26,11 +26,10 @@ from web.envelope import Answer
 from web.exchange import Exchange
 from web.gateway import Gateway
 from web.json_in import has_control
-from web.operations import LARGE, SMALL, BodyRule, Operation, Path, Session
+from web.operations import LARGE, BodyRule, Operation, Path, Session
 
 CSRF_HEADER: Final = "X-FW-CSRF"
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-SMALL_PREFIXES: Final = ("/api/login", "/api/auth/")
 CSRF_FREE_PREFIX: Final = "/api/auth/"
 MOST_PARAMETERS: Final = 50
 LONGEST_SID: Final = 128
@@ -44,7 +43,7 @@ async def admit(exchange: Exchange, path: Path, gateway: Gateway) -> Operation:
     """
     request = exchange.request
     operation = _operation(exchange, path)
-    limit = SMALL if request.path.startswith(SMALL_PREFIXES) else LARGE
+    limit = LARGE if operation.body is None else operation.body.limit
     if (request.content_length or 0) > limit:
         raise PayloadTooLargeError(limit)
     key = _api_key(request)
