@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import Final
 
 import trio
 
@@ -26,8 +25,6 @@ from supervisors.strategies import (
     Strategy,
     decide,
 )
-
-STOP_SECONDS: Final = 30.0
 
 
 class SupervisorFailed(Exception):
@@ -62,6 +59,7 @@ class Supervisor:
         specs: Sequence[ChildSpec],
         strategy: Strategy,
         intensity: RestartIntensity,
+        stop_seconds: float,
         nursery: trio.Nursery,
     ) -> None:
         ids = [spec.id for spec in specs]
@@ -71,6 +69,7 @@ class Supervisor:
         self._runtime = runtime
         self._strategy = strategy
         self._intensity = intensity
+        self._stop_seconds = stop_seconds
         self._nursery = nursery
         self._members = {spec.id: Member(runtime, spec, self._ended) for spec in specs}
         self._history = History()
@@ -160,10 +159,10 @@ class Supervisor:
             self._runtime.log.error(
                 "supervisor_gave_up", supervisor=self.name, child=member.spec.id
             )
-            await self._stop_members(trio.current_time() + STOP_SECONDS)
+            await self._stop_members(trio.current_time() + self._stop_seconds)
             raise SupervisorFailed(self.name, member.spec.id, error) from error
         elif isinstance(decision, Finish):
-            await self._stop_members(trio.current_time() + STOP_SECONDS)
+            await self._stop_members(trio.current_time() + self._stop_seconds)
             self._nursery.cancel_scope.cancel()  # the block's end; this loop is shielded from it
             self._loop.cancel()
         else:

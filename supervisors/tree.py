@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from math import inf
+from typing import Final
 
 import trio
 
@@ -12,7 +13,9 @@ from fw_actors.runtime import NodeSnapshot, Runtime
 from fw_actors.runtime.lone_error import lone_error
 from supervisors.children import ChildSpec, TaskStatus
 from supervisors.strategies import Restart, RestartIntensity, Strategy
-from supervisors.supervisor import STOP_SECONDS, Supervisor
+from supervisors.supervisor import Supervisor
+
+STOP_SECONDS: Final = 30.0
 
 
 @asynccontextmanager
@@ -52,7 +55,9 @@ def supervisor_child(
     """A supervisor below another; its escalation is a failure of this child."""
     return ChildSpec(
         id,
-        lambda runtime: SupervisorChild(runtime, id, children, strategy, intensity),
+        lambda runtime: SupervisorChild(
+            runtime, id, children, strategy, intensity, shutdown_seconds
+        ),
         restart,
         shutdown_seconds,
         significant,
@@ -69,9 +74,11 @@ class SupervisorChild:
         children: Sequence[ChildSpec],
         strategy: Strategy,
         intensity: RestartIntensity | None,
+        stop_seconds: float,
     ) -> None:
         self._runtime, self._name, self._children = runtime, name, children
         self._strategy, self._intensity = strategy, intensity
+        self._stop_seconds = stop_seconds
         self._supervisor: Supervisor | None = None
         self._deadline = inf
         self._asked = trio.Event()
@@ -80,7 +87,12 @@ class SupervisorChild:
         """See `Child`."""
         self._asked = trio.Event()
         async with _open(
-            self._runtime, self._name, self._children, self._strategy, self._intensity, STOP_SECONDS
+            self._runtime,
+            self._name,
+            self._children,
+            self._strategy,
+            self._intensity,
+            self._stop_seconds,
         ) as self._supervisor:
             task_status.started()
             await self._asked.wait()
@@ -112,7 +124,13 @@ async def _open(
     with lone_error():
         async with trio.open_nursery() as nursery:
             supervisor = Supervisor(
-                runtime, name, children, strategy, intensity or RestartIntensity(), nursery
+                runtime,
+                name,
+                children,
+                strategy,
+                intensity or RestartIntensity(),
+                stop_seconds,
+                nursery,
             )
             try:
                 await supervisor.start()

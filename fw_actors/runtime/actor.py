@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, TypeVarTuple
 
 from outcome import Outcome
 
-from fw_actors.runtime.faults import MailboxFull
+from fw_actors.runtime.faults import ActorGone, MailboxFull
 from fw_actors.runtime.mailbox import MailboxPolicy
 from fw_actors.runtime.messages import HandlerTable, Message, handler_table
 from fw_actors.runtime.reply import Reply
@@ -147,4 +147,7 @@ class Context:
 
 
 def _policy(cell: Cell) -> MailboxPolicy:
-    return cell.actor.mailbox if cell.actor is not None else MailboxPolicy()
+    """Return the actor's limits. Raises ActorGone when its instance has gone."""
+    if cell.actor is None:
+        raise ActorGone(cell.name)
+    return cell.actor.mailbox

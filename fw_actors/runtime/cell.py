@@ -181,13 +181,14 @@ class Cell(ABC):
         return True
 
     async def offer_when_room(self, item: Item) -> None:
-        """Put an item, waiting for room. Raises ActorGone when the actor stops meanwhile."""
+        """Put an item, waiting for room. Raises ActorGone when the actor stops meanwhile.
+
+        Nobody has to be woken: only the cell's own run makes room, and it sees what comes then.
+        """
         try:
             await self.mailbox.put_when_room(item)
         except trio.ClosedResourceError:
             raise ActorGone(self.name) from None
-        if not self.awake:
-            self.wake()
 
     def arrive(self, arrival: Arrival) -> None:
         """Put something into the side lane."""

@@ -128,7 +128,7 @@ class KeyedPool:
         while self._idle:
             oldest = next(iter(self._idle))
             if oldest.idle_since > due:
-                self._set_alarm(oldest.idle_since - due)
+                self._set_alarm(max(CLOCK_GRAIN, oldest.idle_since - due))
                 return
             self._send_away(oldest)
 
