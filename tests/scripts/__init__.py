@@ -1,0 +1,1 @@
+"""The shell scripts, over a stand-in for the environment's Python."""

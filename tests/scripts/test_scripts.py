@@ -1,0 +1,150 @@
+"""What scripts/fw and scripts/start hand on (interface §5 and §6).
+
+They run in a copy of the project whose Python only tells how it was called; its recipe says that
+it is current, so that nothing is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TELLS = """#!/bin/sh
+echo "key=$FW_SECRET_KEY"
+echo "pid=$$"
+for argument in "$@"; do echo "argument=$argument"; done
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of the project with a Python that tells what it is given."""
+    folder = tmp_path / "a clone"
+    folder.mkdir()
+    shutil.copytree(ROOT / "scripts", folder / "scripts")
+    for name in ("pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, folder)
+    python = folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(TELLS)
+    python.chmod(0o755)
+    recipe = [
+        f"{folder}\n",
+        *((folder / n).read_text() for n in ("pyproject.toml", "constraints.txt")),
+    ]
+    (folder / ".venv" / "made-from").write_text("".join(recipe))
+    return folder
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    folder = tmp_path / "a site"
+    folder.mkdir()
+    (folder / "fw.json").write_text("{}")
+    return folder
+
+
+def begin(
+    command: Path, *arguments: str, cwd: Path, environ: dict[str, str]
+) -> subprocess.Popen[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FW_")}
+    return subprocess.Popen(
+        [command, *arguments], cwd=cwd, env=kept | environ, text=True, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def told(process: subprocess.Popen[str]) -> list[str]:
+    out, error = process.communicate(timeout=30)
+    assert process.returncode == 0, error
+    return out.splitlines()
+
+
+def run(command: Path, *arguments: str, cwd: Path, **environ: str) -> list[str]:
+    return told(begin(command, *arguments, cwd=cwd, environ=environ))
+
+
+def test_fw_hands_its_arguments_to_the_command_line_from_anywhere(
+    project: Path, site: Path
+) -> None:
+    lines = run(project / "scripts" / "fw", "eval", "a b", "", cwd=site)
+    assert [line.removeprefix("argument=") for line in lines[2:]] == [
+        "-P", "-m", "fw_cli", "eval", "a b", "",
+    ]  # fmt: skip
+
+
+def test_fw_works_through_a_link(project: Path, site: Path) -> None:
+    (site / "fw").symlink_to(project / "scripts" / "fw")
+    assert "argument=version" in run(site / "fw", "version", cwd=site)
+
+
+def test_fw_becomes_the_process_that_it_starts(project: Path, site: Path) -> None:
+    """So that a signal to it reaches the service."""
+    process = begin(project / "scripts" / "fw", "serve", cwd=site, environ={})
+    assert f"pid={process.pid}" in told(process)
+
+
+def test_the_key_file_beside_the_policy_file_stands_in_for_the_variable(
+    project: Path, site: Path
+) -> None:
+    """'scripts/fw put its content into the environment … where that file exists' (interface §6)."""
+    fw = project / "scripts" / "fw"
+    assert "key=" in run(fw, cwd=site)
+    (site / "secret.key").write_text("of the site\n")
+    assert "key=of the site" in run(fw, cwd=site)
+    assert "key=of the site" in run(fw, cwd=project, FW_CONFIG=str(site / "fw.json"))
+    assert "key=of the site" in run(fw, cwd=site.parent, FW_CONFIG="a site/fw.json")
+    assert "key=of the process" in run(fw, cwd=site, FW_SECRET_KEY="of the process")
+    assert "key=" in run(fw, cwd=site, FW_SECRET_KEY="")
+
+
+def test_the_first_start_makes_a_key_for_its_owner_only_and_no_later_one_replaces_it(
+    project: Path, site: Path
+) -> None:
+    """'scripts/start makes secret.key (0600, git-ignored) beside fw.json' (interface §6)."""
+    first = run(project / "scripts" / "start", cwd=site)
+    key = (site / "secret.key").read_text()
+    assert len(key.strip()) >= 40
+    assert stat.S_IMODE((site / "secret.key").stat().st_mode) == 0o600
+    assert f"key={key.strip()}" in first
+    assert f"key={key.strip()}" in run(project / "scripts" / "start", cwd=site)
+    assert (site / "secret.key").read_text() == key
+
+
+def test_first_starts_at_the_same_time_agree_on_one_key(project: Path, site: Path) -> None:
+    start = project / "scripts" / "start"
+    running = [begin(start, cwd=site, environ={}) for _ in range(6)]
+    assert len({told(process)[0] for process in running}) == 1
+    assert sorted(file.name for file in site.iterdir()) == ["fw.json", "secret.key"]
+
+
+def test_a_start_with_a_key_in_its_environment_makes_none(project: Path, site: Path) -> None:
+    run(project / "scripts" / "start", cwd=site, FW_SECRET_KEY="of the process")
+    assert not (site / "secret.key").exists()
+
+
+def test_a_start_where_there_is_no_site_says_so_and_leaves_nothing(
+    project: Path, tmp_path: Path
+) -> None:
+    nowhere = tmp_path / "nowhere"
+    nowhere.mkdir()
+    process = begin(project / "scripts" / "start", cwd=nowhere, environ={})
+    out, error = process.communicate(timeout=30)
+    assert (process.returncode, out, list(nowhere.iterdir())) == (1, "", [])
+    assert "fw.json" in error
+
+
+def test_the_pins_name_no_place_and_every_one_has_a_hash() -> None:
+    """Where a machine gets its packages from is its own affair."""
+    pins = (ROOT / "constraints.txt").read_text()
+    assert "://" not in pins
+    blocks = [block for block in pins.replace("\\\n", " ").splitlines() if "==" in block]
+    assert blocks
+    assert all(" --hash=sha256:" in block for block in blocks)
+    assert not [line for line in pins.splitlines() if line.startswith("-")]
