@@ -12,13 +12,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from fw_actors.runtime.dead_letters import Reason
 from fw_actors.runtime.faults import ActorFailed, ActorGone, MailboxFull, RuntimeFault, one_line
+from fw_actors.runtime.life import Arrival, CrashedError, Hold, State
 from fw_actors.runtime.mailbox import Item, Mailbox, Overflow
 from fw_actors.runtime.reply import Reply
 
@@ -30,39 +30,6 @@ if TYPE_CHECKING:
 
 INSPECTIONS: Final = 16
 RECENT: Final = 16
-
-
-class State(Enum):
-    """Where an actor is in its life."""
-
-    ABSENT = "absent"
-    STARTING = "starting"
-    RUNNING = "running"
-    SUSPENDED = "suspended"
-    STOPPING = "stopping"
-    FAILED = "failed"
-
-
-class Hold(Protocol):
-    """Something an instance is still to bring to an end: a kept reply, work, a timer, a watch."""
-
-    def abandon(self, fault: RuntimeFault) -> None:
-        """End it because the instance has gone. Must not raise."""
-
-
-class Arrival(Hold, Protocol):
-    """A hold that ends with a message to its own actor, through the side lane."""
-
-    def take(self) -> Message | None:
-        """Give the message and end the hold; None when there is nothing to handle any more."""
-
-
-class CrashedError(Exception):
-    """Carries a failure out of the turn in which it happened; it never reaches a caller."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(one_line(error))
-        self.error = error
 
 
 class Cell(ABC):

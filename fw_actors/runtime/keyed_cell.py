@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from fw_actors.runtime.actor import Actor, Context
-from fw_actors.runtime.cell import Cell, CrashedError, State
+from fw_actors.runtime.cell import Cell
 from fw_actors.runtime.faults import ActorFailed, ActorGone, one_line
+from fw_actors.runtime.life import CrashedError, State
 from fw_actors.runtime.reference import KeyedRef
 from fw_actors.runtime.reply import Reply
 from fw_actors.runtime.rings import CURRENT

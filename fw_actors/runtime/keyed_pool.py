@@ -9,7 +9,6 @@ finds the same cell and is handled by the next instance.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -17,10 +16,11 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from fw_actors.runtime.actor import Actor
-from fw_actors.runtime.cell import CrashedError
 from fw_actors.runtime.faults import ActorFailed, ActorGone, MailboxFull
+from fw_actors.runtime.idle_queue import IdleQueue
 from fw_actors.runtime.inspection import NodeSnapshot
 from fw_actors.runtime.keyed_cell import KeyedCell
+from fw_actors.runtime.life import CrashedError
 from fw_actors.runtime.mailbox import Mailbox
 from fw_actors.runtime.pool_totals import Totals
 from fw_actors.runtime.reference import KeyedRef
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from fw_actors.runtime.runtime import Runtime
 
 SPARE_MAILBOXES: Final = 256
-CLOCK_GRAIN: Final = 1e-6  # seconds; so that rounding never sets an alarm for now
 
 
 class KeyedPool:
@@ -52,13 +51,11 @@ class KeyedPool:
         self.name = name
         self.make = make
         self.capacity = capacity
-        self.idle_seconds = idle_seconds
         self.no_mailbox = Mailbox(1)
         """Stands in for the mailbox of a cell that is not awake."""
         self._cells: dict[str, KeyedCell] = {}
-        self._idle: OrderedDict[KeyedCell, None] = OrderedDict()
+        self._idle = IdleQueue(runtime.deadlines, idle_seconds, self._send_away)
         self._spare: list[Mailbox] = []
-        self._alarm: float | None = None
         self._awake = 0
         self._closed = False
         self._emptied = trio.Event()
@@ -98,7 +95,7 @@ class KeyedPool:
     def awoken(self, cell: KeyedCell) -> None:
         """Note that a cell has something to do."""
         self._awake += 1
-        self._idle.pop(cell, None)
+        self._idle.discard(cell)
         if cell.mailbox is self.no_mailbox:
             self._give_mailbox(cell)
 
@@ -116,21 +113,7 @@ class KeyedPool:
         elif cell.dismissed or self._closed:
             self._send_away(cell)
         else:
-            cell.idle_since = trio.current_time()
-            self._idle[cell] = None
-            if self._alarm is None:
-                self._set_alarm(self.idle_seconds)
-
-    def expire(self) -> None:
-        """Send away those that were idle long enough; called by the runtime's deadlines."""
-        self._alarm = None
-        due = trio.current_time() - self.idle_seconds + CLOCK_GRAIN
-        while self._idle:
-            oldest = next(iter(self._idle))
-            if oldest.idle_since > due:
-                self._set_alarm(max(CLOCK_GRAIN, oldest.idle_since - due))
-                return
-            self._send_away(oldest)
+            self._idle.add(cell)
 
     # The end.
 
@@ -152,8 +135,7 @@ class KeyedPool:
         for cell in list(self._cells.values()):
             cell.mailbox.close()
             cell.cancel_timers()
-        for cell in list(self._idle):
-            self._send_away(cell)
+        self._idle.close()
         try:
             if self._cells:
                 with trio.move_on_at(deadline):
@@ -161,9 +143,6 @@ class KeyedPool:
         finally:
             await self._cut_off()
             self._spare.clear()
-            if self._alarm is not None:
-                self.runtime.deadlines.withdraw(self, self._alarm)
-                self._alarm = None
             self.runtime.remove_node(self)
 
     async def _cut_off(self) -> None:
@@ -217,8 +196,9 @@ class KeyedPool:
         if self._closed:
             raise ActorGone(f"{self.name}/{key}")
         if len(self._cells) >= self.capacity:
-            if self._idle:
-                self._send_away(next(iter(self._idle)))
+            oldest = self._idle.oldest()
+            if oldest is not None:
+                self._send_away(oldest)
             if len(self._cells) >= self.capacity:
                 raise MailboxFull(self.name, self.capacity, "actors")
         cell = KeyedCell(self, key)
@@ -244,7 +224,7 @@ class KeyedPool:
 
     def _send_away(self, cell: KeyedCell) -> None:
         """End an idle cell's instance: at once, or by a worker when it has a last thing to do."""
-        self._idle.pop(cell, None)
+        self._idle.discard(cell)
         if cell.leaves_at_once:
             cell.settle_instance(None)
             self._remove(cell)
@@ -253,12 +233,8 @@ class KeyedPool:
             cell.wake()
 
     def _remove(self, cell: KeyedCell) -> None:
-        self._idle.pop(cell, None)
+        self._idle.discard(cell)
         del self._cells[cell.key]
         self._past.add(cell)
         if self._closed and not self._cells:
             self._emptied.set()
-
-    def _set_alarm(self, seconds: float) -> None:
-        self._alarm = seconds
-        self.runtime.deadlines.add(self, seconds)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from fw_actors.runtime.actor import Actor, Context
-from fw_actors.runtime.cell import Cell, CrashedError, State
+from fw_actors.runtime.cell import Cell
 from fw_actors.runtime.faults import ActorFailed, one_line
 from fw_actors.runtime.inspection import NodeSnapshot, node_of
+from fw_actors.runtime.life import CrashedError, State
 from fw_actors.runtime.mailbox import Mailbox
 from fw_actors.runtime.reference import ActorRef
 from fw_actors.runtime.rings import CURRENT

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from fw_actors.runtime.cell import RECENT, Arrival, Cell
+from fw_actors.runtime.cell import RECENT, Cell
 from fw_actors.runtime.dead_letters import Reason
 from fw_actors.runtime.faults import ActorFailed, NotHandled, one_line
 from fw_actors.runtime.inspection import inspection_of
+from fw_actors.runtime.life import Arrival
 from fw_actors.runtime.reply import Reply
 
 if TYPE_CHECKING:

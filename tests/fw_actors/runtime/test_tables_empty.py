@@ -64,7 +64,7 @@ async def test_many_asks_timeouts_spawns_failures_and_cancels_leave_every_table_
         pool[key].tell(Break())
     await trio.sleep(60)
 
-    assert (len(pool), pool._idle, pool._awake, pool._alarm) == (0, {}, 0, None)
+    assert (len(pool), len(pool._idle), pool._awake, pool._idle._alarm) == (0, 0, 0, None)
     assert len(runtime.deadlines) == 0
     assert runtime.deadlines._lengths == {}
     assert not runtime.workers._ready
