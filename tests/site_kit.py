@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -62,9 +62,14 @@ def make_config(folder: Path, *, apps: tuple[str, ...] = (), **changes: Any) -> 
 
 
 @asynccontextmanager
-async def inline_site(folder: Path, seed: int = 1, **changes: Any) -> AsyncIterator[Site]:
+async def inline_site(
+    folder: Path, seed: int = 1, recorded: Callable[[], None] = lambda: None, **changes: Any
+) -> AsyncIterator[Site]:
     """Open a site on trio's clock, without threads."""
     config = make_config(folder, **changes)
     clock = TrioClock(START_MS)
-    async with open_site(config, clock=clock, entropy=SeededEntropy(seed), inline=True) as site:
+    entropy = SeededEntropy(seed)
+    async with open_site(
+        config, clock=clock, entropy=entropy, inline=True, recorded=recorded
+    ) as site:
         yield site

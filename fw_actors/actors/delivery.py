@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
 from fw_actors.actors.counters import Counter
 from fw_actors.documents.vault import UnreadableError, Vault
 from fw_actors.errors import OverloadedError
-from fw_actors.http import Answer, AnswerTimeout, NetworkError, Origin, Sender, Target
+from fw_actors.http import Answer, AnswerTimeout, NetworkError, Origin, Target
+from fw_actors.http.request import MakeHeaders
 from fw_actors.rules.delivery_outcome import MOST_DEATHS_IN_A_ROW, Ending, ending_of
 from fw_actors.rules.signing import UnusableSecretError, key_of, sign
 from fw_actors.runtime import Actor, Clock, Log, MailboxPolicy, Message, Overflow, Ref, handles
@@ -20,6 +21,15 @@ from fw_actors.store import Store
 GIVE_BACK_SECONDS: Final = 2.0
 SETTLE_AGAIN_SECONDS: Final = 0.5
 _MS: Final = 1000
+
+
+class Poster(Protocol):
+    """What sends: `fw_actors.http.Sender`, or a receiver in memory."""
+
+    async def post(
+        self, target: Target, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> Answer:
+        """Send one POST within `timeout` seconds. Raises: NetworkError."""
 
 
 class Attempt(Message, frozen=True):
@@ -59,7 +69,7 @@ class DeliveryActor(Actor):
         self,
         store: Store,
         deliveries: Deliveries,
-        sender: Sender,
+        sender: Poster,
         vault: Vault,
         clock: Clock,
         log: Log,

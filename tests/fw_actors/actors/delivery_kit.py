@@ -1,0 +1,182 @@
+"""Deliveries on a MockClock: the real store, Dispatcher and DeliveryActor, a receiver in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from fw_actors.actors.counters import Counter
+from fw_actors.actors.delivery import DeliveryActor
+from fw_actors.actors.dispatcher import Dispatcher, Nudge
+from fw_actors.documents import rest
+from fw_actors.http import Answer, AnswerTimeout, ConnectError, Target
+from fw_actors.http.request import MakeHeaders
+from fw_actors.rules.delivery_outcome import Backoff
+from fw_actors.runtime import KeyedPool, Runtime, SilentLog, open_runtime
+from fw_actors.services.deliveries import Deliveries
+from fw_actors.services.site import Site
+from supervisors import actor_child, open_supervisor, pool_child
+from tests.site_kit import inline_site
+
+URL = "https://receiver.example/hook"
+SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+
+
+@dataclass(frozen=True)
+class Got:
+    """One POST that reached a receiver: when (seconds since the beginning), and what."""
+
+    at: float
+    url: str
+    body: bytes
+    headers: dict[str, str]
+
+
+@dataclass
+class Receiver:
+    """Answers `answers` in turn, the last one for ever: a status, "timeout", "refused" or "hang".
+
+    `busy` seconds pass before each answer.
+    """
+
+    answers: Sequence[str]
+    busy: float = 0.0
+    posts: list[Got] = field(default_factory=list)
+    in_flight: int = 0
+    most: int = 0
+    began: float = 0.0
+
+    @property
+    def times(self) -> list[int]:
+        """When the posts came, in whole seconds since the beginning."""
+        return [round(post.at) for post in self.posts]
+
+    async def post(
+        self, target: Target, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> Answer:
+        answer = self.answers[min(len(self.posts), len(self.answers) - 1)]
+        headers = {key.decode(): value.decode() for key, value in make_headers()}
+        self.posts.append(Got(trio.current_time() - self.began, target.display, body, headers))
+        self.in_flight += 1
+        self.most = max(self.most, self.in_flight)
+        try:
+            return await self._answer(answer, timeout)
+        finally:
+            self.in_flight -= 1
+
+    async def _answer(self, answer: str, timeout: float) -> Answer:
+        if answer == "hang":
+            await trio.sleep_forever()
+        if answer == "timeout":
+            await trio.sleep(timeout)
+            raise AnswerTimeout(f"no answer within {timeout} s.")
+        if answer == "refused":
+            raise ConnectError("the connection was refused.")
+        if answer == "defect":
+            raise RuntimeError("a defect of ours")
+        await trio.sleep(self.busy)
+        told = Answer(int(answer), b"what the receiver said")
+        told.times.answer = self.busy * 1000
+        return told
+
+
+@dataclass
+class Post:
+    """Everything that a test of deliveries asks for."""
+
+    site: Site
+    runtime: Runtime
+    pool: KeyedPool
+    dispatcher: Callable[[], object]
+
+    async def webhook(self, url: str = URL, event: str = "invoice.paid", **fields: Any) -> str:
+        """Make a Webhook for a custom event; return its name."""
+        body = {
+            "url": url, "event_type": "Custom", "custom_event": event, "secret": SECRET, **fields,
+        }  # fmt: skip
+        made = await self.site.write("Administrator", lambda fw: rest.insert(fw, "Webhook", body))
+        name: str = made["name"]
+        return name
+
+    async def emit(self, event: str = "invoice.paid", data: object = None) -> list[str]:
+        """Emit an event; return the ids of its deliveries."""
+        told = await self.site.write(
+            "Administrator", lambda fw: fw.webhooks.emit(event, data or {"total": 12})
+        )
+        return told["deliveries"]
+
+    async def change(self, webhook: str, **fields: Any) -> None:
+        """Change a Webhook."""
+        await self.site.write("Administrator", lambda fw: rest.save(fw, "Webhook", webhook, fields))
+
+    async def read(self, delivery: str) -> dict[str, Any]:
+        """Return a delivery as the API shows it."""
+        return await self.site.read(
+            "Administrator", lambda fw: rest.read(fw, "Webhook Delivery", delivery)
+        )
+
+    async def settled(self, delivery: str) -> dict[str, Any]:
+        """Wait until a delivery is final; return it."""
+        while True:
+            found = await self.read(delivery)
+            if found["status"] in ("Sent", "Failed"):
+                return found
+            await trio.sleep(0.5)
+
+    async def jobs(self) -> list[dict[str, Any]]:
+        """Return the rows of the queue."""
+        return await self.site.read(
+            "Administrator", lambda fw: fw.db.sql("SELECT * FROM fw_job ORDER BY id")
+        )
+
+
+@asynccontextmanager
+async def delivering(
+    folder: Path, receiver: Receiver, *, seed: int = 1, **changes: Any
+) -> AsyncIterator[Post]:
+    """Run a site's deliveries to `receiver`; `changes` as for `make_config`."""
+    nudges: list[Callable[[], object]] = []
+
+    def recorded() -> None:
+        for nudge in nudges:
+            nudge()
+
+    async with inline_site(folder, seed, recorded, **changes) as site:
+        receiver.began = trio.current_time()
+        async with _actors(site, receiver) as post:
+            nudges.append(post.dispatcher)
+            yield post
+            nudges.clear()
+
+
+@asynccontextmanager
+async def _actors(site: Site, receiver: Receiver) -> AsyncIterator[Post]:
+    ops = site.config.ops
+    deliveries = Deliveries(site.registry, Backoff(ops.backoff_seconds, ops.backoff_cap_seconds))
+    log = SilentLog()
+    async with open_runtime(clock=site.clock, entropy=site.entropy, log=log) as runtime:
+        dispatcher = runtime.ref("dispatcher")
+        counter = Counter(())
+        pool = KeyedPool(
+            runtime, "deliveries", capacity=ops.delivery_concurrency, idle_seconds=1.0,
+            make=lambda key: DeliveryActor(
+                site.store, deliveries, receiver, site.vault, site.clock, log, dispatcher, counter
+            ),
+        )  # fmt: skip
+        children = [
+            pool_child("deliveries", pool, shutdown_seconds=10.0),
+            actor_child(
+                "dispatcher",
+                lambda: Dispatcher(
+                    site.store, deliveries, pool, places=ops.delivery_concurrency,
+                    per_receiver=ops.per_receiver_concurrency,
+                ),
+            ),
+        ]  # fmt: skip
+        async with open_supervisor(runtime, "delivery", children):
+            yield Post(site, runtime, pool, lambda: dispatcher.tell(Nudge()))

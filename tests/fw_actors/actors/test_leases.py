@@ -1,0 +1,140 @@
+"""A lease is what makes a delivery nobody's loss: spec, Webhook Delivery status; interface §7, §8."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from fw_actors.store import Tx, jobs
+from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
+
+LEASE_SECONDS = 40  # timeout 10 and 30 more
+
+
+async def steal(post: Post) -> None:
+    """Another process takes the lease over, as if ours had expired."""
+
+    def work(tx: Tx) -> None:
+        tx.raw("UPDATE fw_job SET lease = 'another'")
+
+    await post.site.store.write(work)
+
+
+async def emit_unseen(post: Post, deaths: int = 0) -> list[str]:
+    """Emit and let a dead worker have the job, in one transaction, before anybody looks."""
+
+    def work(tx: Tx) -> list[str]:
+        fw = post.site.handle(tx, "Administrator")
+        made = fw.webhooks.emit("invoice.paid", {"total": 12})["deliveries"]
+        [head] = jobs.heads(tx, "webhook")
+        jobs.claim(tx, "webhook", head.partition, 1, LEASE_SECONDS * 1000, "dead")
+        tx.raw("UPDATE fw_job SET deaths = :deaths", {"deaths": deaths})
+        return made
+
+    return await post.site.store.write(work)
+
+
+async def test_a_delivery_whose_worker_died_is_sent_when_the_lease_ends(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A worker dying mid-delivery leaves a job whose lease expires; the next worker takes it."""
+    receiver = Receiver(["200"])
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook(max_attempts=1)
+        [delivery] = await emit_unseen(post)
+        found = await post.settled(delivery)
+    assert (found["status"], found["attempts"]) == ("Sent", 1)  # the death did not count
+    assert receiver.times == [LEASE_SECONDS]
+
+
+@pytest.mark.parametrize(
+    ("deaths_before", "posts", "error"), [(4, 1, None), (5, 1, "worker_lost:")]
+)
+async def test_five_deaths_in_a_row_are_forgiven_and_the_next_counts_as_failed(
+    deaths_before: int,
+    posts: int,
+    error: str | None,
+    tmp_path: Path,
+    autojump_clock: MockClock,
+) -> None:
+    """Interface §7: so that it can neither be lost nor loop. A counted one is retried as usual."""
+    receiver = Receiver(["200"])
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook(max_attempts=2)
+        [delivery] = await emit_unseen(post, deaths_before)
+        await trio.sleep(LEASE_SECONDS + 2)
+        seen = await post.read(delivery)
+        found = await post.settled(delivery)
+    assert (seen["error"] or "").startswith(error or "")
+    assert found["status"] == "Sent"
+    assert found["attempts"] == (1 if error is None else 2)
+    assert len(receiver.posts) == posts
+
+
+async def test_an_outcome_of_a_lost_lease_changes_nothing(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Interface §7: every outcome is written on condition of the lease's token."""
+    receiver = Receiver(["200"], busy=5)
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook()
+        [delivery] = await post.emit()
+        await trio.sleep(1)
+        await steal(post)
+        await trio.sleep(10)
+        found = await post.read(delivery)
+        [job] = await post.jobs()
+    assert (found["status"], found["attempts"]) == ("Queued", 0)
+    assert job["lease"] == "another"
+
+
+async def test_a_stop_lets_an_attempt_end_that_is_being_answered(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Interface §8: at most 10 s for what is in flight."""
+    receiver = Receiver(["200"], busy=8)
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook()
+        [delivery] = await post.emit()
+        await trio.sleep(1)
+    async with delivering(tmp_path, receiver, seed=2) as post:
+        found = await post.read(delivery)
+    assert (found["status"], found["attempts"], len(receiver.posts)) == ("Sent", 1, 1)
+
+
+async def test_a_stop_gives_back_what_it_cuts_off(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Interface §8: then attempts are cancelled, not counted, and given back."""
+    receiver = Receiver(["hang", "200"])
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook(timeout=60)
+        [delivery] = await post.emit()
+        await trio.sleep(1)
+        began = trio.current_time()
+    assert trio.current_time() - began < 15
+    assert receiver.in_flight == 0
+    async with delivering(tmp_path, receiver, seed=2) as post:
+        found = await post.settled(delivery)
+    assert (found["status"], found["attempts"]) == ("Sent", 1)
+    assert receiver.times[1:] == [0]  # at once, not a lease later
+
+
+async def test_two_processes_on_one_store_send_each_event_once(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Two Dispatchers claim from one queue; a lease is one process's."""
+    first, second = Receiver(["200"], busy=0.1), Receiver(["200"], busy=0.1)
+    async with (
+        delivering(tmp_path, first) as post,
+        delivering(tmp_path, second, seed=2),
+    ):
+        await post.webhook()
+        made = [(await post.emit())[0] for _ in range(50)]
+        for delivery in made:
+            assert (await post.settled(delivery))["status"] == "Sent"
+    sent = [got.headers["webhook-id"] for got in first.posts + second.posts]
+    assert sorted(sent) == sorted(made)

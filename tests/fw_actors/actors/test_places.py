@@ -1,0 +1,103 @@
+"""Who may start: interface §7, "A receiver is scheme, host and port"."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trio
+from trio.testing import MockClock
+
+from fw_actors.http import Answer, Target
+from fw_actors.http.request import MakeHeaders
+from tests.fw_actors.actors.delivery_kit import Receiver, delivering
+
+
+class Town(Receiver):
+    """Several receivers by host: those named `bad…` hang, the others answer at once."""
+
+    async def post(
+        self, target: Target, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> Answer:
+        self.answers = ["timeout"] if target.origin.host.startswith("bad") else ["200"]
+        return await super().post(target, body, make_headers, timeout=timeout)
+
+    def at(self, host: str) -> list[float]:
+        """When the posts to a host came."""
+        return [got.at for got in self.posts if f"//{host}" in got.url]
+
+
+async def test_a_receiver_starts_with_one_place_and_doubles_with_each_answer(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Slow start, up to perReceiverConcurrency."""
+    receiver = Receiver(["200"], busy=0.5)
+    async with delivering(tmp_path, receiver, per_receiver_concurrency=4) as post:
+        await post.webhook()
+        made = [(await post.emit())[0] for _ in range(11)]
+        for delivery in made:
+            await post.settled(delivery)
+    begun = sorted({round(got.at, 1) for got in receiver.posts})
+    waves = [sum(1 for got in receiver.posts if round(got.at, 1) == at) for at in begun]
+    assert waves[:3] == [1, 2, 4]
+    assert receiver.most == 4
+
+
+async def test_a_slow_answer_sets_a_receiver_back_to_one_place(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """An attempt that waits over 1 s for an answer's head sets it back to one."""
+    receiver = Receiver(["200"], busy=1.5)
+    async with delivering(tmp_path, receiver, per_receiver_concurrency=8) as post:
+        await post.webhook()
+        made = [(await post.emit())[0] for _ in range(6)]
+        for delivery in made:
+            await post.settled(delivery)
+    assert receiver.most == 1
+
+
+async def test_receivers_that_hang_take_nothing_from_a_healthy_one(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """An event for a healthy receiver goes out within 1 s while any 40 others hang."""
+    town = Town(["200"])
+    async with delivering(tmp_path, town, delivery_concurrency=64) as post:
+        for number in range(40):
+            await post.webhook(f"https://bad{number}.example/", event="bad.made", timeout=60)
+        await post.webhook("https://good.example/", event="good.made")
+        for _ in range(5):
+            await post.emit("bad.made")
+        await trio.sleep(30)
+        for second in range(20):
+            await post.emit("good.made")
+            await trio.sleep(1)
+            assert len(town.at("good.example")) == second + 1
+    assert town.most <= 64
+
+
+async def test_two_webhooks_of_one_receiver_share_its_places(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A receiver is scheme, host and port, however many Webhooks point there."""
+    receiver = Receiver(["200"], busy=0.5)
+    async with delivering(tmp_path, receiver, per_receiver_concurrency=2) as post:
+        await post.webhook("https://one.example/a", event="both.made")
+        await post.webhook("https://one.example/b", event="both.made")
+        for _ in range(5):
+            await post.emit("both.made")
+        await trio.sleep(10)
+    assert len(receiver.posts) == 10
+    assert receiver.most == 2
+
+
+async def test_what_is_due_later_waits_in_the_store_and_not_in_memory(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Nothing in memory grows with the rows due: one in flight, 200 queued, one actor."""
+    receiver = Receiver(["hang"])
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook(timeout=60)
+        for _ in range(200):
+            await post.emit()
+        await trio.sleep(5)
+        assert receiver.in_flight == 1
+        assert len([job for job in await post.jobs() if job["lease"]]) == 1

@@ -1,0 +1,191 @@
+"""Spec, Webhook Delivery status; Limits, retry waits. A day of retries in milliseconds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import standardwebhooks
+import trio
+from trio.testing import MockClock
+
+from tests.fw_actors.actors.delivery_kit import SECRET, Receiver, delivering
+
+ALL_SIX = [0, 30, 90, 210, 450, 930]  # 30 s, then 1, 2, 4, 8 minutes between them
+SIX_TIMEOUTS = [0, 40, 110, 240, 490, 980]  # the wait begins at the end of an attempt of 10 s
+
+ROWS = [  # answer, max_attempts, status in the end, attempts, seconds from the event to each
+    ("200", 6, "Sent", [0]),
+    ("204", 6, "Sent", [0]),
+    ("refused", 6, "Failed", ALL_SIX),
+    ("timeout", 6, "Failed", SIX_TIMEOUTS),
+    ("408", 6, "Failed", ALL_SIX),
+    ("429", 6, "Failed", ALL_SIX),
+    ("500", 6, "Failed", ALL_SIX),
+    ("599", 6, "Failed", ALL_SIX),
+    ("503", 1, "Failed", [0]),
+    ("302", 6, "Failed", [0]),
+    ("404", 6, "Failed", [0]),
+    ("410", 6, "Failed", [0]),
+    ("defect", 2, "Failed", [0, 30]),
+]
+
+
+@pytest.mark.parametrize(("answer", "tries", "status", "times"), ROWS)
+async def test_the_answer_decides_status_and_tries(
+    answer: str,
+    tries: int,
+    status: str,
+    times: list[int],
+    tmp_path: Path,
+    autojump_clock: MockClock,
+) -> None:
+    """Each row of the table that ends an attempt, with all its tries."""
+    receiver = Receiver([answer])
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook(max_attempts=tries)
+        [delivery] = await post.emit()
+        found = await post.settled(delivery)
+    assert (found["status"], receiver.times, found["attempts"]) == (status, times, len(times))
+    assert found["next_attempt"] is None
+
+
+async def test_one_that_recovers_at_the_third_attempt_is_sent(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Queued or Retrying, receiver answers 2xx → Sent; the error of before is gone."""
+    receiver = Receiver(["503", "timeout", "200"])
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook()
+        [delivery] = await post.emit()
+        found = await post.settled(delivery)
+        queue = await post.jobs()
+    assert (found["status"], found["attempts"], found["error"]) == ("Sent", 3, None)
+    assert (found["response_status"], found["response_body"]) == (200, "what the receiver said")
+    assert queue == []
+
+
+async def test_every_attempt_sends_the_same_bytes_with_a_signature_of_its_own_time(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """webhook-id and body stay; webhook-timestamp is that of the attempt."""
+    receiver = Receiver(["500", "500", "204"])
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook()
+        [delivery] = await post.emit(data={"text": "snowman ☃", "number": 1.0})
+        await post.settled(delivery)
+    assert len({got.body for got in receiver.posts}) == 1
+    assert {got.headers["webhook-id"] for got in receiver.posts} == {delivery}
+    stamps = [int(got.headers["webhook-timestamp"]) for got in receiver.posts]
+    assert [stamp - stamps[0] for stamp in stamps] == [0, 30, 90]
+    for got, stamp in zip(receiver.posts, stamps, strict=True):
+        verify_at(stamp, got.body, got.headers, monkeypatch)
+
+
+def verify_at(
+    stamp: int, body: bytes, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Verify as a receiver whose clock shows the attempt's time."""
+    webhook = standardwebhooks.Webhook(SECRET)
+    monkeypatch.setattr(
+        webhook,
+        "_Webhook__verify_timestamp",
+        lambda text: datetime.fromtimestamp(stamp, UTC),
+    )
+    webhook.verify(body, headers)
+
+
+async def test_a_webhook_that_is_disabled_meanwhile_fails_its_delivery_without_sending(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Queued or Retrying, webhook disabled → Failed, nothing sent."""
+    receiver = Receiver(["500"])
+    async with delivering(tmp_path, receiver) as post:
+        webhook = await post.webhook()
+        [delivery] = await post.emit()
+        await trio.sleep(10)
+        await post.change(webhook, enabled=0)
+        found = await post.settled(delivery)
+    assert found["status"] == "Failed"
+    assert found["error"].startswith("disabled:")
+    assert len(receiver.posts) == 1
+
+
+async def test_a_webhook_that_is_deleted_meanwhile_fails_its_delivery_without_sending(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Queued or Retrying, webhook deleted → Failed, nothing sent."""
+    receiver = Receiver(["500"])
+    async with delivering(tmp_path, receiver) as post:
+        webhook = await post.webhook()
+        [delivery] = await post.emit()
+        await trio.sleep(10)
+        await post.site.write("Administrator", lambda fw: fw.get_doc("Webhook", webhook).delete())
+        found = await post.settled(delivery)
+    assert found["status"] == "Failed"
+    assert found["error"].startswith("deleted:")
+    assert len(receiver.posts) == 1
+
+
+async def test_a_secret_that_another_key_sealed_fails_at_once(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """signing secret undecryptable (key changed since saved) → Failed, immediately, no retries."""
+    receiver = Receiver(["200"])
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook()
+    async with delivering(tmp_path, receiver, seed=2, secrets={"key": "another key"}) as post:
+        [delivery] = await post.emit()
+        found = await post.settled(delivery)
+    assert (found["status"], receiver.posts) == ("Failed", [])
+    assert found["error"].startswith("secret_unreadable:")
+
+
+async def test_a_secret_that_is_gone_from_the_store_fails_at_once(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """signing secret missing → Failed, immediately, no retries."""
+    receiver = Receiver(["200"])
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook()
+        await post.site.write(
+            "Administrator", lambda fw: fw.db.sql("UPDATE doc_webhook SET secret = NULL")
+        )
+        [delivery] = await post.emit()
+        found = await post.settled(delivery)
+    assert (found["status"], receiver.posts) == ("Failed", [])
+    assert found["error"].startswith("secret_missing:")
+
+
+async def test_each_attempt_uses_the_url_of_its_moment_and_the_max_attempts_of_the_event(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Interface §7: url, secret and timeout of that moment; the delivery's own max_attempts."""
+    receiver = Receiver(["500"])
+    async with delivering(tmp_path, receiver) as post:
+        webhook = await post.webhook(max_attempts=2)
+        [delivery] = await post.emit()
+        await trio.sleep(10)
+        await post.change(webhook, url="https://elsewhere.example/hook", max_attempts=9)
+        found = await post.settled(delivery)
+    assert [got.url for got in receiver.posts] == [
+        "https://receiver.example/hook",
+        "https://elsewhere.example/hook",
+    ]
+    assert found["attempts"] == found["max_attempts"] == 2
+
+
+async def test_a_stop_and_start_between_attempts_changes_nothing(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """The next attempt is a row, not a sleeping task: it comes when it is due, after a restart."""
+    receiver = Receiver(["500", "200"])
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook()
+        [delivery] = await post.emit()
+        await trio.sleep(5)
+    assert len(receiver.posts) == 1
+    async with delivering(tmp_path, receiver, seed=2) as post:
+        found = await post.settled(delivery)
+    assert (found["status"], found["attempts"]) == ("Sent", 2)
