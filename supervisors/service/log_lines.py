@@ -13,25 +13,24 @@ from supervisors.service.escaping import escaped
 # Fields with a place of their own in a line of text.
 _PLACED: Final = frozenset({"timestamp", "level", "event", "exception"})
 _PLAIN: Final = re.compile(r"[^\s\"'=\\]+")
+# Made once: json.dumps with options makes an encoder at each call.
+_to_ascii_json: Final = json.JSONEncoder(default=str).encode
+_to_json: Final = json.JSONEncoder(default=str, ensure_ascii=False).encode
 
 
 def json_line(_logger: object, _method: str, entry: MutableMapping[str, Any]) -> str:
     """Return the entry as a JSON object; ASCII, so that no character can break or colour a line."""
     first = {"timestamp": _time(entry), "level": entry.get("level"), "event": entry.get("event")}
-    return json.dumps(
-        {**first, **{name: entry[name] for name in entry if name not in first}}, default=str
-    )
+    return _to_ascii_json({**first, **{name: entry[name] for name in entry if name not in first}})
 
 
 def text_line(_logger: object, _method: str, entry: MutableMapping[str, Any]) -> str:
     """Return `time level event name=value …`, a traceback below it, each of its lines marked."""
-    head = f"{_time(entry)} {entry.get('level', ''):<7} {escaped(str(entry.get('event', '')))}"
-    fields = "".join(
-        f" {escaped(name)}={_value(value)}" for name, value in entry.items() if name not in _PLACED
-    )
+    parts = [_time(entry), f"{entry.get('level', ''):<7}", str(entry.get("event", ""))]
+    parts += [f"{name}={_value(value)}" for name, value in entry.items() if name not in _PLACED]
     trace = str(entry.get("exception", ""))
     below = "".join(f"\n  | {escaped(line)}" for line in trace.split("\n") if trace)
-    return head + fields + below
+    return escaped(" ".join(parts)) + below
 
 
 def _time(entry: MutableMapping[str, Any]) -> str:
@@ -40,7 +39,8 @@ def _time(entry: MutableMapping[str, Any]) -> str:
 
 
 def _value(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
-    if isinstance(value, str) and not _PLAIN.fullmatch(text):
-        text = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    return escaped(text)
+    if isinstance(value, str):
+        if _PLAIN.fullmatch(value):
+            return value
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return str(value) if type(value) is int else _to_json(value)

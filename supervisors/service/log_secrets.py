@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, MutableMapping
+from functools import lru_cache
 from typing import Any, Final
 
 SCRUBBED: Final = "[scrubbed]"
@@ -47,6 +48,7 @@ class Scrubber:
         return entry
 
 
+@lru_cache(maxsize=1024)  # names come from code, the same few in every entry
 def is_secret(name: str) -> bool:
     """Whether a field of this name holds a secret: one of its words says so."""
     return any(word.lower() in _SECRET_WORDS for word in _WORD.findall(name))
@@ -55,6 +57,8 @@ def is_secret(name: str) -> bool:
 def _scrubbed(name: str, value: object, depth: int) -> object:
     if is_secret(name) and value is not None:
         return SCRUBBED
+    if value is None or isinstance(value, (str, int)):
+        return value
     if depth == 0:
         return "[too deep]"
     if isinstance(value, Mapping):
