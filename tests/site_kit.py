@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import trio
+
 from fw_actors.config import (
     Argon2,
     AuthPolicy,
@@ -33,17 +35,17 @@ def make_config(folder: Path, *, apps: tuple[str, ...] = (), **changes: Any) -> 
 
     `changes`: any field of the sections `auth`, `ops`, `deployment`, by its name; `secrets`.
     """
-    auth = {
+    auth: dict[str, Any] = {
         "session_days": 30, "api_key_days": 0, "min_password_length": 8, "max_login_attempts": 5,
         "lockout_minutes": 15, "reset_minutes": 60, "invite_hours": 72, "secure_cookie": None,
         "self_service_api_keys": True, "address_attempts": 50, "recovery_attempts": 20,
     }  # fmt: skip
-    ops = {
+    ops: dict[str, Any] = {
         "webhook_retention_days": 30, "scheduler": True, "delivery_concurrency": 512,
         "per_receiver_concurrency": 16, "backoff_seconds": 30.0, "backoff_cap_seconds": 3600.0,
         "honour_retry_after": False,
     }  # fmt: skip
-    deployment = {
+    deployment: dict[str, Any] = {
         "public_url": None, "trust_proxy": ProxyTrustPolicy(False, ()), "mode": "production",
         "bind_host": "127.0.0.1", "bind_port": 0, "database": "sqlite:///data/fw.db",
         "webhooks_off": False, "log_format": "text", "log_level": "warning", "argon2": CHEAP,
@@ -67,7 +69,8 @@ async def inline_site(
 ) -> AsyncIterator[Site]:
     """Open a site on trio's clock, without threads."""
     config = make_config(folder, **changes)
-    clock = TrioClock(START_MS)
+    # A second site of a test goes on where the first one's time has come to.
+    clock = TrioClock(START_MS + round(trio.current_time() * 1000))
     entropy = SeededEntropy(seed)
     async with open_site(
         config, clock=clock, entropy=entropy, inline=True, recorded=recorded

@@ -54,7 +54,7 @@ class IdleQueue:
         due = trio.current_time() - self._idle_seconds + CLOCK_GRAIN
         while (oldest := self.oldest()) is not None:
             if oldest.idle_since > due:
-                self._set_alarm(oldest.idle_since - due)
+                self._set_alarm(max(CLOCK_GRAIN, oldest.idle_since - due))
                 return
             self.discard(oldest)
             self._send_away(oldest)

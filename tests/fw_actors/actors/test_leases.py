@@ -1,4 +1,4 @@
-"""A lease is what makes a delivery nobody's loss: spec, Webhook Delivery status; interface §7, §8."""
+"""A lease keeps a delivery from being lost: spec, Webhook Delivery status; interface §7, §8."""
 
 from __future__ import annotations
 
