@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -84,7 +85,10 @@ class Accounts:
         if event == "on_trash":
             fw.tx.run(_FORGET, user=doc.name)
             return
-        wanted = [_usable(str(doc.name), "name"), _usable(str(getattr(doc, "email", "")), "email")]
+        email = str(getattr(doc, "email", ""))
+        if not _EMAIL.match(email):
+            raise ValidationError("An e-mail address is like name@example.org.", field="email")
+        wanted = [_usable(str(doc.name), "name"), _usable(email, "email")]
         if wanted[0] == canonical(ADMINISTRATOR) or wanted[1] == canonical(ADMINISTRATOR):
             raise ValidationError("Administrator is a reserved name.", field="name")
         fw.tx.run(_FORGET, user=doc.name)
@@ -111,6 +115,10 @@ class Accounts:
         return bool(tx.rows(self._managers))
 
 
+# A mailbox and a domain, nothing that could end a header; the mail server judges the rest.
+_EMAIL: Final = re.compile(
+    r'[^@\s<>(),;:"\[\]\\]+@[^@\s<>(),;:"\[\]\\.]+(\.[^@\s<>(),;:"\[\]\\.]+)*\Z'
+)
 _FORGET: Final = Statement(sa.delete(IDENTIFIER).where(IDENTIFIER.c.user == _USER))
 _CLAIM: Final = Statement(sa.insert(IDENTIFIER).values(key=_KEY, user=_USER))
 _FORGET_PASSWORD: Final = Statement(sa.delete(PASSWORD).where(PASSWORD.c.user == _USER))

@@ -15,10 +15,11 @@ import sqlalchemy as sa
 
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import DocType
-from fw_actors.documents.fields import Table, iso
+from fw_actors.documents.fields import Table
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import MANAGERS_ONLY
 from fw_actors.documents.registry import Registry
+from fw_actors.documents.times import iso
 from fw_actors.errors import DuplicateError, ValidationError
 from fw_actors.rules.event_names import UnusableEventNameError, judge_event_name
 from fw_actors.rules.redaction import Treatment, treatment
@@ -77,7 +78,9 @@ class EventRecorder:
         self._treatments = {m.name: _treatments(m) for m in registry.metas.values()}
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Nothing is recorded before the row is written."""
+        """Before a Webhook is written: this transaction goes on with what is subscribed now."""
+        if doc.doctype == "Webhook":
+            self._subscriptions.pin(fw.tx)
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """Record a document's event for every Webhook that watches it."""

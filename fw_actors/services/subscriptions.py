@@ -49,20 +49,28 @@ class SubscriptionCache:
             .order_by(c.name)
         )
         self._known: Subscriptions | None = None
+        self._pinned: tuple[Tx, Subscriptions] | None = None
         self._generation = 0
 
     def of(self, tx: Tx) -> Subscriptions:
         """Return what is subscribed, from memory where it is known."""
+        if self._pinned is not None and self._pinned[0] is tx:
+            return self._pinned[1]
         if self._known is not None:
             return self._known
         loaded = _grouped(tx.rows(self._enabled))
+        self._pinned = (tx, loaded)
         generation = self._generation
         # What was read may hold changes that are rolled back; it is kept only once it is durable.
         tx.after_commit(lambda: self._keep(loaded, generation))
         return loaded
 
+    def pin(self, tx: Tx) -> None:
+        """Hold what is subscribed now for the rest of a transaction that changes a Webhook."""
+        self._pinned = (tx, self.of(tx))
+
     def clear_after_commit(self, tx: Tx) -> None:
-        """A Webhook changes in this transaction: writes that start after its commit see it."""
+        """A Webhook changed in this transaction: writes that start after its commit see it."""
         tx.after_commit(self._clear)
 
     def _keep(self, loaded: Subscriptions, generation: int) -> None:

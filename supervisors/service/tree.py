@@ -232,7 +232,9 @@ def _front(site: Site, gateway: Gateway) -> tuple[ChildSpec, str]:
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
         await serve(app, bound, stop=stop, task_status=task_status)
 
-    return task_child("web", run, stop=stop.set, shutdown_seconds=DRAIN_SECONDS), bound.url
+    # A second more than the drain itself, so that the orderly cut comes before the cancellation.
+    web = task_child("web", run, stop=stop.set, shutdown_seconds=DRAIN_SECONDS + 1.0)
+    return web, bound.url
 
 
 def _ignore(told: bool) -> None:
