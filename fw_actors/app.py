@@ -2,7 +2,6 @@
 
 from fw_actors.documents.document import DocType
 from fw_actors.documents.fields import (
-    JSON,
     Check,
     Data,
     Date,
@@ -16,6 +15,7 @@ from fw_actors.documents.fields import (
     Text,
     Vault,
 )
+from fw_actors.documents.json_field import JSON
 from fw_actors.documents.whitelisting import whitelist
 
 __all__ = [

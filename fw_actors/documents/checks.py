@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from fw_actors.documents.document import CONFIGURED, DocType, rows_of
-from fw_actors.documents.fields import Field, Link, Password, Select, ShapeError, Table, Vault
+from fw_actors.documents.field import Field, ShapeError
+from fw_actors.documents.fields import Link, Password, Select, Table, Vault
 from fw_actors.errors import ConflictError, ValidationError
 from fw_actors.store import Tx
 
@@ -70,15 +71,19 @@ def check_links(documents: Documents, tx: Tx, doc: DocType) -> None:
     if doc.doctype in _LINKS_MAY_DANGLE:
         return
     for doctype, field in _fields_linking_to(documents, doc.doctype):
-        table = documents.registry.tables[doctype].table
-        itself = doc.name if doctype == doc.doctype else ""  # no document has this name
+        c = documents.registry.tables[doctype].table.c
+        child = documents.registry.metas[doctype].child
+        whose = (c.parenttype, c.parent) if child else (sa.literal(doctype), c.name)
         found = tx.one(
-            sa.select(table.c.name)
-            .where(table.c[field.name] == doc.name, table.c.name != itself)
+            sa.select(*whose)
+            .where(
+                c[field.name] == doc.name, ~sa.and_(whose[0] == doc.doctype, whose[1] == doc.name)
+            )
+            .order_by(*whose)
             .limit(1)
         )
         if found is not None:
-            raise ConflictError(f"{doctype} {found[0]} links to {doc.doctype} {doc.name}.")
+            raise ConflictError(f"{found[0]} {found[1]} links to {doc.doctype} {doc.name}.")
 
 
 def _fields_linking_to(documents: Documents, doctype: str) -> Iterator[tuple[str, Field]]:

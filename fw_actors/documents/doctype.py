@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from fw_actors.documents.fields import Field, Table
+from fw_actors.documents.field import Field
+from fw_actors.documents.fields import Table
 
 ACTIONS: Final = ("list", "read", "create", "write", "delete", "submit", "cancel", "export")
 STANDARD: Final = (
@@ -24,6 +25,7 @@ STANDARD: Final = (
     "idx",
 )
 CHILD_STANDARD: Final = ("parent", "parenttype", "parentfield")
+ROW_ID: Final = "row_id"  # random, kept over rename: what an encrypted value is bound to
 # Not `vault`: a field of this name only hides the method, which `DocType.vault(doc, …)` still is.
 _METHODS: Final = (
     "insert", "save", "submit", "cancel", "delete", "rename", "db_set", "reload", "as_dict",
@@ -95,6 +97,7 @@ def read_declaration(
     fields = _declared_fields(cls)
     for each in fields.values():
         problems += [f"{each.name}: {text}" for text in _field_problems(each, child)]
+    problems += _twins(fields)
     parsed = _parse_naming(naming, fields)
     if isinstance(parsed, str):
         problems.append(parsed)
@@ -134,13 +137,21 @@ def _declared_fields(cls: type) -> dict[str, Field]:
 def _field_problems(each: Field, child: bool) -> Iterator[str]:
     if not _FIELD_NAME.match(each.name) or len(each.name) > 60:
         yield "a field name is letters, digits and _, beginning with a-z, at most 60 characters"
-    if each.name in (*STANDARD, *CHILD_STANDARD, *_METHODS):
+    if each.name.lower() in (*STANDARD, *CHILD_STANDARD, *_METHODS, ROW_ID):
         yield "this name belongs to every document"
     if child and isinstance(each, Table):
         yield "a child DocType holds no tables"
     if each.unique and isinstance(each, Table):
         yield "a table cannot be unique"
     yield from each.problems()
+
+
+def _twins(fields: Mapping[str, Field]) -> Iterator[str]:
+    """Columns that differ in letter case alone are one column to SQLite."""
+    first: dict[str, str] = {}
+    for name in fields:
+        if first.setdefault(name.lower(), name) != name:
+            yield f"{name}: it differs from {first[name.lower()]} in letter case alone"
 
 
 def _parse_naming(naming: str, fields: Mapping[str, Field]) -> Naming | str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Self
 
-from fw_actors.documents.doctype import CHILD_STANDARD, DocTypeBase, Meta
-from fw_actors.documents.fields import Field, Table, Vault, iso
-from fw_actors.documents.tables import ROW_ID
+from fw_actors.documents.doctype import CHILD_STANDARD, ROW_ID, DocTypeBase, Meta
+from fw_actors.documents.field import Field
+from fw_actors.documents.fields import Table, Vault
+from fw_actors.documents.times import iso
 from fw_actors.errors import BadRequestError
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class DocType(DocTypeBase, abstract=True):
             self.parent = self.parenttype = self.parentfield = None
         for field in meta.fields.values():
             blank = [] if isinstance(field, Table) else field.empty
-            setattr(self, field.name, blank if field.default is None else field.default)
+            setattr(self, field.name, blank if field.default is None else deepcopy(field.default))
         for key, value in (values or {}).items():
             if key not in meta.fields and key not in ("name", "idx", "docstatus"):
                 raise field_unknown(meta, key)
@@ -108,9 +110,9 @@ class DocType(DocTypeBase, abstract=True):
         """Delete the document; a submitted one has to be cancelled first."""
         self._fw.documents.delete(self._fw, self, ignore_permissions)
 
-    def db_set(self, field: str, value: Any, *, ignore_permissions: bool = True) -> None:
+    def db_set(self, field: str, value: Any, *, ignore_permissions: bool = False) -> None:
         """Write one field directly: no hooks, no events (spec, Events, rule 2)."""
-        self._fw.documents.db_set(self._fw, self, field, value)
+        self._fw.documents.db_set(self._fw, self, field, value, ignore_permissions)
 
     def reload(self) -> Self:
         """Read the document again."""

@@ -6,104 +6,30 @@ Values in Python are those that JSON shows: text, whole numbers, floats, 0 or 1 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from datetime import date, datetime
+from typing import Any, ClassVar, Final
 
 import sqlalchemy as sa
-from sqlalchemy.types import TypeEngine
 
+from fw_actors.documents.field import (
+    CONTROLS,
+    CONTROLS_AND_BREAKS,
+    LARGEST_INTEGER,
+    Field,
+    ShapeError,
+)
+from fw_actors.documents.times import iso, to_ms
 from fw_actors.errors import ValidationError
 
 DATA_LENGTH: Final = 140
-LARGEST_INTEGER: Final = 2**53
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
-_CONTROLS_AND_BREAKS: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-
-
-class ShapeError(ValueError):
-    """Raised when a value has the wrong JSON type for its field: 400 over HTTP, 422 from code."""
-
-
-class Field:
-    """One field of a DocType; the class attribute's name is the field's name."""
-
-    type: ClassVar[str]
-    column: ClassVar[TypeEngine[Any]] = sa.Text()
-    empty: ClassVar[object] = None
-    secret: ClassVar[bool] = False
-    wanted: ClassVar[str] = "text"
-
-    def __init__(
-        self,
-        *,
-        required: bool = False,
-        unique: bool = False,
-        default: object = None,
-        options: Any = None,
-        length: int | None = None,
-        permlevel: int = 0,
-        allow_on_submit: bool = False,
-        read_only: bool = False,
-    ) -> None:
-        self.name = ""
-        self.required, self.unique, self.default = required, unique, default
-        self.options, self.length, self.permlevel = options, length, permlevel
-        self.allow_on_submit, self.read_only = allow_on_submit, read_only
-
-    if TYPE_CHECKING:  # an instance holds the value; the class holds the field
-
-        def __get__(self, instance: object, owner: object = None) -> Any: ...
-
-        def __set__(self, instance: object, value: Any) -> None: ...
-
-    def __set_name__(self, owner: object, name: str) -> None:
-        self.name = name
-
-    def problems(self) -> Iterator[str]:
-        """Yield what is wrong with the declaration itself."""
-        if self.permlevel not in range(10):
-            yield "permlevel is 0 to 9"
-        if self.length is not None and self.length < 1:
-            yield "length is a whole number from 1"
-        if self.default is not None:
-            try:
-                self.accept(self.default)
-            except (ShapeError, ValidationError) as error:
-                yield f"default: {error}"
-
-    def accept(self, value: Any) -> Any:
-        """Return `value` as the field holds it; None stays None.
-
-        Raises: ShapeError for a wrong type, ValidationError for a value out of range.
-        """
-        return None if value is None else self._accept(value)
-
-    def _accept(self, value: Any) -> Any:
-        raise ShapeError(f"{self.name} takes {self.wanted}.")
-
-    def is_missing(self, value: object) -> bool:
-        """Whether a required field would be refused with this value."""
-        return value is None or value == ""
-
-    def to_store(self, value: Any) -> Any:
-        """Return what the column holds."""
-        return value
-
-    def from_store(self, value: Any) -> Any:
-        """Return what the document holds."""
-        return value
-
-    def shape(self) -> ShapeError:
-        return ShapeError(f"{self.name} takes {self.wanted}.")
 
 
 class _Textual(Field):
-    controls: ClassVar[re.Pattern[str]] = _CONTROLS_AND_BREAKS
+    controls: ClassVar[re.Pattern[str]] = CONTROLS_AND_BREAKS
 
     def _accept(self, value: Any) -> str:
         if not isinstance(value, str):
@@ -130,7 +56,7 @@ class Text(_Textual):
     """Text of any length, with tabs and line breaks."""
 
     type = "Text"
-    controls = _CONTROLS
+    controls = CONTROLS
 
 
 class Password(_Textual):
@@ -138,7 +64,7 @@ class Password(_Textual):
 
     type = "Password"
     secret = True
-    controls = _CONTROLS
+    controls = CONTROLS
 
 
 class Vault(_Textual):
@@ -146,7 +72,7 @@ class Vault(_Textual):
 
     type = "Vault"
     secret = True
-    controls = _CONTROLS
+    controls = CONTROLS
 
 
 class Int(Field):
@@ -289,28 +215,6 @@ class Link(_Textual):
         yield from super().problems()
 
 
-class JSON(Field):
-    """Any JSON value, stored as its text."""
-
-    type = "JSON"
-    wanted = "a JSON value"
-
-    def _accept(self, value: Any) -> Any:
-        try:
-            text = json.dumps(value, allow_nan=False, ensure_ascii=False)
-        except (TypeError, ValueError, RecursionError):
-            raise self.shape() from None
-        if _CONTROLS.search(text):
-            raise ShapeError(f"{self.name} holds a control character.")
-        return value
-
-    def to_store(self, value: Any) -> str | None:
-        return None if value is None else json.dumps(value, ensure_ascii=False)
-
-    def from_store(self, value: Any) -> Any:
-        return None if value is None else json.loads(value)
-
-
 class Table(Field):
     """Child rows of another DocType, in order; saved and read with their parent."""
 
@@ -328,21 +232,3 @@ class Table(Field):
         if not isinstance(self.child, type):
             yield "Table takes a child DocType class"
         yield from super().problems()
-
-
-def to_ms(instant: datetime) -> int:
-    """Return milliseconds since the epoch; a time without an offset is UTC."""
-    if instant.tzinfo is None:
-        instant = instant.replace(tzinfo=UTC)
-    whole = instant - _EPOCH
-    return (whole.days * 86_400 + whole.seconds) * 1000 + whole.microseconds // 1000
-
-
-def iso(ms: int) -> str:
-    """Return ISO 8601 UTC with milliseconds and `Z` (interface §1, Times)."""
-    seconds, rest = divmod(ms, 1000)
-    instant = datetime.fromtimestamp(seconds, UTC)
-    return f"{instant:%Y-%m-%dT%H:%M:%S}.{rest:03d}Z"
-
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from fw_actors.documents import rows
 from fw_actors.documents.checks import check_links, check_values, normalize
 from fw_actors.documents.document import DocType
-from fw_actors.documents.fields import Field, iso
+from fw_actors.documents.field import Field
 from fw_actors.documents.naming import name_for
 from fw_actors.documents.observers import Observer
 from fw_actors.documents.registry import Registry
+from fw_actors.documents.times import iso
 from fw_actors.documents.vault import Vault
 from fw_actors.errors import ConflictError, DuplicateError, PermissionDeniedError, ValidationError
 from fw_actors.runtime import Entropy
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
 
 DRAFT, SUBMITTED, CANCELLED = 0, 1, 2
-_STAMPED = ("name", "owner", "creation", "modified", "modified_by", "docstatus", "_stored")
+DB_SET = "db_set"  # what observers are told of a field written directly; never an event
 
 
 class Documents:
@@ -93,12 +94,23 @@ class Documents:
             check_links(self, fw.tx, doc)
             rows.delete(self, fw.tx, doc)
             self._tell(fw, "changed", "on_trash", doc)
+            self._after_commit(fw, doc)
 
-    def db_set(self, fw: Fw, doc: DocType, field: str, value: Any) -> None:
-        """Write one column directly: no hooks, no events, no permission but the scope's."""
-        self._refuse_shut_out(fw, doc)
-        with fw.tx.savepoint():
-            rows.set_field(self, fw.tx, doc, field, value)
+    def db_set(self, fw: Fw, doc: DocType, name: str, value: Any, ignore_permissions: bool) -> None:
+        """Write one column directly: no hooks, no events; the rules of observers hold.
+
+        They judge the stored document with the new value, not what else was changed on `doc`.
+        """
+        with self._step(fw, doc):
+            self._require(fw, doc, "write", ignore_permissions)
+            stored = rows.load(self, fw, doc.doctype, doc.name or "")
+            field = rows.assign(stored, name, value)
+            self._tell(fw, "changing", DB_SET, stored)
+            with _duplicates_refused(doc):
+                rows.write_field(self, fw.tx, stored, field)
+            self._tell(fw, "changed", DB_SET, stored)
+            doc.__dict__[name] = stored.__dict__[name]
+            doc._stored = {**(doc._stored or {}), name: (stored._stored or {})[name]}
 
     def _change_status(
         self, fw: Fw, doc: DocType, verb: str, status: int, ignore_permissions: bool
@@ -120,11 +132,12 @@ class Documents:
     @contextmanager
     def _step(self, fw: Fw, doc: DocType) -> Iterator[None]:
         """A savepoint that also takes back what the verb wrote on the object."""
-        before = {key: doc.__dict__.get(key) for key in _STAMPED}
+        before = dict(doc.__dict__)
         try:
             with fw.tx.savepoint():
                 yield
         except BaseException:
+            doc.__dict__.clear()
             doc.__dict__.update(before)
             raise
 
@@ -139,15 +152,11 @@ class Documents:
 
     def _write(self, fw: Fw, doc: DocType, event: str, write: Callable[[], None]) -> None:
         self._tell(fw, "changing", event, doc)
-        try:
+        with _duplicates_refused(doc):
             write()
-        except UniqueViolation as taken:
-            raise DuplicateError(
-                f"Another {doc.doctype} has this {', '.join(taken.columns)}.",
-                field=taken.columns[0],
-            ) from None
         self._hook(fw, doc, event)
         self._tell(fw, "changed", event, doc)
+        self._after_commit(fw, doc)
 
     def _stamp(self, fw: Fw, doc: DocType) -> None:
         doc.modified, doc.modified_by = iso(fw.tx.now), fw.user
@@ -191,6 +200,21 @@ class Documents:
         if hook is not None and not isinstance(hook, Field):  # Webhook has fields of these names
             hook(doc, fw)
 
+    def _after_commit(self, fw: Fw, doc: DocType) -> None:
+        """Have the hook of this name called once the change is durable; the handle is dead then."""
+        if not isinstance(getattr(type(doc), "after_commit", None), Field | None):
+            fw.tx.after_commit(lambda: self._hook(fw, doc, "after_commit"))
+
     def _tell(self, fw: Fw, verb: str, event: str, doc: DocType) -> None:
         for observer in self._observers:
             getattr(observer, verb)(fw, event, doc)
+
+
+@contextmanager
+def _duplicates_refused(doc: DocType) -> Iterator[None]:
+    try:
+        yield
+    except UniqueViolation as taken:
+        raise DuplicateError(
+            f"Another {doc.doctype} has this {', '.join(taken.columns)}.", field=taken.columns[0]
+        ) from None

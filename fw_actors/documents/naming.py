@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import DocType
+from fw_actors.documents.field import CONTROLS_AND_BREAKS as CONTROLS
 from fw_actors.errors import ValidationError
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Entropy
@@ -32,7 +33,7 @@ def name_for(doc: DocType, tx: Tx, entropy: Entropy) -> str:
         return _next_in_series(tx, naming.prefix, naming.digits)
     if naming.kind == "field":
         return judge_name(str(getattr(doc, naming.field) or ""), meta)
-    return judge_name(doc.name, meta) if doc.name else random_name(entropy)
+    return random_name(entropy) if doc.name is None else judge_name(doc.name, meta)
 
 
 def random_name(entropy: Entropy) -> str:
@@ -48,7 +49,7 @@ def judge_name(name: object, meta: Meta) -> str:
     field = meta.naming.field or "name"
     if not isinstance(name, str) or not name.strip():
         raise ValidationError(f"{field} is missing: it names the document.", field=field)
-    if len(name) > MAX_CHARACTERS or "/" in name or not name.isprintable():
+    if len(name) > MAX_CHARACTERS or "/" in name or CONTROLS.search(name):
         raise ValidationError(
             f"A name is 1 to {MAX_CHARACTERS} characters without / and control characters.",
             field=field,

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 class Observer(Protocol):
     """Is told of each change in the writer's transaction; whatever it raises undoes the change.
 
-    `event` is one of on_insert, on_update, on_submit, on_cancel, on_trash (spec, Events).
+    `event` is one of on_insert, on_update, on_submit, on_cancel, on_trash (spec, Events), or
+    db_set: a field was written directly, which no receiver is told, but rules hold for it too.
     """
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from string import ascii_lowercase, ascii_uppercase
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.doctype import STANDARD, Meta
-from fw_actors.documents.fields import Datetime, Field, Int, ShapeError, Table
+from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta
+from fw_actors.documents.field import Field, ShapeError
+from fw_actors.documents.fields import Datetime, Int, Table
 from fw_actors.errors import BadRequestError, ValidationError
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ Filters = Sequence[Sequence[Any]] | Mapping[str, Any]
 
 DEFAULT_ORDER: Final = "creation desc"
 _LIST_OPERATORS: Final = ("in", "not in")
+_NULL_OPERATORS: Final = ("=", "!=")
+_ASCII_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)  # as the stores' lower()
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "=": lambda column, value: column == value,
     "!=": lambda column, value: column != value,
@@ -28,7 +32,7 @@ _COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "in": lambda column, value: column.in_(value),
     "not in": lambda column, value: column.not_in(value),
     "between": lambda column, value: column.between(*value),
-    "like": lambda column, value: sa.func.lower(column).like(value.lower(), escape="\\"),
+    "like": lambda column, value: sa.func.lower(column).like(value, escape="\\"),
 }
 OPERATORS: Final = (*_COMPARE, "is null")
 _TIMES: Final = ("creation", "modified")
@@ -79,7 +83,7 @@ def count(fw: Fw, meta: Meta, filters: Filters) -> int:
 
 def _known(fw: Fw, meta: Meta, name: object) -> str:
     """Return the name of a column that may be read, filtered and sorted by."""
-    if isinstance(name, str) and name in STANDARD:
+    if isinstance(name, str) and name in (*STANDARD, *(CHILD_STANDARD if meta.child else ())):
         return name
     field = meta.fields.get(name) if isinstance(name, str) else None
     if (
@@ -109,16 +113,14 @@ def _condition(fw: Fw, meta: Meta, triple: object) -> Any:
         return column.is_(None) if wanted not in (False, 0) else column.is_not(None)
     if operator not in _COMPARE or len(triple) != 3:
         raise BadRequestError(f"op is one of {', '.join(OPERATORS)}.", field="filters")
-    if triple[2] is None:
+    if triple[2] is None and operator in _NULL_OPERATORS:
         return column.is_(None) if operator == "=" else column.is_not(None)
     return _COMPARE[operator](column, _operand(meta, name, operator, triple[2]))
 
 
 def _operand(meta: Meta, name: str, operator: str, value: Any) -> Any:
     if operator == "like":
-        if not isinstance(value, str):
-            raise BadRequestError("like takes text.", field="filters")
-        return value
+        return _pattern(meta, name, value)
     if operator in _LIST_OPERATORS or operator == "between":
         if not isinstance(value, list | tuple) or (operator == "between" and len(value) != 2):
             raise BadRequestError(f"{operator} takes a list.", field="filters")
@@ -126,8 +128,19 @@ def _operand(meta: Meta, name: str, operator: str, value: Any) -> Any:
     return _one_operand(meta, name, value)
 
 
+def _pattern(meta: Meta, name: str, value: Any) -> str:
+    field = _field_of(meta, name)
+    if not isinstance(value, str) or (field is not None and not isinstance(field.column, sa.Text)):
+        raise BadRequestError("like compares text with text.", field="filters")
+    if (len(value) - len(value.rstrip("\\"))) % 2:
+        raise BadRequestError("A pattern ends with a lone backslash.", field="filters")
+    return value.translate(_ASCII_LOWER)
+
+
 def _one_operand(meta: Meta, name: str, value: Any) -> Any:
     field = _field_of(meta, name)
+    if value is None:
+        raise BadRequestError("null is compared by is null.", field="filters")
     try:
         if field is not None:
             return field.to_store(field.accept(value))
@@ -145,7 +158,7 @@ def _field_of(meta: Meta, name: str) -> Field | None:
 
 
 def _order(fw: Fw, meta: Meta, order_by: str) -> list[Any]:
-    terms = []
+    terms, down = [], False
     table = fw.documents.registry.tables[meta.name].table
     for part in order_by.split(","):
         words = part.split()
@@ -159,7 +172,7 @@ def _order(fw: Fw, meta: Meta, order_by: str) -> list[Any]:
         down = len(words) == 2 and words[1].lower() == "desc"
         terms.append(column.desc().nulls_last() if down else column.asc().nulls_first())
     # The name makes the order total, so that pages neither repeat nor skip a row.
-    return [*terms, table.c.name.desc() if "desc" in order_by.lower() else table.c.name.asc()]
+    return [*terms, table.c.name.desc() if down else table.c.name.asc()]
 
 
 def _reader(meta: Meta, name: str) -> Callable[[Any], Any]:

@@ -77,6 +77,8 @@ def _problems(metas: list[Meta]) -> Iterator[str]:
                 child = getattr(field.child, "meta", None)
                 if not isinstance(child, Meta) or not child.child:
                     yield f"{where}: {field.name}: {field.child.__name__} is no child DocType"
+                elif names.get(child.name) is not child:
+                    yield f"{where}: {field.name}: {child.name} is declared in no app of the site"
 
 
 def _is_target(meta: Meta | None) -> bool:
@@ -120,19 +122,26 @@ def _where(error: Exception) -> str:
 
 
 def declared_in(modules: Iterable[ModuleType]) -> tuple[list[type[DocType]], list[Whitelisted]]:
-    """Return the DocTypes and whitelisted functions that the modules define, in their order."""
+    """Return the DocTypes and whitelisted functions of the modules, in their order.
+
+    Those that a package defines in a module of its own and names in itself are the package's.
+    """
     doctypes: list[type[DocType]] = []
     functions: list[Whitelisted] = []
     for module in modules:
         for value in vars(module).values():
-            if isinstance(value, Whitelisted) and value.module == module.__name__:
+            if isinstance(value, Whitelisted) and _inside(value.module, module):
                 functions.append(value)
             elif (
                 isinstance(value, type)
                 and issubclass(value, DocType)
-                and value.__module__ == module.__name__
+                and _inside(value.__module__, module)
                 and "meta" in vars(value)
                 and value not in doctypes
             ):
                 doctypes.append(value)
     return doctypes, functions
+
+
+def _inside(defined_in: str, module: ModuleType) -> bool:
+    return f"{defined_in}.".startswith(f"{module.__name__}.")

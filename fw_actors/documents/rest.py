@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from fw_actors.documents import query
 from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta
 from fw_actors.documents.document import CONFIGURED, DocType, child_of, field_unknown
-from fw_actors.documents.fields import Field, ShapeError, Table, Vault, to_ms
+from fw_actors.documents.field import Field, ShapeError
+from fw_actors.documents.fields import Table, Vault
+from fw_actors.documents.times import to_ms
 from fw_actors.errors import BadRequestError, ConflictError, PermissionDeniedError
 
 if TYPE_CHECKING:

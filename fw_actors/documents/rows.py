@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from fw_actors.documents.doctype import CHILD_STANDARD
+from fw_actors.documents.doctype import CHILD_STANDARD, ROW_ID
 from fw_actors.documents.document import CONFIGURED, DocType, child_of, rows_of
-from fw_actors.documents.fields import Field, ShapeError, Table, Vault, to_ms
+from fw_actors.documents.field import Field, ShapeError
+from fw_actors.documents.fields import Table, Vault
 from fw_actors.documents.naming import random_name
-from fw_actors.documents.tables import ROW_ID, DocTable
+from fw_actors.documents.tables import DocTable
+from fw_actors.documents.times import iso, to_ms
 from fw_actors.errors import BadRequestError, NotFoundError, ValidationError
 from fw_actors.store import Tx
 
@@ -54,7 +56,10 @@ def adopt_children(documents: Documents, tx: Tx, doc: DocType) -> None:
         stored = child.child_rows(tx, doc.name or "", doc.doctype, field.name)
         by_name = {row["name"]: row for row in stored}
         for row in named:
-            row._stored = by_name.get(row.name)
+            before = by_name.get(row.name)
+            if before is not None:
+                row._stored = before
+                row.owner, row.creation = before["owner"], iso(before["creation"])
 
 
 def update(documents: Documents, tx: Tx, doc: DocType) -> None:
@@ -76,19 +81,24 @@ def delete(documents: Documents, tx: Tx, doc: DocType) -> None:
     documents.registry.tables[doc.doctype].delete(tx, doc.name or "")
 
 
-def set_field(documents: Documents, tx: Tx, doc: DocType, name: str, value: Any) -> None:
-    """Write one column of a stored document."""
+def assign(doc: DocType, name: str, value: Any) -> Field:
+    """Set one column's value on a document. Raises: BadRequestError, ValidationError."""
     field = doc.meta.fields.get(name)
-    if field is None or isinstance(field, Table) or doc._stored is None:
+    if field is None or isinstance(field, Table):
         raise BadRequestError(f"{doc.doctype} has no stored field {name[:60]}.", field=name[:60])
     try:
-        accepted = field.accept(value)
+        doc.__dict__[name] = field.accept(value)
     except ShapeError as error:
         raise ValidationError(str(error), field=name) from None
-    doc.__dict__[name] = accepted
+    return field
+
+
+def write_field(documents: Documents, tx: Tx, doc: DocType, field: Field) -> None:
+    """Write one column of a stored document. Raises: UniqueViolation."""
+    assert doc._stored is not None
     stored = _stored_value(documents, doc, field, doc._stored[ROW_ID])
-    documents.registry.tables[doc.doctype].set_columns(tx, doc.name or "", {name: stored})
-    doc._stored[name] = stored
+    documents.registry.tables[doc.doctype].set_columns(tx, doc.name or "", {field.name: stored})
+    doc._stored[field.name] = stored
 
 
 def changed_fields(documents: Documents, tx: Tx, doc: DocType) -> list[Field]:
@@ -116,8 +126,8 @@ def _child_table(documents: Documents, field: Table) -> DocTable:
 def _write_children(documents: Documents, tx: Tx, doc: DocType, field: Table) -> None:
     taken: set[str] = set()
     for index, row in enumerate(rows_of(doc, field), start=1):
-        if not row.name or row.name in taken:
-            row.name = random_name(documents.entropy)
+        if not row.name or row._stored is None or row.name in taken:
+            row.name = random_name(documents.entropy)  # another parent's row may have it
         taken.add(row.name)
         row.parent, row.parenttype, row.parentfield = doc.name, doc.doctype, field.name
         row.idx, row.docstatus = index, doc.docstatus

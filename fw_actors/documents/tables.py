@@ -9,11 +9,10 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from fw_actors.documents.doctype import Meta
-from fw_actors.documents.fields import Field, Link, Vault
+from fw_actors.documents.doctype import ROW_ID, Meta
+from fw_actors.documents.field import Field
+from fw_actors.documents.fields import Check, Link, Vault
 from fw_actors.store import Statement, Tx
-
-ROW_ID = "row_id"  # random, kept over rename: what an encrypted value is bound to
 
 
 class DocTable:
@@ -90,7 +89,9 @@ class DocTable:
 
 
 def _column(field: Field) -> sa.Column[Any]:
-    return sa.Column(field.name, field.column, nullable=True)
+    # A Check is never null, in rows from before the column was added neither.
+    default = str(int(bool(field.default))) if isinstance(field, Check) else None
+    return sa.Column(field.name, field.column, nullable=True, server_default=default)
 
 
 def _standard_columns(meta: Meta) -> Iterable[sa.Column[Any]]:

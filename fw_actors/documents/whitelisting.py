@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
@@ -18,8 +19,7 @@ class Whitelisted:
         self.module = function.__module__
         self.path = f"{function.__module__}.{function.__name__}"
         self._signature = inspect.signature(function)
-        self.__doc__ = function.__doc__
-        self.__name__ = function.__name__
+        functools.update_wrapper(self, function)  # so that it can be enqueued by its own name
 
     def __call__(self, *args: Any, **arguments: Any) -> Any:
         return self.function(*args, **arguments)

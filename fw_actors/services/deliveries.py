@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol
 
 import sqlalchemy as sa
 
+from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.tables import ROW_ID
 from fw_actors.rules.delivery_outcome import (
     LEASE_MARGIN_SECONDS,
     Backoff,

@@ -20,7 +20,7 @@ def enqueue_function(fw: Fw, function: object, arguments: dict[str, object]) -> 
         that are no JSON.
     """
     module, name = getattr(function, "__module__", ""), getattr(function, "__name__", "")
-    if not module or not name or getattr(importlib.import_module(module), name, None) is None:
+    if not module or getattr(importlib.import_module(module), name, None) is not function:
         raise ValidationError("A job is a function at the top level of an app's module.")
     return jobs.enqueue(
         fw.tx, queue=QUEUE, function=f"{module}.{name}", arguments=_json(arguments), user=fw.user
@@ -30,5 +30,5 @@ def enqueue_function(fw: Fw, function: object, arguments: dict[str, object]) -> 
 def _json(arguments: dict[str, Any]) -> str:
     try:
         return json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         raise ValidationError("The arguments of a job are JSON.") from None

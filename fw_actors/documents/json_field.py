@@ -1,0 +1,48 @@
+"""The field type JSON: any JSON value, kept as a copy and stored as its text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from fw_actors.documents.field import CONTROLS, LARGEST_INTEGER, Field, ShapeError
+
+
+class JSON(Field):
+    """Any JSON value, stored as its text."""
+
+    type = "JSON"
+    wanted = "a JSON value"
+
+    def _accept(self, value: Any) -> Any:
+        """Return a copy in JSON's own types, so that what is stored is what the document shows."""
+        try:
+            copy = json.loads(json.dumps(value, allow_nan=False, ensure_ascii=False))
+        except (TypeError, ValueError, RecursionError):
+            raise self.shape() from None
+        for leaf in _leaves(copy):
+            if isinstance(leaf, str) and CONTROLS.search(leaf):
+                raise ShapeError(f"{self.name} holds a control character.")
+            if isinstance(leaf, int) and abs(leaf) > LARGEST_INTEGER:
+                raise ShapeError(f"{self.name} holds a number beyond 2^53.")
+        return copy
+
+    def to_store(self, value: Any) -> str | None:
+        return None if value is None else json.dumps(value, ensure_ascii=False)
+
+    def from_store(self, value: Any) -> Any:
+        return None if value is None else json.loads(value)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yield the keys and the values of a JSON value that are no containers."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            waiting += [*each, *each.values()]
+        elif isinstance(each, list):
+            waiting += each
+        else:
+            yield each
