@@ -23,12 +23,16 @@ _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What sign-in needs of an account; `password_hash` is None for an invited one."""
+    """What sign-in needs of an account; `password_hash` is None for an invited one.
+
+    `password_changed` (ms) tells a new password from the same one hashed anew.
+    """
 
     user: str
     full_name: str
     enabled: bool
     password_hash: str | None
+    password_changed: int | None
 
 
 class Accounts:
@@ -40,7 +44,13 @@ class Accounts:
         named = users.c.name == IDENTIFIER.c.user
         hashed = PASSWORD.c.user == users.c.name
         self._by_key = Statement(
-            sa.select(users.c.name, users.c.fullName, users.c.enabled, PASSWORD.c.hash)
+            sa.select(
+                users.c.name,
+                users.c.fullName,
+                users.c.enabled,
+                PASSWORD.c.hash,
+                PASSWORD.c.changed,
+            )
             .select_from(IDENTIFIER.join(users, named).outerjoin(PASSWORD, hashed))
             .where(IDENTIFIER.c.key == _KEY)
         )
@@ -64,7 +74,7 @@ class Accounts:
         row = tx.one(self._by_key, key=key)
         if row is None:
             return None
-        return Account(row[0], row[1] or "", bool(row[2]), row[3])
+        return Account(row[0], row[1] or "", bool(row[2]), row[3], row[4])
 
     def roles(self, tx: Tx, user: str) -> tuple[str, ...]:
         """Return the roles of a user, in the order of the User document."""
@@ -79,40 +89,33 @@ class Accounts:
         return Rights(user, frozenset(self.roles(tx, user)))
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Before a User is written: its name and e-mail must be nobody else's."""
+        """Before a User is written: its name and e-mail are nobody else's, and the last enabled
+        System Manager stays one."""
         if doc.doctype != "User":
             return
-        if event == "on_trash":
-            fw.tx.run(_FORGET, user=doc.name)
-            return
-        email = str(getattr(doc, "email", ""))
-        if not _EMAIL.match(email):
-            raise ValidationError("An e-mail address is like name@example.org.", field="email")
-        wanted = [_usable(str(doc.name), "name"), _usable(email, "email")]
-        if wanted[0] == canonical(ADMINISTRATOR) or wanted[1] == canonical(ADMINISTRATOR):
-            raise ValidationError("Administrator is a reserved name.", field="name")
+        gone = event == "on_trash"
+        if event != "on_insert" and (gone or not _manages(doc)):
+            self._keep_a_manager(fw.tx, str(doc.name))
+        name, email = ("", "") if gone else _identifiers(doc)
         fw.tx.run(_FORGET, user=doc.name)
-        for key, field in zip(dict.fromkeys(wanted), ("name", "email"), strict=False):
-            _claim_identifier(fw.tx, key, str(doc.name), field)
+        if not gone:
+            _claim_identifier(fw.tx, name, str(doc.name), "name")
+        if email != name:
+            _claim_identifier(fw.tx, email, str(doc.name), "email")
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
-        """After it: the last enabled System Manager stays one; who is disabled is signed out."""
+        """After it: who was deleted has no password, and who is disabled is signed out."""
         if doc.doctype != "User":
             return
-        if event != "on_insert":
-            self._keep_a_manager(fw)
         if event == "on_trash":
             fw.tx.run(_FORGET_PASSWORD, user=doc.name)
         if event == "on_trash" or not getattr(doc, "enabled", 1):
             fw.tx.run(_END_SESSIONS, user=doc.name)
 
-    def _keep_a_manager(self, fw: Fw) -> None:
-        fw.tx.lock("the last System Manager")
-        if not self._other_managers(fw.tx):
+    def _keep_a_manager(self, tx: Tx, user: str) -> None:
+        tx.lock("the last System Manager")
+        if tx.rows(self._managers) == [(user,)]:
             raise ConflictError("The last enabled System Manager stays one; make another first.")
-
-    def _other_managers(self, tx: Tx) -> bool:
-        return bool(tx.rows(self._managers))
 
 
 # A mailbox and a domain, nothing that could end a header; the mail server judges the rest.
@@ -131,11 +134,27 @@ _SET_PASSWORD: Final = Statement(
 )
 
 
+def _manages(user: Any) -> bool:
+    return bool(user.enabled) and any(row.role == SYSTEM_MANAGER for row in user.roles)
+
+
+def _identifiers(user: Any) -> tuple[str, str]:
+    """Return the canonical name and e-mail of a User. Raises: ValidationError."""
+    if not _EMAIL.match(user.email):
+        raise ValidationError("An e-mail address is like name@example.org.", field="email")
+    return _usable(user.name, "name"), _usable(user.email, "email")
+
+
 def _usable(text: str, field: str) -> str:
     try:
-        return canonical(text)
+        form = canonical(text)
     except UnusableIdentifierError as error:
         raise ValidationError(f"{field} {error}.", field=field) from None
+    if not form:
+        raise ValidationError(f"{field} is blank.", field=field)
+    if form == canonical(ADMINISTRATOR):
+        raise ValidationError("Administrator is a reserved name.", field=field)
+    return form
 
 
 def _claim_identifier(tx: Tx, key: str, user: str, field: str) -> None:

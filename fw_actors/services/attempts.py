@@ -88,7 +88,7 @@ def _fail() -> Statement:
 _FAIL: Final = _fail()
 _TAKE_BACK: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.id == _ID))
 _CLEAR: Final = Statement(
-    sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY, sa.or_(_T.state == FAILED, _T.id == _ID))
+    sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY, sa.or_(_COUNTS_AS_FAILURE, _T.id == _ID))
 )
 _UNLOCK: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY))
 
@@ -125,8 +125,8 @@ def take_back(tx: Tx, charge_id: str) -> None:
 
 
 def clear(tx: Tx, charge_id: str, key: bytes) -> None:
-    """A success: its own charge and the settled failures go; tries in flight stay charged."""
-    tx.run(_CLEAR, id=charge_id, key=key)
+    """A success: its own charge and the failures go; tries in flight stay charged."""
+    tx.run(_CLEAR, id=charge_id, key=key, stale=tx.now - IN_FLIGHT_MS)
 
 
 def unlock(tx: Tx, key: bytes) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 from fw_actors.config import AuthPolicy
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
 from fw_actors.hashing import Hasher, Lane
+from fw_actors.rules.addresses import counted_address
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, Budget
 from fw_actors.rules.tokens import BEARER_BYTES, bearer, digest, record_id
@@ -80,8 +81,9 @@ class SignIn:
         charge, address_charge = self._id(), self._id()
 
         def work(tx: Tx) -> Admitted | FwError:
-            address = attempts.counter_key(self._key, "address", attempt.address)
-            wait = attempts.charge(tx, address_charge, address, self._address_budget)
+            wait = attempts.charge(
+                tx, address_charge, self._address_key(attempt), self._address_budget
+            )
             if wait is not None:
                 return TooManyRequestsError(wait)
             wait = attempts.charge(tx, charge, identified.key, self._budget)
@@ -120,7 +122,7 @@ class SignIn:
             return None
 
     def _fail(self, tx: Tx, attempt: SignInAttempt, admitted: Admitted) -> FwError:
-        key = attempts.counter_key(self._key, "address", attempt.address)
+        key = self._address_key(attempt)
         attempts.settle_failure(tx, admitted.address_charge, key, self._address_budget)
         locked = attempts.settle_failure(tx, admitted.charge, admitted.identified.key, self._budget)
         return AuthenticationError(WRONG) if locked is None else TooManyRequestsError(locked)
@@ -140,7 +142,7 @@ class SignIn:
         fresh: str | None,
     ) -> SignedIn | FwError:
         now = self._directory.find(tx, admitted.identified.canonical or "")
-        if now is None or not now.enabled or now.password_hash != account.password_hash:
+        if now is None or not now.enabled or now.password_changed != account.password_changed:
             return self._fail(tx, attempt, admitted)  # it changed while the hash ran
         attempts.clear(tx, admitted.charge, admitted.identified.key)
         attempts.take_back(tx, admitted.address_charge)
@@ -159,6 +161,9 @@ class SignIn:
             days=days,
         )
         return SignedIn(sid, account.user, account.full_name, expires, days * _SECONDS_PER_DAY)
+
+    def _address_key(self, attempt: SignInAttempt) -> bytes:
+        return attempts.counter_key(self._key, "address", counted_address(attempt.address))
 
     def _id(self) -> str:
         return record_id(self._entropy.bytes(_ID_BYTES))
