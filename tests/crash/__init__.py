@@ -1,0 +1,1 @@
+"""Promises kept through kill -9: real processes, real sockets."""

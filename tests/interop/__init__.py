@@ -1,0 +1,1 @@
+"""What others see: official libraries verify what the service sends."""

@@ -1,0 +1,102 @@
+"""The main job, as its user does it: a note is saved, and a signed POST arrives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import standardwebhooks
+import svix.webhooks
+
+from tests.live_site import SECRET, LiveReceiver, LiveSite, eventually
+
+
+def make_webhook(client: httpx.Client, url: str, **fields: Any) -> str:
+    """Make a Webhook that watches Note; return its name."""
+    body = {
+        "url": url, "event_type": "Document", "webhook_doctype": "Note", "on_insert": 1,
+        "secret": SECRET, **fields,
+    }  # fmt: skip
+    answer = client.post("/api/resource/Webhook", json=body)
+    assert answer.status_code == 201, answer.text
+    name: str = answer.json()["data"]["name"]
+    return name
+
+
+def deliveries(client: httpx.Client, **filters: str) -> list[dict[str, Any]]:
+    """Return the deliveries, oldest first."""
+    params = {
+        "fields": '["name", "status", "attempts", "response_status", "error"]',
+        "filters": json.dumps([[key, "=", value] for key, value in filters.items()]),
+        "order_by": "creation asc",
+        "limit": "500",
+    }
+    rows: list[dict[str, Any]] = client.get("/api/resource/Webhook Delivery", params=params).json()[
+        "data"
+    ]
+    return rows
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Any:
+    with LiveSite(tmp_path, ops={"backoffSeconds": 0.2}) as site:
+        site.add_manager()
+        site.start()
+        yield site
+
+
+@pytest.mark.parametrize(
+    "secret", [SECRET, "whsec_" + "QUJD" * 8, "a plain secret", "sécret-ключ-☃"]
+)
+def test_a_saved_note_is_one_post_that_the_official_packages_verify(
+    site: LiveSite, secret: str
+) -> None:
+    """Spec, Request sent to the receiver: `whsec_` is decoded, any other secret is raw bytes."""
+    with LiveReceiver() as receiver, site.client() as client:
+        make_webhook(client, receiver.url, secret=secret)
+        note = client.post("/api/resource/Note", json={"title": "ünïcode ☃"}).json()["data"]
+        [sent] = eventually(lambda: deliveries(client, status="Sent"))
+        [got] = receiver.got
+    key = secret if secret.startswith("whsec_") else secret.encode()
+    body = standardwebhooks.Webhook(key).verify(got.body, got.headers)
+    svix.webhooks.Webhook(key).verify(got.body, got.headers)
+    assert (body["type"], body["data"]["doc"]["title"]) == ("doc.on_insert", "ünïcode ☃")
+    assert body["data"]["name"] == note["name"]
+    assert got.headers["webhook-id"] == sent["name"]
+    assert (sent["attempts"], sent["response_status"], sent["error"]) == (1, 204, None)
+
+
+def test_a_receiver_that_fails_is_tried_again_with_the_same_bytes(site: LiveSite) -> None:
+    """Spec, Webhook Delivery status: 503 and 500, then 200."""
+    with LiveReceiver(503, 500, 200) as receiver, site.client() as client:
+        make_webhook(client, receiver.url)
+        client.post("/api/resource/Note", json={"title": "again"})
+        [sent] = eventually(lambda: deliveries(client, status="Sent"))
+    assert sent["attempts"] == 3
+    assert len({got.body for got in receiver.got}) == 1
+    assert set(receiver.ids) == {sent["name"]}
+    for got in receiver.got:
+        standardwebhooks.Webhook(SECRET).verify(got.body, got.headers)
+
+
+def test_a_hook_that_refuses_takes_the_event_with_the_write(site: LiveSite) -> None:
+    """Spec, Events, rule 1."""
+    with LiveReceiver() as receiver, site.client() as client:
+        make_webhook(client, receiver.url)
+        refused = client.post("/api/resource/Note", json={"title": " "})
+        assert refused.status_code == 422
+        assert refused.json()["error"]["extra"] == {"field": "title"}
+        client.post("/api/resource/Note", json={"title": "taken"})
+        eventually(lambda: deliveries(client, status="Sent"))
+        assert len(deliveries(client)) == len(receiver.got) == 1
+
+
+def test_what_the_command_line_commits_is_sent_within_a_second_or_so(site: LiveSite) -> None:
+    """Interface §7: what another process commits is seen by a running service."""
+    with LiveReceiver() as receiver, site.client() as client:
+        make_webhook(client, receiver.url)
+        site.fw("eval", 'fw.new_doc("Note", title="from outside").insert().name', "--commit")
+        eventually(lambda: receiver.got, seconds=5)

@@ -1,0 +1,184 @@
+"""A real site for tests: its own folder, `fw serve` as a process, clients over HTTP, a receiver."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import httpx
+
+ROOT: Final = Path(__file__).parent.parent
+PASSWORD: Final = "correct horse battery staple"
+SECRET: Final = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+READY_SECONDS: Final = 30.0
+EVENTUALLY_SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 0.02
+T = TypeVar("T")
+
+
+@dataclass
+class LiveSite:
+    """One site folder; at most one `fw serve` at a time."""
+
+    folder: Path
+    ops: dict[str, Any] = field(default_factory=dict)
+    apps: tuple[str, ...] = ("examples.notes",)
+    url: str = ""
+    process: subprocess.Popen[str] | None = None
+
+    def __post_init__(self) -> None:
+        policy = {"site": {"name": "live"}, "ops": self.ops, "apps": list(self.apps)}
+        (self.folder / "fw.json").write_text(json.dumps(policy))
+
+    def fw(self, *args: str, stdin: str = "", **environ: str) -> str:
+        """Run a command to its end; return what it printed."""
+        done = subprocess.run(
+            self._command(*args), cwd=self.folder, env=self._environ(**environ), input=stdin,
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def add_manager(self, name: str = "admin") -> None:
+        """Make a System Manager."""
+        role = ("--role", "System Manager", "--password-stdin")
+        self.fw("user", "add", name, "--email", f"{name}@example.test", *role, stdin=PASSWORD)
+
+    def start(self, **environ: str) -> None:
+        """Start `fw serve` and wait until it is ready."""
+        with (self.folder / "serve.log").open("a") as log:
+            self.process = subprocess.Popen(
+                self._command("serve"), cwd=self.folder, env=self._environ(**environ),
+                stdout=subprocess.PIPE, stderr=log, text=True,
+            )  # fmt: skip
+        stdout = self.process.stdout
+        assert stdout is not None
+        told, _, _ = select.select([stdout], [], [], READY_SECONDS)
+        line = stdout.readline() if told else ""
+        assert line.startswith("ready "), (self.folder / "serve.log").read_text()
+        self.url = line.split()[1]
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal and wait for the end; return the exit code."""
+        process = self.process
+        assert process is not None
+        process.send_signal(number)
+        code = process.wait(30)
+        if process.stdout is not None:
+            process.stdout.close()
+        self.process = None
+        return code
+
+    @contextlib.contextmanager
+    def client(self, name: str = "admin") -> Iterator[httpx.Client]:
+        """A signed-in client."""
+        with httpx.Client(base_url=self.url, headers={"X-FW-CSRF": "1"}, timeout=30) as client:
+            answer = client.post("/api/login", json={"usr": name, "pwd": PASSWORD})
+            assert answer.status_code == 200, answer.text
+            yield client
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.process is not None:
+            self.end(signal.SIGKILL)
+
+    def _command(self, *args: str) -> list[str]:
+        return [sys.executable, "-P", "-m", "fw_cli", *args]
+
+    def _environ(self, **environ: str) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("FW_")}
+        own = {"FW_BIND": "127.0.0.1:0", "FW_SECRET_KEY": "k" * 40, "PYTHONPATH": str(ROOT)}
+        return kept | own | environ
+
+
+@dataclass(frozen=True)
+class Got:
+    """One POST that a receiver got."""
+
+    headers: dict[str, str]
+    body: bytes
+
+
+class LiveReceiver:
+    """A receiver in threads of its own; answers `answers` in turn, the last one for ever.
+
+    An answer is a status, or None to hang until the test is over.
+    """
+
+    def __init__(self, *answers: int | None) -> None:
+        self.answers = answers or (204,)
+        self.got: list[Got] = []
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                headers = {key.lower(): value for key, value in self.headers.items()}
+                status = outer._take(Got(headers, body))
+                if status is None:
+                    outer._over.wait()
+                    return
+                with contextlib.suppress(OSError):
+                    self.send_response(status)
+                    self.send_header("content-length", "0")
+                    self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Say nothing."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}/hook"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def ids(self) -> list[str]:
+        """The `webhook-id` of each POST, in order."""
+        return [got.headers["webhook-id"] for got in list(self.got)]
+
+    def _take(self, got: Got) -> int | None:
+        with self._lock:
+            answer = self.answers[min(len(self.got), len(self.answers) - 1)]
+            self.got.append(got)
+            return answer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def eventually(look: Callable[[], T], seconds: float = EVENTUALLY_SECONDS) -> T:
+    """Call `look` until what it gives is true, and return it."""
+    end = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < end, f"still {found!r} after {seconds} s"
+        time.sleep(_LOOK_SECONDS)
+    return found
