@@ -1,0 +1,1 @@
+"""Documents, each module against the interface it carries out."""

@@ -1,0 +1,132 @@
+"""An app for tests: a document with every kind of field, and hooks that note that they ran."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fw_actors.app import (
+    JSON,
+    Check,
+    Data,
+    Date,
+    Datetime,
+    DocType,
+    Float,
+    Int,
+    Link,
+    Password,
+    Select,
+    Table,
+    Text,
+    Vault,
+    whitelist,
+)
+from fw_actors.errors import ValidationError
+
+SELLER = "list read create write delete submit cancel"
+CALLED: list[str] = []  # hooks, in the order they ran
+LATE: list[str] = []  # names of orders whose commit was seen
+
+
+class Customer(DocType, naming="field:title", permissions={"Seller": "list read create write"}):
+    """Named by a field."""
+
+    title = Data(required=True)
+    vat = Data(unique=True)
+    parent_customer = Link(options="Customer")
+
+
+class OrderLine(DocType, child=True):
+    """A child with secrets of its own."""
+
+    item = Data(required=True)
+    rate = Float(default=1.5)
+    customer = Link(options="Customer")
+    token = Vault()
+    pin = Password()
+    cost = Float(permlevel=1)
+    line_secret = Data()
+
+
+class Order(
+    DocType,
+    name="Sales Order",
+    naming="series:SO-.#####",
+    submittable=True,
+    permissions={"Seller": SELLER, "Boss": "read:1 write:1", "Reader": "read list"},
+):
+    """The interface's own example, with hooks."""
+
+    title = Data(required=True)
+    margin = Float(permlevel=1)
+    token = Vault()
+    lines = Table(OrderLine)
+    remark = Text(allow_on_submit=True)
+    customer = Link(options="Customer")
+    number = Int(read_only=True)
+
+    def before_validate(self, fw: Any) -> None:
+        CALLED.append("before_validate")
+        if self.title == "fill in":
+            self.title = "filled in"
+
+    def validate(self, fw: Any) -> None:
+        CALLED.append("validate")
+        if self.title == "refuse":
+            raise ValidationError("Not this one.", field="title")
+
+    def before_save(self, fw: Any) -> None:
+        CALLED.append("before_save")
+
+    def on_insert(self, fw: Any) -> None:
+        CALLED.append(f"on_insert {self.docstatus}")
+        if self.title == "refuse late":
+            raise ValidationError("Too late.")
+
+    def on_update(self, fw: Any) -> None:
+        CALLED.append("on_update")
+
+    def on_submit(self, fw: Any) -> None:
+        CALLED.append(f"on_submit {self.docstatus}")
+
+    def on_cancel(self, fw: Any) -> None:
+        CALLED.append("on_cancel")
+
+    def on_trash(self, fw: Any) -> None:
+        CALLED.append("on_trash")
+
+    def after_commit(self, fw: Any) -> None:
+        LATE.append(str(self.name))
+
+
+class Sample(DocType, permissions={"Seller": SELLER}):
+    """One field of every type."""
+
+    data = Data(length=10)
+    text = Text()
+    count = Int()
+    ratio = Float()
+    done = Check(default=1)
+    day = Date()
+    moment = Datetime()
+    kind = Select(options=["a", "b"])
+    link = Link(options="Customer")
+    extra = JSON(default={"a": []})
+    pin = Password()
+    token = Vault()
+
+
+@whitelist(roles=["Seller"])
+def close_order(fw: Any, name: str, reason: str = "", *, force: bool = False) -> dict[str, Any]:
+    """Say what was asked."""
+    return {"name": name, "reason": reason, "force": force}
+
+
+@whitelist
+def ping(fw: Any, **anything: Any) -> dict[str, Any]:
+    """For every signed-in user."""
+    return anything
+
+
+def not_whitelisted(fw: Any) -> None:
+    """No business of HTTP's."""

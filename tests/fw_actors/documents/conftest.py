@@ -1,0 +1,50 @@
+"""A site with the app `shop`, in virtual time, and the shortest ways to it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from fw_actors.services.site import Site
+from fw_actors.services.users import add_user
+from tests.site_kit import inline_site
+from tests.virtual_time import in_virtual_time
+
+T = TypeVar("T")
+HERE = Path(__file__).parent
+APPS = HERE / "apps"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    in_virtual_time(items, HERE)
+
+
+class Desk:
+    """A site and who writes on it."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.shop: Any = importlib.import_module("shop")
+
+    async def do(self, fn: Callable[[Any], T], user: str = "Administrator") -> T:
+        """Run `fn` in a transaction of its own."""
+        return await self.site.write(user, fn)
+
+    async def hire(self, *roles: str, name: str = "sam") -> str:
+        """Make a user with these roles; the user's name."""
+        await self.do(lambda fw: add_user(fw, name, f"{name}@x.test", roles=roles))
+        return name
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    database = f"sqlite:///{tmp_path}/fw.db"
+    async with inline_site(APPS, apps=("shop",), database=database) as site:
+        desk = Desk(site)
+        desk.shop.CALLED.clear()
+        desk.shop.LATE.clear()
+        yield desk

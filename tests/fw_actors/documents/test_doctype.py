@@ -1,0 +1,142 @@
+"""A DocType's declaration and its mistakes: interface §3."""
+
+from __future__ import annotations
+
+from types import new_class
+from typing import Any
+
+import pytest
+
+from fw_actors.app import Check, Data, DocType, Float, Int, Table
+from fw_actors.documents.doctype import Naming, table_name
+
+
+def declare(fields: dict[str, Any] | None = None, **options: Any) -> Any:
+    """Return the Meta of a class with these fields and options."""
+    body = fields or {"title": Data()}
+    cls: Any = new_class("Thing", (DocType,), options, lambda namespace: namespace.update(body))
+    return cls.meta
+
+
+def test_a_class_is_a_doctype_of_its_own_name() -> None:
+    meta = declare()
+    assert (meta.name, meta.table, meta.problems) == ("Thing", "doc_thing", ())
+    assert (meta.child, meta.submittable, meta.naming) == (False, False, Naming("given"))
+
+
+def test_name_overrides_the_class_name() -> None:
+    assert declare(name="Sales Order").name == "Sales Order"
+    assert table_name("Sales Order") == "doc_sales_order"
+
+
+def test_fields_stand_in_the_order_of_their_declaration() -> None:
+    meta = declare({"b": Data(), "a": Int(), "lines": Table(int)})
+    assert list(meta.fields) == ["b", "a", "lines"]
+    assert [f.name for f in meta.columns] == ["b", "a"]
+    assert [f.name for f in meta.tables] == ["lines"]
+
+
+NAMINGS = [
+    ("given", Naming("given")),
+    ("random", Naming("random")),
+    ("field:title", Naming("field", field="title")),
+    ("series:SO-.#####", Naming("series", prefix="SO-", digits=5)),
+    ("series:.#", Naming("series", prefix="", digits=1)),
+    ("series:A.B-.##", Naming("series", prefix="A.B-", digits=2)),
+]
+
+
+@pytest.mark.parametrize(("naming", "parsed"), NAMINGS)
+def test_the_four_namings_are_understood(naming: str, parsed: Naming) -> None:
+    """Interface §3: "`naming`: `given`, `field:<field>`, `series:<prefix>.#####`, `random`"."""
+    meta = declare(naming=naming)
+    assert (meta.naming, meta.problems) == (parsed, ())
+
+
+WRONG_NAMINGS = ["", "Given", "field:", "field:nothing", "field:done", "series:SO-", "series:#.x",
+                 "series:a/b.##", "autoincrement"]  # fmt: skip
+
+
+@pytest.mark.parametrize("naming", WRONG_NAMINGS)
+def test_any_other_naming_is_a_mistake(naming: str) -> None:
+    meta = declare({"title": Data(), "done": Check()}, naming=naming)
+    assert any("naming" in problem for problem in meta.problems)
+
+
+@pytest.mark.parametrize("name", ["", "1st", "Sales  Order", " X", "X ", "A-B", "A/B", "x" * 61])
+def test_a_doctype_name_is_words_of_letters_and_digits(name: str) -> None:
+    assert any("name is letters" in problem for problem in declare(name=name).problems)
+
+
+STANDARD = ["name", "owner", "creation", "modified", "modified_by", "docstatus", "idx", "parent",
+            "parenttype", "parentfield", "doctype", "row_id", "nAme", "insert", "save", "delete",
+            "as_dict", "meta", "is_new"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STANDARD)
+def test_the_names_of_every_document_are_no_field_names(name: str) -> None:
+    assert any("every document" in problem for problem in declare({name: Data()}).problems)
+
+
+@pytest.mark.parametrize("name", ["Title", "_x", "ümlaut", "x" * 61])
+def test_a_field_name_begins_with_a_small_letter(name: str) -> None:
+    assert any("a field name is" in problem for problem in declare({name: Data()}).problems)
+
+
+def test_two_fields_that_differ_in_letter_case_alone_are_a_mistake() -> None:
+    problems = declare({"fullName": Data(), "fullname": Data()}).problems
+    assert problems == ("fullname: it differs from fullName in letter case alone",)
+
+
+def test_permissions_name_actions_by_role() -> None:
+    """Interface §3: "role → actions of …, and `read:1 write:1` for permlevel 1"."""
+    words = "list read create write delete submit cancel export read:1 write:9"
+    meta = declare(permissions={"Boss": words, "Nobody": ""})
+    assert meta.problems == ()
+    assert meta.permissions == {"Boss": frozenset(words.split()), "Nobody": frozenset()}
+
+
+@pytest.mark.parametrize("word", ["amend", "read:0", "read:10", "list:1", "READ", "read,write"])
+def test_an_unknown_action_is_a_mistake(word: str) -> None:
+    meta = declare(permissions={"Boss": f"read {word}"})
+    assert any("no such action" in problem for problem in meta.problems)
+
+
+def test_an_unknown_option_is_a_mistake() -> None:
+    assert declare(submitable=True).problems == ("no such option submitable",)
+
+
+CHILD_MISTAKES: list[dict[str, Any]] = [
+    {"submittable": True},
+    {"permissions": {"Boss": "read"}},
+    {"fields": {"rows": Table(int)}},
+]
+
+
+@pytest.mark.parametrize("options", CHILD_MISTAKES)
+def test_a_child_has_no_permissions_no_submit_and_no_tables(options: dict[str, Any]) -> None:
+    assert declare(child=True, **options).problems
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    meta = declare(
+        {"Title": Data(), "count": Int(default="x"), "name": Float()}, name="1", naming="none"
+    )
+    assert len(meta.problems) == 5
+
+
+def test_fields_are_inherited() -> None:
+    class Base(DocType, abstract=True):
+        title = Data()
+
+    class Derived(Base):
+        count = Int()
+
+    assert list(Derived.meta.fields) == ["title", "count"]
+
+
+def test_an_abstract_class_is_no_doctype() -> None:
+    class Base(DocType, abstract=True):
+        title = Data()
+
+    assert "meta" not in vars(Base)

@@ -1,0 +1,179 @@
+"""Interface §3, "Field types", and §1 (shape against value)."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fw_actors.documents.field import Field, ShapeError
+from fw_actors.documents.fields import (
+    Check,
+    Data,
+    Date,
+    Datetime,
+    Float,
+    Int,
+    Link,
+    Password,
+    Select,
+    Table,
+    Text,
+    Vault,
+)
+from fw_actors.errors import ValidationError
+
+LIMITED = Int(minimum=1, maximum=60)
+KIND = Select(options=["a", "b"])
+TAKEN: list[tuple[Field, Any, Any]] = [  # field, given, held
+    (Data(), "x" * 140, "x" * 140),
+    (Data(length=3), "abc", "abc"),
+    (Data(), "", ""),
+    (Data(), "zwölf Boxkämpfer \U0001f94a", "zwölf Boxkämpfer \U0001f94a"),
+    (Text(), "tab\tbreak\r\nend" * 1000, "tab\tbreak\r\nend" * 1000),
+    (Password(), "pass\tword", "pass\tword"),
+    (Vault(), "a secret", "a secret"),
+    (Int(), 2**53, 2**53),
+    (Int(), -(2**53), -(2**53)),
+    (LIMITED, 1, 1),
+    (LIMITED, 60, 60),
+    (Float(), 1, 1.0),
+    (Float(), -0.5, -0.5),
+    (Check(), True, 1),
+    (Check(), False, 0),
+    (Check(), 1, 1),
+    (Check(), None, 0),
+    (Date(), "2024-02-29", "2024-02-29"),
+    (Date(), date(2026, 1, 2), "2026-01-02"),
+    (Datetime(), "2026-01-02T03:04:05Z", "2026-01-02T03:04:05.000Z"),
+    (Datetime(), "2026-01-02T03:04:05.6789+02:00", "2026-01-02T01:04:05.678Z"),
+    (Datetime(), "2026-01-02T03:04:05", "2026-01-02T03:04:05.000Z"),
+    (Datetime(), "0001-01-01T00:00:00Z", "0001-01-01T00:00:00.000Z"),
+    (Datetime(), "9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999Z"),
+    (Datetime(), datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00.000Z"),
+    (KIND, "b", "b"),
+    (KIND, "", ""),
+    (Link(options="User"), "ada", "ada"),
+]
+
+
+def each(field: Field, *values: Any) -> list[tuple[Field, Any]]:
+    return [(field, value) for value in values]
+
+
+NO_TEXT: tuple[Any, ...] = (1, True, 1.5, [], {})
+WRONG_SHAPE: list[tuple[Field, Any]] = [
+    *(row for text in (Data(), Text(), Password(), Vault(), KIND, Link(options="X"))
+      for row in each(text, *NO_TEXT)),
+    *each(Int(), True, 1.0, "1", [], 2**53 + 1, -(2**53) - 1),
+    *each(Float(), True, "1", [], float("nan"), float("inf"), 2**53 + 1),
+    *each(Check(), "1", 1.0, []),
+    *each(Date(), 20260102, True, datetime(2026, 1, 2, tzinfo=UTC)),
+    *each(Datetime(), 1, True, []),
+    *each(Data(), "line\nbreak", "tab\t", "nul\x00", "half \ud800"),
+    *each(Text(), "nul\x00", "esc\x1b", "\x7f", "half \udfff"),
+    *each(Password(), "\x00"),
+    *each(Vault(), "\x00"),
+]  # fmt: skip
+OUT_OF_RANGE: list[tuple[Field, Any]] = [
+    (Data(), "x" * 141),
+    (Data(length=3), "abcd"),
+    (Link(options="User"), "x" * 141),
+    (LIMITED, 0),
+    (LIMITED, 61),
+    (Check(), 2),
+    (Check(), -1),
+    *each(Date(), "2026-02-29", "2026-13-01", "20260102", "2026-1-2", ""),
+    *each(Date(), "2026-01-02T00:00:00Z", "\uff12026-01-02"),
+    *each(Datetime(), "yesterday", "", "2026-02-30T00:00:00Z", "25:00"),
+    (Datetime(), "0001-01-01T00:00:00+01:00"),
+    (Datetime(), "9999-12-31T23:59:59-01:00"),
+    (KIND, "c"),
+    (KIND, "A"),
+]
+
+
+def ids(rows: list[tuple[Any, ...]]) -> list[str]:
+    return [f"{type(row[0]).__name__}-{ascii(row[1])[:30]}" for row in rows]
+
+
+@pytest.mark.parametrize(("field", "given", "held"), TAKEN, ids=ids(TAKEN))
+def test_a_field_takes_values_of_its_type(field: Field, given: Any, held: Any) -> None:
+    found = field.accept(given)
+    assert (found, type(found)) == (held, type(held))
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG_SHAPE, ids=ids(WRONG_SHAPE))
+def test_a_value_of_another_type_has_the_wrong_shape(field: Field, value: Any) -> None:
+    """Interface §8, HTTP: "400 is for the shape of a request"; §1: "wrong types"."""
+    with pytest.raises(ShapeError):
+        field.accept(value)
+
+
+@pytest.mark.parametrize(("field", "value"), OUT_OF_RANGE, ids=ids(OUT_OF_RANGE))
+def test_a_value_out_of_range_is_refused_with_the_field(field: Field, value: Any) -> None:
+    """Interface §8, HTTP: "422 with `extra.field` for a value out of range"."""
+    field.name = "the_field"
+    with pytest.raises(ValidationError) as refusal:
+        field.accept(value)
+    assert refusal.value.extra == {"field": "the_field"}
+
+
+@pytest.mark.parametrize(
+    "field", [Data(), Text(), Int(), Float(), Date(), Datetime(), KIND, Vault(), Link(options="X")]
+)
+def test_null_is_no_value_of_any_field_but_a_check(field: Field) -> None:
+    assert field.accept(None) is None
+
+
+@given(st.datetimes(min_value=datetime(1, 1, 3), max_value=datetime(9999, 12, 30)),  # noqa: DTZ001
+       st.integers(-14 * 60, 14 * 60))  # fmt: skip
+def test_a_datetime_comes_back_from_the_store_as_it_was_held(moment: datetime, offset: int) -> None:
+    """Interface §1, Times: "ISO 8601 UTC with milliseconds and `Z`"."""
+    field = Datetime()
+    held = field.accept(moment.replace(tzinfo=timezone(timedelta(minutes=offset))).isoformat())
+    assert field.from_store(field.to_store(held)) == held
+    assert len(held) == len("2026-01-02T03:04:05.678Z")
+
+
+@given(st.text(max_size=20))
+def test_a_line_of_text_holds_no_control_character(text: str) -> None:
+    try:
+        taken = Data().accept(text)
+    except ShapeError:
+        assert any(ord(c) < 32 or ord(c) == 127 or 0xD800 <= ord(c) < 0xE000 for c in text)
+    else:
+        assert taken.isprintable() or not any(ord(c) < 32 for c in taken)
+
+
+MISTAKES: list[tuple[Field, str]] = [
+    (Data(length=0), "length"),
+    (Data(length="9"), "length"),
+    (Data(permlevel=10), "permlevel"),
+    (Data(permlevel=-1), "permlevel"),
+    (Data(default="x" * 141), "default"),
+    (Int(default="1"), "default"),
+    (LIMITED.__class__(minimum=1, maximum=60, default=61), "default"),
+    (Select(), "options"),
+    (Select(options=[]), "options"),
+    (Select(options="ab"), "options"),
+    (Select(options=["a", ""]), "options"),
+    (Select(options=["a"], default="b"), "default"),
+    (Link(), "options"),
+    (Link(options=["User"]), "options"),
+    (Table(), "child DocType class"),
+    (Table("Order Line"), "child DocType class"),
+]
+
+
+@pytest.mark.parametrize(("field", "mistake"), MISTAKES)
+def test_a_mistake_in_a_declaration_is_told(field: Field, mistake: str) -> None:
+    assert mistake in " ".join(field.problems())
+
+
+@pytest.mark.parametrize("field", [each for each, *_ in TAKEN])
+def test_a_right_declaration_has_no_problem(field: Field) -> None:
+    assert list(field.problems()) == []

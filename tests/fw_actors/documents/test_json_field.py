@@ -1,0 +1,58 @@
+"""Interface §3, field type JSON; §1 (what JSON may hold)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fw_actors.documents.field import ShapeError
+from fw_actors.documents.json_field import JSON
+
+FIELD = JSON()
+TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=5)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXTS
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@given(VALUES)
+def test_any_json_value_comes_back_from_the_store(value: Any) -> None:
+    assert FIELD.from_store(FIELD.to_store(FIELD.accept(value))) == value
+
+
+def test_the_document_holds_a_copy() -> None:
+    mine: dict[str, list[int]] = {"a": [1]}
+    held = FIELD.accept(mine)
+    mine["a"].append(2)
+    assert held == {"a": [1]}
+
+
+def test_what_is_held_is_what_json_shows() -> None:
+    assert FIELD.accept({1: (2, 3)}) == {"1": [2, 3]}
+
+
+RING: list[Any] = []
+RING.append(RING)
+NO_JSON: list[Any] = [
+    float("nan"), [float("inf")], {"a": {1}}, b"x", object(), RING,
+    2**53 + 1, {"a": [-(2**53) - 1]}, 10**5000,
+    "\x00", {"a": "\x1b"}, {"\x07": 1}, ["half \ud800"], "\x7f",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", NO_JSON, ids=range(len(NO_JSON)))
+def test_what_json_or_the_stores_cannot_hold_is_refused(value: Any) -> None:
+    """Interface §1: NaN, lone surrogates, control characters; "an integer beyond 2^53"."""
+    with pytest.raises(ShapeError):
+        FIELD.accept(value)
+
+
+def test_tabs_and_line_breaks_pass() -> None:
+    """Interface §1: "tab and line breaks pass in Text and JSON fields"."""
+    assert FIELD.accept({"a": "x\ty\r\n"}) == {"a": "x\ty\r\n"}

@@ -1,0 +1,351 @@
+"""The verbs of a document's life: interface §3 and §4; spec, Events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.errors import (
+    ConflictError,
+    DuplicateError,
+    NotFoundError,
+    PermissionDeniedError,
+    ValidationError,
+)
+from tests.fw_actors.documents.conftest import Desk
+
+
+def order(fw: Any, **fields: Any) -> Any:
+    return fw.new_doc("Sales Order", **{"title": "t", **fields}).insert()
+
+
+async def test_an_insert_runs_its_hooks_in_order(desk: Desk) -> None:
+    """Interface §4: "Hooks: `before_validate, validate, before_save, on_insert, …`"."""
+    await desk.do(order)
+    assert desk.shop.CALLED == ["before_validate", "validate", "before_save", "on_insert 0"]
+
+
+async def test_a_submit_runs_its_hooks_and_shows_docstatus_1(desk: Desk) -> None:
+    """Interface §8: "on_insert shows docstatus 0, on_submit 1"."""
+    await desk.do(lambda fw: order(fw).submit().cancel().delete())
+    assert desk.shop.CALLED == [
+        "before_validate", "validate", "before_save", "on_insert 0",
+        "before_validate", "validate", "before_save", "on_submit 1",
+        "on_cancel", "on_trash",
+    ]  # fmt: skip
+
+
+async def test_a_hook_may_fill_in_what_is_required(desk: Desk) -> None:
+    assert (await desk.do(lambda fw: order(fw, title="fill in"))).title == "filled in"
+
+
+@pytest.mark.parametrize("title", ["refuse", "refuse late"])
+async def test_a_hook_that_raises_takes_the_write_with_it(desk: Desk, title: str) -> None:
+    """Spec, Events 1: "a hook that throws removes the event with the write"."""
+
+    def caught(fw: Any) -> int:
+        with pytest.raises(ValidationError):
+            order(fw, title=title)
+        return int(fw.count("Sales Order"))
+
+    assert await desk.do(caught) == 0
+
+
+async def test_a_caught_refusal_leaves_transaction_and_object_usable(desk: Desk) -> None:
+    """Interface §4: "a caught refusal leaves the transaction usable"."""
+
+    def again(fw: Any) -> Any:
+        doc = fw.new_doc("Sales Order", title="refuse late", token="s", lines=[{"item": "i"}])
+        with pytest.raises(ValidationError):
+            doc.insert()
+        assert (doc.is_new(), doc.name, doc.owner, doc.creation) == (True, None, None, None)
+        doc.title = "fine"
+        return doc.insert()
+
+    doc = await desk.do(again)
+    stored = await desk.do(lambda fw: fw.get_doc("Sales Order", doc.name))
+    assert (stored.title, stored.vault("token"), len(stored.lines)) == ("fine", "s", 1)
+
+
+async def test_after_commit_is_called_once_the_change_is_durable(desk: Desk) -> None:
+    """Interface §4: the hook `after_commit`."""
+
+    def work(fw: Any) -> str:
+        name = str(order(fw).name)
+        assert desk.shop.LATE == []
+        with pytest.raises(ValidationError):
+            order(fw, title="refuse late")
+        return name
+
+    name = await desk.do(work)
+    assert [name] == desk.shop.LATE
+
+
+async def test_after_commit_is_not_called_for_what_is_rolled_back(desk: Desk) -> None:
+    await desk.site.rollback("Administrator", order)
+    assert desk.shop.LATE == []
+
+
+async def test_an_insert_stamps_owner_and_time(desk: Desk) -> None:
+    sam = await desk.hire("Seller")
+    doc = await desk.do(order, user=sam)
+    assert (doc.owner, doc.modified_by, doc.docstatus) == (sam, sam, 0)
+    assert doc.creation == doc.modified == "2027-01-15T08:00:00.000Z"
+
+
+async def test_a_save_moves_modified_and_keeps_creation(desk: Desk) -> None:
+    name = (await desk.do(order)).name
+    sam = await desk.hire("Seller")
+    await trio.sleep(1.5)
+
+    def change(fw: Any) -> Any:
+        doc = fw.get_doc("Sales Order", name)
+        doc.title = "other"
+        return doc.save()
+
+    doc = await desk.do(change, user=sam)
+    assert (doc.creation, doc.owner) == ("2027-01-15T08:00:00.000Z", "Administrator")
+    assert (doc.modified, doc.modified_by) == ("2027-01-15T08:00:01.500Z", sam)
+
+
+async def test_a_save_over_a_newer_version_is_refused(desk: Desk) -> None:
+    """Interface §1, 409: "a save over a newer version (`modified` differs)"."""
+    old = await desk.do(order)
+    await trio.sleep(1)
+    await desk.do(lambda fw: fw.get_doc("Sales Order", old.name).save())
+
+    def late(fw: Any) -> None:
+        doc = fw.get_doc("Sales Order", old.name)
+        doc.modified = old.modified
+        doc.save()
+
+    with pytest.raises(ConflictError, match="changed meanwhile"):
+        await desk.do(late)
+
+
+async def test_a_save_of_a_deleted_document_is_refused(desk: Desk) -> None:
+    def work(fw: Any) -> None:
+        doc = order(fw)
+        fw.get_doc("Sales Order", doc.name).delete()
+        doc.save()
+
+    with pytest.raises(ConflictError, match="deleted meanwhile"):
+        await desk.do(work)
+
+
+async def test_inserting_twice_is_refused(desk: Desk) -> None:
+    with pytest.raises(ConflictError):
+        await desk.do(lambda fw: order(fw).insert())
+
+
+async def test_save_of_a_new_document_inserts_it(desk: Desk) -> None:
+    doc = await desk.do(lambda fw: fw.new_doc("Sales Order", title="t").save())
+    assert doc.name == "SO-00001"
+
+
+WRONG_STATE = [  # what was done, what is refused
+    (("submit",), "submit"),
+    ((), "cancel"),
+    (("submit", "cancel"), "cancel"),
+    (("submit", "cancel"), "submit"),
+    (("submit", "cancel"), "save"),
+    (("submit",), "delete"),
+]
+
+
+@pytest.mark.parametrize(("done", "refused"), WRONG_STATE)
+async def test_a_verb_that_the_state_does_not_allow_is_refused(
+    desk: Desk, done: tuple[str, ...], refused: str
+) -> None:
+    """Interface §1, 409, and §3: "not deleted until cancelled"."""
+
+    def work(fw: Any) -> None:
+        doc = order(fw)
+        for verb in done:
+            getattr(doc, verb)()
+        getattr(doc, refused)()
+
+    with pytest.raises(ConflictError):
+        await desk.do(work)
+
+
+async def test_a_doctype_that_is_not_submittable_is_never_submitted(desk: Desk) -> None:
+    with pytest.raises(ValidationError):
+        await desk.do(lambda fw: fw.new_doc("Customer", title="c").insert().submit())
+
+
+async def test_a_submitted_document_takes_changes_to_allow_on_submit_fields(desk: Desk) -> None:
+    """Interface §3: "A submitted document takes changes to `allow_on_submit` fields only"."""
+
+    def work(fw: Any) -> Any:
+        doc = order(fw).submit()
+        doc.remark = "paid"
+        return doc.save()
+
+    doc = await desk.do(work)
+    assert (doc.remark, doc.docstatus, desk.shop.CALLED[-1]) == ("paid", 1, "on_update")
+
+
+LATE_CHANGES: list[dict[str, Any]] = [
+    {"title": "other"}, {"lines": [{"item": "i"}]}, {"token": "new"}, {"margin": 2.0},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", LATE_CHANGES)
+async def test_a_submitted_document_takes_no_other_change(
+    desk: Desk, change: dict[str, Any]
+) -> None:
+    def work(fw: Any) -> None:
+        doc = order(fw).submit()
+        for key, value in change.items():
+            setattr(doc, key, value)
+        doc.save()
+
+    with pytest.raises(ValidationError) as refusal:
+        await desk.do(work)
+    assert refusal.value.extra == {"field": next(iter(change))}
+
+
+async def test_saving_a_submitted_document_unchanged_does_nothing(desk: Desk) -> None:
+    """Interface §8: "A submitted document saved without a change is no event; a draft is"."""
+    await desk.do(lambda fw: order(fw, token="s", lines=[{"item": "i"}]).submit().save())
+    assert "on_update" not in desk.shop.CALLED
+    await desk.do(lambda fw: order(fw).save())
+    assert "on_update" in desk.shop.CALLED
+
+
+async def test_a_taken_unique_value_is_refused_with_its_field(desk: Desk) -> None:
+    """Interface §1, 409: "name or unique column taken"."""
+    await desk.do(lambda fw: fw.new_doc("Customer", title="a", vat="7").insert())
+    with pytest.raises(DuplicateError) as refusal:
+        await desk.do(lambda fw: fw.new_doc("Customer", title="b", vat="7").insert())
+    assert refusal.value.extra == {"field": "vat"}
+
+
+async def test_a_taken_name_is_refused(desk: Desk) -> None:
+    await desk.do(lambda fw: fw.new_doc("Customer", title="a").insert())
+    with pytest.raises(DuplicateError):
+        await desk.do(lambda fw: fw.new_doc("Customer", title="a").insert())
+
+
+async def test_db_set_writes_one_field_without_hooks(desk: Desk) -> None:
+    """Spec, Events 2."""
+
+    def work(fw: Any) -> tuple[Any, ...]:
+        doc = order(fw)
+        desk.shop.CALLED.clear()
+        doc.remark = "not this"
+        doc.db_set("title", "direct")
+        stored = fw.get_doc("Sales Order", doc.name)
+        return doc.title, doc.remark, stored.title, stored.remark, doc.modified == stored.modified
+
+    assert await desk.do(work) == ("direct", "not this", "direct", None, True)
+    assert desk.shop.CALLED == []
+
+
+async def test_db_set_encrypts_a_vault_field(desk: Desk) -> None:
+    def work(fw: Any) -> tuple[Any, ...]:
+        doc = order(fw)
+        doc.db_set("token", "s3cret")
+        rows = fw.db.sql("SELECT token FROM doc_sales_order")
+        return doc.token, doc.vault("token"), "s3cret" in rows[0]["token"]
+
+    assert await desk.do(work) == ({"configured": True}, "s3cret", False)
+
+
+async def test_db_set_of_a_taken_unique_value_is_refused(desk: Desk) -> None:
+    def work(fw: Any) -> str:
+        fw.new_doc("Customer", title="a", vat="7").insert()
+        other = fw.new_doc("Customer", title="b", vat="8").insert()
+        with pytest.raises(DuplicateError):
+            other.db_set("vat", "7")
+        return str(other.vat)
+
+    assert await desk.do(work) == "8"
+
+
+async def test_db_set_needs_write_permission_unless_told_otherwise(desk: Desk) -> None:
+    """Interface §4: "each with `ignore_permissions=False`"."""
+    name = (await desk.do(order)).name
+    reader = await desk.hire("Reader")
+    with pytest.raises(PermissionDeniedError):
+        await desk.do(lambda fw: fw.get_doc("Sales Order", name).db_set("title", "x"), reader)
+    await desk.do(
+        lambda fw: fw.get_doc("Sales Order", name).db_set("title", "x", ignore_permissions=True),
+        reader,
+    )
+
+
+@pytest.mark.parametrize("field", ["nothing", "lines", "modified"])
+async def test_db_set_of_what_is_no_stored_field_is_refused(desk: Desk, field: str) -> None:
+    from fw_actors.errors import BadRequestError
+
+    with pytest.raises(BadRequestError):
+        await desk.do(lambda fw: order(fw).db_set(field, "x"))
+
+
+async def test_a_deleted_document_takes_its_rows_along(desk: Desk) -> None:
+    def work(fw: Any) -> list[dict[str, Any]]:
+        order(fw, lines=[{"item": "i"}, {"item": "j"}]).delete()
+        rows: list[dict[str, Any]] = fw.db.sql("SELECT name FROM doc_orderline")
+        return rows
+
+    assert await desk.do(work) == []
+
+
+async def test_a_deleted_document_is_not_found(desk: Desk) -> None:
+    def work(fw: Any) -> None:
+        doc = order(fw)
+        doc.delete()
+        fw.get_doc("Sales Order", doc.name)
+
+    with pytest.raises(NotFoundError):
+        await desk.do(work)
+
+
+VERBS = ["insert", "save", "submit", "cancel", "delete"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_every_verb_needs_its_permission_unless_told_otherwise(desk: Desk, verb: str) -> None:
+    """Interface §4: "`insert, save, submit, cancel, delete, …`, each with `ignore_permissions`"."""
+    stranger = await desk.hire("Reader")
+
+    def prepared(fw: Any) -> Any:
+        doc = fw.new_doc("Sales Order", title="t")
+        return doc if verb == "insert" else doc.insert(ignore_permissions=True)
+
+    def denied(fw: Any) -> None:
+        doc = prepared(fw)
+        if verb == "cancel":
+            doc.submit(ignore_permissions=True)
+        with pytest.raises(PermissionDeniedError):
+            getattr(doc, verb)()
+        getattr(doc, verb)(ignore_permissions=True)
+
+    await desk.do(denied, user=stranger)
+
+
+async def test_a_child_row_has_no_life_of_its_own(desk: Desk) -> None:
+    def work(fw: Any) -> None:
+        order(fw, lines=[{"item": "i"}]).lines[0].save()
+
+    with pytest.raises(ValidationError, match="with their parent"):
+        await desk.do(work)
+
+
+async def test_what_only_the_service_writes_is_refused_to_everybody(desk: Desk) -> None:
+    """Interface §3: Webhook Delivery is "Read only, but for replay"."""
+    with pytest.raises(PermissionDeniedError):
+        await desk.do(lambda fw: fw.new_doc("Webhook Delivery").insert(ignore_permissions=True))
+
+
+async def test_reload_reads_the_stored_document(desk: Desk) -> None:
+    def work(fw: Any) -> str:
+        doc = order(fw)
+        doc.title = "unsaved"
+        return str(doc.reload().title)
+
+    assert await desk.do(work) == "t"

@@ -1,0 +1,102 @@
+"""Interface §3: "A name is 1 to 140 characters without `/`; else 422"; `naming`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fw_actors.errors import DuplicateError, ValidationError
+from tests.fw_actors.documents.conftest import Desk
+
+
+def role(fw: Any, name: Any) -> str:
+    return str(fw.new_doc("Role", name=name).insert().name)
+
+
+GOOD = [
+    "x",
+    "x" * 140,
+    "Ärztin & Söhne",
+    "a b",
+    "100%",
+    "a\\b",
+    "..",
+    "日本語\u3000名前",
+    "👩\u200d🔬",
+]
+
+
+@pytest.mark.parametrize("name", GOOD)
+async def test_a_given_name_of_1_to_140_characters_is_kept(desk: Desk, name: str) -> None:
+    assert await desk.do(lambda fw: role(fw, name)) == name
+
+
+BAD = ["", " ", "x" * 141, "a/b", "/", "a\nb", "a\tb", "nul\x00", "half \ud800", " a", "a ", 5]
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_any_other_name_is_refused(desk: Desk, name: Any) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        await desk.do(lambda fw: role(fw, name))
+    assert refusal.value.extra == {"field": "name"}
+
+
+async def test_without_a_name_a_random_one_is_made(desk: Desk) -> None:
+    """Interface §3: "`given` (the default: `name` in the body, else random)"."""
+    names = {await desk.do(lambda fw: role(fw, None)) for _ in range(20)}
+    assert len(names) == 20
+    assert {len(name) for name in names} == {13}
+
+
+async def test_a_series_counts_on(desk: Desk) -> None:
+    def three(fw: Any) -> list[str]:
+        return [fw.new_doc("Sales Order", title="t").insert().name for _ in range(3)]
+
+    assert await desk.do(three) == ["SO-00001", "SO-00002", "SO-00003"]
+    assert (await desk.do(three))[0] == "SO-00004"
+
+
+async def test_a_rolled_back_document_gives_its_number_back(desk: Desk) -> None:
+    def one(fw: Any) -> str:
+        return str(fw.new_doc("Sales Order", title="t").insert().name)
+
+    await desk.site.rollback("Administrator", one)
+    assert await desk.do(one) == "SO-00001"
+
+
+async def test_a_series_goes_on_past_its_digits(desk: Desk) -> None:
+    def late(fw: Any) -> str:
+        fw.db.sql("INSERT INTO fw_series (prefix, current) VALUES ('SO-', 99999)")
+        return str(fw.new_doc("Sales Order", title="t").insert().name)
+
+    assert await desk.do(late) == "SO-100000"
+
+
+async def test_a_field_names_the_document(desk: Desk) -> None:
+    assert (await desk.do(lambda fw: fw.new_doc("Customer", title="Ada").insert())).name == "Ada"
+
+
+@pytest.mark.parametrize("title", ["a/b", " ", "x\u0000"])
+async def test_a_field_that_names_is_judged_as_a_name(desk: Desk, title: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        await desk.do(lambda fw: fw.new_doc("Customer", title=title).insert())
+    assert refusal.value.extra == {"field": "title"}
+
+
+async def test_a_random_name_is_not_chosen(desk: Desk) -> None:
+    def hook(fw: Any) -> str:
+        doc = fw.new_doc(
+            "Webhook", name="mine", url="https://x.test", event_type="Custom",
+            custom_event="a", secret="s",
+        )  # fmt: skip
+        return str(doc.insert().name)
+
+    assert await desk.do(hook) != "mine"
+
+
+async def test_names_differ_by_letter_case(desk: Desk) -> None:
+    await desk.do(lambda fw: role(fw, "boss"))
+    assert await desk.do(lambda fw: role(fw, "BOSS")) == "BOSS"
+    with pytest.raises(DuplicateError):
+        await desk.do(lambda fw: role(fw, "boss"))

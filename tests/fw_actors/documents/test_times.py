@@ -1,0 +1,34 @@
+"""Interface §1, Times."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fw_actors.documents.times import iso, to_ms
+
+ROWS = [
+    (0, "1970-01-01T00:00:00.000Z"),
+    (-1, "1969-12-31T23:59:59.999Z"),
+    (1_800_000_000_123, "2027-01-15T08:00:00.123Z"),
+    (-62_135_596_800_000, "0001-01-01T00:00:00.000Z"),
+    (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+]
+
+
+@pytest.mark.parametrize(("ms", "text"), ROWS)
+def test_milliseconds_are_shown_as_iso_8601_utc_with_z(ms: int, text: str) -> None:
+    assert iso(ms) == text
+
+
+@given(st.integers(-62_135_596_800_000, 253_402_300_799_999))
+def test_what_is_shown_is_read_back_to_the_millisecond(ms: int) -> None:
+    assert to_ms(datetime.fromisoformat(iso(ms))) == ms
+
+
+def test_a_time_without_offset_is_utc() -> None:
+    assert to_ms(datetime(1970, 1, 1, 0, 0, 1)) == 1000  # noqa: DTZ001
+    assert to_ms(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)) == 1000

@@ -1,0 +1,1 @@
+"""Use cases, each in real transactions on a site in virtual time."""
