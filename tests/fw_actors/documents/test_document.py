@@ -1,0 +1,187 @@
+"""A document in Python: interface §4 and §8, "Documents"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fw_actors.documents.vault import UnreadableError
+from fw_actors.errors import BadRequestError, ValidationError
+from tests.fw_actors.documents.conftest import APPS, Desk
+from tests.site_kit import inline_site
+
+
+def new(fw: Any, **fields: Any) -> Any:
+    return fw.new_doc("Sales Order", **{"title": "t", **fields})
+
+
+async def test_fields_are_attributes_with_their_defaults(desk: Desk) -> None:
+    def work(fw: Any) -> tuple[Any, ...]:
+        doc = fw.new_doc("Sample", count=3)
+        return doc.doctype, doc.name, doc.count, doc.data, doc.done, doc.extra, doc.is_new()
+
+    assert await desk.do(work) == ("Sample", None, 3, None, 1, {"a": []}, True)
+
+
+async def test_a_default_belongs_to_each_document_alone(desk: Desk) -> None:
+    def work(fw: Any) -> Any:
+        fw.new_doc("Sample").extra["a"].append("mine")
+        return fw.new_doc("Sample").extra
+
+    assert await desk.do(work) == {"a": []}
+
+
+async def test_child_rows_are_objects_made_from_dicts(desk: Desk) -> None:
+    """Interface §8: "child rows objects in a list (made from dicts)"."""
+
+    def work(fw: Any) -> tuple[Any, ...]:
+        doc = new(fw, lines=[{"item": "a"}])
+        doc.lines.append({"item": "b", "rate": 2})
+        doc.insert()
+        return tuple(
+            (row.item, row.rate, row.idx, row.parent, row.parentfield) for row in doc.lines
+        )
+
+    name = "SO-00001"
+    assert await desk.do(work) == (("a", 1.5, 1, name, "lines"), ("b", 2.0, 2, name, "lines"))
+
+
+@pytest.mark.parametrize("key", ["colour", "owner", "creation", "_fw", "parent"])
+async def test_a_field_that_there_is_not_is_refused_by_name(desk: Desk, key: str) -> None:
+    with pytest.raises(BadRequestError) as refusal:
+        await desk.do(lambda fw: new(fw, **{key: "x"}))
+    assert refusal.value.extra == {"field": key}
+
+
+async def test_as_dict_shows_standard_fields_fields_and_rows(desk: Desk) -> None:
+    """Interface §3: "A document has `doctype, name, owner, creation, …`"."""
+    shown = await desk.do(lambda fw: new(fw, lines=[{"item": "a"}]).insert().as_dict())
+    row = shown.pop("lines")[0]
+    now = "2027-01-15T08:00:00.000Z"
+    assert shown == {
+        "doctype": "Sales Order", "name": "SO-00001", "owner": "Administrator", "creation": now,
+        "modified": now, "modified_by": "Administrator", "docstatus": 0, "idx": 0, "title": "t",
+        "margin": None, "token": None, "remark": None, "customer": None, "number": None,
+    }  # fmt: skip
+    assert {key: row[key] for key in ("doctype", "idx", "parent", "parenttype", "parentfield")} == {
+        "doctype": "OrderLine", "idx": 1, "parent": "SO-00001", "parenttype": "Sales Order",
+        "parentfield": "lines",
+    }  # fmt: skip
+
+
+async def test_a_stored_document_is_read_as_it_was_written(desk: Desk) -> None:
+    values = {
+        "data": "d", "text": "t\nu", "count": 2**53, "ratio": 0.1, "done": 0, "day": "2026-01-02",
+        "moment": "2026-01-02T03:04:05.678Z", "kind": "b", "extra": {"deep": [1, None, "x"]},
+    }  # fmt: skip
+    await desk.do(lambda fw: fw.new_doc("Sample", name="s", **values).insert())
+    read = await desk.do(lambda fw: fw.get_doc("Sample", "s").as_dict())
+    assert {key: read[key] for key in values} == values
+
+
+async def test_secrets_are_never_in_a_dict(desk: Desk) -> None:
+    """Spec, Redaction: "blanked on every API read"; Vault: "never returned by a read"."""
+    values = {"pin": "1234", "token": "s3cret"}
+    await desk.do(lambda fw: fw.new_doc("Sample", name="s", **values).insert())
+    read = await desk.do(lambda fw: fw.get_doc("Sample", "s").as_dict())
+    assert (read["pin"], read["token"]) == (None, {"configured": True})
+    assert (await desk.do(lambda fw: fw.new_doc("Sample").as_dict()))["token"] is None
+
+
+async def test_application_code_reads_a_password_and_opens_a_vault_field(desk: Desk) -> None:
+    """Spec: "A Password field is plain text at rest"; interface §8: "`doc.vault("token")`"."""
+
+    def work(fw: Any) -> tuple[Any, ...]:
+        doc = fw.new_doc("Sample", name="s", pin="1234", token="s3cret")
+        before = doc.vault("token")
+        doc.insert()
+        stored = fw.get_doc("Sample", "s")
+        return before, doc.vault("token"), stored.vault("token"), stored.pin
+
+    assert await desk.do(work) == ("s3cret", "s3cret", "s3cret", "1234")
+
+
+async def test_an_empty_vault_field_opens_to_nothing(desk: Desk) -> None:
+    def work(fw: Any) -> tuple[Any, ...]:
+        doc = fw.new_doc("Sample", name="s")
+        return doc.vault("token"), doc.insert().vault("token")
+
+    assert await desk.do(work) == (None, None)
+
+
+KEEPING: list[tuple[dict[str, Any], str | None, str | None]] = [  # written, then pin, token
+    ({}, "1234", "s3cret"),
+    ({"pin": None, "token": None}, "1234", "s3cret"),
+    ({"token": {"configured": True}}, "1234", "s3cret"),
+    ({"pin": "", "token": ""}, "", None),
+    ({"pin": "5678", "token": "other"}, "5678", "other"),
+]
+
+
+@pytest.mark.parametrize(("written", "pin", "token"), KEEPING)
+async def test_null_leaves_a_secret_and_empty_text_empties_it(
+    desk: Desk, written: dict[str, Any], pin: str, token: str | None
+) -> None:
+    """Interface §8: "null leaves it, `""` empties it; `{"configured": true}` leaves …"."""
+
+    def work(fw: Any) -> tuple[Any, ...]:
+        fw.new_doc("Sample", name="s", pin="1234", token="s3cret").insert()
+        doc = fw.get_doc("Sample", "s")
+        for key, value in written.items():
+            setattr(doc, key, value)
+        doc.save()
+        stored = fw.get_doc("Sample", "s")
+        return stored.pin, stored.vault("token")
+
+    assert await desk.do(work) == (pin, token)
+
+
+@pytest.mark.parametrize("value", [{"configured": False}, {}, {"configured": True, "x": 1}, 5])
+async def test_a_vault_field_takes_text_only(desk: Desk, value: Any) -> None:
+    with pytest.raises(ValidationError):
+        await desk.do(lambda fw: fw.new_doc("Sample", token=value).insert())
+
+
+async def test_configured_is_no_value_for_a_new_secret(desk: Desk) -> None:
+    def work(fw: Any) -> Any:
+        return (
+            fw.new_doc("Sample", name="s", token={"configured": True}).insert().as_dict()["token"]
+        )
+
+    assert await desk.do(work) is None
+
+
+async def test_a_secret_outlives_a_save_by_another_document_object(desk: Desk) -> None:
+    def work(fw: Any) -> str:
+        new(fw, token="s3cret", lines=[{"item": "a", "token": "row", "pin": "1"}]).insert()
+        for _ in range(2):
+            fw.get_doc("Sales Order", "SO-00001").save()
+        doc = fw.get_doc("Sales Order", "SO-00001")
+        return f"{doc.vault('token')} {doc.lines[0].vault('token')} {doc.lines[0].pin}"
+
+    assert await desk.do(work) == "s3cret row 1"
+
+
+async def test_without_the_key_writing_a_secret_fails_and_all_else_goes_on(
+    desk: Desk, tmp_path: Any
+) -> None:
+    """Spec, Webhook: "writing or changing it needs `FW_SECRET_KEY`, else the write fails"."""
+    await desk.do(lambda fw: fw.new_doc("Sample", name="s", token="s3cret").insert())
+    same: dict[str, Any] = {"apps": ("shop",), "database": f"sqlite:///{tmp_path}/fw.db"}
+
+    def work(fw: Any) -> None:
+        doc = fw.get_doc("Sample", "s")
+        doc.data = "changed"
+        doc.save()
+        with pytest.raises(UnreadableError):
+            doc.vault("token")
+        doc.token = "new"
+        with pytest.raises(ValidationError) as refusal:
+            doc.save()
+        assert refusal.value.extra == {"field": "token"}
+
+    async with inline_site(APPS, secrets={}, **same) as keyless:
+        await keyless.write("Administrator", work)
+    kept = await desk.do(lambda fw: fw.get_doc("Sample", "s"))
+    assert (kept.data, kept.vault("token")) == ("changed", "s3cret")

@@ -1,0 +1,213 @@
+"""Interface §3, filters and order; §8, "Documents"."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.errors import BadRequestError
+from tests.fw_actors.documents.conftest import Desk
+
+ROWS: list[dict[str, Any]] = [
+    {"name": "a", "data": "Apple", "count": 1, "done": 0, "day": "2026-01-01", "ratio": 0.5},
+    {"name": "b", "data": "banana", "count": 2, "day": "2026-02-01",
+     "moment": "2026-02-01T00:00:00Z"},
+    {"name": "c", "data": "Äpfel", "count": 3},
+    {"name": "d", "data": "50%_\\", "count": None},
+    {"name": "e", "data": None, "count": 10},
+]  # fmt: skip
+
+
+@pytest.fixture
+async def shelf(desk: Desk) -> Desk:
+    def fill(fw: Any) -> None:
+        for row in ROWS:
+            fw.new_doc("Sample", **row).insert()
+
+    await desk.do(fill)
+    return desk
+
+
+async def names(desk: Desk, filters: Any, order_by: str = "name") -> str:
+    found = await desk.do(lambda fw: fw.get_all("Sample", filters, ["name"], order_by))
+    return "".join(row["name"] for row in found)
+
+
+FILTERS: list[tuple[Any, str]] = [
+    ([], "abcde"),
+    ([["count", "=", 2]], "b"),
+    ([["count", "!=", 2]], "ace"),  # leaves null out
+    ([["count", "<", 2]], "a"),
+    ([["count", "<=", 2]], "ab"),
+    ([["count", ">", 2]], "ce"),
+    ([["count", ">=", 3]], "ce"),
+    ([["count", "in", [1, 3, 99]]], "ac"),
+    ([["count", "in", []]], ""),
+    ([["count", "not in", [1, 3]]], "be"),
+    ([["count", "not in", []]], "abcde"),
+    ([["count", "between", [2, 3]]], "bc"),
+    ([["count", "is null"]], "d"),
+    ([["count", "is null", True]], "d"),
+    ([["count", "is null", False]], "abce"),
+    ([["count", "=", None]], "d"),
+    ([["count", "!=", None]], "abce"),
+    ([["data", "like", "a%"]], "a"),
+    ([["data", "like", "A%"]], "a"),
+    ([["data", "like", "%AN%"]], "b"),
+    ([["data", "like", "Ä%"]], "c"),
+    ([["data", "like", "ä%"]], ""),  # ASCII case alone is ignored
+    ([["data", "like", "_anana"]], "b"),
+    ([["data", "like", "50\\%\\_\\\\"]], "d"),
+    ([["data", "like", "\\%"]], ""),
+    ([["name", "like", "A"]], "a"),
+    ([["day", ">", "2026-01-15"]], "b"),
+    ([["moment", "=", "2026-02-01T01:00:00+01:00"]], "b"),
+    ([["done", "=", False]], "a"),
+    ([["done", "=", 1]], "bcde"),
+    ([["creation", "=", "2027-01-15T08:00:00Z"]], "abcde"),
+    ([["docstatus", "=", 0], ["count", ">", 1], ["data", "!=", "banana"]], "c"),
+    ({"count": 2, "data": "banana"}, "b"),
+    ({"count": None}, "d"),
+    ([("count", "=", 2)], "b"),
+    ([["data", "=", "' OR 1=1"]], ""),
+]
+
+
+async def test_a_filter_finds_the_rows_that_it_describes(shelf: Desk) -> None:
+    """Interface §3: "op one of = != < <= > >= in, not in, like, between, is null"."""
+    found = [(filters, await names(shelf, filters)) for filters, _ in FILTERS]
+    assert found == FILTERS
+
+
+BAD_FILTERS: list[Any] = [
+    [["count"]], [["count", "="]], [["count", "=", 1, 2]], ["count", "=", 1], ["count"], [5],
+    [["count", "==", 1]], [["count", "LIKE", "x"]], [["count", "=", "1"]], [["count", "=", True]],
+    [["count", "=", 2**53 + 1]], [["count", "in", 1]], [["count", "in", "12"]],
+    [["count", "between", [1]]], [["count", "between", [1, 2, 3]]], [["data", "like", 5]],
+    [["count", "like", "1%"]], [["moment", "like", "2026%"]], [["data", "like", "x\\"]],
+    [["count", "<", None]], [["data", "like", None]], [["count", "in", [1, None]]],
+    [["day", ">", "yesterday"]], [["kind", "=", "c"]], [["name", "=", 5]],
+    [["nothing", "=", 1]], [["name; DROP TABLE", "=", 1]], [[5, "=", 1]], [[None, "=", 1]],
+    [["pin", "=", "1234"]], [["token", "is null"]], {"token": "x"}, {"lines": 1},
+]  # fmt: skip
+
+
+async def test_any_other_filter_is_a_bad_request(shelf: Desk) -> None:
+    """Interface §8: "Password, Vault … are neither filtered nor sorted by (400)"."""
+    for filters in BAD_FILTERS:
+        with pytest.raises(BadRequestError):
+            pytest.fail(f"{filters} found {await names(shelf, filters)}")
+
+
+ORDERS = [
+    ("name", "abcde"),
+    ("name desc", "edcba"),
+    ("count", "dabce"),  # null sorts first ascending
+    ("count desc", "ecbad"),  # and last descending
+    ("data", "edabc"),  # by code point: 5 < A < b < Ä
+    ("done asc, name desc", "aedcb"),
+    ("done, count desc", "aecbd"),
+    ("creation desc", "edcba"),  # ties by name
+    ("done desc, name", "bcdea"),
+]
+
+
+async def test_rows_are_sorted_by_fields_with_null_as_the_least(shelf: Desk) -> None:
+    """Interface §3: "null sorts first ascending, text sorts by code point"."""
+    assert [(order, await names(shelf, [], order)) for order, _ in ORDERS] == ORDERS
+
+
+BAD_ORDERS = ["COUNT desc", "nothing", "name up", "name asc desc", ",", "name,", "name; --", "1",
+              "pin", "token desc", "(select 1)", "lines"]  # fmt: skip
+
+
+async def test_any_other_order_is_a_bad_request(shelf: Desk) -> None:
+    for order_by in BAD_ORDERS:
+        with pytest.raises(BadRequestError):
+            pytest.fail(f"{order_by} gave {await names(shelf, [], order_by)}")
+
+
+async def test_without_an_order_the_newest_come_first(desk: Desk) -> None:
+    """Interface §8: "default `creation desc`"."""
+
+    def put(fw: Any, name: str) -> None:
+        fw.new_doc("Sample", name=name).insert()
+
+    for name in "abc":
+        await desk.do(partial(put, name=name))
+        await trio.sleep(1)
+    assert [row["name"] for row in await desk.do(lambda fw: fw.get_all("Sample"))] == list("cba")
+
+
+async def test_pages_neither_repeat_nor_skip_a_row(shelf: Desk) -> None:
+    def pages(fw: Any) -> list[str]:
+        found = []
+        for start in range(0, 6, 2):
+            found += fw.get_list("Sample", fields=["name"], limit=2, start=start)
+        return [row["name"] for row in found]
+
+    assert sorted(await shelf.do(pages)) == list("abcde")
+
+
+async def test_rows_show_fields_in_the_form_of_documents(shelf: Desk) -> None:
+    fields = ["moment", "day", "count", "creation", "extra", "done"]
+    row = (await shelf.do(lambda fw: fw.get_all("Sample", {"name": "b"}, fields)))[0]
+    assert row == {
+        "moment": "2026-02-01T00:00:00.000Z", "day": "2026-02-01", "count": 2, "done": 1,
+        "creation": "2027-01-15T08:00:00.000Z", "extra": {"a": []},
+    }  # fmt: skip
+
+
+async def test_without_fields_the_name_and_standard_fields_are_shown(shelf: Desk) -> None:
+    """Interface §8: "default: name and the standard fields"."""
+    row = (await shelf.do(lambda fw: fw.get_all("Sample", {"name": "b"})))[0]
+    assert sorted(row) == [
+        "creation", "docstatus", "idx", "modified", "modified_by", "name", "owner",
+    ]  # fmt: skip
+
+
+async def test_a_field_that_is_secret_or_not_there_is_not_listed(shelf: Desk) -> None:
+    for field in ("pin", "token", "nothing", "*", 5, "count(*)"):
+        with pytest.raises(BadRequestError):
+            await shelf.do(partial(listed, fields=[field]))
+
+
+def listed(fw: Any, doctype: str = "Sample", **arguments: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = fw.get_list(doctype, **arguments)
+    return rows
+
+
+async def test_a_field_above_ones_permlevel_is_neither_shown_nor_filtered_nor_sorted_by(
+    desk: Desk,
+) -> None:
+    """Interface §8: "fields above one's permlevel are neither filtered nor sorted by (400)"."""
+    sam = await desk.hire("Seller")
+    ways: list[dict[str, Any]] = [
+        {"fields": ["margin"]}, {"filters": {"margin": 1}}, {"order_by": "margin"},
+    ]  # fmt: skip
+    for way in ways:
+        with pytest.raises(BadRequestError):
+            await desk.do(partial(listed, doctype="Sales Order", **way), sam)
+        await desk.do(partial(listed, doctype="Sales Order", **way))
+
+
+async def test_child_rows_are_found_by_their_parent(desk: Desk) -> None:
+    def work(fw: Any) -> Any:
+        fw.new_doc("Sales Order", title="t", lines=[{"item": "a"}, {"item": "b"}]).insert()
+        fw.new_doc("Sales Order", title="t", lines=[{"item": "c"}]).insert()
+        return fw.get_all("OrderLine", {"parent": "SO-00001"}, ["item", "parentfield"], "idx")
+
+    found = await desk.do(work)
+    assert [(row["item"], row["parentfield"]) for row in found] == [("a", "lines"), ("b", "lines")]
+
+
+async def test_parents_are_no_field_of_a_document_that_is_no_child(shelf: Desk) -> None:
+    with pytest.raises(BadRequestError):
+        await names(shelf, {"parent": "x"})
+
+
+async def test_count_counts_what_the_filters_match(shelf: Desk) -> None:
+    assert await shelf.do(lambda fw: fw.count("Sample", [["count", ">", 1]])) == 3

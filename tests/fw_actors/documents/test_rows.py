@@ -1,0 +1,94 @@
+"""A document's rows: child tables as whole lists (interface §3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+
+from tests.fw_actors.documents.conftest import Desk
+
+
+def order(fw: Any, *items: str) -> Any:
+    lines = [{"item": item} for item in items]
+    return fw.new_doc("Sales Order", title="t", lines=lines).insert()
+
+
+def items(fw: Any, name: str) -> list[tuple[str, int]]:
+    return [(row.item, row.idx) for row in fw.get_doc("Sales Order", name).lines]
+
+
+async def test_rows_come_back_in_the_order_of_the_list(desk: Desk) -> None:
+    name = (await desk.do(lambda fw: order(fw, "c", "a", "b"))).name
+    assert await desk.do(lambda fw: items(fw, name)) == [("c", 1), ("a", 2), ("b", 3)]
+
+
+async def test_a_saved_list_replaces_the_stored_one(desk: Desk) -> None:
+    def work(fw: Any) -> list[tuple[str, int]]:
+        doc = order(fw, "a", "b", "c")
+        doc.lines = [doc.lines[2], {"item": "new"}, doc.lines[0]]
+        doc.save()
+        return items(fw, doc.name)
+
+    assert await desk.do(work) == [("c", 1), ("new", 2), ("a", 3)]
+
+
+async def test_a_row_keeps_its_name_secrets_and_origin_when_given_back_by_name(desk: Desk) -> None:
+    def first(fw: Any) -> Any:
+        return fw.new_doc(
+            "Sales Order", title="t", lines=[{"item": "a", "token": "s", "pin": "1"}]
+        ).insert()
+
+    before = (await desk.do(first)).lines[0]
+    await trio.sleep(5)
+    sam = await desk.hire("System Manager")
+
+    def second(fw: Any) -> Any:
+        doc = fw.get_doc("Sales Order", "SO-00001")
+        doc.lines = [{"name": before.name, "item": "b", "token": {"configured": True}}]
+        return doc.save()
+
+    await desk.do(second, user=sam)
+    row = (await desk.do(lambda fw: fw.get_doc("Sales Order", "SO-00001"))).lines[0]
+    assert (row.name, row.item, row.vault("token"), row.pin) == (before.name, "b", "s", "1")
+    assert (row.owner, row.creation) == ("Administrator", before.creation)
+    assert (row.modified_by, row.modified != before.modified) == ("sam", True)
+
+
+async def test_a_row_named_like_another_parents_gets_a_name_of_its_own(desk: Desk) -> None:
+    def work(fw: Any) -> tuple[str, str]:
+        other = order(fw, "a").lines[0].name
+        doc = fw.new_doc("Sales Order", title="t", lines=[{"name": other, "item": "b"}]).insert()
+        doc.lines = [{"name": other, "item": "c"}]
+        doc.save()
+        return other, doc.lines[0].name
+
+    first, second = await desk.do(work)
+    assert first != second
+    assert await desk.do(lambda fw: items(fw, "SO-00001")) == [("a", 1)]
+
+
+async def test_a_row_given_twice_is_two_rows(desk: Desk) -> None:
+    def work(fw: Any) -> int:
+        doc = order(fw, "a")
+        name = doc.lines[0].name
+        doc.lines = [{"name": name, "item": "a"}, {"name": name, "item": "b"}]
+        doc.save()
+        return len({row.name for row in fw.get_doc("Sales Order", doc.name).lines})
+
+    assert await desk.do(work) == 2
+
+
+async def test_rows_follow_the_docstatus_of_their_parent(desk: Desk) -> None:
+    doc = await desk.do(lambda fw: order(fw, "a").submit())
+    assert (await desk.do(lambda fw: fw.get_doc("Sales Order", doc.name))).lines[0].docstatus == 1
+
+
+async def test_rows_of_one_parent_are_not_anothers(desk: Desk) -> None:
+    def work(fw: Any) -> list[tuple[str, int]]:
+        first, second = order(fw, "a"), order(fw, "b")
+        second.lines = []
+        second.save()
+        return items(fw, first.name)
+
+    assert await desk.do(work) == [("a", 1)]
