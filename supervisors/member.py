@@ -52,6 +52,7 @@ class Member:
 
         One that ends without a word has failed, too.
         """
+        await trio.lowlevel.checkpoint_if_cancelled()
         self.phase = Phase.STARTING
         self.restarts += 1
         # Shielded: whoever is cancelled around a supervisor, its children are stopped in order.
@@ -105,6 +106,8 @@ class Member:
         failure: Exception | None = None
         try:
             with self._scope:
+                if self.phase is Phase.STOPPING:
+                    return  # asked to stop before it could begin
                 await self.child.live(self)
                 if not self._settled.is_set():
                     raise EndedTooSoonError(self.spec.id)

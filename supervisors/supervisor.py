@@ -8,6 +8,7 @@ supervisor: leaving the block, for whatever reason, is always a stop in order.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 
 import trio
@@ -34,6 +35,15 @@ class SupervisorFailed(Exception):
         self.supervisor, self.child = supervisor, child
         reason = one_line(error) if error is not None else "it ended"
         super().__init__(f"{supervisor!r} gave up because of {child!r}: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of one life of a member, put among a supervisor's events."""
+
+    member: Member
+    error: Exception | None
+    life: int
 
 
 class Due:
@@ -75,9 +85,11 @@ class Supervisor:
         self._history = History()
         self._restarts = 0
         self._waiting: dict[Due, None] = {}
-        self._events: list[tuple[Member, Exception | None] | Due] = []
+        self._events: list[Ended | Due] = []
         self._happened = trio.Event()
         self._loop = trio.CancelScope(shield=True)
+        self._loop_over = trio.Event()
+        self._loop_over.set()
         self._stopping = False
         self._stopped = trio.Event()
 
@@ -88,6 +100,7 @@ class Supervisor:
             if error is not None:
                 self._log_failure(member, error)
                 raise SupervisorFailed(self.name, member.spec.id, error) from error
+        self._loop_over = trio.Event()
         self._nursery.start_soon(self._supervise)
 
     async def stop(self, deadline: float) -> None:
@@ -96,7 +109,10 @@ class Supervisor:
             await self._stopped.wait()
             return
         self._loop.cancel()
-        await self._stop_members(deadline)
+        with trio.CancelScope(shield=True):
+            # A loop that is about to run does so before it sees that: it may start a child yet.
+            await self._loop_over.wait()
+            await self._stop_members(deadline)
 
     async def _stop_members(self, deadline: float) -> None:
         self._stopping = True
@@ -122,23 +138,28 @@ class Supervisor:
         self._note(due)
 
     def _ended(self, member: Member, error: Exception | None) -> None:
-        self._note((member, error))
+        self._note(Ended(member, error, member.restarts))
 
-    def _note(self, event: tuple[Member, Exception | None] | Due) -> None:
+    def _note(self, event: Ended | Due) -> None:
         self._events.append(event)
         self._happened.set()
 
     async def _supervise(self) -> None:
-        with self._loop:
-            while True:
-                await self._happened.wait()
-                self._happened = trio.Event()
-                while self._events:
-                    event = self._events.pop(0)
-                    if isinstance(event, Due):
-                        await self._start_again(event.members)
-                    else:
-                        await self._decide(*event)
+        try:
+            with self._loop:
+                while True:
+                    await self._happened.wait()
+                    self._happened = trio.Event()
+                    while self._events:
+                        await self._carry_out(self._events.pop(0))
+        finally:
+            self._loop_over.set()
+
+    async def _carry_out(self, event: Ended | Due) -> None:
+        if isinstance(event, Due):
+            await self._start_again(event.members)
+        elif event.life == event.member.restarts:  # or it was restarted with a sibling since
+            await self._decide(event.member, event.error)
 
     async def _decide(self, member: Member, error: Exception | None) -> None:
         if error is not None:

@@ -369,3 +369,30 @@ async def test_a_failed_task_is_one_line_in_the_log(runtime: Runtime, log: LogBo
         await trio.sleep(2)
     (entry,) = log.named("child_failed")
     assert (entry["child"], entry["error"]) == ("bad", "OSError: no disk")
+
+
+async def test_an_end_that_a_sibling_s_restart_has_overtaken_is_not_acted_on(
+    runtime: Runtime,
+) -> None:
+    """Both end in one moment: the group's restart covers the second end, whichever it is."""
+    specs = [
+        actor_child("a", Sample),
+        actor_child("t", Sample, restart=Restart.TRANSIENT),
+    ]
+    async with open_supervisor(runtime, "top", specs, strategy=Strategy.ONE_FOR_ALL):
+        runtime.ref("a").tell(Break())
+        runtime.ref("t").tell(End())
+        await wait_all_tasks_blocked()
+        assert await runtime.ref("t").ask(Add(1)) == 1
+        assert runtime.snapshot().tree[0].children[1].state == "running"
+
+
+async def test_a_supervisor_that_is_cancelled_before_it_could_begin_starts_nobody(
+    runtime: Runtime,
+) -> None:
+    diary: Diary = []
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        async with open_supervisor(runtime, "top", [actor_child("a", lambda: Courteous(diary))]):
+            diary.append("open")
+    assert (diary, trio.current_time()) == ([], 0.0)

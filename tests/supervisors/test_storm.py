@@ -1,0 +1,117 @@
+"""A tree under random messages, failures, ends and cancellations always comes to a clean end."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+import pytest
+import trio
+
+from fw_actors.runtime import (
+    KeyedPool,
+    Ref,
+    Runtime,
+    RuntimeFault,
+)
+from supervisors import (
+    ChildSpec,
+    Restart,
+    RestartIntensity,
+    Strategy,
+    SupervisorFailed,
+    actor_child,
+    open_supervisor,
+    pool_child,
+    supervisor_child,
+)
+from tests.fw_actors.runtime.sample_actors import (
+    Add,
+    Begin,
+    Break,
+    Courteous,
+    End,
+    Keep,
+    Later,
+    Nap,
+    Note,
+    Sample,
+    Waits,
+)
+
+CALLERS = 20
+STOP_SECONDS = 8.0
+
+
+class Storm:
+    """Callers that ask and send whatever comes to their minds."""
+
+    def __init__(self, runtime: Runtime, seed: int) -> None:
+        self.runtime = runtime
+        self.dice = random.Random(seed)
+        self.pool = KeyedPool(runtime, "pool", self._make, capacity=40, idle_seconds=2.0)
+
+    def tree(self) -> list[ChildSpec]:
+        inner = supervisor_child(
+            "inner",
+            [actor_child("b", Courteous), actor_child("c", Sample)],
+            strategy=self.dice.choice(list(Strategy)),
+            intensity=RestartIntensity(restarts=2),
+        )
+        return [
+            actor_child("a", Sample),
+            actor_child("w", Waits, restart=Restart.TRANSIENT),
+            inner,
+            pool_child("pool", self.pool),
+        ]
+
+    async def rage(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(CALLERS):
+                nursery.start_soon(self._call)
+
+    def _make(self, key: str) -> Sample:
+        return Courteous() if int(key) % 3 == 0 else Sample()
+
+    async def _call(self) -> None:
+        dice = self.dice
+        while True:
+            with suppress(RuntimeFault), trio.move_on_after(dice.uniform(0, 2)):
+                fatal = [Break()] if dice.random() < 0.02 else []
+                request = dice.choice([Add(1), Nap(0.3), Keep(), Nap(3.0), *fatal])
+                await self._someone().ask(request, deadline=dice.uniform(0.1, 1.5))
+            with suppress(RuntimeFault), trio.move_on_after(dice.uniform(0, 0.5)):
+                final = [End()] if dice.random() < 0.05 else []
+                await self._someone().send(
+                    dice.choice([Note(1), Begin(0.2), Later(0.2, 1), *final])
+                )
+            await trio.sleep(dice.uniform(0, 0.2))
+            self.runtime.snapshot()
+
+    def _someone(self) -> Ref:
+        name = self.dice.choice("awbcpp")
+        if name == "p":
+            return self.pool[str(self.dice.randrange(60))]
+        return self.runtime.ref(name)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_a_storm_leaves_nothing_behind_and_ends_in_time(runtime: Runtime, seed: int) -> None:
+    storm = Storm(runtime, seed)
+    seconds = storm.dice.uniform(1, 30)
+    with suppress(SupervisorFailed), trio.move_on_after(seconds):
+        async with open_supervisor(
+            runtime,
+            "top",
+            storm.tree(),
+            strategy=storm.dice.choice(list(Strategy)),
+            intensity=RestartIntensity(restarts=20),
+            stop_seconds=STOP_SECONDS,
+        ):
+            await storm.rage()
+    assert trio.current_time() <= seconds + STOP_SECONDS
+    await trio.sleep(3)
+    assert len(storm.pool) == 0
+    assert len(runtime.deadlines) == 0
+    assert runtime.workers.alive == runtime.workers.parked
+    assert runtime.snapshot().tree == ()
