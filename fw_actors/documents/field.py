@@ -40,8 +40,10 @@ class Field:
         permlevel: int = 0,
         allow_on_submit: bool = False,
         read_only: bool = False,
+        **unknown: object,
     ) -> None:
         self.name = ""
+        self.unknown = tuple(sorted(unknown))
         self.required, self.unique, self.default = required, unique, default
         self.options, self.length, self.permlevel = options, length, permlevel
         self.allow_on_submit, self.read_only = allow_on_submit, read_only
@@ -57,6 +59,7 @@ class Field:
 
     def problems(self) -> Iterator[str]:
         """Yield what is wrong with the declaration itself."""
+        yield from (f"no such option {option}" for option in self.unknown)
         if self.permlevel not in range(10):
             yield "permlevel is 0 to 9"
         length: object = self.length  # an app's author is bound by no type checker

@@ -29,11 +29,11 @@ class Whitelisted:
 
         Raises: BadRequestError naming the argument.
         """
-        taken = list(self._signature.parameters.values())[1:]
+        handle, *taken = self._signature.parameters.values()
         anything = any(p.kind is p.VAR_KEYWORD for p in taken)
         known = {p.name for p in taken if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         for name in arguments:
-            if name not in known and not anything:
+            if name not in known and (not anything or name == handle.name):
                 raise BadRequestError(f"{self.path} takes no {name}.", field=name)
         for parameter in taken:
             needed = parameter.default is parameter.empty and parameter.name in known

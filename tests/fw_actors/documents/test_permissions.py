@@ -1,0 +1,64 @@
+"""Interface §3, `permissions`; spec, Webhook rule 3."""
+
+from __future__ import annotations
+
+import pytest
+
+from fw_actors.app import Data, DocType
+from fw_actors.documents.core import CORE
+from fw_actors.documents.permissions import Rights
+from fw_actors.errors import PermissionDeniedError
+
+
+class Thing(DocType, permissions={"Clerk": "list read", "Boss": "write read:1 write:2"}):
+    text = Data()
+
+
+META = Thing.meta
+ACTIONS = ["list", "read", "create", "write", "delete", "submit", "cancel", "export"]
+
+
+def rights(*roles: str, user: str = "ada", scoped: bool = False) -> Rights:
+    return Rights(user, frozenset(roles), scoped)
+
+
+ALLOWED = [
+    ((), set()),
+    (("Clerk",), {"list", "read"}),
+    (("Boss",), {"write"}),
+    (("Clerk", "Boss", "Stranger"), {"list", "read", "write"}),
+    (("System Manager",), set(ACTIONS)),
+]
+
+
+@pytest.mark.parametrize(("roles", "allowed"), ALLOWED)
+def test_a_users_roles_add_up(roles: tuple[str, ...], allowed: set[str]) -> None:
+    """Interface §3: "System Manager has all"."""
+    assert {action for action in ACTIONS if rights(*roles).allows(META, action)} == allowed
+
+
+def test_administrator_has_every_permission() -> None:
+    """Interface §5."""
+    assert all(rights(user="Administrator").allows(META, action) for action in ACTIONS)
+
+
+def test_what_is_not_allowed_is_refused() -> None:
+    rights("Clerk").require(META, "read")
+    with pytest.raises(PermissionDeniedError, match="You may not write Thing"):
+        rights("Clerk").require(META, "write")
+
+
+def test_levels_above_0_are_granted_one_by_one() -> None:
+    boss, clerk, manager = rights("Boss"), rights("Clerk"), rights("System Manager")
+    assert [boss.sees_level(META, level) for level in (0, 1, 2)] == [True, True, False]
+    assert [boss.sees_level(META, level, "write") for level in (0, 1, 2)] == [True, False, True]
+    assert [clerk.sees_level(META, level) for level in (0, 1)] == [True, False]
+    assert manager.sees_level(META, 9, "write")
+
+
+def test_scopes_shut_even_a_system_manager_out_of_webhooks_and_deliveries_alone() -> None:
+    """Spec, Webhook rule 3."""
+    scoped = rights("System Manager", scoped=True)
+    shut = {doctype.meta.name for doctype in CORE if scoped.shut_out(doctype.meta)}
+    assert shut == {"Webhook", "Webhook Delivery"}
+    assert not any(rights("System Manager").shut_out(doctype.meta) for doctype in CORE)

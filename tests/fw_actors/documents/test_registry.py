@@ -1,0 +1,216 @@
+"""All DocTypes of a site, judged together at start: interface §3, §8 "Documents"."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fw_actors.app import Data, DocType, Link, Table, whitelist
+from fw_actors.documents.registry import Registry, declared_in, load_apps
+from fw_actors.errors import ConfigurationError, NotFoundError
+
+
+class Child(DocType, child=True):
+    text = Data()
+
+
+class Parent(DocType, permissions={"Zoo": "read", "Ant": "list"}):
+    rows = Table(Child)
+    parent_link = Link(options="Parent")
+
+
+def problems(*classes: type[DocType]) -> str:
+    with pytest.raises(ConfigurationError) as refusal:
+        Registry(classes, ())
+    return "\n".join(refusal.value.problems)
+
+
+def test_doctypes_are_found_by_name() -> None:
+    registry = Registry((Child, Parent), ())
+    assert registry.meta("Parent").cls is Parent
+    assert registry.table("Child").table.name == "doc_child"
+
+
+@pytest.mark.parametrize("name", ["Nothing", "parent", "x" * 1000])
+def test_one_that_there_is_not_is_not_found(name: str) -> None:
+    registry = Registry((Child, Parent), ())
+    for look in (registry.meta, registry.table):
+        with pytest.raises(NotFoundError):
+            look(name)
+
+
+def test_every_mistake_is_told_at_once_by_file_class_and_field() -> None:
+    """Interface §6: "All problems are reported at once, with file and key"."""
+
+    class First(DocType, naming="nonsense"):
+        link = Link(options="Nowhere")
+
+    class Second(DocType):
+        lines = Table(First)
+        Wrong = Data()
+
+    told = problems(First, Second)
+    assert told.count(f"{__file__}: class First: ") == 2
+    assert told.count(f"{__file__}: class Second: ") == 2
+    assert "link: there is no DocType Nowhere to link to" in told
+    assert "lines: First is no child DocType" in told
+
+
+def test_a_name_declared_twice_is_a_mistake() -> None:
+    class Other(DocType, name="Parent"):
+        text = Data()
+
+    assert "declared in" in problems(Child, Parent, Other)
+
+
+def test_two_doctypes_of_one_table_are_a_mistake() -> None:
+    class SalesOrder(DocType, name="Sales order"):
+        text = Data()
+
+    class Other(DocType, name="Sales Order"):
+        text = Data()
+
+    assert "its table doc_sales_order is that of Sales order too" in problems(SalesOrder, Other)
+
+
+def test_a_link_to_a_child_is_a_mistake() -> None:
+    class Linking(DocType):
+        link = Link(options="Child")
+
+    assert "no DocType Child to link to" in problems(Child, Linking)
+
+
+def test_a_table_whose_child_is_in_no_app_is_a_mistake() -> None:
+    assert "rows: Child is declared in no app of the site" in problems(Parent)
+
+
+def test_the_roles_are_those_that_doctypes_and_functions_name() -> None:
+    """Interface §8: "Roles that an app names are made at start"."""
+
+    @whitelist(roles=["Bee"])
+    def fly(fw: Any) -> None: ...
+
+    assert Registry((Child, Parent), (fly,)).roles() == ("Ant", "Bee", "Zoo")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A site's folder; what is imported from it is forgotten again."""
+    modules, path = set(sys.modules), list(sys.path)
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def write(folder: Path, name: str, text: str) -> None:
+    file = folder / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+
+
+def loading(folder: Path, *names: str) -> str:
+    with pytest.raises(ConfigurationError) as refusal:
+        load_apps(names, folder)
+    return "\n".join(refusal.value.problems)
+
+
+def test_an_app_is_imported_from_the_sites_folder(folder: Path) -> None:
+    write(folder, "myapp_one.py", "here = True\n")
+    (module,) = load_apps(["myapp_one"], folder)
+    assert module.here is True
+
+
+def test_the_folder_comes_last_so_that_no_app_hides_a_module(folder: Path) -> None:
+    """Interface §3: "The site's folder is appended to sys.path (last …)"."""
+    load_apps([], folder)
+    load_apps([], folder)
+    assert sys.path[-1] == str(folder)
+    assert sys.path.count(str(folder)) == 1
+
+
+RESERVED = ["web", "web.routes", "supervisors", "tests", "tests.site_kit", "scripts", "fw_actors",
+            "fw_cli.main", "fw_mine"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_names_of_the_framework_are_refused(folder: Path, name: str) -> None:
+    """Interface §3: "`web`, `supervisors`, `tests`, `scripts`, `fw_*` are refused"."""
+    assert f"{name} is a name of the framework itself" in loading(folder, name)
+
+
+def test_every_app_that_fails_is_told_with_file_and_line(folder: Path) -> None:
+    write(folder, "myapp_syntax.py", "x = 1\ndef broken(:\n")
+    write(folder, "myapp_raises.py", "x = 1\n\n1 / 0\n")
+    told = loading(folder, "myapp_syntax", "myapp_raises", "myapp_missing", "")
+    assert f"{folder / 'myapp_syntax.py'}, line 2" in told
+    assert f"{folder / 'myapp_raises.py'}, line 3: ZeroDivisionError" in told
+    assert "myapp_missing can't be imported: ModuleNotFoundError" in told
+    assert len(told.splitlines()) == 4
+
+
+def test_a_misspelt_option_of_a_field_is_told_with_all_else() -> None:
+    class Typo(DocType):
+        first = Data(requird=True)
+        second = Table(Child, readonly=True)
+
+    told = problems(Child, Typo)
+    assert "class Typo: first: no such option requird" in told
+    assert "class Typo: second: no such option readonly" in told
+
+
+APP = """
+from fw_actors.app import Data, DocType, whitelist
+from {other} import Borrowed, borrowed
+
+class Mine(DocType):
+    text = Data()
+
+class Abstract(DocType, abstract=True):
+    text = Data()
+
+Alias = Mine
+
+@whitelist
+def mine(fw): ...
+"""
+OTHER = """
+from fw_actors.app import Data, DocType, whitelist
+
+class Borrowed(DocType):
+    text = Data()
+
+@whitelist
+def borrowed(fw): ...
+"""
+
+
+def names(doctypes: list[type[DocType]]) -> list[str]:
+    return [cls.meta.name for cls in doctypes]
+
+
+def test_an_app_declares_what_it_defines_not_what_it_borrows(folder: Path) -> None:
+    write(folder, "myapp_other.py", OTHER)
+    write(folder, "myapp_own.py", APP.format(other="myapp_other"))
+    doctypes, functions = declared_in(load_apps(["myapp_own"], folder))
+    assert names(doctypes) == ["Mine"]
+    assert [f.path for f in functions] == ["myapp_own.mine"]
+
+
+def test_a_package_declares_what_its_own_modules_define(folder: Path) -> None:
+    write(folder, "myapp_pack/parts.py", OTHER)
+    write(folder, "myapp_pack/__init__.py", APP.format(other="myapp_pack.parts"))
+    doctypes, functions = declared_in(load_apps(["myapp_pack"], folder))
+    assert names(doctypes) == ["Borrowed", "Mine"]
+    assert [f.path for f in functions] == ["myapp_pack.parts.borrowed", "myapp_pack.mine"]
+
+
+def test_a_module_listed_beside_its_package_declares_nothing_twice(folder: Path) -> None:
+    write(folder, "myapp_twice/parts.py", OTHER)
+    write(folder, "myapp_twice/__init__.py", APP.format(other="myapp_twice.parts"))
+    modules = load_apps(["myapp_twice", "myapp_twice.parts"], folder)
+    assert names(declared_in(modules)[0]) == ["Borrowed", "Mine"]

@@ -1,0 +1,286 @@
+"""What `/api/resource/…` does inside a transaction: interface §3, §8 "Documents"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.documents import rest
+from fw_actors.errors import (
+    BadRequestError,
+    ConflictError,
+    DuplicateError,
+    FwError,
+    NotFoundError,
+    PermissionDeniedError,
+    ValidationError,
+)
+from tests.fw_actors.documents.conftest import Desk
+
+ORDER = "Sales Order"
+
+
+async def refused(desk: Desk, fn: Callable[[Any], Any], user: str = "Administrator") -> FwError:
+    with pytest.raises(FwError) as refusal:
+        await desk.do(fn, user)
+    return refusal.value
+
+
+async def test_an_insert_answers_the_document(desk: Desk) -> None:
+    body = {"title": "t", "lines": [{"item": "a"}], "doctype": ORDER}
+    doc = await desk.do(lambda fw: rest.insert(fw, ORDER, body))
+    assert (doc["name"], doc["docstatus"], doc["lines"][0]["item"]) == ("SO-00001", 0, "a")
+
+
+async def test_submit_beside_the_fields_submits_too(desk: Desk) -> None:
+    """Interface §3: "`submit: true` beside the fields submits too"."""
+    doc = await desk.do(lambda fw: rest.insert(fw, ORDER, {"title": "t", "submit": True}))
+    assert doc["docstatus"] == 1
+    draft = await desk.do(lambda fw: rest.insert(fw, ORDER, {"title": "t", "submit": False}))
+    assert draft["docstatus"] == 0
+
+
+async def test_submit_true_needs_the_permission_before_anything_is_written(desk: Desk) -> None:
+    """Interface §8: "`submit: true` needs create and submit"."""
+    sam = await desk.hire("Reader")
+    body = {"title": "t", "submit": True}
+    assert isinstance(
+        await refused(desk, lambda fw: rest.insert(fw, ORDER, body), sam), PermissionDeniedError
+    )
+    assert desk.shop.CALLED == []
+
+
+BAD_BODIES: list[tuple[dict[str, Any], str]] = [  # the body of an insert, the key to blame
+    ({"title": "t", "colour": 1}, "colour"),
+    ({"title": "t", "docstatus": 1}, "docstatus"),
+    ({"title": "t", "owner": "me"}, "owner"),
+    ({"title": "t", "creation": "2026-01-01T00:00:00Z"}, "creation"),
+    ({"title": "t", "modified_by": "me"}, "modified_by"),
+    ({"title": "t", "modified": "2026-01-01T00:00:00Z"}, "modified"),
+    ({"title": "t", "idx": 1}, "idx"),
+    ({"title": "t", "doctype": "Customer"}, "doctype"),
+    ({"title": "t", "name": "SO-9"}, "name"),
+    ({"title": "t", "name": 5}, "name"),
+    ({"title": "t", "submit": 1}, "submit"),
+    ({"title": "t", "number": 1}, "number"),  # read_only
+    ({"title": 5}, "title"),
+    ({"title": "two\nlines"}, "title"),
+    ({"title": "t", "margin": "1"}, "margin"),
+    ({"title": "t", "token": {"configured": False}}, "token"),
+    ({"title": "t", "lines": {}}, "lines"),
+    ({"title": "t", "lines": ["a"]}, "lines"),
+    ({"title": "t", "lines": [{"item": "a", "colour": 1}]}, "colour"),
+    ({"title": "t", "lines": [{"item": 5}]}, "item"),
+    ({"title": "t", "lines": [{"item": "a", "rate": "1"}]}, "rate"),
+]
+
+
+async def test_the_shape_of_a_body_is_judged_and_the_key_named(desk: Desk) -> None:
+    """Interface §1, 400; §8: "`docstatus, owner, creation, modified_by` in a body: 400"."""
+    for body, key in BAD_BODIES:
+        refusal = await refused(desk, partial(rest.insert, doctype=ORDER, body=body))
+        assert isinstance(refusal, BadRequestError), body
+        assert refusal.extra == {"field": key}
+    assert desk.shop.CALLED == []
+
+
+RULES: list[tuple[dict[str, Any], str]] = [
+    ({}, "title"),
+    ({"title": None}, "title"),
+    ({"title": "x" * 141}, "title"),
+    ({"title": "t", "customer": "nobody"}, "customer"),
+    ({"title": "t", "lines": [{"item": None}]}, "item"),
+]
+
+
+async def test_a_value_that_breaks_a_rule_is_unprocessable(desk: Desk) -> None:
+    """Interface §8, HTTP: "422 … for a value out of range and for a missing required field"."""
+    for body, key in RULES:
+        refusal = await refused(desk, partial(rest.insert, doctype=ORDER, body=body))
+        assert isinstance(refusal, ValidationError), body
+        assert refusal.extra == {"field": key}
+
+
+async def made(desk: Desk, **body: Any) -> dict[str, Any]:
+    return await desk.do(lambda fw: rest.insert(fw, ORDER, {"title": "t", **body}))
+
+
+async def test_a_save_changes_only_what_was_sent(desk: Desk) -> None:
+    """Interface §3: "PUT sends the changed fields; child rows as whole lists"."""
+    await made(desk, remark="r", token="s", lines=[{"item": "a"}])
+    doc = await desk.do(lambda fw: rest.save(fw, ORDER, "SO-00001", {"title": "other"}))
+    assert (doc["title"], doc["remark"], doc["token"]) == ("other", "r", {"configured": True})
+    assert len(doc["lines"]) == 1
+    doc = await desk.do(lambda fw: rest.save(fw, ORDER, "SO-00001", {"lines": []}))
+    assert doc["lines"] == []
+
+
+async def test_a_document_that_was_read_may_be_sent_back_row_by_row(desk: Desk) -> None:
+    doc = await made(desk, token="s", lines=[{"item": "a", "token": "r"}, {"item": "b"}])
+    rows = [doc["lines"][1], doc["lines"][0]]
+    saved = await desk.do(lambda fw: rest.save(fw, ORDER, "SO-00001", {"lines": rows}))
+    assert [row["item"] for row in saved["lines"]] == ["b", "a"]
+    assert [row["name"] for row in saved["lines"]] == [row["name"] for row in rows]
+    assert saved["lines"][1]["token"] == {"configured": True}
+
+
+async def test_the_name_is_echoed_but_not_changed_by_a_save(desk: Desk) -> None:
+    await made(desk)
+    same = {"name": "SO-00001", "doctype": ORDER, "title": "x", "number": None}
+    assert (await desk.do(lambda fw: rest.save(fw, ORDER, "SO-00001", same)))["title"] == "x"
+    refusal = await refused(desk, lambda fw: rest.save(fw, ORDER, "SO-00001", {"name": "SO-2"}))
+    assert isinstance(refusal, BadRequestError)
+
+
+async def test_a_save_with_modified_is_refused_over_a_newer_version(desk: Desk) -> None:
+    """Interface §3: "Saves carry `modified` when they want the check; without it the save wins"."""
+    old = (await made(desk))["modified"]
+    await trio.sleep(1)
+    newer = await desk.do(
+        lambda fw: rest.save(fw, ORDER, "SO-00001", {"title": "a", "modified": old})
+    )
+    assert newer["modified"] != old
+    stale = await refused(
+        desk, lambda fw: rest.save(fw, ORDER, "SO-00001", {"title": "b", "modified": old})
+    )
+    assert isinstance(stale, ConflictError)
+    await desk.do(lambda fw: rest.save(fw, ORDER, "SO-00001", {"title": "c"}))
+
+
+@pytest.mark.parametrize("modified", ["yesterday", 5, None, ""])
+async def test_a_modified_that_is_no_time_is_a_bad_request(desk: Desk, modified: Any) -> None:
+    await made(desk)
+    body = {"title": "x", "modified": modified}
+    refusal = await refused(desk, lambda fw: rest.save(fw, ORDER, "SO-00001", body))
+    assert isinstance(refusal, BadRequestError)
+
+
+async def test_submit_cancel_and_delete_take_a_document_through_its_life(desk: Desk) -> None:
+    await made(desk)
+    name = "SO-00001"
+    assert (await desk.do(lambda fw: rest.submit(fw, ORDER, name)))["docstatus"] == 1
+    assert isinstance(await refused(desk, lambda fw: rest.submit(fw, ORDER, name)), ConflictError)
+    assert (await desk.do(lambda fw: rest.cancel(fw, ORDER, name)))["docstatus"] == 2
+    assert await desk.do(lambda fw: rest.delete(fw, ORDER, name)) == {"ok": True}
+    assert isinstance(await refused(desk, lambda fw: rest.read(fw, ORDER, name)), NotFoundError)
+
+
+VERBS: list[tuple[str, Callable[[Any], Any]]] = [
+    ("list", lambda fw: rest.list_documents(fw, ORDER, {})),
+    ("read", lambda fw: rest.read(fw, ORDER, "SO-00001")),
+    ("create", lambda fw: rest.insert(fw, ORDER, {"title": "t"})),
+    ("write", lambda fw: rest.save(fw, ORDER, "SO-00001", {"title": "t"})),
+    ("delete", lambda fw: rest.delete(fw, ORDER, "SO-00001")),
+    ("submit", lambda fw: rest.submit(fw, ORDER, "SO-00001")),
+    ("cancel", lambda fw: rest.cancel(fw, ORDER, "SO-00001")),
+]
+
+
+async def test_without_the_permission_every_verb_is_refused_existing_or_not(desk: Desk) -> None:
+    """Interface §1, 403; a name that is not there tells a stranger nothing."""
+    sam = await desk.hire()
+    for _ in range(2):
+        for _, verb in VERBS:
+            assert isinstance(await refused(desk, verb, sam), PermissionDeniedError)
+        await made(desk)
+
+
+async def test_a_reader_may_read_and_list_and_nothing_else(desk: Desk) -> None:
+    sam = await desk.hire("Reader")
+    await made(desk)
+    for needed, verb in VERBS:
+        if needed in ("list", "read"):
+            await desk.do(verb, sam)
+        else:
+            assert isinstance(await refused(desk, verb, sam), PermissionDeniedError)
+
+
+@pytest.mark.parametrize("doctype", ["Nothing", "sales order", "doc_sales_order", "", "x" * 500])
+async def test_a_doctype_that_there_is_not_is_not_found(desk: Desk, doctype: str) -> None:
+    refusal = await refused(desk, lambda fw: rest.list_documents(fw, doctype, {}))
+    assert isinstance(refusal, NotFoundError)
+
+
+async def test_a_child_doctype_has_no_resource_of_its_own(desk: Desk) -> None:
+    refusal = await refused(desk, lambda fw: rest.list_documents(fw, "OrderLine", {}))
+    assert isinstance(refusal, BadRequestError)
+
+
+async def test_a_field_above_ones_permlevel_is_absent(desk: Desk) -> None:
+    """Interface §8: "permlevel: absent on read, 403 on a changed write"."""
+    sam, boss = await desk.hire("Seller"), await desk.hire("Seller", "Boss", name="bo")
+    await made(desk, margin=1.5, lines=[{"item": "a", "cost": 2.5}])
+    seen = await desk.do(lambda fw: rest.read(fw, ORDER, "SO-00001"), sam)
+    assert ("margin" in seen, "cost" in seen["lines"][0]) == (False, False)
+    full = await desk.do(lambda fw: rest.read(fw, ORDER, "SO-00001"), boss)
+    assert (full["margin"], full["lines"][0]["cost"]) == (1.5, 2.5)
+
+
+async def test_a_changed_write_above_ones_permlevel_is_refused(desk: Desk) -> None:
+    sam, boss = await desk.hire("Seller"), await desk.hire("Seller", "Boss", name="bo")
+    await made(desk, margin=1.5)
+
+    def write(margin: float) -> Callable[[Any], Any]:
+        return lambda fw: rest.save(fw, ORDER, "SO-00001", {"margin": margin, "title": "x"})
+
+    assert isinstance(await refused(desk, write(2.0), sam), PermissionDeniedError)
+    await desk.do(write(1.5), sam)  # unchanged
+    assert (await desk.do(write(2.0), boss))["margin"] == 2.0
+
+
+async def test_a_list_has_data_and_the_total(desk: Desk) -> None:
+    """Interface §3: "`{data: [...], total}`; limit 20, at most 500"."""
+
+    def fill(fw: Any) -> None:
+        for _ in range(23):
+            fw.new_doc(ORDER, title="t").insert()
+
+    await desk.do(fill)
+    pages: list[tuple[dict[str, Any], int]] = [
+        ({}, 20), ({"limit": 500}, 23), ({"limit": 5, "start": 20}, 3), ({"start": 99}, 0),
+        ({"limit": 1}, 1), ({"start": 23}, 0), ({"limit": 23}, 23),
+    ]  # fmt: skip
+    for listing, length in pages:
+        page = await desk.do(partial(rest.list_documents, doctype=ORDER, listing=listing))
+        assert (len(page["data"]), page["total"]) == (length, 23), listing
+
+
+async def test_a_total_counts_what_the_filters_match(desk: Desk) -> None:
+    await made(desk)
+    await made(desk, remark="x")
+    listing = {"filters": [["remark", "=", "x"]], "limit": 1, "fields": ["name", "remark"]}
+    page = await desk.do(lambda fw: rest.list_documents(fw, ORDER, listing))
+    assert page == {"data": [{"name": "SO-00002", "remark": "x"}], "total": 1}
+
+
+BAD_LISTINGS: list[tuple[dict[str, Any], str]] = [
+    ({"limit": 0}, "limit"), ({"limit": 501}, "limit"), ({"limit": -1}, "limit"),
+    ({"start": -1}, "start"), ({"filters": {"title": "t"}}, "filters"), ({"filters": 5}, "filters"),
+    ({"fields": "name"}, "fields"), ({"fields": []}, "fields"), ({"fields": ["lines"]}, "lines"),
+    ({"fields": ["token"]}, "token"), ({"order_by": "token"}, "token"),
+    ({"order_by": ","}, "order_by"),
+]  # fmt: skip
+
+
+async def test_a_listing_out_of_shape_is_a_bad_request(desk: Desk) -> None:
+    for listing, key in BAD_LISTINGS:
+        asked = partial(rest.list_documents, doctype=ORDER, listing=listing)
+        refusal = await refused(desk, asked)
+        assert isinstance(refusal, BadRequestError), listing
+        assert refusal.extra == {"field": key}
+
+
+async def test_a_taken_name_is_a_conflict(desk: Desk) -> None:
+    await desk.do(lambda fw: rest.insert(fw, "Role", {"name": "Boss 2"}))
+    refusal = await refused(desk, lambda fw: rest.insert(fw, "Role", {"name": "Boss 2"}))
+    assert isinstance(refusal, DuplicateError)
+
+
+async def test_what_the_service_alone_writes_is_not_written_over_http(desk: Desk) -> None:
+    body: dict[str, Any] = {"status": "Sent"}
+    refusal = await refused(desk, lambda fw: rest.insert(fw, "Webhook Delivery", body))
+    assert isinstance(refusal, PermissionDeniedError)

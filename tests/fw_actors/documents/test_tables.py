@@ -1,0 +1,126 @@
+"""The tables of DocTypes: made and widened, never dropped (interface §3)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from fw_actors.app import Check, Data, DocType, Link
+from fw_actors.documents.tables import DocTable, make_tables
+from fw_actors.runtime import SeededEntropy, SystemClock
+from fw_actors.store import Store, Tx, UniqueViolation, open_sqlite
+
+
+def table_of(doctype: type[DocType]) -> DocTable:
+    return DocTable(doctype.meta, sa.MetaData())
+
+
+class Small(DocType, name="Thing"):
+    old = Data()
+
+
+class Wide(DocType, name="Thing"):
+    old = Data()
+    code = Data(unique=True)
+    done = Check()
+    on = Check(default=1)
+    link = Link(options="Thing")
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    path = tmp_path / "fw.db"
+    options: dict[str, Any] = {"clock": SystemClock(), "entropy": SeededEntropy(1), "inline": True}
+    async with open_sqlite(path, **options) as store:
+        yield store
+
+
+def row(table: DocTable, name: str, **values: Any) -> dict[str, Any]:
+    return {**dict.fromkeys(table.names), "name": name, **values}
+
+
+async def test_missing_tables_are_made_once(store: Store) -> None:
+    small = table_of(Small)
+    assert await store.write(lambda tx: make_tables(tx, [small])) == ["doc_thing"]
+    assert await store.write(lambda tx: make_tables(tx, [small])) == []
+
+
+async def test_a_table_is_widened_and_its_rows_stay(store: Store) -> None:
+    small, wide = table_of(Small), table_of(Wide)
+
+    def widen(tx: Tx) -> list[str]:
+        make_tables(tx, [small])
+        small.insert(tx, row(small, "a", old="kept"))
+        return make_tables(tx, [wide])
+
+    assert await store.write(widen) == ["doc_thing"]
+    found = await store.read(lambda tx: wide.fetch(tx, "a"))
+    assert found is not None
+    assert (found["old"], found["code"], found["link"]) == ("kept", None, None)
+
+
+async def test_an_added_check_is_never_null(store: Store) -> None:
+    """Interface §3: Check is 0 or 1."""
+    small, wide = table_of(Small), table_of(Wide)
+
+    def widen(tx: Tx) -> dict[str, Any] | None:
+        make_tables(tx, [small])
+        small.insert(tx, row(small, "a"))
+        make_tables(tx, [wide])
+        return wide.fetch(tx, "a")
+
+    found = await store.write(widen)
+    assert found is not None
+    assert (found["done"], found["on"]) == (0, 1)
+
+
+async def test_a_column_that_a_doctype_no_longer_has_stays(store: Store) -> None:
+    """Interface §3: "never dropped"."""
+    wide, small = table_of(Wide), table_of(Small)
+
+    def narrow(tx: Tx) -> frozenset[str]:
+        make_tables(tx, [wide])
+        make_tables(tx, [small])
+        small.insert(tx, row(small, "a"))
+        return tx.columns("doc_thing")
+
+    assert {"code", "done"} <= await store.write(narrow)
+
+
+async def test_an_added_unique_field_is_unique(store: Store) -> None:
+    small, wide = table_of(Small), table_of(Wide)
+
+    def twice(tx: Tx) -> None:
+        make_tables(tx, [small])
+        make_tables(tx, [wide])
+        for name in "ab":
+            wide.insert(tx, row(wide, name, code="same"))
+
+    with pytest.raises(UniqueViolation):
+        await store.write(twice)
+
+
+async def test_null_is_no_duplicate(store: Store) -> None:
+    wide = table_of(Wide)
+
+    def twice(tx: Tx) -> None:
+        make_tables(tx, [wide])
+        for name in "ab":
+            wide.insert(tx, row(wide, name))
+
+    await store.write(twice)
+
+
+async def test_a_look_up_by_name_and_by_link_uses_an_index(store: Store) -> None:
+    wide = table_of(Wide)
+
+    def plan(tx: Tx) -> str:
+        make_tables(tx, [wide])
+        rows = tx.rows(sa.text("EXPLAIN QUERY PLAN SELECT 1 FROM doc_thing WHERE link = 'x'"))
+        return str(rows)
+
+    assert "doc_thing_link" in await store.write(plan)

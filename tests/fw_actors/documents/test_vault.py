@@ -1,0 +1,81 @@
+"""Vault fields at rest: spec, FW_SECRET_KEY."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fw_actors.documents.vault import UnreadableError, Vault
+from fw_actors.errors import ValidationError
+from fw_actors.runtime import SeededEntropy
+
+PLACE = ("Webhook", "secret", "row1")
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+
+
+def vault(key: str | None = "a key") -> Vault:
+    return Vault(key, SeededEntropy(1))
+
+
+@given(TEXTS, st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_what_is_sealed_opens_with_the_same_key(text: str, key: str) -> None:
+    assert vault(key).open(vault(key).seal(text, *PLACE), *PLACE) == text
+
+
+def test_the_text_is_not_in_what_is_stored() -> None:
+    """Spec: "encrypted at rest"."""
+    sealed = vault().seal("whsec_plain", *PLACE)
+    raw = base64.b64decode(sealed.split(":")[2])
+    assert "plain" not in sealed
+    assert b"plain" not in raw
+
+
+def test_one_text_is_sealed_differently_each_time() -> None:
+    box = vault()
+    assert len({box.seal("same", *PLACE) for _ in range(50)}) == 50
+
+
+ELSEWHERE = [("Other", "secret", "row1"), ("Webhook", "token", "row1"), ("Webhook", "secret", "2")]
+
+
+@pytest.mark.parametrize("place", ELSEWHERE)
+def test_a_sealed_value_opens_in_its_own_place_only(place: tuple[str, str, str]) -> None:
+    box = vault()
+    with pytest.raises(UnreadableError):
+        box.open(box.seal("s", *PLACE), *place)
+
+
+def test_a_changed_key_is_told_from_damage() -> None:
+    """Spec: "(no `FW_SECRET_KEY`, or key changed since saved)"."""
+    sealed = vault().seal("s", *PLACE)
+    with pytest.raises(UnreadableError, match="another FW_SECRET_KEY"):
+        vault("another key").open(sealed, *PLACE)
+    with pytest.raises(UnreadableError, match="not set"):
+        vault(None).open(sealed, *PLACE)
+    with pytest.raises(UnreadableError, match="damaged"):
+        vault().open(sealed[:-8] + "AAAAAAA=", *PLACE)
+
+
+@given(st.text(max_size=40) | st.text(max_size=40).map("v1:".__add__))
+def test_whatever_is_stored_opens_or_is_unreadable(stored: str) -> None:
+    with pytest.raises(UnreadableError):
+        vault().open(stored, *PLACE)
+
+
+def test_anything_after_the_right_key_id_is_damage() -> None:
+    head = ":".join(vault().seal("s", *PLACE).split(":")[:2])
+    for rest in ("", ":", ":AA==", ":not base64", ":" + "A" * 40, ":ä"):
+        with pytest.raises(UnreadableError):
+            vault().open(head + rest, *PLACE)
+
+
+@pytest.mark.parametrize("key", [None, ""])
+def test_without_a_key_nothing_is_sealed(key: str | None) -> None:
+    """Spec: "writing or changing it needs `FW_SECRET_KEY`, else the write fails"."""
+    with pytest.raises(ValidationError) as refusal:
+        vault(key).seal("s", *PLACE)
+    assert refusal.value.extra == {"field": "secret"}
+    assert "FW_SECRET_KEY" in str(refusal.value)

@@ -1,0 +1,64 @@
+"""Functions of an app that HTTP may call: interface §3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fw_actors.app import whitelist
+from fw_actors.documents.whitelisting import Whitelisted
+from fw_actors.errors import BadRequestError
+
+
+@whitelist(roles=["Seller"])
+def close(fw: Any, name: str, reason: str = "", *, force: bool = False) -> str:
+    """Close it."""
+    return f"{fw} {name} {reason} {force}"
+
+
+@whitelist
+def ping(fw: Any, **anything: Any) -> Any:
+    return anything
+
+
+def test_it_is_called_under_its_dotted_path() -> None:
+    """Interface §3: "POST /api/method/<module>.<function>"."""
+    assert isinstance(close, Whitelisted)
+    assert close.path == f"{__name__}.close"
+    assert (close.roles, ping.roles) == (("Seller",), ())
+
+
+def test_it_is_still_a_function() -> None:
+    assert close("fw", "a", force=True) == "fw a  True"
+    named = [getattr(close, name) for name in ("__name__", "__module__", "__doc__")]
+    assert named == ["close", __name__, "Close it."]
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"name": "a"}, {"name": "a", "reason": "b"}, {"name": "a", "force": True}]
+)
+def test_arguments_that_it_takes_are_taken(arguments: dict[str, Any]) -> None:
+    close.judge(arguments)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({}, "name"), ({"reason": "b"}, "name"), ({"name": "a", "colour": 1}, "colour"),
+    ({"name": "a", "fw": 1}, "fw"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "field"), REFUSED)
+def test_an_argument_missing_or_unknown_is_a_bad_request(
+    arguments: dict[str, Any], field: str
+) -> None:
+    """Interface §8, HTTP: "400 … argument missing, … unknown key"."""
+    with pytest.raises(BadRequestError) as refusal:
+        close.judge(arguments)
+    assert refusal.value.extra == {"field": field}
+
+
+def test_a_function_of_any_keyword_takes_any_but_its_handle() -> None:
+    ping.judge({"a": 1, "b": 2})
+    with pytest.raises(BadRequestError):
+        ping.judge({"fw": 1})
