@@ -18,6 +18,7 @@ from fw_actors.runtime import SystemClock
 from fw_actors.services.events import QUEUE
 from fw_actors.services.site import Site, open_site
 from fw_actors.store import jobs
+from supervisors.service import this_process
 from supervisors.service.logs import configure
 from supervisors.service.tree import open_service
 
@@ -52,6 +53,7 @@ async def deliver(folder: Path, url: str, events: int) -> float:
     The clock runs from the moment that all are due, with the service up, until the store says
     that none is left.
     """
+    this_process.prepare()
     config = _site(folder)
     async with open_site(config) as site:
         await _record(site, url, events)

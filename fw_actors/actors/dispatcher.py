@@ -11,13 +11,14 @@ from dataclasses import replace
 from typing import Final
 
 from fw_actors.actors.delivery import Attempt, Finished
+from fw_actors.actors.outcomes import Settled
 from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.http import Origin, Target, parse_target
 from fw_actors.rules.receiver_places import ReceiverPlaces, startable
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Actor, KeyedPool, MailboxPolicy, Message, Overflow, Timer, handles
 from fw_actors.services.deliveries import Batch, Deliveries, Due, Hook
-from fw_actors.store import Store, Tx
+from fw_actors.store import Store
 
 LONGEST_SLEEP_SECONDS: Final = 1.0
 AFTER_TROUBLE_SECONDS: Final = 0.5
@@ -52,6 +53,7 @@ class Dispatcher(Actor):
         self._free = places
         self._receivers: dict[Origin | None, ReceiverPlaces] = {}
         self._look_waits = False
+        self._more = True
         self._timer: Timer | None = None
 
     async def started(self) -> None:
@@ -65,8 +67,7 @@ class Dispatcher(Actor):
 
     @handles(Finished)
     def finished(self, message: Finished) -> None:
-        """A place is free again, and the receiver has shown its pace."""
-        self._free += 1
+        """A receiver's place is free again, and it has shown its pace."""
         receiver = self._receivers.get(message.origin)
         if receiver is None:
             return  # begun before this actor was restarted
@@ -76,7 +77,15 @@ class Dispatcher(Actor):
             receiver.answered(message.head_seconds)
         else:
             receiver.ended()
-        self._look_soon()
+        if self._more:
+            self._look_soon()
+
+    @handles(Settled)
+    def settled(self, message: Settled) -> None:
+        """So many deliveries are no longer held."""
+        self._free = min(self._places, self._free + message.count)  # some were another's before us
+        if self._more:
+            self._look_soon()
 
     @handles(Look)
     async def look(self, message: Look) -> None:
@@ -84,13 +93,18 @@ class Dispatcher(Actor):
         self._look_waits = False
         if self._timer is not None:
             self._timer.cancel()
+        # Copies: a transaction that fails changes nothing here.
+        plan = _Plan(self._receivers, self._free, self._places, self._per_receiver)
         try:
-            batch = await self._store.write(self._claim)
+            batch = await self._store.write(
+                lambda tx: self._deliveries.claim(tx, plan, self._token)
+            )
         except OverloadedError:
             self._look_after(AFTER_TROUBLE_SECONDS)
             return
+        self._more = batch.more
         for due in batch.due:
-            self._start(due)
+            self._start(due, plan.target(due.hook))
         self._forget_idle_receivers()
         self._look_after(self._seconds_until(batch))
 
@@ -98,13 +112,7 @@ class Dispatcher(Actor):
         """What the console shows."""
         return {"free": self._free, "places": self._places, "receivers": len(self._receivers)}
 
-    def _claim(self, tx: Tx) -> Batch:
-        """Runs in the store's thread, on copies: a transaction that fails changes nothing here."""
-        plan = _Plan(self._receivers, self._free, self._places, self._per_receiver)
-        return self._deliveries.claim(tx, plan, self._token)
-
-    def _start(self, due: Due) -> None:
-        target = target_of(due.hook)
+    def _start(self, due: Due, target: Target | None) -> None:
         origin = target.origin if target is not None else None
         receiver = self._receivers.get(origin)
         if receiver is None:
@@ -143,7 +151,10 @@ class Dispatcher(Actor):
 
 
 class _Plan:
-    """How many attempts may start at each receiver, counted down while a claim takes them."""
+    """How many attempts may start at each receiver, counted down while a claim takes them.
+
+    Used in the store's thread, and after that by the Dispatcher.
+    """
 
     def __init__(
         self,
@@ -155,6 +166,7 @@ class _Plan:
         self._known, self._free = receivers, free
         self._places, self._per_receiver = places, per_receiver
         self._copies: dict[Origin | None, ReceiverPlaces] = {}
+        self._targets: dict[Hook | None, Target | None] = {}
 
     def free(self, hook: Hook | None) -> int:
         """Return how many of this Webhook's deliveries may start now."""
@@ -165,8 +177,14 @@ class _Plan:
         self._copy(hook).take(count)
         self._free -= count
 
+    def target(self, hook: Hook | None) -> Target | None:
+        """Return where this Webhook's deliveries go; each is parsed once a look."""
+        if hook not in self._targets:
+            self._targets[hook] = target_of(hook)
+        return self._targets[hook]
+
     def _copy(self, hook: Hook | None) -> ReceiverPlaces:
-        target = target_of(hook)
+        target = self.target(hook)
         origin = target.origin if target is not None else None
         copy = self._copies.get(origin)
         if copy is None:

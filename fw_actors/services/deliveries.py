@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+import msgspec
 import sqlalchemy as sa
 
 from fw_actors.documents.doctype import ROW_ID
@@ -30,8 +30,7 @@ _ERROR_CHARACTERS: Final = 500
 _DEFAULT_TIMEOUT: Final = 10  # of a Webhook that is gone; only the lease needs it
 
 
-@dataclass(frozen=True, slots=True)
-class Hook:
+class Hook(msgspec.Struct, frozen=True):
     """A Webhook at the moment of an attempt; `secret` is sealed, `row_id` what it is bound to."""
 
     name: str
@@ -42,8 +41,7 @@ class Hook:
     row_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(msgspec.Struct, frozen=True):
     """A delivery in the hands of this process: its lease, its bytes, and where they go."""
 
     job: LeasedJob
@@ -56,8 +54,7 @@ class Due:
     status: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """How an attempt ended; `error` is empty after a 2xx."""
 
     ending: Ending
@@ -68,11 +65,14 @@ class Ended:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What one look at the queue gave; `next_at` is when the earliest row left is due."""
+class Batch(msgspec.Struct, frozen=True):
+    """What one look at the queue gave.
+
+    `more` says that rows may be due which found no place, `next_at` when the next one will be.
+    """
 
     due: list[Due]
+    more: bool
     next_at: int | None
 
 
@@ -113,6 +113,7 @@ class Deliveries:
         """Lease what is due and has a place; the Webhook that waits longest first."""
         due: list[Due] = []
         later: list[int] = []
+        more = False
         for head in sorted(jobs.heads(tx, QUEUE), key=lambda head: (head.next_at, head.partition)):
             if head.next_at > tx.now:
                 later.append(head.next_at)
@@ -123,7 +124,10 @@ class Deliveries:
                 leased = self._lease(tx, hook, head.partition, free, token())
                 places.take(hook, len(leased))
                 due += leased
-        return Batch(due, min(later, default=None))
+                more = more or len(leased) == free
+            else:
+                more = True
+        return Batch(due, more, min(later, default=None))
 
     def _hook_of(self, tx: Tx, name: str) -> Hook | None:
         row = tx.one(self._hook, key=name)

@@ -19,6 +19,7 @@ from fw_actors.actors.delivery import DeliveryActor
 from fw_actors.actors.dispatcher import Dispatcher, Nudge
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.lockout import LockoutActor
+from fw_actors.actors.outcomes import OutcomeWriter
 from fw_actors.actors.sweeper import DAILY, HOURLY, Schedule, Sweeper
 from fw_actors.config import Config
 from fw_actors.documents import rest
@@ -36,6 +37,7 @@ from fw_actors.runtime import (
 )
 from fw_actors.services.deliveries import Deliveries
 from fw_actors.services.sign_in import SignIn
+from fw_actors.services.signing_keys import SigningKeys
 from fw_actors.services.site import Site, open_site
 from fw_actors.services.sweeps import auth_batches, webhook_batches
 from supervisors.children import ChildSpec, actor_child, pool_child, task_child
@@ -167,7 +169,8 @@ def _sign_ins(parts: Parts) -> tuple[KeyedPool, Gateway]:
 def _delivery(parts: Parts) -> Sequence[ChildSpec]:
     site, ops = parts.site, parts.site.config.ops
     deliveries = Deliveries(site.registry, Backoff(ops.backoff_seconds, ops.backoff_cap_seconds))
-    dispatcher = parts.runtime.ref("dispatcher")
+    dispatcher, outcomes = parts.runtime.ref("dispatcher"), parts.runtime.ref("outcomes")
+    keys = SigningKeys(site.vault)
     pool = KeyedPool(
         parts.runtime,
         "deliveries",
@@ -177,14 +180,20 @@ def _delivery(parts: Parts) -> Sequence[ChildSpec]:
             site.store,
             deliveries,
             parts.sender,
-            site.vault,
+            keys,
             site.clock,
             parts.log,
             dispatcher,
-            parts.delivered,
+            outcomes,
         ),
     )
     return (
+        actor_child(
+            "outcomes",
+            lambda: OutcomeWriter(
+                site.store, deliveries, site.clock, parts.log, dispatcher, parts.delivered
+            ),
+        ),
         pool_child("deliveries", pool, shutdown_seconds=DRAIN_SECONDS),
         actor_child(
             "dispatcher",

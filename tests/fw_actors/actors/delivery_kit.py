@@ -13,12 +13,14 @@ import trio
 from fw_actors.actors.counters import Counter
 from fw_actors.actors.delivery import DeliveryActor
 from fw_actors.actors.dispatcher import Dispatcher, Nudge
+from fw_actors.actors.outcomes import OutcomeWriter
 from fw_actors.documents import rest
 from fw_actors.http import Answer, AnswerTimeout, ConnectError, Target
 from fw_actors.http.request import MakeHeaders
 from fw_actors.rules.delivery_outcome import Backoff
 from fw_actors.runtime import KeyedPool, Runtime, SilentLog, open_runtime
 from fw_actors.services.deliveries import Deliveries
+from fw_actors.services.signing_keys import SigningKeys
 from fw_actors.services.site import Site
 from supervisors import actor_child, open_supervisor, pool_child
 from tests.site_kit import inline_site
@@ -160,15 +162,21 @@ async def _actors(site: Site, receiver: Receiver) -> AsyncIterator[Post]:
     deliveries = Deliveries(site.registry, Backoff(ops.backoff_seconds, ops.backoff_cap_seconds))
     log = SilentLog()
     async with open_runtime(clock=site.clock, entropy=site.entropy, log=log) as runtime:
-        dispatcher = runtime.ref("dispatcher")
-        counter = Counter(())
+        dispatcher, outcomes = runtime.ref("dispatcher"), runtime.ref("outcomes")
+        keys, counter = SigningKeys(site.vault), Counter(())
         pool = KeyedPool(
             runtime, "deliveries", capacity=ops.delivery_concurrency, idle_seconds=1.0,
             make=lambda key: DeliveryActor(
-                site.store, deliveries, receiver, site.vault, site.clock, log, dispatcher, counter
+                site.store, deliveries, receiver, keys, site.clock, log, dispatcher, outcomes
             ),
         )  # fmt: skip
         children = [
+            actor_child(
+                "outcomes",
+                lambda: OutcomeWriter(
+                    site.store, deliveries, site.clock, log, dispatcher, counter
+                ),
+            ),
             pool_child("deliveries", pool, shutdown_seconds=10.0),
             actor_child(
                 "dispatcher",

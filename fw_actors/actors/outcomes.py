@@ -1,0 +1,135 @@
+"""Writes what came of attempts, those that ended meanwhile in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import trio
+
+from fw_actors.actors.counters import Counter
+from fw_actors.errors import OverloadedError
+from fw_actors.rules.delivery_outcome import Status
+from fw_actors.runtime import Actor, Clock, Log, MailboxPolicy, Message, Overflow, Ref, handles
+from fw_actors.services.deliveries import Deliveries, Due, Ended
+from fw_actors.store import Store, Tx
+
+MOST_AT_ONCE: Final = 256
+AGAIN_SECONDS: Final = 0.5
+
+
+class Settle(Message, frozen=True):
+    """An attempt has ended so; write it while its lease holds."""
+
+    due: Due
+    ended: Ended
+
+
+class Settled(Message, frozen=True):
+    """For the Dispatcher: so many deliveries are held in memory no longer."""
+
+    count: int
+
+
+class Write(Message, frozen=True):
+    """Write what has come; at most one is under way."""
+
+
+class OutcomeWriter(Actor):
+    """Collects outcomes while the store writes those before, and writes them together.
+
+    What is in the mailbox is bounded by the Dispatcher's places. At a stop all of it is written;
+    what can't be written is dropped with its lease, and is sent once more.
+    """
+
+    mailbox = MailboxPolicy(capacity=8192, overflow=Overflow.WAIT)
+
+    def __init__(
+        self,
+        store: Store,
+        deliveries: Deliveries,
+        clock: Clock,
+        log: Log,
+        dispatcher: Ref,
+        counter: Counter,
+    ) -> None:
+        """`counter` counts the statuses that attempts end with."""
+        self._store, self._deliveries, self._clock = store, deliveries, clock
+        self._log, self._dispatcher, self._counter = log, dispatcher, counter
+        self._waiting: list[Settle] = []
+        self._write_waits = False
+
+    @handles(Settle)
+    def collect(self, message: Settle) -> None:
+        """Keep it for the next transaction."""
+        self._waiting.append(message)
+        if not self._write_waits:
+            self._write_waits = self.context.ref.tell(Write())
+
+    @handles(Write)
+    async def write(self, message: Write) -> None:
+        """Write what was collected."""
+        self._write_waits = False
+        await self._write_all()
+
+    async def stopping(self) -> None:
+        """Write what came after the mailbox closed to our own messages."""
+        await self._write_all()
+
+    async def _write_all(self) -> None:
+        while self._waiting:
+            group, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+            try:
+                await self._write_group(group)
+            finally:
+                self._dispatcher.tell(Settled(len(group)))
+
+    async def _write_group(self, group: Sequence[Settle]) -> None:
+        try:
+            statuses = await self._settled(group)
+        except Exception as defect:
+            if len(group) == 1:
+                self._lose(group[0], repr(defect)[:200])
+                return
+            for outcome in group:  # one that can't be written must not hold up the others
+                await self._write_group([outcome])
+            return
+        for outcome, status in zip(group, statuses, strict=True):
+            self._tell(outcome, status)
+
+    async def _settled(self, group: Sequence[Settle]) -> Sequence[Status | None]:
+        """Write a group; a store that can't take it is asked again while a lease holds.
+
+        Raises: OverloadedError when all leases have ended.
+        """
+
+        def settle(tx: Tx) -> list[Status | None]:
+            return [self._deliveries.settle(tx, one.due, one.ended) for one in group]
+
+        while True:
+            try:
+                return await self._store.write(settle)
+            except OverloadedError:
+                if self._clock.now() >= max(one.due.lease_end for one in group):
+                    raise
+                await trio.sleep(AGAIN_SECONDS)
+
+    def _lose(self, outcome: Settle, error: str) -> None:
+        self._log.error("delivery.outcome_lost", delivery=outcome.due.delivery, error=error)
+
+    def _tell(self, outcome: Settle, status: Status | None) -> None:
+        due, ended = outcome.due, outcome.ended
+        if status is None:
+            self._log.warning("delivery.lease_lost", delivery=due.delivery)
+            return
+        self._counter.add(status.value)
+        self._log.info(
+            "delivery.ended",
+            delivery=due.delivery,
+            webhook=due.job.partition,
+            status=status.value,
+            attempt=due.attempts + 1,
+            response_status=ended.response_status,
+            duration_ms=ended.duration_ms,
+            error=ended.error or None,
+        )

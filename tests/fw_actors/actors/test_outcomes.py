@@ -1,0 +1,196 @@
+"""Outcomes are written in groups, and none of them depends on another: interface §7."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, cast
+
+import trio
+from trio.testing import MockClock
+
+from fw_actors.actors.counters import Counter
+from fw_actors.actors.outcomes import OutcomeWriter, Settle, Settled
+from fw_actors.errors import OverloadedError
+from fw_actors.rules.delivery_outcome import Ending, Status
+from fw_actors.runtime import (
+    Actor,
+    MailboxPolicy,
+    Ref,
+    SeededEntropy,
+    TrioClock,
+    handles,
+    open_runtime,
+)
+from fw_actors.services.deliveries import Deliveries, Due, Ended
+from fw_actors.store import LeasedJob, Store, Tx
+from supervisors import actor_child, open_supervisor
+from tests.site_kit import START_MS
+
+T = TypeVar("T")
+
+LEASE_SECONDS = 40
+
+
+class Memory:
+    """Stands in for store and statements: remembers what was written, and in which groups."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[str]] = []
+        self.overloaded = 0
+        self.unwritable: set[str] = set()
+        self.lost: set[str] = set()
+        self._group: list[str] = []
+
+    async def write(self, fn: Callable[[Tx], T]) -> T:
+        await trio.sleep(0.01)
+        if self.overloaded:
+            self.overloaded -= 1
+            raise OverloadedError("The disk is full.")
+        self._group = []
+        result = fn(cast(Tx, None))
+        self.groups.append(self._group)
+        return result
+
+    def settle(self, tx: Tx, due: Due, ended: Ended) -> Status | None:
+        if due.delivery in self.unwritable:
+            raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+        self._group.append(due.delivery)
+        return None if due.delivery in self.lost else Status.SENT
+
+    @property
+    def written(self) -> list[str]:
+        return [delivery for group in self.groups for delivery in group]
+
+
+class Listener(Actor):
+    """Stands in for the Dispatcher."""
+
+    mailbox = MailboxPolicy(capacity=1000)
+
+    def __init__(self, heard: list[int]) -> None:
+        self._heard = heard
+
+    @handles(Settled)
+    def settled(self, message: Settled) -> None:
+        self._heard.append(message.count)
+
+
+class Log:
+    """Remembers events, with the delivery that each is about."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, object]] = []
+
+    def info(self, event: str, **fields: object) -> None:
+        self.said.append((event, fields.get("delivery")))
+
+    warning = error = info
+
+
+class Desk:
+    """A running OutcomeWriter and what is around it."""
+
+    def __init__(self) -> None:
+        self.memory, self.log, self.counter = Memory(), Log(), Counter(())
+        self.heard: list[int] = []
+        self.writer: Ref
+        self.lease_end = 0
+
+    def settle(self, *deliveries: str) -> None:
+        """Hand over outcomes, all at once."""
+        for delivery in deliveries:
+            job = LeasedJob(1, "webhook", "hook", delivery, "", "", "", 0, 0, "token")
+            due = Due(job, None, self.lease_end, delivery, b"{}", 0, 6, "Queued")
+            assert self.writer.tell(Settle(due, Ended(Ending.DELIVERED, self.lease_end)))
+
+
+@asynccontextmanager
+async def open_desk() -> AsyncIterator[Desk]:
+    desk, clock = Desk(), TrioClock(START_MS)
+    desk.lease_end = clock.now() + LEASE_SECONDS * 1000
+    async with open_runtime(clock=clock, entropy=SeededEntropy(1), log=desk.log) as runtime:
+        dispatcher, desk.writer = runtime.ref("dispatcher"), runtime.ref("outcomes")
+
+        def make() -> OutcomeWriter:
+            return OutcomeWriter(
+                cast(Store, desk.memory),
+                cast(Deliveries, desk.memory),
+                clock,
+                desk.log,
+                dispatcher,
+                desk.counter,
+            )
+
+        children: Sequence[Any] = (
+            actor_child("dispatcher", lambda: Listener(desk.heard)),
+            actor_child("outcomes", make),
+        )
+        async with open_supervisor(runtime, "desk", children):
+            yield desk
+
+
+async def test_outcomes_that_come_while_one_is_written_are_written_together(
+    autojump_clock: MockClock,
+) -> None:
+    """Architecture page, Event: outcomes are written in groups."""
+    async with open_desk() as desk:
+        desk.settle("first")
+        await trio.sleep(0.005)
+        desk.settle("second", "third", "fourth")
+        await trio.sleep(1)
+        assert desk.memory.groups == [["first"], ["second", "third", "fourth"]]
+        assert desk.heard == [1, 3]
+    assert desk.counter.counts() == {"Sent": 4}
+    assert desk.log.said[-1] == ("delivery.ended", "fourth")
+
+
+async def test_an_outcome_that_cannot_be_written_holds_up_no_other(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_desk() as desk:
+        desk.memory.unwritable = {"bad"}
+        desk.settle("good", "bad", "better")
+        await trio.sleep(1)
+        assert desk.memory.written == ["good", "better"]
+        assert desk.heard == [3]
+    assert ("delivery.outcome_lost", "bad") in desk.log.said
+
+
+async def test_a_lost_lease_is_told_and_not_counted(autojump_clock: MockClock) -> None:
+    """Interface §7: no row, then the outcome is dropped and logged."""
+    async with open_desk() as desk:
+        desk.memory.lost = {"late"}
+        desk.settle("late", "early")
+        await trio.sleep(1)
+    assert desk.counter.counts() == {"Sent": 1}
+    assert desk.log.said[:1] == [("delivery.lease_lost", "late")]
+
+
+async def test_an_overloaded_store_is_asked_again(autojump_clock: MockClock) -> None:
+    async with open_desk() as desk:
+        desk.memory.overloaded = 5
+        desk.settle("patient")
+        await trio.sleep(5)
+        assert desk.memory.written == ["patient"]
+
+
+async def test_a_store_that_stays_overloaded_costs_the_outcome_when_its_lease_has_ended(
+    autojump_clock: MockClock,
+) -> None:
+    """The next worker sends the delivery again: at least once."""
+    async with open_desk() as desk:
+        desk.memory.overloaded = 1_000_000
+        desk.settle("hopeless")
+        await trio.sleep(LEASE_SECONDS - 2)
+        assert desk.heard == []
+        await trio.sleep(4)
+        assert desk.heard == [1]
+    assert ("delivery.outcome_lost", "hopeless") in desk.log.said
+
+
+async def test_a_stop_writes_everything_that_was_handed_over(autojump_clock: MockClock) -> None:
+    """Interface §7: delivery survives a stop, which drains."""
+    async with open_desk() as desk:
+        desk.settle(*(str(number) for number in range(600)))
+    assert desk.memory.written == [str(number) for number in range(600)]
