@@ -1,0 +1,105 @@
+"""One mail handed to an SMTP server, start to end, in a thread that may block (RFC 5321).
+
+STARTTLS that fails ends the connection for good; AUTH in clear text goes to a loopback peer only,
+judged on the connected address, which smtplib leaves to its caller.
+"""
+
+from __future__ import annotations
+
+import smtplib
+import socket
+import ssl
+from contextlib import suppress
+from email.message import EmailMessage
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+from fw_actors.config import Mail
+from fw_actors.mail.smtp_faults import fault_of
+from fw_actors.mail.transport import MailFault, MailNotSent, MailRefused
+
+TIMEOUT_SECONDS: Final = 15.0
+"""For the connection, and for each of the server's replies."""
+
+
+class Conversation:
+    """Used once. `deliver` blocks; `abort` may be called from another thread meanwhile."""
+
+    def __init__(self, mail: Mail, context: ssl.SSLContext) -> None:
+        self._mail, self._context = mail, context
+        self._smtp: smtplib.SMTP | None = None
+        self._aborted = False
+
+    def deliver(self, mail: EmailMessage, sender: str, recipient: str) -> None:
+        """Connect, secure, authenticate, send. Raises: MailNotSent, MailRefused."""
+        try:
+            self._smtp = smtp = self._connect()
+            try:
+                self._secure(smtp)
+                self._authenticate(smtp)
+                if self._aborted:
+                    raise MailNotSent("smtp: the try was cut off.")
+                smtp.send_message(mail, sender, [recipient])
+                with suppress(OSError):  # it is accepted; how the goodbye goes is no matter
+                    smtp.quit()
+            finally:
+                smtp.close()
+        except MailFault:
+            raise
+        except (OSError, UnicodeError) as error:  # smtplib's errors are OSErrors
+            raise fault_of(error) from None
+
+    def abort(self) -> None:
+        """Break the connection off, so that `deliver` ends soon and sends nothing more."""
+        self._aborted = True
+        connected = None if self._smtp is None else self._smtp.sock
+        if connected is not None:
+            with suppress(OSError):
+                # Not SSLSocket.shutdown: that lets the other thread go on in clear text.
+                socket.socket.shutdown(connected, socket.SHUT_RDWR)
+
+    def _connect(self) -> smtplib.SMTP:
+        host, port = self._mail.host or "", self._mail.port
+        smtp: smtplib.SMTP
+        if self._mail.security == "tls":
+            smtp = smtplib.SMTP_SSL(
+                host, port, "localhost", timeout=TIMEOUT_SECONDS, context=self._context
+            )
+        else:
+            smtp = smtplib.SMTP(host, port, "localhost", timeout=TIMEOUT_SECONDS)
+        # An address literal (RFC 5321 4.1.4): smtplib would ask DNS for this machine's name.
+        smtp.local_hostname = _literal(_open_socket(smtp).getsockname()[0])
+        return smtp
+
+    def _secure(self, smtp: smtplib.SMTP) -> None:
+        if self._mail.security == "starttls":
+            smtp.starttls(context=self._context)
+
+    def _authenticate(self, smtp: smtplib.SMTP) -> None:
+        if self._mail.user is None or self._mail.password is None:
+            return
+        connected = _open_socket(smtp)
+        if not isinstance(connected, ssl.SSLSocket) and not _is_loopback(connected):
+            raise MailRefused(
+                "auth: the password is not sent in clear text; set FW_SMTP_SECURITY to starttls "
+                "or tls."
+            )
+        smtp.login(self._mail.user, self._mail.password)
+
+
+def _open_socket(smtp: smtplib.SMTP) -> socket.socket:
+    if smtp.sock is None:
+        raise smtplib.SMTPServerDisconnected
+    return smtp.sock
+
+
+def _literal(address: str) -> str:
+    plain = address.partition("%")[0]
+    return f"[IPv6:{plain}]" if ":" in plain else f"[{plain}]"
+
+
+def _is_loopback(connected: socket.socket) -> bool:
+    peer = ip_address(connected.getpeername()[0])
+    if isinstance(peer, IPv6Address) and peer.ipv4_mapped is not None:
+        return peer.ipv4_mapped.is_loopback
+    return peer.is_loopback
