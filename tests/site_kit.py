@@ -65,7 +65,10 @@ def make_config(folder: Path, *, apps: tuple[str, ...] = (), **changes: Any) -> 
 
 @asynccontextmanager
 async def inline_site(
-    folder: Path, seed: int = 1, recorded: Callable[[], None] = lambda: None, **changes: Any
+    folder: Path,
+    seed: int = 1,
+    recorded: Callable[[str], None] = lambda queue: None,
+    **changes: Any,
 ) -> AsyncIterator[Site]:
     """Open a site on trio's clock, without threads."""
     config = make_config(folder, **changes)

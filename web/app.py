@@ -31,6 +31,7 @@ from web.operations import Path
 from web.routes.access import AccessRoutes
 from web.routes.health import HealthRoutes
 from web.routes.methods import MethodRoutes
+from web.routes.recovery import RecoveryRoutes
 from web.routes.resource import ResourceRoutes
 from web.settings import Settings
 
@@ -47,6 +48,7 @@ def make_app(
     """
     paths = [
         *AccessRoutes(gateway, settings).paths(),
+        *RecoveryRoutes(gateway).paths(),
         *ResourceRoutes(gateway, documents).paths(),
         *MethodRoutes(gateway).paths(),
         *HealthRoutes(gateway).paths(),

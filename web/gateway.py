@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from fw_actors.services.access import Caller, Profile, Reading, SignedIn, SignInAttempt
+from fw_actors.services.access import (
+    Caller,
+    LinkFacts,
+    Profile,
+    Reading,
+    SignedIn,
+    SignInAttempt,
+)
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -38,6 +45,20 @@ class Gateway(Protocol):
 
     async def sign_out(self, sid: str) -> None:
         """End a session; one that is unknown is no error."""
+
+    async def forgot_password(self, usr: str, address: str) -> None:
+        """Queue a recovery mail, or nothing; the caller is told the same in any case."""
+
+    async def look_at_link(self, token: str, address: str) -> LinkFacts:
+        """Return what a link's token is good for. InvalidTokenError, TooManyRequestsError."""
+
+    async def reset_password(self, token: str, password: str, address: str) -> None:
+        """Spend a recovery token for a new password. As above, and PasswordPolicyError."""
+
+    async def accept_invite(
+        self, token: str, password: str, full_name: str | None, address: str
+    ) -> None:
+        """Spend an invitation token for the first password. As above, and ValidationError."""
 
     async def authenticate(self, sid: str) -> Caller:
         """Return whose session it is. AuthenticationError when unknown, expired or disabled."""

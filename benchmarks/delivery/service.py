@@ -10,7 +10,7 @@ import msgspec
 import trio
 
 from benchmarks.delivery.events import BODY_BYTES, EVENT, PLACES, SECRET, data
-from fw_actors.actors.dispatcher import Nudge
+from fw_actors.actors.nudge import Nudge
 from fw_actors.config import Config, load
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from fw_actors.actors.delivery import Attempt, Finished
+from fw_actors.actors.nudge import Nudge
 from fw_actors.actors.outcomes import Settled
 from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.http import Origin, Target, parse_target
@@ -23,10 +24,6 @@ from fw_actors.store import Store
 LONGEST_SLEEP_SECONDS: Final = 1.0
 AFTER_TROUBLE_SECONDS: Final = 0.5
 TOKEN_BYTES: Final = 12
-
-
-class Nudge(Message, frozen=True):
-    """Something was committed that may be due."""
 
 
 class Look(Message, frozen=True):

@@ -18,7 +18,9 @@ from fw_actors.errors import (
 )
 from fw_actors.runtime import AskTimeout, KeyedPool, MailboxFull
 from fw_actors.services import sessions
-from fw_actors.services.access import Caller, Profile, Reading, SignedIn, SignInAttempt
+from fw_actors.services.access import Caller, LinkFacts, Profile, Reading, SignedIn, SignInAttempt
+from fw_actors.services.invitation import Invitation
+from fw_actors.services.recovery import Recovery
 from fw_actors.services.sessions import SEEN_EVERY_MS, LiveSession, Sessions
 from fw_actors.services.sign_in import SignIn
 from fw_actors.services.site import Site
@@ -43,11 +45,14 @@ class Gateway:
         site: Site,
         sign_in: SignIn,
         lockouts: KeyedPool,
+        recovery: Recovery,
+        invitation: Invitation,
         outcomes: Counter,
         readings: Callable[[], Sequence[Reading]],
     ) -> None:
         """`outcomes` counts sign-ins; `readings` gives the numbers for `/metrics`."""
         self._site, self._sign_in, self._lockouts = site, sign_in, lockouts
+        self._recovery, self._invitation = recovery, invitation
         self._sessions = Sessions(site.registry)
         self._readings = readings
         self._ready = False
@@ -71,6 +76,24 @@ class Gateway:
     async def sign_out(self, sid: str) -> None:
         """End a session; one that is unknown is no error."""
         await self._site.store.write(lambda tx: sessions.end(tx, sid))
+
+    async def forgot_password(self, usr: str, address: str) -> None:
+        """Queue a recovery mail, or nothing; the caller is told the same in any case."""
+        await self._recovery.ask(usr, address)
+
+    async def look_at_link(self, token: str, address: str) -> LinkFacts:
+        """Return what a link's token is good for. InvalidTokenError, TooManyRequestsError."""
+        return await self._recovery.look(token, address)
+
+    async def reset_password(self, token: str, password: str, address: str) -> None:
+        """Spend a recovery token for a new password. As above, and PasswordPolicyError."""
+        await self._recovery.reset(token, password, address)
+
+    async def accept_invite(
+        self, token: str, password: str, full_name: str | None, address: str
+    ) -> None:
+        """Spend an invitation token for the first password. As above, and ValidationError."""
+        await self._invitation.accept(token, password, full_name, address)
 
     async def authenticate(self, sid: str) -> Caller:
         """Return whose session it is, with the roles of now. Raises: AuthenticationError."""

@@ -12,6 +12,7 @@ from typing import Final
 IN_FLIGHT_MS: Final = 30_000  # a charge still open after it (a crash) is a failure
 BUSY_RETRY_SECONDS: Final = 1.0  # others are in flight: come back at once, nobody is locked
 ADDRESS_WINDOW_MS: Final = 15 * 60_000
+RECOVERY_MAIL_WINDOW_MS: Final = 60 * 60_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Literal
 
 
@@ -52,6 +53,24 @@ class Profile:
     full_name: str
     language: str
     roles: tuple[str, ...]
+
+
+class LinkKind(StrEnum):
+    """What a single-use link is good for; also the template of the message that carries it."""
+
+    RECOVERY = "recovery"
+    INVITATION = "invitation"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFacts:
+    """What a link's token is good for: of which kind, for whom, until when (ms)."""
+
+    kind: LinkKind
+    user: str
+    full_name: str
+    email: str
+    expires: int
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from fw_actors.documents.permissions import ADMINISTRATOR, SYSTEM_MANAGER, Right
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
+from fw_actors.services import links
 from fw_actors.store import Statement, Tx, UniqueViolation
 from fw_actors.store.schema import IDENTIFIER, PASSWORD, SESSION
 
@@ -125,6 +126,7 @@ _EMAIL: Final = re.compile(
 _FORGET: Final = Statement(sa.delete(IDENTIFIER).where(IDENTIFIER.c.user == _USER))
 _CLAIM: Final = Statement(sa.insert(IDENTIFIER).values(key=_KEY, user=_USER))
 _FORGET_PASSWORD: Final = Statement(sa.delete(PASSWORD).where(PASSWORD.c.user == _USER))
+_HAS_PASSWORD: Final = Statement(sa.select(PASSWORD.c.user).where(PASSWORD.c.user == _USER))
 _END_SESSIONS: Final = Statement(sa.delete(SESSION).where(SESSION.c.user == _USER))
 _REHASH: Final = Statement(
     sa.update(PASSWORD).where(PASSWORD.c.user == _USER).values(hash=sa.bindparam("new"))
@@ -165,11 +167,22 @@ def _claim_identifier(tx: Tx, key: str, user: str, field: str) -> None:
         raise DuplicateError(f"Another account has this {field}.", field=field) from None
 
 
-def set_password(tx: Tx, user: str, password_hash: str) -> None:
-    """Store a password's hash; every session of the user ends (spec, Authentication 5)."""
-    tx.run(_FORGET_PASSWORD, user=user)
+def set_password(tx: Tx, user: str, password_hash: str) -> bool:
+    """Store a password's hash; every session and open link of the user ends (spec,
+    Authentication 5). `services.passwords` tells the owner of it, too.
+
+    Returns: whether there was a password before.
+    """
+    replaced = tx.run(_FORGET_PASSWORD, user=user) > 0
     tx.run(_SET_PASSWORD, user=user, new=password_hash, now=tx.now)
     tx.run(_END_SESSIONS, user=user)
+    links.end(tx, user)
+    return replaced
+
+
+def has_password(tx: Tx, user: str) -> bool:
+    """Whether an account has a password; one that was invited has none yet."""
+    return tx.scalar(_HAS_PASSWORD, user=user) is not None
 
 
 def rehash(tx: Tx, user: str, password_hash: str) -> None:

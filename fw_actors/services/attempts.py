@@ -12,12 +12,15 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from fw_actors.rules.identifiers import canonical
 from fw_actors.rules.lockout import IN_FLIGHT_MS, Budget, Tally, refusal_seconds
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import LOGIN_ATTEMPT
 
 IN_FLIGHT: Final = 0
 FAILED: Final = 1
+
+IDENTIFIER: Final = "identifier"  # the kind of counter that sign-in has for a canonical form
 
 _T: Final = LOGIN_ATTEMPT.c
 _ID: Final[sa.BindParameter[Any]] = sa.bindparam("id")
@@ -132,3 +135,10 @@ def clear(tx: Tx, charge_id: str, key: bytes) -> None:
 def unlock(tx: Tx, key: bytes) -> None:
     """Forget all of an identifier's tries."""
     tx.run(_UNLOCK, key=key)
+
+
+def unlock_account(tx: Tx, installation_key: bytes, *, name: str, email: str) -> None:
+    """Forget the tries at both spellings of an account, its name and its e-mail (spec, Sign-in
+    lockout)."""
+    for spelling in {canonical(name): None, canonical(email): None}:
+        unlock(tx, counter_key(installation_key, IDENTIFIER, spelling))

@@ -70,7 +70,7 @@ class SignIn:
         except UnusableIdentifierError:
             unusable = digest(usr).hex()
             return Identified(attempts.counter_key(self._key, "unusable", unusable), None)
-        return Identified(attempts.counter_key(self._key, "identifier", form), form)
+        return Identified(attempts.counter_key(self._key, attempts.IDENTIFIER, form), form)
 
     async def admit(self, attempt: SignInAttempt, identified: Identified) -> Admitted | FwError:
         """Charge the address and the identifier, then look the account up.

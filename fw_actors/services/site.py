@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -23,9 +24,12 @@ from fw_actors.errors import ConfigurationError
 from fw_actors.hashing import Hasher
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
+from fw_actors.services import events, jobs_of_apps, mail
 from fw_actors.services.accounts import Accounts
 from fw_actors.services.events import EventRecorder
-from fw_actors.services.jobs_of_apps import enqueue_function
+from fw_actors.services.jobs_of_apps import JobRecorder
+from fw_actors.services.links import LinkRules
+from fw_actors.services.mail import Outbox
 from fw_actors.services.subscriptions import SubscriptionCache
 from fw_actors.services.webhook_rules import WebhookRules
 from fw_actors.store import Store, Tx, installation_key, open_sqlite
@@ -56,6 +60,7 @@ class Site:
     hasher: Hasher
     vault: Vault
     surroundings: Surroundings
+    outbox: Outbox
     installation_key: bytes
 
     async def write(self, user: str, fn: Callable[[Fw], T], request_id: str = "") -> T:
@@ -95,31 +100,33 @@ async def open_site(
     clock: Clock | None = None,
     entropy: Entropy | None = None,
     inline: bool = False,
-    recorded: Callable[[], None] = lambda: None,
+    recorded: Callable[[str], None] = lambda queue: None,
 ) -> AsyncIterator[Site]:
     """Open a site: make or migrate its store, load its apps, make their tables and roles.
 
     `inline` runs store and hasher on the caller's task, for tests under trio's MockClock.
-    `recorded` is called on trio's thread after each commit that holds a delivery.
+    `recorded` is called on trio's thread with a queue's name after each commit that holds a job.
 
     Raises: ConfigurationError, with every problem of apps and DocTypes at once.
     """
     clock = clock or SystemClock(config.deployment.clock_offset)
     entropy = entropy or SystemEntropy()
     registry = make_registry(config)
-    async with _open_store(config, clock, entropy, inline) as store:
+    async with open_store(config, clock, entropy, inline=inline) as store:
         vault = Vault(config.secrets.key, entropy)
         accounts = Accounts(registry)
-        events = EventRecorder(
+        publisher = EventRecorder(
             registry,
             SubscriptionCache(registry),
             DeliveryIds(entropy.bytes),
             off=config.deployment.webhooks_off,
-            recorded=recorded,
+            recorded=partial(recorded, events.QUEUE),
         )
         rules = WebhookRules(registry, development=config.deployment.mode == "development")
-        documents = Documents(registry, vault, entropy, (accounts, rules, events))
-        surroundings = Surroundings(documents, events, accounts, enqueue_function, config.secrets)
+        observers = (accounts, LinkRules(registry), rules, publisher)
+        documents = Documents(registry, vault, entropy, observers)
+        enqueue = JobRecorder(partial(recorded, jobs_of_apps.QUEUE))
+        surroundings = Surroundings(documents, publisher, accounts, enqueue, config.secrets)
         await store.write(lambda tx: _furnish(tx, registry, surroundings))
         key = await store.read(installation_key)
         yield Site(
@@ -132,6 +139,7 @@ async def open_site(
             Hasher.of(config, entropy, inline=inline),
             vault,
             surroundings,
+            Outbox(registry, entropy, config.site.name, partial(recorded, mail.QUEUE)),
             key,
         )
 
@@ -142,9 +150,10 @@ def make_registry(config: Config) -> Registry:
     return Registry((*CORE, *doctypes), functions)
 
 
-def _open_store(
-    config: Config, clock: Clock, entropy: Entropy, inline: bool
+def open_store(
+    config: Config, clock: Clock, entropy: Entropy, *, inline: bool
 ) -> AbstractAsyncContextManager[Store]:
+    """Open the store that FW_DATABASE names. Raises: ConfigurationError."""
     url = config.deployment.database
     if not url.startswith(_SQLITE):
         raise ConfigurationError(

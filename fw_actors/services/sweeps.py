@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents.registry import Registry
 from fw_actors.rules.delivery_outcome import Status
-from fw_actors.rules.lockout import ADDRESS_WINDOW_MS
+from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS
 from fw_actors.services.events import QUEUE
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import JOB, LOGIN_ATTEMPT, SESSION, TOKEN
@@ -42,7 +42,7 @@ def auth_batches(lockout_minutes: int) -> tuple[Batch, ...]:
 
     An attempt may still count, or hold a lock, for two windows after it was made.
     """
-    kept = max(2 * lockout_minutes * 60_000, ADDRESS_WINDOW_MS)
+    kept = max(2 * lockout_minutes * 60_000, ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS)
     return (
         lambda tx: tx.run(_SESSIONS, before=tx.now),
         lambda tx: tx.run(_TOKENS, before=tx.now),

@@ -1,58 +1,59 @@
-"""What runs in the service: store, hasher, lockouts, deliveries, dispatcher, sweeper, web.
+"""What runs in the service, and in which order: children start in it and stop in reverse.
 
-Children start in this order and stop in reverse: first the doors close, then nothing new is
-leased, then what is in flight drains, and the store ends last.
+First the doors close, then no delivery is leased, then what is in flight drains, and the store
+ends last. What a child is made of: `access`, `mailing`, `delivering`, `front`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import trio
 
 from fw_actors.actors.counters import Counter
-from fw_actors.actors.delivery import DeliveryActor
-from fw_actors.actors.dispatcher import Dispatcher, Nudge
 from fw_actors.actors.gateway import Gateway
-from fw_actors.actors.lockout import LockoutActor
-from fw_actors.actors.outcomes import OutcomeWriter
+from fw_actors.actors.job_queue import Drain
+from fw_actors.actors.nudge import Nudge
 from fw_actors.actors.sweeper import DAILY, HOURLY, Schedule, Sweeper
 from fw_actors.config import Config
-from fw_actors.documents import rest
-from fw_actors.http import PoolLimits, Sender, open_sender
-from fw_actors.rules.delivery_outcome import Backoff
+from fw_actors.http import open_sender
 from fw_actors.runtime import (
     Clock,
     Entropy,
-    KeyedPool,
     Log,
     Runtime,
     SystemClock,
     SystemEntropy,
     open_runtime,
 )
-from fw_actors.services.deliveries import Deliveries
-from fw_actors.services.sign_in import SignIn
-from fw_actors.services.signing_keys import SigningKeys
-from fw_actors.services.site import Site, open_site
+from fw_actors.services import events, jobs_of_apps, mail
+from fw_actors.services.site import Site, open_site, open_store
 from fw_actors.services.sweeps import auth_batches, webhook_batches
-from supervisors.children import ChildSpec, actor_child, pool_child, task_child
-from supervisors.service.readings import Readings
+from fw_actors.store import Store
+from supervisors.children import ChildSpec, actor_child
+from supervisors.service.access import access
+from supervisors.service.delivering import DISPATCHER, delivering, kept_connections
+from supervisors.service.front import front as front_child
+from supervisors.service.front import listening
+from supervisors.service.mailing import APP_JOBS, MAILER, mailing
+from supervisors.service.parts import Parts
 from supervisors.service.signals import DRAIN_SECONDS
+from supervisors.service.site_url import site_url
 from supervisors.tree import open_supervisor
-from web.app import make_app
-from web.client_address import ProxyTrust
-from web.server import bind, serve
-from web.settings import Settings, login_screen
+from web.server import Bound
 
-MAX_LOCKOUTS: Final = 10_000  # identifiers with a sign-in under way or just over
-IDLE_SECONDS: Final = 30.0
+GIVE_BACK_SECONDS: Final = 2.0
 SIGN_IN_OUTCOMES: Final = ("signed_in", "wrong", "throttled", "overloaded")
 DELIVERY_OUTCOMES: Final = ("Sent", "Retrying", "Failed")
+WORKERS: Final = {
+    events.QUEUE: DISPATCHER,
+    mail.QUEUE: MAILER,
+    jobs_of_apps.QUEUE: APP_JOBS,
+}
+"""Whose work each queue is."""
 
 
 @dataclass(frozen=True)
@@ -69,18 +70,6 @@ class RunningService:
         await trio.sleep_forever()
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What the children are made of."""
-
-    site: Site
-    runtime: Runtime
-    sender: Sender
-    log: Log
-    signed_in: Counter
-    delivered: Counter
-
-
 @asynccontextmanager
 async def open_service(
     config: Config,
@@ -91,7 +80,8 @@ async def open_service(
     entropy: Entropy | None = None,
     inline: bool = False,
 ) -> AsyncIterator[RunningService]:
-    """Run a site's service; without `front` it is a worker, which only delivers.
+    """Run a site's service; without `front` it is a worker, which delivers webhooks and mail and
+    runs the jobs of apps.
 
     Through once it accepts. Leaving is the graceful stop; cancelling stops at once.
 
@@ -99,113 +89,81 @@ async def open_service(
     """
     clock = clock or SystemClock(config.deployment.clock_offset)
     entropy = entropy or SystemEntropy()
-    async with open_runtime(clock=clock, entropy=entropy, log=log) as runtime:
-        nudge = partial(runtime.ref("dispatcher").tell, Nudge())
-        opening = open_site(
-            config, clock=clock, entropy=entropy, inline=inline, recorded=lambda: _ignore(nudge())
-        )
-        async with opening as site, open_sender(limits=_kept_connections(config)) as sender:
-            forget = site.store.on_foreign_commit(lambda: _ignore(nudge()))
-            parts = Parts(
-                site, runtime, sender, log, Counter(SIGN_IN_OUTCOMES), Counter(DELIVERY_OUTCOMES)
-            )
-            try:
-                async with _run(parts, front=front) as service:
-                    yield service
-            finally:
-                forget()
+    with listening(config) if front else nullcontext() as bound:
+        async with open_runtime(clock=clock, entropy=entropy, log=log) as runtime:
 
+            def nudge(queue: str) -> None:
+                # One that nobody takes is no loss: the next look finds the row.
+                runtime.ref(WORKERS[queue]).tell(Nudge())
 
-def _kept_connections(config: Config) -> PoolLimits:
-    """As many may lie idle as may be in flight: a busy receiver's are not closed between posts."""
-    ops = config.ops
-    return PoolLimits(idle=ops.delivery_concurrency, idle_per_origin=ops.per_receiver_concurrency)
+            opening = open_site(config, clock=clock, entropy=entropy, inline=inline, recorded=nudge)
+            async with (
+                opening as site,
+                open_sender(limits=kept_connections(config)) as sender,
+                _slow_reads(site, inline=inline) as slow_reads,
+            ):
+                parts = Parts(
+                    site=site,
+                    url=_url(config, bound),
+                    runtime=runtime,
+                    sender=sender,
+                    slow_reads=slow_reads,
+                    log=log,
+                    signed_in=Counter(SIGN_IN_OUTCOMES),
+                    delivered=Counter(DELIVERY_OUTCOMES),
+                )
+                with _nudged_by_others(parts):
+                    async with _run(parts, bound) as service:
+                        yield service
 
 
 @asynccontextmanager
-async def _run(parts: Parts, *, front: bool) -> AsyncIterator[RunningService]:
-    site = parts.site
-    lockouts, gateway = _sign_ins(parts)
-    children: list[ChildSpec] = [pool_child("lockouts", lockouts), *_delivery(parts)]
-    if site.config.ops.scheduler:
+async def _run(parts: Parts, bound: Bound | None) -> AsyncIterator[RunningService]:
+    lockouts, gateway = access(parts)
+    children: list[ChildSpec] = [lockouts, *mailing(parts), *delivering(parts)]
+    if parts.site.config.ops.scheduler:
         children.append(actor_child("sweeper", lambda: _sweeper(parts)))
-    url = ""
-    if front:
-        web, url = _front(site, gateway)
-        children.append(web)
+    if bound is not None:
+        children.append(front_child(parts, bound, gateway))
     async with open_supervisor(
-        parts.runtime, "service", children, stop_seconds=DRAIN_SECONDS + 2.0
+        parts.runtime, "service", children, stop_seconds=DRAIN_SECONDS + GIVE_BACK_SECONDS
     ):
         gateway.open()
         try:
-            yield RunningService(url, site, gateway, parts.runtime)
+            yield RunningService(
+                "" if bound is None else bound.url, parts.site, gateway, parts.runtime
+            )
         finally:
             gateway.drain()
+            for name in (MAILER, APP_JOBS):  # they drain while the others stop
+                parts.runtime.ref(name).tell(Drain(DRAIN_SECONDS))
 
 
-def _sign_ins(parts: Parts) -> tuple[KeyedPool, Gateway]:
-    site = parts.site
-    sign_in = SignIn(
-        site.store,
-        site.hasher,
-        site.accounts,
-        site.config.auth,
-        site.entropy,
-        site.installation_key,
-    )
-    lockouts = KeyedPool(
-        parts.runtime,
-        "lockouts",
-        make=lambda key: LockoutActor(sign_in),
-        capacity=MAX_LOCKOUTS,
-        idle_seconds=IDLE_SECONDS,
-    )
-    readings = Readings(
-        site, parts.runtime, parts.sender, signed_in=parts.signed_in, delivered=parts.delivered
-    )
-    return lockouts, Gateway(site, sign_in, lockouts, parts.signed_in, readings)
+@contextmanager
+def _nudged_by_others(parts: Parts) -> Iterator[None]:
+    """What another process commits wakes all who work on queues."""
+
+    def nudge() -> None:
+        for name in WORKERS.values():
+            parts.runtime.ref(name).tell(Nudge())
+
+    forget = parts.site.store.on_foreign_commit(nudge)
+    try:
+        yield
+    finally:
+        forget()
 
 
-def _delivery(parts: Parts) -> Sequence[ChildSpec]:
-    site, ops = parts.site, parts.site.config.ops
-    deliveries = Deliveries(site.registry, Backoff(ops.backoff_seconds, ops.backoff_cap_seconds))
-    dispatcher, outcomes = parts.runtime.ref("dispatcher"), parts.runtime.ref("outcomes")
-    keys = SigningKeys(site.vault)
-    pool = KeyedPool(
-        parts.runtime,
-        "deliveries",
-        capacity=ops.delivery_concurrency,
-        idle_seconds=IDLE_SECONDS,
-        make=lambda key: DeliveryActor(
-            site.store,
-            deliveries,
-            parts.sender,
-            keys,
-            site.clock,
-            parts.log,
-            dispatcher,
-            outcomes,
-        ),
-    )
-    return (
-        actor_child(
-            "outcomes",
-            lambda: OutcomeWriter(
-                site.store, deliveries, site.clock, parts.log, dispatcher, parts.delivered
-            ),
-        ),
-        pool_child("deliveries", pool, shutdown_seconds=DRAIN_SECONDS),
-        actor_child(
-            "dispatcher",
-            lambda: Dispatcher(
-                site.store,
-                deliveries,
-                pool,
-                places=ops.delivery_concurrency,
-                per_receiver=ops.per_receiver_concurrency,
-            ),
-        ),
-    )
+def _slow_reads(site: Site, *, inline: bool) -> AbstractAsyncContextManager[Store]:
+    """A mail transport that is an app's function talks to the network: it has readers of its own,
+    or it would hold up everybody else's reads."""
+    if inline or site.config.mail.transport != "method":
+        return nullcontext(site.store)
+    return open_store(site.config, site.clock, site.entropy, inline=False)
+
+
+def _url(config: Config, bound: Bound | None) -> str:
+    return site_url(config) if bound is None else config.deployment.public_url or bound.url
 
 
 def _sweeper(parts: Parts) -> Sweeper:
@@ -220,31 +178,3 @@ def _sweeper(parts: Parts) -> Sweeper:
             ),
         },
     )
-
-
-def _front(site: Site, gateway: Gateway) -> tuple[ChildSpec, str]:
-    """Bind at once, so that a taken address is told before anything runs."""
-    config = site.config
-    bound = bind(config.deployment.bind_host, config.deployment.bind_port)
-    trust = config.deployment.trust_proxy
-    settings = Settings(
-        name=config.site.name,
-        url=config.deployment.public_url or bound.url,
-        login=login_screen(config.login.notice, config.login.demo_user, config.login.demo_password),
-        secure_cookie=config.auth.secure_cookie,
-        max_requests=config.web.max_requests,
-        trust=ProxyTrust(trust.every_peer, trust.networks),
-    )
-    app = make_app(gateway, rest, settings, site.entropy)
-    stop = trio.Event()
-
-    async def run(*, task_status: trio.TaskStatus[Any]) -> None:
-        await serve(app, bound, stop=stop, task_status=task_status)
-
-    # A second more than the drain itself, so that the orderly cut comes before the cancellation.
-    web = task_child("web", run, stop=stop.set, shutdown_seconds=DRAIN_SECONDS + 1.0)
-    return web, bound.url
-
-
-def _ignore(told: bool) -> None:
-    """A nudge that nobody takes is no loss: the next look finds the row."""

@@ -6,9 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from fw_actors.documents.whitelisting import Whitelisted
-from fw_actors.errors import AuthenticationError, FwError, NotFoundError
+from fw_actors.errors import AuthenticationError, FwError, InvalidTokenError, NotFoundError
 from fw_actors.runtime.entropy import SeededEntropy
-from fw_actors.services.access import Caller, Profile, Reading, SignedIn, SignInAttempt
+from fw_actors.services.access import (
+    Caller,
+    LinkFacts,
+    LinkKind,
+    Profile,
+    Reading,
+    SignedIn,
+    SignInAttempt,
+)
 from web.app import FrontEnd, make_app
 from web.gateway import WhitelistedFunction
 from web.settings import Settings
@@ -17,6 +25,7 @@ T = TypeVar("T")
 
 ANN = Profile("ann", "ann@example.test", "Ann Lee", "en", ("Sales User",))
 SID = "s" * 32
+TOKEN = "t" * 32
 PASSWORD = "correct horse"
 EXPIRES = 1_772_280_000_000  # 2026-02-28T12:00:00.000Z
 MAX_AGE = 30 * 86400
@@ -52,6 +61,7 @@ class FakeGateway:
         self.refuse: BaseException | None = None
         self.attempts: list[SignInAttempt] = []
         self.ended: list[str] = []
+        self.asked: list[tuple[object, ...]] = []
         self.request_ids: list[str] = []
         self.webhooks = FakeWebhooks()
         self.functions: dict[str, Whitelisted] = {}
@@ -68,6 +78,25 @@ class FakeGateway:
 
     async def sign_out(self, sid: str) -> None:
         self.ended.append(sid)
+
+    async def forgot_password(self, usr: str, address: str) -> None:
+        self.asked.append(("forgot_password", usr, address))
+
+    async def look_at_link(self, token: str, address: str) -> LinkFacts:
+        self.asked.append(("look_at_link", token, address))
+        if token != TOKEN:
+            raise InvalidTokenError
+        return LinkFacts(LinkKind.RECOVERY, ANN.name, ANN.full_name, ANN.email, EXPIRES)
+
+    async def reset_password(self, token: str, password: str, address: str) -> None:
+        self.asked.append(("reset_password", token, password, address))
+        await self.look_at_link(token, address)
+
+    async def accept_invite(
+        self, token: str, password: str, full_name: str | None, address: str
+    ) -> None:
+        self.asked.append(("accept_invite", token, password, full_name, address))
+        await self.look_at_link(token, address)
 
     async def authenticate(self, sid: str) -> Caller:
         if sid != SID:

@@ -12,7 +12,8 @@ import trio
 
 from fw_actors.actors.counters import Counter
 from fw_actors.actors.delivery import DeliveryActor
-from fw_actors.actors.dispatcher import Dispatcher, Nudge
+from fw_actors.actors.dispatcher import Dispatcher
+from fw_actors.actors.nudge import Nudge
 from fw_actors.actors.outcomes import OutcomeWriter
 from fw_actors.documents import rest
 from fw_actors.http import Answer, AnswerTimeout, ConnectError, Target
@@ -144,7 +145,7 @@ async def delivering(
     """Run a site's deliveries to `receiver`; `changes` as for `make_config`."""
     nudges: list[Callable[[], object]] = []
 
-    def recorded() -> None:
+    def recorded(queue: str) -> None:
         for nudge in nudges:
             nudge()
 

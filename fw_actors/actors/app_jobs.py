@@ -1,0 +1,75 @@
+"""Runs the functions that apps recorded by `fw.enqueue`, each in a transaction as its user.
+
+What the function writes and the end of its job are one transaction: it is done once, or not at
+all and tried again. Source: interface §4: ten tries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from fw_actors.actors.job_queue import JobQueue
+from fw_actors.actors.job_tries import QueuePolicy, TryFailed
+from fw_actors.documents.handle import Fw
+from fw_actors.errors import FwError, OverloadedError
+from fw_actors.rules.delivery_outcome import Backoff, Verdict
+from fw_actors.rules.raised_at import raised_at
+from fw_actors.runtime import MailboxPolicy, Overflow
+from fw_actors.services.jobs_of_apps import (
+    QUEUE,
+    AppFunction,
+    UnknownFunctionError,
+    arguments_of,
+    function_of,
+)
+from fw_actors.store import LeasedJob, Store, Tx, jobs
+
+PLACES: Final = 2  # one runs, the next is ready when it ends
+LEASE_SECONDS: Final = 60.0
+_ERROR_CHARACTERS: Final = 500
+
+Handle = Callable[[Tx, str, str], Fw]
+"""Gives the handle of a user (and a request id) inside a transaction."""
+
+
+class AppJobs(JobQueue):
+    """See the module."""
+
+    mailbox = MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=PLACES, max_timers=4)
+
+    def __init__(self, store: Store, handle: Handle, backoff: Backoff) -> None:
+        super().__init__(store, QueuePolicy(QUEUE, PLACES, LEASE_SECONDS, backoff))
+        self._handle = handle
+
+    async def carry_out(self, job: LeasedJob) -> None:
+        """Run the function and finish the job."""
+        try:
+            function = function_of(job)
+        except UnknownFunctionError as error:
+            raise TryFailed(f"{error}.") from None
+        await self._store.write(lambda tx: self._run(tx, job, function))
+        self.context.log.info("job.done", job=job.id, function=job.function)
+
+    def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
+        """See `JobQueue.write_failure`."""
+        if verdict.next_attempt is None:
+            return jobs.fail(tx, job.id, job.lease, error)
+        return jobs.retry(tx, job.id, job.lease, verdict.next_attempt, error)
+
+    def _run(self, tx: Tx, job: LeasedJob, function: AppFunction) -> None:
+        if not jobs.finish(tx, job.id, job.lease):  # first: without the lease nothing is done
+            raise TryFailed("worker_lost: the lease had ended.")
+        try:
+            function(self._handle(tx, job.user, f"job-{job.id}"), **arguments_of(job))
+        except OverloadedError:
+            raise  # the transaction itself may be lost
+        except (Exception, SystemExit) as error:
+            raise TryFailed(_told(error)) from None
+
+
+def _told(error: BaseException) -> str:
+    """Return what failed and where; a refusal of ours has words for it."""
+    if isinstance(error, FwError):
+        return f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS]
+    return f"{raised_at(error)}: {error}"[:_ERROR_CHARACTERS]

@@ -1,0 +1,218 @@
+"""Leases the due jobs of one queue, and carries out a few at a time beside its mailbox.
+
+The row is the queue: whatever is due and unleased is found by a look at the store, at least once
+a second and at the instant the next one is due; a nudge only makes the look come sooner. What a
+job is, say `Mailer` and `AppJobs`. Source: interface §4, §8; pitfalls, "Queue and delivery".
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+import trio
+from outcome import Error, Outcome
+
+from fw_actors.actors.job_tries import QueuePolicy, TryFailed, verdict_on
+from fw_actors.actors.nudge import Nudge
+from fw_actors.errors import OverloadedError
+from fw_actors.rules.delivery_outcome import MOST_DEATHS_IN_A_ROW, Verdict
+from fw_actors.rules.raised_at import raised_at
+from fw_actors.rules.tokens import record_id
+from fw_actors.runtime import Actor, Message, Timer, handles
+from fw_actors.store import LeasedJob, Store, Tx, jobs
+
+LONGEST_SLEEP_SECONDS: Final = 1.0
+SHORTEST_SLEEP_SECONDS: Final = 0.05
+AFTER_TROUBLE_SECONDS: Final = 0.5
+SETTLE_SECONDS: Final = 5.0
+_TOKEN_BYTES: Final = 12
+_MS: Final = 1000
+
+
+class Look(Message, frozen=True):
+    """Look at the queue now; at most one is under way."""
+
+
+class Drain(Message, frozen=True):
+    """Lease nothing more; what is in hand may take `seconds`, then it is given back."""
+
+    seconds: float
+
+
+class Ended(Message, frozen=True):
+    """A job is out of hand, and its place free. `defect`: what went wrong in our own code."""
+
+    job: int
+    defect: str | None
+
+
+class JobQueue(Actor, ABC):
+    """See the module. A job ends in one of three ways: done, failed (and tried again, ten times
+    in all), or given back untried."""
+
+    def __init__(self, store: Store, policy: QueuePolicy) -> None:
+        self._store, self._policy = store, policy
+        self._free = policy.places
+        self._scopes: dict[int, trio.CancelScope] = {}
+        self._cut_off = inf
+        self._look_waits = False
+        self._timer: Timer | None = None
+
+    @abstractmethod
+    async def carry_out(self, job: LeasedJob) -> None:
+        """Do the job and settle it. Raises: TryFailed; OverloadedError when it was not tried."""
+
+    @abstractmethod
+    def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
+        """Write what a failed try makes of the job. False when the lease is lost."""
+
+    async def started(self) -> None:
+        """Look at once: there may be work from before."""
+        self._look_soon()
+
+    @handles(Nudge)
+    def nudged(self, message: Nudge) -> None:
+        """Look soon; many nudges make one look."""
+        self._look_soon()
+
+    @handles(Drain)
+    def drain(self, message: Drain) -> None:
+        """Begin nothing more, and set an end to what is in hand."""
+        self._cut_off = trio.current_time() + message.seconds
+        for scope in self._scopes.values():
+            scope.deadline = self._cut_off
+
+    @handles(Ended)
+    def ended(self, message: Ended) -> None:
+        """A place is free again."""
+        self._free += 1
+        if message.defect is not None:  # its lease ends by itself
+            self.context.log.error("job.defect", job=message.job, error=message.defect)
+        self._look_soon()
+
+    @handles(Look)
+    async def look(self, message: Look) -> None:
+        """Lease what can start now, start it, and sleep until the next is due."""
+        self._look_waits = False
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._free or self._cut_off < inf:
+            return  # the next place that is free looks again
+        try:
+            due_in = await self._seconds_until_due()
+            if due_in <= 0.0:
+                for job in await self._store.write(self._claim):
+                    self._start(job)
+                due_in = await self._seconds_until_due()
+        except OverloadedError:
+            due_in = AFTER_TROUBLE_SECONDS
+        if self._free:
+            self._look_after(min(LONGEST_SLEEP_SECONDS, max(SHORTEST_SLEEP_SECONDS, due_in)))
+
+    def describe(self) -> dict[str, object]:
+        """What the console shows."""
+        return {"queue": self._policy.queue, "free": self._free, "places": self._policy.places}
+
+    async def settle(self, job: LeasedJob, write: Callable[[Tx], bool]) -> bool:
+        """Write an outcome, whatever is cancelled meanwhile: what is done must not be done again.
+
+        Returns: whether it was written; False when the lease was lost, or the store took nothing
+            for a while. The job is tried again then, once its lease has ended.
+        """
+        with trio.move_on_after(SETTLE_SECONDS, shield=True):
+            while True:
+                try:
+                    held = await self._store.write(write)
+                except OverloadedError:
+                    await trio.sleep(AFTER_TROUBLE_SECONDS)
+                    continue
+                if not held:
+                    self._warn("job.lease_lost", job)
+                return held
+        self._warn("job.outcome_lost", job)
+        return False
+
+    async def _seconds_until_due(self) -> float:
+        """A read, so that an idle queue costs no write."""
+        heads = await self._store.read(lambda tx: jobs.heads(tx, self._policy.queue))
+        first = min((head.next_at for head in heads), default=None)
+        return inf if first is None else (first - self.context.clock.now()) / _MS
+
+    def _claim(self, tx: Tx) -> list[LeasedJob]:
+        """Runs in the store's thread; what waits longest first."""
+        policy = self._policy
+        leased: list[LeasedJob] = []
+        for head in sorted(jobs.heads(tx, policy.queue), key=lambda head: head.next_at):
+            free = self._free - len(leased)
+            if head.next_at > tx.now or not free:
+                break
+            lease_ms = round(policy.lease_seconds * _MS)
+            token = record_id(self.context.entropy.bytes(_TOKEN_BYTES))
+            leased += jobs.claim(tx, policy.queue, head.partition, free, lease_ms, token)
+        return leased
+
+    def _start(self, job: LeasedJob) -> None:
+        self._free -= 1
+        self.context.work(self._hold, job, then=lambda outcome: Ended(job.id, _defect(outcome)))
+
+    async def _hold(self, job: LeasedJob) -> None:
+        """One job from its lease to its end."""
+        scope = self._scopes[job.id] = trio.CancelScope(deadline=self._cut_off)
+        failure: TryFailed | None = None
+        try:
+            with scope:
+                failure = await self._try(job)
+            if scope.cancelled_caught:
+                await self._give_back(job)
+        except trio.Cancelled:
+            await self._give_back(job)
+            raise
+        except OverloadedError:  # the store can't take it now: that was no try
+            await trio.sleep(AFTER_TROUBLE_SECONDS)
+            await self._give_back(job)
+        finally:
+            del self._scopes[job.id]
+        if failure is not None:
+            await self._fail(job, failure)
+
+    async def _try(self, job: LeasedJob) -> TryFailed | None:
+        try:
+            if job.deaths > MOST_DEATHS_IN_A_ROW:
+                return TryFailed("worker_lost: its workers died, one after another.")
+            await self.carry_out(job)
+        except TryFailed as failure:
+            return failure
+        except OverloadedError:
+            raise
+        except Exception as defect:  # a defect of ours is a counted failure, never a loop
+            self.context.log.error("job.defect", job=job.id, error=raised_at(defect))
+            return TryFailed("internal: the try failed inside the service; its log says more.")
+        return None
+
+    async def _fail(self, job: LeasedJob, failure: TryFailed) -> None:
+        now = self.context.clock.now()
+        verdict = verdict_on(failure, job, now, self._policy.backoff)
+        error = str(failure)
+        if await self.settle(job, lambda tx: self.write_failure(tx, job, verdict, error)):
+            self._warn("job.failed", job, attempt=verdict.attempts, error=error)
+
+    async def _give_back(self, job: LeasedJob) -> None:
+        await self.settle(job, lambda tx: jobs.give_back(tx, job.id, job.lease))
+
+    def _warn(self, event: str, job: LeasedJob, **facts: object) -> None:
+        self.context.log.warning(event, queue=job.queue, job=job.id, function=job.function, **facts)
+
+    def _look_soon(self) -> None:
+        if not self._look_waits:
+            self._look_waits = self.context.ref.tell(Look())
+
+    def _look_after(self, seconds: float) -> None:
+        if not self._look_waits:
+            self._timer = self.context.after(seconds, Nudge())
+
+
+def _defect(outcome: Outcome[None]) -> str | None:
+    return raised_at(outcome.error) if isinstance(outcome, Error) else None

@@ -1,0 +1,57 @@
+"""Sends the messages of the queue `mail`: makes the link, hands the message to the transport.
+
+Source: spec, Authentication 9; interface §8, Links and mail: ten tries with the deliveries'
+backoff; a permanent refusal is final.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from fw_actors.actors.job_queue import JobQueue
+from fw_actors.actors.job_tries import QueuePolicy, TryFailed
+from fw_actors.mail import MailFault, Transport
+from fw_actors.rules.delivery_outcome import Backoff, Verdict
+from fw_actors.runtime import MailboxPolicy, Overflow
+from fw_actors.services.letters import Letters
+from fw_actors.services.mail import QUEUE
+from fw_actors.store import LeasedJob, Store, Tx
+
+PLACES: Final = 4
+TRY_SECONDS: Final = 30.0
+LEASE_SECONDS: Final = 60.0
+
+
+class Mailer(JobQueue):
+    """See the module."""
+
+    mailbox = MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=PLACES, max_timers=4)
+
+    def __init__(
+        self, store: Store, letters: Letters, transport: Transport, backoff: Backoff
+    ) -> None:
+        super().__init__(store, QueuePolicy(QUEUE, PLACES, LEASE_SECONDS, backoff))
+        self._letters, self._transport = letters, transport
+
+    async def carry_out(self, job: LeasedJob) -> None:
+        """Prepare, send, write that it went out."""
+        try:
+            message = await self._store.write(lambda tx: self._letters.prepare(tx, job))
+            if message is None:
+                return
+            with trio.fail_after(TRY_SECONDS):
+                await self._transport.send(message)
+        except trio.TooSlowError:
+            raise TryFailed(f"timeout: the message was not taken in {TRY_SECONDS:g} s.") from None
+        except MailFault as fault:
+            raise TryFailed(str(fault), final=fault.final) from None
+        if await self.settle(job, lambda tx: self._letters.sent(tx, job)):
+            self.context.log.info(
+                "mail.ended", delivery=job.subject, template=job.function, attempt=job.attempts + 1
+            )
+
+    def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
+        """See `JobQueue.write_failure`."""
+        return self._letters.failed(tx, job, verdict, error)

@@ -1,0 +1,76 @@
+"""A link in the hands of whoever got it: looked at, and spent for a password.
+
+The order is interface §8's: the address is judged first, then the token, then the password that
+comes with it; the hash is made before the one transaction that spends the token, sets the
+password and ends the sessions. Whatever fails in that one leaves the link as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fw_actors.errors import FwError, InvalidTokenError, TooManyRequestsError
+from fw_actors.hashing import Hasher
+from fw_actors.services import links
+from fw_actors.services.access import LinkFacts, LinkKind
+from fw_actors.services.links import Links
+from fw_actors.services.passwords import Passwords
+from fw_actors.services.recovery_throttle import RecoveryThrottle
+from fw_actors.store import Store, Tx
+
+Further = Callable[[Tx, LinkFacts], None]
+
+
+class LinkUse:
+    """What both kinds of links have in common."""
+
+    def __init__(
+        self,
+        store: Store,
+        hasher: Hasher,
+        links: Links,
+        passwords: Passwords,
+        throttle: RecoveryThrottle,
+    ) -> None:
+        self._store, self._hasher, self._links = store, hasher, links
+        self._passwords, self._throttle = passwords, throttle
+
+    async def look(self, token: str, address: str) -> LinkFacts:
+        """Return what a token is good for; it is not spent by that.
+
+        Raises: TooManyRequestsError, InvalidTokenError, OverloadedError.
+        """
+
+        def work(tx: Tx) -> LinkFacts | FwError:
+            wait = self._throttle.count_address(tx, address)
+            if wait is not None:
+                return TooManyRequestsError(wait)
+            try:
+                return self._links.facts(tx, token)
+            except InvalidTokenError as refusal:
+                return refusal  # not raised here: the request counts all the same
+
+        found = await self._store.write(work)
+        if isinstance(found, FwError):
+            raise found
+        return found
+
+    async def complete(
+        self, kind: LinkKind, token: str, password: str, address: str, further: Further
+    ) -> None:
+        """Spend a token: the password is set, sessions end, and `further` runs along with it.
+
+        Raises: TooManyRequestsError, InvalidTokenError, PasswordPolicyError, OverloadedError,
+            and what `further` raises; the token is as good as before then.
+        """
+        facts = await self.look(token, address)
+        if facts.kind is not kind:
+            raise InvalidTokenError
+        password_hash = await self._hasher.hash(password, name=facts.user, email=facts.email)
+
+        def work(tx: Tx) -> None:
+            user = links.spend(tx, kind, token)
+            self._passwords.set(tx, user, password_hash, owner=user)
+            further(tx, facts)
+
+        await self._store.write(work)

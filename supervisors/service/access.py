@@ -1,0 +1,62 @@
+"""What stands behind the front: the gateway, the lockouts, and the use cases of links."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fw_actors.actors.gateway import Gateway
+from fw_actors.actors.lockout import LockoutActor
+from fw_actors.runtime import KeyedPool
+from fw_actors.services.invitation import Invitation
+from fw_actors.services.link_use import LinkUse
+from fw_actors.services.links import Links
+from fw_actors.services.passwords import Passwords
+from fw_actors.services.recovery import Recovery
+from fw_actors.services.recovery_throttle import RecoveryThrottle
+from fw_actors.services.sign_in import SignIn
+from supervisors.children import ChildSpec, pool_child
+from supervisors.service.parts import Parts
+from supervisors.service.readings import Readings
+
+MAX_LOCKOUTS: Final = 10_000  # identifiers with a sign-in under way or just over
+_IDLE_SECONDS: Final = 30.0
+
+
+def access(parts: Parts) -> tuple[ChildSpec, Gateway]:
+    """Return the pool of lockouts, and the gateway over everything."""
+    site = parts.site
+    sign_in = SignIn(
+        site.store,
+        site.hasher,
+        site.accounts,
+        site.config.auth,
+        site.entropy,
+        site.installation_key,
+    )
+    lockouts = KeyedPool(
+        parts.runtime,
+        "lockouts",
+        make=lambda key: LockoutActor(sign_in),
+        capacity=MAX_LOCKOUTS,
+        idle_seconds=_IDLE_SECONDS,
+    )
+    readings = Readings(
+        site, parts.runtime, parts.sender, signed_in=parts.signed_in, delivered=parts.delivered
+    )
+    recovery, invitation = _links(parts)
+    gateway = Gateway(site, sign_in, lockouts, recovery, invitation, parts.signed_in, readings)
+    return pool_child("lockouts", lockouts), gateway
+
+
+def _links(parts: Parts) -> tuple[Recovery, Invitation]:
+    site = parts.site
+    throttle = RecoveryThrottle(site.config.auth, site.entropy, site.installation_key)
+    link_use = LinkUse(
+        site.store,
+        site.hasher,
+        Links(site.registry, site.config.auth, site.entropy, parts.url),
+        Passwords(site.outbox),
+        throttle,
+    )
+    recovery = Recovery(site.store, site.outbox, throttle, link_use, site.installation_key)
+    return recovery, Invitation(link_use, site.handle)

@@ -1,0 +1,54 @@
+"""The web front as a child of the service, on an address that is bound before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import trio
+
+from fw_actors.actors.gateway import Gateway
+from fw_actors.config import Config
+from fw_actors.documents import rest
+from supervisors.children import ChildSpec, task_child
+from supervisors.service.parts import Parts
+from supervisors.service.signals import DRAIN_SECONDS
+from web.app import make_app
+from web.client_address import ProxyTrust
+from web.server import Bound, bind, serve
+from web.settings import Settings, login_screen
+
+
+@contextmanager
+def listening(config: Config) -> Iterator[Bound]:
+    """Bind the configured address, so that a taken one is told before anything is opened.
+
+    Raises: ConfigurationError.
+    """
+    bound = bind(config.deployment.bind_host, config.deployment.bind_port)
+    try:
+        yield bound
+    finally:
+        bound.socket.close()  # no difference where the server has closed it
+
+
+def front(parts: Parts, bound: Bound, gateway: Gateway) -> ChildSpec:
+    """Return the server of the site's application."""
+    config = parts.site.config
+    trust = config.deployment.trust_proxy
+    settings = Settings(
+        name=config.site.name,
+        url=parts.url,
+        login=login_screen(config.login.notice, config.login.demo_user, config.login.demo_password),
+        secure_cookie=config.auth.secure_cookie,
+        max_requests=config.web.max_requests,
+        trust=ProxyTrust(trust.every_peer, trust.networks),
+    )
+    app = make_app(gateway, rest, settings, parts.site.entropy)
+    stop = trio.Event()
+
+    async def run(*, task_status: trio.TaskStatus[Any]) -> None:
+        await serve(app, bound, stop=stop, task_status=task_status)
+
+    return task_child("web", run, stop=stop.set, shutdown_seconds=DRAIN_SECONDS)

@@ -1,0 +1,29 @@
+"""What the children of the service are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fw_actors.actors.counters import Counter
+from fw_actors.http import Sender
+from fw_actors.runtime import Log, Runtime
+from fw_actors.services.site import Site
+from fw_actors.store import Store
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Shared by all; made once, before the first child.
+
+    `url` is what links begin with: the public URL, or the bound address. `slow_reads` is a store
+    on the same database for an app's functions that may take their time in a read.
+    """
+
+    site: Site
+    url: str
+    runtime: Runtime
+    sender: Sender
+    slow_reads: Store
+    log: Log
+    signed_in: Counter
+    delivered: Counter
