@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -43,22 +44,41 @@ def add(
     roles: tuple[str, ...],
     password_stdin: bool,
 ) -> None:
-    """Make the account NAME; its password is asked for."""
-    surroundings.config  # noqa: B018 - nobody types a password for a site that is not there
-    password = take_password(from_stdin=password_stdin)
+    """Make the account NAME, and print the link by which its owner chooses a password.
 
-    async def make(site: Site) -> dict[str, Any]:
+    With --password-stdin the account has that password at once, and there is no link.
+    """
+    surroundings.config  # noqa: B018 - nobody types a password for a site that is not there
+    password = take_password(from_stdin=True) if password_stdin else None
+
+    async def make(site: Site) -> str:
         from fw_actors.services.users import add_user
 
+        if password is None:
+            return await site.write(ADMINISTRATOR, invite_by(site))
         password_hash = await site.hash_password(password, name, email)
 
-        def insert(fw: Fw) -> dict[str, Any]:
-            return add_user(fw, name, email, full_name, list(roles), password_hash)
+        def insert(fw: Fw) -> str:
+            made = add_user(fw, name, email, full_name, roles, password_hash)
+            return f"made the account {made['name']}"
 
         return await site.write(ADMINISTRATOR, insert)
 
-    made = surroundings.on_site(make)
-    click.echo(f"made the account {made['name']}")
+    def invite_by(site: Site) -> Callable[[Fw], str]:
+        from fw_actors.services.access import LinkKind
+        from fw_actors.services.links import Links
+        from fw_actors.services.users import add_user
+        from supervisors.service.site_url import site_url
+
+        links = Links(site.registry, site.config.auth, site.entropy, site_url(site.config))
+
+        def invite(fw: Fw) -> str:
+            made = add_user(fw, name, email, full_name, roles)
+            return links.mint(fw.tx, LinkKind.INVITATION, made["name"]).url
+
+        return invite
+
+    click.echo(surroundings.on_site(make))
 
 
 @user.command("list")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.fw_cli.conftest import PASSWORD, CommandLine
@@ -42,6 +44,22 @@ def test_a_taken_name_is_refused_in_any_spelling(fw: CommandLine) -> None:
     assert len(fw.json("user", "list", "--json")) == 1
 
 
-def test_without_a_password_to_be_had_nothing_is_opened(fw: CommandLine) -> None:
-    assert "--password-stdin" in fw.refused("user", "add", "x", "--email", "x@example.test")
+def test_without_a_password_the_invitation_is_printed_and_nothing_else(fw: CommandLine) -> None:
+    """Interface §8: `fw user add` without password prints the link only."""
+    public = {"FW_PUBLIC_URL": "https://desk.example"}
+    link = fw.done("user", "add", "ida", "--email", "ida@example.test", **public)
+    assert re.fullmatch(r"https://desk\.example/accept-invite#token=[A-Za-z0-9_-]{32}\n", link)
+    assert fw.json("user", "list", "--json")[0]["name"] == "ida"
+    assert not any(row["ready"] for row in fw.json("jobs", "stats", "--json"))
+    token = link.strip().partition("=")[2].encode()
+    assert not any(token in f.read_bytes() for f in (fw.folder / "data").iterdir())
+
+
+def test_without_a_public_url_the_link_begins_with_the_configured_address(fw: CommandLine) -> None:
+    link = fw.done("user", "add", "ida", "--email", "i@example.test", FW_BIND="127.0.0.1:8123")
+    assert link.startswith("http://127.0.0.1:8123/accept-invite#token=")
+
+
+def test_a_stdin_without_a_password_makes_no_account(fw: CommandLine) -> None:
+    assert "--password-stdin" in fw.refused(*add("x"), stdin="")
     assert not (fw.folder / "data").exists()
