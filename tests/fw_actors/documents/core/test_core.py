@@ -1,0 +1,66 @@
+"""The built-in DocTypes have the fields that the spec and interface §3 list."""
+
+from __future__ import annotations
+
+import pytest
+
+from fw_actors.documents.core import HasRole, Role, User, Webhook, WebhookDelivery
+from fw_actors.documents.document import DocType
+from fw_actors.errors import ValidationError
+
+WEBHOOK = """
+enabled Check, url Data, event_type Select, webhook_doctype Data, on_insert Check, on_update Check,
+on_submit Check, on_cancel Check, on_trash Check, custom_event Data, secret Vault, timeout Int,
+max_attempts Int
+"""
+DELIVERY = """
+webhook Data, event Data, status Select, attempts Int, max_attempts Int, next_attempt Datetime,
+last_attempt Datetime, response_status Int, response_body Text, error Data, duration_ms Int,
+key Data, reference_doctype Data, reference_name Data, payload Text, sent Datetime
+"""
+USER = "email Data, fullName Data, language Data, enabled Check, roles Table"
+
+ROWS = [
+    (Webhook, WEBHOOK), (WebhookDelivery, DELIVERY), (User, USER), (HasRole, "role Link"),
+    (Role, ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("doctype", "fields"), ROWS)
+def test_the_fields_are_those_of_the_specification(doctype: type[DocType], fields: str) -> None:
+    """Spec, Webhook and Webhook Delivery; interface §3, "Built in"."""
+    declared = {f"{f.name} {f.type}" for f in doctype.meta.fields.values()}
+    assert set(filter(None, (each.strip() for each in fields.split(",")))) <= declared
+    assert doctype.meta.problems == ()
+
+
+def test_a_webhooks_defaults_and_limits() -> None:
+    """Spec, Limits; interface §8: "Defaults: enabled 1, the five `on_…` 0"; §7: url 2048."""
+    fields = Webhook.meta.fields
+    defaults = {name: field.default for name, field in fields.items() if field.default is not None}
+    assert defaults == {"enabled": 1, "timeout": 10, "max_attempts": 6}
+    required = [name for name, field in fields.items() if field.required]
+    assert required == ["url", "event_type", "secret"]
+    assert fields["url"].length == 2048
+
+
+@pytest.mark.parametrize(("field", "low", "high"), [("timeout", 1, 60), ("max_attempts", 1, 10)])
+def test_timeout_and_attempts_have_the_range_of_the_spec(field: str, low: int, high: int) -> None:
+    """Spec: "integer seconds, 1 to 60", "integer, 1 to 10"."""
+    declared = Webhook.meta.fields[field]
+    assert [declared.accept(value) for value in (low, high)] == [low, high]
+    for value in (low - 1, high + 1):
+        with pytest.raises(ValidationError):
+            declared.accept(value)
+
+
+def test_a_delivery_is_written_by_the_service_alone() -> None:
+    """Interface §3: "Read only, but for replay"."""
+    assert WebhookDelivery.meta.read_only
+    assert ("webhook", "key") in WebhookDelivery.meta.unique_together
+
+
+@pytest.mark.parametrize("doctype", [User, Webhook, WebhookDelivery, Role])
+def test_only_system_managers_have_permissions(doctype: type[DocType]) -> None:
+    """Spec: "A user has no write permission on their own User record"; Webhook: System Manager."""
+    assert not doctype.meta.permissions

@@ -1,0 +1,207 @@
+"""`fw`, what application code gets: interface §4."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fw_actors.documents.permissions import Rights
+from fw_actors.errors import NotFoundError, PermissionDeniedError, ValidationError
+from tests.fw_actors.documents.conftest import APPS, Desk
+from tests.site_kit import inline_site
+
+
+def customer(fw: Any, title: str = "ada", **fields: Any) -> Any:
+    return fw.new_doc("Customer", title=title, **fields).insert()
+
+
+async def test_get_value_and_exists_take_a_name_or_filters(desk: Desk) -> None:
+    """Interface §4: "`exists(doctype, name_or_filters)` (the name or None)"."""
+
+    def work(fw: Any) -> list[Any]:
+        customer(fw, vat="7")
+        return [
+            fw.get_value("Customer", "ada", "vat"),
+            fw.get_value("Customer", {"vat": "7"}, "title"),
+            fw.get_value("Customer", "bob", "vat"),
+            fw.exists("Customer", "ada"),
+            fw.exists("Customer", [["vat", "=", "8"]]),
+        ]
+
+    assert await desk.do(work) == ["7", "ada", None, "ada", None]
+
+
+async def test_get_list_asks_permission_and_get_all_does_not(desk: Desk) -> None:
+    """Interface §4: "`get_all` skips permissions, as in the spec"."""
+    sam = await desk.hire()
+    await desk.do(customer)
+
+    def work(fw: Any) -> list[Any]:
+        with pytest.raises(PermissionDeniedError):
+            fw.get_list("Customer")
+        lists = (fw.get_all("Customer"), fw.get_list("Customer", ignore_permissions=True))
+        return [len(rows) for rows in lists]
+
+    assert await desk.do(work, sam) == [1, 1]
+
+
+async def test_get_doc_asks_permission_before_it_looks(desk: Desk) -> None:
+    sam = await desk.hire()
+    for name in ("ada", "nobody"):
+        with pytest.raises(PermissionDeniedError):
+            await desk.do(lambda fw, name=name: fw.get_doc("Customer", name), sam)  # type: ignore[misc]
+    with pytest.raises(NotFoundError):
+        await desk.do(lambda fw: fw.get_doc("Customer", "nobody"))
+
+
+async def test_as_user_acts_with_the_rights_of_another_in_the_same_transaction(desk: Desk) -> None:
+    sam = await desk.hire("Reader")
+
+    def work(fw: Any) -> tuple[str, str]:
+        doc = customer(fw)
+        other = fw.as_user(sam)
+        with pytest.raises(PermissionDeniedError):
+            other.get_doc("Customer", doc.name)
+        return fw.user, other.user
+
+    assert await desk.do(work) == ("Administrator", "sam")
+
+
+@pytest.mark.parametrize("name", ["nobody", "", "x" * 1000])
+async def test_as_user_of_nobody_is_not_found(desk: Desk, name: str) -> None:
+    with pytest.raises(NotFoundError):
+        await desk.do(lambda fw: fw.as_user(name))
+
+
+async def test_sql_takes_parameters_and_gives_dicts(desk: Desk) -> None:
+    """Interface §4: "`fw.db.sql(text, {"name": value})` gives a list of dicts"."""
+    found = await desk.do(lambda fw: fw.db.sql("SELECT :a AS x, :b AS y", {"a": 1, "b": "'"}))
+    assert found == [{"x": 1, "y": "'"}]
+
+
+BEYOND = ["COMMIT", "ROLLBACK", "BEGIN", "SAVEPOINT a", "RELEASE a", "ATTACH 'x' AS y",
+          "PRAGMA user_version", "select nonsense(", "SELECT 1; SELECT 2"]  # fmt: skip
+
+
+async def test_sql_beyond_the_transaction_is_refused_and_the_transaction_lives_on(
+    desk: Desk,
+) -> None:
+    def work(fw: Any) -> None:
+        customer(fw)
+        for text in BEYOND:
+            with pytest.raises(ValidationError):
+                fw.db.sql(text)
+
+    await desk.do(work)
+    assert await desk.do(lambda fw: fw.exists("Customer", "ada")) == "ada"
+
+
+async def test_a_secret_is_read_by_its_name_in_lower_case(tmp_path: Path) -> None:
+    """Spec, Authentication 10; interface §8: "`fw.secret("key")` is refused"."""
+    secrets = {"key": "the site's own", "crm_token": "abc"}
+    database = f"sqlite:///{tmp_path}/fw.db"
+    async with inline_site(APPS, secrets=secrets, database=database) as site:
+        found = await site.read("Administrator", lambda fw: fw.secret("crm_token"))
+        assert found == "abc"
+        for name, variable in (("key", "FW_SECRET_KEY"), ("other", "FW_SECRET_OTHER")):
+            with pytest.raises(NotFoundError, match=variable):
+                await site.read("Administrator", lambda fw, name=name: fw.secret(name))  # type: ignore[misc]
+
+
+async def test_enqueue_records_a_job_as_the_user_with_the_transaction(desk: Desk) -> None:
+    """Interface §4: "`fw.enqueue` runs the function later as the same user"."""
+    sam = await desk.hire()
+    shop = desk.shop
+
+    def work(fw: Any) -> Any:
+        fw.enqueue(shop.not_whitelisted)
+        fw.enqueue(shop.ping, a=[1, "ü"])
+        return None
+
+    await desk.site.rollback(sam, work)
+    await desk.do(work, sam)
+    rows = await desk.do(
+        lambda fw: fw.db.sql('SELECT queue, function, arguments, "user" FROM fw_job ORDER BY id')
+    )
+    assert [tuple(row.values()) for row in rows] == [
+        ("app", "shop.not_whitelisted", "{}", "sam"),
+        ("app", "shop.ping", '{"a": [1, "ü"]}', "sam"),
+    ]
+
+
+async def test_what_cannot_run_later_is_not_enqueued(desk: Desk) -> None:
+    def ping(fw: Any) -> None:
+        """Named like one of the module's, and not it."""
+
+    ping.__module__ = "shop"
+    jobs: list[tuple[Any, Any]] = [
+        (lambda fw: None, 1), (ping, 1), ("shop.ping", 1), (None, 1),
+        (desk.shop.ping, float("nan")), (desk.shop.ping, {1, 2}),
+    ]  # fmt: skip
+    for function, argument in jobs:
+        with pytest.raises(ValidationError):
+            await desk.do(lambda fw, f=function, a=argument: fw.enqueue(f, a=a))  # type: ignore[misc]
+
+
+async def hook(desk: Desk) -> str:
+    def make(fw: Any) -> str:
+        values = {"url": "https://x.test", "event_type": "Custom", "custom_event": "a.b"}
+        return str(fw.new_doc("Webhook", secret="s", **values).insert().name)
+
+    return await desk.do(make)
+
+
+def scoped(fw: Any) -> Any:
+    """The handle of a System Manager with a User Permission."""
+    fw.rights = Rights("sam", frozenset({"System Manager"}), scoped=True)
+    return fw
+
+
+async def test_who_is_scoped_finds_no_webhook_by_any_read(desk: Desk) -> None:
+    """Spec, Webhook rule 3: `getAll` and `getList({ignorePermissions:true})` "return no rows"."""
+    name = await hook(desk)
+
+    def work(fw: Any) -> list[Any]:
+        fw = scoped(fw)
+        for read in (fw.get_list, lambda doctype: fw.get_doc(doctype, name)):
+            with pytest.raises(PermissionDeniedError):
+                read("Webhook")
+        return [
+            fw.get_all("Webhook"), fw.get_list("Webhook", ignore_permissions=True),
+            fw.get_value("Webhook", name, "url"), fw.exists("Webhook", name), fw.count("Webhook"),
+        ]  # fmt: skip
+
+    assert await desk.do(work) == [[], [], None, None, 0]
+
+
+async def test_who_is_scoped_writes_no_webhook_by_any_verb(desk: Desk) -> None:
+    """Spec, Webhook rule 3: "`insert`, `save`, `delete`, `dbSet` are refused"."""
+    name = await hook(desk)
+
+    def work(fw: Any) -> None:
+        doc = fw.get_doc("Webhook", name)
+        scoped(fw)
+        verbs: list[Any] = [
+            fw.new_doc("Webhook").insert, doc.save, doc.delete,
+            lambda **flag: doc.db_set("timeout", 5, **flag),
+        ]  # fmt: skip
+        for verb in verbs:
+            for flag in (False, True):
+                with pytest.raises(PermissionDeniedError):
+                    verb(ignore_permissions=flag)
+
+    await desk.do(work)
+
+
+async def test_raw_sql_is_not_checked(desk: Desk) -> None:
+    """Spec, Webhook rule 3."""
+    await hook(desk)
+    assert len(await desk.do(lambda fw: scoped(fw).db.sql("SELECT 1 FROM doc_webhook"))) == 1
+
+
+async def test_a_scope_is_not_lifted_by_acting_as_another(desk: Desk) -> None:
+    other = await desk.hire("System Manager", name="other")
+    with pytest.raises(PermissionDeniedError):
+        await desk.do(lambda fw: scoped(fw).as_user(other))

@@ -1,0 +1,97 @@
+"""Sessions: spec, Authentication 1 and 2; pitfalls, "Sessions, cookies, keys"."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.errors import AuthenticationError
+from fw_actors.services import sessions
+from fw_actors.services.sessions import LiveSession, Sessions
+from tests.fw_actors.services.conftest import Office
+
+DAY = 86_400
+START = 1_800_000_000_000
+
+
+async def begin(office: Office, sid: str = "a sid", days: int = 30, **values: Any) -> int:
+    given = {"handle": f"h-{sid}", "user": "ada", "ip": "192.0.2.1", "user_agent": "A", **values}
+    return await office.site.store.write(partial(sessions.begin, sid=sid, days=days, **given))
+
+
+async def live(office: Office, sid: str = "a sid") -> LiveSession:
+    found = Sessions(office.site.registry)
+    return await office.site.store.read(lambda tx: found.live(tx, sid))
+
+
+async def test_a_session_is_found_by_its_sid_and_told_by_its_handle(office: Office) -> None:
+    await office.hire("ada")
+    await begin(office)
+    assert await live(office) == LiveSession("h-a sid", "ada", START)
+
+
+async def test_the_sid_rests_nowhere_but_as_its_sha_256(office: Office) -> None:
+    """Interface §2: "stored as its SHA-256"."""
+    await begin(office, handle="handle")
+    (row,) = await office.sql("SELECT * FROM fw_session")
+    assert hashlib.sha256(b"a sid").digest() in row
+    assert "a sid" not in str(row)
+
+
+@pytest.mark.parametrize("sid", ["", "another", "h-a sid", "\ud800", "x" * 10_000])
+async def test_any_other_sid_is_no_session(office: Office, sid: str) -> None:
+    await office.hire("ada")
+    await begin(office)
+    with pytest.raises(AuthenticationError):
+        await live(office, sid)
+
+
+async def test_a_session_ends_after_its_days(office: Office) -> None:
+    """Spec: "Session lifetime is one value from the policy, used for both …"."""
+    await office.hire("ada")
+    assert await begin(office, days=2) == START + 2 * DAY * 1000
+    await trio.sleep(2 * DAY - 0.001)
+    await live(office)
+    await trio.sleep(0.001)
+    with pytest.raises(AuthenticationError):
+        await live(office)
+
+
+async def test_the_session_of_a_disabled_or_deleted_user_is_none(office: Office) -> None:
+    """Pitfalls: "Expiry, disabled, deleted are checked at use on every request"."""
+    await office.hire("ada")
+    await begin(office)
+    await office.sql("UPDATE doc_user SET enabled = 0")  # behind the back of every rule
+    with pytest.raises(AuthenticationError):
+        await live(office)
+    await office.sql("DELETE FROM doc_user")
+    with pytest.raises(AuthenticationError):
+        await live(office)
+
+
+async def test_ending_a_session_ends_that_one(office: Office) -> None:
+    await office.hire("ada")
+    for sid in ("one", "two"):
+        await begin(office, sid)
+    await office.site.store.write(lambda tx: sessions.end(tx, "one"))
+    await office.site.store.write(lambda tx: sessions.end(tx, "unknown"))
+    with pytest.raises(AuthenticationError):
+        await live(office, "one")
+    await live(office, "two")
+
+
+async def test_seen_moves_the_time_of_the_last_use(office: Office) -> None:
+    await office.hire("ada")
+    await begin(office)
+    await trio.sleep(90)
+    await office.site.store.write(lambda tx: sessions.seen(tx, "h-a sid"))
+    assert (await live(office)).last_seen == START + 90_000
+
+
+async def test_a_user_agent_of_any_length_is_cut(office: Office) -> None:
+    await begin(office, user_agent="x" * 10_000)
+    assert await office.sql("SELECT length(user_agent) FROM fw_session") == [(512,)]
