@@ -1,0 +1,74 @@
+"""The example app `examples.notes`: a document with a rule, and an event of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fw_actors.documents import rest
+from fw_actors.errors import PermissionDeniedError, ValidationError
+from fw_actors.services.site import Site
+from fw_actors.services.users import add_user
+from tests.site_kit import inline_site
+
+SHARE = "examples.notes.share"
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with inline_site(tmp_path, apps=("examples.notes",)) as site:
+
+        def furnish(fw: Any) -> None:
+            add_user(fw, "ada", "ada@x.test", roles=["Note Writer"])
+            add_user(fw, "bob", "bob@x.test")
+            hook = {"url": "https://x.test", "secret": "s"}
+            shared = {"event_type": "Custom", "custom_event": "note.shared"}
+            saved = {"event_type": "Document", "webhook_doctype": "Note", "on_insert": 1}
+            fw.new_doc("Webhook", **hook, **shared).insert()
+            fw.new_doc("Webhook", **hook, **saved).insert()
+
+        await site.write("Administrator", furnish)
+        yield site
+
+
+async def payloads(site: Site) -> list[dict[str, Any]]:
+    def read(fw: Any) -> list[dict[str, Any]]:
+        rows = fw.get_all("Webhook Delivery", fields=["payload"], order_by="name")
+        return [json.loads(row["payload"]) for row in rows]
+
+    return await site.read("Administrator", read)
+
+
+async def test_a_note_writer_writes_notes_and_nobody_else(site: Site) -> None:
+    note = await site.write("ada", lambda fw: rest.insert(fw, "Note", {"title": "Tea"}))
+    assert (note["title"], note["done"], note["owner"]) == ("Tea", 0, "ada")
+    with pytest.raises(PermissionDeniedError):
+        await site.write("bob", lambda fw: rest.insert(fw, "Note", {"title": "Tea"}))
+
+
+@pytest.mark.parametrize("title", ["", "   ", None])
+async def test_a_note_that_only_looks_like_one_is_refused(site: Site, title: str | None) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        await site.write("ada", lambda fw: rest.insert(fw, "Note", {"title": title}))
+    assert refusal.value.extra == {"field": "title"}
+
+
+async def test_saving_a_note_is_an_event(site: Site) -> None:
+    await site.write("ada", lambda fw: rest.insert(fw, "Note", {"title": "Tea"}))
+    (payload,) = await payloads(site)
+    assert (payload["type"], payload["data"]["doc"]["title"]) == ("doc.on_insert", "Tea")
+
+
+async def test_sharing_a_note_tells_its_subscribers(site: Site) -> None:
+    share = site.registry.functions[SHARE]
+    note = await site.write("ada", lambda fw: rest.insert(fw, "Note", {"title": "Tea"}))
+    arguments = {"note": note["name"], "with_whom": "bob"}
+    share.judge(arguments)
+    told = await site.write("ada", lambda fw: share(fw, **arguments))
+    assert len(told["deliveries"]) == 1
+    assert (await payloads(site))[-1]["data"] == {"title": "Tea", "with": "bob"}
+    assert share.roles == ("Note Writer",)

@@ -1,0 +1,312 @@
+"""Deliveries in the store: spec, Webhook Delivery status; interface §7, leases and attempts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fw_actors.rules.delivery_outcome import Backoff, Ending, Status
+from fw_actors.services.deliveries import Batch, Deliveries, Due, Ended, Hook, readable
+from tests.fw_actors.services.conftest import Office
+
+START = 1_800_000_000_000
+
+
+class Room:
+    """Places: so many for each Webhook, and who took them."""
+
+    def __init__(self, each: int = 100, closed: tuple[str | None, ...] = ()) -> None:
+        self._each, self._closed = each, closed
+        self.taken: list[tuple[str | None, int]] = []
+
+    def free(self, hook: Hook | None) -> int:
+        return 0 if (hook and hook.name) in self._closed else self._each
+
+    def take(self, hook: Hook | None, count: int) -> None:
+        self.taken.append((hook.name if hook is not None else None, count))
+
+
+class Depot:
+    """A site with a Webhook, and what becomes of its deliveries."""
+
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        self.deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
+        self._tokens = 0
+
+    async def emit(self, name: str = "note.shared") -> str:
+        told = await self.office.do(lambda fw: fw.webhooks.emit(name, {"a": "ü"}))
+        delivery: str = told["deliveries"][0]
+        return delivery
+
+    async def claim(self, room: Room | None = None) -> Batch:
+        places = room or Room()
+        return await self.office.site.store.write(
+            lambda tx: self.deliveries.claim(tx, places, self._token)
+        )
+
+    async def due(self) -> Due:
+        (due,) = (await self.claim()).due
+        return due
+
+    async def settle(self, due: Due, ending: str = "DELIVERED", **ended: Any) -> Status | None:
+        at = self.office.site.clock.now()
+        outcome = Ended(Ending[ending], at, **ended)
+        return await self.office.site.store.write(
+            lambda tx: self.deliveries.settle(tx, due, outcome)
+        )
+
+    async def row(self) -> dict[str, Any]:
+        (row,) = await self.office.deliveries()
+        return row
+
+    def _token(self) -> str:
+        self._tokens += 1
+        return f"lease {self._tokens}"
+
+
+@pytest.fixture
+async def depot(office: Office) -> Depot:
+    return Depot(office)
+
+
+TABLE = [  # ending, attempts before, status, seconds to the next attempt, job left
+    ("DELIVERED", 0, "Sent", None, False),
+    ("DELIVERED", 2, "Sent", None, False),
+    ("TRANSIENT", 0, "Retrying", 30, True),
+    ("TRANSIENT", 1, "Retrying", 60, True),
+    ("TRANSIENT", 2, "Failed", None, True),
+    ("REFUSED", 0, "Failed", None, True),
+    ("WITHDRAWN", 0, "Failed", None, True),
+    ("WITHDRAWN", 1, "Failed", None, True),
+    ("UNSIGNABLE", 0, "Failed", None, True),
+]
+
+
+@pytest.mark.parametrize(("ending", "before", "status", "wait", "job"), TABLE)
+async def test_an_attempt_makes_of_a_delivery_what_the_table_says(
+    depot: Depot, ending: str, before: int, status: str, wait: int | None, job: bool
+) -> None:
+    """Spec, Webhook Delivery status; `max_attempts` is 3 here."""
+    await depot.office.subscribe(max_attempts=3)
+    await depot.emit()
+    for attempt in range(before):
+        await depot.settle(await depot.due(), "TRANSIENT", error="timeout: late.")
+        await trio.sleep(30 * 2**attempt)
+    at = depot.office.site.clock.now()
+    due = await depot.due()
+    assert await depot.settle(due, ending, duration_ms=7, error="x: y.") == status
+    row = await depot.row()
+    assert (row["status"], row["attempts"], row["last_attempt"]) == (status, before + 1, at)
+    assert row["next_attempt"] == (None if wait is None else at + wait * 1000)
+    assert row["sent"] == (at if status == "Sent" else None)
+    jobs = await depot.office.sql("SELECT next_at, lease, attempts FROM fw_job")
+    assert jobs == ([(row["next_attempt"], None, before + 1)] if job else [])
+
+
+async def test_a_2xx_stores_status_and_body(depot: Depot) -> None:
+    """Spec: "response status and first 512 bytes stored"."""
+    await depot.office.subscribe()
+    await depot.emit()
+    due = await depot.due()
+    await depot.settle(due, response_status=202, response_body=b"thanks", duration_ms=12)
+    row = await depot.row()
+    assert (row["response_status"], row["response_body"]) == (202, "thanks")
+    assert (row["error"], row["duration_ms"]) == (None, 12)
+
+
+async def test_any_outcome_can_be_stored(depot: Depot) -> None:
+    """Pitfalls: "half characters, NUL, gzip bytes, huge bodies"."""
+    await depot.office.subscribe()
+    await depot.emit()
+    body = b"\x1f\x8b\x00\xff\xed\xa0\x80" * 200
+    error = "status: " + "é" * 2000
+    await depot.settle(await depot.due(), "REFUSED", response_body=body, error=error)
+    row = await depot.row()
+    assert "\x00" not in row["response_body"]
+    assert len(row["error"]) == 500
+
+
+async def test_a_lost_lease_writes_nothing(depot: Depot) -> None:
+    """Interface §7: "No row: the outcome is dropped and logged"."""
+    await depot.office.subscribe()
+    await depot.emit()
+    late = await depot.due()
+    await trio.sleep(41)
+    await depot.due()
+    before = await depot.row()
+    for ending in ("DELIVERED", "TRANSIENT", "REFUSED"):
+        assert await depot.settle(late, ending) is None
+    assert await depot.row() == before
+    store = depot.office.site.store
+    assert not await store.write(lambda tx: depot.deliveries.give_back(tx, late))
+
+
+async def test_an_outcome_is_written_once(depot: Depot) -> None:
+    await depot.office.subscribe()
+    await depot.emit()
+    due = await depot.due()
+    assert await depot.settle(due, "TRANSIENT") == "Retrying"
+    assert await depot.settle(due, "TRANSIENT") is None
+    assert (await depot.row())["attempts"] == 1
+
+
+@pytest.mark.parametrize("timeout", [1, 60])
+async def test_a_lease_lasts_the_timeout_and_30_seconds(depot: Depot, timeout: int) -> None:
+    """Interface §7: "A lease lasts `timeout` + 30 s"."""
+    await depot.office.subscribe(timeout=timeout)
+    await depot.emit()
+    assert (await depot.due()).lease_end == START + (timeout + 30) * 1000
+    await trio.sleep(timeout + 29.999)
+    assert (await depot.claim()).due == []
+    await trio.sleep(0.001)
+    assert (await depot.due()).job.deaths == 1
+
+
+async def test_a_death_is_no_attempt_and_is_forgotten_at_an_outcome(depot: Depot) -> None:
+    """Interface §7: "Attempts are counted at the outcome: one that died … does not count"."""
+    await depot.office.subscribe(timeout=10)
+    await depot.emit()
+    deaths = []
+    for _ in range(7):
+        due = await depot.due()
+        deaths.append(due.job.deaths)
+        await trio.sleep(40)
+    assert deaths == [0, 1, 2, 3, 4, 5, 6]
+    assert (await depot.row())["attempts"] == 0
+    await depot.settle(await depot.due(), "TRANSIENT")
+    await trio.sleep(30)
+    due = await depot.due()
+    assert (due.job.deaths, due.attempts) == (0, 1)
+
+
+async def test_a_lease_given_back_is_due_at_once_and_not_counted(depot: Depot) -> None:
+    """Interface §8, Operating: "cancelled, not counted, and given back"."""
+    await depot.office.subscribe()
+    await depot.emit()
+    due = await depot.due()
+    store = depot.office.site.store
+    assert await store.write(lambda tx: depot.deliveries.give_back(tx, due))
+    again = await depot.due()
+    assert (again.attempts, again.job.deaths, again.status) == (0, 0, "Queued")
+
+
+async def test_a_claim_gives_the_exact_bytes_and_the_webhook_of_this_moment(depot: Depot) -> None:
+    """Interface §7: "Each attempt uses the Webhook's url, secret and timeout of that moment"."""
+    hook = await depot.office.subscribe(max_attempts=4)
+    delivery = await depot.emit()
+
+    def change(fw: Any) -> None:
+        doc = fw.get_doc("Webhook", hook)
+        doc.url, doc.timeout, doc.max_attempts, doc.enabled = "https://new.test/", 33, 9, 0
+        doc.save()
+
+    await depot.office.do(change)
+    due = await depot.due()
+    assert due.payload == (
+        b'{"type":"note.shared","timestamp":"2027-01-15T08:00:00.000Z","data":{"a":"\xc3\xbc"}}'
+    )
+    assert due.hook is not None
+    assert (due.hook.url, due.hook.timeout, due.hook.enabled) == ("https://new.test/", 33, False)
+    assert (due.delivery, due.max_attempts, due.attempts, due.status) == (delivery, 4, 0, "Queued")
+    site = depot.office.site
+    secret = site.vault.open(str(due.hook.secret), "Webhook", "secret", due.hook.row_id)
+    assert secret == "a signing secret"
+
+
+async def test_the_delivery_of_a_deleted_webhook_has_none(depot: Depot) -> None:
+    """Interface §8: "a Webhook goes, its deliveries stay"."""
+    hook = await depot.office.subscribe()
+    await depot.emit()
+    await depot.office.do(lambda fw: fw.get_doc("Webhook", hook).delete())
+    due = await depot.due()
+    assert (due.hook, due.lease_end) == (None, START + 40_000)
+    assert await depot.settle(due, "WITHDRAWN") == "Failed"
+
+
+async def test_no_more_are_leased_than_there_are_places(depot: Depot) -> None:
+    """Architecture: "never more than it has places for"."""
+    hook = await depot.office.subscribe()
+    for _ in range(5):
+        await depot.emit()
+    room = Room(each=2)
+    batches = [len((await depot.claim(room)).due) for _ in range(4)]
+    assert batches == [2, 2, 1, 0]
+    assert room.taken == [(hook, 2), (hook, 2), (hook, 1)]
+
+
+async def test_the_webhook_that_waits_longest_comes_first(depot: Depot) -> None:
+    names = []
+    for event in ("b.c", "a.b", "c.d"):
+        names.append(await depot.office.subscribe(event))
+        await depot.emit(event)
+        await trio.sleep(1)
+    room = Room()
+    await depot.claim(room)
+    assert [name for name, _ in room.taken] == names
+
+
+async def test_a_webhook_without_a_place_holds_up_no_other(depot: Depot) -> None:
+    """Pitfalls: "Claim per receiver that has a free place"."""
+    full, open_ = await depot.office.subscribe("a.b"), await depot.office.subscribe("c.d")
+    await depot.emit("a.b")
+    await depot.emit("c.d")
+    batch = await depot.claim(Room(closed=(full,)))
+    assert [due.job.partition for due in batch.due] == [open_]
+
+
+async def test_the_batch_says_when_the_next_is_due(depot: Depot) -> None:
+    await depot.office.subscribe()
+    assert (await depot.claim()).next_at is None
+    await depot.emit()
+    await depot.settle(await depot.due(), "TRANSIENT")
+    batch = await depot.claim()
+    assert (batch.due, batch.next_at) == ([], START + 30_000)
+
+
+async def test_a_job_whose_delivery_was_swept_away_is_dropped(depot: Depot) -> None:
+    await depot.office.subscribe()
+    await depot.emit()
+    await depot.office.sql("DELETE FROM doc_webhook_delivery")
+    assert (await depot.claim()).due == []
+    assert await depot.office.sql("SELECT count(*) FROM fw_job") == [(0,)]
+
+
+CUTS = [  # body, what is kept
+    (b"", ""),
+    (b"plain", "plain"),
+    (b"a" * 512, "a" * 512),
+    (b"a" * 600, "a" * 512),
+    (b"a" * 511 + "é".encode(), "a" * 511),  # no half character at the cut
+    (b"a" * 509 + "\U0001f511".encode(), "a" * 509),
+    (b"a" * 508 + "\U0001f511".encode(), "a" * 508 + "\U0001f511"),
+    (b"a" * 511 + b"\xff" + b"b", "a" * 511 + "\ufffd"),
+    (b"\xffa\x00b", "\ufffda\ufffdb"),
+    (b"broken off: \xc3", "broken off: \ufffd"),
+]
+
+
+@pytest.mark.parametrize(("body", "kept"), CUTS)
+def test_the_first_512_bytes_are_kept_as_text(body: bytes, kept: str) -> None:
+    """Interface §3: "no half character at the cut, other bad bytes and NUL replaced"."""
+    assert readable(body) == kept
+
+
+@given(st.binary(max_size=600))
+def test_whatever_is_answered_becomes_text_that_any_store_takes(body: bytes) -> None:
+    text = readable(body)
+    assert "\x00" not in text
+    text.encode()
+    assert len(text) <= 512
+
+
+@settings(max_examples=40)
+@given(st.text(max_size=300))
+def test_text_is_kept_as_a_prefix_of_itself(text: str) -> None:
+    kept = readable(text.encode("utf-8", "replace"))
+    assert text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd").startswith(kept)
+    assert len(kept.encode()) >= min(512, len(text.encode("utf-8", "replace"))) - 3
