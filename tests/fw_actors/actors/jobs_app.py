@@ -1,0 +1,22 @@
+"""What an app may enqueue; the tests' own app."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def note(fw: Any, text: str) -> None:
+    """Make a Role as a mark that it ran, and as whom."""
+    fw.as_user("Administrator").new_doc("Role", name=f"{text} by {fw.user}").insert()
+
+
+def fail_after_writing(fw: Any, text: str) -> None:
+    """Write, then fail: nothing of it stays."""
+    note(fw, text)
+    raise RuntimeError("the other system is down")
+
+
+def leave(fw: Any) -> None:
+    """Try to end more than itself."""
+    sys.exit(3)

@@ -1,0 +1,254 @@
+"""The Mailer: spec, Authentication 9; interface §8, Links and mail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from fw_actors.mail import MailNotSent, MailRefused, Template
+from fw_actors.services.access import LinkKind
+from tests.mail_kit import ADDRESS, OTHER, MailSite, Postbox, mail_site, token_of
+
+BUSY = MailNotSent("smtp: the mail server answered 451 come back later.")
+NINE_WAITS = [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]
+
+
+async def changed(site: MailSite, *users: str) -> None:
+    """Queue a message without a link to each."""
+    for user in users:
+        await site.do(
+            lambda fw, user=user: site.site.outbox.to_user(  # type: ignore[misc]
+                fw.tx, Template.PASSWORD_CHANGED, user, owner="Administrator"
+            )
+        )
+
+
+async def test_a_message_goes_out_once_and_is_recorded(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Interface §8: the fields of Email Delivery; the job is gone."""
+    async with mail_site(tmp_path) as site:
+        await site.hire("anna")
+        await site.recover("anna")
+        await trio.sleep(2)
+        (delivery,) = await site.deliveries()
+        assert delivery["recipient"] == "anna@example.test"
+        assert delivery["subject"] == "A new password for tests"
+        assert (delivery["template"], delivery["status"]) == ("recovery", "Sent")
+        assert (delivery["attempts"], delivery["error"]) == (1, None)
+        assert delivery["sent"] == delivery["modified"]
+        assert await site.jobs() == []
+        assert len(site.postbox.taken) == 1
+
+
+async def test_a_nudge_wakes_it_within_the_same_second(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with mail_site(tmp_path) as site:
+        await site.hire("anna")
+        await trio.sleep(0.3)
+        began = trio.current_time()
+        await site.recover("anna")
+        assert trio.current_time() == began
+
+
+async def test_ten_tries_with_the_deliveries_waits(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Interface §8: "Mail has 10 tries with the same backoff"."""
+    postbox = Postbox(outcomes=[BUSY] * 20)
+    async with mail_site(tmp_path, postbox) as site:
+        await site.hire("anna")
+        await site.recovery.ask("anna", ADDRESS)
+        await trio.sleep(sum(NINE_WAITS) + 8000)
+        waits = [b - a for a, b in zip(postbox.times, postbox.times[1:], strict=False)]
+        assert [round(wait) for wait in waits] == pytest.approx(NINE_WAITS, abs=1)
+        (delivery,), (job,) = await site.deliveries(), await site.jobs()
+        assert (delivery["status"], delivery["attempts"]) == ("Failed", 10)
+        assert delivery["error"] == str(BUSY)
+        assert (job["next_at"], job["lease"]) == (None, None)
+
+
+async def test_between_tries_it_is_retrying_and_then_sent(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
+        await site.hire("anna")
+        await site.recover("anna")
+        await trio.sleep(1)
+        (delivery,) = await site.deliveries()
+        assert (delivery["status"], delivery["attempts"]) == ("Retrying", 1)
+        await trio.sleep(32)
+        (delivery,) = await site.deliveries()
+        assert (delivery["status"], delivery["attempts"]) == ("Sent", 2)
+        assert delivery["error"] is None
+
+
+async def test_each_try_has_a_link_of_its_own_and_the_last_one_works(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Interface §2: the token is minted where it is first needed, and a new one ends the older."""
+    async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
+        await site.hire("anna")
+        await site.recovery.ask("anna", ADDRESS)
+        await site.postbox.wait(2)
+        first, second = (token_of(link) for link in site.postbox.links())
+        assert first != second
+        assert len(await site.rows("SELECT * FROM fw_token")) == 1
+        await site.recovery.reset(second, OTHER, ADDRESS)
+
+
+async def test_a_permanent_refusal_is_final(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """Interface §8: "5xx to the recipient is final"."""
+    refused = MailRefused("recipient: the mail server answered 550 no such mailbox.")
+    async with mail_site(tmp_path, Postbox(outcomes=[refused])) as site:
+        await site.hire("anna")
+        await site.recover("anna")
+        await trio.sleep(4000)
+        (delivery,) = await site.deliveries()
+        assert (delivery["status"], delivery["attempts"]) == ("Failed", 1)
+        assert delivery["error"] == str(refused)
+        assert len(site.postbox.taken) == 1
+
+
+async def test_a_defect_in_a_transport_is_a_failed_try_that_tells_nothing(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with mail_site(tmp_path, Postbox(outcomes=[RuntimeError("token=secret")])) as site:
+        await site.hire("anna")
+        await site.recovery.ask("anna", ADDRESS)
+        await site.postbox.wait(2)
+        (delivery,) = await site.deliveries()
+        assert "secret" not in str(delivery)
+        assert "secret" not in str(site.log.entries)
+        assert site.log.of("job.defect")
+
+
+async def test_a_try_that_takes_too_long_is_cut_off(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with mail_site(tmp_path, Postbox(outcomes=[1000.0])) as site:
+        await site.hire("anna")
+        await site.recovery.ask("anna", ADDRESS)
+        await trio.sleep(35)
+        (delivery,) = await site.deliveries()
+        assert delivery["status"] == "Retrying"
+        assert delivery["error"].startswith("timeout: ")
+
+
+async def test_at_most_four_are_sent_at_once(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with mail_site(tmp_path, Postbox(outcomes=[5.0] * 9)) as site:
+        await site.hire("anna")
+        await changed(site, *["anna"] * 9)
+        began = trio.current_time()
+        await site.postbox.wait(9)
+        assert site.postbox.most == 4
+        assert trio.current_time() - began == pytest.approx(15, abs=1)
+
+
+async def test_mail_goes_to_the_address_of_now(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """Pitfalls, Recovery: to the stored address, which may change between two tries."""
+    async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
+        await site.hire("anna")
+        await site.recover("anna")
+        await site.rows("UPDATE doc_user SET email = 'new@example.test'")
+        await site.postbox.wait(2)
+        assert site.postbox.taken[1][1].recipient == "new@example.test"
+        await trio.sleep(1)
+        assert (await site.deliveries())[0]["recipient"] == "new@example.test"
+
+
+async def test_who_was_disabled_meanwhile_gets_nothing_more(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
+        await site.hire("anna")
+        await site.recover("anna")
+        await site.do(lambda fw: fw.get_doc("User", "anna").db_set("enabled", 0))
+        await trio.sleep(40)
+        (delivery,) = await site.deliveries()
+        assert (delivery["status"], len(site.postbox.taken)) == ("Failed", 1)
+        assert delivery["error"].startswith("withdrawn: ")
+
+
+async def test_an_invitation_is_not_sent_to_who_has_a_password_by_now(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with mail_site(tmp_path) as site:
+        await site.hire("anna")
+        await site.do(lambda fw: site.link_mail.send(fw, LinkKind.INVITATION, "anna"))
+        await trio.sleep(1)
+        assert ((await site.deliveries())[0]["status"], site.postbox.taken) == ("Failed", [])
+
+
+async def test_a_drain_finishes_or_gives_back_what_is_in_hand_and_leases_nothing(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Interface §8, Operating: after 10 s given back, not counted."""
+    async with mail_site(tmp_path, Postbox(outcomes=[2.0, 25.0])) as site:
+        await site.hire("anna")
+        await changed(site, "anna", "anna")
+        await trio.sleep(1)
+        site.drain(10.0)
+        await changed(site, "anna")
+        await trio.sleep(12)
+        assert len(site.postbox.taken) == 1
+        jobs = await site.jobs()
+        assert [(job["attempts"], job["deaths"], job["lease"]) for job in jobs] == [
+            (0, 0, None)
+        ] * 2
+        assert all(job["next_at"] <= site.site.clock.now() for job in jobs)
+
+
+async def test_a_stop_gives_back_what_the_transport_still_has(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with mail_site(tmp_path, Postbox(outcomes=[25.0])) as site:
+        await site.hire("anna")
+        await changed(site, "anna")
+        await trio.sleep(1)
+        site.drain(3.0)
+    async with mail_site(tmp_path) as site:
+        await site.postbox.wait(1)
+        await trio.sleep(1)
+        assert [d["status"] for d in await site.deliveries()] == ["Sent"]
+
+
+async def test_a_lease_that_was_lost_writes_no_outcome(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with mail_site(tmp_path, Postbox(outcomes=[5.0])) as site:
+        await site.hire("anna")
+        await changed(site, "anna")
+        await trio.sleep(1)
+        await site.rows("UPDATE fw_job SET lease = 'another worker'")
+        await trio.sleep(6)
+        (delivery,) = await site.deliveries()
+        assert (delivery["status"], delivery["sent"]) == ("Queued", None)
+        assert site.log.of("job.lease_lost")
+
+
+async def test_a_job_whose_workers_died_is_taken_over_and_not_for_ever(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Interface §7: after five deaths in a row the next counts as failed (`worker_lost`)."""
+    async with mail_site(tmp_path) as site:
+        await site.hire("anna")
+        site.drain(0)
+        await trio.sleep(1)
+        await changed(site, "anna", "anna")
+        first, second = (job["id"] for job in await site.jobs())
+        dead = "UPDATE fw_job SET lease = 'dead', deaths = :deaths WHERE id = :id"
+        await site.rows(dead, deaths=4, id=first)
+        await site.rows(dead, deaths=5, id=second)
+    async with mail_site(tmp_path) as site:
+        await trio.sleep(2)
+        assert len(site.postbox.taken) == 1
+        (job,) = await site.jobs()
+        assert (job["id"], job["deaths"], job["attempts"]) == (second, 0, 1)
+        assert job["error"].startswith("worker_lost: ")
+        await trio.sleep(32)
+        assert len(site.postbox.taken) == 2

@@ -1,0 +1,198 @@
+"""A site in virtual time that mails: the real store and Mailer, a transport in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import trio
+
+from fw_actors.actors.app_jobs import AppJobs
+from fw_actors.actors.job_queue import Drain
+from fw_actors.actors.mailer import Mailer
+from fw_actors.actors.nudge import Nudge
+from fw_actors.mail import LogTransport, MailMessage
+from fw_actors.rules.delivery_outcome import Backoff
+from fw_actors.runtime import Runtime, open_runtime
+from fw_actors.services.invitation import Invitation
+from fw_actors.services.letters import Letters
+from fw_actors.services.link_mail import LinkMail
+from fw_actors.services.link_use import LinkUse
+from fw_actors.services.links import Links
+from fw_actors.services.passwords import Passwords
+from fw_actors.services.recovery import Recovery
+from fw_actors.services.recovery_throttle import RecoveryThrottle
+from fw_actors.services.site import Site
+from fw_actors.services.users import add_user
+from supervisors import actor_child, open_supervisor
+from tests.site_kit import inline_site
+
+T = TypeVar("T")
+URL = "https://desk.example"
+PASSWORD = "correct horse battery staple"
+OTHER = "another decent passphrase"
+ADDRESS = "203.0.113.9"
+
+
+@dataclass
+class Postbox:
+    """A transport that keeps what it is given. `outcomes` come in turn, then all succeed: an
+    exception is raised, a number is how many seconds it takes."""
+
+    outcomes: list[Exception | float] = field(default_factory=list)
+    taken: list[tuple[float, MailMessage]] = field(default_factory=list)
+    in_hand: int = 0
+    most: int = 0
+    changed: trio.Event = field(default_factory=trio.Event)
+
+    async def send(self, message: MailMessage) -> None:
+        self.in_hand += 1
+        self.most = max(self.most, self.in_hand)
+        try:
+            outcome = self.outcomes.pop(0) if self.outcomes else 0.0
+            if isinstance(outcome, Exception):
+                await trio.lowlevel.checkpoint()
+                self._take(message)
+                raise outcome
+            await trio.sleep(outcome)
+        finally:
+            self.in_hand -= 1
+        self._take(message)
+
+    def _take(self, message: MailMessage) -> None:
+        self.taken.append((trio.current_time(), message))
+        self.changed.set()
+        self.changed = trio.Event()
+
+    async def wait(self, count: int) -> None:
+        """Return once so many messages were taken."""
+        while len(self.taken) < count:
+            await self.changed.wait()
+
+    def links(self, template: str = "recovery") -> list[str]:
+        """The links of the messages that were taken, in order."""
+        return [str(m.link) for _, m in self.taken if m.template == template]
+
+    @property
+    def times(self) -> list[int]:
+        """When messages came, in whole seconds of the clock."""
+        return [round(at) for at, _ in self.taken]
+
+
+@dataclass
+class Log:
+    """Remembers events."""
+
+    entries: list[tuple[str, dict[str, object]]] = field(default_factory=list)
+
+    def info(self, event: str, **fields: object) -> None:
+        self.entries.append((event, fields))
+
+    warning = error = info
+
+    def of(self, event: str) -> list[dict[str, object]]:
+        return [fields for name, fields in self.entries if name == event]
+
+
+@dataclass
+class MailSite:
+    """Everything that a test of links and mail asks for."""
+
+    site: Site
+    runtime: Runtime
+    postbox: Postbox
+    log: Log
+    links: Links
+    recovery: Recovery
+    invitation: Invitation
+    link_mail: LinkMail
+    by_log: LinkMail
+
+    async def do(self, fn: Callable[[Any], T], user: str = "Administrator") -> T:
+        """Run `fn` in a transaction of its own."""
+        return await self.site.write(user, fn)
+
+    async def rows(self, text: str, **params: object) -> list[dict[str, Any]]:
+        """Run SQL; the rows as dicts."""
+        return await self.do(lambda fw: fw.db.sql(text, params))
+
+    async def hire(self, name: str, *roles: str, password: str | None = PASSWORD) -> str:
+        """Make an account; its name."""
+        email = f"{name}@example.test"
+        hashed = await self.site.hash_password(password, name, email) if password else None
+        await self.do(lambda fw: add_user(fw, name, email, name.title(), roles, hashed))
+        return name
+
+    async def deliveries(self) -> list[dict[str, Any]]:
+        """All Email Deliveries, oldest first."""
+        return await self.rows("SELECT * FROM doc_email_delivery ORDER BY creation, name")
+
+    async def jobs(self) -> list[dict[str, Any]]:
+        """All jobs, oldest first."""
+        return await self.rows("SELECT * FROM fw_job ORDER BY id")
+
+    async def recover(self, usr: str, address: str = ADDRESS) -> str:
+        """Ask for a recovery and wait for the mail; its token."""
+        before = len(self.postbox.taken)
+        await self.recovery.ask(usr, address)
+        await self.postbox.wait(before + 1)
+        return token_of(self.postbox.links()[-1])
+
+    def drain(self, seconds: float) -> None:
+        """Ask the Mailer and the runner of app jobs to come to an end."""
+        for name in ("mailer", "app_jobs"):
+            self.runtime.ref(name).tell(Drain(seconds))
+
+
+def token_of(link: str) -> str:
+    """Return what stands behind `#token=`."""
+    return link.partition("#token=")[2]
+
+
+@asynccontextmanager
+async def mail_site(
+    folder: Path, postbox: Postbox | None = None, *, seed: int = 1, **changes: Any
+) -> AsyncIterator[MailSite]:
+    """Run a site's mail; `changes` as for `make_config`."""
+    nudges: list[Callable[[], object]] = []
+
+    def recorded(queue: str) -> None:
+        for nudge in nudges:
+            nudge()
+
+    async with inline_site(folder, seed, recorded, **changes) as site:
+        log = Log()
+        async with open_runtime(clock=site.clock, entropy=site.entropy, log=log) as runtime:
+            made = _made(site, runtime, postbox or Postbox(), log)
+            backoff = Backoff(site.config.ops.backoff_seconds, site.config.ops.backoff_cap_seconds)
+            letters = Letters(site.registry, made.links, site.config.site.name)
+            children = [
+                actor_child("mailer", lambda: Mailer(site.store, letters, made.postbox, backoff)),
+                actor_child("app_jobs", lambda: AppJobs(site.store, site.handle, backoff)),
+            ]
+            async with open_supervisor(runtime, "mailing", children):
+                refs = [runtime.ref(name) for name in ("mailer", "app_jobs")]
+                nudges += [partial(ref.tell, Nudge()) for ref in refs]
+                yield made
+                nudges.clear()
+
+
+def _made(site: Site, runtime: Runtime, postbox: Postbox, log: Log) -> MailSite:
+    links = Links(site.registry, site.config.auth, site.entropy, URL)
+    throttle = RecoveryThrottle(site.config.auth, site.entropy, site.installation_key)
+    use = LinkUse(site.store, site.hasher, links, Passwords(site.outbox), throttle)
+    return MailSite(
+        site,
+        runtime,
+        postbox,
+        log,
+        links,
+        Recovery(site.store, site.outbox, throttle, use, site.installation_key),
+        Invitation(use, site.handle),
+        LinkMail(links, site.outbox, None),
+        LinkMail(links, site.outbox, LogTransport(log)),
+    )
