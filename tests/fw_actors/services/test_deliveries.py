@@ -239,6 +239,14 @@ async def test_no_more_are_leased_than_there_are_places(depot: Depot) -> None:
     assert room.taken == [(hook, 2), (hook, 2), (hook, 1)]
 
 
+async def test_the_batch_says_whether_more_may_be_due(depot: Depot) -> None:
+    full = await depot.office.subscribe()
+    for _ in range(3):
+        await depot.emit()
+    rooms = [Room(closed=(full,)), Room(each=2), Room(each=2), Room(each=2)]
+    assert [(await depot.claim(room)).more for room in rooms] == [True, True, False, False]
+
+
 async def test_the_webhook_that_waits_longest_comes_first(depot: Depot) -> None:
     names = []
     for event in ("b.c", "a.b", "c.d"):

@@ -1,77 +1,62 @@
-"""What a Webhook's requests are signed with: spec, Webhook Delivery status; interface §7."""
+"""What an attempt signs with: spec, Webhook Delivery status; interface §7, `error`, and §8."""
 
 from __future__ import annotations
 
-from unittest.mock import Mock
-
 import pytest
+from msgspec.structs import replace
 
 from fw_actors.documents.vault import Vault
 from fw_actors.runtime import SeededEntropy
 from fw_actors.services.deliveries import Hook
 from fw_actors.services.signing_keys import MOST_KEPT, NoSigningKey, SigningKeys
 
-SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
-KEY = b"0123456789abcdef0123456789abcdef"
+ENTROPY = SeededEntropy(1)
+VAULT = Vault("a key", ENTROPY)
 
 
-def make_vault(secret_key: str | None = "a key of the tests, forty characters long") -> Vault:
-    return Vault(secret_key, SeededEntropy(1))
+def hook(secret: str | None = "a signing secret", row: str = "r", vault: Vault = VAULT) -> Hook:
+    sealed = None if secret is None else vault.seal(secret, "Webhook", "secret", row)
+    return Hook("w", True, "https://x.test", 10, sealed, row)
 
 
-def hook(secret: str | None, row_id: str = "row1") -> Hook:
-    return Hook("hook", True, "https://receiver.example/", 10, secret, row_id)
+def test_the_key_is_the_opened_secret() -> None:
+    """Spec: "A secret written `whsec_<base64>` is decoded …; any other … raw bytes"."""
+    keys = SigningKeys(VAULT)
+    assert keys.of(hook("raw")) == keys.of(hook("raw")) == b"raw"
+    assert keys.of(hook("whsec_AAEC")) == b"\x00\x01\x02"
 
 
-def sealed(vault: Vault, secret: str = SECRET, row_id: str = "row1") -> str:
-    return vault.seal(secret, "Webhook", "secret", row_id)
+def test_a_changed_secret_is_another_key() -> None:
+    """Interface §7: "the Webhook's url, secret and timeout of that moment"."""
+    keys = SigningKeys(VAULT)
+    assert [keys.of(hook(secret)) for secret in ("one", "two", "one")] == [b"one", b"two", b"one"]
 
 
-def test_the_key_is_what_the_secret_says() -> None:
-    vault = make_vault()
-    assert SigningKeys(vault).of(hook(sealed(vault))) == KEY
+UNSIGNABLE = [  # Webhook, site's key, how the error begins
+    (hook(None), "a key", "secret_missing: "),
+    (replace(hook(), secret=""), "a key", "secret_missing: "),
+    (hook(), None, "secret_unreadable: "),
+    (hook(), "another key", "secret_unreadable: "),
+    (replace(hook(), row_id="elsewhere"), "a key", "secret_unreadable: "),
+    (replace(hook(), secret="damaged"), "a key", "secret_unreadable: "),
+    (hook("whsec_***"), "a key", "secret_unreadable: "),
+]
 
 
-def test_a_secret_is_opened_once_for_as_long_as_it_stays_the_same() -> None:
-    vault = make_vault()
-    watched = Mock(wraps=vault)
-    keys, first = SigningKeys(watched), hook(sealed(vault))
-    assert [keys.of(first), keys.of(first)] == [KEY, KEY]
-    assert watched.open.call_count == 1
-
-
-def test_a_changed_secret_signs_at_once() -> None:
-    """Interface §7: each attempt uses the Webhook's secret of that moment."""
-    vault = make_vault()
-    keys = SigningKeys(vault)
-    keys.of(hook(sealed(vault)))
-    assert keys.of(hook(sealed(vault, "another secret"))) == b"another secret"
-
-
-def test_a_secret_that_was_moved_to_another_row_does_not_sign() -> None:
-    vault = make_vault()
-    keys = SigningKeys(vault)
-    moved = sealed(vault)
-    keys.of(hook(moved))
-    with pytest.raises(NoSigningKey, match=r"^secret_unreadable: "):
-        keys.of(hook(moved, "row2"))
-
-
-@pytest.mark.parametrize("missing", [None, ""])
-def test_a_webhook_without_a_secret_has_no_key(missing: str | None) -> None:
-    with pytest.raises(NoSigningKey, match=r"^secret_missing: "):
-        SigningKeys(make_vault()).of(hook(missing))
-
-
-@pytest.mark.parametrize("secret_key", [None, "another key of forty characters, or nearly so"])
-def test_without_the_key_that_sealed_it_a_secret_does_not_sign(secret_key: str | None) -> None:
-    with pytest.raises(NoSigningKey, match=r"^secret_unreadable: "):
-        SigningKeys(make_vault(secret_key)).of(hook(sealed(make_vault())))
+@pytest.mark.parametrize(("webhook", "key", "error"), UNSIGNABLE)
+def test_a_secret_missing_or_unreadable_says_which(
+    webhook: Hook, key: str | None, error: str
+) -> None:
+    """Interface §8: "The key missing or changed …: `secret_unreadable`; nothing stored: …"."""
+    with pytest.raises(NoSigningKey, match=f"^{error}") as reason:
+        SigningKeys(Vault(key, ENTROPY)).of(webhook)
+    assert "signing secret" not in str(reason.value).replace("the signing secret", "").replace(
+        "no signing secret", ""
+    )
 
 
 def test_what_is_kept_is_bounded() -> None:
-    vault = make_vault()
-    keys = SigningKeys(vault)
+    keys = SigningKeys(VAULT)
     for number in range(MOST_KEPT + 10):
-        keys.of(hook(sealed(vault, row_id=str(number)), str(number)))
+        keys.of(hook(f"secret {number}"))
     assert len(keys._kept) <= MOST_KEPT
