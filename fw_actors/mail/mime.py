@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime, parseaddr
@@ -23,12 +22,12 @@ def envelope_sender(sender: str) -> str:
 def as_email(message: MailMessage, *, sender: str, now: int, unique: str) -> EmailMessage:
     """Return the mail. `now` in ms; `unique` makes its Message-ID.
 
-    Raises: UnsafeHeaderError; ValueError for an address that no header can hold.
+    Raises: UnsafeHeaderError.
     """
     judge_header("sender", sender)
     mail = EmailMessage(policy=_POLICY)
     mail["From"] = sender
-    mail["To"] = Address(addr_spec=message.recipient)
+    mail["To"] = message.recipient  # judged: one bare address
     mail["Subject"] = message.subject
     mail["Date"] = format_datetime(datetime.fromtimestamp(now // 1000, UTC))
     mail["Message-ID"] = f"<{unique}@{envelope_sender(sender).rpartition('@')[2]}>"

@@ -11,10 +11,9 @@ from typing import Final
 import trio
 
 from fw_actors.config import Mail
-from fw_actors.mail.message import MailMessage, UnsafeHeaderError
+from fw_actors.mail.message import MailMessage
 from fw_actors.mail.mime import as_email, envelope_sender
 from fw_actors.mail.smtp_conversation import Conversation
-from fw_actors.mail.transport import MailRefused
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Clock, Entropy
 
@@ -40,15 +39,12 @@ class SmtpTransport:
 
     async def send(self, message: MailMessage) -> None:
         """See `Transport.send`."""
-        try:
-            mail = as_email(
-                message,
-                sender=self._mail.sender,
-                now=self._clock.now(),
-                unique=record_id(self._entropy.bytes(_ID_BYTES)),
-            )
-        except (UnsafeHeaderError, ValueError):
-            raise MailRefused("recipient: no header can hold the address.") from None
+        mail = as_email(
+            message,
+            sender=self._mail.sender,
+            now=self._clock.now(),
+            unique=record_id(self._entropy.bytes(_ID_BYTES)),
+        )
         conversation = Conversation(self._mail, self._context)
         try:
             await trio.to_thread.run_sync(

@@ -1,0 +1,88 @@
+"""Transports `log` and `method`: interface §2, Transport log; §8, Links and mail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.errors import ConfigurationError, OverloadedError
+from fw_actors.mail import LogTransport, MailMessage, MailNotSent, MethodTransport, load_method
+from tests.mail_kit import Log
+
+LINK = "https://desk.example/reset-password#token=secret"
+MESSAGE = MailMessage("recovery", "anna@x.test", "Hello", f"go to {LINK}", "<p>go</p>", LINK)
+PLAIN = MailMessage("password_changed", "anna@x.test", "Hello", "changed", "<p>changed</p>")
+
+
+async def test_a_mail_is_one_line_of_the_log() -> None:
+    log = Log()
+    transport = LogTransport(log)
+    await transport.send(MESSAGE)
+    await transport.send(PLAIN)
+    assert log.entries == [
+        ("mail.sent", {"recipient": "anna@x.test", "template": "recovery", "link": LINK}),
+        ("mail.sent", {"recipient": "anna@x.test", "template": "password_changed"}),
+    ]
+
+
+def transport(method: Callable[..., object]) -> MethodTransport:
+    async def run(fn: Callable[[Any], None]) -> None:
+        await trio.lowlevel.checkpoint()
+        fn("the handle")
+
+    return MethodTransport("shop.mail.send", method, run)
+
+
+async def test_the_method_gets_the_handle_and_the_message_as_a_dict() -> None:
+    got: list[object] = []
+    await transport(lambda fw, message: got.append((fw, message))).send(MESSAGE)
+    assert got == [
+        (
+            "the handle",
+            {
+                "template": "recovery",
+                "recipient": "anna@x.test",
+                "subject": "Hello",
+                "text": f"go to {LINK}",
+                "html": "<p>go</p>",
+                "link": LINK,
+            },
+        )
+    ]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, OverloadedError])
+async def test_an_exception_is_a_retry_and_nothing_of_its_text_is_told(
+    error: type[BaseException],
+) -> None:
+    def method(fw: object, message: dict[str, str]) -> None:
+        raise error(message["text"])
+
+    with pytest.raises(MailNotSent) as fault:
+        await transport(method).send(MESSAGE)
+    assert str(fault.value).startswith("method: shop.mail.send ")
+    assert "secret" not in str(fault.value)
+    assert not fault.value.final
+
+
+def test_a_method_is_found_by_its_dotted_path() -> None:
+    assert load_method("os.path.join") is __import__("os").path.join
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [("no_such_app.send", "can't be imported"), ("os.path.no_such", "has no function no_such"),
+     ("os.sep", "has no function sep"), ("broken_mail_app.send", "ZeroDivisionError")],
+)  # fmt: skip
+def test_a_method_that_is_not_there_is_a_configuration_error(
+    path: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_mail_app.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigurationError, match="FW_MAIL_METHOD: ") as error:
+        load_method(path)
+    assert told in str(error.value)

@@ -1,0 +1,206 @@
+"""Transport `smtp` against a real server: spec, Authentication 9; interface §6, §8."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import trio
+import trustme
+
+from fw_actors.config import Mail
+from fw_actors.mail import MailMessage, MailNotSent, MailRefused, SmtpTransport, smtp_conversation
+from fw_actors.runtime import SeededEntropy, SystemClock
+from tests.fw_actors.mail.smtp_server import MailServer
+
+LINK = "https://desk.example/reset-password#token=" + "t0ken_-x" * 4
+MESSAGE = MailMessage(
+    "recovery", "anna@example.test", "A néw password", f"Grüße,\n\n{LINK}\n", "<p>Grüße</p>", LINK
+)
+CA = trustme.CA()
+Make = Callable[..., MailServer]
+
+
+def server_context() -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    CA.issue_cert("127.0.0.1").configure_cert(context)
+    return context
+
+
+def transport(port: int, *, trusting: bool = True, **changes: Any) -> SmtpTransport:
+    facts: dict[str, Any] = {
+        "transport": "smtp", "method": None, "sender": "Desk <desk@example.test>",
+        "host": "127.0.0.1", "port": port, "user": None, "password": None, "security": "none",
+        **changes,
+    }  # fmt: skip
+    context = ssl.create_default_context()
+    if trusting:
+        CA.configure_trust(context)
+    return SmtpTransport(Mail(**facts), SystemClock(), SeededEntropy(1), context=context)
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """A factory of servers; all are stopped at the end."""
+    made: list[MailServer] = []
+
+    def make(**options: Any) -> MailServer:
+        made.append(MailServer(**options))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.stop()
+
+
+async def test_a_mail_arrives_whole(make: Make) -> None:
+    server = make()
+    await transport(server.port).send(MESSAGE)
+    ((sender, recipients, mail),) = server.mails
+    assert (sender, recipients) == ("desk@example.test", ["anna@example.test"])
+    assert mail["From"] == "Desk <desk@example.test>"
+    assert (mail["To"], mail["Subject"]) == ("anna@example.test", "A néw password")
+    assert mail["Message-ID"].endswith("@example.test>")
+    assert mail["Date"]
+    assert mail["Auto-Submitted"] == "auto-generated"
+    text, html = (mail.get_body((kind,)) for kind in ("plain", "html"))
+    assert text is not None
+    assert html is not None
+    assert text.get_content().replace("\r\n", "\n") == MESSAGE.text
+    assert html.get_content().strip() == MESSAGE.html
+    assert server.names == ["[127.0.0.1]"]
+
+
+@pytest.mark.parametrize("how", ["starttls", "tls"])
+async def test_a_secured_connection_is_verified(make: Make, how: str) -> None:
+    server = make(**{how: server_context()})
+    await transport(server.port, security=how).send(MESSAGE)
+    assert len(server.mails) == 1
+    with pytest.raises(MailNotSent, match="tls: "):
+        await transport(server.port, security=how, trusting=False).send(MESSAGE)
+    with pytest.raises(MailNotSent, match="tls: "):  # the name counts as well
+        await transport(server.port, security=how, host="localhost").send(MESSAGE)
+    assert len(server.mails) == 1
+
+
+async def test_starttls_is_never_skipped(make: Make) -> None:
+    server = make()
+    with pytest.raises(MailNotSent, match="STARTTLS"):
+        await transport(server.port, security="starttls").send(MESSAGE)
+    assert server.commands == []
+
+
+@pytest.mark.parametrize("how", ["none", "starttls", "tls"])
+async def test_auth_goes_to_loopback_or_over_tls(make: Make, how: str) -> None:
+    contexts = {} if how == "none" else {how: server_context()}
+    server = make(users={"desk": "s3cret"}, **contexts)
+    account: dict[str, Any] = {"user": "desk", "password": "s3cret"}
+    await transport(server.port, security=how, **account).send(MESSAGE)
+    assert server.auths == [("desk", "s3cret")]
+    assert len(server.mails) == 1
+
+
+async def test_no_auth_in_clear_text_to_another_host(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spec, Authentication 9; judged on the connected address, not on the name."""
+    server = make(users={"desk": "s3cret"})
+    monkeypatch.setattr(smtp_conversation, "_is_loopback", lambda connected: False)
+    with pytest.raises(MailRefused, match=r"auth: .*clear text"):
+        await transport(server.port, user="desk", password="s3cret").send(MESSAGE)
+    assert (server.auths, server.commands) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("peer", "loopback"),
+    [("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("::ffff:127.0.0.1", True),
+     ("::ffff:192.0.2.1", False), ("192.0.2.1", False), ("2001:db8::1", False),
+     ("fe80::1%lo", False)],
+)  # fmt: skip
+def test_which_peers_are_loopback(peer: str, loopback: bool) -> None:
+    class Connected:
+        def getpeername(self) -> tuple[str, int]:
+            return (peer, 25)
+
+    assert smtp_conversation._is_loopback(Connected()) is loopback  # type: ignore[arg-type]
+
+
+async def test_a_wrong_password_is_told_without_it(make: Make) -> None:
+    server = make(users={"desk": "s3cret"})
+    with pytest.raises(MailNotSent, match="auth: the mail server answered 535") as fault:
+        await transport(server.port, user="desk", password="wr0ng").send(MESSAGE)
+    assert "wr0ng" not in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "answer", "final", "told"),
+    [
+        ("RCPT", "550 no mailbox", True, "recipient: the mail server answered 550 no mailbox."),
+        ("RCPT", "450 greylisted\r", False, "recipient: the mail server answered 450 greylisted."),
+        ("MAIL", "553 not you", False, "smtp: the mail server answered 553 not you."),
+        ("DATA", f"554 spam: {LINK}", True, "message: the mail server answered 554."),
+        ("DATA", "451 come back later", False, "message: the mail server answered 451."),
+    ],
+)  # fmt: skip
+async def test_what_a_refusal_means(
+    make: Make, command: str, answer: str, final: bool, told: str
+) -> None:
+    """Interface §8: "5xx to the recipient is final"; no part of the link is told."""
+    server = make()
+    server.refuse[command] = answer.strip()
+    with pytest.raises(MailRefused if final else MailNotSent) as fault:
+        await transport(server.port).send(MESSAGE)
+    assert str(fault.value) == told
+
+
+async def test_a_server_that_is_not_there_is_a_retry() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(MailNotSent, match="connect: Connection refused"):
+            await transport(taken.getsockname()[1]).send(MESSAGE)
+
+
+async def test_a_server_that_hangs_up_is_a_retry() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        async def hang_up() -> None:
+            connected, _ = await trio.to_thread.run_sync(listening.accept)
+            connected.close()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hang_up)
+            with pytest.raises(MailNotSent, match="smtp: the mail server closed the connection"):
+                await transport(listening.getsockname()[1]).send(MESSAGE)
+
+
+async def test_a_cancelled_try_breaks_the_connection_off() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        heard: list[bytes] = []
+
+        async def listen() -> None:
+            connected, _ = await trio.to_thread.run_sync(listening.accept)
+            with connected:
+                connected.sendall(b"220 mail.test\r\n")
+                await trio.to_thread.run_sync(connected.recv, 1000)  # EHLO, never answered
+                cancelled.set()
+                heard.append(await trio.to_thread.run_sync(connected.recv, 1000))
+
+        cancelled = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(listen)
+            async with trio.open_nursery() as trying:
+                trying.start_soon(transport(listening.getsockname()[1]).send, MESSAGE)
+                await cancelled.wait()
+                trying.cancel_scope.cancel()
+    assert heard == [b""]
+
+
+async def test_an_address_beyond_ascii_needs_a_server_that_takes_it(make: Make) -> None:
+    """RFC 6531: SMTPUTF8 is asked for where it is needed."""
+    server = make()
+    unicode = MailMessage("recovery", "ünï@example.test", "Hello", "text", "<p>html</p>", LINK)
+    with pytest.raises(MailNotSent, match="internationalized"):
+        await transport(server.port).send(unicode)

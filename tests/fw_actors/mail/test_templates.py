@@ -1,0 +1,70 @@
+"""The three messages: spec, Recovery and invitation; interface §8."""
+
+from __future__ import annotations
+
+import pytest
+
+from fw_actors.mail import Template, TemplateValues, UnsafeHeaderError, render, subject_of
+
+LINK = "https://desk.example/reset-password#token=abc_-123"
+
+
+def values(**changes: object) -> TemplateValues:
+    facts = {
+        "site": "Desk & Co", "user": "anna", "full_name": "Anna", "recipient": "anna@x.test",
+        "link": LINK, "minutes": 60, **changes,
+    }  # fmt: skip
+    return TemplateValues(**facts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("template", [Template.RECOVERY, Template.INVITATION])
+def test_both_parts_hold_the_link_and_who_is_meant(template: Template) -> None:
+    message = render(template, values())
+    assert f"\n{LINK}\n" in message.text
+    assert f'<a href="{LINK}">{LINK}</a>' in message.html
+    assert message.link == LINK
+    assert "1 hour" in message.text
+    for part in (message.text, message.html):
+        assert "Hello Anna," in part
+        assert "account anna" in part
+    assert "Desk & Co" in message.text
+    assert "Desk &amp; Co" in message.html
+
+
+def test_a_changed_password_is_told_without_a_link() -> None:
+    message = render(Template.PASSWORD_CHANGED, values(link=None))
+    assert message.link is None
+    assert "was changed" in message.text
+    assert "http" not in message.text + message.html
+
+
+def test_what_people_call_themselves_is_escaped() -> None:
+    message = render(Template.RECOVERY, values(full_name='<img src="x">', user="a&b"))
+    assert "<img" not in message.html
+    assert "&lt;img src=&quot;x&quot;&gt;" in message.html
+    assert "a&amp;b" in message.html
+
+
+def test_who_has_no_full_name_is_greeted_all_the_same() -> None:
+    assert render(Template.RECOVERY, values(full_name="")).text.startswith("Hello,\n")
+
+
+@pytest.mark.parametrize(
+    ("minutes", "told"),
+    [(1, "1 minute"), (45, "45 minutes"), (60, "1 hour"), (90, "90 minutes"), (120, "2 hours"),
+     (1440, "24 hours"), (4320, "3 days"), (4380, "73 hours")],
+)  # fmt: skip
+def test_a_length_of_time_is_told_in_the_largest_exact_unit(minutes: int, told: str) -> None:
+    assert f"within {told}." in render(Template.RECOVERY, values(minutes=minutes)).text
+
+
+def test_a_subject_holds_nothing_but_the_sites_name() -> None:
+    assert {subject_of(template, "{user}") for template in Template} == {
+        "A new password for {user}", "Your account at {user}",
+        "Your password at {user} was changed",
+    }  # fmt: skip
+
+
+def test_a_recipient_that_is_no_address_is_refused() -> None:
+    with pytest.raises(UnsafeHeaderError):
+        render(Template.RECOVERY, values(recipient="a@x.test, b@x.test"))

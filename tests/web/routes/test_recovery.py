@@ -1,0 +1,120 @@
+"""Spec, Recovery and invitation: the four public routes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fw_actors.errors import TooManyRequestsError
+from tests.web.asgi import Client
+from tests.web.fakes import SID, TOKEN, FakeGateway
+
+PEER = "203.0.113.9"
+BODIES: dict[str, dict[str, Any]] = {
+    "forgot-password": {"usr": "ann"},
+    "token": {"token": TOKEN},
+    "reset-password": {"token": TOKEN, "password": "a password"},
+    "accept-invite": {"token": TOKEN, "password": "a password"},
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_the_routes_ask_for_no_csrf_header_and_no_session(client: Client, name: str) -> None:
+    """Spec, Authentication 3."""
+    reply = await client.ask("POST", f"/api/auth/{name}", BODIES[name], csrf=False)
+    assert reply.status == 200
+    assert reply.header("set-cookie") is None
+    assert reply.header("cache-control") == "no-store"
+
+
+async def test_forgot_password_passes_on_what_was_typed_and_from_where(
+    client: Client, gateway: FakeGateway
+) -> None:
+    reply = await client.ask("POST", "/api/auth/forgot-password", {"usr": " Ann "})
+    assert reply.json == {"ok": True}
+    assert gateway.asked == [("forgot_password", " Ann ", PEER)]
+
+
+async def test_a_good_token_is_told_what_it_is_for(client: Client) -> None:
+    reply = await client.ask("POST", "/api/auth/token", {"token": TOKEN})
+    assert reply.json == {
+        "kind": "recovery",
+        "user": "ann",
+        "fullName": "Ann Lee",
+        "expires": "2026-02-28T12:00:00.000Z",
+    }
+
+
+async def test_a_reset_and_an_acceptance_pass_on_token_password_and_name(
+    client: Client, gateway: FakeGateway
+) -> None:
+    """A password is taken as it is, control characters and all (interface §8, HTTP)."""
+    odd = {"token": TOKEN, "password": " \t\x07odd "}
+    await client.ask("POST", "/api/auth/reset-password", odd)
+    reply = await client.ask("POST", "/api/auth/accept-invite", {**odd, "fullName": "Ann"})
+    assert reply.json == {"ok": True}
+    assert ("reset_password", TOKEN, " \t\x07odd ", PEER) in gateway.asked
+    assert ("accept_invite", TOKEN, " \t\x07odd ", "Ann", PEER) in gateway.asked
+
+
+@pytest.mark.parametrize("name", ["token", "reset-password", "accept-invite"])
+async def test_a_bad_token_is_refused(client: Client, name: str) -> None:
+    reply = await client.ask("POST", f"/api/auth/{name}", {**BODIES[name], "token": "A" * 32})
+    assert (reply.status, reply.error["type"]) == (400, "InvalidTokenError")
+    assert "extra" not in reply.error
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "field"),
+    [
+        ("forgot-password", {}, "usr"),
+        ("forgot-password", {"usr": "  "}, "usr"),
+        ("forgot-password", {"usr": 1}, "usr"),
+        ("forgot-password", {"usr": "a\x00b"}, "usr"),
+        ("forgot-password", {"usr": "ann", "more": 1}, "more"),
+        ("token", {"token": None}, "token"),
+        ("token", {"token": "a\nb"}, "token"),
+        ("reset-password", {"token": TOKEN}, "password"),
+        ("reset-password", {"token": TOKEN, "password": "x", "fullName": "Ann"}, "fullName"),
+        ("accept-invite", {"token": TOKEN, "password": "x", "fullName": "a\r\nb"}, "fullName"),
+        ("accept-invite", {"token": TOKEN, "password": "\ud800"}, "password"),
+    ],
+)
+async def test_a_malformed_body_is_named_and_goes_no_further(
+    client: Client, gateway: FakeGateway, name: str, body: dict[str, Any], field: str
+) -> None:
+    """Interface §1: a request that is malformed moves no counter."""
+    reply = await client.ask("POST", f"/api/auth/{name}", body)
+    assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
+    assert reply.error["extra"] == {"field": field}
+    assert gateway.asked == []
+
+
+async def test_a_signed_in_manager_is_answered_like_everybody(client: Client) -> None:
+    """Interface §2: the public forgot-password answer never changes."""
+    reply = await client.ask(
+        "POST", "/api/auth/forgot-password", {"usr": "ann"}, headers=[("cookie", f"sid={SID}")]
+    )
+    assert reply.json == {"ok": True}
+
+
+async def test_over_the_throttle_is_429(
+    client: Client, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(token: str, address: str) -> None:
+        raise TooManyRequestsError(12.2)
+
+    monkeypatch.setattr(gateway, "look_at_link", refuse)
+    reply = await client.ask("POST", "/api/auth/token", {"token": TOKEN})
+    assert (reply.status, reply.header("retry-after")) == (429, "13")
+    assert reply.error["extra"] == {"retryAfter": 13}
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE"])
+async def test_nothing_but_a_post_is_taken(
+    client: Client, gateway: FakeGateway, method: str
+) -> None:
+    """Pitfalls, Recovery: mail scanners open links."""
+    reply = await client.ask(method, "/api/auth/reset-password")
+    assert (reply.status, gateway.asked) == (405, [])
