@@ -66,9 +66,14 @@ def bind(host: str, port: int) -> Bound:
     except OSError as error:
         listening.close()
         raise _not_bound(host, port, error) from None
+    return Bound(listening, url_of(host, listening.getsockname()[1]))
+
+
+def url_of(host: str, port: int) -> str:
+    """Return the URL under which this machine reaches what listens at `host` and `port`."""
     name = WILDCARDS.get(host, host)
     name = f"[{name}]" if ":" in name else name
-    return Bound(listening, f"http://{name}:{listening.getsockname()[1]}")
+    return f"http://{name}:{port}"
 
 
 def _not_bound(host: str, port: int, error: OSError) -> ConfigurationError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fw_actors.config import Config
 from supervisors.service import pidfile
 from supervisors.service.places import Places
+from web.server import url_of
 
 
 def site_url(config: Config) -> str:
@@ -19,5 +20,4 @@ def site_url(config: Config) -> str:
     serving = pidfile.read(Places(config.folder).pid)
     if serving is not None and serving.url is not None:
         return serving.url
-    host = f"[{deployment.bind_host}]" if ":" in deployment.bind_host else deployment.bind_host
-    return f"http://{host}:{deployment.bind_port}"
+    return url_of(deployment.bind_host, deployment.bind_port)

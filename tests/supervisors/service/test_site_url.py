@@ -1,0 +1,44 @@
+"""Interface §8, Links and mail: without FW_PUBLIC_URL links begin with the bound address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisors.service import pidfile
+from supervisors.service.places import Places
+from supervisors.service.site_url import site_url
+from tests.site_kit import make_config
+
+WHERE: dict[str, Any] = {"bind_host": "127.0.0.1", "bind_port": 8123}
+
+
+def test_the_public_url_comes_first(tmp_path: Path) -> None:
+    assert site_url(make_config(tmp_path, public_url="https://desk.example")) == (
+        "https://desk.example"
+    )
+
+
+def test_then_where_the_service_says_it_is_bound(tmp_path: Path) -> None:
+    places = Places(tmp_path)
+    places.prepare()
+    pidfile.write(places.pid, pidfile.presence("1.0", "http://127.0.0.1:45678"))
+    assert site_url(make_config(tmp_path, **WHERE)) == "http://127.0.0.1:45678"
+
+
+def test_a_service_that_does_not_accept_yet_says_nothing(tmp_path: Path) -> None:
+    places = Places(tmp_path)
+    places.prepare()
+    pidfile.write(places.pid, pidfile.presence("1.0"))
+    assert site_url(make_config(tmp_path, **WHERE)) == "http://127.0.0.1:8123"
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]"), ("0.0.0.0", "127.0.0.1"), ("::", "[::1]")],
+)
+def test_then_what_is_configured(tmp_path: Path, host: str, shown: str) -> None:
+    config = make_config(tmp_path, bind_host=host, bind_port=8123)
+    assert site_url(config) == f"http://{shown}:8123"
