@@ -99,7 +99,7 @@ class JobQueue(Actor, ABC):
         self._look_waits = False
         if self._timer is not None:
             self._timer.cancel()
-        if not self._free or self._cut_off < inf:
+        if not self._free or self._draining:
             return  # the next place that is free looks again
         try:
             due_in = await self._seconds_until_due()
@@ -115,6 +115,10 @@ class JobQueue(Actor, ABC):
     def describe(self) -> dict[str, object]:
         """What the console shows."""
         return {"queue": self._policy.queue, "free": self._free, "places": self._policy.places}
+
+    @property
+    def _draining(self) -> bool:
+        return self._cut_off < inf
 
     async def settle(self, job: LeasedJob, write: Callable[[Tx], bool]) -> bool:
         """Write an outcome, whatever is cancelled meanwhile: what is done must not be done again.
@@ -206,7 +210,7 @@ class JobQueue(Actor, ABC):
         self.context.log.warning(event, queue=job.queue, job=job.id, function=job.function, **facts)
 
     def _look_soon(self) -> None:
-        if not self._look_waits:
+        if not self._look_waits and not self._draining:
             self._look_waits = self.context.ref.tell(Look())
 
     def _look_after(self, seconds: float) -> None:

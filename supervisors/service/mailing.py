@@ -14,11 +14,12 @@ from fw_actors.rules.delivery_outcome import Backoff
 from fw_actors.services.letters import Letters
 from fw_actors.services.links import Links
 from supervisors.children import ChildSpec, actor_child
-from supervisors.service.parts import Parts
+from supervisors.service.parts import GIVE_BACK_SECONDS, Parts
 from supervisors.service.signals import DRAIN_SECONDS
 
 MAILER: Final = "mailer"
 APP_JOBS: Final = "app_jobs"
+_SHUTDOWN_SECONDS: Final = DRAIN_SECONDS + GIVE_BACK_SECONDS
 
 
 def mailing(parts: Parts) -> Sequence[ChildSpec]:
@@ -32,12 +33,12 @@ def mailing(parts: Parts) -> Sequence[ChildSpec]:
         actor_child(
             MAILER,
             lambda: Mailer(site.store, letters, transport, backoff),
-            shutdown_seconds=DRAIN_SECONDS,
+            shutdown_seconds=_SHUTDOWN_SECONDS,
         ),
         actor_child(
             APP_JOBS,
             lambda: AppJobs(site.store, site.handle, backoff),
-            shutdown_seconds=DRAIN_SECONDS,
+            shutdown_seconds=_SHUTDOWN_SECONDS,
         ),
     )
 

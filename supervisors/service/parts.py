@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from fw_actors.actors.counters import Counter
 from fw_actors.http import Sender
 from fw_actors.runtime import Log, Runtime
 from fw_actors.services.site import Site
 from fw_actors.store import Store
+
+GIVE_BACK_SECONDS: Final = 2.0
+"""How long giving back may take once the time to drain is over."""
 
 
 @dataclass(frozen=True)

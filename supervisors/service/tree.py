@@ -39,13 +39,12 @@ from supervisors.service.delivering import DISPATCHER, delivering, kept_connecti
 from supervisors.service.front import front as front_child
 from supervisors.service.front import listening
 from supervisors.service.mailing import APP_JOBS, MAILER, mailing
-from supervisors.service.parts import Parts
+from supervisors.service.parts import GIVE_BACK_SECONDS, Parts
 from supervisors.service.signals import DRAIN_SECONDS
 from supervisors.service.site_url import site_url
 from supervisors.tree import open_supervisor
 from web.server import Bound
 
-GIVE_BACK_SECONDS: Final = 2.0
 SIGN_IN_OUTCOMES: Final = ("signed_in", "wrong", "throttled", "overloaded")
 DELIVERY_OUTCOMES: Final = ("Sent", "Retrying", "Failed")
 WORKERS: Final = {

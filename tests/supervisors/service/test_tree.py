@@ -1,0 +1,102 @@
+"""What runs in the service: the queues `mail` and `app` from a commit to their end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from fw_actors.errors import ConfigurationError
+from fw_actors.mail import Template
+from fw_actors.runtime import SeededEntropy, TrioClock
+from fw_actors.services.site import Site
+from fw_actors.services.users import add_user
+from supervisors.service.tree import RunningService, open_service
+from tests.mail_kit import Log
+from tests.site_kit import START_MS, make_config
+
+PUBLIC = "https://desk.example"
+APP = """
+SENT = []
+
+def send(fw, message):
+    SENT.append((fw.user, fw.get_value("User", "anna", "email"), message))
+
+def mark(fw):
+    fw.new_doc("Role", name="Marked").insert()
+"""
+
+
+@asynccontextmanager
+async def worker(
+    folder: Path, log: Log, mail: dict[str, Any] | None = None, **changes: Any
+) -> AsyncIterator[RunningService]:
+    """Run a worker in virtual time; `mail` changes that section."""
+    config = make_config(folder, public_url=PUBLIC, **changes)
+    config = replace(config, mail=replace(config.mail, **(mail or {})))
+    clock = TrioClock(START_MS + round(trio.current_time() * 1000))
+    async with open_service(
+        config, log=log, front=False, clock=clock, entropy=SeededEntropy(1), inline=True
+    ) as service:
+        yield service
+
+
+async def recover_anna(site: Site) -> None:
+    """Make an account with a password, and queue a recovery for it."""
+    hashed = await site.hash_password("correct horse battery", "anna", "anna@x.test")
+    await site.write(
+        "Administrator",
+        lambda fw: add_user(fw, "anna", "anna@x.test", password_hash=hashed),
+    )
+    await site.store.write(
+        lambda tx: site.outbox.to_identifier(tx, Template.RECOVERY, "anna", owner="Guest")
+    )
+
+
+async def test_with_transport_log_a_mail_is_a_line_at_once(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    log = Log()
+    async with worker(tmp_path, log) as service:
+        assert service.url == ""
+        began = trio.current_time()
+        await recover_anna(service.site)
+        await trio.testing.wait_all_tasks_blocked()
+        assert trio.current_time() == began
+        (line,) = log.of("mail.sent")
+    assert (line["recipient"], line["template"]) == ("anna@x.test", "recovery")
+    assert str(line["link"]).startswith(f"{PUBLIC}/reset-password#token=")
+
+
+async def test_with_transport_method_the_apps_function_sends_and_apps_jobs_run(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    (tmp_path / "tree_test_app.py").write_text(APP)
+    mail = {"transport": "method", "method": "tree_test_app.send"}
+    log = Log()
+    async with worker(tmp_path, log, mail, apps=("tree_test_app",)) as service:
+        import tree_test_app  # type: ignore[import-not-found]
+
+        await recover_anna(service.site)
+        await service.site.write("Administrator", lambda fw: fw.enqueue(tree_test_app.mark))
+        await trio.sleep(1)
+        ((user, email, message),) = tree_test_app.SENT
+        assert (user, email) == ("Administrator", "anna@x.test")
+        assert str(message["link"]).startswith(PUBLIC)
+        assert await service.site.read("Administrator", lambda fw: fw.exists("Role", "Marked"))
+    assert str(message["link"]) not in str(log.entries)
+
+
+async def test_a_method_that_is_not_there_is_told_at_the_start(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    mail = {"transport": "method", "method": "no_such_app_module.send"}
+    with pytest.raises(ConfigurationError, match="FW_MAIL_METHOD"):
+        async with worker(tmp_path, Log(), mail):
+            pass
