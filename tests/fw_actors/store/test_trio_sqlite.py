@@ -162,6 +162,7 @@ async def test_callers_that_are_cancelled_at_any_moment_leave_all_or_nothing(
     async with trio.open_nursery() as nursery:
         for number in range(500):
             nursery.start_soon(caller, str(number), int(entropy.uniform(0, 300)))
+    await threaded.write(lambda tx: None)  # the last in the queue: the writer has passed the others
     statistics = threaded.statistics()
     assert set(await threaded.read(texts)) == answered
     assert statistics.skipped == 500 - len(answered)
