@@ -73,6 +73,12 @@ class Postbox:
         while len(self.taken) < count:
             await self.changed.wait()
 
+    async def next_link(self, before: int, template: str = "recovery") -> str:
+        """Return the link after the first `before` ones, once its message was taken."""
+        while len(self.links(template)) <= before:
+            await self.changed.wait()
+        return self.links(template)[before]
+
     def links(self, template: str = "recovery") -> list[str]:
         """The links of the messages that were taken, in order."""
         return [str(m.link) for _, m in self.taken if m.template == template]
@@ -137,10 +143,9 @@ class MailSite:
 
     async def recover(self, usr: str, address: str = ADDRESS) -> str:
         """Ask for a recovery and wait for the mail; its token."""
-        before = len(self.postbox.taken)
+        before = len(self.postbox.links())
         await self.recovery.ask(usr, address)
-        await self.postbox.wait(before + 1)
-        return token_of(self.postbox.links()[-1])
+        return token_of(await self.postbox.next_link(before))
 
     def drain(self, seconds: float) -> None:
         """Ask the Mailer and the runner of app jobs to come to an end."""
