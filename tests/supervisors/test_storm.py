@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 
-import pytest
 import trio
 
 from fw_actors.runtime import (
@@ -95,9 +94,8 @@ class Storm:
         return self.runtime.ref(name)
 
 
-@pytest.mark.parametrize("seed", range(6))
-async def test_a_storm_leaves_nothing_behind_and_ends_in_time(runtime: Runtime, seed: int) -> None:
-    storm = Storm(runtime, seed)
+async def test_a_storm_leaves_nothing_behind_and_ends_in_time(runtime: Runtime, order: int) -> None:
+    storm = Storm(runtime, order)
     seconds = storm.dice.uniform(1, 30)
     with suppress(SupervisorFailed), trio.move_on_after(seconds):
         async with open_supervisor(
