@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import outcome
@@ -78,6 +79,19 @@ class Call:
                 _log.exception("a callback after a commit failed")
 
 
+@dataclass
+class Counts:
+    """What an engine has done (see `StoreStatistics`). Written by its thread, read by any."""
+
+    commits: int = 0
+    committed: int = 0
+    rolled_back: int = 0
+    refused: int = 0
+    reads: int = 0
+    largest_group: int = 0
+    foreign_commits: int = 0
+
+
 Pull = Callable[[], Call | None]
 """Gives the next waiting call without waiting, or None."""
 
@@ -93,3 +107,11 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Close the connection."""
+
+
+def run_alone(engine: Engine, fn: Callable[[Tx], object], now: int) -> None:
+    """Run one call on an engine that no thread serves yet. Raises what `fn` raises."""
+    calls = [call := Call(fn, now)]
+    engine.run(lambda: calls.pop() if calls else None)
+    assert call.answer is not None
+    call.answer.unwrap()

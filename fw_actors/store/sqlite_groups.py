@@ -6,12 +6,11 @@ import logging
 import sqlite3
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 import outcome
 
-from fw_actors.store.calls import Call, Pull
+from fw_actors.store.calls import Call, Counts, Pull
 from fw_actors.store.sqlite_connection import SqliteConnection
 from fw_actors.store.sqlite_errors import overloaded
 from fw_actors.store.sqlite_transaction import SqliteTx
@@ -20,18 +19,6 @@ MAX_MEMBERS: Final = 512
 MAX_SECONDS: Final = 0.025
 
 _log: Final = logging.getLogger(__name__)
-
-
-@dataclass
-class WriteCounts:
-    """Written by the engine's thread, read by any."""
-
-    commits: int = 0
-    committed: int = 0
-    rolled_back: int = 0
-    refused: int = 0
-    largest_group: int = 0
-    foreign_commits: int = 0
 
 
 class _GroupLost(Exception):
@@ -48,7 +35,7 @@ class GroupCommit:
     """
 
     def __init__(self, connection: SqliteConnection) -> None:
-        self.counts = WriteCounts()
+        self.counts = Counts()
         self._connection = connection
         self._version = connection.data_version()
 

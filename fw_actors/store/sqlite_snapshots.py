@@ -9,7 +9,7 @@ from typing import Final
 
 import outcome
 
-from fw_actors.store.calls import Call, Pull
+from fw_actors.store.calls import Call, Counts, Pull
 from fw_actors.store.sqlite_connection import SqliteConnection
 from fw_actors.store.sqlite_errors import overloaded
 from fw_actors.store.sqlite_transaction import SqliteTx
@@ -26,7 +26,7 @@ class SnapshotReads:
     """
 
     def __init__(self, connection: SqliteConnection) -> None:
-        self.reads = 0
+        self.counts = Counts()
         self._connection = connection
 
     def run(self, pull: Pull) -> list[Call]:
@@ -37,7 +37,7 @@ class SnapshotReads:
             taken.append(call)
             if call.begin():
                 self._read(call)
-                self.reads += 1
+                self.counts.reads += 1
             if time.monotonic() > deadline:
                 break
         return taken

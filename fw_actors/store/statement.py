@@ -7,13 +7,13 @@ from operator import itemgetter
 from typing import Any, Final
 
 from sqlalchemy import Insert
-from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.dialects.sqlite import pysqlite
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from fw_actors.store.errors import StatementError
+from fw_actors.store.postgres_ddl import PostgresDialect
 
 SQLITE: Final = "sqlite"
 POSTGRESQL: Final = "postgresql"
@@ -21,7 +21,7 @@ POSTGRESQL: Final = "postgresql"
 # Positional styles: a tuple is bound faster than a mapping, and its builder is made once.
 _DIALECTS: Final[Mapping[str, Dialect]] = {
     SQLITE: pysqlite.dialect(paramstyle="qmark"),
-    POSTGRESQL: psycopg.dialect(paramstyle="format"),  # type: ignore[no-untyped-call]
+    POSTGRESQL: PostgresDialect(),
 }
 
 Values = tuple[Any, ...]

@@ -1,0 +1,122 @@
+"""Opens the store on PostgreSQL: a bounded pool of connections in worker threads."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final
+
+import psycopg
+import trio
+from sqlalchemy import text
+
+from fw_actors.errors import ConfigurationError
+from fw_actors.runtime.clock import Clock
+from fw_actors.runtime.entropy import Entropy
+from fw_actors.store.calls import Counts, run_alone
+from fw_actors.store.contract import Store
+from fw_actors.store.lane_store import LaneStore, Listeners
+from fw_actors.store.lanes import InlineLane, ThreadLane
+from fw_actors.store.migrations import migrate
+from fw_actors.store.postgres_connection import PostgresSettings, read_url
+from fw_actors.store.postgres_engine import PostgresEngine
+from fw_actors.store.postgres_notices import InlineNotices, Notices, NoticeThread
+from fw_actors.store.postgres_pool import ConnectionPool, one_line
+from fw_actors.store.transaction import Tx
+
+MAX_WAITING_WRITES: Final = 4096
+MAX_WAITING_READS: Final = 1024
+WRITER_THREADS: Final = 8
+READER_THREADS: Final = 4
+LOCK_SECONDS: Final = 3.0
+MIGRATION_LOCK_SECONDS: Final = 30
+
+
+@asynccontextmanager
+async def open_postgres(
+    url: str,
+    *,
+    clock: Clock,
+    entropy: Entropy,
+    inline: bool = False,
+    max_waiting_writes: int = MAX_WAITING_WRITES,
+    max_waiting_reads: int = MAX_WAITING_READS,
+    writer_threads: int = WRITER_THREADS,
+    reader_threads: int = READER_THREADS,
+    busy_seconds: float = LOCK_SECONDS,
+) -> AsyncIterator[Store]:
+    """Open the database at `url`, make or migrate its tables, and close it at the end.
+
+    Calls of `write` begin in their order and overlap. When the server is restarted, calls get
+    503 until it can be reached again; connections are made anew by themselves. Leaving the block
+    answers the calls that wait and refuses further ones.
+
+    Args:
+        url: `postgresql://user@host:port/database`, with any of libpq's parameters.
+        clock: gives `Tx.now`.
+        entropy: makes the installation's key in a new database.
+        inline: run every call on the caller's task, after a checkpoint, without threads and
+            without waiting for the disk: for deterministic tests. Commits of other processes
+            are noticed in `look_now` alone.
+        max_waiting_writes, max_waiting_reads: calls that may wait; more raise OverloadedError.
+        writer_threads, reader_threads: each has at most one connection; one more hears of
+            other processes' commits.
+        busy_seconds: how long a statement waits for a lock of another transaction.
+
+    Raises: ConfigurationError when the database can't be reached, is not fit, or is newer than
+        this program; OverloadedError when another process keeps it locked.
+    """
+    settings = PostgresSettings(read_url(url), busy_seconds, durable=not inline)
+    opening = partial(_open, settings, clock.now(), entropy)
+    pool, notices = opening() if inline else await trio.to_thread.run_sync(opening)
+    listeners, heard = Listeners(), Counts()
+
+    def noticed() -> None:
+        heard.foreign_commits += 1
+        listeners.tell()
+
+    exchange = (InlineNotices if inline else NoticeThread)(settings, notices, noticed)
+    writers = [
+        PostgresEngine(pool, writable=True, committed=exchange.committed)
+        for _ in range(1 if inline else writer_threads)
+    ]
+    readers = [PostgresEngine(pool, writable=False) for _ in range(1 if inline else reader_threads)]
+    store = LaneStore(
+        clock,
+        InlineLane(writers[0]) if inline else ThreadLane("fw-writer", writers, max_waiting_writes),
+        InlineLane(readers[0]) if inline else ThreadLane("fw-reader", readers, max_waiting_reads),
+        listeners,
+        [heard, *(engine.counts for engine in (*writers, *readers))],
+        look=exchange.look_now,
+        max_waiting_writes=max_waiting_writes,
+        max_waiting_reads=max_waiting_reads,
+    )
+    try:
+        yield store
+    finally:
+        await store.close()
+        await exchange.close()
+
+
+def _open(settings: PostgresSettings, now: int, entropy: Entropy) -> tuple[ConnectionPool, Notices]:
+    try:
+        notices = Notices(settings)
+    except psycopg.Error as error:
+        raise ConfigurationError([f"The database can't be opened: {one_line(error)}."]) from None
+    pool = ConnectionPool(settings)
+    try:
+        run_alone(PostgresEngine(pool, writable=True), lambda tx: _migrate(tx, entropy), now)
+    except BaseException:
+        notices.close()
+        pool.close()
+        raise
+    return pool, notices
+
+
+def _migrate(tx: Tx, entropy: Entropy) -> None:
+    tx.run(_WAIT_FOR_MIGRATION)
+    migrate(tx, entropy)
+
+
+_WAIT_FOR_MIGRATION: Final = text(f"SET LOCAL lock_timeout = '{MIGRATION_LOCK_SECONDS}s'")

@@ -1,0 +1,145 @@
+"""A PostgreSQL server of the tests' own: a temporary cluster, as durable as a real one."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import psycopg
+
+USER: Final = "postgres"  # a server refuses to run as root; Debian's package makes this account
+DATABASE: Final = "fw"
+MISSING: Final = (
+    "The tests need PostgreSQL's server (initdb and pg_ctl). ./scripts/test installs Debian's "
+    "package as root; elsewhere install what tests/debian-packages.txt names."
+)
+_DEBIAN: Final = Path("/usr/lib/postgresql")
+_SETTINGS: Final = (
+    "listen_addresses = '127.0.0.1'",
+    "fsync = on",
+    "max_connections = 60",
+    "shared_buffers = 32MB",
+    "autovacuum = off",  # plans and timings of tests stay their own
+    "deadlock_timeout = 100ms",
+    "log_min_messages = fatal",
+)
+
+
+class PostgresMissing(Exception):
+    """Raised when there is no PostgreSQL to test with."""
+
+
+@dataclass
+class PostgresCluster:
+    """A server on a free port of loopback and a socket in its own folder.
+
+    `url(schema)` names a schema, so that each test has tables of its own in the one database.
+    """
+
+    folder: Path
+    port: int
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def url(self, schema: str = "public", database: str = DATABASE) -> str:
+        """Return what FW_DATABASE would be, with `schema` as the place of all tables."""
+        where = f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
+        return f"{where}?options=-csearch_path%3D{schema}"
+
+    @contextmanager
+    def schema(self) -> Iterator[str]:
+        """Make an empty schema; give its URL, and drop it at the end."""
+        name = f"test_{next(self._numbers)}"
+        self.execute(f"CREATE SCHEMA {name}")
+        try:
+            yield self.url(name)
+        finally:
+            self.execute("SET client_min_messages = warning", f"DROP SCHEMA {name} CASCADE")
+
+    def execute(self, *statements: str, database: str = DATABASE) -> None:
+        """Run statements as the server's owner."""
+        with psycopg.connect(self.url(database=database), autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def start(self) -> None:
+        """Start the server and wait until it takes connections."""
+        options = f"-p {self.port} -k {self.folder}"
+        self._control("start", "-o", options, "-l", str(self.folder / "log"))
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop the server: `fast` ends its connections, `immediate` is a crash."""
+        self._control("stop", "-m", mode)
+
+    def _control(self, *args: str) -> None:
+        run("pg_ctl", "-D", str(self.folder / "data"), "-w", *args)
+
+
+@contextmanager
+def postgres_cluster() -> Iterator[PostgresCluster]:
+    """Make a cluster, start it, and remove it at the end. Raises: PostgresMissing."""
+    folder = Path(tempfile.mkdtemp(prefix="fw-postgres-"))
+    try:
+        if os.getuid() == 0:
+            if not _has_account():
+                raise PostgresMissing(MISSING)
+            shutil.chown(folder, USER, USER)
+        data = folder / "data"
+        run(
+            "initdb", "-D", str(data), "-U", USER, "-A", "trust", "-E", "UTF8",
+            "--locale=C.UTF-8", "--no-sync", "--no-instructions",
+        )  # fmt: skip
+        with (data / "postgresql.auto.conf").open("a") as settings:
+            settings.writelines(f"{line}\n" for line in _SETTINGS)
+        cluster = PostgresCluster(folder, _free_port())
+        cluster.start()
+        try:
+            cluster.execute(f"CREATE DATABASE {DATABASE}", database="postgres")
+            yield cluster
+        finally:
+            cluster.stop("immediate")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def run(program: str, *args: str) -> None:
+    """Run one of the server's programs, as its account where we are root."""
+    as_account = ["runuser", "-u", USER, "--"] if os.getuid() == 0 else []
+    done = subprocess.run(
+        [*as_account, _find(program), *args], cwd="/", stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{program} failed: {done.stdout}"
+
+
+def _find(program: str) -> str:
+    """Return the newest version's program; Debian keeps them outside PATH."""
+    versions = sorted(_DEBIAN.glob(f"*/bin/{program}"), key=lambda path: int(path.parts[-3]))
+    found = str(versions[-1]) if versions else shutil.which(program)
+    if found is None:
+        raise PostgresMissing(MISSING)
+    return found
+
+
+def _has_account() -> bool:
+    try:
+        pwd.getpwnam(USER)
+    except KeyError:
+        return False
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
