@@ -38,6 +38,11 @@ class Call:
         self.begun = self._take_ticket()
         return self.begun
 
+    @property
+    def withdrawn(self) -> bool:
+        """Whether the call was cancelled while it waited: nothing has to be prepared for it."""
+        return not self.begun and not self._ticket
+
     def refuse(self, error: Exception) -> None:
         """Answer with `error`; nothing that the function did remains."""
         self.callbacks = []

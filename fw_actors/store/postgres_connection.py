@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
 
 from fw_actors.errors import ConfigurationError
 from fw_actors.store.postgres_values import adapters
@@ -107,6 +109,12 @@ class PostgresConnection:
         self.execute(_COMMIT)
         row = self.cursor.fetchone()
         return bool(row and row[0])
+
+    def roll_back(self) -> None:
+        """Undo the transaction that is left open, if there is one."""
+        if self.status != TransactionStatus.IDLE:
+            with suppress(psycopg.Error):
+                self.execute(b"ROLLBACK")
 
     def close(self) -> None:
         """Close the connection; an open transaction is rolled back."""

@@ -15,11 +15,17 @@ import outcome
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from fw_actors.errors import FwError, OverloadedError
+from fw_actors.errors import OverloadedError
 from fw_actors.store.calls import Call, Counts, Pull
 from fw_actors.store.errors import StatementError
 from fw_actors.store.postgres_connection import BEGIN_READ, BEGIN_WRITE, PostgresConnection
-from fw_actors.store.postgres_errors import CAUGHT_OUTSIDE, LOST, LOST_AT_COMMIT, translate
+from fw_actors.store.postgres_errors import (
+    CAUGHT_OUTSIDE,
+    LOST,
+    LOST_AT_COMMIT,
+    UNREACHABLE,
+    translate,
+)
 from fw_actors.store.postgres_pool import ConnectionPool
 from fw_actors.store.postgres_transaction import PostgresTx
 
@@ -48,27 +54,29 @@ class PostgresEngine:
 
     def run(self, pull: Pull) -> list[Call]:
         """Run one call. See `Engine.run`."""
-        call = pull()
-        if call is None:
-            return []
+        taken: list[Call] = []
+        while (call := pull()) is not None:
+            taken.append(call)
+            if not call.withdrawn:
+                return self._serve(call, taken, pull)
+        return taken
+
+    def _serve(self, call: Call, taken: list[Call], pull: Pull) -> list[Call]:
         try:
             connection = self._pool.begin(BEGIN_WRITE if self._writable else BEGIN_READ)
-        except FwError as refusal:
-            return self._refuse_waiting(call, pull, refusal)
+        except Exception as error:
+            self._refuse_waiting(taken, pull, error)
+            return taken
         try:
-            if call.begin():
+            if call.begin():  # or it was cancelled meanwhile
                 self._run(connection, call)
-            else:
-                connection.execute(b"ROLLBACK")  # cancelled while it waited
-        except BaseException as error:  # a defect here must not leave the caller waiting for ever
-            if call.begun and call.answer is None:
-                _log.exception("a transaction failed")
-                call.refuse(OverloadedError(LOST))
-            elif not isinstance(error, psycopg.Error):
-                raise
+        except BaseException:  # a defect here must not leave the caller waiting for ever
+            _log.exception("a transaction failed")
+            call.refuse(OverloadedError(LOST))
         finally:
+            connection.roll_back()
             self._pool.give_back(connection)
-        return [call]
+        return taken
 
     def look(self) -> bool:
         """See `Engine.look`; `postgres_notices` hears of them."""
@@ -80,53 +88,26 @@ class PostgresEngine:
 
     def _run(self, connection: PostgresConnection, call: Call) -> None:
         tx = PostgresTx(connection, call.now, writable=self._writable)
-        answer: outcome.Outcome[object]
         try:
-            answer = outcome.Value(call.fn(tx))
+            call.answer = outcome.Value(call.fn(tx))
         except BaseException as error:
-            answer = outcome.Error(error)
+            call.answer = outcome.Error(error)
         tx.end()
-        if self._writable:
-            self._end_write(connection, call, tx, answer)
-        else:
-            self._end_read(connection, call, tx, answer)
-
-    def _end_read(
-        self,
-        connection: PostgresConnection,
-        call: Call,
-        tx: PostgresTx,
-        answer: outcome.Outcome[object],
-    ) -> None:
-        call.answer, call.callbacks = answer, tx.callbacks
-        self.counts.reads += 1
-        with suppress(psycopg.Error):
-            connection.execute(b"COMMIT")  # a ROLLBACK makes psycopg forget what is prepared
-
-    def _end_write(
-        self,
-        connection: PostgresConnection,
-        call: Call,
-        tx: PostgresTx,
-        answer: outcome.Outcome[object],
-    ) -> None:
-        if isinstance(answer, outcome.Error):
-            self.counts.rolled_back += 1
-            call.answer = answer
+        if not self._writable:
+            self.counts.reads += 1
             with suppress(psycopg.Error):
-                connection.execute(b"ROLLBACK")
-            return
-        refusal = self._commit(connection)
-        if refusal is not None:
+                connection.execute(b"COMMIT")  # a ROLLBACK makes psycopg forget what is prepared
+        elif isinstance(call.answer, outcome.Error):
+            self.counts.rolled_back += 1
+        elif (refusal := self._commit(connection)) is not None:
             self.counts.refused += 1
             call.refuse(refusal)
-            with suppress(psycopg.Error):
-                connection.execute(b"ROLLBACK")
-            return
-        self.counts.commits += 1
-        self.counts.committed += 1
-        self.counts.largest_group = 1
-        call.answer, call.callbacks = answer, tx.callbacks
+        else:
+            self.counts.commits += 1
+            self.counts.committed += 1
+            self.counts.largest_group = 1
+        if isinstance(call.answer, outcome.Value):
+            call.callbacks = tx.callbacks
 
     def _commit(self, connection: PostgresConnection) -> Exception | None:
         """Commit what a function did that returned; give the reason when that is impossible."""
@@ -144,13 +125,14 @@ class PostgresEngine:
             self._committed()
         return None
 
-    def _refuse_waiting(self, first: Call, pull: Pull, refusal: FwError) -> list[Call]:
+    def _refuse_waiting(self, taken: list[Call], pull: Pull, error: Exception) -> None:
         """Refuse all who wait: the server would be asked in vain for each of them."""
-        taken = [first]
+        message = error.message if isinstance(error, OverloadedError) else UNREACHABLE
+        if not isinstance(error, OverloadedError):
+            _log.error("a transaction can't begin: %s", error)
         while (call := pull()) is not None:
             taken.append(call)
         for call in taken:
             if call.begin():
-                call.refuse(OverloadedError(refusal.message))
+                call.refuse(OverloadedError(message))
                 self.counts.refused += self._writable
-        return taken

@@ -8,6 +8,7 @@ from typing import Any, Final
 from psycopg import postgres
 from psycopg.abc import Buffer
 from psycopg.adapt import AdaptersMap, Dumper, Loader
+from psycopg.types.none import NoneDumper
 from psycopg.types.numeric import FloatDumper, FloatLoader, Int8Dumper, IntLoader
 from psycopg.types.string import (
     ByteaLoader,
@@ -54,7 +55,7 @@ def adapters() -> AdaptersMap:
     send: Any = found.register_dumper
     for kind, dumper in (
         (str, StrDumper), (str, StrDumperUnknown), (bytes, BytesBinaryDumper), (int, Int8Dumper),
-        (bool, _TruthDumper), (float, FloatDumper),
+        (bool, _TruthDumper), (float, FloatDumper), (type(None), NoneDumper),
     ):  # fmt: skip
         send(kind, dumper)
     receive = partial(_receive, found)

@@ -13,8 +13,10 @@ import pytest
 from fw_actors.runtime.clock import SystemClock
 from fw_actors.runtime.entropy import SeededEntropy
 from fw_actors.store import Store, open_sqlite
+from fw_actors.store.postgres import open_postgres
 from fw_actors.store.sqlite_connection import SqliteConnection, make_file
 from fw_actors.store.sqlite_groups import GroupCommit
+from tests.fw_actors.store.kinds import IN_ORDER, KINDS, SQLITE
 from tests.fw_actors.store.notes import create_notes
 
 OpenStore = Callable[..., AbstractAsyncContextManager[Store]]
@@ -25,11 +27,20 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "data" / "fw.db"
 
 
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Every test runs on both stores, but those in files that name one."""
+    found: str = request.param
+    return found
+
+
 @pytest.fixture
-def open_store(path: Path) -> OpenStore:
-    """`open_sqlite` on the test's database; options may be given."""
+def open_store(kind: str, path: Path, request: pytest.FixtureRequest) -> OpenStore:
+    """`open_sqlite` or `open_postgres` on the test's database; options may be given."""
     options: dict[str, Any] = {"clock": SystemClock(), "entropy": SeededEntropy(1)}
-    return partial(open_sqlite, path, **options)
+    if kind == SQLITE:
+        return partial(open_sqlite, path, **options)
+    return partial(open_postgres, request.getfixturevalue("postgres_url"), **options)
 
 
 @pytest.fixture(params=["threads", "inline"])
@@ -44,6 +55,14 @@ async def store(request: pytest.FixtureRequest, open_store: OpenStore) -> AsyncI
 async def threaded(open_store: OpenStore) -> AsyncIterator[Store]:
     """A store with its threads, with the notes table."""
     async with open_store(busy_seconds=0.2) as store:
+        await store.write(create_notes)
+        yield store
+
+
+@pytest.fixture
+async def ordered(open_store: OpenStore, kind: str) -> AsyncIterator[Store]:
+    """A store with its threads whose writes run one after another, with the notes table."""
+    async with open_store(**IN_ORDER[kind]) as store:
         await store.write(create_notes)
         yield store
 

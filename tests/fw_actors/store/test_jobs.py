@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 
-from fw_actors.runtime.entropy import SeededEntropy
-from fw_actors.store import LeasedJob, Statement, Store, Tx, jobs, open_sqlite
-from fw_actors.store.job_statements import CLAIM, HEADS, LEASED_FIELDS
-from fw_actors.store.statement import SQLITE
+from fw_actors.store import LeasedJob, Store, Tx, jobs
+from fw_actors.store.job_statements import LEASED_FIELDS
+from tests.fw_actors.store.conftest import OpenStore
 
 LEASE_MS = 40_000
 
@@ -34,8 +30,8 @@ def clock() -> SteppedClock:
 
 
 @pytest.fixture
-async def queue(path: Path, clock: SteppedClock) -> AsyncIterator[Store]:
-    async with open_sqlite(path, clock=clock, entropy=SeededEntropy(1), inline=True) as store:
+async def queue(open_store: OpenStore, clock: SteppedClock) -> AsyncIterator[Store]:
+    async with open_store(clock=clock, inline=True) as store:
         yield store
 
 
@@ -179,56 +175,6 @@ async def test_stats_tell_every_state_apart(queue: Store, clock: SteppedClock) -
         ("mail", 0, 1, 0, 0, 0.0),
         ("webhook", 1, 1, 1, 1, 2.5),
     ]
-
-
-def plan(tx: Tx, statement: Statement, **params: Any) -> list[str]:
-    form = statement.form(SQLITE)
-    sql, values = form.resolve(dict.fromkeys(form.names, 1) | params)
-    for value in values:  # a plan does not depend on the values; literals keep it one string
-        sql = sql.replace("?", repr(value), 1)
-    return [str(line[-1]) for line in tx.rows(text(f"EXPLAIN QUERY PLAN {sql}"))]
-
-
-async def test_a_claim_seeks_in_the_partial_index(queue: Store) -> None:
-    """Pitfalls: a global order held the write lock 66 ms a claim, the partial index 0.46 ms."""
-    steps = await queue.read(lambda tx: plan(tx, CLAIM))
-    seek = "INDEX fw_job_due (queue=? AND partition=? AND next_at<?)"
-    assert any(seek in step for step in steps), steps
-    assert not any(step.startswith("SCAN fw_job") for step in steps), steps
-    assert not any("TEMP B-TREE" in step for step in steps), "no sort: the index has the order"
-
-
-async def test_heads_seek_in_the_partial_index_for_each_partition(queue: Store) -> None:
-    steps = await queue.read(lambda tx: plan(tx, HEADS))
-    seeks = [step for step in steps if "fw_job_due" in step]
-    assert len(seeks) == 3, steps
-    assert all(step.startswith("SEARCH fw_job USING COVERING INDEX") for step in seeks), steps
-    assert not any(step.startswith("SCAN fw_job") for step in steps), steps
-
-
-async def test_heads_do_not_walk_over_what_is_due(queue: Store) -> None:
-    """The work is counted in instructions of SQLite's machine, which no load can change."""
-
-    def many(tx: Tx, count: int) -> None:
-        for _ in range(count):
-            jobs.enqueue(tx, queue="webhook", partition="dead")
-
-    async def work() -> int:
-        return await queue.read(lambda tx: instructions(tx, lambda: heads(tx)))
-
-    await queue.write(lambda tx: many(tx, 10))
-    few = await work()
-    await queue.write(lambda tx: many(tx, 2000))
-    assert await work() <= few + 10
-
-
-def instructions(tx: Tx, fn: Callable[[], object]) -> int:
-    connection = tx._connection.raw  # type: ignore[attr-defined]
-    counter = itertools.count()
-    connection.set_progress_handler(lambda: next(counter) < 0, 1)
-    fn()
-    connection.set_progress_handler(None, 1)
-    return next(counter)
 
 
 def test_the_claim_returns_the_fields_of_a_leased_job_in_order() -> None:

@@ -1,71 +1,23 @@
-"""The store as trio's tasks see it: order, bounds, cancellation, snapshots, the end."""
+"""What the store on SQLite has of its own: shared commits, the disk, the file."""
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
 import trio
-import trio.testing
 from sqlalchemy import text as sql
-from trio.testing import MockClock
 
-from fw_actors.errors import ConfigurationError, OverloadedError
-from fw_actors.runtime.clock import TrioClock
-from fw_actors.runtime.entropy import SeededEntropy
-from fw_actors.store import Store, Tx, installation_key, open_sqlite
+from fw_actors.errors import ConfigurationError
+from fw_actors.store import Store, Tx
 from tests.fw_actors.store.conftest import OpenStore
-from tests.fw_actors.store.notes import Refused, add, add_then_refuse, create_notes, texts
+from tests.fw_actors.store.kinds import SQLITE
+from tests.fw_actors.store.notes import add
 
 
-class Gate:
-    """Holds the writer inside a function until the test lets it go."""
-
-    def __init__(self) -> None:
-        self._inside = threading.Event()
-        self._open = threading.Event()
-
-    def __call__(self, tx: Tx) -> str:
-        self._inside.set()
-        assert self._open.wait(timeout=10)
-        return "held"
-
-    async def entered(self) -> None:
-        await trio.to_thread.run_sync(self._inside.wait, 10)
-
-    def open(self) -> None:
-        self._open.set()
-
-
-async def test_a_write_is_seen_by_the_next_read(store: Store) -> None:
-    for name in "abc":
-        await store.write(add(name))
-        assert (await store.read(texts))[-1] == name
-
-
-async def test_what_a_function_raises_reaches_its_caller_and_is_undone(store: Store) -> None:
-    with pytest.raises(Refused):
-        await store.write(add_then_refuse)
-    with pytest.raises(Refused):
-        await store.read(add_that_only_refuses)
-    assert await store.read(texts) == []
-
-
-def add_that_only_refuses(tx: Tx) -> None:
-    raise Refused
-
-
-async def test_writes_run_in_the_order_of_their_calls(threaded: Store) -> None:
-    gate = Gate()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(threaded.write, gate)
-        await gate.entered()
-        for name in "abcde":
-            nursery.start_soon(threaded.write, add(name))
-            await trio.testing.wait_all_tasks_blocked()
-        gate.open()
-    assert await threaded.read(texts) == list("abcde")
+@pytest.fixture
+def kind() -> str:
+    return SQLITE
 
 
 async def test_many_callers_share_commits_and_each_gets_its_own_answer(threaded: Store) -> None:
@@ -81,166 +33,6 @@ async def test_many_callers_share_commits_and_each_gets_its_own_answer(threaded:
     assert answers == {number: number for number in range(100)}
     statistics = threaded.statistics()
     assert statistics.commits < statistics.committed == 202  # two of them made the tables
-    assert statistics.waiting_writes == 0
-
-
-async def test_a_caller_cancelled_before_its_function_began_changes_nothing(
-    threaded: Store,
-) -> None:
-    gate = Gate()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(threaded.write, gate)
-        await gate.entered()
-        async with trio.open_nursery() as inner:
-            inner.start_soon(threaded.write, add("withdrawn"))
-            await trio.testing.wait_all_tasks_blocked()
-            inner.cancel_scope.cancel()
-        gate.open()
-    assert await threaded.read(texts) == []
-    assert threaded.statistics().skipped == 1
-
-
-async def test_a_caller_cancelled_after_its_function_began_commits_and_is_answered(
-    threaded: Store,
-) -> None:
-    gate = Gate()
-    answers: list[str] = []
-
-    async def caller() -> None:
-        answers.append(await threaded.write(gate))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(caller)
-        await gate.entered()
-        nursery.cancel_scope.cancel()
-        gate.open()
-    assert answers == ["held"]
-
-
-async def test_a_full_queue_refuses_at_once(open_store: OpenStore) -> None:
-    gate = Gate()
-    async with open_store(max_waiting_writes=1) as store, trio.open_nursery() as nursery:
-        nursery.start_soon(store.write, gate)
-        await gate.entered()
-        with pytest.raises(OverloadedError):
-            await store.write(lambda tx: None)
-        gate.open()
-
-
-async def test_too_many_waiting_reads_are_refused_at_once(open_store: OpenStore) -> None:
-    gate = Gate()
-    async with (
-        open_store(max_waiting_reads=1, reader_threads=1) as store,
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(store.read, gate)
-        await gate.entered()
-        with pytest.raises(OverloadedError):
-            await store.read(lambda tx: None)
-        gate.open()
-
-
-async def test_callers_that_are_cancelled_at_any_moment_leave_all_or_nothing(
-    threaded: Store,
-) -> None:
-    """Every call is committed and answered, or withdrawn: none is both, none is lost."""
-    answered: set[str] = set()
-    entropy = SeededEntropy(3)
-
-    async def caller(name: str, patience: int) -> None:
-        with trio.CancelScope() as scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(write, name)
-                for _ in range(patience):
-                    await trio.lowlevel.checkpoint()
-                scope.cancel()
-
-    async def write(name: str) -> None:
-        await threaded.write(add(name))
-        answered.add(name)
-
-    async with trio.open_nursery() as nursery:
-        for number in range(500):
-            nursery.start_soon(caller, str(number), int(entropy.uniform(0, 300)))
-    await threaded.write(lambda tx: None)  # the last in the queue: the writer has passed the others
-    statistics = threaded.statistics()
-    assert set(await threaded.read(texts)) == answered
-    assert statistics.skipped == 500 - len(answered)
-    assert (statistics.waiting_writes, statistics.waiting_reads) == (0, 0)
-
-
-async def test_a_read_sees_one_snapshot_while_others_commit(threaded: Store) -> None:
-    gate = Gate()
-
-    def read_twice(tx: Tx) -> tuple[list[str], list[str]]:
-        before = texts(tx)
-        gate(tx)
-        return before, texts(tx)
-
-    answers: list[tuple[list[str], list[str]]] = []
-
-    async def reader() -> None:
-        answers.append(await threaded.read(read_twice))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(reader)
-        await gate.entered()
-        await threaded.write(add("a"))
-        gate.open()
-    assert answers == [([], [])]
-    assert await threaded.read(texts) == ["a"]
-
-
-async def test_leaving_answers_what_waits_and_refuses_what_comes(open_store: OpenStore) -> None:
-    gate = Gate()
-    answers: list[int] = []
-
-    async def caller() -> None:
-        answers.append(await store.write(add("a")))
-
-    async with trio.open_nursery() as nursery:
-        async with open_store() as store:
-            await store.write(create_notes)
-            nursery.start_soon(store.write, gate)
-            await gate.entered()
-            nursery.start_soon(caller)
-            await trio.testing.wait_all_tasks_blocked()
-            gate.open()
-        assert answers == [1]
-        with pytest.raises(OverloadedError, match="closing"):
-            await store.write(lambda tx: None)
-
-
-async def test_threads_end_with_the_store(open_store: OpenStore) -> None:
-    async with open_store(reader_threads=3) as store:
-        await store.read(lambda tx: None)
-    for thread in threading.enumerate():
-        if thread.name.startswith(("fw-writer", "fw-reader")):
-            await trio.to_thread.run_sync(thread.join, 10)
-            assert not thread.is_alive()
-
-
-async def test_inline_needs_no_thread_and_follows_the_given_clock(
-    path: Path, autojump_clock: MockClock
-) -> None:
-    clock = TrioClock(1_000_000)
-    async with open_sqlite(path, clock=clock, entropy=SeededEntropy(1), inline=True) as store:
-        assert await store.write(lambda tx: tx.now) == 1_000_000
-        await trio.sleep(3600)
-        assert await store.read(lambda tx: tx.now) == 4_600_000
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await store.write(create_notes)
-        assert await store.read(lambda tx: tx.columns("notes")) == frozenset()
-
-
-async def test_the_installation_key_is_made_once(open_store: OpenStore) -> None:
-    keys = []
-    for seed in (1, 2):
-        async with open_store(entropy=SeededEntropy(seed)) as store:
-            keys.append(await store.read(installation_key))
-    assert keys[0] == keys[1]
-    assert len(keys[0]) == 32
 
 
 async def test_a_commit_waits_for_the_disk(threaded: Store) -> None:

@@ -1,4 +1,4 @@
-"""Two processes on one database file."""
+"""Two processes on one SQLite file."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import trio
 from fw_actors.errors import OverloadedError
 from fw_actors.store import Store
 from tests.fw_actors.store.conftest import OpenStore
+from tests.fw_actors.store.kinds import SQLITE
 from tests.fw_actors.store.notes import add, create_notes, texts
 
 COMMIT = """
@@ -49,6 +50,11 @@ async def main():
 
 trio.run(main)
 """
+
+
+@pytest.fixture
+def kind() -> str:
+    return SQLITE
 
 
 @contextmanager
