@@ -155,12 +155,12 @@ def open_store(
 ) -> AbstractAsyncContextManager[Store]:
     """Open the store that FW_DATABASE names. Raises: ConfigurationError."""
     url = config.deployment.database
-    if not url.startswith(_SQLITE):
-        raise ConfigurationError(
-            [f"FW_DATABASE: this version opens sqlite:///path only, not {url.split(':')[0]}."]
-        )
-    path = config.folder / Path(url.removeprefix(_SQLITE))
-    return open_sqlite(path, clock=clock, entropy=entropy, inline=inline)
+    if url.startswith(_SQLITE):
+        path = config.folder / Path(url.removeprefix(_SQLITE))
+        return open_sqlite(path, clock=clock, entropy=entropy, inline=inline)
+    from fw_actors.store.postgres import open_postgres  # its driver is needed by few
+
+    return open_postgres(url, clock=clock, entropy=entropy, inline=inline)
 
 
 def _furnish(tx: Tx, registry: Registry, surroundings: Surroundings) -> None:
