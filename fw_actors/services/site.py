@@ -20,7 +20,6 @@ from fw_actors.documents.permissions import ADMINISTRATOR, SYSTEM_MANAGER, Right
 from fw_actors.documents.registry import Registry, declared_in, load_apps
 from fw_actors.documents.tables import make_tables
 from fw_actors.documents.vault import Vault
-from fw_actors.errors import ConfigurationError
 from fw_actors.hashing import Hasher
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy

@@ -16,7 +16,8 @@ from fw_actors.store import Store, open_sqlite
 from fw_actors.store.postgres import open_postgres
 from fw_actors.store.sqlite_connection import SqliteConnection, make_file
 from fw_actors.store.sqlite_groups import GroupCommit
-from tests.fw_actors.store.kinds import IN_ORDER, KINDS, SQLITE
+from fw_actors.store.statement import SQLITE
+from tests.fw_actors.store.kinds import IN_ORDER, KINDS
 from tests.fw_actors.store.notes import create_notes
 
 OpenStore = Callable[..., AbstractAsyncContextManager[Store]]

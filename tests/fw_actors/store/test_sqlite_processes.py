@@ -14,8 +14,8 @@ import trio
 
 from fw_actors.errors import OverloadedError
 from fw_actors.store import Store
+from fw_actors.store.statement import SQLITE
 from tests.fw_actors.store.conftest import OpenStore
-from tests.fw_actors.store.kinds import SQLITE
 from tests.fw_actors.store.notes import add, create_notes, texts
 
 COMMIT = """

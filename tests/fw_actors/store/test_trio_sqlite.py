@@ -10,8 +10,8 @@ from sqlalchemy import text as sql
 
 from fw_actors.errors import ConfigurationError
 from fw_actors.store import Store, Tx
+from fw_actors.store.statement import SQLITE
 from tests.fw_actors.store.conftest import OpenStore
-from tests.fw_actors.store.kinds import SQLITE
 from tests.fw_actors.store.notes import add
 
 
