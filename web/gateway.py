@@ -108,3 +108,9 @@ class Documents(Protocol):
 
     def cancel(self, fw: Fw, doctype: str, name: str) -> dict[str, Any]:
         """Cancel; return the document."""
+
+    def rename(self, fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the document the name that the body says; return it."""
+
+    def export(self, fw: Fw, doctype: str, name: str) -> dict[str, Any]:
+        """Return the document without secrets."""

@@ -70,7 +70,7 @@ def check_links(documents: Documents, tx: Tx, doc: DocType) -> None:
     """Refuse to delete what another document links to. Raises: ConflictError naming the first."""
     if doc.doctype in _LINKS_MAY_DANGLE:
         return
-    for doctype, field in _fields_linking_to(documents, doc.doctype):
+    for doctype, field in fields_linking_to(documents, doc.doctype):
         c = documents.registry.tables[doctype].table.c
         child = documents.registry.metas[doctype].child
         whose = (c.parenttype, c.parent) if child else (sa.literal(doctype), c.name)
@@ -86,7 +86,8 @@ def check_links(documents: Documents, tx: Tx, doc: DocType) -> None:
             raise ConflictError(f"{found[0]} {found[1]} links to {doc.doctype} {doc.name}.")
 
 
-def _fields_linking_to(documents: Documents, doctype: str) -> Iterator[tuple[str, Field]]:
+def fields_linking_to(documents: Documents, doctype: str) -> Iterator[tuple[str, Field]]:
+    """Yield the Link fields that lead to a DocType, each with the DocType that has it."""
     for name, meta in documents.registry.metas.items():
         for field in meta.columns:
             if isinstance(field, Link) and field.options == doctype:

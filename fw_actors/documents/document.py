@@ -110,6 +110,11 @@ class DocType(DocTypeBase, abstract=True):
         """Delete the document; a submitted one has to be cancelled first."""
         self._fw.documents.delete(self._fw, self, ignore_permissions)
 
+    def rename(self, name: str, *, ignore_permissions: bool = False) -> Self:
+        """Give the document another name; links, child rows and references follow. No event."""
+        self._fw.documents.rename(self._fw, self, name, ignore_permissions)
+        return self
+
     def db_set(self, field: str, value: Any, *, ignore_permissions: bool = False) -> None:
         """Write one field directly: no hooks, no events (spec, Events, rule 2)."""
         self._fw.documents.db_set(self._fw, self, field, value, ignore_permissions)

@@ -1,4 +1,4 @@
-"""The life of a document: insert, save, submit, cancel, delete, db_set (interface §3, §4).
+"""The life of a document: insert, save, submit, cancel, delete, rename, db_set (interface §3, §4).
 
 Each verb runs in a savepoint: permission, hooks in the order of §4, the rows, then the
 observers; whatever raises undoes all of it.
@@ -17,6 +17,7 @@ from fw_actors.documents.field import Field
 from fw_actors.documents.naming import name_for
 from fw_actors.documents.observers import Observer
 from fw_actors.documents.registry import Registry
+from fw_actors.documents.rename import rename
 from fw_actors.documents.times import iso
 from fw_actors.documents.vault import Vault
 from fw_actors.errors import ConflictError, DuplicateError, PermissionDeniedError, ValidationError
@@ -95,6 +96,19 @@ class Documents:
             rows.delete(self, fw.tx, doc)
             self._tell(fw, "changed", "on_trash", doc)
             self._after_commit(fw, doc)
+
+    def rename(self, fw: Fw, doc: DocType, name: object, ignore_permissions: bool) -> None:
+        """Give a document another name; whatever names it follows. No hooks, no events."""
+        with self._step(fw, doc):
+            self._require(fw, doc, "write", ignore_permissions)
+            self._unchanged_since(fw, doc)
+            old = str(doc.name)
+            if name == old:
+                return
+            with _duplicates_refused(doc):
+                new = rename(self, fw.tx, doc, name)
+            for observer in self._observers:
+                observer.renamed(fw, doc.doctype, old, new)
 
     def db_set(self, fw: Fw, doc: DocType, name: str, value: Any, ignore_permissions: bool) -> None:
         """Write one column directly: no hooks, no events; the rules of observers hold.

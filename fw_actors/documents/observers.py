@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     from fw_actors.store import Tx
 
 
-class Observer(Protocol):
+class Observer:
     """Is told of each change in the writer's transaction; whatever it raises undoes the change.
 
-    `event` is one of on_insert, on_update, on_submit, on_cancel, on_trash (spec, Events), or
-    db_set: a field was written directly, which no receiver is told, but rules hold for it too.
+    Derive from it: what an observer has nothing to do with needs no method of its own. `event` is
+    one of on_insert, on_update, on_submit, on_cancel, on_trash (spec, Events), or db_set: a field
+    was written directly, which no receiver is told, but rules hold for it too.
     """
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
@@ -23,6 +24,9 @@ class Observer(Protocol):
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """Called after the row is written and the controller's hooks have run."""
+
+    def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
+        """Called after a document and what links to it have the new name; no event."""
 
 
 class Publisher(Protocol):

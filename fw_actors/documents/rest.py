@@ -13,6 +13,7 @@ from fw_actors.documents.field import Field, ShapeError
 from fw_actors.documents.fields import Table, Vault
 from fw_actors.documents.times import to_ms
 from fw_actors.errors import BadRequestError, ConflictError, PermissionDeniedError
+from fw_actors.rules.redaction import is_secret
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -101,6 +102,39 @@ def delete(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
     fw.rights.require(meta, "delete")
     fw.get_doc(doctype, name).delete()
     return {"ok": True}
+
+
+def rename(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a document the name that the body says."""
+    meta = _open(fw, doctype)
+    for key in body:
+        if key != "name":
+            raise BadRequestError(f"A rename takes name alone, no {key[:60]}.", field=key[:60])
+    new = body.get("name")
+    if not isinstance(new, str):
+        raise BadRequestError("name takes text.", field="name")
+    fw.rights.require(meta, "write")
+    return shown(fw, fw.get_doc(doctype, name).rename(new))
+
+
+def export(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
+    """Return the bare document as the user may see it, without its secrets.
+
+    Password and Vault fields, and those that no event shows, are absent (spec, Redaction).
+    """
+    meta = _open(fw, doctype)
+    fw.rights.require(meta, "export")
+    return _without_secrets(meta, shown(fw, fw.get_doc(doctype, name)))
+
+
+def _without_secrets(meta: Meta, values: dict[str, Any]) -> dict[str, Any]:
+    for field in meta.fields.values():
+        if is_secret(field.name, field.type):
+            values.pop(field.name, None)
+        elif isinstance(field, Table):
+            for row in values.get(field.name, ()):
+                _without_secrets(child_of(field).meta, row)
+    return values
 
 
 def shown(fw: Fw, doc: DocType) -> dict[str, Any]:

@@ -31,3 +31,8 @@ def treatment(fieldname: str, fieldtype: str, permlevel: int) -> Treatment:
     if fieldtype == "Password" or fieldname in _NAMES or fieldname.endswith(_SUFFIXES):
         return Treatment.BLANKED
     return Treatment.SHOWN
+
+
+def is_secret(fieldname: str, fieldtype: str) -> bool:
+    """Whether a field's value never leaves, whoever may read it and at whatever permlevel."""
+    return treatment(fieldname, fieldtype, 0) is not Treatment.SHOWN

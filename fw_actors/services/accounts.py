@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
+from fw_actors.documents.observers import Observer
 from fw_actors.documents.permissions import ADMINISTRATOR, SYSTEM_MANAGER, Rights
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
@@ -36,7 +37,7 @@ class Account:
     password_changed: int | None
 
 
-class Accounts:
+class Accounts(Observer):
     """Looks accounts up, and observes User documents so that identifiers stay unique."""
 
     def __init__(self, registry: Registry) -> None:
@@ -97,12 +98,10 @@ class Accounts:
         gone = event == "on_trash"
         if event != "on_insert" and (gone or not _manages(doc)):
             self._keep_a_manager(fw.tx, str(doc.name))
-        name, email = ("", "") if gone else _identifiers(doc)
-        fw.tx.run(_FORGET, user=doc.name)
-        if not gone:
-            _claim_identifier(fw.tx, name, str(doc.name), "name")
-        if email != name:
-            _claim_identifier(fw.tx, email, str(doc.name), "email")
+        if gone:
+            forget_identifiers(fw.tx, str(doc.name))
+        else:
+            claim_identifiers(fw.tx, str(doc.name), str(doc.__dict__["email"]))
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """After it: who was deleted has no password, and who is disabled is signed out."""
@@ -140,11 +139,18 @@ def _manages(user: Any) -> bool:
     return bool(user.enabled) and any(row.role == SYSTEM_MANAGER for row in user.roles)
 
 
-def _identifiers(user: Any) -> tuple[str, str]:
-    """Return the canonical name and e-mail of a User. Raises: ValidationError."""
-    if not _EMAIL.match(user.email):
+def claim_identifiers(tx: Tx, user: str, email: str) -> None:
+    """Make name and e-mail the account's, and none that it had before.
+
+    Raises: ValidationError for one that can't be used; DuplicateError for another account's.
+    """
+    if not _EMAIL.match(email):
         raise ValidationError("An e-mail address is like name@example.org.", field="email")
-    return _usable(user.name, "name"), _usable(user.email, "email")
+    name_key, email_key = _usable(user, "name"), _usable(email, "email")
+    tx.run(_FORGET, user=user)
+    _claim_identifier(tx, name_key, user, "name")
+    if email_key != name_key:
+        _claim_identifier(tx, email_key, user, "email")
 
 
 def _usable(text: str, field: str) -> str:
@@ -157,6 +163,11 @@ def _usable(text: str, field: str) -> str:
     if form == canonical(ADMINISTRATOR):
         raise ValidationError("Administrator is a reserved name.", field=field)
     return form
+
+
+def forget_identifiers(tx: Tx, user: str) -> None:
+    """Nobody is found by a name or an e-mail of this user any more."""
+    tx.run(_FORGET, user=user)
 
 
 def _claim_identifier(tx: Tx, key: str, user: str, field: str) -> None:

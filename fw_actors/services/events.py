@@ -17,6 +17,7 @@ from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import DocType
 from fw_actors.documents.fields import Table
 from fw_actors.documents.handle import Fw
+from fw_actors.documents.observers import Observer
 from fw_actors.documents.permissions import MANAGERS_ONLY
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.times import iso
@@ -53,7 +54,7 @@ _WRITTEN: Final = (
 )
 
 
-class EventRecorder:
+class EventRecorder(Observer):
     """Observes documents, and publishes what apps emit."""
 
     def __init__(

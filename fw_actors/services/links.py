@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from fw_actors.config import AuthPolicy
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
+from fw_actors.documents.observers import Observer
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import InvalidTokenError
 from fw_actors.rules.tokens import BEARER_BYTES, bearer, digest
@@ -128,7 +129,7 @@ def end(tx: Tx, user: str) -> None:
     tx.run(_END, user=user)
 
 
-class LinkRules:
+class LinkRules(Observer):
     """Observes User documents: a changed e-mail, disabling and deleting end open links."""
 
     def __init__(self, registry: Registry) -> None:
@@ -143,6 +144,3 @@ class LinkRules:
         stays = event != "on_trash" and values["enabled"]
         if not stays or fw.tx.scalar(self._email, user=doc.name) != values["email"]:
             end(fw.tx, str(doc.name))
-
-    def changed(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Nothing is left to end once the row is written."""

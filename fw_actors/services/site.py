@@ -16,7 +16,7 @@ from fw_actors.config import Config
 from fw_actors.documents.core import CORE
 from fw_actors.documents.handle import Fw, Surroundings
 from fw_actors.documents.lifecycle import Documents
-from fw_actors.documents.permissions import ADMINISTRATOR, SYSTEM_MANAGER, Rights
+from fw_actors.documents.permissions import ADMINISTRATOR, Rights
 from fw_actors.documents.registry import Registry, declared_in, load_apps
 from fw_actors.documents.tables import make_tables
 from fw_actors.documents.vault import Vault
@@ -24,7 +24,9 @@ from fw_actors.hashing import Hasher
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
 from fw_actors.services import events, jobs_of_apps, mail
+from fw_actors.services.account_renames import FIRST_ROLES, AccountRenames
 from fw_actors.services.accounts import Accounts
+from fw_actors.services.delivery_renames import DeliveryRenames
 from fw_actors.services.events import EventRecorder
 from fw_actors.services.jobs_of_apps import JobRecorder
 from fw_actors.services.links import LinkRules
@@ -35,7 +37,6 @@ from fw_actors.store import Store, Tx, installation_key, open_sqlite
 
 T = TypeVar("T")
 
-FIRST_ROLES: Final = (SYSTEM_MANAGER, "Event Publisher")
 _SQLITE: Final = "sqlite:///"
 
 
@@ -114,15 +115,17 @@ async def open_site(
     async with open_store(config, clock, entropy, inline=inline) as store:
         vault = Vault(config.secrets.key, entropy)
         accounts = Accounts(registry)
+        subscriptions = SubscriptionCache(registry)
         publisher = EventRecorder(
             registry,
-            SubscriptionCache(registry),
+            subscriptions,
             DeliveryIds(entropy.bytes),
             off=config.deployment.webhooks_off,
             recorded=partial(recorded, events.QUEUE),
         )
+        renames = (AccountRenames(registry), DeliveryRenames(registry, subscriptions))
         rules = WebhookRules(registry, development=config.deployment.mode == "development")
-        observers = (accounts, LinkRules(registry), rules, publisher)
+        observers = (accounts, LinkRules(registry), rules, *renames, publisher)
         documents = Documents(registry, vault, entropy, observers)
         enqueue = JobRecorder(partial(recorded, jobs_of_apps.QUEUE))
         surroundings = Surroundings(documents, publisher, accounts, enqueue, config.secrets)

@@ -73,6 +73,11 @@ class SubscriptionCache:
         """A Webhook changed in this transaction: writes that start after its commit see it."""
         tx.after_commit(self._clear)
 
+    def forget(self) -> None:
+        """Read anew from here on: a Webhook's name is what its deliveries are found by."""
+        self._clear()
+        self._pinned = None
+
     def _keep(self, loaded: Subscriptions, generation: int) -> None:
         if generation == self._generation:
             self._known = loaded

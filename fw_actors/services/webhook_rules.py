@@ -5,6 +5,7 @@ from __future__ import annotations
 from fw_actors.documents.core.webhook import CUSTOM, DOCUMENT
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
+from fw_actors.documents.observers import Observer
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import ValidationError
 from fw_actors.http import parse_target
@@ -17,7 +18,7 @@ from fw_actors.rules.signing import UnusableSecretError, judge_secret
 from fw_actors.services.events import UNWATCHABLE
 
 
-class WebhookRules:
+class WebhookRules(Observer):
     """Observes Webhook documents."""
 
     def __init__(self, registry: Registry, *, development: bool) -> None:
@@ -36,9 +37,6 @@ class WebhookRules:
             _judge_custom(values["custom_event"])
         if isinstance(values["secret"], str):
             _judge_written_secret(values["secret"])
-
-    def changed(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Nothing is left to judge once the row is written."""
 
     def _judge_document(self, values: dict[str, object]) -> None:
         doctype = values["webhook_doctype"]

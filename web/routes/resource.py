@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any, Final
+from urllib.parse import quote
 
 from fw_actors.errors import BadRequestError
 from web.envelope import Answer, answer_json
@@ -16,6 +17,7 @@ from web.routes.access import NO_ARGUMENTS
 # Only the DocType knows its Text and JSON fields; it refuses tab and line breaks in the others.
 FIELDS: Final = Texts(every_line=True, free=("new_password",))
 DOCUMENT: Final = BodyRule(partial(read_object, texts=FIELDS))
+NEW_NAME: Final = BodyRule(read_object)
 LISTING: Final = frozenset({"filters", "fields", "order_by", "limit", "start"})
 LONGEST_NUMBER: Final = len(str(MAX_INTEGER))
 
@@ -44,6 +46,8 @@ class ResourceRoutes:
             Path(rule + "/<name>", one),
             Path(rule + "/<name>/submit", {"POST": Operation(self.submit, body=NO_ARGUMENTS)}),
             Path(rule + "/<name>/cancel", {"POST": Operation(self.cancel, body=NO_ARGUMENTS)}),
+            Path(rule + "/<name>/rename", {"POST": Operation(self.rename, body=NEW_NAME)}),
+            Path(rule + "/<name>/export", {"GET": Operation(self.export)}),
         ]
 
     async def listing(self, exchange: Exchange) -> Answer:
@@ -116,6 +120,32 @@ class ResourceRoutes:
             exchange.request_id,
         )
         return answer_json({"data": document})
+
+    async def rename(self, exchange: Exchange) -> Answer:
+        """Give a document another name."""
+        doctype, name = _place(exchange)
+        body = exchange.body
+        document = await self._gateway.write(
+            exchange.known_caller,
+            lambda fw: self._documents.rename(fw, doctype, name, body),
+            exchange.request_id,
+        )
+        return answer_json({"data": document})
+
+    async def export(self, exchange: Exchange) -> Answer:
+        """Hand out a document as a file."""
+        doctype, name = _place(exchange)
+        document = await self._gateway.read(
+            exchange.known_caller,
+            lambda fw: self._documents.export(fw, doctype, name),
+            exchange.request_id,
+        )
+        return answer_json(document, 200, ("Content-Disposition", _attachment(doctype, name)))
+
+
+def _attachment(doctype: str, name: str) -> str:
+    """Return the header's value; a name of any characters is encoded as RFC 8187 says."""
+    return f"attachment; filename*=UTF-8''{quote(f'{doctype} {name}.json', safe='')}"
 
 
 def _place(exchange: Exchange) -> tuple[str, str]:

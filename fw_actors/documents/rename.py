@@ -1,0 +1,72 @@
+"""A document gets another name, and whatever names it follows, in one transaction.
+
+Source: interface §8, Documents: "Rename carries links, children, User Permission values and
+delivery references in one transaction". A rename is no event and runs no hook (spec, Events,
+rule 2); what rests outside of links is carried by the observers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from fw_actors.documents.checks import fields_linking_to
+from fw_actors.documents.document import DocType, child_of, rows_of
+from fw_actors.documents.field import ShapeError
+from fw_actors.documents.naming import judge_name
+from fw_actors.errors import DuplicateError, ValidationError
+from fw_actors.store import Tx
+
+if TYPE_CHECKING:
+    from fw_actors.documents.lifecycle import Documents
+
+
+def rename(documents: Documents, tx: Tx, doc: DocType, new: object) -> str:
+    """Rename the document's rows and all that links to it; return the new name.
+
+    The field that names a document (`naming="field:…"`) takes the new name too.
+
+    Raises: ValidationError for a name that no document may have; DuplicateError for a taken one.
+    """
+    old, meta = str(doc.name), doc.meta
+    name = judge_name(new, meta)
+    if documents.registry.table(meta.name).exists(tx, name):
+        raise DuplicateError(f"{meta.name} {name} is there already.", field="name")
+    values: dict[str, Any] = {"name": name}
+    if meta.naming.kind == "field":
+        values[meta.naming.field] = _accepted(doc, name)
+    documents.registry.tables[meta.name].set_columns(tx, old, values)
+    _carry_children(documents, tx, doc, old, name)
+    _carry_links(documents, tx, meta.name, old, name)
+    doc.__dict__.update(values)
+    doc._stored = {**(doc._stored or {}), **values}
+    return name
+
+
+def _accepted(doc: DocType, name: str) -> object:
+    field = doc.meta.fields[doc.meta.naming.field]
+    try:
+        return field.to_store(field.accept(name))
+    except ShapeError as error:
+        raise ValidationError(str(error), field=field.name) from None
+
+
+def _carry_children(documents: Documents, tx: Tx, doc: DocType, old: str, new: str) -> None:
+    for field in doc.meta.tables:
+        table = documents.registry.tables[child_of(field).meta.name].table
+        c = table.c
+        of_parent = sa.and_(
+            c.parent == old, c.parenttype == doc.doctype, c.parentfield == field.name
+        )
+        tx.run(sa.update(table).where(of_parent).values(parent=new))
+        for row in rows_of(doc, field):
+            row.parent = new
+            row._stored = {**row._stored, "parent": new} if row._stored else None
+
+
+def _carry_links(documents: Documents, tx: Tx, doctype: str, old: str, new: str) -> None:
+    for linking, field in fields_linking_to(documents, doctype):
+        table = documents.registry.tables[linking].table
+        column = table.c[field.name]
+        tx.run(sa.update(table).where(column == old).values({field.name: new}))

@@ -1,0 +1,49 @@
+"""Deliveries follow when the document that they are about, or their Webhook, is renamed.
+
+Source: spec, Webhook Delivery: "renaming the document is followed". Jobs are kept by Webhook, so
+they follow as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.observers import Observer
+from fw_actors.documents.registry import Registry
+from fw_actors.services.events import QUEUE
+from fw_actors.services.subscriptions import SubscriptionCache
+from fw_actors.store import Statement
+from fw_actors.store.schema import JOB
+
+_OLD: Final[sa.BindParameter[Any]] = sa.bindparam("old")
+_NEW: Final[sa.BindParameter[Any]] = sa.bindparam("new")
+_MOVE_JOBS: Final = Statement(
+    sa.update(JOB).where(JOB.c.queue == QUEUE, JOB.c.partition == _OLD).values(partition=_NEW)
+)
+
+
+class DeliveryRenames(Observer):
+    """Observes renames."""
+
+    def __init__(self, registry: Registry, subscriptions: SubscriptionCache) -> None:
+        table = registry.tables["Webhook Delivery"].table
+        about = sa.and_(
+            table.c.reference_doctype == sa.bindparam("doctype"), table.c.reference_name == _OLD
+        )
+        self._subscriptions = subscriptions
+        self._move_references = Statement(sa.update(table).where(about).values(reference_name=_NEW))
+        self._move_deliveries = Statement(
+            sa.update(table).where(table.c.webhook == _OLD).values(webhook=_NEW)
+        )
+
+    def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
+        """See the module."""
+        fw.tx.run(self._move_references, doctype=doctype, old=old, new=new)
+        if doctype == "Webhook":
+            fw.tx.run(self._move_deliveries, old=old, new=new)
+            fw.tx.run(_MOVE_JOBS, old=old, new=new)
+            self._subscriptions.forget()
+            self._subscriptions.clear_after_commit(fw.tx)
