@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from fw_actors.config import Secrets
-from fw_actors.documents import query, rows
+from fw_actors.documents import query, rows, scopes
 from fw_actors.documents.document import DocType
 from fw_actors.documents.lifecycle import Documents
 from fw_actors.documents.observers import Accounts, Enqueue, Publisher
 from fw_actors.documents.permissions import Rights
-from fw_actors.errors import NotFoundError, PermissionDeniedError
+from fw_actors.errors import NotFoundError
 from fw_actors.store import Tx
 
 
@@ -49,12 +49,10 @@ class Fw:
     def as_user(self, name: str) -> Fw:
         """Return a handle on the same transaction for another user. Raises: NotFoundError.
 
-        Who is limited by access scopes stays so: the scope can't be lifted from inside.
+        Access scopes can't be lifted from inside: they limit the other name as well.
         """
         rights = self._surroundings.accounts.rights(self.tx, name)
-        if self.rights.scoped and not rights.scoped:
-            raise PermissionDeniedError("Your access scopes hold for other users' names as well.")
-        return Fw(self._surroundings, self.tx, rights, self.request_id)
+        return Fw(self._surroundings, self.tx, rights.within(self.rights), self.request_id)
 
     def new_doc(self, doctype: str, **fields: Any) -> Any:
         """Return a new document that is not written yet."""
@@ -65,10 +63,11 @@ class Fw:
     def get_doc(self, doctype: str, name: str) -> Any:
         """Return a document. Raises: NotFoundError, PermissionDeniedError."""
         meta = self.documents.registry.meta(doctype)
-        if self.rights.shut_out(meta):
-            raise PermissionDeniedError(f"Your access scopes don't include {doctype}.")
+        self.rights.require_reach(meta)
         self.rights.require(meta, "read")
-        return rows.load(self.documents, self, doctype, name)
+        doc = rows.load(self.documents, self, doctype, name)
+        scopes.require_within(self.rights.scopes, doc)
+        return doc
 
     def get_list(
         self,
@@ -84,10 +83,10 @@ class Fw:
         """Return rows that the user may list, as dicts."""
         meta = self.documents.registry.meta(doctype)
         if not ignore_permissions:
-            if self.rights.shut_out(meta):
-                raise PermissionDeniedError(f"Your access scopes don't include {doctype}.")
+            self.rights.require_reach(meta)
             self.rights.require(meta, "list")
-        return query.select(self, meta, filters, fields, order_by, limit, start)
+        wanted = query.Query(self, meta, filters, ignore_permissions=ignore_permissions)
+        return wanted.rows(fields, order_by, limit, start)
 
     def get_all(
         self,
@@ -101,8 +100,9 @@ class Fw:
         return self.get_list(doctype, filters, fields, order_by, limit, ignore_permissions=True)
 
     def count(self, doctype: str, filters: query.Filters = ()) -> int:
-        """Return how many rows the filters match."""
-        return query.count(self, self.documents.registry.meta(doctype), filters)
+        """Return how many rows the filters match, whatever the permissions (as `get_all`)."""
+        meta = self.documents.registry.meta(doctype)
+        return query.Query(self, meta, filters, ignore_permissions=True).count()
 
     def get_value(self, doctype: str, name_or_filters: str | query.Filters, field: str) -> Any:
         """Return one field of the first row that matches, or None."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from fw_actors.documents import rows
+from fw_actors.documents import rows, scopes
 from fw_actors.documents.checks import check_links, check_values, normalize
 from fw_actors.documents.document import DocType
 from fw_actors.documents.field import Field
@@ -55,6 +55,7 @@ class Documents:
             doc.owner = doc.modified_by = fw.user
             doc.creation = doc.modified = iso(fw.tx.now)
             doc.docstatus = DRAFT
+            self._require_scope(fw, doc, ignore_permissions)
             self._write(fw, doc, "on_insert", lambda: rows.insert(self, fw.tx, doc))
 
     def save(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
@@ -64,6 +65,7 @@ class Documents:
         with self._step(fw, doc):
             self._require(fw, doc, "write", ignore_permissions)
             stored = self._unchanged_since(fw, doc)
+            self._require_reach(fw, doc, ignore_permissions)
             if stored["docstatus"] == CANCELLED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is cancelled.")
             rows.adopt_children(self, fw.tx, doc)
@@ -72,6 +74,7 @@ class Documents:
                 return None  # without a change there is no event
             self._prepare(fw, doc)
             self._stamp(fw, doc)
+            self._require_scope(fw, doc, ignore_permissions)
             self._write(fw, doc, "on_update", lambda: rows.update(self, fw.tx, doc))
         return None
 
@@ -88,6 +91,7 @@ class Documents:
         with self._step(fw, doc):
             self._require(fw, doc, "delete", ignore_permissions)
             stored = self._unchanged_since(fw, doc)
+            self._require_reach(fw, doc, ignore_permissions)
             if stored["docstatus"] == SUBMITTED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is submitted; cancel it first.")
             self._tell(fw, "changing", "on_trash", doc)
@@ -102,6 +106,7 @@ class Documents:
         with self._step(fw, doc):
             self._require(fw, doc, "write", ignore_permissions)
             self._unchanged_since(fw, doc)
+            self._require_reach(fw, doc, ignore_permissions)
             old = str(doc.name)
             if name == old:
                 return
@@ -118,7 +123,9 @@ class Documents:
         with self._step(fw, doc):
             self._require(fw, doc, "write", ignore_permissions)
             stored = rows.load(self, fw, doc.doctype, doc.name or "")
+            self._require_scope(fw, stored, ignore_permissions)
             field = rows.assign(stored, name, value)
+            self._require_scope(fw, stored, ignore_permissions)
             self._tell(fw, "changing", DB_SET, stored)
             with _duplicates_refused(doc):
                 rows.write_field(self, fw.tx, stored, field)
@@ -134,6 +141,7 @@ class Documents:
             if not doc.meta.submittable:
                 raise ValidationError(f"{doc.doctype} is no DocType that is submitted.")
             stored = self._unchanged_since(fw, doc)
+            self._require_reach(fw, doc, ignore_permissions)
             if stored["docstatus"] != status - 1:
                 words = ("a draft", "submitted", "cancelled")[stored["docstatus"]]
                 raise ConflictError(f"{doc.doctype} {doc.name} is {words}; it can't {verb}.")
@@ -141,6 +149,7 @@ class Documents:
                 self._prepare(fw, doc)
             doc.docstatus = status
             self._stamp(fw, doc)
+            self._require_scope(fw, doc, ignore_permissions)
             self._write(fw, doc, f"on_{verb}", lambda: rows.update(self, fw.tx, doc))
 
     @contextmanager
@@ -197,7 +206,7 @@ class Documents:
         return bool(changed)
 
     def _require(self, fw: Fw, doc: DocType, action: str, ignore_permissions: bool) -> None:
-        self._refuse_shut_out(fw, doc)
+        fw.rights.require_writable(doc.meta)
         if doc.meta.child:
             raise ValidationError(f"{doc.doctype} rows are saved with their parent.")
         if doc.meta.read_only:
@@ -205,9 +214,16 @@ class Documents:
         if not ignore_permissions:
             fw.rights.require(doc.meta, action)
 
-    def _refuse_shut_out(self, fw: Fw, doc: DocType) -> None:
-        if fw.rights.shut_out(doc.meta):
-            raise PermissionDeniedError(f"Your access scopes don't include {doc.doctype}.")
+    def _require_reach(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
+        """The document as it is stored has to be within the writer's access scopes."""
+        if fw.rights.scoped and not ignore_permissions:
+            stored = rows.load(self, fw, doc.doctype, doc.name or "")
+            scopes.require_within(fw.rights.scopes, stored)
+
+    def _require_scope(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
+        """The document as it will be stored has to be within them too."""
+        if not ignore_permissions:
+            scopes.require_within(fw.rights.scopes, doc)
 
     def _hook(self, fw: Fw, doc: DocType, name: str) -> None:
         hook = getattr(type(doc), name, None)

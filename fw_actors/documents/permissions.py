@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from fw_actors.documents.doctype import Meta
@@ -12,15 +14,25 @@ SYSTEM_MANAGER: Final = "System Manager"
 ADMINISTRATOR: Final = "Administrator"
 GUEST: Final = "Guest"
 MANAGERS_ONLY: Final = ("Webhook", "Webhook Delivery")
+_SCOPES_THEMSELVES: Final = "User Permission"
+_NONE: Final[Mapping[str, frozenset[str]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Rights:
-    """A user with roles, and whether access scopes (User Permission rows) limit them."""
+    """A user with roles, and the access scopes (User Permission rows) that limit them.
+
+    `scopes`: the names of the documents within reach, by DocType; see `fw_actors.documents.scopes`.
+    """
 
     user: str
     roles: frozenset[str]
-    scoped: bool = False
+    scopes: Mapping[str, frozenset[str]] = field(default_factory=lambda: _NONE, hash=False)
+
+    @property
+    def scoped(self) -> bool:
+        """Whether access scopes limit the user."""
+        return bool(self.scopes)
 
     @property
     def manages(self) -> bool:
@@ -38,6 +50,20 @@ class Rights:
         if not self.allows(meta, action):
             raise PermissionDeniedError(f"You may not {action} {meta.name}.")
 
+    def require_reach(self, meta: Meta) -> None:
+        """Refuse a DocType that scopes shut out. Raises: PermissionDeniedError."""
+        if self.shut_out(meta):
+            raise PermissionDeniedError(f"Your access scopes don't include {meta.name}.")
+
+    def require_writable(self, meta: Meta) -> None:
+        """Refuse what scopes never let be written: what they shut out, and scopes themselves.
+
+        Source: spec, Webhook rule 3; interface §8, Scopes. Raises: PermissionDeniedError.
+        """
+        self.require_reach(meta)
+        if self.scoped and meta.name == _SCOPES_THEMSELVES:
+            raise PermissionDeniedError("Who has access scopes can't change access scopes.")
+
     def sees_level(self, meta: Meta, level: int, action: str = "read") -> bool:
         """Whether the user may read (or write) fields of a permlevel."""
         return level == 0 or self.allows(meta, f"{action}:{level}")
@@ -48,3 +74,10 @@ class Rights:
         Part of the scope, so `ignore_permissions` does not lift it.
         """
         return self.scoped and meta.name in MANAGERS_ONLY
+
+    def within(self, other: Rights) -> Rights:
+        """Return these rights, limited by the scopes of another user as well."""
+        scopes = dict(self.scopes)
+        for doctype, names in other.scopes.items():
+            scopes[doctype] = scopes.get(doctype, names) & names
+        return replace(self, scopes=MappingProxyType(scopes))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
+from fw_actors.documents import scopes
 from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta
 from fw_actors.documents.field import Field, ShapeError
 from fw_actors.documents.fields import Datetime, Int, Table
@@ -44,78 +45,94 @@ def by_name(name_or_filters: str | Filters) -> Filters:
     return [["name", "=", name_or_filters]] if isinstance(name_or_filters, str) else name_or_filters
 
 
-def select(
-    fw: Fw,
-    meta: Meta,
-    filters: Filters,
-    fields: Sequence[str] | None,
-    order_by: str | None,
-    limit: int | None,
-    start: int = 0,
-) -> list[dict[str, Any]]:
-    """Return the rows that match, as dicts; none for who is shut out by scopes."""
-    if fw.rights.shut_out(meta):
-        return []
-    table = fw.documents.registry.tables[meta.name].table
-    wanted = list(fields) if fields else list(STANDARD)
-    columns = [table.c[_known(fw, meta, name)] for name in wanted]
-    statement = sa.select(*columns).where(*_conditions(fw, meta, filters))
-    statement = statement.order_by(*_order(fw, meta, order_by or DEFAULT_ORDER))
-    if limit is not None:
-        statement = statement.limit(limit)
-    if start:
-        statement = statement.offset(start)
-    readers = [_reader(meta, name) for name in wanted]
-    return [
-        {name: read(value) for name, read, value in zip(wanted, readers, row, strict=True)}
-        for row in fw.tx.rows(statement)
-    ]
+class Query:
+    """The documents of one DocType that match filters, as far as a user may see them.
 
+    `ignore_permissions` leaves out permlevels and scopes (interface §4, `get_all`), but for
+    DocTypes that scopes shut out altogether: of those there is nothing to see.
+    """
 
-def count(fw: Fw, meta: Meta, filters: Filters) -> int:
-    """Return how many rows match."""
-    if fw.rights.shut_out(meta):
-        return 0
-    table = fw.documents.registry.tables[meta.name].table
-    statement = sa.select(sa.func.count()).select_from(table)
-    return int(str(fw.tx.scalar(statement.where(*_conditions(fw, meta, filters)))))
+    def __init__(self, fw: Fw, meta: Meta, filters: Filters, *, ignore_permissions: bool) -> None:
+        """Raises: BadRequestError for filters that can't be understood or aren't allowed."""
+        self._fw, self._meta = fw, meta
+        self._free = ignore_permissions
+        self._table = fw.documents.registry.tables[meta.name].table
+        if isinstance(filters, Mapping):
+            filters = [[name, "=", value] for name, value in filters.items()]
+        self._where = [self._condition(each) for each in filters]
+        if not ignore_permissions:
+            self._where += scopes.conditions(fw.rights.scopes, fw.documents.registry, meta)
 
+    def rows(
+        self, fields: Sequence[str] | None, order_by: str | None, limit: int | None, start: int = 0
+    ) -> list[dict[str, Any]]:
+        """Return the rows that match, as dicts. Raises: BadRequestError."""
+        wanted = list(fields) if fields else list(STANDARD)
+        columns = [self._column(name) for name in wanted]
+        statement = sa.select(*columns).where(*self._where)
+        statement = statement.order_by(*self._order(order_by or DEFAULT_ORDER))
+        if limit is not None:
+            statement = statement.limit(limit)
+        if start:
+            statement = statement.offset(start)
+        if self._fw.rights.shut_out(self._meta):
+            return []
+        readers = [_reader(self._meta, name) for name in wanted]
+        return [
+            {name: read(value) for name, read, value in zip(wanted, readers, row, strict=True)}
+            for row in self._fw.tx.rows(statement)
+        ]
 
-def _known(fw: Fw, meta: Meta, name: object) -> str:
-    """Return the name of a column that may be read, filtered and sorted by."""
-    if isinstance(name, str) and name in (*STANDARD, *(CHILD_STANDARD if meta.child else ())):
-        return name
-    field = meta.fields.get(name) if isinstance(name, str) else None
-    if (
-        field is None
-        or isinstance(field, Table)
-        or field.secret
-        or not fw.rights.sees_level(meta, field.permlevel)
-    ):
-        shown = str(name)[:60]
-        raise BadRequestError(f"{meta.name} has no field {shown} to list.", field=shown)
-    return field.name
+    def count(self) -> int:
+        """Return how many rows match."""
+        if self._fw.rights.shut_out(self._meta):
+            return 0
+        statement = sa.select(sa.func.count()).select_from(self._table).where(*self._where)
+        return int(str(self._fw.tx.scalar(statement)))
 
+    def _column(self, name: object) -> sa.Column[Any]:
+        """Return a column that may be read, filtered and sorted by."""
+        meta = self._meta
+        if isinstance(name, str) and name in (*STANDARD, *(CHILD_STANDARD if meta.child else ())):
+            return self._table.c[name]
+        field = meta.fields.get(name) if isinstance(name, str) else None
+        if field is None or isinstance(field, Table) or field.secret or not self._sees(field):
+            shown = str(name)[:60]
+            raise BadRequestError(f"{meta.name} has no field {shown} to list.", field=shown)
+        return self._table.c[field.name]
 
-def _conditions(fw: Fw, meta: Meta, filters: Filters) -> list[Any]:
-    if isinstance(filters, Mapping):
-        filters = [[name, "=", value] for name, value in filters.items()]
-    return [_condition(fw, meta, each) for each in filters]
+    def _sees(self, field: Field) -> bool:
+        return self._free or self._fw.rights.sees_level(self._meta, field.permlevel)
 
+    def _condition(self, triple: object) -> Any:
+        if not isinstance(triple, list | tuple) or len(triple) not in (2, 3):
+            raise BadRequestError('A filter is ["field", "op", value].', field="filters")
+        name, operator = triple[0], triple[1]
+        column = self._column(name)
+        if operator == "is null":
+            wanted = triple[2] if len(triple) == 3 else True
+            return column.is_(None) if wanted not in (False, 0) else column.is_not(None)
+        if not isinstance(operator, str) or operator not in _COMPARE or len(triple) != 3:
+            raise BadRequestError(f"op is one of {', '.join(OPERATORS)}.", field="filters")
+        if triple[2] is None and operator in _NULL_OPERATORS:
+            return column.is_(None) if operator == "=" else column.is_not(None)
+        return _COMPARE[operator](column, _operand(self._meta, name, operator, triple[2]))
 
-def _condition(fw: Fw, meta: Meta, triple: object) -> Any:
-    if not isinstance(triple, list | tuple) or len(triple) not in (2, 3):
-        raise BadRequestError('A filter is ["field", "op", value].', field="filters")
-    name, operator = triple[0], triple[1]
-    column = fw.documents.registry.tables[meta.name].table.c[_known(fw, meta, name)]
-    if operator == "is null":
-        wanted = triple[2] if len(triple) == 3 else True
-        return column.is_(None) if wanted not in (False, 0) else column.is_not(None)
-    if operator not in _COMPARE or len(triple) != 3:
-        raise BadRequestError(f"op is one of {', '.join(OPERATORS)}.", field="filters")
-    if triple[2] is None and operator in _NULL_OPERATORS:
-        return column.is_(None) if operator == "=" else column.is_not(None)
-    return _COMPARE[operator](column, _operand(meta, name, operator, triple[2]))
+    def _order(self, order_by: str) -> list[Any]:
+        terms, down = [], False
+        for part in order_by.split(","):
+            words = part.split()
+            if (
+                not words
+                or len(words) > 2
+                or (len(words) == 2 and words[1].lower() not in ("asc", "desc"))
+            ):
+                raise BadRequestError("order_by is `field asc|desc[, …]`.", field="order_by")
+            column = self._column(words[0])
+            down = len(words) == 2 and words[1].lower() == "desc"
+            terms.append(column.desc().nulls_last() if down else column.asc().nulls_first())
+        # The name makes the order total, so that pages neither repeat nor skip a row.
+        return [*terms, self._table.c.name.desc() if down else self._table.c.name.asc()]
 
 
 def _operand(meta: Meta, name: str, operator: str, value: Any) -> Any:
@@ -155,24 +172,6 @@ def _field_of(meta: Meta, name: str) -> Field | None:
     if name in meta.fields:
         return meta.fields[name]
     return _TIME if name in _TIMES else _NUMBER if name in _NUMBERS else None
-
-
-def _order(fw: Fw, meta: Meta, order_by: str) -> list[Any]:
-    terms, down = [], False
-    table = fw.documents.registry.tables[meta.name].table
-    for part in order_by.split(","):
-        words = part.split()
-        if (
-            not words
-            or len(words) > 2
-            or (len(words) == 2 and words[1].lower() not in ("asc", "desc"))
-        ):
-            raise BadRequestError("order_by is `field asc|desc[, …]`.", field="order_by")
-        column = table.c[_known(fw, meta, words[0])]
-        down = len(words) == 2 and words[1].lower() == "desc"
-        terms.append(column.desc().nulls_last() if down else column.asc().nulls_first())
-    # The name makes the order total, so that pages neither repeat nor skip a row.
-    return [*terms, table.c.name.desc() if down else table.c.name.asc()]
 
 
 def _reader(meta: Meta, name: str) -> Callable[[Any], Any]:

@@ -39,9 +39,10 @@ def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str
         raise BadRequestError(f"limit is 1 to {MOST}.", field="limit")
     if start < 0:
         raise BadRequestError("start is 0 or more.", field="start")
-    data = query.select(fw, meta, filters, fields, listing.get("order_by"), limit, start)
+    wanted = query.Query(fw, meta, filters, ignore_permissions=False)
+    data = wanted.rows(fields, listing.get("order_by"), limit, start)
     short = len(data) < limit and (data or not start)  # the page tells the total by itself
-    return {"data": data, "total": start + len(data) if short else query.count(fw, meta, filters)}
+    return {"data": data, "total": start + len(data) if short else wanted.count()}
 
 
 def read(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
@@ -158,8 +159,7 @@ def _open(fw: Fw, doctype: str) -> Meta:
     meta = fw.documents.registry.meta(doctype)
     if meta.child:
         raise BadRequestError(f"{doctype} rows are part of their parent's document.")
-    if fw.rights.shut_out(meta):
-        raise PermissionDeniedError(f"Your access scopes don't include {doctype}.")
+    fw.rights.require_reach(meta)
     return meta
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -21,6 +22,7 @@ from fw_actors.store.schema import IDENTIFIER, PASSWORD, SESSION
 
 _KEY: Final[sa.BindParameter[Any]] = sa.bindparam("key")
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
+_AN_ACCOUNT, _A_ROLE, _A_SCOPE = 0, 1, 2  # what a row of rights tells of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,9 @@ class Accounts(Observer):
             .select_from(IDENTIFIER.join(users, named).outerjoin(PASSWORD, hashed))
             .where(IDENTIFIER.c.key == _KEY)
         )
-        self._enabled = Statement(sa.select(users.c.enabled).where(users.c.name == _USER))
         of_user = sa.and_(roles.c.parent == _USER, roles.c.parenttype == "User")
         self._roles = Statement(sa.select(roles.c.role).where(of_user).order_by(roles.c.idx))
+        self._rights = Statement(_rights_of(users, roles, registry.tables["User Permission"].table))
         is_manager = sa.and_(
             roles.c.parent == users.c.name,
             roles.c.parenttype == "User",
@@ -86,9 +88,15 @@ class Accounts(Observer):
         """Return what a user may do. Raises: NotFoundError for no such, or a disabled, user."""
         if user == ADMINISTRATOR:
             return Rights(user, frozenset())
-        if not tx.scalar(self._enabled, user=user):
+        found = tx.rows(self._rights, user=user)
+        if not found:
             raise NotFoundError(f"There is no enabled user {user[:140]}.")
-        return Rights(user, frozenset(self.roles(tx, user)))
+        scopes: dict[str, frozenset[str]] = {}
+        for kind, allow, value in found:
+            if kind == _A_SCOPE:
+                scopes[allow] = scopes.get(allow, frozenset()) | {value}
+        roles = frozenset(value for kind, _, value in found if kind == _A_ROLE)
+        return Rights(user, roles, MappingProxyType(scopes))
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Before a User is written: its name and e-mail are nobody else's, and the last enabled
@@ -116,6 +124,21 @@ class Accounts(Observer):
         tx.lock("the last System Manager")
         if tx.rows(self._managers) == [(user,)]:
             raise ConflictError("The last enabled System Manager stays one; make another first.")
+
+
+def _rights_of(users: sa.Table, roles: sa.Table, scopes: sa.Table) -> sa.CompoundSelect[Any]:
+    """All that limits a user in one statement: it is run for every request."""
+    enabled = sa.and_(users.c.name == _USER, users.c.enabled == 1)
+    nothing: sa.ColumnElement[str] = sa.literal_column("''")
+    return sa.union_all(
+        sa.select(sa.literal_column(str(_AN_ACCOUNT)), nothing, nothing).where(enabled),
+        sa.select(sa.literal_column(str(_A_ROLE)), nothing, roles.c.role)
+        .join(users, users.c.name == roles.c.parent)
+        .where(enabled, roles.c.parenttype == "User"),
+        sa.select(sa.literal_column(str(_A_SCOPE)), scopes.c.allow, scopes.c.for_value)
+        .join(users, users.c.name == scopes.c.user)
+        .where(enabled),
+    )
 
 
 # A mailbox and a domain, nothing that could end a header; the mail server judges the rest.

@@ -26,11 +26,13 @@ from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
 from fw_actors.services import events, jobs_of_apps, mail
 from fw_actors.services.account_renames import FIRST_ROLES, AccountRenames
 from fw_actors.services.accounts import Accounts
+from fw_actors.services.audit import AuditLog
 from fw_actors.services.delivery_renames import DeliveryRenames
 from fw_actors.services.events import EventRecorder
 from fw_actors.services.jobs_of_apps import JobRecorder
 from fw_actors.services.links import LinkRules
 from fw_actors.services.mail import Outbox
+from fw_actors.services.scope_rules import ScopeRules
 from fw_actors.services.subscriptions import SubscriptionCache
 from fw_actors.services.webhook_rules import WebhookRules
 from fw_actors.store import Store, Tx, installation_key, open_sqlite
@@ -61,6 +63,7 @@ class Site:
     vault: Vault
     surroundings: Surroundings
     outbox: Outbox
+    audit: AuditLog
     installation_key: bytes
 
     async def write(self, user: str, fn: Callable[[Fw], T], request_id: str = "") -> T:
@@ -125,7 +128,8 @@ async def open_site(
         )
         renames = (AccountRenames(registry), DeliveryRenames(registry, subscriptions))
         rules = WebhookRules(registry, development=config.deployment.mode == "development")
-        observers = (accounts, LinkRules(registry), rules, *renames, publisher)
+        scopes = ScopeRules(registry)
+        observers = (accounts, LinkRules(registry), scopes, rules, *renames, publisher)
         documents = Documents(registry, vault, entropy, observers)
         enqueue = JobRecorder(partial(recorded, jobs_of_apps.QUEUE))
         surroundings = Surroundings(documents, publisher, accounts, enqueue, config.secrets)
@@ -142,6 +146,7 @@ async def open_site(
             vault,
             surroundings,
             Outbox(registry, entropy, config.site.name, partial(recorded, mail.QUEUE)),
+            AuditLog(registry, entropy),
             key,
         )
 

@@ -169,6 +169,14 @@ class FakeDocuments:
         assert fw.writes
         return self._found(doctype, name) | {"docstatus": 2}
 
+    def rename(self, fw: Any, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        assert fw.writes
+        return self._found(doctype, name) | {"name": body["name"]}
+
+    def export(self, fw: Any, doctype: str, name: str) -> dict[str, Any]:
+        assert not fw.writes
+        return self._found(doctype, name)
+
     def _found(self, doctype: str, name: str) -> dict[str, Any]:
         if name not in self.held:
             raise NotFoundError(f"There is no {doctype} {name}.")

@@ -155,7 +155,7 @@ async def hook(desk: Desk) -> str:
 
 def scoped(fw: Any) -> Any:
     """The handle of a System Manager with a User Permission."""
-    fw.rights = Rights("sam", frozenset({"System Manager"}), scoped=True)
+    fw.rights = Rights("sam", frozenset({"System Manager"}), {"Customer": frozenset({"Ada"})})
     return fw
 
 
@@ -203,5 +203,10 @@ async def test_raw_sql_is_not_checked(desk: Desk) -> None:
 
 async def test_a_scope_is_not_lifted_by_acting_as_another(desk: Desk) -> None:
     other = await desk.hire("System Manager", name="other")
-    with pytest.raises(PermissionDeniedError):
-        await desk.do(lambda fw: scoped(fw).as_user(other))
+    await hook(desk)
+
+    def work(fw: Any) -> list[Any]:
+        handle = scoped(fw).as_user(other)
+        return [handle.user, handle.rights.scopes, handle.get_all("Webhook")]
+
+    assert await desk.do(work) == ["other", {"Customer": {"Ada"}}, []]

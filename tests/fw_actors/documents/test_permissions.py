@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fw_actors.app import Data, DocType
-from fw_actors.documents.core import CORE
+from fw_actors.documents.core import CORE, UserPermission
 from fw_actors.documents.permissions import Rights
 from fw_actors.errors import PermissionDeniedError
 
@@ -18,8 +18,8 @@ META = Thing.meta
 ACTIONS = ["list", "read", "create", "write", "delete", "submit", "cancel", "export"]
 
 
-def rights(*roles: str, user: str = "ada", scoped: bool = False) -> Rights:
-    return Rights(user, frozenset(roles), scoped)
+def rights(*roles: str, user: str = "ada", **scopes: frozenset[str]) -> Rights:
+    return Rights(user, frozenset(roles), scopes)
 
 
 ALLOWED = [
@@ -58,7 +58,29 @@ def test_levels_above_0_are_granted_one_by_one() -> None:
 
 def test_scopes_shut_even_a_system_manager_out_of_webhooks_and_deliveries_alone() -> None:
     """Spec, Webhook rule 3."""
-    scoped = rights("System Manager", scoped=True)
+    scoped = rights("System Manager", Thing=frozenset({"a"}))
     shut = {doctype.meta.name for doctype in CORE if scoped.shut_out(doctype.meta)}
     assert shut == {"Webhook", "Webhook Delivery"}
     assert not any(rights("System Manager").shut_out(doctype.meta) for doctype in CORE)
+
+
+def test_scopes_are_written_by_nobody_who_has_one() -> None:
+    """Interface §8: "refused create, write and delete on User Permission, whatever the roles"."""
+    scoped = rights("System Manager", Thing=frozenset({"a"}))
+    shut = set()
+    for doctype in CORE:
+        try:
+            scoped.require_writable(doctype.meta)
+        except PermissionDeniedError:
+            shut.add(doctype.meta.name)
+    assert shut == {"Webhook", "Webhook Delivery", "User Permission"}
+    rights("System Manager").require_writable(UserPermission.meta)
+
+
+def test_scopes_of_two_users_leave_what_both_may_reach() -> None:
+    one = rights(Thing=frozenset({"a", "b"}), Item=frozenset({"x"}))
+    other = rights(user="bob", Thing=frozenset({"b", "c"}))
+    both = other.within(one)
+    assert both.user == "bob"
+    assert both.scopes == {"Thing": {"b"}, "Item": {"x"}}
+    assert not rights().within(rights()).scoped

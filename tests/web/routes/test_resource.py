@@ -40,6 +40,8 @@ async def test_insert_answers_201_with_the_document(
         ("POST", "/a/submit", None, {"data": {**SHOWN, "docstatus": 1}}),
         ("POST", "/a/submit", {}, {"data": {**SHOWN, "docstatus": 1}}),
         ("POST", "/a/cancel", {}, {"data": {**SHOWN, "docstatus": 2}}),
+        ("POST", "/a/rename", {"name": "b"}, {"data": {**SHOWN, "name": "b"}}),
+        ("GET", "/a/export", None, SHOWN),
     ],
 )
 async def test_each_verb_answers_as_the_interface_says(
@@ -57,6 +59,8 @@ async def test_each_verb_answers_as_the_interface_says(
         ("DELETE", "/no"),
         ("POST", "/no/submit"),
         ("POST", "/no/cancel"),
+        ("POST", "/no/rename"),
+        ("GET", "/no/export"),
     ],
 )
 async def test_a_document_that_is_not_there_is_404(client: Client, method: str, path: str) -> None:
@@ -69,6 +73,15 @@ async def test_submit_and_cancel_take_an_empty_body(client: Client) -> None:
     for verb in ("submit", "cancel"):
         reply = await client.ask("POST", f"{ORDERS}/a/{verb}", {"qty": 1}, sid=SID)
         assert (reply.status, reply.error["extra"]) == (400, {"field": "qty"})
+
+
+async def test_an_export_comes_as_an_attachment(client: Client, documents: FakeDocuments) -> None:
+    """Interface §8: "export the bare document as an attachment"; RFC 8187 for its name."""
+    name = 'ü "1"'
+    documents.held[name] = {}
+    reply = await client.ask("GET", f"{ORDERS}/{quote(name)}/export", sid=SID)
+    named = "attachment; filename*=UTF-8''Sales%20Order%20%C3%BC%20%221%22.json"
+    assert reply.header("content-disposition") == named
 
 
 async def test_a_write_needs_a_body(client: Client) -> None:

@@ -53,7 +53,12 @@ class Order(
     name="Sales Order",
     naming="series:SO-.#####",
     submittable=True,
-    permissions={"Seller": SELLER, "Boss": "read:1 write:1", "Reader": "read list"},
+    permissions={
+        "Seller": SELLER,
+        "Boss": "read:1 write:1",
+        "Reader": "read list",
+        "Exporter": "read export",
+    },
 ):
     """The interface's own example, with hooks."""
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from fw_actors.documents.core import HasRole, Role, User, Webhook, WebhookDelivery
+from fw_actors.documents.core import (
+    AuditEvent,
+    HasRole,
+    Role,
+    User,
+    UserPermission,
+    Webhook,
+    WebhookDelivery,
+)
 from fw_actors.documents.document import DocType
 from fw_actors.errors import ValidationError
 
@@ -22,7 +30,8 @@ USER = "email Data, fullName Data, language Data, enabled Check, roles Table"
 
 ROWS = [
     (Webhook, WEBHOOK), (WebhookDelivery, DELIVERY), (User, USER), (HasRole, "role Link"),
-    (Role, ""),
+    (Role, ""), (UserPermission, "user Link, allow Data, for_value Data"),
+    (AuditEvent, "action Data, target Data, detail JSON, actor Data, request_id Data"),
 ]  # fmt: skip
 
 
@@ -60,7 +69,13 @@ def test_a_delivery_is_written_by_the_service_alone() -> None:
     assert ("webhook", "key") in WebhookDelivery.meta.unique_together
 
 
-@pytest.mark.parametrize("doctype", [User, Webhook, WebhookDelivery, Role])
+def test_an_audit_event_is_written_by_the_service_alone() -> None:
+    assert AuditEvent.meta.read_only
+
+
+@pytest.mark.parametrize(
+    "doctype", [User, Webhook, WebhookDelivery, Role, UserPermission, AuditEvent]
+)
 def test_only_system_managers_have_permissions(doctype: type[DocType]) -> None:
     """Spec: "A user has no write permission on their own User record"; Webhook: System Manager."""
     assert not doctype.meta.permissions

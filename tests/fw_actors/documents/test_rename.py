@@ -1,0 +1,168 @@
+"""Renaming: interface §8, Documents: "Rename carries links, children, … in one transaction"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fw_actors.documents import rest
+from fw_actors.errors import (
+    BadRequestError,
+    ConflictError,
+    DuplicateError,
+    PermissionDeniedError,
+    ValidationError,
+)
+from tests.fw_actors.documents.conftest import Desk
+
+ORDER = "Sales Order"
+
+
+@pytest.fixture
+async def scene(desk: Desk) -> Desk:
+    """The customer Ada, her daughter, and an order that links to her twice."""
+
+    def furnish(fw: Any) -> None:
+        fw.new_doc("Customer", title="Ada", vat="1").insert()
+        fw.new_doc("Customer", title="Annabella", parent_customer="Ada").insert()
+        lines = [{"item": "a", "customer": "Ada", "token": "t-1"}, {"item": "b"}]
+        fw.new_doc(ORDER, title="t", customer="Ada", token="t-0", lines=lines).insert()
+        desk.shop.CALLED.clear()
+
+    await desk.do(furnish)
+    desk.shop.LATE.clear()
+    return desk
+
+
+async def test_links_follow_in_documents_in_rows_and_in_the_same_doctype(scene: Desk) -> None:
+    def work(fw: Any) -> list[Any]:
+        fw.get_doc("Customer", "Ada").rename("Ada L.")
+        order = fw.get_doc(ORDER, "SO-00001")
+        rows = [row.customer for row in order.lines]
+        return [
+            order.customer,
+            rows,
+            fw.get_value("Customer", "Annabella", "parent_customer"),
+            fw.exists("Customer", "Ada"),
+        ]
+
+    assert await scene.do(work) == ["Ada L.", ["Ada L.", None], "Ada L.", None]
+
+
+async def test_the_naming_field_takes_the_new_name(scene: Desk) -> None:
+    def work(fw: Any) -> tuple[Any, ...]:
+        doc = fw.get_doc("Customer", "Ada").rename("Ada L.")
+        stored = fw.get_doc("Customer", "Ada L.")
+        return doc.name, doc.title, stored.title, stored.vat
+
+    assert await scene.do(work) == ("Ada L.", "Ada L.", "Ada L.", "1")
+
+
+async def test_rows_and_their_secrets_come_along(scene: Desk) -> None:
+    """Interface §8: Vault values are bound to a row id that "rename … keep"."""
+
+    def work(fw: Any) -> list[Any]:
+        before = [row.name for row in fw.get_doc(ORDER, "SO-00001").lines]
+        renamed = fw.get_doc(ORDER, "SO-00001").rename("First")
+        after = fw.get_doc(ORDER, "First")
+        assert [row.name for row in after.lines] == before
+        assert [row.parent for row in after.lines] == ["First", "First"]
+        return [doc.vault("token") for doc in (renamed, after, renamed.lines[0], after.lines[0])]
+
+    assert await scene.do(work) == ["t-0", "t-0", "t-1", "t-1"]
+
+
+async def test_the_renamed_object_goes_on_being_usable(scene: Desk) -> None:
+    def work(fw: Any) -> str:
+        order = fw.get_doc(ORDER, "SO-00001").rename("First")
+        order.remark = "again"
+        order.save().submit().cancel().rename("Second").delete()
+        return str(fw.exists(ORDER, "Second"))
+
+    assert await scene.do(work) == "None"
+
+
+async def test_a_rename_runs_no_hook(scene: Desk) -> None:
+    """Spec, Events, rule 2: "`dbSet` and rename are not events"."""
+    await scene.do(lambda fw: fw.get_doc(ORDER, "SO-00001").rename("First"))
+    assert (scene.shop.CALLED, scene.shop.LATE) == ([], [])
+
+
+async def test_a_submitted_and_a_cancelled_document_may_be_renamed(scene: Desk) -> None:
+    def work(fw: Any) -> int:
+        order = fw.get_doc(ORDER, "SO-00001").submit().rename("First").cancel().rename("Second")
+        return int(order.docstatus)
+
+    assert await scene.do(work) == 2
+
+
+@pytest.mark.parametrize("name", ["", " ", "a/b", "x" * 141, " a", "a\x00", None, 5])
+async def test_a_name_that_none_may_have_is_refused(scene: Desk, name: Any) -> None:
+    """Interface §3: "A name is 1 to 140 characters without `/`; else 422"."""
+    with pytest.raises(ValidationError):
+        await scene.do(lambda fw: fw.get_doc("Customer", "Ada").rename(name))
+    assert await scene.do(lambda fw: fw.get_value(ORDER, "SO-00001", "customer")) == "Ada"
+
+
+async def test_a_taken_name_is_refused_and_the_own_one_changes_nothing(scene: Desk) -> None:
+    with pytest.raises(DuplicateError):
+        await scene.do(lambda fw: fw.get_doc("Customer", "Ada").rename("Annabella"))
+    same = await scene.do(lambda fw: fw.get_doc("Customer", "Ada").rename("Ada"))
+    assert same.name == "Ada"
+
+
+async def test_a_rename_over_a_newer_version_is_refused(scene: Desk) -> None:
+    def work(fw: Any) -> None:
+        stale = fw.get_doc(ORDER, "SO-00001")
+        stale.modified = "2026-01-01T00:00:00.000Z"
+        stale.rename("First")
+
+    with pytest.raises(ConflictError, match="changed meanwhile"):
+        await scene.do(work)
+
+
+async def test_a_rename_takes_the_permission_to_write(scene: Desk) -> None:
+    reader, seller = await scene.hire("Reader", name="ro"), await scene.hire("Seller", name="rw")
+    with pytest.raises(PermissionDeniedError):
+        await scene.do(lambda fw: fw.get_doc(ORDER, "SO-00001").rename("First"), reader)
+    await scene.do(lambda fw: fw.get_doc(ORDER, "SO-00001").rename("First"), seller)
+
+    def ignoring(fw: Any) -> str:
+        return str(fw.get_doc(ORDER, "First").rename("Second", ignore_permissions=True).name)
+
+    assert await scene.do(ignoring, reader) == "Second"
+
+
+async def test_over_http_a_rename_answers_the_document(scene: Desk) -> None:
+    """Interface §3: POST …/rename `{name}`; §8: "rename answer `{data: doc}`"."""
+    shown = await scene.do(lambda fw: rest.rename(fw, ORDER, "SO-00001", {"name": "First"}))
+    assert (shown["name"], [row["parent"] for row in shown["lines"]]) == ("First", ["First"] * 2)
+
+
+@pytest.mark.parametrize("body", [{}, {"name": 5}, {"name": None}, {"name": "a", "to": "b"}])
+async def test_over_http_a_rename_takes_a_name_and_nothing_else(
+    scene: Desk, body: dict[str, Any]
+) -> None:
+    with pytest.raises(BadRequestError) as refusal:
+        await scene.do(lambda fw: rest.rename(fw, ORDER, "SO-00001", body))
+    assert refusal.value.extra == {"field": "to" if "to" in body else "name"}
+
+
+async def test_an_export_is_the_document_without_its_secrets(scene: Desk) -> None:
+    """Spec, Redaction: a Password "absent from … exports"; interface §3: "without secrets"."""
+    shown = await scene.do(lambda fw: rest.export(fw, ORDER, "SO-00001"))
+    assert "token" not in shown
+    assert (shown["title"], shown["margin"], shown["name"]) == ("t", None, "SO-00001")
+    line = shown["lines"][0]
+    assert not {"token", "pin", "line_secret"} & set(line)
+    assert (line["item"], line["cost"]) == ("a", None)
+
+
+async def test_an_export_takes_its_permission_and_shows_no_higher_permlevel(scene: Desk) -> None:
+    reader, boss = await scene.hire("Reader", name="ro"), await scene.hire("Exporter", name="ex")
+    with pytest.raises(PermissionDeniedError, match="export"):
+        await scene.do(lambda fw: rest.export(fw, ORDER, "SO-00001"), reader)
+    shown = await scene.do(lambda fw: rest.export(fw, ORDER, "SO-00001"), boss)
+    assert "margin" not in shown
+    assert "cost" not in shown["lines"][0]

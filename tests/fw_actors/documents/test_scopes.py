@@ -1,0 +1,174 @@
+"""Access scopes: interface §3 "User Permission", §8 "Scopes"; spec, Webhook rule 3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fw_actors.documents import rest
+from fw_actors.errors import PermissionDeniedError
+from tests.fw_actors.documents.conftest import Desk
+
+ORDER = "Sales Order"
+NEAR, FAR, NONE, LINES, FAR_LINE = "SO-00001", "SO-00002", "SO-00003", "SO-00004", "SO-00005"
+
+
+@pytest.fixture
+async def scene(desk: Desk) -> Desk:
+    """Sam may reach the customer Ada alone; the orders above are Ada's, Bob's, nobody's, …"""
+    sam = await desk.hire("Seller")
+
+    def furnish(fw: Any) -> None:
+        for title in ("Ada", "Bob"):
+            fw.new_doc("Customer", title=title).insert()
+        for values in (
+            {"customer": "Ada"},
+            {"customer": "Bob"},
+            {},
+            {"lines": [{"item": "a", "customer": "Ada"}, {"item": "b"}]},
+            {"lines": [{"item": "a", "customer": "Ada"}, {"item": "b", "customer": "Bob"}]},
+        ):
+            fw.new_doc(ORDER, title="t", **values).insert()
+        fw.new_doc("User Permission", user=sam, allow="Customer", for_value="Ada").insert()
+
+    await desk.do(furnish)
+    return desk
+
+
+async def denied(desk: Desk, fn: Callable[[Any], Any]) -> None:
+    with pytest.raises(PermissionDeniedError, match="access scopes"):
+        await desk.do(fn, "sam")
+
+
+def names(rows: Any) -> list[str]:
+    return [row["name"] for row in rows]
+
+
+async def test_lists_hold_what_the_scopes_name(scene: Desk) -> None:
+    found = await scene.do(lambda fw: rest.list_documents(fw, "Customer", {}), "sam")
+    assert (names(found["data"]), found["total"]) == (["Ada"], 1)
+
+
+async def test_lists_leave_out_what_links_beyond_by_itself_or_by_a_row(scene: Desk) -> None:
+    wanted = {"order_by": "name", "limit": 2}
+    found = await scene.do(lambda fw: rest.list_documents(fw, ORDER, wanted), "sam")
+    assert (names(found["data"]), found["total"]) == ([NEAR, NONE], 3)
+    found = await scene.do(lambda fw: fw.get_list(ORDER, order_by="name"), "sam")
+    assert names(found) == [NEAR, NONE, LINES]
+
+
+async def test_ignoring_permissions_ignores_scopes_of_ordinary_documents(scene: Desk) -> None:
+    """Interface §4: "`get_all` skips permissions, as in the spec"."""
+
+    def work(fw: Any) -> list[Any]:
+        return [
+            len(fw.get_all(ORDER)), len(fw.get_list(ORDER, ignore_permissions=True)),
+            fw.exists("Customer", "Bob"), fw.get_value(ORDER, FAR, "customer"), fw.count(ORDER),
+        ]  # fmt: skip
+
+    assert await scene.do(work, "sam") == [5, 5, "Bob", "Bob", 5]
+
+
+@pytest.mark.parametrize("name", [NEAR, NONE, LINES])
+async def test_what_is_within_is_read_and_written(scene: Desk, name: str) -> None:
+    def work(fw: Any) -> Any:
+        rest.save(fw, ORDER, name, {"remark": "by sam"})
+        rest.submit(fw, ORDER, name)
+        rest.cancel(fw, ORDER, name)
+        read = rest.read(fw, ORDER, name)["remark"]
+        rest.delete(fw, ORDER, name)
+        return read
+
+    assert await scene.do(work, "sam") == "by sam"
+
+
+BEYOND: list[Callable[[Any, str], Any]] = [
+    lambda fw, name: fw.get_doc(ORDER, name),
+    lambda fw, name: rest.read(fw, ORDER, name),
+    lambda fw, name: rest.save(fw, ORDER, name, {"remark": "r"}),
+    lambda fw, name: rest.submit(fw, ORDER, name),
+    lambda fw, name: rest.delete(fw, ORDER, name),
+    lambda fw, name: rest.rename(fw, ORDER, name, {"name": "mine"}),
+]
+
+
+@pytest.mark.parametrize("name", [FAR, FAR_LINE])
+@pytest.mark.parametrize("verb", BEYOND)
+async def test_what_is_beyond_is_neither_read_nor_written(
+    scene: Desk, verb: Callable[[Any, str], Any], name: str
+) -> None:
+    await denied(scene, lambda fw: verb(fw, name))
+
+
+VERBS: list[Callable[[Any], Any]] = [
+    lambda doc: doc.save(),
+    lambda doc: doc.submit(),
+    lambda doc: doc.delete(),
+    lambda doc: doc.rename("other"),
+    lambda doc: doc.db_set("remark", "r"),
+]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_verb_judges_what_is_stored_not_what_the_object_says(
+    scene: Desk, verb: Callable[[Any], Any]
+) -> None:
+    def work(fw: Any) -> None:
+        doc = fw.as_user("Administrator").get_doc(ORDER, FAR)
+        doc._fw = fw
+        doc.customer = "Ada"
+        verb(doc)
+
+    # The object came from elsewhere: a link within, while the stored one leads beyond.
+    await denied(scene, lambda fw: work_unscoped_read(fw, work))
+
+
+def work_unscoped_read(fw: Any, work: Callable[[Any], Any]) -> Any:
+    """Run `work` with a handle whose `as_user` gives an unscoped one, as a test alone may."""
+    fw.as_user = lambda name: type(fw)(
+        fw._surroundings, fw.tx, fw._surroundings.accounts.rights(fw.tx, name)
+    )
+    return work(fw)
+
+
+async def test_nothing_is_moved_or_put_beyond(scene: Desk) -> None:
+    row = {"item": "a", "customer": "Bob"}
+    for fn in (
+        lambda fw: rest.insert(fw, ORDER, {"title": "t", "customer": "Bob"}),
+        lambda fw: rest.insert(fw, ORDER, {"title": "t", "lines": [row]}),
+        lambda fw: rest.insert(fw, "Customer", {"title": "Cid"}),
+        lambda fw: rest.save(fw, ORDER, NEAR, {"customer": "Bob"}),
+        lambda fw: rest.save(fw, ORDER, NONE, {"lines": [row]}),
+        lambda fw: fw.get_doc(ORDER, NEAR).db_set("customer", "Bob"),
+    ):  # fmt: skip
+        await denied(scene, fn)
+
+
+async def test_ignoring_permissions_writes_beyond(scene: Desk) -> None:
+    def work(fw: Any) -> str:
+        doc = fw.new_doc(ORDER, title="t", customer="Bob").insert(ignore_permissions=True)
+        doc.save(ignore_permissions=True).submit(ignore_permissions=True)
+        return str(doc.customer)
+
+    assert await scene.do(work, "sam") == "Bob"
+
+
+async def test_scopes_of_two_values_add_up_and_of_two_doctypes_both_limit(scene: Desk) -> None:
+    def widen(fw: Any) -> None:
+        fw.new_doc("User Permission", user="sam", allow="Customer", for_value="Bob").insert()
+
+    await scene.do(widen)
+    assert len(await scene.do(lambda fw: fw.get_list(ORDER), "sam")) == 5
+
+    def narrow(fw: Any) -> None:
+        fw.new_doc("User Permission", user="sam", allow=ORDER, for_value=FAR).insert()
+
+    await scene.do(narrow)
+    assert names(await scene.do(lambda fw: fw.get_list(ORDER), "sam")) == [FAR]
+
+
+async def test_a_user_without_rows_is_not_limited(scene: Desk) -> None:
+    other = await scene.hire("Seller", name="other")
+    assert len(await scene.do(lambda fw: fw.get_list(ORDER), other)) == 5
