@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "user": "fw_cli.user:user",
     "webhooks": "fw_cli.webhooks:webhooks",
     "jobs": "fw_cli.jobs:jobs",
+    "doctor": "fw_cli.doctor:doctor",
     "eval": "fw_cli.evaluation:evaluate",
     "exec": "fw_cli.evaluation:execute",
     "version": "fw_cli.version:version",

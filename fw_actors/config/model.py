@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 _VAULT_KEY: Final = "key"
+_SQLITE: Final = "sqlite:///"
 
 Mode = Literal["production", "development"]
 LogFormat = Literal["text", "json"]
@@ -166,3 +167,9 @@ class Config:
     mail: Mail
     secrets: Secrets
     warnings: tuple[str, ...]
+
+    @property
+    def sqlite_file(self) -> Path | None:
+        """The database's file; None where a server holds the database."""
+        path = self.deployment.database.removeprefix(_SQLITE)
+        return None if path == self.deployment.database else self.folder / path

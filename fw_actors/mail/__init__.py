@@ -3,7 +3,7 @@
 from fw_actors.mail.log import LogTransport
 from fw_actors.mail.message import MailMessage, UnsafeHeaderError
 from fw_actors.mail.method import MethodTransport, load_method
-from fw_actors.mail.smtp import SmtpTransport
+from fw_actors.mail.smtp import SmtpTransport, probe
 from fw_actors.mail.templates import Template, TemplateValues, render, subject_of
 from fw_actors.mail.transport import MailFault, MailNotSent, MailRefused, Transport
 
@@ -20,6 +20,7 @@ __all__ = [
     "Transport",
     "UnsafeHeaderError",
     "load_method",
+    "probe",
     "render",
     "subject_of",
 ]

@@ -58,3 +58,16 @@ class SmtpTransport:
         except trio.Cancelled:
             conversation.abort()
             raise
+
+
+async def probe(mail: Mail, context: ssl.SSLContext) -> None:
+    """Connect, secure and sign in as for a message, and send none; for `fw doctor`.
+
+    Raises: MailNotSent, MailRefused.
+    """
+    conversation = Conversation(mail, context)
+    try:
+        await trio.to_thread.run_sync(conversation.greet, abandon_on_cancel=True)
+    except trio.Cancelled:
+        conversation.abort()
+        raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import smtplib
 import socket
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from email.message import EmailMessage
 from ipaddress import IPv6Address, ip_address
@@ -23,7 +24,7 @@ TIMEOUT_SECONDS: Final = 15.0
 
 
 class Conversation:
-    """Used once. `deliver` blocks; `abort` may be called from another thread meanwhile."""
+    """Used once. `deliver` and `greet` block; another thread may call `abort` meanwhile."""
 
     def __init__(self, mail: Mail, context: ssl.SSLContext) -> None:
         self._mail, self._context = mail, context
@@ -32,22 +33,11 @@ class Conversation:
 
     def deliver(self, mail: EmailMessage, sender: str, recipient: str) -> None:
         """Connect, secure, authenticate, send. Raises: MailNotSent, MailRefused."""
-        try:
-            self._smtp = smtp = self._connect()
-            try:
-                self._secure(smtp)
-                self._authenticate(smtp)
-                if self._aborted:
-                    raise MailNotSent("smtp: the try was cut off.")
-                smtp.send_message(mail, sender, [recipient])
-                with suppress(OSError):  # it is accepted; how the goodbye goes is no matter
-                    smtp.quit()
-            finally:
-                smtp.close()
-        except MailFault:
-            raise
-        except (OSError, UnicodeError) as error:  # smtplib's errors are OSErrors
-            raise fault_of(error) from None
+        self._converse(lambda smtp: smtp.send_message(mail, sender, [recipient]))
+
+    def greet(self) -> None:
+        """Do all but send. Raises: MailNotSent, MailRefused."""
+        self._converse(lambda smtp: smtp.noop())
 
     def abort(self) -> None:
         """Break the connection off, so that `deliver` ends soon and sends nothing more."""
@@ -57,6 +47,24 @@ class Conversation:
             with suppress(OSError):
                 # Not SSLSocket.shutdown: that lets the other thread go on in clear text.
                 socket.socket.shutdown(connected, socket.SHUT_RDWR)
+
+    def _converse(self, act: Callable[[smtplib.SMTP], object]) -> None:
+        try:
+            self._smtp = smtp = self._connect()
+            try:
+                self._secure(smtp)
+                self._authenticate(smtp)
+                if self._aborted:
+                    raise MailNotSent("smtp: the try was cut off.")
+                act(smtp)
+                with suppress(OSError):  # it is accepted; how the goodbye goes is no matter
+                    smtp.quit()
+            finally:
+                smtp.close()
+        except MailFault:
+            raise
+        except (OSError, UnicodeError) as error:  # smtplib's errors are OSErrors
+            raise fault_of(error) from None
 
     def _connect(self) -> smtplib.SMTP:
         host, port = self._mail.host or "", self._mail.port

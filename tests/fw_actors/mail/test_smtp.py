@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,14 @@ import trio
 import trustme
 
 from fw_actors.config import Mail
-from fw_actors.mail import MailMessage, MailNotSent, MailRefused, SmtpTransport, smtp_conversation
+from fw_actors.mail import (
+    MailMessage,
+    MailNotSent,
+    MailRefused,
+    SmtpTransport,
+    probe,
+    smtp_conversation,
+)
 from fw_actors.runtime import SeededEntropy, SystemClock
 from tests.fw_actors.mail.smtp_server import MailServer
 
@@ -204,3 +212,13 @@ async def test_an_address_beyond_ascii_needs_a_server_that_takes_it(make: Make) 
     unicode = MailMessage("recovery", "ünï@example.test", "Hello", "text", "<p>html</p>", LINK)
     with pytest.raises(MailNotSent, match="internationalized"):
         await transport(server.port).send(unicode)
+
+
+async def test_a_probe_signs_in_and_sends_nothing(make: Make) -> None:
+    """Spec, Command line: doctor reports the live mail transport."""
+    server = make(users={"desk": "right"})
+    mail = transport(server.port, user="desk", password="right")._mail
+    await probe(mail, ssl.create_default_context())
+    assert (server.auths, server.mails) == ([("desk", "right")], [])
+    with pytest.raises(MailNotSent, match="auth"):
+        await probe(replace(mail, password="wrong"), ssl.create_default_context())

@@ -1,0 +1,35 @@
+"""The examination of an opened site: every part, one after the other."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from fw_actors.rules.findings import Section
+from fw_actors.services.doctor.clock import clock_facts, judge_clock
+from fw_actors.services.doctor.database import database_facts, judge_database
+from fw_actors.services.doctor.mail import judge_mail, mail_facts
+from fw_actors.services.doctor.queues import judge_queues, queue_facts
+from fw_actors.services.doctor.secrets import judge_secrets, secret_facts
+from fw_actors.services.doctor.sign_in import judge_sign_in, sign_in_facts
+from fw_actors.services.doctor.webhooks import judge_webhooks, webhook_facts
+from fw_actors.services.site import Site
+
+
+async def examine(site: Site) -> list[Section]:
+    """Examine what an open site can tell; its configuration is judged without it.
+
+    Changes nothing in the store, and sends nothing.
+
+    Raises: OverloadedError when the store does not answer.
+    """
+    config = site.config
+    public_host = urlsplit(config.deployment.public_url or "").hostname
+    return [
+        judge_sign_in(await sign_in_facts(site), config.login, config.deployment.argon2),
+        judge_mail(config.mail, await mail_facts(site), public_host),
+        judge_webhooks(await webhook_facts(site)),
+        judge_secrets(await secret_facts(site)),
+        judge_queues(await queue_facts(site)),
+        judge_database(await database_facts(site)),
+        judge_clock(await clock_facts(site)),
+    ]

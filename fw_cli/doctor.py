@@ -1,0 +1,85 @@
+"""`fw doctor`: the examination of a site, as lines for a person or JSON for a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from fw_cli.output import as_json, show_json
+from fw_cli.refusals import CommandFailed
+from fw_cli.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from fw_actors.rules.findings import Finding, Section
+
+_COLOURS: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
+_INDENT: Final = 11
+
+
+@click.command()
+@as_json
+@click.pass_obj
+def doctor(surroundings: Surroundings, as_json: bool) -> None:
+    """Examine the site: each line is ok, a warning or a problem, and says what to do.
+
+    Looks at configuration, public URL, cookie and proxy, accounts, the mail transport (it
+    connects and signs in, and sends nothing), webhooks, stored secrets, queues, database, disk,
+    clock and service. The policy fingerprint is the same on staging and production when they have
+    the same policy. Exits 0 with warnings, 1 with problems.
+    """
+    from fw_actors.rules.findings import Level, count, report
+
+    sections = _examine(surroundings)
+    if as_json:
+        show_json(report(sections))
+    else:
+        for section in sections:
+            _show(section)
+    problems = count(sections, Level.PROBLEM)
+    warnings = count(sections, Level.WARNING)
+    if not as_json:
+        click.echo(f"{_counted(problems, 'problem')}, {_counted(warnings, 'warning')}")
+    if problems:
+        raise CommandFailed(f"the doctor found {_counted(problems, 'problem')}")
+
+
+def _examine(surroundings: Surroundings) -> Sequence[Section]:
+    from fw_actors.errors import ConfigurationError
+    from fw_actors.services.doctor import examine, judge_configuration, judge_front, not_opened
+    from fw_actors.version import __version__
+    from supervisors.service.examination import judge_service, service_facts
+
+    try:
+        config = surroundings.config
+        opened = surroundings.on_site(examine)
+    except ConfigurationError as error:
+        return [not_opened(error.problems)]
+    return [
+        judge_configuration(config),
+        judge_front(config),
+        *opened,
+        judge_service(service_facts(config, __version__)),
+    ]
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _show(section: Section) -> None:
+    click.secho(section.title, bold=True)
+    for finding in section.findings:
+        _show_finding(finding)
+    click.echo()
+
+
+def _show_finding(finding: Finding) -> None:
+    from supervisors.service.escaping import escaped
+
+    level = finding.level.value
+    label = click.style(f"{level:<{_INDENT - 2}}", fg=_COLOURS[level])
+    click.echo(f"  {label}{escaped(finding.text)}")
+    if finding.todo:
+        click.echo(" " * _INDENT + f"-> {escaped(finding.todo)}")

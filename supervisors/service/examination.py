@@ -1,0 +1,81 @@
+"""What the doctor says of the running service, and of the files around it."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fw_actors.config import Config
+from fw_actors.rules.findings import Finding, Section, ok, warning
+from supervisors.service.background import State, Status, status
+from supervisors.service.places import Places
+
+_PRIVATE: Final = (".env", "secret.key", "data/fw.db", "data/serve.log")
+"""Files of a site's folder that hold what strangers must not read."""
+
+
+@dataclass(frozen=True)
+class ServiceFacts:
+    """`changed`: files that are newer than the start. `open_to_all`: private ones that every user
+    of this machine may read."""
+
+    status: Status
+    own_version: str
+    changed: tuple[str, ...]
+    open_to_all: tuple[str, ...]
+
+
+def service_facts(config: Config, own_version: str) -> ServiceFacts:
+    """Look at the site's folder. Raises: UnusableDataFolder."""
+    places = Places(config.folder)
+    now = status(places)
+    changed: tuple[str, ...] = ()
+    if now.state is State.RUNNING:
+        begun = _changed_at(places.pid)
+        files = (config.file, config.folder / ".env")
+        changed = tuple(file.name for file in files if _changed_at(file) > begun)
+    private = tuple(name for name in _PRIVATE if _is_open(config.folder / name))
+    return ServiceFacts(now, own_version, changed, private)
+
+
+def judge_service(facts: ServiceFacts) -> Section:
+    """Judge the facts; pure."""
+    shown = {"state": facts.status.state.value, "version": facts.status.version}
+    return Section("service", "Service", tuple(_findings(facts)), shown)
+
+
+def _findings(facts: ServiceFacts) -> Iterator[Finding]:
+    now = facts.status
+    if now.state is State.STOPPED:
+        yield ok("the service is stopped")
+    else:
+        yield ok(f"the service is {now.state.value}" + (f" at {now.url}" if now.url else ""))
+    if now.version is not None and now.version != facts.own_version:
+        yield warning(
+            f"the running service is version {now.version}, and this is {facts.own_version}",
+            "fw restart",
+        )
+    if facts.changed:
+        yield warning(
+            f"changed since the service was started: {', '.join(facts.changed)}",
+            "fw restart: a running service keeps the configuration it began with.",
+        )
+    for name in facts.open_to_all:
+        yield warning(f"every user of this machine may read {name}", f"chmod o= {name}")
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _is_open(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & stat.S_IROTH)
+    except OSError:
+        return False

@@ -1,0 +1,162 @@
+"""What each part of the examination makes of its facts: plain functions over plain data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fw_actors.config import Argon2, LoginPolicy, Mail
+from fw_actors.rules.findings import Level, Section
+from fw_actors.services.doctor.clock import ClockFacts, judge_clock
+from fw_actors.services.doctor.database import DatabaseFacts, judge_database
+from fw_actors.services.doctor.mail import MailFacts, judge_mail
+from fw_actors.services.doctor.queues import QueueFacts, judge_queues
+from fw_actors.services.doctor.secrets import SecretFacts, judge_secrets
+from fw_actors.services.doctor.sign_in import DemoFacts, SignInFacts, judge_sign_in
+from fw_actors.services.doctor.webhooks import WebhookFacts, judge_webhooks
+from fw_actors.store import QueueStats
+
+GIB = 1 << 30
+DEFAULT = Argon2(19_456, 2, 1)
+DEMO = LoginPolicy(None, "demo", "demo password")
+NO_DEMO = LoginPolicy(None, None, None)
+LOG = Mail("log", None, "fw@localhost", None, 587, None, None, "starttls")
+SMTP = replace(LOG, transport="smtp", host="mail.example", sender="Desk <desk@x.example>")
+
+
+def levels(section: Section) -> set[str]:
+    return {finding.level.value for finding in section.findings}
+
+
+def only(section: Section, level: Level) -> str:
+    (text,) = section.texts(level)
+    return text
+
+
+def test_webhooks_that_are_off_while_some_are_enabled_are_a_warning() -> None:
+    """Spec, Doctor report."""
+    section = judge_webhooks(WebhookFacts(off=True, enabled=2, retrying=1, failed=0))
+    assert "2 are enabled" in only(section, Level.WARNING)
+    assert section.facts == {"off": True, "enabled": 2, "retrying": 1, "failed24h": 0}
+    assert levels(judge_webhooks(WebhookFacts(True, 0, 0, 0))) == {"ok"}
+
+
+def test_deliveries_that_failed_in_the_last_day_are_a_warning() -> None:
+    """Spec, Doctor report."""
+    assert ": 3" in only(judge_webhooks(WebhookFacts(False, 1, 0, 3)), Level.WARNING)
+
+
+@pytest.mark.parametrize("kind", ["odd_secrets", "refused_urls", "lost_doctypes"])
+def test_webhooks_that_can_hardly_work_are_named_up_to_five(kind: str) -> None:
+    facts: dict[str, Any] = {kind: tuple("abcdefg")}
+    told = only(judge_webhooks(WebhookFacts(False, 7, 0, 0, **facts)), Level.WARNING)
+    assert told.endswith("Webhook a, b, c, d, e and 2 more")
+
+
+@pytest.mark.parametrize(
+    ("mail", "facts", "host", "level", "word"),
+    [
+        (LOG, MailFacts("", 0), "localhost", "ok", "transport is log"),
+        (LOG, MailFacts("", 0), "fw.example", "warning", "nobody's mailbox"),
+        (LOG, MailFacts("", 2), None, "warning", "failed in the last 24 hours: 2"),
+        (SMTP, MailFacts("", 0), None, "ok", "transport is smtp (mail.example:587)"),
+        (SMTP, MailFacts("auth: 535.", 0), None, "problem", "can't be used: auth: 535."),
+        (replace(SMTP, sender="fw@localhost"), MailFacts("", 0), None, "warning", "comes from"),
+        (replace(SMTP, security="none"), MailFacts("", 0), None, "warning", "links travel"),
+        (
+            replace(SMTP, security="none", user="u", password="p"),
+            MailFacts("", 0), None, "warning", "no mail will leave",
+        ),
+        (
+            replace(LOG, transport="method", method="shop.send", sender="a@x.example"),
+            MailFacts("no such", 0), None, "problem", "method (shop.send) and can't be used",
+        ),
+    ],
+)  # fmt: skip
+def test_the_live_transport_is_told_and_judged(
+    mail: Mail, facts: MailFacts, host: str | None, level: str, word: str
+) -> None:
+    """Spec, Command line: "fw doctor reports the live mail transport"; interface §8."""
+    found = judge_mail(mail, facts, host).findings
+    assert [finding.level.value for finding in found if word in finding.text] == [level]
+
+
+@pytest.mark.parametrize(
+    ("demo", "login", "level", "word"),
+    [
+        (DemoFacts(True, True, ("System Manager",)), DEMO, "warning", "may administer"),
+        (DemoFacts(True, False, ()), DEMO, "warning", "is disabled"),
+        (DemoFacts(False, False, ()), DEMO, "warning", "is not there"),
+        (DemoFacts(True, True, ("Guest",)), DEMO, "ok", "roles: Guest"),
+        (None, LoginPolicy(None, "demo", None), "warning", "half a demo account"),
+    ],
+)
+def test_the_demo_account_must_not_administer(
+    demo: DemoFacts | None, login: LoginPolicy, level: str, word: str
+) -> None:
+    """Spec, Sign-in screen: "the demo user's role must not administer the site"."""
+    section = judge_sign_in(SignInFacts(1, 0, 30.0, demo), login, DEFAULT)
+    assert [each.level.value for each in section.findings if word in each.text] == [level]
+
+
+@pytest.mark.parametrize(
+    ("cost", "milliseconds", "level"),
+    [
+        (DEFAULT, 30.0, "ok"), (Argon2(7168, 5, 1), 30.0, "ok"), (Argon2(8, 1, 1), 1.0, "warning"),
+        (Argon2(19_456, 1, 1), 15.0, "warning"), (Argon2(1 << 20, 4, 1), 1500.0, "warning"),
+    ],
+)  # fmt: skip
+def test_a_hash_is_neither_cheap_nor_endless(cost: Argon2, milliseconds: float, level: str) -> None:
+    section = judge_sign_in(SignInFacts(1, 0, milliseconds), NO_DEMO, cost)
+    assert [each.level.value for each in section.findings if "FW_ARGON2" in each.text] == [level]
+
+
+def test_a_site_that_nobody_administers_is_a_warning() -> None:
+    section = judge_sign_in(SignInFacts(0, 0, 30.0), NO_DEMO, DEFAULT)
+    assert "nobody can administer" in only(section, Level.WARNING)
+
+
+def test_secrets_that_do_not_open_are_problems_by_their_place() -> None:
+    section = judge_secrets(SecretFacts(9, {("Webhook", "secret", "another key"): 2}))
+    assert only(section, Level.PROBLEM).startswith("2 of the values in Webhook, field secret")
+    assert section.facts == {"stored": 9, "unreadable": 2}
+    assert levels(judge_secrets(SecretFacts(9, {}))) == {"ok"}
+
+
+def test_work_that_waits_too_long_and_leases_of_the_dead_are_warnings() -> None:
+    late = QueueStats("webhook", ready=4, scheduled=0, leased=0, failed=9, oldest_seconds=301.0)
+    failed = QueueStats("app", ready=0, scheduled=0, leased=0, failed=2, oldest_seconds=0.0)
+    section = judge_queues(QueueFacts((late, failed), {"mail": 1}))
+    words = section.texts(Level.WARNING)
+    assert [word.split(":")[0] for word in words] == [
+        "queue webhook", "jobs of apps that failed for good", "queue mail",
+    ]  # fmt: skip
+    assert set(section.facts["queues"]) == {"webhook", "mail", "app"}
+    assert levels(judge_queues(QueueFacts((), {}))) == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [
+        ({}, "ok"), ({"free_disk": None}, "ok"), ({"faults": ("row 1 missing",)}, "problem"),
+        ({"free_disk": 99 << 20}, "problem"), ({"free_disk": GIB - 1}, "warning"),
+        ({"free_disk": 2 * GIB, "size": 3 * GIB}, "warning"),
+    ],
+)  # fmt: skip
+def test_a_database_is_whole_and_its_disk_has_room(changes: dict[str, Any], level: str) -> None:
+    facts = DatabaseFacts("sqlite", "/srv/fw.db", 1 << 20, "wholly", free_disk=9 * GIB)
+    found = levels(judge_database(replace(facts, **changes)))
+    assert found - {"ok"} == {level} - {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("now", "latest", "level"),
+    [
+        (1_800_000_000_000, 0, "ok"), (1_800_000_000_000, 1_800_000_005_000, "ok"),
+        (1_800_000_000_000, 1_800_000_005_001, "warning"), (1_000, 0, "problem"),
+    ],
+)  # fmt: skip
+def test_a_clock_that_went_back_is_noticed(now: int, latest: int, level: str) -> None:
+    assert levels(judge_clock(ClockFacts(now, latest))) == {level}

@@ -1,0 +1,46 @@
+"""An SQLite file looked at from outside."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from fw_actors.store import sqlite_examination
+from fw_actors.store.sqlite_examination import examine_file
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "x.db"
+    connection = sqlite3.connect(path)
+    connection.executescript("CREATE TABLE t (a); CREATE INDEX i ON t (a);")
+    connection.executemany("INSERT INTO t VALUES (?)", [(str(n) * 50,) for n in range(999)])
+    connection.commit()
+    connection.close()
+    return path
+
+
+def test_a_whole_file_has_no_faults(file: Path) -> None:
+    found = examine_file(file)
+    assert (found.faults, found.thorough, found.size) == ((), True, file.stat().st_size)
+
+
+def test_damage_inside_is_told_in_sqlites_words(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[4096 * 3 : 4096 * 6] = b"\xff" * 4096 * 3
+    file.write_bytes(content)
+    assert examine_file(file).faults
+
+
+def test_what_is_no_database_is_a_fault_too(file: Path) -> None:
+    file.write_bytes(b"nothing of the kind" * 500)
+    assert examine_file(file).faults == ("file is not a database",)
+
+
+def test_a_large_file_is_checked_but_for_its_indexes(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_examination, "WHOLE_CHECK_BYTES", 1000)
+    assert examine_file(file).thorough is False

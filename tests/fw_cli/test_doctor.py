@@ -1,0 +1,74 @@
+"""`fw doctor`: spec, Doctor report and Command line (area A); interface §8, Operating."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from tests.fw_cli.conftest import CommandLine
+
+
+def test_a_site_with_warnings_exits_0_and_says_what_to_do(fw: CommandLine) -> None:
+    said = fw.done("doctor", FW_CONFIG="fw.json")
+    assert "warning  FW_PUBLIC_URL is not set" in said
+    assert "           -> Set FW_PUBLIC_URL" in said
+    assert "the mail transport is log" in said
+    assert said.splitlines()[-1].startswith("0 problems, ")
+
+
+def test_a_problem_exits_1_and_leaves_the_report_on_stdout(fw: CommandLine) -> None:
+    result = fw.run("doctor", "--json", FW_MAIL_TRANSPORT="method", FW_MAIL_METHOD="no.such")
+    assert (result.exit_code, result.stderr) == (1, "fw: the doctor found 1 problem\n")
+    report = json.loads(result.stdout)
+    assert report["ok"] is False
+    (problem,) = report["sections"]["mail"]["problems"]
+    assert "FW_MAIL_METHOD" in problem
+
+
+def test_json_has_a_section_for_each_part(fw: CommandLine) -> None:
+    """Interface §8: `{ok, sections: {webhooks: {off, enabled, …, warnings}, …}}`."""
+    report = fw.json("doctor", "--json")
+    assert report["ok"] is True
+    webhooks = report["sections"]["webhooks"]
+    counts = [webhooks[key] for key in ("off", "enabled", "retrying", "failed24h", "warnings")]
+    assert counts == [False, 0, 0, 0, []]
+    assert list(report["sections"]) == [
+        "configuration", "web", "signIn", "mail", "webhooks", "secrets", "queues", "database",
+        "clock", "service",
+    ]  # fmt: skip
+
+
+def test_a_configuration_that_does_not_load_is_the_whole_report(fw: CommandLine) -> None:
+    (fw.folder / "fw.json").write_text('{"auth": {"sesionDays": 0}}')
+    result = fw.run("doctor", FW_LOG="pigeon")
+    assert result.exit_code == 1
+    assert "sessionDays" in result.stdout
+    assert "FW_LOG" in result.stdout
+    assert not (fw.folder / "data").exists()
+
+
+def test_a_damaged_database_is_a_problem(fw: CommandLine) -> None:
+    fw.done("migrate")
+    (fw.folder / "data" / "fw.db").write_bytes(b"no database" * 1000)
+    (fw.folder / "data" / "fw.db-wal").unlink(missing_ok=True)
+    result = fw.run("doctor")
+    assert result.exit_code == 1
+    assert "problem" in result.stdout
+    assert "fw.db is no intact SQLite database" in result.stdout
+
+
+def test_a_key_that_everybody_may_read_is_a_warning(fw: CommandLine) -> None:
+    (fw.folder / "secret.key").write_text("k" * 40)
+    os.chmod(fw.folder / "secret.key", 0o644)
+    assert fw.json("doctor", "--json")["sections"]["service"]["warnings"] == [
+        "every user of this machine may read secret.key"
+    ]
+
+
+def test_no_secret_is_shown(fw: CommandLine) -> None:
+    """Spec, Authentication 10; pitfalls, Logs."""
+    secrets = {"FW_SECRET_KEY": "a" * 40, "FW_SMTP_PASSWORD": "b" * 40, "FW_SECRET_X": "c" * 40}
+    result = fw.run("doctor", FW_MAIL_TRANSPORT="smtp", FW_SMTP_HOST="127.0.0.1",
+                    FW_SMTP_PORT="9", FW_SMTP_USER="desk", **secrets)  # fmt: skip
+    assert "the mail transport is smtp (127.0.0.1:9) and can't be used: connect:" in result.stdout
+    assert not any(secret in result.output for secret in secrets.values())

@@ -1,0 +1,51 @@
+"""What the doctor says of the running service and its files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fw_actors.rules.findings import Level
+from supervisors.service import pidfile
+from supervisors.service.background import State, Status
+from supervisors.service.examination import ServiceFacts, judge_service, service_facts
+from supervisors.service.lock import ServeLock
+from supervisors.service.places import Places
+from tests.site_kit import make_config
+
+RUNNING = Status(State.RUNNING, 7, "http://127.0.0.1:8000", "1.0")
+
+
+def test_a_stopped_service_is_no_fault() -> None:
+    section = judge_service(ServiceFacts(Status(State.STOPPED), "1.0", (), ()))
+    assert [finding.text for finding in section.findings] == ["the service is stopped"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "word"),
+    [
+        (ServiceFacts(RUNNING, "1.1", (), ()), "version 1.0, and this is 1.1"),
+        (ServiceFacts(RUNNING, "1.0", ("fw.json",), ()), "changed since the service was started"),
+        (ServiceFacts(RUNNING, "1.0", (), (".env",)), "may read .env"),
+    ],
+)
+def test_what_needs_a_restart_or_a_chmod_is_a_warning(facts: ServiceFacts, word: str) -> None:
+    (only,) = judge_service(facts).texts(Level.WARNING)
+    assert word in only
+
+
+def test_files_changed_after_the_start_are_found(tmp_path: Path) -> None:
+    config, places = make_config(tmp_path), Places(tmp_path)
+    config.file.write_text("{}")
+    places.prepare()
+    with ServeLock(places.lock) as lock:
+        assert lock.acquire()
+        pidfile.write(places.pid, pidfile.presence("1.0", "http://127.0.0.1:1"))
+        begun = places.pid.stat().st_mtime
+        os.utime(config.file, (begun - 1, begun - 1))
+        assert service_facts(config, "1.0").changed == ()
+        os.utime(config.file, (begun + 1, begun + 1))
+        facts = service_facts(config, "1.0")
+    assert (facts.changed, facts.status.state) == (("fw.json",), State.RUNNING)
