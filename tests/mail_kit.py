@@ -177,7 +177,9 @@ async def mail_site(
             letters = Letters(site.registry, made.links, site.config.site.name)
             children = [
                 actor_child("mailer", lambda: Mailer(site.store, letters, made.postbox, backoff)),
-                actor_child("app_jobs", lambda: AppJobs(site.store, site.handle, backoff)),
+                actor_child(
+                    "app_jobs", lambda: AppJobs(site.store, site.handle, backoff, site.errors.note)
+                ),
             ]
             async with open_supervisor(runtime, "mailing", children):
                 refs = [runtime.ref(name) for name in ("mailer", "app_jobs")]

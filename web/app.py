@@ -179,13 +179,16 @@ class FrontEnd(QuartTrio):
             if isinstance(error, BaseExceptionGroup) and not isinstance(error, ExceptionGroup):
                 raise error
             refused = InternalError(exchange.request_id)
+            method = exchange.request.method[:METHOD_LENGTH_LOGGED]
+            path = exchange.request.path[:PATH_LENGTH_LOGGED]
             self._log.error(
                 "web.request_failed",
                 request_id=exchange.request_id,
-                method=exchange.request.method[:METHOD_LENGTH_LOGGED],
-                path=exchange.request.path[:PATH_LENGTH_LOGGED],
+                method=method,
+                path=path,
                 exc_info=error,
             )
+            self._gateway.note_defect(f"{method} {path}", error, exchange.request_id)
         return refusal(refused)
 
     def _response(self, answer: Answer, request_id: str) -> Response:

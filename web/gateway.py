@@ -75,6 +75,9 @@ class Gateway(Protocol):
     def whitelisted(self, path: str) -> WhitelistedFunction | None:
         """Return the app's function under `<module>.<function>`, or None."""
 
+    def note_defect(self, method: str, error: BaseException, request_id: str) -> None:
+        """Keep an unhandled error for the Error Log; never fails."""
+
     def ready(self) -> bool:
         """Say whether requests can be served: not while starting, draining or without a store."""
 

@@ -12,6 +12,7 @@ from typing import Final
 from fw_actors.actors.job_queue import JobQueue
 from fw_actors.actors.job_tries import QueuePolicy, TryFailed
 from fw_actors.documents.handle import Fw
+from fw_actors.documents.hooks import NoteDefect
 from fw_actors.errors import FwError, OverloadedError
 from fw_actors.rules.delivery_outcome import Backoff, Verdict
 from fw_actors.rules.raised_at import raised_at
@@ -38,9 +39,12 @@ class AppJobs(JobQueue):
 
     mailbox = MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=PLACES, max_timers=4)
 
-    def __init__(self, store: Store, handle: Handle, backoff: Backoff) -> None:
+    def __init__(
+        self, store: Store, handle: Handle, backoff: Backoff, note_defect: NoteDefect
+    ) -> None:
+        """`note_defect` is told of what a function raised that is no refusal."""
         super().__init__(store, QueuePolicy(QUEUE, PLACES, LEASE_SECONDS, backoff))
-        self._handle = handle
+        self._handle, self._note_defect = handle, note_defect
 
     async def carry_out(self, job: LeasedJob) -> None:
         """Run the function and finish the job."""
@@ -48,7 +52,12 @@ class AppJobs(JobQueue):
             function = function_of(job)
         except UnknownFunctionError as error:
             raise TryFailed(f"{error}.") from None
-        await self._store.write(lambda tx: self._run(tx, job, function))
+        try:
+            await self._store.write(lambda tx: self._run(tx, job, function))
+        except TryFailed as failed:
+            if failed.__cause__ is not None:
+                self._note_defect(job.function, failed.__cause__, _request_id(job))
+            raise
         self.context.log.info("job.done", job=job.id, function=job.function)
 
     def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
@@ -61,11 +70,17 @@ class AppJobs(JobQueue):
         if not jobs.finish(tx, job.id, job.lease):  # first: without the lease nothing is done
             raise TryFailed("worker_lost: the lease had ended.")
         try:
-            function(self._handle(tx, job.user, f"job-{job.id}"), **arguments_of(job))
+            function(self._handle(tx, job.user, _request_id(job)), **arguments_of(job))
         except OverloadedError:
             raise  # the transaction itself may be lost
+        except FwError as refusal:
+            raise TryFailed(_told(refusal)) from None
         except (Exception, SystemExit) as error:
-            raise TryFailed(_told(error)) from None
+            raise TryFailed(_told(error)) from error
+
+
+def _request_id(job: LeasedJob) -> str:
+    return f"job-{job.id}"
 
 
 def _told(error: BaseException) -> str:

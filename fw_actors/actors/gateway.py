@@ -133,6 +133,10 @@ class Gateway:
         """Return the app's function under `<module>.<function>`, or None."""
         return self._site.registry.functions.get(path)
 
+    def note_defect(self, method: str, error: BaseException, request_id: str) -> None:
+        """Keep an unhandled error for the Error Log."""
+        self._site.errors.note(method, error, request_id)
+
     def ready(self) -> bool:
         """Whether requests can be served."""
         return self._ready

@@ -147,6 +147,10 @@ class Secrets:
         """
         return None if name == _VAULT_KEY else self._values.get(name) or None
 
+    def hidden(self) -> tuple[str, ...]:
+        """All the values: what no log may hold."""
+        return tuple(value for value in self._values.values() if value)
+
     def __repr__(self) -> str:
         return f"<Secrets: {len(self._values)}>"
 

@@ -58,7 +58,7 @@ def check_values(documents: Documents, tx: Tx, doc: DocType) -> None:
             for row in rows_of(doc, field):
                 check_values(documents, tx, row)
         elif isinstance(field, Link) and value:
-            if not documents.registry.table(field.options).exists(tx, value):
+            if not documents.registry.table(field.options).holds(tx, value):
                 raise ValidationError(
                     f"{field.name}: there is no {field.options} {value}.", field=field.name
                 )

@@ -62,6 +62,7 @@ class Meta:
     naming: Naming
     permissions: Mapping[str, frozenset[str]]
     unique_together: tuple[tuple[str, ...], ...] = ()
+    index_together: tuple[tuple[str, ...], ...] = ()
     problems: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -123,6 +124,7 @@ def read_declaration(
         parsed,
         MappingProxyType(granted),
         tuple(getattr(cls, "unique_together", ())),
+        tuple(getattr(cls, "index_together", ())),
         tuple(problems),
     )
 

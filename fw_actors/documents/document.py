@@ -39,6 +39,7 @@ class DocType(DocTypeBase, abstract=True):
     def __init__(self, fw: Fw, values: Mapping[str, Any] | None = None) -> None:
         self._fw = fw
         self._stored: dict[str, Any] | None = None
+        self._before: DocType | None = None
         meta = self.meta
         self.name = self.owner = self.creation = self.modified = self.modified_by = None
         self.docstatus = self.idx = 0
@@ -60,6 +61,7 @@ class DocType(DocTypeBase, abstract=True):
         doc = cls.__new__(cls)
         doc._fw = fw
         doc._stored = row
+        doc._before = None
         doc._take(row)
         return doc
 
@@ -119,9 +121,9 @@ class DocType(DocTypeBase, abstract=True):
         """Write one field directly: no hooks, no events (spec, Events, rule 2)."""
         self._fw.documents.db_set(self._fw, self, field, value, ignore_permissions)
 
-    def reload(self) -> Self:
+    def reload(self, *, ignore_permissions: bool = False) -> Self:
         """Read the document again."""
-        fresh = self._fw.get_doc(self.doctype, self.name or "")
+        fresh = self._fw.documents.read(self._fw, self.doctype, self.name or "", ignore_permissions)
         self.__dict__.update(fresh.__dict__)
         return self
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fw_actors.config import Secrets
-from fw_actors.documents import query, rows, scopes
+from fw_actors.documents import query
 from fw_actors.documents.document import DocType
 from fw_actors.documents.lifecycle import Documents
 from fw_actors.documents.observers import Accounts, Enqueue, Publisher
@@ -62,12 +62,7 @@ class Fw:
 
     def get_doc(self, doctype: str, name: str) -> Any:
         """Return a document. Raises: NotFoundError, PermissionDeniedError."""
-        meta = self.documents.registry.meta(doctype)
-        self.rights.require_reach(meta)
-        self.rights.require(meta, "read")
-        doc = rows.load(self.documents, self, doctype, name)
-        scopes.require_within(self.rights.scopes, doc)
-        return doc
+        return self.documents.read(self, doctype, name, ignore_permissions=False)
 
     def get_list(
         self,

@@ -11,16 +11,23 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fw_actors.documents import rows, scopes
+from fw_actors.documents.changes import changes_once_submitted
 from fw_actors.documents.checks import check_links, check_values, normalize
 from fw_actors.documents.document import DocType
-from fw_actors.documents.field import Field
+from fw_actors.documents.hooks import NoteDefect, run_after_commit, run_hook
 from fw_actors.documents.naming import name_for
 from fw_actors.documents.observers import Observer
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rename import rename
 from fw_actors.documents.times import iso
 from fw_actors.documents.vault import Vault
-from fw_actors.errors import ConflictError, DuplicateError, PermissionDeniedError, ValidationError
+from fw_actors.errors import (
+    ConflictError,
+    DuplicateError,
+    NotFoundError,
+    PermissionDeniedError,
+    ValidationError,
+)
 from fw_actors.runtime import Entropy
 from fw_actors.store import UniqueViolation
 
@@ -35,12 +42,29 @@ class Documents:
     """Carries out the verbs of documents for one site. Plain functions inside a transaction."""
 
     def __init__(
-        self, registry: Registry, vault: Vault, entropy: Entropy, observers: Sequence[Observer] = ()
+        self,
+        registry: Registry,
+        vault: Vault,
+        entropy: Entropy,
+        observers: Sequence[Observer],
+        note_defect: NoteDefect,
     ) -> None:
+        """`note_defect` is called on trio's thread for a hook that failed after its commit."""
         self.registry = registry
         self.vault = vault
         self.entropy = entropy
         self._observers = tuple(observers)
+        self._note_defect = note_defect
+
+    def read(self, fw: Fw, doctype: str, name: str, ignore_permissions: bool) -> DocType:
+        """Return a document. Raises: NotFoundError, PermissionDeniedError."""
+        meta = self.registry.meta(doctype)
+        fw.rights.require_reach(meta)
+        if not ignore_permissions:
+            fw.rights.require(meta, "read")
+        doc = rows.load(self, fw, doctype, name)
+        self._require_scope(fw, doc, ignore_permissions)
+        return doc
 
     def insert(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
         """Write a new document and its child rows."""
@@ -64,18 +88,19 @@ class Documents:
             return self.insert(fw, doc, ignore_permissions)
         with self._step(fw, doc):
             self._require(fw, doc, "write", ignore_permissions)
-            stored = self._unchanged_since(fw, doc)
-            self._require_reach(fw, doc, ignore_permissions)
-            if stored["docstatus"] == CANCELLED:
+            stored = self._stored(fw, doc, ignore_permissions)
+            if stored.docstatus == CANCELLED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is cancelled.")
-            rows.adopt_children(self, fw.tx, doc)
+            rows.adopt_children(stored, doc)
             normalize(doc)
-            if stored["docstatus"] == SUBMITTED and not self._may_change(fw, doc):
+            if stored.docstatus == SUBMITTED and not changes_once_submitted(stored, doc):
                 return None  # without a change there is no event
             self._prepare(fw, doc)
+            if stored.docstatus == SUBMITTED:
+                changes_once_submitted(stored, doc)  # hooks have no more leave than callers
             self._stamp(fw, doc)
             self._require_scope(fw, doc, ignore_permissions)
-            self._write(fw, doc, "on_update", lambda: rows.update(self, fw.tx, doc))
+            self._write(fw, doc, "on_update", lambda: rows.update(self, fw.tx, doc, stored))
         return None
 
     def submit(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
@@ -90,23 +115,21 @@ class Documents:
         """Delete a document and its child rows."""
         with self._step(fw, doc):
             self._require(fw, doc, "delete", ignore_permissions)
-            stored = self._unchanged_since(fw, doc)
-            self._require_reach(fw, doc, ignore_permissions)
-            if stored["docstatus"] == SUBMITTED:
+            stored = self._stored(fw, doc, ignore_permissions)
+            if stored.docstatus == SUBMITTED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is submitted; cancel it first.")
             self._tell(fw, "changing", "on_trash", doc)
-            self._hook(fw, doc, "on_trash")
+            run_hook(fw, doc, "on_trash")
             check_links(self, fw.tx, doc)
             rows.delete(self, fw.tx, doc)
             self._tell(fw, "changed", "on_trash", doc)
-            self._after_commit(fw, doc)
+            run_after_commit(fw, doc, self._note_defect)
 
     def rename(self, fw: Fw, doc: DocType, name: object, ignore_permissions: bool) -> None:
         """Give a document another name; whatever names it follows. No hooks, no events."""
         with self._step(fw, doc):
             self._require(fw, doc, "write", ignore_permissions)
-            self._unchanged_since(fw, doc)
-            self._require_reach(fw, doc, ignore_permissions)
+            self._stored(fw, doc, ignore_permissions)
             old = str(doc.name)
             if name == old:
                 return
@@ -122,16 +145,17 @@ class Documents:
         """
         with self._step(fw, doc):
             self._require(fw, doc, "write", ignore_permissions)
-            stored = rows.load(self, fw, doc.doctype, doc.name or "")
-            self._require_scope(fw, stored, ignore_permissions)
-            field = rows.assign(stored, name, value)
-            self._require_scope(fw, stored, ignore_permissions)
-            self._tell(fw, "changing", DB_SET, stored)
+            written = self._loaded(fw, doc)
+            self._require_scope(fw, written, ignore_permissions)
+            written._before = self._loaded(fw, doc)
+            field = rows.assign(written, name, value)
+            self._require_scope(fw, written, ignore_permissions)
+            self._tell(fw, "changing", DB_SET, written)
             with _duplicates_refused(doc):
-                rows.write_field(self, fw.tx, stored, field)
-            self._tell(fw, "changed", DB_SET, stored)
-            doc.__dict__[name] = stored.__dict__[name]
-            doc._stored = {**(doc._stored or {}), name: (stored._stored or {})[name]}
+                rows.write_field(self, fw.tx, written, field)
+            self._tell(fw, "changed", DB_SET, written)
+            doc.__dict__[name] = written.__dict__[name]
+            doc._stored = {**(doc._stored or {}), name: (written._stored or {})[name]}
 
     def _change_status(
         self, fw: Fw, doc: DocType, verb: str, status: int, ignore_permissions: bool
@@ -140,17 +164,17 @@ class Documents:
             self._require(fw, doc, verb, ignore_permissions)
             if not doc.meta.submittable:
                 raise ValidationError(f"{doc.doctype} is no DocType that is submitted.")
-            stored = self._unchanged_since(fw, doc)
-            self._require_reach(fw, doc, ignore_permissions)
-            if stored["docstatus"] != status - 1:
-                words = ("a draft", "submitted", "cancelled")[stored["docstatus"]]
+            stored = self._stored(fw, doc, ignore_permissions)
+            if stored.docstatus != status - 1:
+                words = ("a draft", "submitted", "cancelled")[stored.docstatus]
                 raise ConflictError(f"{doc.doctype} {doc.name} is {words}; it can't {verb}.")
             if status == SUBMITTED:
+                rows.adopt_children(stored, doc)
                 self._prepare(fw, doc)
             doc.docstatus = status
             self._stamp(fw, doc)
             self._require_scope(fw, doc, ignore_permissions)
-            self._write(fw, doc, f"on_{verb}", lambda: rows.update(self, fw.tx, doc))
+            self._write(fw, doc, f"on_{verb}", lambda: rows.update(self, fw.tx, doc, stored))
 
     @contextmanager
     def _step(self, fw: Fw, doc: DocType) -> Iterator[None]:
@@ -167,43 +191,43 @@ class Documents:
     def _prepare(self, fw: Fw, doc: DocType) -> None:
         """All before the row: types, hooks that may fill in, then the rules of the fields."""
         normalize(doc)
-        self._hook(fw, doc, "before_validate")
-        self._hook(fw, doc, "validate")
+        run_hook(fw, doc, "before_validate")
+        run_hook(fw, doc, "validate")
         normalize(doc)
         check_values(self, fw.tx, doc)
-        self._hook(fw, doc, "before_save")
+        run_hook(fw, doc, "before_save")
 
     def _write(self, fw: Fw, doc: DocType, event: str, write: Callable[[], None]) -> None:
         self._tell(fw, "changing", event, doc)
         with _duplicates_refused(doc):
             write()
-        self._hook(fw, doc, event)
+        run_hook(fw, doc, event)
         self._tell(fw, "changed", event, doc)
-        self._after_commit(fw, doc)
+        run_after_commit(fw, doc, self._note_defect)
 
     def _stamp(self, fw: Fw, doc: DocType) -> None:
         doc.modified, doc.modified_by = iso(fw.tx.now), fw.user
 
-    def _unchanged_since(self, fw: Fw, doc: DocType) -> dict[str, Any]:
-        """Return the stored row, if it is still the version that the document was read from."""
-        table = self.registry.table(doc.doctype)
-        row = table.fetch(fw.tx, doc.name or "") if doc.name else None
-        if row is None:
-            raise ConflictError(f"{doc.doctype} {doc.name} was deleted meanwhile.")
-        if doc.modified is not None and doc.modified != iso(row["modified"]):
-            raise ConflictError(f"{doc.doctype} {doc.name} was changed meanwhile; read it again.")
-        return row
+    def _stored(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> DocType:
+        """Return the document as it is stored, if that is the version that `doc` was read from.
 
-    def _may_change(self, fw: Fw, doc: DocType) -> bool:
-        """Whether a submitted document changes at all; refuses what may not change any more."""
-        changed = rows.changed_fields(self, fw.tx, doc)
-        for field in changed:
-            if not field.allow_on_submit:
-                raise ValidationError(
-                    f"{field.name} can't change once {doc.doctype} {doc.name} is submitted.",
-                    field=field.name,
-                )
-        return bool(changed)
+        It is also kept as `doc._before`, for observers. Raises: ConflictError,
+        PermissionDeniedError when it is beyond the writer's access scopes.
+        """
+        stored = self._loaded(fw, doc)
+        if doc.modified != stored.modified:
+            raise ConflictError(f"{doc.doctype} {doc.name} was changed meanwhile; read it again.")
+        self._require_scope(fw, stored, ignore_permissions)
+        doc._before = stored
+        return stored
+
+    def _loaded(self, fw: Fw, doc: DocType) -> DocType:
+        if doc.is_new():
+            raise ConflictError(f"This {doc.doctype} was not inserted yet.")
+        try:
+            return rows.load(self, fw, doc.doctype, str(doc.name), lock=True)
+        except NotFoundError:
+            raise ConflictError(f"{doc.doctype} {doc.name} was deleted meanwhile.") from None
 
     def _require(self, fw: Fw, doc: DocType, action: str, ignore_permissions: bool) -> None:
         fw.rights.require_writable(doc.meta)
@@ -214,26 +238,10 @@ class Documents:
         if not ignore_permissions:
             fw.rights.require(doc.meta, action)
 
-    def _require_reach(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
-        """The document as it is stored has to be within the writer's access scopes."""
-        if fw.rights.scoped and not ignore_permissions:
-            stored = rows.load(self, fw, doc.doctype, doc.name or "")
-            scopes.require_within(fw.rights.scopes, stored)
-
     def _require_scope(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
-        """The document as it will be stored has to be within them too."""
+        """What is stored, and what will be, has to be within the user's access scopes."""
         if not ignore_permissions:
             scopes.require_within(fw.rights.scopes, doc)
-
-    def _hook(self, fw: Fw, doc: DocType, name: str) -> None:
-        hook = getattr(type(doc), name, None)
-        if hook is not None and not isinstance(hook, Field):  # Webhook has fields of these names
-            hook(doc, fw)
-
-    def _after_commit(self, fw: Fw, doc: DocType) -> None:
-        """Have the hook of this name called once the change is durable; the handle is dead then."""
-        if not isinstance(getattr(type(doc), "after_commit", None), Field | None):
-            fw.tx.after_commit(lambda: self._hook(fw, doc, "after_commit"))
 
     def _tell(self, fw: Fw, verb: str, event: str, doc: DocType) -> None:
         for observer in self._observers:

@@ -11,7 +11,7 @@ from fw_actors.documents.field import Field, ShapeError
 from fw_actors.documents.fields import Table, Vault
 from fw_actors.documents.naming import random_name
 from fw_actors.documents.tables import DocTable
-from fw_actors.documents.times import iso, to_ms
+from fw_actors.documents.times import to_ms
 from fw_actors.errors import BadRequestError, NotFoundError, ValidationError
 from fw_actors.store import Tx
 
@@ -20,15 +20,18 @@ if TYPE_CHECKING:
     from fw_actors.documents.lifecycle import Documents
 
 
-def load(documents: Documents, fw: Fw, doctype: str, name: str) -> DocType:
-    """Return a document with its child rows. Raises: NotFoundError."""
+def load(documents: Documents, fw: Fw, doctype: str, name: str, *, lock: bool = False) -> DocType:
+    """Return a document with its child rows. Raises: NotFoundError.
+
+    `lock`: other writers of it wait until this transaction ends.
+    """
     table = documents.registry.table(doctype)
-    row = table.fetch(fw.tx, name)
+    row = table.fetch(fw.tx, name, lock=lock)
     if row is None:
         raise NotFoundError(f"There is no {doctype} {name[:140]}.")
     doc: DocType = table.meta.cls.from_row(fw, row)  # type: ignore[attr-defined]
     for field in table.meta.tables:
-        setattr(doc, field.name, _load_rows(documents, fw, doc, field))
+        doc.__dict__[field.name] = _load_rows(documents, fw, doc, field)
     return doc
 
 
@@ -41,36 +44,32 @@ def _load_rows(documents: Documents, fw: Fw, doc: DocType, field: Table) -> list
 
 def insert(documents: Documents, tx: Tx, doc: DocType) -> None:
     """Write a new document's rows."""
-    doc._stored = _insert_row(documents, tx, doc)
+    row = _row_of(documents, doc)
+    documents.registry.tables[doc.doctype].insert(tx, row)
+    doc._stored = row
     for field in doc.meta.tables:
-        _write_children(documents, tx, doc, field)
+        _write_children(documents, tx, doc, field, {})
 
 
-def adopt_children(documents: Documents, tx: Tx, doc: DocType) -> None:
+def adopt_children(stored: DocType, doc: DocType) -> None:
     """Tie rows that a whole list gave back by name to the stored ones, so that secrets are kept."""
     for field in doc.meta.tables:
-        named = [row for row in rows_of(doc, field) if row.name and row._stored is None]
-        if not named:
-            continue
-        child = _child_table(documents, field)
-        stored = child.child_rows(tx, doc.name or "", doc.doctype, field.name)
-        by_name = {row["name"]: row for row in stored}
-        for row in named:
-            before = by_name.get(row.name)
+        by_name = {row.name: row for row in rows_of(stored, field)}
+        for row in rows_of(doc, field):
+            before = by_name.get(row.name) if row._stored is None else None
             if before is not None:
-                row._stored = before
-                row.owner, row.creation = before["owner"], iso(before["creation"])
+                row._stored = before._stored
+                row.owner, row.creation = before.owner, before.creation
 
 
-def update(documents: Documents, tx: Tx, doc: DocType) -> None:
-    """Write a changed document's rows; child tables as whole lists."""
+def update(documents: Documents, tx: Tx, doc: DocType, stored: DocType) -> None:
+    """Write a changed document's rows; of its child rows those that differ from the stored ones."""
     row = _row_of(documents, doc)
     documents.registry.tables[doc.doctype].update(tx, doc.name or "", row)
     doc._stored = row
     for field in doc.meta.tables:
-        child = _child_table(documents, field)
-        child.delete_child_rows(tx, doc.name or "", doc.doctype, field.name)
-        _write_children(documents, tx, doc, field)
+        before = {row.name or "": row for row in rows_of(stored, field)}
+        _write_children(documents, tx, doc, field, before)
 
 
 def delete(documents: Documents, tx: Tx, doc: DocType) -> None:
@@ -101,45 +100,41 @@ def write_field(documents: Documents, tx: Tx, doc: DocType, field: Field) -> Non
     doc._stored[field.name] = stored
 
 
-def changed_fields(documents: Documents, tx: Tx, doc: DocType) -> list[Field]:
-    """Return the fields whose value differs from the stored one; child tables whole."""
-    before = load(documents, doc._fw, doc.doctype, doc.name or "")
-    changed: list[Field] = []
-    for field in doc.meta.fields.values():
-        if isinstance(field, Table):
-            mine = [_comparable(row) for row in rows_of(doc, field)]
-            if mine != [_comparable(row) for row in rows_of(before, field)]:
-                changed.append(field)
-        elif getattr(doc, field.name) != getattr(before, field.name):
-            changed.append(field)
-    return changed
-
-
-def _comparable(row: DocType) -> dict[str, Any]:
-    return {"name": row.name} | {f: getattr(row, f) for f in row.meta.fields}
-
-
 def _child_table(documents: Documents, field: Table) -> DocTable:
     return documents.registry.tables[child_of(field).meta.name]
 
 
-def _write_children(documents: Documents, tx: Tx, doc: DocType, field: Table) -> None:
-    taken: set[str] = set()
+def _write_children(
+    documents: Documents, tx: Tx, doc: DocType, field: Table, before: dict[str, DocType]
+) -> None:
+    """Bring the stored rows `before`, by name, to those that the document has now."""
+    table = _child_table(documents, field)
+    gone, added = dict(before), []
     for index, row in enumerate(rows_of(doc, field), start=1):
-        if not row.name or row._stored is None or row.name in taken:
+        old = gone.pop(row.name or "", None)
+        if old is None:
             row.name = random_name(documents.entropy)  # another parent's row may have it
-        taken.add(row.name)
         row.parent, row.parenttype, row.parentfield = doc.name, doc.doctype, field.name
         row.idx, row.docstatus = index, doc.docstatus
         row.owner, row.creation = row.owner or doc.modified_by, row.creation or doc.modified
-        row.modified, row.modified_by = doc.modified, doc.modified_by
-        row._stored = _insert_row(documents, tx, row)
+        if old is None or not _is_stored(documents, row, old):
+            row.modified, row.modified_by = doc.modified, doc.modified_by
+            row._stored = _row_of(documents, row)
+            if old is not None and not table.has_unique:
+                table.update(tx, str(row.name), row._stored)
+                continue
+            if old is not None:  # two rows may change places: both go before either comes
+                gone[str(row.name)] = old
+            added.append(row._stored)
+    for name in gone:
+        table.delete(tx, name)
+    table.insert_many(tx, added)
 
 
-def _insert_row(documents: Documents, tx: Tx, doc: DocType) -> dict[str, Any]:
-    row = _row_of(documents, doc)
-    documents.registry.tables[doc.doctype].insert(tx, row)
-    return row
+def _is_stored(documents: Documents, row: DocType, old: DocType) -> bool:
+    """Whether a row is as the stored one; then its times are left as they are, too."""
+    row.modified, row.modified_by = old.modified, old.modified_by
+    return _row_of(documents, row) == old._stored
 
 
 def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:

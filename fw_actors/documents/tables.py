@@ -21,6 +21,7 @@ class DocTable:
     def __init__(self, meta: Meta, metadata: sa.MetaData) -> None:
         self.meta = meta
         self.fields: tuple[Field, ...] = meta.columns
+        self.has_unique = bool(meta.unique_together) or any(f.unique for f in self.fields)
         self.has_vault = any(isinstance(f, Vault) for f in self.fields)
         self.table = sa.Table(
             meta.table,
@@ -39,8 +40,13 @@ class DocTable:
             .where(c.name == sa.bindparam("key"))
             .values({n: sa.bindparam(n) for n in self.names if n != "name"})
         )
-        self._select = Statement(sa.select(*c).where(c.name == sa.bindparam("key")))
-        self._exists = Statement(sa.select(c.name).where(c.name == sa.bindparam("key")))
+        found = sa.select(*c).where(c.name == sa.bindparam("key"))
+        self._select = Statement(found)
+        # No more than a name for SQLite, which has one writer.
+        self._select_locked = Statement(found.with_for_update())
+        named = sa.select(c.name).where(c.name == sa.bindparam("key"))
+        self._exists = Statement(named)
+        self._held = Statement(named.with_for_update(read=True, key_share=True))
         self._delete = Statement(sa.delete(self.table).where(c.name == sa.bindparam("key")))
         if meta.child:
             parent = sa.and_(
@@ -63,18 +69,27 @@ class DocTable:
         """Write just these columns (`db_set`)."""
         tx.run(sa.update(self.table).where(self.table.c.name == name).values(dict(values)))
 
-    def fetch(self, tx: Tx, name: str) -> dict[str, Any] | None:
-        """Return a row by its name."""
-        row = tx.one(self._select, key=name)
+    def fetch(self, tx: Tx, name: str, *, lock: bool = False) -> dict[str, Any] | None:
+        """Return a row by its name; `lock` makes other writers of it wait for this transaction."""
+        row = tx.one(self._select_locked if lock else self._select, key=name)
         return None if row is None else dict(zip(self.names, row, strict=True))
 
     def exists(self, tx: Tx, name: str) -> bool:
         """Whether a row of this name is there."""
         return tx.one(self._exists, key=name) is not None
 
+    def holds(self, tx: Tx, name: str) -> bool:
+        """Whether a row of this name is there; it then stays so until the transaction ends."""
+        return tx.one(self._held, key=name) is not None
+
     def delete(self, tx: Tx, name: str) -> None:
         """Delete a row by its name."""
         tx.run(self._delete, key=name)
+
+    def insert_many(self, tx: Tx, rows: list[dict[str, Any]]) -> None:
+        """Write new rows. Raises: UniqueViolation."""
+        if rows:
+            tx.run_many(self._insert, rows)
 
     def child_rows(
         self, tx: Tx, parent: str, parenttype: str, parentfield: str
@@ -117,6 +132,8 @@ def _indexes(meta: Meta) -> Iterable[sa.Index]:
             yield sa.Index(f"{meta.table}_{field.name}", field.name)
     for together in meta.unique_together:
         yield sa.Index(f"{meta.table}_{'_'.join(together)}_key", *together, unique=True)
+    for together in meta.index_together:
+        yield sa.Index(f"{meta.table}_{'_'.join(together)}", *together)
     if meta.child:
         yield sa.Index(f"{meta.table}_parent", "parent", "parenttype", "parentfield", "idx")
     else:

@@ -48,7 +48,7 @@ class ScopeRules(Observer):
         meta = self._registry.metas.get(doctype)
         if meta is None or meta.child:
             raise ValidationError(f"allow: there is no DocType {doctype}.", field="allow")
-        if not self._registry.tables[doctype].exists(fw.tx, value):
+        if not self._registry.tables[doctype].holds(fw.tx, value):
             raise ValidationError(f"for_value: there is no {doctype} {value}.", field="for_value")
 
     def _going(self, fw: Fw, doc: DocType) -> None:

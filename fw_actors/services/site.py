@@ -23,17 +23,19 @@ from fw_actors.documents.vault import Vault
 from fw_actors.hashing import Hasher
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
-from fw_actors.services import events, jobs_of_apps, mail
+from fw_actors.services import error_log, events, jobs_of_apps, mail
 from fw_actors.services.account_renames import FIRST_ROLES, AccountRenames
 from fw_actors.services.accounts import Accounts
 from fw_actors.services.audit import AuditLog
 from fw_actors.services.delivery_renames import DeliveryRenames
+from fw_actors.services.error_log import ErrorLog
 from fw_actors.services.events import EventRecorder
 from fw_actors.services.jobs_of_apps import JobRecorder
 from fw_actors.services.links import LinkRules
 from fw_actors.services.mail import Outbox
 from fw_actors.services.scope_rules import ScopeRules
 from fw_actors.services.subscriptions import SubscriptionCache
+from fw_actors.services.versions import VersionRecorder
 from fw_actors.services.webhook_rules import WebhookRules
 from fw_actors.store import Store, Tx, installation_key, open_sqlite
 
@@ -64,6 +66,7 @@ class Site:
     surroundings: Surroundings
     outbox: Outbox
     audit: AuditLog
+    errors: ErrorLog
     installation_key: bytes
 
     async def write(self, user: str, fn: Callable[[Fw], T], request_id: str = "") -> T:
@@ -108,7 +111,8 @@ async def open_site(
     """Open a site: make or migrate its store, load its apps, make their tables and roles.
 
     `inline` runs store and hasher on the caller's task, for tests under trio's MockClock.
-    `recorded` is called on trio's thread with a queue's name after each commit that holds a job.
+    `recorded` is called on trio's thread with a queue's name after each commit that holds a job,
+    and with `errors` for each defect that was noted.
 
     Raises: ConfigurationError, with every problem of apps and DocTypes at once.
     """
@@ -129,8 +133,11 @@ async def open_site(
         renames = (AccountRenames(registry), DeliveryRenames(registry, subscriptions))
         rules = WebhookRules(registry, development=config.deployment.mode == "development")
         scopes = ScopeRules(registry)
-        observers = (accounts, LinkRules(registry), scopes, rules, *renames, publisher)
-        documents = Documents(registry, vault, entropy, observers)
+        versions = VersionRecorder(registry, entropy)
+        observers = (accounts, LinkRules(registry), scopes, rules, *renames, versions, publisher)
+        hidden = (*config.secrets.hidden(), config.mail.password or "")
+        errors = ErrorLog(registry, entropy, hidden, partial(recorded, error_log.QUEUE))
+        documents = Documents(registry, vault, entropy, observers, errors.note)
         enqueue = JobRecorder(partial(recorded, jobs_of_apps.QUEUE))
         surroundings = Surroundings(documents, publisher, accounts, enqueue, config.secrets)
         await store.write(lambda tx: _furnish(tx, registry, surroundings))
@@ -147,8 +154,11 @@ async def open_site(
             surroundings,
             Outbox(registry, entropy, config.site.name, partial(recorded, mail.QUEUE)),
             AuditLog(registry, entropy),
+            errors,
             key,
         )
+        if errors.waits:  # what a command's hooks left, or the last moments of a service
+            await store.write(errors.flush)
 
 
 def make_registry(config: Config) -> Registry:

@@ -37,7 +37,7 @@ def mailing(parts: Parts) -> Sequence[ChildSpec]:
         ),
         actor_child(
             APP_JOBS,
-            lambda: AppJobs(site.store, site.handle, backoff),
+            lambda: AppJobs(site.store, site.handle, backoff, site.errors.note),
             shutdown_seconds=_SHUTDOWN_SECONDS,
         ),
     )

@@ -14,6 +14,7 @@ from typing import Final
 import trio
 
 from fw_actors.actors.counters import Counter
+from fw_actors.actors.error_writer import ErrorWriter
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.job_queue import Drain
 from fw_actors.actors.nudge import Nudge
@@ -29,7 +30,7 @@ from fw_actors.runtime import (
     SystemEntropy,
     open_runtime,
 )
-from fw_actors.services import events, jobs_of_apps, mail
+from fw_actors.services import error_log, events, jobs_of_apps, mail
 from fw_actors.services.site import Site, open_site, open_store
 from fw_actors.services.sweeps import auth_batches, webhook_batches
 from fw_actors.store import Store
@@ -47,10 +48,12 @@ from web.server import Bound
 
 SIGN_IN_OUTCOMES: Final = ("signed_in", "wrong", "throttled", "overloaded")
 DELIVERY_OUTCOMES: Final = ("Sent", "Retrying", "Failed")
+ERRORS: Final = "error_writer"
 WORKERS: Final = {
     events.QUEUE: DISPATCHER,
     mail.QUEUE: MAILER,
     jobs_of_apps.QUEUE: APP_JOBS,
+    error_log.QUEUE: ERRORS,
 }
 """Whose work each queue is."""
 
@@ -119,7 +122,9 @@ async def open_service(
 @asynccontextmanager
 async def _run(parts: Parts, bound: Bound | None) -> AsyncIterator[RunningService]:
     lockouts, gateway = access(parts)
-    children: list[ChildSpec] = [lockouts, *mailing(parts), *delivering(parts)]
+    site = parts.site
+    errors = actor_child(ERRORS, lambda: ErrorWriter(site.store, site.errors))
+    children: list[ChildSpec] = [errors, lockouts, *mailing(parts), *delivering(parts)]
     if parts.site.config.ops.scheduler:
         children.append(actor_child("sweeper", lambda: _sweeper(parts)))
     if bound is not None:

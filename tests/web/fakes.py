@@ -67,6 +67,7 @@ class FakeGateway:
         self.functions: dict[str, Whitelisted] = {}
         self.readings: list[Reading] = []
         self.is_ready = True
+        self.defects: list[tuple[str, BaseException, str]] = []
 
     async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
         self.attempts.append(attempt)
@@ -121,6 +122,9 @@ class FakeGateway:
 
     def whitelisted(self, path: str) -> WhitelistedFunction | None:
         return self.functions.get(path)
+
+    def note_defect(self, method: str, error: BaseException, request_id: str) -> None:
+        self.defects.append((method, error, request_id))
 
     def ready(self) -> bool:
         return self.is_ready

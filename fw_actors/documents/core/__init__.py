@@ -2,8 +2,10 @@
 
 from fw_actors.documents.core.audit_event import AuditEvent
 from fw_actors.documents.core.email_delivery import EmailDelivery
+from fw_actors.documents.core.error_log import ErrorLog
 from fw_actors.documents.core.user import HasRole, Role, User
 from fw_actors.documents.core.user_permission import UserPermission
+from fw_actors.documents.core.version import Version
 from fw_actors.documents.core.webhook import Webhook
 from fw_actors.documents.core.webhook_delivery import WebhookDelivery
 
@@ -16,16 +18,20 @@ CORE = (
     WebhookDelivery,
     EmailDelivery,
     AuditEvent,
+    Version,
+    ErrorLog,
 )
 
 __all__ = [
     "CORE",
     "AuditEvent",
     "EmailDelivery",
+    "ErrorLog",
     "HasRole",
     "Role",
     "User",
     "UserPermission",
+    "Version",
     "Webhook",
     "WebhookDelivery",
 ]

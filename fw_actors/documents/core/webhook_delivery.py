@@ -16,6 +16,7 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
     """
 
     unique_together = (("webhook", "key"),)
+    index_together = (("reference_doctype", "reference_name"),)  # so that a rename finds them
 
     webhook = Data()
     event = Data()

@@ -1,0 +1,32 @@
+"""Writes noted defects to the Error Log, soon after they were noted."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fw_actors.actors.nudge import Nudge
+from fw_actors.errors import OverloadedError
+from fw_actors.runtime import Actor, MailboxPolicy, Overflow, handles
+from fw_actors.services.error_log import ErrorLog
+from fw_actors.store import Store
+
+AFTER_TROUBLE_SECONDS: Final = 5.0
+
+
+class ErrorWriter(Actor):
+    """See the module. A nudge that finds no room is no loss: one before it does the work."""
+
+    mailbox = MailboxPolicy(capacity=16, overflow=Overflow.REFUSE)
+
+    def __init__(self, store: Store, errors: ErrorLog) -> None:
+        self._store, self._errors = store, errors
+
+    @handles(Nudge)
+    async def write(self, _message: Nudge) -> None:
+        """Write all that waits; a store in trouble is asked again later."""
+        if not self._errors.waits:
+            return
+        try:
+            await self._store.write(self._errors.flush)
+        except OverloadedError:
+            self.context.after(AFTER_TROUBLE_SECONDS, Nudge())

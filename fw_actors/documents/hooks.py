@@ -1,0 +1,42 @@
+"""The hooks of a DocType's class: called by name with the handle (interface §4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fw_actors.documents.document import DocType
+from fw_actors.documents.field import Field
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+AFTER_COMMIT = "after_commit"
+
+NoteDefect = Callable[[str, BaseException, str], None]
+"""Takes what failed (`Sales Order.after_commit`), the exception, and the request's id."""
+
+
+def run_hook(fw: Fw, doc: DocType, name: str) -> None:
+    """Call a hook where the class has one; what it raises undoes the writer's transaction."""
+    hook = getattr(type(doc), name, None)
+    if hook is not None and not isinstance(hook, Field):  # Webhook has fields of these names
+        hook(doc, fw)
+
+
+def run_after_commit(fw: Fw, doc: DocType, note_defect: NoteDefect) -> None:
+    """Have the hook `after_commit` called once the change is durable; the handle is dead then.
+
+    It can undo nothing any more: what it raises is noted as a defect.
+    """
+    if isinstance(getattr(type(doc), AFTER_COMMIT, None), Field | None):
+        return
+
+    def call() -> None:
+        try:
+            run_hook(fw, doc, AFTER_COMMIT)
+        except Exception as error:
+            note_defect(f"{doc.doctype}.{AFTER_COMMIT}", error, fw.request_id)
+            raise  # to the store, which logs it
+
+    fw.tx.after_commit(call)
