@@ -137,6 +137,7 @@ async def test_a_defect_is_logged_and_tells_only_the_request_id(
     assert "r-1" in reply.error["message"]
     assert b"hunter2" not in reply.body
     assert [(line["event"], line["request_id"]) for line in logs] == [("web.request_failed", "r-1")]
+    assert gateway.defects == [("POST /api/login", gateway.refuse, "r-1")]
 
 
 async def test_a_refusal_inside_a_nursery_is_a_refusal(

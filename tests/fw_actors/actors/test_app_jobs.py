@@ -48,6 +48,11 @@ async def test_a_failing_function_is_tried_ten_times_and_leaves_nothing(
         assert (job["next_at"] is None) is (tries == 10)
         assert job["error"].startswith("RuntimeError in jobs_app.py, line ")
         assert job["error"].endswith("the other system is down")
+        await site.site.store.write(site.site.errors.flush)
+        noted = await site.rows("SELECT method, request_id FROM doc_error_log")
+        assert [tuple(row.values()) for row in noted] == [
+            ("tests.fw_actors.actors.jobs_app.fail_after_writing", f"job-{job['id']}")
+        ] * tries
         assert "half by Administrator" not in await roles(site)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -349,3 +350,34 @@ async def test_reload_reads_the_stored_document(desk: Desk) -> None:
         return str(doc.reload().title)
 
     assert await desk.do(work) == "t"
+
+
+async def test_a_document_that_was_not_inserted_has_no_later_verbs(desk: Desk) -> None:
+    """A new object that bears the name of a stored one is not that one."""
+
+    def work(fw: Any) -> None:
+        fw.new_doc("Customer", title="Ada").insert()
+        verbs: list[Callable[[Any], Any]] = [
+            lambda doc: doc.delete(),
+            lambda doc: doc.rename("Bob"),
+            lambda doc: doc.db_set("vat", "1"),
+        ]
+        for verb in verbs:
+            with pytest.raises(ConflictError, match="not inserted yet"):
+                verb(fw.new_doc("Customer", name="Ada", title="Ada"))
+
+    await desk.do(work)
+
+
+async def test_reload_may_ignore_permissions(desk: Desk) -> None:
+    """Interface §4: "`reload`, each with `ignore_permissions=False`"."""
+    await desk.do(lambda fw: fw.new_doc("Customer", title="Ada", vat="1").insert())
+    sam = await desk.hire("Reader")
+
+    def work(fw: Any) -> str:
+        doc = fw.new_doc("Customer", name="Ada", title="Ada")
+        with pytest.raises(PermissionDeniedError):
+            doc.reload()
+        return str(doc.reload(ignore_permissions=True).vat)
+
+    assert await desk.do(work, sam) == "1"

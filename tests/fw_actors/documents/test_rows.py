@@ -92,3 +92,36 @@ async def test_rows_of_one_parent_are_not_anothers(desk: Desk) -> None:
         return items(fw, first.name)
 
     assert await desk.do(work) == [("a", 1)]
+
+
+async def test_a_row_that_did_not_change_is_left_as_it_is(desk: Desk) -> None:
+    """Its times tell when it changed, not when its parent did."""
+    before = (await desk.do(lambda fw: order(fw, "a", "b"))).lines
+    await trio.sleep(5)
+
+    def change(fw: Any) -> Any:
+        doc = fw.get_doc("Sales Order", "SO-00001")
+        doc.lines[1].item = "z"
+        return doc.save()
+
+    doc = await desk.do(change)
+    after = (await desk.do(lambda fw: fw.get_doc("Sales Order", "SO-00001"))).lines
+    assert [row.name for row in after] == [row.name for row in before]
+    assert [row.modified == was.modified for row, was in zip(after, before, strict=True)] == [
+        True,
+        False,
+    ]
+    assert [row.modified for row in doc.lines] == [row.modified for row in after]
+
+
+async def test_two_rows_may_change_what_is_unique(desk: Desk) -> None:
+    def work(fw: Any) -> list[tuple[str, int]]:
+        doc = fw.new_doc("Box", name="b", parts=[{"serial": "1"}, {"serial": "2"}]).insert()
+        first, second = doc.parts
+        first.serial, second.serial = "2", "1"
+        doc.save()
+        stored = fw.get_doc("Box", "b").parts
+        assert [row.name for row in stored] == [first.name, second.name]
+        return [(row.serial, row.idx) for row in stored]
+
+    assert await desk.do(work) == [("2", 1), ("1", 2)]

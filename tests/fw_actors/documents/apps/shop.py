@@ -46,6 +46,7 @@ class OrderLine(DocType, child=True):
     pin = Password()
     cost = Float(permlevel=1)
     line_secret = Data()
+    note = Data(allow_on_submit=True)
 
 
 class Order(
@@ -77,6 +78,8 @@ class Order(
 
     def validate(self, fw: Any) -> None:
         CALLED.append("validate")
+        if self.remark == "change the title in validate":
+            self.title = "changed"
         if self.title == "refuse":
             raise ValidationError("Not this one.", field="title")
 
@@ -102,6 +105,8 @@ class Order(
 
     def after_commit(self, fw: Any) -> None:
         LATE.append(str(self.name))
+        if self.title == "fail late":
+            raise RuntimeError("after the commit")
 
 
 class Sample(DocType, permissions={"Seller": SELLER}):
@@ -119,6 +124,18 @@ class Sample(DocType, permissions={"Seller": SELLER}):
     extra = JSON(default={"a": []})
     pin = Password()
     token = Vault()
+
+
+class Part(DocType, child=True):
+    """A row with a unique column."""
+
+    serial = Data(unique=True)
+
+
+class Box(DocType, permissions={"Seller": SELLER}):
+    """What holds parts."""
+
+    parts = Table(Part)
 
 
 @whitelist(roles=["Seller"])

@@ -1,0 +1,66 @@
+"""Noted defects reach the Error Log: interface §3 "Error Log"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from fw_actors.actors.error_writer import AFTER_TROUBLE_SECONDS, ErrorWriter
+from fw_actors.actors.nudge import Nudge
+from fw_actors.errors import OverloadedError
+from fw_actors.runtime import SeededEntropy, TrioClock, open_runtime
+from supervisors.children import actor_child
+from supervisors.tree import open_supervisor
+
+T = TypeVar("T")
+
+
+class Errors:
+    """Counts flushes; `refuse` of them fail."""
+
+    def __init__(self, refuse: int = 0) -> None:
+        self.waits, self.flushed, self.refuse = True, 0, refuse
+
+    def flush(self, tx: Any) -> int:
+        self.waits = False
+        self.flushed += 1
+        return 1
+
+
+class Store:
+    def __init__(self, errors: Errors) -> None:
+        self._errors = errors
+
+    async def write(self, fn: Callable[[Any], T]) -> T:
+        if self._errors.refuse:
+            self._errors.refuse -= 1
+            raise OverloadedError
+        return fn(None)
+
+
+class Silent:
+    def info(self, event: str, **fields: object) -> None: ...
+
+    debug = warning = error = info
+
+
+@pytest.mark.parametrize("refuse", [0, 2])
+async def test_a_nudge_writes_what_waits_and_a_store_in_trouble_is_asked_again(
+    refuse: int, autojump_clock: MockClock
+) -> None:
+    errors: Any = Errors(refuse)
+    store: Any = Store(errors)
+    log: Any = Silent()
+    async with open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1), log=log) as runtime:
+        child = actor_child("errors", lambda: ErrorWriter(store, errors))
+        async with open_supervisor(runtime, "top", [child], stop_seconds=1.0):
+            runtime.ref("errors").tell(Nudge())
+            await trio.sleep(refuse * AFTER_TROUBLE_SECONDS + 1)
+            assert errors.flushed == 1
+            runtime.ref("errors").tell(Nudge())  # nothing waits any more
+            await trio.sleep(1)
+            assert errors.flushed == 1

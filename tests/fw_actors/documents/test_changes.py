@@ -1,0 +1,74 @@
+"""What a submitted document may still change: interface §3 "`allow_on_submit` fields only"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fw_actors.documents import rest
+from fw_actors.errors import ValidationError
+from tests.fw_actors.documents.conftest import Desk
+
+ORDER = "Sales Order"
+NAME = "SO-00001"
+
+
+@pytest.fixture
+async def order(desk: Desk) -> Desk:
+    """A submitted order with two rows, a and b."""
+    lines = [{"item": "a", "token": "t"}, {"item": "b"}]
+    body = {"title": "t", "lines": lines, "submit": True}
+    await desk.do(lambda fw: rest.insert(fw, ORDER, body))
+    desk.shop.CALLED.clear()
+    return desk
+
+
+async def save(desk: Desk, **values: Any) -> dict[str, Any]:
+    return await desk.do(lambda fw: rest.save(fw, ORDER, NAME, values))
+
+
+async def rows(desk: Desk) -> list[dict[str, Any]]:
+    shown = await desk.do(lambda fw: rest.read(fw, ORDER, NAME))
+    return [{k: row[k] for k in ("name", "item", "note")} for row in shown["lines"]]
+
+
+async def test_an_allowed_field_changes_in_the_document_and_in_a_row(order: Desk) -> None:
+    first, second = await rows(order)
+    shown = await save(order, remark="r", lines=[{**first, "note": "n"}, second])
+    assert (shown["remark"], shown["docstatus"]) == ("r", 1)
+    assert [row["note"] for row in await rows(order)] == ["n", None]
+    assert order.shop.CALLED[-1] == "on_update"
+
+
+async def test_no_other_field_changes(order: Desk) -> None:
+    first, second = await rows(order)
+    for values, field in (
+        ({"title": "u"}, "title"),
+        ({"margin": 1.0}, "margin"),
+        ({"token": "new"}, "token"),
+        ({"lines": [first]}, "lines"),
+        ({"lines": [first, second, {"item": "c"}]}, "lines"),
+        ({"lines": [second, first]}, "lines"),
+        ({"lines": [{"item": "a"}, {"item": "b"}]}, "lines"),
+        ({"lines": [{**first, "item": "z"}, second]}, "item"),
+        ({"lines": [{**first, "token": "new"}, second]}, "token"),
+    ):
+        with pytest.raises(ValidationError) as refusal:
+            await save(order, **values)
+        assert refusal.value.extra == {"field": field}, values
+    assert order.shop.CALLED == []
+
+
+async def test_a_hook_changes_no_other_field_either(order: Desk) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        await save(order, remark="change the title in validate")
+    assert refusal.value.extra == {"field": "title"}
+
+
+async def test_what_comes_back_as_it_was_is_no_change(order: Desk) -> None:
+    """Interface §8: "A submitted document saved without a change is no event; a draft is"."""
+    shown = await order.do(lambda fw: rest.read(fw, ORDER, NAME))
+    kept = {"title": "t", "token": {"configured": True}, "lines": shown["lines"]}
+    after = await save(order, **kept)
+    assert (after["modified"], order.shop.CALLED) == (shown["modified"], [])
