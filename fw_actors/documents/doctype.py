@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from fw_actors.documents.field import Field
+from fw_actors.documents.field import CONTROLS_AND_BREAKS, Field
 from fw_actors.documents.fields import Table
 
 ACTIONS: Final = ("list", "read", "create", "write", "delete", "submit", "cancel", "export")
@@ -31,6 +31,9 @@ _METHODS: Final = (
     "insert", "save", "submit", "cancel", "delete", "rename", "db_set", "reload", "as_dict",
     "is_new", "from_row", "meta", "doctype",
 )  # fmt: skip
+NAME_CHARACTERS: Final = 140
+NAME_RULE: Final = f"a name is 1 to {NAME_CHARACTERS} characters without / and outer white space"
+_NAMINGS: Final = "naming is given, random, field:<field> or series:<prefix>.#####"
 _SERIES: Final = re.compile(r"series:(?P<prefix>[^#/]*?)\.(?P<digits>#+)\Z")
 _FIELD_NAME: Final = re.compile(r"[a-z][A-Za-z0-9_]*\Z")
 _DOCTYPE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*( [A-Za-z0-9]+)*\Z")
@@ -92,8 +95,8 @@ def read_declaration(
 ) -> Meta:
     """Return the Meta of a DocType class, with every mistake of its declaration in `problems`."""
     problems: list[str] = []
-    doctype = name if name is not None else cls.__name__
-    if not _DOCTYPE_NAME.match(str(doctype)) or len(doctype) > 60:
+    doctype = str(name) if name is not None else cls.__name__
+    if not _DOCTYPE_NAME.match(doctype) or len(doctype) > 60:
         problems.append("name is letters, digits and single spaces, at most 60 characters")
     fields = _declared_fields(cls)
     for each in fields.values():
@@ -103,18 +106,16 @@ def read_declaration(
     if isinstance(parsed, str):
         problems.append(parsed)
         parsed = Naming("random")
-    granted = {}
-    for role, words in permissions.items():
-        actions = str(words).split()
-        wrong = [w for w in actions if w not in ACTIONS and not _LEVEL_ACTION.match(w)]
-        if wrong:
-            problems.append(f"permissions of {role}: no such action {', '.join(wrong)}")
-        granted[role] = frozenset(actions)
+    granted = _parse_permissions(permissions, problems)
     if child and (submittable or granted):
         problems.append("a child DocType has neither permissions nor a submit of its own")
+    for option in ("unique_together", "index_together"):
+        for column in {c for together in getattr(cls, option, ()) for c in together}:
+            if column not in fields or isinstance(fields[column], Table):
+                problems.append(f"{option}: there is no column {column}")
     return Meta(
         doctype,
-        table_name(str(doctype)),
+        table_name(doctype),
         cls,
         cls.__module__,
         MappingProxyType(fields),
@@ -126,6 +127,33 @@ def read_declaration(
         tuple(getattr(cls, "unique_together", ())),
         tuple(getattr(cls, "index_together", ())),
         tuple(problems),
+    )
+
+
+def _parse_permissions(permissions: object, problems: list[str]) -> dict[str, frozenset[str]]:
+    if not isinstance(permissions, Mapping):
+        problems.append('permissions is a dict: {"Role": "list read …"}')
+        return {}
+    granted = {}
+    for role, words in permissions.items():
+        actions = str(words).split()
+        wrong = [w for w in actions if w not in ACTIONS and not _LEVEL_ACTION.match(w)]
+        if wrong:
+            problems.append(f"permissions of {role}: no such action {', '.join(wrong)}")
+        if not is_name(role):
+            problems.append(f"permissions: {role!r} can't be a role: {NAME_RULE}")
+        granted[role] = frozenset(actions)
+    return granted
+
+
+def is_name(name: object) -> bool:
+    """Whether a document may have this name (interface §3)."""
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= NAME_CHARACTERS
+        and name == name.strip()
+        and "/" not in name
+        and not CONTROLS_AND_BREAKS.search(name)
     )
 
 
@@ -143,8 +171,8 @@ def _field_problems(each: Field, child: bool) -> Iterator[str]:
         yield "this name belongs to every document"
     if child and isinstance(each, Table):
         yield "a child DocType holds no tables"
-    if each.unique and isinstance(each, Table):
-        yield "a table cannot be unique"
+    if each.unique and (isinstance(each, Table) or each.secret):
+        yield f"a {each.type} cannot be unique"
     yield from each.problems()
 
 
@@ -156,7 +184,9 @@ def _twins(fields: Mapping[str, Field]) -> Iterator[str]:
             yield f"{name}: it differs from {first[name.lower()]} in letter case alone"
 
 
-def _parse_naming(naming: str, fields: Mapping[str, Field]) -> Naming | str:
+def _parse_naming(naming: object, fields: Mapping[str, Field]) -> Naming | str:
+    if not isinstance(naming, str):
+        return _NAMINGS
     if naming in ("given", "random"):
         return Naming(naming)
     if naming.startswith("field:"):
@@ -167,7 +197,7 @@ def _parse_naming(naming: str, fields: Mapping[str, Field]) -> Naming | str:
     series = _SERIES.match(naming)
     if series:
         return Naming("series", prefix=series["prefix"], digits=len(series["digits"]))
-    return "naming is given, random, field:<field> or series:<prefix>.#####"
+    return _NAMINGS
 
 
 class DocTypeBase:
@@ -190,7 +220,7 @@ class DocTypeBase:
         super().__init_subclass__()
         if abstract:
             return
-        meta = read_declaration(cls, name, naming, child, submittable, read_only, dict(permissions))
+        meta = read_declaration(cls, name, naming, child, submittable, read_only, permissions)
         if unknown:
             words = tuple(f"no such option {word}" for word in sorted(unknown))
             meta = Meta(**{**vars(meta), "problems": meta.problems + words})

@@ -156,16 +156,8 @@ class DocType(DocTypeBase, abstract=True):
         if meta.child:
             shown |= {key: getattr(self, key) for key in CHILD_STANDARD}
         for field in meta.fields.values():
-            shown[field.name] = self._shown(field)
+            shown[field.name] = shown_value(self, field)
         return shown
-
-    def _shown(self, field: Field) -> Any:
-        value = getattr(self, field.name)
-        if isinstance(field, Table):
-            return [row.as_dict() for row in rows_of(self, field)]
-        if isinstance(field, Vault):
-            return CONFIGURED if value else None
-        return None if field.secret else value
 
 
 def rows_of(doc: DocType, field: Table) -> list[DocType]:
@@ -175,6 +167,16 @@ def rows_of(doc: DocType, field: Table) -> list[DocType]:
     made = [row if isinstance(row, DocType) else child(doc._fw, dict(row)) for row in rows]
     setattr(doc, field.name, made)
     return made
+
+
+def shown_value(doc: DocType, field: Field) -> Any:
+    """Return what JSON shows of a field; secrets blank."""
+    value = getattr(doc, field.name)
+    if isinstance(field, Table):
+        return [row.as_dict() for row in rows_of(doc, field)]
+    if isinstance(field, Vault):
+        return CONFIGURED if value else None
+    return None if field.secret else value
 
 
 def child_of(field: Table) -> type[DocType]:

@@ -6,15 +6,13 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.doctype import Meta
+from fw_actors.documents.doctype import NAME_RULE, Meta, is_name
 from fw_actors.documents.document import DocType
-from fw_actors.documents.field import CONTROLS_AND_BREAKS as CONTROLS
 from fw_actors.errors import ValidationError
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx, schema
 
-MAX_CHARACTERS: Final = 140
 _RANDOM_BYTES: Final = 9  # 72 bits: 13 characters
 
 
@@ -42,20 +40,12 @@ def random_name(entropy: Entropy) -> str:
 
 
 def judge_name(name: object, meta: Meta) -> str:
-    """Return the name if a document may have it: 1 to 140 characters without `/`.
-
-    Raises: ValidationError.
-    """
+    """Return the name if a document may have it. Raises: ValidationError."""
     field = meta.naming.field or "name"
     if not isinstance(name, str) or not name.strip():
         raise ValidationError(f"{field} is missing: it names the document.", field=field)
-    if len(name) > MAX_CHARACTERS or "/" in name or CONTROLS.search(name):
-        raise ValidationError(
-            f"A name is 1 to {MAX_CHARACTERS} characters without / and control characters.",
-            field=field,
-        )
-    if name != name.strip():
-        raise ValidationError("A name neither begins nor ends with white space.", field=field)
+    if not is_name(name):
+        raise ValidationError(f"{field} can't name a document: {NAME_RULE}.", field=field)
     return name
 
 

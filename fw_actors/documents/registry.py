@@ -12,7 +12,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.doctype import Meta
+from fw_actors.documents.doctype import NAME_RULE, Meta, is_name
 from fw_actors.documents.document import DocType
 from fw_actors.documents.fields import Link, Table
 from fw_actors.documents.tables import DocTable
@@ -28,7 +28,8 @@ class Registry:
     def __init__(self, doctypes: Iterable[type[DocType]], functions: Iterable[Whitelisted]) -> None:
         """Raises: ConfigurationError naming every mistake by file, class and field."""
         metas = [cls.meta for cls in doctypes]
-        problems = list(_problems(metas))
+        functions = tuple(functions)
+        problems = [*_problems(metas), *_problems_of_functions(functions)]
         if problems:
             raise ConfigurationError(problems)
         metadata = sa.MetaData()
@@ -81,13 +82,27 @@ def _problems(metas: list[Meta]) -> Iterator[str]:
                     yield f"{where}: {field.name}: {child.name} is declared in no app of the site"
 
 
+def _problems_of_functions(functions: Iterable[Whitelisted]) -> Iterator[str]:
+    for function in functions:
+        where = f"{_file_of_module(function.module)}: function {function.function.__name__}"
+        if isinstance(function.given_roles, str):
+            yield f"{where}: roles is a list of names"
+            continue
+        for role in function.roles:
+            if not is_name(role):
+                yield f"{where}: roles: {role!r} can't be a role: {NAME_RULE}"
+
+
 def _is_target(meta: Meta | None) -> bool:
     return meta is not None and not meta.child
 
 
 def _file_of(cls: type) -> str:
-    module = sys.modules.get(cls.__module__)
-    return str(getattr(module, "__file__", None) or cls.__module__)
+    return _file_of_module(cls.__module__)
+
+
+def _file_of_module(name: str) -> str:
+    return str(getattr(sys.modules.get(name), "__file__", None) or name)
 
 
 def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:

@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from fw_actors.documents import query
-from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta
-from fw_actors.documents.document import CONFIGURED, DocType, child_of, field_unknown
-from fw_actors.documents.field import Field, ShapeError
-from fw_actors.documents.fields import Table, Vault
+from fw_actors.documents.doctype import Meta
+from fw_actors.documents.document import DocType, child_of
+from fw_actors.documents.fields import Table
+from fw_actors.documents.incoming import judged
 from fw_actors.documents.times import to_ms
-from fw_actors.errors import BadRequestError, ConflictError, PermissionDeniedError
+from fw_actors.errors import BadRequestError, ConflictError
 from fw_actors.rules.redaction import is_secret
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT: Final = 20
 MOST: Final = 500
-_NEVER: Final = ("docstatus", "owner", "creation", "modified_by", "idx")
-_ECHOED: Final = ("doctype", *STANDARD, *CHILD_STANDARD)
 
 
 def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,8 +59,7 @@ def insert(fw: Fw, doctype: str, body: Mapping[str, Any]) -> dict[str, Any]:
     fw.rights.require(meta, "create")
     if submit:
         fw.rights.require(meta, "submit")
-    values = _judged(fw, meta, body, None)
-    doc: DocType = fw.new_doc(doctype, **values)
+    doc: DocType = fw.new_doc(doctype, **judged(fw, meta, body, None))
     doc.insert()
     if submit:
         doc.submit()
@@ -77,7 +74,7 @@ def save(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, 
     body = dict(body)
     if "modified" in body:
         _same_version(doc, body.pop("modified"))
-    for key, value in _judged(fw, meta, body, doc).items():
+    for key, value in judged(fw, meta, body, doc).items():
         setattr(doc, key, value)
     doc.save()
     return shown(fw, doc)
@@ -161,78 +158,6 @@ def _open(fw: Fw, doctype: str) -> Meta:
         raise BadRequestError(f"{doctype} rows are part of their parent's document.")
     fw.rights.require_reach(meta)
     return meta
-
-
-def _judged(fw: Fw, meta: Meta, body: dict[str, Any], doc: DocType | None) -> dict[str, Any]:
-    """Return the fields of a body in their types. Raises: BadRequestError naming the key."""
-    values: dict[str, Any] = {}
-    for key, value in body.items():
-        field = meta.fields.get(key)
-        if field is not None:
-            _writable(fw, meta, field, value, doc)
-            values[key] = _shaped(field, value)
-        elif key == "name":
-            values |= _given_name(meta, value, doc)
-        elif key == "doctype":
-            if value != meta.name:
-                raise BadRequestError(f"The path says {meta.name}.", field=key)
-        elif key in _NEVER or key == "modified":
-            raise BadRequestError(f"{key} is not to be written.", field=key)
-        else:
-            raise field_unknown(meta, key)
-    return values
-
-
-def _given_name(meta: Meta, value: object, doc: DocType | None) -> dict[str, Any]:
-    if not isinstance(value, str):
-        raise BadRequestError("name takes text.", field="name")
-    if doc is not None:
-        if value != doc.name:
-            raise BadRequestError("A name changes by /rename.", field="name")
-        return {}
-    if meta.naming.kind != "given":
-        raise BadRequestError(f"{meta.name} makes its own names.", field="name")
-    return {"name": value}
-
-
-def _writable(fw: Fw, meta: Meta, field: Field, value: Any, doc: DocType | None) -> None:
-    same = doc is not None and getattr(doc, field.name) == value
-    if field.read_only and not same:
-        raise BadRequestError(f"{field.name} is not to be written.", field=field.name)
-    if field.permlevel and not same and not fw.rights.sees_level(meta, field.permlevel, "write"):
-        raise PermissionDeniedError(f"You may not write {field.name}.")
-
-
-def _shaped(field: Field, value: Any) -> Any:
-    if isinstance(field, Table):
-        return _shaped_rows(field, value)
-    if isinstance(field, Vault) and value == CONFIGURED:
-        return dict(CONFIGURED)
-    try:
-        field.accept(value)
-    except ShapeError as error:
-        raise BadRequestError(str(error), field=field.name) from None
-    return value
-
-
-def _shaped_rows(field: Table, value: Any) -> list[dict[str, Any]]:
-    child = child_of(field)
-    if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
-        raise BadRequestError(f"{field.name} takes {field.wanted}.", field=field.name)
-    rows = []
-    for row in value:
-        shaped = {}
-        for key, item in row.items():
-            if key in child.meta.fields:
-                shaped[key] = _shaped(child.meta.fields[key], item)
-            elif key == "name" and isinstance(item, str):
-                shaped[key] = item
-            elif key not in _ECHOED:  # a row that was read may come back whole
-                raise field_unknown(child.meta, key)
-        rows.append(shaped)
-    return rows
 
 
 def _same_version(doc: DocType, modified: object) -> None:

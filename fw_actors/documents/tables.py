@@ -12,7 +12,8 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from fw_actors.documents.doctype import ROW_ID, Meta
 from fw_actors.documents.field import Field
 from fw_actors.documents.fields import Check, Link, Vault
-from fw_actors.store import Statement, Tx
+from fw_actors.errors import ConfigurationError
+from fw_actors.store import Statement, Tx, UniqueViolation
 
 
 class DocTable:
@@ -159,8 +160,9 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
     """Create missing tables and add missing columns and indexes; never drops anything.
 
     Returns: the names of the tables that were made or widened.
+    Raises: ConfigurationError naming every DocType whose stored rows break a rule that is new.
     """
-    changed = []
+    changed, problems = [], []
     for each in tables:
         present = tx.columns(each.table.name)
         if not present:
@@ -168,8 +170,22 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
         missing = [c for c in each.table.columns if present and c.name not in present]
         for column in missing:
             tx.run(AddColumn(column))
-        for index in sorted(each.table.indexes, key=lambda i: str(i.name)):
-            tx.run(CreateIndex(index, if_not_exists=True))
+        problems += [f"{each.meta.cls.__module__}: {text}" for text in _make_indexes(tx, each)]
         if missing or not present:
             changed.append(each.table.name)
+    if problems:
+        raise ConfigurationError(problems)
     return changed
+
+
+def _make_indexes(tx: Tx, table: DocTable) -> Iterable[str]:
+    for index in sorted(table.table.indexes, key=lambda i: str(i.name)):
+        try:
+            with tx.savepoint():
+                tx.run(CreateIndex(index, if_not_exists=True))
+        except UniqueViolation:
+            columns = ", ".join(column.name for column in index.columns)
+            yield (
+                f"class {table.meta.cls.__name__}: {columns}: it can't be unique, since stored "
+                "documents share a value; change these first"
+            )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fw_actors.app import Check, Data, DocType, Float, Int, Table
+from fw_actors.app import Check, Data, DocType, Float, Int, Password, Table, Vault
 from fw_actors.documents.doctype import Naming, table_name
 
 
@@ -140,3 +140,35 @@ def test_an_abstract_class_is_no_doctype() -> None:
         title = Data()
 
     assert "meta" not in vars(Base)
+
+
+ODD: list[tuple[dict[str, Any], str]] = [  # what an app may write in all innocence
+    ({"naming": 5}, "naming is"),
+    ({"name": 5}, "name is letters"),
+    ({"permissions": ["Boss"]}, "permissions is a dict"),
+    ({"permissions": {"a/b": "read"}}, "'a/b' can't be a role"),
+    ({"permissions": {"": "read"}}, "'' can't be a role"),
+    ({"permissions": {" Boss": "read"}}, "' Boss' can't be a role"),
+    ({"permissions": {"x" * 141: "read"}}, "can't be a role"),
+    ({"permissions": {5: "read"}}, "5 can't be a role"),
+    ({"permissions": {"Boss": 5}}, "no such action 5"),
+]
+
+
+@pytest.mark.parametrize(("options", "told"), ODD)
+def test_an_option_of_another_kind_is_a_mistake_too(options: dict[str, Any], told: str) -> None:
+    assert any(told in problem for problem in declare(**options).problems)
+
+
+@pytest.mark.parametrize("kind", [Password, Vault, Table])
+def test_a_secret_or_a_table_is_never_unique(kind: Any) -> None:
+    field = kind(int, unique=True) if kind is Table else kind(unique=True)
+    assert any("cannot be unique" in problem for problem in declare({"a": field}).problems)
+
+
+@pytest.mark.parametrize("option", ["unique_together", "index_together"])
+def test_columns_that_belong_together_are_there(option: str) -> None:
+    meta = declare({"a": Data(), "rows": Table(int), option: (("a", "b"), ("rows",))})
+    assert sorted(p for p in meta.problems if option in p) == [
+        f"{option}: there is no column b", f"{option}: there is no column rows",
+    ]  # fmt: skip

@@ -214,3 +214,17 @@ def test_a_module_listed_beside_its_package_declares_nothing_twice(folder: Path)
     write(folder, "myapp_twice/__init__.py", APP.format(other="myapp_twice.parts"))
     modules = load_apps(["myapp_twice", "myapp_twice.parts"], folder)
     assert names(declared_in(modules)[0]) == ["Borrowed", "Mine"]
+
+
+def test_a_role_that_no_role_can_be_is_told_with_the_function_that_names_it() -> None:
+    @whitelist(roles=["a/b", "Fine"])
+    def fly(fw: Any) -> None: ...
+
+    @whitelist(roles="Boss")
+    def crawl(fw: Any) -> None: ...
+
+    with pytest.raises(ConfigurationError) as refusal:
+        Registry((), (fly, crawl))
+    first, second = refusal.value.problems
+    assert first.startswith(f"{__file__}: function fly: roles: 'a/b' can't be a role")
+    assert second == f"{__file__}: function crawl: roles is a list of names"

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from fw_actors.app import Check, Data, DocType, Link
 from fw_actors.documents.tables import DocTable, make_tables
+from fw_actors.errors import ConfigurationError
 from fw_actors.runtime import SeededEntropy, SystemClock
 from fw_actors.store import Store, Tx, UniqueViolation, open_sqlite
 
@@ -124,3 +125,21 @@ async def test_a_look_up_by_name_and_by_link_uses_an_index(store: Store) -> None
         return str(rows)
 
     assert "doc_thing_link" in await store.write(plan)
+
+
+async def test_what_stored_rows_share_can_not_become_unique(store: Store) -> None:
+    small = table_of(Small)
+
+    class Unique(DocType, name="Thing"):
+        old = Data(unique=True)
+
+    def work(tx: Tx) -> None:
+        make_tables(tx, [small])
+        for name in ("a", "b"):
+            small.insert(tx, row(small, name, old="same"))
+        make_tables(tx, [table_of(Unique)])
+
+    with pytest.raises(ConfigurationError) as refusal:
+        await store.write(work)
+    (problem,) = refusal.value.problems
+    assert "class Unique: old: it can't be unique" in problem

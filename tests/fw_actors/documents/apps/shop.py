@@ -47,6 +47,7 @@ class OrderLine(DocType, child=True):
     cost = Float(permlevel=1)
     line_secret = Data()
     note = Data(allow_on_submit=True)
+    batch = Data(read_only=True)
 
 
 class Order(

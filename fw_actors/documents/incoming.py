@@ -1,0 +1,139 @@
+"""The fields of a request's body, judged: their shape, and what the caller may write of them.
+
+Source: interface §8, Documents: "403 on a changed write" above the caller's permlevel, "`read_only`
+fields … 400 unless unchanged". Child rows come as whole lists; of a row that comes back by its
+name, what the caller may not write stays as it is stored, whether or not it was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta
+from fw_actors.documents.document import (
+    CONFIGURED,
+    DocType,
+    child_of,
+    field_unknown,
+    rows_of,
+    shown_value,
+)
+from fw_actors.documents.field import Field, ShapeError
+from fw_actors.documents.fields import Table, Vault
+from fw_actors.errors import BadRequestError, PermissionDeniedError, ValidationError
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+_NEVER: Final = ("docstatus", "owner", "creation", "modified", "modified_by", "idx")
+_ECHOED: Final = ("doctype", *STANDARD, *CHILD_STANDARD)
+
+
+def judged(fw: Fw, meta: Meta, body: Mapping[str, Any], doc: DocType | None) -> dict[str, Any]:
+    """Return the fields of a body in their types; `doc` is what is saved, None for an insert.
+
+    Raises: BadRequestError naming the key, PermissionDeniedError.
+    """
+    base: DocType = fw.new_doc(meta.name) if doc is None else doc
+    values: dict[str, Any] = {}
+    for key, value in body.items():
+        field = meta.fields.get(key)
+        if field is not None:
+            _require_writable(fw, meta, field, value, base)
+            values[key] = _shaped(fw, meta, field, value, base)
+        elif key == "name":
+            values |= _given_name(meta, value, doc)
+        elif key == "doctype":
+            if value != meta.name:
+                raise BadRequestError(f"The path says {meta.name}.", field=key)
+        elif key in _NEVER:
+            raise BadRequestError(f"{key} is not to be written.", field=key)
+        else:
+            raise field_unknown(meta, key)
+    return values
+
+
+def _given_name(meta: Meta, value: object, doc: DocType | None) -> dict[str, Any]:
+    if not isinstance(value, str):
+        raise BadRequestError("name takes text.", field="name")
+    if doc is not None:
+        if value != doc.name:
+            raise BadRequestError("A name changes by /rename.", field="name")
+        return {}
+    if meta.naming.kind != "given":
+        raise BadRequestError(f"{meta.name} makes its own names.", field="name")
+    return {"name": value}
+
+
+def _require_writable(fw: Fw, owner: Meta, field: Field, value: Any, base: DocType) -> None:
+    """Rows follow the permissions of `owner`, their parent's DocType."""
+    if _may_write(fw, owner, field) or _is_unchanged(field, value, base):
+        return
+    if field.read_only:
+        raise BadRequestError(f"{field.name} is not to be written.", field=field.name)
+    raise PermissionDeniedError(f"You may not write {field.name}.")
+
+
+def _may_write(fw: Fw, owner: Meta, field: Field) -> bool:
+    return not field.read_only and fw.rights.sees_level(owner, field.permlevel, "write")
+
+
+def _is_unchanged(field: Field, value: Any, base: DocType) -> bool:
+    """Whether a value is what a read shows, in any of the forms that the field takes."""
+    shown = shown_value(base, field)
+    if value == shown:
+        return True
+    try:
+        return not field.secret and bool(field.accept(value) == shown)
+    except (ShapeError, ValidationError):
+        return False
+
+
+def _shaped(fw: Fw, owner: Meta, field: Field, value: Any, base: DocType) -> Any:
+    if isinstance(field, Table):
+        return _shaped_rows(fw, owner, field, value, base)
+    if isinstance(field, Vault) and value == CONFIGURED:
+        return dict(CONFIGURED)
+    try:
+        field.accept(value)
+    except ShapeError as error:
+        raise BadRequestError(str(error), field=field.name) from None
+    return value
+
+
+def _shaped_rows(
+    fw: Fw, owner: Meta, table: Table, value: Any, base: DocType
+) -> list[dict[str, Any]]:
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
+        raise BadRequestError(f"{table.name} takes {table.wanted}.", field=table.name)
+    child = child_of(table)
+    stored = {row.name: row for row in rows_of(base, table)}
+    blank = child(fw)
+    rows = []
+    for row in value:
+        name = row.get("name")
+        before = stored.get(name, blank) if isinstance(name, str) else blank
+        rows.append(_shaped_row(fw, owner, child.meta, row, before))
+    return rows
+
+
+def _shaped_row(
+    fw: Fw, owner: Meta, meta: Meta, row: Mapping[str, Any], before: DocType
+) -> dict[str, Any]:
+    # What the caller may not write, and maybe not even see, is kept without being sent.
+    kept = [field for field in meta.columns if not _may_write(fw, owner, field)]
+    shaped = {field.name: before.__dict__[field.name] for field in kept}
+    for key, value in row.items():
+        field = meta.fields.get(key)
+        if field is not None:
+            _require_writable(fw, owner, field, value, before)
+            if field not in kept:
+                shaped[key] = _shaped(fw, owner, field, value, before)
+        elif key == "name" and isinstance(value, str):
+            shaped[key] = value
+        elif key not in _ECHOED:  # a row that was read may come back whole
+            raise field_unknown(meta, key)
+    return shaped

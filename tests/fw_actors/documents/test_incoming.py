@@ -1,0 +1,122 @@
+"""What a caller may write: interface §8, Documents: permlevel, read_only, rows as whole lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fw_actors.documents import rest
+from fw_actors.errors import BadRequestError, PermissionDeniedError
+from tests.fw_actors.documents.conftest import Desk
+
+ORDER = "Sales Order"
+NAME = "SO-00001"
+
+
+@pytest.fixture
+async def order(desk: Desk) -> Desk:
+    """An order whose row has what a seller may not write: cost (permlevel 1), batch, secrets."""
+    await desk.hire("Seller")
+
+    def make(fw: Any) -> None:
+        row = {"item": "a", "rate": 2, "cost": 3.5, "token": "t", "pin": "p", "batch": "B1"}
+        fw.new_doc(ORDER, title="t", margin=1.5, number=7, lines=[row, {"item": "b"}]).insert()
+
+    await desk.do(make)
+    return desk
+
+
+async def rows(desk: Desk) -> list[dict[str, Any]]:
+    shown = await desk.do(lambda fw: rest.read(fw, ORDER, NAME))
+    found: list[dict[str, Any]] = shown["lines"]
+    return found
+
+
+async def save(desk: Desk, body: dict[str, Any], user: str = "sam") -> dict[str, Any]:
+    return await desk.do(lambda fw: rest.save(fw, ORDER, NAME, body), user)
+
+
+async def test_what_the_caller_may_not_see_stays_when_a_row_comes_back(order: Desk) -> None:
+    seen = (await order.do(lambda fw: rest.read(fw, ORDER, NAME), "sam"))["lines"]
+    assert "cost" not in seen[0]
+    await save(order, {"lines": [{**seen[0], "item": "z"}, seen[1]]})
+    first = (await rows(order))[0]
+    assert (first["item"], first["cost"], first["batch"]) == ("z", 3.5, "B1")
+    doc = await order.do(lambda fw: fw.get_doc(ORDER, NAME))
+    assert (doc.lines[0].vault("token"), doc.lines[0].pin) == ("t", "p")
+
+
+async def test_what_the_caller_may_write_and_leaves_out_takes_its_default(order: Desk) -> None:
+    """Interface §3: "child rows as whole lists"."""
+    first = (await rows(order))[0]
+    await save(order, {"lines": [{"name": first["name"], "item": "a"}]})
+    assert (await rows(order))[0]["rate"] == 1.5
+
+
+@pytest.mark.parametrize("value", [3.5])
+async def test_what_may_not_be_written_may_be_sent_unchanged(order: Desk, value: Any) -> None:
+    first, second = await rows(order)
+    body = {"margin": 1.5, "number": 7, "lines": [{**first, "cost": value}, second]}
+    shown = await save(order, body)
+    assert "margin" not in shown
+    assert (await rows(order))[0]["cost"] == 3.5
+
+
+@pytest.mark.parametrize("value", [4.5, None, "x"])
+async def test_a_changed_field_above_the_permlevel_is_denied_in_rows_too(
+    order: Desk, value: Any
+) -> None:
+    """Interface §8: "403 on a changed write"."""
+    first, second = await rows(order)
+    for body in (
+        {"margin": value},
+        {"lines": [{**first, "cost": value}, second]},
+        {"lines": [{"item": "new", "cost": 1.0}]},
+    ):
+        with pytest.raises(PermissionDeniedError):
+            await save(order, body)
+    assert (await rows(order))[0]["cost"] == 3.5
+
+
+async def test_a_changed_read_only_field_is_400_in_rows_too_for_anybody(order: Desk) -> None:
+    """Interface §8: "`read_only` fields … in a body: 400 unless unchanged"."""
+    first, second = await rows(order)
+    for body, field in (
+        ({"number": 8}, "number"),
+        ({"lines": [{**first, "batch": "B2"}, second]}, "batch"),
+        ({"lines": [first, {"item": "new", "batch": "B1"}]}, "batch"),
+    ):
+        with pytest.raises(BadRequestError) as refusal:
+            await save(order, body, "Administrator")
+        assert refusal.value.extra == {"field": field}
+
+
+async def test_an_insert_may_send_what_is_the_default_anyway(order: Desk) -> None:
+    body = {"title": "t", "margin": None, "number": None, "lines": [{"item": "a", "cost": None}]}
+    assert await order.do(lambda fw: rest.insert(fw, ORDER, body), "sam")
+    for changed in ({"margin": 1.0}, {"lines": [{"item": "a", "cost": 1.0}]}):
+        with pytest.raises(PermissionDeniedError):
+            await order.do(lambda fw, b=changed: rest.insert(fw, ORDER, {**body, **b}), "sam")  # type: ignore[misc]
+
+
+async def test_a_boss_writes_what_the_permlevel_grants(order: Desk) -> None:
+    boss = await order.hire("Seller", "Boss", name="boss")
+    first, second = await rows(order)
+    shown = await save(order, {"margin": 2, "lines": [{**first, "cost": 9}, second]}, boss)
+    assert (shown["margin"], shown["lines"][0]["cost"]) == (2.0, 9.0)
+
+
+async def test_a_list_in_code_skips_permlevels_and_one_for_the_user_does_not(order: Desk) -> None:
+    """Interface §4: "`get_all` skips permissions"; §8: fields above one's permlevel are 400."""
+
+    def work(fw: Any) -> Any:
+        with pytest.raises(BadRequestError):
+            fw.get_list(ORDER, fields=["margin"])
+        with pytest.raises(BadRequestError):
+            fw.get_list(ORDER, [["margin", ">", 1]])
+        return fw.get_all(ORDER, [["margin", ">", 1]], ["margin"]), fw.get_value(
+            ORDER, NAME, "margin"
+        )
+
+    assert await order.do(work, "sam") == ([{"margin": 1.5}], 1.5)
