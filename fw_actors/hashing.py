@@ -57,6 +57,18 @@ class Verified:
     outdated: bool = False
 
 
+class PreparedPassword(str):
+    """A new password whose hash was made before the transaction that sets it."""
+
+    __slots__ = ("hash",)
+    hash: str
+
+    def __new__(cls, password: str, password_hash: str) -> PreparedPassword:
+        made = super().__new__(cls, password)
+        made.hash = password_hash
+        return made
+
+
 class Hasher:
     """Makes and verifies password hashes in a bounded number of threads."""
 

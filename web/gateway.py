@@ -72,6 +72,12 @@ class Gateway(Protocol):
     async def write(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
         """Run `fn` with a handle (interface §4) in one transaction as the caller."""
 
+    async def prepare(
+        self, caller: Caller, doctype: str, name: str | None, body: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return the body of a write (`name` None: an insert) with what takes long done before the
+        transaction. PermissionDeniedError, PasswordPolicyError, OverloadedError."""
+
     def whitelisted(self, path: str) -> WhitelistedFunction | None:
         """Return the app's function under `<module>.<function>`, or None."""
 

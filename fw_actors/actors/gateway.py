@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from fw_actors.actors.counters import Counter
 from fw_actors.actors.lockout import TrySignIn
@@ -20,6 +20,7 @@ from fw_actors.runtime import AskTimeout, KeyedPool, MailboxFull
 from fw_actors.services import sessions
 from fw_actors.services.access import Caller, LinkFacts, Profile, Reading, SignedIn, SignInAttempt
 from fw_actors.services.invitation import Invitation
+from fw_actors.services.new_passwords import FIELD as NEW_PASSWORD
 from fw_actors.services.recovery import Recovery
 from fw_actors.services.sessions import SEEN_EVERY_MS, LiveSession, Sessions
 from fw_actors.services.sign_in import SignIn
@@ -128,6 +129,23 @@ class Gateway:
     async def write(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
         """Run `fn` in one transaction as the caller."""
         return await self._site.store.write(lambda tx: fn(self._handle(tx, caller, request_id)))
+
+    async def prepare(
+        self, caller: Caller, doctype: str, name: str | None, body: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return the body of a write with what takes long done: a new password hashed."""
+        if doctype != "User" or not isinstance(body.get(NEW_PASSWORD), str):
+            return body
+
+        def look(tx: Tx) -> dict[str, Any] | None:
+            rights = self._handle(tx, caller, "").rights
+            rights.require(self._site.registry.meta(doctype), "write" if name else "create")
+            return self._site.registry.tables[doctype].fetch(tx, name) if name else {}
+
+        stored = await self._site.store.read(look)
+        if stored is None:
+            return body  # the write finds that there is no such user
+        return await self._site.new_passwords.prepare(body, stored)
 
     def whitelisted(self, path: str) -> Whitelisted | None:
         """Return the app's function under `<module>.<function>`, or None."""

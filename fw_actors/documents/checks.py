@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
@@ -10,8 +11,8 @@ import sqlalchemy as sa
 from fw_actors.documents.document import CONFIGURED, DocType, rows_of
 from fw_actors.documents.field import Field, ShapeError
 from fw_actors.documents.fields import Link, Password, Select, Table, Vault
-from fw_actors.errors import ConflictError, ValidationError
-from fw_actors.store import Tx
+from fw_actors.errors import ConflictError, DuplicateError, ValidationError
+from fw_actors.store import Tx, UniqueViolation
 
 if TYPE_CHECKING:
     from fw_actors.documents.lifecycle import Documents
@@ -92,3 +93,14 @@ def fields_linking_to(documents: Documents, doctype: str) -> Iterator[tuple[str,
         for field in meta.columns:
             if isinstance(field, Link) and field.options == doctype:
                 yield name, field
+
+
+@contextmanager
+def duplicates_refused(doc: DocType) -> Iterator[None]:
+    """Give a taken unique value its refusal. Raises: DuplicateError naming the field."""
+    try:
+        yield
+    except UniqueViolation as taken:
+        raise DuplicateError(
+            f"Another {doc.doctype} has this {', '.join(taken.columns)}.", field=taken.columns[0]
+        ) from None

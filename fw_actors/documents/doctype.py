@@ -71,7 +71,12 @@ class Meta:
     @property
     def columns(self) -> tuple[Field, ...]:
         """The fields that are columns of the table, in order."""
-        return tuple(f for f in self.fields.values() if not isinstance(f, Table))
+        return tuple(f for f in self.fields.values() if f.stored and not isinstance(f, Table))
+
+    @property
+    def unstored(self) -> tuple[Field, ...]:
+        """The fields that are written only."""
+        return tuple(f for f in self.fields.values() if not f.stored)
 
     @property
     def tables(self) -> tuple[Table, ...]:

@@ -77,6 +77,8 @@ class DocType(DocTypeBase, abstract=True):
         state["docstatus"], state["idx"] = row["docstatus"] or 0, row["idx"] or 0
         if self.meta.child:
             state |= {key: row[key] for key in CHILD_STANDARD}
+        for field in self.meta.unstored:
+            state[field.name] = None
         for field in self.meta.columns:
             value = row[field.name]
             if isinstance(field, Vault):

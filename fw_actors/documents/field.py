@@ -12,6 +12,7 @@ from sqlalchemy.types import TypeEngine
 from fw_actors.errors import ValidationError
 
 LARGEST_INTEGER: Final = 2**53
+SURROGATES: Final = re.compile(r"[\ud800-\udfff]")
 CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 CONTROLS_AND_BREAKS: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
@@ -27,6 +28,7 @@ class Field:
     column: ClassVar[TypeEngine[Any]] = sa.Text()
     empty: ClassVar[object] = None
     secret: ClassVar[bool] = False
+    stored: ClassVar[bool] = True  # False: it is written only, and no column keeps it
     wanted: ClassVar[str] = "text"
 
     def __init__(

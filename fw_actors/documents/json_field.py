@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from fw_actors.documents.field import CONTROLS, LARGEST_INTEGER, Field, ShapeError
 
 
@@ -29,10 +31,10 @@ class JSON(Field):
         return copy
 
     def to_store(self, value: Any) -> str | None:
-        return None if value is None else json.dumps(value, ensure_ascii=False)
+        return None if value is None else msgspec.json.encode(value).decode()
 
     def from_store(self, value: Any) -> Any:
-        return None if value is None else json.loads(value)
+        return None if value is None else msgspec.json.decode(value)
 
 
 def _leaves(value: Any) -> Iterator[Any]:

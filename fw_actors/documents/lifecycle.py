@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fw_actors.documents import rows, scopes
 from fw_actors.documents.changes import changes_once_submitted
-from fw_actors.documents.checks import check_links, check_values, normalize
+from fw_actors.documents.checks import check_links, check_values, duplicates_refused, normalize
 from fw_actors.documents.document import DocType
 from fw_actors.documents.hooks import NoteDefect, run_after_commit, run_hook
 from fw_actors.documents.naming import name_for
@@ -29,7 +29,6 @@ from fw_actors.errors import (
     ValidationError,
 )
 from fw_actors.runtime import Entropy
-from fw_actors.store import UniqueViolation
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -133,7 +132,7 @@ class Documents:
             old = str(doc.name)
             if name == old:
                 return
-            with _duplicates_refused(doc):
+            with duplicates_refused(doc):
                 new = rename(self, fw.tx, doc, name)
             for observer in self._observers:
                 observer.renamed(fw, doc.doctype, old, new)
@@ -151,7 +150,7 @@ class Documents:
             field = rows.assign(written, name, value)
             self._require_scope(fw, written, ignore_permissions)
             self._tell(fw, "changing", DB_SET, written)
-            with _duplicates_refused(doc):
+            with duplicates_refused(doc):
                 rows.write_field(self, fw.tx, written, field)
             self._tell(fw, "changed", DB_SET, written)
             doc.__dict__[name] = written.__dict__[name]
@@ -199,7 +198,7 @@ class Documents:
 
     def _write(self, fw: Fw, doc: DocType, event: str, write: Callable[[], None]) -> None:
         self._tell(fw, "changing", event, doc)
-        with _duplicates_refused(doc):
+        with duplicates_refused(doc):
             write()
         run_hook(fw, doc, event)
         self._tell(fw, "changed", event, doc)
@@ -246,13 +245,3 @@ class Documents:
     def _tell(self, fw: Fw, verb: str, event: str, doc: DocType) -> None:
         for observer in self._observers:
             getattr(observer, verb)(fw, event, doc)
-
-
-@contextmanager
-def _duplicates_refused(doc: DocType) -> Iterator[None]:
-    try:
-        yield
-    except UniqueViolation as taken:
-        raise DuplicateError(
-            f"Another {doc.doctype} has this {', '.join(taken.columns)}.", field=taken.columns[0]
-        ) from None

@@ -83,7 +83,7 @@ def delete(documents: Documents, tx: Tx, doc: DocType) -> None:
 def assign(doc: DocType, name: str, value: Any) -> Field:
     """Set one column's value on a document. Raises: BadRequestError, ValidationError."""
     field = doc.meta.fields.get(name)
-    if field is None or isinstance(field, Table):
+    if field is None or field not in doc.meta.columns:
         raise BadRequestError(f"{doc.doctype} has no stored field {name[:60]}.", field=name[:60])
     try:
         doc.__dict__[name] = field.accept(value)

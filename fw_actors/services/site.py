@@ -33,6 +33,8 @@ from fw_actors.services.events import EventRecorder
 from fw_actors.services.jobs_of_apps import JobRecorder
 from fw_actors.services.links import LinkRules
 from fw_actors.services.mail import Outbox
+from fw_actors.services.new_passwords import NewPasswords
+from fw_actors.services.passwords import Passwords
 from fw_actors.services.scope_rules import ScopeRules
 from fw_actors.services.subscriptions import SubscriptionCache
 from fw_actors.services.versions import VersionRecorder
@@ -65,6 +67,7 @@ class Site:
     vault: Vault
     surroundings: Surroundings
     outbox: Outbox
+    new_passwords: NewPasswords
     audit: AuditLog
     errors: ErrorLog
     installation_key: bytes
@@ -134,14 +137,18 @@ async def open_site(
         rules = WebhookRules(registry, development=config.deployment.mode == "development")
         scopes = ScopeRules(registry)
         versions = VersionRecorder(registry, entropy)
-        observers = (accounts, LinkRules(registry), scopes, rules, *renames, versions, publisher)
+        key = await store.read(installation_key)
+        hasher = Hasher.of(config, entropy, inline=inline)
+        outbox = Outbox(registry, entropy, config.site.name, partial(recorded, mail.QUEUE))
+        new_passwords = NewPasswords(hasher, Passwords(outbox), key)
+        rules_of_users = (accounts, LinkRules(registry), scopes, new_passwords)
+        observers = (*rules_of_users, rules, *renames, versions, publisher)
         hidden = (*config.secrets.hidden(), config.mail.password or "")
         errors = ErrorLog(registry, entropy, hidden, partial(recorded, error_log.QUEUE))
         documents = Documents(registry, vault, entropy, observers, errors.note)
         enqueue = JobRecorder(partial(recorded, jobs_of_apps.QUEUE))
         surroundings = Surroundings(documents, publisher, accounts, enqueue, config.secrets)
         await store.write(lambda tx: _furnish(tx, registry, surroundings))
-        key = await store.read(installation_key)
         yield Site(
             config,
             store,
@@ -149,10 +156,11 @@ async def open_site(
             entropy,
             registry,
             accounts,
-            Hasher.of(config, entropy, inline=inline),
+            hasher,
             vault,
             surroundings,
-            Outbox(registry, entropy, config.site.name, partial(recorded, mail.QUEUE)),
+            outbox,
+            new_passwords,
             AuditLog(registry, entropy),
             errors,
             key,

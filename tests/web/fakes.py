@@ -120,6 +120,12 @@ class FakeGateway:
         self.request_ids.append(request_id)
         return fn(FakeFw(caller.user, writes, self.webhooks))
 
+    async def prepare(
+        self, caller: Caller, doctype: str, name: str | None, body: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        self.asked.append(("prepare", caller.user, doctype, name))
+        return {**body, "new_password": "hashed"} if "new_password" in body else body
+
     def whitelisted(self, path: str) -> WhitelistedFunction | None:
         return self.functions.get(path)
 

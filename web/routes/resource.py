@@ -62,7 +62,8 @@ class ResourceRoutes:
 
     async def insert(self, exchange: Exchange) -> Answer:
         """Insert a document; 201."""
-        doctype, body = exchange.argument("doctype"), exchange.body
+        doctype, caller = exchange.argument("doctype"), exchange.known_caller
+        body = await self._gateway.prepare(caller, doctype, None, exchange.body)
         document = await self._gateway.write(
             exchange.known_caller,
             lambda fw: self._documents.insert(fw, doctype, body),
@@ -83,7 +84,7 @@ class ResourceRoutes:
     async def save(self, exchange: Exchange) -> Answer:
         """Save the changed fields of a document."""
         doctype, name = _place(exchange)
-        body = exchange.body
+        body = await self._gateway.prepare(exchange.known_caller, doctype, name, exchange.body)
         document = await self._gateway.write(
             exchange.known_caller,
             lambda fw: self._documents.save(fw, doctype, name, body),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fw_actors.documents.document import DocType
-from fw_actors.documents.fields import Check, Data, Link, Table
+from fw_actors.documents.field import SURROGATES
+from fw_actors.documents.fields import Check, Data, Link, Password, Table
 
 
 class Role(DocType, naming="given"):
@@ -16,6 +17,16 @@ class HasRole(DocType, name="Has Role", child=True):
     role = Link(options="Role", required=True)
 
 
+class NewPassword(Password):
+    """A password to be set: written only, kept nowhere but as its hash (interface §3).
+
+    Judged by the password policy, not by the rules of text: any character but half a pair.
+    """
+
+    stored = False
+    controls = SURROGATES
+
+
 class User(DocType, naming="given"):
     """An account. Only a System Manager writes it; self-service goes through operations."""
 
@@ -24,3 +35,4 @@ class User(DocType, naming="given"):
     language = Data(length=20)
     enabled = Check(default=1)
     roles = Table(HasRole)
+    new_password = NewPassword()

@@ -121,6 +121,19 @@ async def test_filters_are_read_as_strictly_as_a_body(client: Client, filters: s
     assert (reply.status, reply.error["extra"]) == (400, {"field": "filters"})
 
 
+async def test_what_takes_long_is_done_before_the_transaction(
+    client: Client, gateway: FakeGateway, documents: FakeDocuments
+) -> None:
+    """Interface §4: a `new_password` over HTTP "is hashed before the transaction"."""
+    body = {"name": "b", "new_password": "plain"}
+    await client.ask("POST", ORDERS, body, sid=SID)
+    reply = await client.ask("PUT", f"{ORDERS}/a", {"new_password": "plain"}, sid=SID)
+    told = ("prepare", "ann", "Sales Order")
+    assert [row for row in gateway.asked if row[0] == "prepare"] == [(*told, None), (*told, "a")]
+    assert documents.held["b"]["new_password"] == "hashed"
+    assert reply.json["data"]["new_password"] == "hashed"
+
+
 async def test_a_password_field_takes_any_character_a_data_field_no_controls(
     client: Client,
 ) -> None:

@@ -26,7 +26,7 @@ webhook Data, event Data, status Select, attempts Int, max_attempts Int, next_at
 last_attempt Datetime, response_status Int, response_body Text, error Data, duration_ms Int,
 key Data, reference_doctype Data, reference_name Data, payload Text, sent Datetime
 """
-USER = "email Data, fullName Data, language Data, enabled Check, roles Table"
+USER = "email Data, fullName Data, language Data, enabled Check, roles Table, new_password Password"
 
 ROWS = [
     (Webhook, WEBHOOK), (WebhookDelivery, DELIVERY), (User, USER), (HasRole, "role Link"),
