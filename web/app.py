@@ -26,8 +26,9 @@ from web.envelope import Answer, refusal, refusal_in
 from web.exchange import Exchange, new_request_id
 from web.gateway import Documents, Gateway
 from web.guard import admit
-from web.headers import REQUEST_ID, common_headers
+from web.headers import CACHE_CONTROL, REQUEST_ID, common_headers
 from web.operations import Path
+from web.pages.paths import page_paths
 from web.routes.access import AccessRoutes
 from web.routes.health import HealthRoutes
 from web.routes.methods import MethodRoutes
@@ -52,6 +53,7 @@ def make_app(
         *ResourceRoutes(gateway, documents).paths(),
         *MethodRoutes(gateway).paths(),
         *HealthRoutes(gateway).paths(),
+        *page_paths(gateway, documents, settings),
     ]
     return FrontEnd(paths, gateway, settings, entropy)
 
@@ -189,9 +191,13 @@ class FrontEnd(QuartTrio):
                 exc_info=error,
             )
             self._gateway.note_defect(f"{method} {path}", error, exchange.request_id)
-        return refusal(refused)
+        rule = exchange.request.url_rule
+        as_page = None if rule is None else self._paths[rule.endpoint].refuse
+        return refusal(refused) if as_page is None else as_page(exchange, refused)
 
     def _response(self, answer: Answer, request_id: str) -> Response:
         response = self.response_class(answer.body, answer.status, content_type=answer.content_type)
         response.headers.extend((*self._headers, *answer.headers, (REQUEST_ID, request_id)))
+        if answer.cache is not None:
+            response.headers[CACHE_CONTROL] = answer.cache
         return response

@@ -13,12 +13,16 @@ JSON: Final = "application/json; charset=utf-8"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a handler gives back: the response but for the headers that every response has."""
+    """What a handler gives back: the response but for the headers that every response has.
+
+    `cache` stands for the usual `Cache-Control: no-store`.
+    """
 
     body: bytes
     status: int = 200
     content_type: str = JSON
     headers: tuple[tuple[str, str], ...] = ()
+    cache: str | None = None
 
 
 def answer_json(value: Any, status: int = 200, *headers: tuple[str, str]) -> Answer:

@@ -9,9 +9,11 @@ from web.settings import Settings
 Headers = tuple[tuple[str, str], ...]
 
 REQUEST_ID: Final = "X-Request-Id"
+CSRF_HEADER: Final = "X-FW-CSRF"
+CACHE_CONTROL: Final = "Cache-Control"
 ALWAYS: Final[Headers] = (
     # No answer is the same for the next one who asks, errors included.
-    ("Cache-Control", "no-store"),
+    (CACHE_CONTROL, "no-store"),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
     # Strict for pages; for JSON it forbids whatever a browser might make of it.

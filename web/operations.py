@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from fw_actors.errors import FwError
 from web.body import KIB, MIB
 from web.envelope import Answer
 
@@ -39,12 +40,15 @@ class BodyRule:
 
 @dataclass(frozen=True)
 class Operation:
-    """One verb of a path. Without a body rule, a body that comes along is dropped unread."""
+    """One verb of a path. Without a body rule, a body that comes along is dropped unread.
+
+    `query` names the parameters that are taken; None leaves that to the handler.
+    """
 
     handle: Callable[[Exchange], Awaitable[Answer]]
     session: Session = Session.REQUIRED
     body: BodyRule | None = None
-    query: frozenset[str] = frozenset()
+    query: frozenset[str] | None = frozenset()
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,13 @@ class Path:
     """A path and its verbs. `rule` is Quart's; its arguments are texts without a slash.
 
     `find` is called first of all, for paths that exist only sometimes; it raises NotFoundError.
+    `refuse` makes the answer of a refusal, where it is not to be the envelope.
     """
 
     rule: str
     operations: Mapping[str, Operation]
     find: Callable[[Exchange], object] | None = None
+    refuse: Callable[[Exchange, FwError], Answer] | None = None
 
     @property
     def verbs(self) -> tuple[str, ...]:

@@ -13,12 +13,14 @@ class Settings:
 
     `url`: the public one, without a slash at its end, or else the one that is listened at.
     `login`: what the sign-in screen may show to anyone (spec, Sign-in screen configuration).
+    `min_password_length`: counted in runes; pages tell it before they send.
     `secure_cookie`: `auth.secureCookie`; None decides per request.
     """
 
     name: str
     url: str
     login: dict[str, str] = field(default_factory=dict)
+    min_password_length: int = 8
     secure_cookie: bool | None = None
     max_requests: int = 1000
     trust: ProxyTrust = field(default_factory=ProxyTrust)

@@ -41,6 +41,7 @@ def front(parts: Parts, bound: Bound, gateway: Gateway) -> ChildSpec:
         name=config.site.name,
         url=parts.url,
         login=login_screen(config.login.notice, config.login.demo_user, config.login.demo_password),
+        min_password_length=config.auth.min_password_length,
         secure_cookie=config.auth.secure_cookie,
         max_requests=config.web.max_requests,
         trust=ProxyTrust(trust.every_peer, trust.networks),

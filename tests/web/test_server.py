@@ -129,7 +129,6 @@ async def test_what_is_no_http_is_answered_bare_and_ends_the_connection(
         b"GET //api/boot HTTP/1.1\r\nHost: x\r\n",
         b"OPTIONS * HTTP/1.1\r\nHost: x\r\n",
         b"GET /%ff%00 HTTP/1.1\r\nHost: x\r\n",
-        b"GET http:// HTTP/1.1\r\nHost: x\r\n",
     ],
 )
 async def test_odd_targets_are_404_in_the_envelope(gateway: FakeGateway, head: bytes) -> None:

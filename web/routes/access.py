@@ -13,7 +13,7 @@ from web.cookies import clear_cookie, set_cookie
 from web.envelope import Answer, answer_json
 from web.exchange import Exchange
 from web.gateway import Gateway
-from web.guard import CSRF_HEADER
+from web.headers import CSRF_HEADER
 from web.json_in import Texts, read_struct
 from web.json_out import iso_time
 from web.operations import SMALL, BodyRule, Operation, Path, Session

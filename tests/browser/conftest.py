@@ -1,0 +1,129 @@
+"""A browser, a running service with something in it, and pages that watch for violations."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from argon2 import PasswordHasher
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from tests.browser.watch import WATCHER, Watch
+from tests.live_site import PASSWORD, LiveReceiver, LiveSite
+
+CHROMIUM = "/usr/bin/chromium"
+PATIENCE_MS = 30_000
+SECONDS = 180  # of one test with the fixtures it is the first to use, on a slow and busy machine
+HERE = Path(__file__).parent
+POLICY = {
+    "site": {"name": "Blue Bottle"},
+    "auth": {"addressAttempts": 10_000, "recoveryAttempts": 10_000, "maxLoginAttempts": 3},
+    "login": {
+        "notice": "Maintenance on Sunday, 6:00 to 8:00.\nQuestions: help@example.test",
+        "demoUser": "demo",
+        "demoPassword": PASSWORD,
+    },
+    "ops": {"backoffSeconds": 3600},
+    "apps": ["shop"],
+}
+FURNISH = """
+from fw_actors.services.users import add_user
+
+for name, full, role in (
+    ("admin", "Ada Admin", "System Manager"),
+    ("sally", "Sally Seller", "Sales"),
+    ("demo", "Demo", "Sales"),
+    ("bea", "Bea Busy", "Sales"),
+):
+    add_user(fw, name, f"{name}@example.test", full, [role], HASH)
+for title in ("Anders & Sons", "Brasserie Clément", "Café Ötzi"):
+    fw.new_doc("Customer", title=title, city="Bozen").insert()
+for number in range(1, 61):
+    fw.new_doc(
+        "Sales Order", title=f"Order of day {number}", customer="Café Ötzi",
+        status=("New", "Packed", "Shipped")[number % 3], urgent=number % 2,
+        due=f"2026-03-{number % 28 + 1:02d}",
+        lines=[{"item": f"Beans {n}", "quantity": n, "rate": 9.5} for n in (1, 2)],
+    ).insert()
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.timeout(SECONDS))
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium; Playwright's own is never fetched."""
+    expect.set_options(timeout=PATIENCE_MS)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="package")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSite]:
+    """A service that runs for all tests of this folder, with users and documents."""
+    folder = tmp_path_factory.mktemp("browser")
+    with LiveSite(folder, apps=("shop",)) as site:
+        (folder / "fw.json").write_text(json.dumps(POLICY))
+        shutil.copy(HERE / "shop.py", folder / "shop.py")
+        (folder / "furnish.py").write_text(
+            FURNISH.replace("HASH", repr(PasswordHasher().hash(PASSWORD)))
+        )
+        site.fw("exec", "furnish.py", "--commit")
+        site.start(FW_MODE="development")
+        yield site
+        assert site.end() == 0
+
+
+@pytest.fixture(scope="package")
+def receiver() -> Iterator[LiveReceiver]:
+    """A receiver that takes everything."""
+    with LiveReceiver(204) as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def context(browser: Browser, site: LiveSite) -> Iterator[BrowserContext]:
+    """A browser's profile of its own, which nobody is signed in to."""
+    context = browser.new_context(
+        base_url=site.url, locale="en-GB", timezone_id="Europe/Berlin", reduced_motion="reduce"
+    )
+    context.set_default_timeout(PATIENCE_MS)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Iterator[Page]:
+    """A tab; what it may not do (Content-Security-Policy, errors in scripts) fails the test."""
+    watch = Watch()
+    context.expose_function("reportViolation", watch.violated)
+    context.add_init_script(WATCHER)
+    page = context.new_page()
+    page.on("pageerror", watch.failed)
+    page.on("console", watch.said)
+    yield page
+    assert watch.found == []
+
+
+@pytest.fixture
+def sign_in(context: BrowserContext) -> Callable[[str], None]:
+    """Sign somebody in by the API, so that only the tests of the sign-in page need the page."""
+
+    def go(name: str) -> None:
+        data: dict[str, Any] = {"usr": name, "pwd": PASSWORD}
+        answer = context.request.post("/api/login", data=data, headers={"X-FW-CSRF": "1"})
+        assert answer.ok, answer.text()
+
+    return go

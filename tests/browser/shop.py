@@ -1,0 +1,64 @@
+"""The app of the browser tests; copied into the site's folder, where it is the module `shop`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fw_actors.app import (
+    JSON,
+    Check,
+    Data,
+    Date,
+    Datetime,
+    DocType,
+    Float,
+    Int,
+    Link,
+    Select,
+    Table,
+    Text,
+    Vault,
+)
+from fw_actors.errors import ValidationError
+
+
+class Customer(DocType, naming="field:title", permissions={"Sales": "list read create write"}):
+    """Whom we sell to."""
+
+    title = Data(required=True)
+    city = Data()
+
+
+class OrderLine(DocType, name="Order Line", child=True):
+    """One line of an order."""
+
+    item = Data(required=True)
+    quantity = Int(default=1, minimum=1)
+    rate = Float()
+
+
+class Order(
+    DocType,
+    name="Sales Order",
+    naming="series:SO-.####",
+    submittable=True,
+    permissions={"Sales": "list read create write submit cancel delete"},
+):
+    """An order, from the first call to the invoice."""
+
+    title = Data(required=True)
+    customer = Link(options="Customer")
+    status = Select(options=["New", "Packed", "Shipped"], default="New")
+    due = Date()
+    called = Datetime()
+    urgent = Check()
+    notes = Text(allow_on_submit=True)
+    facts = JSON()
+    margin = Float(permlevel=1)
+    token = Vault()
+    lines = Table(OrderLine)
+
+    def validate(self, fw: Any) -> None:
+        """Refuse an order that nobody could pack."""
+        if self.title == "refuse me":
+            raise ValidationError("No order is called that.", field="title")

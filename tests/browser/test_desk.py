@@ -1,0 +1,211 @@
+"""Lists and forms made from DocTypes: what one works with all day. Interface §3, §8."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.watch import look
+from tests.live_site import LiveSite
+
+SignIn = Callable[[str], None]
+ORDERS = "/app/Sales%20Order"
+
+
+@pytest.fixture(autouse=True)
+def sally(sign_in: SignIn) -> None:
+    """Sales: everything of Sales Order but permlevel 1."""
+    sign_in("sally")
+
+
+def shown_rows(page: Page) -> Any:
+    return page.locator("#found tbody tr")
+
+
+def sid_of(page: Page) -> str:
+    return next(c["value"] for c in page.context.cookies() if c.get("name") == "sid")
+
+
+def test_the_desk_shows_the_places_that_one_may_open(page: Page) -> None:
+    page.goto("/app")
+    places = page.get_by_role("navigation", name="Places")
+    expect(places.get_by_role("link", name="Sales Order")).to_be_visible()
+    expect(places.get_by_role("link", name="Webhook", exact=True)).to_have_count(0)
+    expect(places.get_by_role("link", name="Console")).to_have_count(0)
+    look(page, "desk")
+
+
+def test_the_menu_of_a_small_screen_opens_and_closes(page: Page) -> None:
+    page.set_viewport_size({"width": 360, "height": 700})
+    page.goto("/app")
+    menu = page.get_by_role("button", name="Menu")
+    places = page.get_by_role("navigation", name="Places")
+    expect(places).to_be_hidden()
+    menu.click()
+    expect(places).to_be_visible()
+    expect(menu).to_have_attribute("aria-expanded", "true")
+    look(page, "desk-menu")
+    menu.click()
+    expect(places).to_be_hidden()
+
+
+def test_a_list_is_searched_filtered_sorted_and_paged(page: Page) -> None:
+    page.goto(ORDERS)
+    expect(shown_rows(page)).to_have_count(50)
+    look(page, "list")
+    page.get_by_role("link", name="Next").click()
+    expect(page).to_have_url(re.compile(r"_page=2"))
+    page.get_by_role("link", name="Previous").click()
+    page.get_by_label("Status").select_option("Packed")
+    expect(page).to_have_url(re.compile(r"status=Packed"))
+    expect(page.get_by_text("1\N{EN DASH}20 of 20")).to_be_visible()
+    page.get_by_label("Search", exact=True).fill("day 4")
+    page.get_by_label("Search in").select_option("title")
+    expect(shown_rows(page)).to_have_count(5)
+    page.get_by_role("link", name="Due").click()
+    expect(page.get_by_role("columnheader", name="Due")).to_have_attribute("aria-sort", "ascending")
+    page.get_by_label("Search", exact=True).fill("nothing is called this")
+    expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
+    look(page, "list-nothing")
+    page.get_by_role("link", name="Show all").click()
+    expect(shown_rows(page)).to_have_count(50)
+
+
+def test_lists_work_without_script(browser: Browser, page: Page, site: LiveSite) -> None:
+    context = browser.new_context(base_url=site.url, java_script_enabled=False)
+    context.add_cookies([{"name": "sid", "value": sid_of(page), "url": site.url}])
+    plain = context.new_page()
+    plain.goto(ORDERS)
+    plain.get_by_label("Status").select_option("Shipped")
+    plain.locator("noscript button").click()
+    expect(plain).to_have_url(re.compile(r"status=Shipped"))
+    assert plain.locator("#found tbody tr").count() == 20
+    context.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "title"),
+    [
+        ("/app/Nothing", 404, "Not found"),
+        ("/app/Webhook", 403, "Not allowed"),
+        (ORDERS + "/SO-9999", 404, "Not found"),
+        (ORDERS + "?_page=x", 400, "That did not work"),
+        (ORDERS + "?margin=1", 400, "That did not work"),
+    ],
+)
+def test_what_is_refused_is_said_on_a_page(page: Page, path: str, status: int, title: str) -> None:
+    answer = page.goto(path)
+    assert answer is not None
+    assert answer.status == status
+    expect(page.get_by_role("heading", name=title)).to_be_visible()
+    expect(page.get_by_role("link", name="Back to the start")).to_be_visible()
+    look(page, f"refused-{status}")
+
+
+def fill_order(page: Page, title: str) -> None:
+    page.goto("/new/Sales%20Order")
+    page.get_by_label("Title").fill(title)
+    page.get_by_label("Customer").fill("Café Ötzi")
+    page.get_by_label("Status").select_option("Packed")
+    page.get_by_label("Due").fill("2026-05-04")
+    page.get_by_label("Called").fill("2026-05-01T10:30:00")
+    page.get_by_label("Urgent").check()
+    page.get_by_label("Notes").fill("Two lines:\nring first.")
+    page.get_by_label("Facts").fill('{"floor": 3}')
+    for number, item in enumerate(("Beans", "Filters")):
+        page.get_by_role("button", name="Add a row").click()
+        row = page.locator("[data-table=lines] tbody tr").nth(number)
+        row.get_by_label("Item").fill(item)
+        row.get_by_label("Quantity").fill(str(number + 2))
+
+
+def test_a_document_is_made_changed_submitted_and_cancelled(page: Page) -> None:
+    fill_order(page, "Made by hand")
+    expect(page.get_by_label("Margin")).to_have_count(0)
+    look(page, "form-new")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("status").first).to_have_text("Created.")
+    expect(page.get_by_label("Called")).to_have_value("2026-05-01T10:30")
+    expect(page.get_by_label("Facts")).to_have_value('{\n  "floor": 3\n}')
+    lines = page.locator("[data-table=lines] tbody tr")
+    expect(lines).to_have_count(2)
+    lines.nth(0).get_by_role("button", name="Remove this row").click()
+    page.get_by_label("Urgent").uncheck()
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("status").first).to_have_text("Saved.")
+    expect(lines).to_have_count(1)
+    expect(lines.nth(0).get_by_label("Item")).to_have_value("Filters")
+    expect(page.get_by_label("Urgent")).not_to_be_checked()
+    look(page, "form")
+    page.get_by_role("button", name="Submit").click()
+    look(page, "dialog")
+    page.get_by_role("dialog").get_by_role("button", name="Submit").click()
+    expect(page.get_by_text("Submitted", exact=True)).to_be_visible()
+    expect(page.get_by_label("Title")).not_to_be_editable()
+    page.get_by_label("Notes").fill("still open to change")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_label("Notes")).to_have_value("still open to change")
+    page.get_by_role("button", name="Cancel document").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel document").click()
+    expect(page.get_by_text("Cancelled", exact=True)).to_be_visible()
+    expect(page.get_by_role("button", name="Save")).to_have_count(0)
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page).to_have_url(re.compile(r"/app/Sales%20Order$"))
+
+
+def test_what_is_refused_is_said_beside_its_field_and_nothing_is_lost(page: Page) -> None:
+    fill_order(page, "refuse me")
+    page.get_by_role("button", name="Create").click()
+    title = page.get_by_label("Title")
+    expect(title).to_have_accessible_description("No order is called that.")
+    expect(title).to_be_focused()
+    expect(page.get_by_label("Notes")).to_have_value("Two lines:\nring first.")
+    look(page, "form-refused")
+    page.get_by_label("Facts").fill("{no json")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_label("Facts")).to_have_accessible_description("This is not JSON.")
+    page.get_by_label("Facts").fill("")
+    title.fill("")
+    page.get_by_role("button", name="Create").click()
+    expect(title).to_have_accessible_description("Title is missing.")
+    page.on("dialog", lambda dialog: dialog.accept())  # leaving with unsaved changes is asked for
+
+
+def test_a_save_over_a_newer_version_is_refused_and_keeps_what_was_typed(
+    page: Page, site: LiveSite
+) -> None:
+    """Interface §1: ConflictError when `modified` differs."""
+    page.goto(ORDERS + "/SO-0001")
+    page.get_by_label("Title").fill("Mine")
+    headers = {"X-FW-CSRF": "1"}
+    other = page.request.put(
+        "/api/resource/Sales Order/SO-0001", data={"title": "Theirs"}, headers=headers
+    )
+    assert other.ok
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("alert").first).to_contain_text("Somebody else saved")
+    expect(page.get_by_label("Title")).to_have_value("Mine")
+    page.on("dialog", lambda dialog: dialog.accept())
+
+
+def test_an_ended_session_loses_nothing_that_was_typed(page: Page) -> None:
+    page.goto(ORDERS + "/SO-0002")
+    page.get_by_label("Title").fill("Typed before")
+    page.context.clear_cookies()
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("alert").first).to_contain_text("Your session has ended")
+    expect(page.get_by_label("Title")).to_have_value("Typed before")
+    page.on("dialog", lambda dialog: dialog.accept())
+
+
+def test_signing_out_ends_the_session(page: Page) -> None:
+    page.goto("/app")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_url(re.compile(r"/login$"))
+    page.goto("/app")
+    expect(page).to_have_url(re.compile(r"/login$"))

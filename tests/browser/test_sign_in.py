@@ -1,0 +1,219 @@
+"""Sign-in, recovery and invitation as people see them. Spec, area A; interface §2, §8."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.watch import look
+from tests.live_site import PASSWORD, LiveSite, eventually
+
+NEW_PASSWORD = "a new and better one"
+
+
+def fill_sign_in(page: Page, usr: str, pwd: str) -> None:
+    page.get_by_label("Name or e-mail").fill(usr)
+    page.get_by_label("Password", exact=True).fill(pwd)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+
+
+def test_the_sign_in_page_shows_notice_and_demo_account(page: Page) -> None:
+    """Spec, Sign-in screen configuration: the notice as written, with its line breaks."""
+    page.goto("/login")
+    notice = page.locator(".notice")
+    assert notice.inner_text() == (
+        "Maintenance on Sunday, 6:00 to 8:00.\nQuestions: help@example.test"
+    )
+    expect(page.get_by_role("heading", name="Demo account")).to_be_visible()
+    expect(page.locator(".demo")).to_contain_text("demo")
+    look(page, "login")
+
+
+def test_the_front_door_leads_to_sign_in_and_back_to_what_was_wanted(page: Page) -> None:
+    page.goto("/")
+    expect(page).to_have_url(re.compile(r"/login$"))
+    page.goto("/app/Sales%20Order?status=Packed")
+    expect(page).to_have_url(re.compile(r"/login\?next="))
+    fill_sign_in(page, "sally", PASSWORD)
+    expect(page).to_have_url(re.compile(r"/app/Sales%20Order\?status=Packed$"))
+    page.goto("/login")
+    expect(page).to_have_url(re.compile(r"/app$"))
+
+
+@pytest.mark.parametrize("wanted", ["//evil.test/x", "https://evil.test/", "/\\evil.test"])
+def test_nobody_is_led_to_another_site(page: Page, wanted: str) -> None:
+    """Pitfalls, Input at the edge: local redirects only."""
+    page.goto(f"/login?next={wanted}")
+    fill_sign_in(page, "sally@example.test", PASSWORD)
+    expect(page).to_have_url(re.compile(r"^http://127.0.0.1:\d+/app$"))
+
+
+def test_the_demo_account_signs_in_by_one_click(page: Page) -> None:
+    page.goto("/login")
+    page.get_by_role("button", name="Sign in with it").click()
+    expect(page).to_have_url(re.compile(r"/app$"))
+
+
+def test_a_wrong_password_is_said_and_what_was_typed_stays(page: Page) -> None:
+    page.goto("/login")
+    fill_sign_in(page, "nobody at all", "wrong")
+    expect(page.get_by_role("alert")).to_contain_text("wrong")
+    expect(page.get_by_label("Name or e-mail")).to_have_value("nobody at all")
+    expect(page.get_by_label("Password", exact=True)).to_be_focused()
+    look(page, "login-wrong")
+
+
+def test_a_lock_tells_the_minutes_left(page: Page) -> None:
+    """Spec, Sign-in lockout; Errors: `error.extra.retryAfter`."""
+    page.goto("/login")
+    for _ in range(2):
+        with page.expect_response("**/api/login") as answer:
+            fill_sign_in(page, "somebody to lock", "wrong")
+        assert answer.value.status == 401
+        expect(page.get_by_role("alert")).to_contain_text("wrong")
+    fill_sign_in(page, "somebody to lock", "wrong")
+    expect(page.get_by_role("alert")).to_have_text("Too many attempts. Try again in 15 minutes.")
+    look(page, "login-locked")
+
+
+def test_empty_fields_are_named_before_anything_is_sent(page: Page) -> None:
+    page.goto("/login")
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    expect(page.get_by_label("Name or e-mail")).to_have_accessible_description(
+        "Name or e-mail is missing."
+    )
+    expect(page.get_by_label("Name or e-mail")).to_be_focused()
+
+
+def test_the_sign_in_page_works_by_keyboard_alone(page: Page) -> None:
+    page.goto("/login")
+    expect(page.get_by_label("Name or e-mail")).to_be_focused()
+    page.keyboard.type("sally")
+    page.keyboard.press("Tab")
+    page.keyboard.type(PASSWORD)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Show password")).to_be_focused()
+    page.keyboard.press("Space")
+    expect(page.get_by_label("Password", exact=True)).to_have_attribute("type", "text")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/app$"))
+
+
+def test_forgot_password_answers_alike_for_everybody(page: Page) -> None:
+    """Spec, Recovery and invitation, rule 1."""
+    page.goto("/login")
+    page.get_by_role("link", name="Forgot your password?").click()
+    look(page, "forgot")
+    page.get_by_label("Name or e-mail").fill("who is that")
+    page.get_by_role("button", name="Send the link").click()
+    expect(page.get_by_role("heading", name="Look into your mail")).to_be_visible()
+    expect(page.get_by_role("heading", name="Look into your mail")).to_be_focused()
+    look(page, "forgot-sent")
+
+
+def recovery_link(page: Page, site: LiveSite, usr: str) -> str:
+    """Ask for a recovery link by the page; return it from the log."""
+    log = site.folder / "serve.log"
+    before = len(log.read_text())
+    page.goto("/forgot-password")
+    page.get_by_label("Name or e-mail").fill(usr)
+    page.get_by_role("button", name="Send the link").click()
+    expect(page.get_by_role("heading", name="Look into your mail")).to_be_visible()
+    found = eventually(lambda: re.search(r"http\S+#token=[\w-]+", log.read_text()[before:]))
+    assert found is not None
+    return found.group()
+
+
+def test_a_recovery_link_sets_a_password_once(page: Page, site: LiveSite) -> None:
+    """Interface §2, Links: the token stands in the fragment, and is out of sight at once."""
+    link = recovery_link(page, site, "bea")
+    page.goto(link)
+    expect(page.get_by_role("heading", name="Set a new password")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"/reset-password$"))
+    expect(page.locator("[data-user]")).to_have_text("Bea Busy (bea)")
+    password = page.get_by_label("New password", exact=True)
+    password.fill("short")
+    expect(page.locator("[data-rule=tooShort]")).to_have_attribute("data-state", "broken")
+    page.get_by_role("button", name="Set new password").click()
+    expect(password).to_have_accessible_description(re.compile("at least 8 characters"))
+    look(page, "reset")
+    password.fill(NEW_PASSWORD)
+    expect(page.locator("[data-rule=tooShort]")).to_have_attribute("data-state", "kept")
+    page.get_by_role("button", name="Set new password").click()
+    expect(page.get_by_role("heading", name="Your password is set")).to_be_visible()
+    look(page, "reset-done")
+    page.get_by_role("link", name="Sign in").click()
+    fill_sign_in(page, "bea", NEW_PASSWORD)
+    expect(page).to_have_url(re.compile(r"/app$"))
+    page.context.clear_cookies()
+    page.goto(link)
+    expect(page.get_by_role("heading", name="This link no longer works")).to_be_visible()
+    look(page, "reset-spent")
+
+
+def test_a_password_that_only_the_service_can_judge_is_refused_by_it(
+    page: Page, site: LiveSite
+) -> None:
+    """Spec, Authentication 7: not equal to the account name; the page doesn't know the e-mail."""
+    page.goto(recovery_link(page, site, "demo"))
+    page.get_by_label("New password", exact=True).fill("DEMO@example.test")
+    page.get_by_role("button", name="Set new password").click()
+    expect(page.get_by_label("New password", exact=True)).to_have_accessible_description(
+        re.compile("equals the account's name or e-mail")
+    )
+
+
+@pytest.mark.parametrize("path", ["/reset-password", "/accept-invite"])
+@pytest.mark.parametrize("fragment", ["", "#token=", "#token=nonsense", "#other=1"])
+def test_an_incomplete_or_unknown_link_says_so(page: Page, path: str, fragment: str) -> None:
+    page.goto(path + fragment)
+    expect(page.get_by_role("heading", name="This link no longer works")).to_be_visible()
+    expect(page).to_have_url(re.compile(path + "$"))
+
+
+def test_an_invitation_sets_name_and_password(page: Page, site: LiveSite) -> None:
+    """Spec, Tokens and invitations; completing one does not sign the person in."""
+    told = site.fw("user", "add", "ivy", "--email", "ivy@example.test", "--role", "Sales")
+    found = re.search(r"http\S+#token=\S+", told)
+    assert found is not None
+    page.goto(site.url + "/accept-invite#" + found.group().partition("#")[2])
+    expect(page.get_by_role("heading", name="Welcome")).to_be_visible()
+    page.get_by_label("Full name").fill("Ivy Invited")
+    page.get_by_label("New password", exact=True).fill(NEW_PASSWORD)
+    look(page, "invitation")
+    page.get_by_role("button", name="Set password").click()
+    expect(page.get_by_role("heading", name="Your password is set")).to_be_visible()
+    assert page.context.cookies() == []
+    page.get_by_role("link", name="Sign in").click()
+    fill_sign_in(page, "ivy@example.test", NEW_PASSWORD)
+    expect(page).to_have_url(re.compile(r"/app$"))
+
+
+def test_without_script_the_pages_say_what_they_need(browser: Any, site: LiveSite) -> None:
+    context = browser.new_context(base_url=site.url, java_script_enabled=False)
+    page = context.new_page()
+    for path in ("/login", "/forgot-password", "/reset-password", "/accept-invite"):
+        page.goto(path)
+        assert "This page needs JavaScript" in page.locator("body").inner_text()
+    context.close()
+
+
+def test_nothing_of_the_link_is_sent_but_in_bodies(
+    page: Page, site: LiveSite, sign_in: Callable[[str], None]
+) -> None:
+    """Interface §2: no server log and no Referer holds the token."""
+    seen: list[str] = []
+    page.on("request", lambda request: seen.append(json.dumps([request.url, request.headers])))
+    link = recovery_link(page, site, "sally")
+    seen.clear()
+    page.goto(link)
+    expect(page.get_by_role("heading", name="Set a new password")).to_be_visible()
+    token = link.partition("token=")[2]
+    assert seen
+    assert not [text for text in seen if token in text.replace(link, "")]

@@ -1,0 +1,72 @@
+"""What a browser complains of, and what axe-core does; and pictures of pages to be looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from playwright.sync_api import ConsoleMessage, Error, Page
+
+HERE: Final = Path(__file__).parent
+AXE: Final = (HERE / "vendor" / "axe-core-4.14.1.min.js").read_text()
+SCREENSHOTS: Final = HERE / "screenshots"
+WATCHER: Final = """
+document.addEventListener("securitypolicyviolation", (event) => {
+  const { violatedDirective, blockedURI, sourceFile, lineNumber } = event;
+  reportViolation(`${violatedDirective} ${blockedURI} ${sourceFile}:${lineNumber}`);
+});
+"""
+RUN_AXE: Final = """
+async () => (await axe.run(document, { resultTypes: ["violations"] })).violations.map(
+  ({ id, help, nodes }) => `${id}: ${help}: ${nodes.map((node) => node.html).join(" ; ")}`)
+"""
+TOO_WIDE: Final = """
+(width) => document.documentElement.scrollWidth <= width ? []
+  : [...document.body.querySelectorAll("*")]
+  .filter((each) => each.getBoundingClientRect().right > width && !each.closest(".scroll *"))
+  .map((each) => each.outerHTML.slice(0, 120))
+"""
+WIDTHS: Final = (360, 1280)
+HEIGHT: Final = 800
+Scheme = Literal["light", "dark"]
+SCHEMES: Final[tuple[Scheme, Scheme]] = ("light", "dark")
+# A refused call is part of many tests; the browser notes each in its console.
+EXPECTED: Final = "Failed to load resource"
+
+
+class Watch:
+    """Collects what a page did wrong."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def violated(self, text: str) -> None:
+        """Take note of a violation of the Content-Security-Policy."""
+        self.found.append(f"violation: {text}")
+
+    def failed(self, error: Error) -> None:
+        """Take note of an error that a script left uncaught."""
+        self.found.append(f"error: {error.message}")
+
+    def said(self, message: ConsoleMessage) -> None:
+        """Take note of what the console shows as an error or a warning."""
+        if message.type in ("error", "warning") and EXPECTED not in message.text:
+            self.found.append(f"{message.type}: {message.text}")
+
+
+def look(page: Page, name: str) -> None:
+    """Check the page as it stands: nothing wider than the screen, nothing that axe-core objects
+    to, in light and dark, narrow and wide; leave a picture of each."""
+    SCREENSHOTS.mkdir(exist_ok=True)
+    before: Any = page.viewport_size
+    page.evaluate(AXE)
+    for scheme in SCHEMES:
+        page.emulate_media(color_scheme=scheme)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": HEIGHT})
+            assert page.evaluate(TOO_WIDE, width) == [], (name, width)
+            page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{scheme}.png", full_page=True)
+            if (scheme == "dark") == (width == WIDTHS[0]):  # both schemes, both widths
+                assert page.evaluate(RUN_AXE) == [], (name, width, scheme)
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size(before)

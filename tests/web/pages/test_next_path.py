@@ -1,0 +1,48 @@
+"""Pitfalls, Input at the edge: local redirects only."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urljoin, urlsplit
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from web.pages.next_path import HOME, local_path, sign_in_path
+
+SITE = "https://site.test/login"
+
+
+@pytest.mark.parametrize("path", ["/", "/app", "/app/Sales%20Order?status=New&_q=%2F", "/a/b#c"])
+def test_a_path_of_this_site_is_kept(path: str) -> None:
+    assert local_path(path) == path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None, "", "app", "//evil.test", "/\\evil.test", "\\\\evil.test", "https://evil.test/",
+        "javascript:alert(1)", "/\t/evil.test", "/a\n/b", "/ä", " /app", "/a b", "/x\\y",
+        "user@evil.test", "/" + "a" * 2048,
+    ],
+)  # fmt: skip
+def test_anything_else_leads_to_the_desk(text: str | None) -> None:
+    assert local_path(text) == HOME
+
+
+@given(st.text(alphabet="/\\:@.\t\r\n%abc ?#", max_size=12) | st.text(max_size=12))
+@example("/%2f/evil.test")
+@example("/.//evil.test")
+def test_no_text_leads_to_another_site(text: str) -> None:
+    """A browser drops tabs and line breaks, and takes a backslash for a slash."""
+    path = local_path(text)
+    seen = path.replace("\t", "").replace("\n", "").replace("\r", "").replace("\\", "/")
+    assert urlsplit(urljoin(SITE, seen)).netloc == "site.test"
+    assert urlsplit(urljoin(SITE, seen)).scheme == "https"
+
+
+def test_the_sign_in_page_is_told_the_way_back() -> None:
+    wanted = "/app/Sales%20Order?status=New&_page=2"
+    path, _, query = sign_in_path(wanted).partition("?")
+    assert (path, parse_qs(query)) == ("/login", {"next": [wanted]})
+    assert sign_in_path(HOME) == "/login"

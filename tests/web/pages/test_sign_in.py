@@ -1,0 +1,86 @@
+"""Pages as answers: headers, redirects, refusals. Interface §1, §8."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.web.asgi import Client
+from tests.web.fakes import SID, FakeGateway, app_of
+
+PAGES = ["/login", "/forgot-password", "/reset-password", "/accept-invite"]
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_page_is_html_under_a_strict_policy(client: Client, path: str) -> None:
+    reply = await client.ask("GET", path)
+    assert reply.status == 200
+    assert reply.header("Content-Type") == "text/html; charset=utf-8"
+    policy = reply.header("Content-Security-Policy") or ""
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert reply.header("Referrer-Policy") == "no-referrer"
+    assert reply.header("X-Content-Type-Options") == "nosniff"
+    assert reply.header("Cache-Control") == "no-store"
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_page_holds_no_inline_script_or_style(client: Client, path: str) -> None:
+    text = (await client.ask("GET", path)).body.decode()
+    assert "<style" not in text
+    assert not re.search(r"\sstyle=|\son[a-z]+=", text)
+    assert not re.search(r"<script(?![^>]*\ssrc=)", text)
+
+
+async def test_the_front_door_leads_to_the_desk_or_to_sign_in(client: Client) -> None:
+    """Interface §8: `/` leads to `/login` or to `/app`."""
+    guest, known = await client.ask("GET", "/"), await client.ask("GET", "/", sid=SID)
+    assert (guest.status, guest.header("Location")) == (303, "/login")
+    assert (known.status, known.header("Location")) == (303, "/app")
+
+
+async def test_a_page_for_the_signed_in_leads_a_guest_to_sign_in_and_back(client: Client) -> None:
+    reply = await client.ask("GET", "/app/Sales%20Order?status=New")
+    assert reply.status == 303
+    assert reply.header("Location") == "/login?next=/app/Sales%2520Order%3Fstatus%3DNew"
+    assert reply.header("Set-Cookie") is None
+
+
+async def test_a_session_that_has_ended_is_taken_away(client: Client) -> None:
+    reply = await client.ask("GET", "/app", sid="x" * 32)
+    assert (reply.status, reply.header("Location")) == (303, "/login")
+    assert (reply.header("Set-Cookie") or "").startswith("sid=; Max-Age=0")
+
+
+async def test_who_is_signed_in_needs_no_sign_in_page(client: Client) -> None:
+    reply = await client.ask("GET", "/login?next=/app/Order", sid=SID)
+    assert (reply.status, reply.header("Location")) == (303, "/app/Order")
+
+
+async def test_a_refusal_of_a_page_is_a_page(client: Client) -> None:
+    reply = await client.ask("GET", "/login?unknown=1")
+    assert (reply.status, reply.header("Content-Type")) == (400, "text/html; charset=utf-8")
+    assert b"This path takes no query parameter" in reply.body
+    wrong = await client.ask("POST", "/login")
+    assert wrong.status == 405
+    assert wrong.header("Allow") == "GET, HEAD, OPTIONS"
+
+
+async def test_the_notice_is_shown_as_written_and_never_as_html(gateway: FakeGateway) -> None:
+    """Spec, Sign-in screen configuration: plain text."""
+    login = {"notice": "<b>one</b>\ntwo", "demoUser": 'a"b', "demoPassword": "c'd"}
+    text = (await Client(app_of(gateway, login=login)).ask("GET", "/login")).body.decode()
+    assert "&lt;b&gt;one&lt;/b&gt;\ntwo" in text
+    assert 'data-user="a&#34;b"' in text
+
+
+async def test_no_demo_account_is_offered_unless_there_is_one(client: Client) -> None:
+    assert b"Demo account" not in (await client.ask("GET", "/login")).body
+
+
+async def test_the_policy_of_the_site_is_told(gateway: FakeGateway) -> None:
+    client = Client(app_of(gateway, min_password_length=11))
+    for path in ("/reset-password", "/accept-invite"):
+        assert b"At least 11 characters" in (await client.ask("GET", path)).body

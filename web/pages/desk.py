@@ -1,0 +1,159 @@
+"""The desk of who is signed in: all places, lists, documents. Reads only; scripts call the API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from fw_actors.documents.doctype import Meta
+from web.envelope import Answer
+from web.exchange import Exchange
+from web.gateway import Documents, Gateway
+from web.operations import Operation, Path
+from web.pages.cells import badge
+from web.pages.form import editable, inputs, sections
+from web.pages.history import history
+from web.pages.listing import NEVER_MADE, listing
+from web.pages.rendering import Rendering
+from web.pages.shell import Shell, list_path, manages, new_path, shell
+from web.pages.wording import DOCSTATUS, TITLES
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+T = TypeVar("T")
+READABLE_JSON: Final = {"Webhook Delivery": "payload"}
+"""A text field that holds JSON, to be shown as such."""
+
+
+@dataclass(frozen=True)
+class Acts:
+    """What the user may do with a document now."""
+
+    save: bool
+    submit: bool
+    cancel: bool
+    delete: bool
+    rename: bool
+    export: bool
+
+
+class DeskPages:
+    """The paths of this module, over one gateway."""
+
+    def __init__(self, gateway: Gateway, documents: Documents, rendering: Rendering) -> None:
+        self._gateway, self._documents, self._rendering = gateway, documents, rendering
+
+    def paths(self) -> list[Path]:
+        """Return what is served."""
+        refuse = self._rendering.refuse
+        operations = {
+            "/app": Operation(self.home),
+            "/app/<doctype>": Operation(self.list, query=None),
+            "/app/<doctype>/<name>": Operation(self.document),
+            "/new/<doctype>": Operation(self.new),
+        }
+        return [Path(rule, {"GET": each}, refuse=refuse) for rule, each in operations.items()]
+
+    async def home(self, exchange: Exchange) -> Answer:
+        """Show all places."""
+        return await self._page(exchange, "home.html", "", lambda fw: {})
+
+    async def list(self, exchange: Exchange) -> Answer:
+        """Show a page of a DocType's list."""
+        doctype, asked = exchange.argument("doctype"), exchange.query
+        return await self._page(
+            exchange,
+            "list.html",
+            doctype,
+            lambda fw: {"list": listing(fw, self._documents, doctype, asked)},
+        )
+
+    async def document(self, exchange: Exchange) -> Answer:
+        """Show a document's form."""
+        doctype, name = exchange.argument("doctype"), exchange.argument("name")
+
+        def view(fw: Fw) -> dict[str, Any]:
+            values = self._documents.read(fw, doctype, name)
+            meta = fw.documents.registry.meta(doctype)
+            return {
+                **_form(fw, meta, values),
+                "title": _title(values),
+                "state": badge(DOCSTATUS[values["docstatus"]]) if meta.submittable else None,
+                "acts": _acts(fw, meta, values),
+                "history": history(fw, doctype, name),
+                "values": values,
+                "payload": _readable(values.get(READABLE_JSON.get(doctype, ""))),
+            }
+
+        return await self._page(exchange, "document.html", doctype, view)
+
+    async def new(self, exchange: Exchange) -> Answer:
+        """Show the form for a new document."""
+        doctype = exchange.argument("doctype")
+
+        def view(fw: Fw) -> dict[str, Any]:
+            meta = fw.documents.registry.meta(doctype)
+            fw.rights.require(meta, "create")
+            return {
+                **_form(fw, meta, None),
+                "title": f"New {doctype}",
+                "state": None,
+                "acts": Acts(True, False, False, False, False, False),
+                "history": (),
+                "values": None,
+                "payload": "",
+            }
+
+        return await self._page(exchange, "document.html", doctype, view)
+
+    async def _page(
+        self, exchange: Exchange, template: str, here: str, view: Callable[[Fw], dict[str, Any]]
+    ) -> Answer:
+        """Show what `view` makes of one snapshot, within the frame."""
+
+        def both(fw: Fw) -> tuple[dict[str, Any], Shell]:
+            return view(fw), shell(fw, here)
+
+        context, frame = await self._gateway.read(exchange.known_caller, both, exchange.request_id)
+        return self._rendering.page(template, frame=frame, **context)
+
+
+def _form(fw: Fw, meta: Meta, values: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what the template's form is made of."""
+    return {
+        "doctype": meta.name,
+        "list_path": list_path(meta.name),
+        "new_path": new_path(meta.name),
+        "named": values is None and meta.naming.kind == "given" and meta.name != "User",
+        "manages": manages(fw),
+        "sections": list(sections(inputs(fw, meta, values))),
+    }
+
+
+def _acts(fw: Fw, meta: Meta, values: dict[str, Any]) -> Acts:
+    state, writable = values["docstatus"], not meta.read_only
+    may = fw.rights.allows
+    return Acts(
+        save=editable(fw, meta, values),
+        submit=writable and meta.submittable and state == 0 and may(meta, "submit"),
+        cancel=writable and meta.submittable and state == 1 and may(meta, "cancel"),
+        delete=writable and state != 1 and may(meta, "delete"),
+        rename=writable and may(meta, "write") and meta.name not in NEVER_MADE,
+        export=may(meta, "export"),
+    )
+
+
+def _title(values: dict[str, Any]) -> str:
+    found = (values.get(field) for field in (*TITLES, "url", "event"))
+    return str(next((text for text in found if text), values["name"]))
+
+
+def _readable(text: str | None) -> str:
+    """Return JSON text with its structure in sight; anything else as it is."""
+    try:
+        return json.dumps(json.loads(text or ""), ensure_ascii=False, indent=2)
+    except ValueError:
+        return text or ""

@@ -1,0 +1,216 @@
+"""The form of a document, made from its DocType: which fields, as what, and who may change them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from fw_actors.documents.doctype import Meta
+from fw_actors.documents.document import CONFIGURED, child_of
+from fw_actors.documents.field import Field
+from fw_actors.documents.fields import Int, Link, Select, Table
+from fw_actors.services.events import UNWATCHABLE
+from web.pages.wording import label_of
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+DRAFT, SUBMITTED = 0, 1
+KINDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "Data": "line",
+        "Text": "text",
+        "Int": "number",
+        "Float": "number",
+        "Check": "check",
+        "Date": "date",
+        "Datetime": "datetime",
+        "Select": "choice",
+        "Link": "link",
+        "JSON": "json",
+        "Password": "secret",
+        "Vault": "secret",
+        "Table": "table",
+    }
+)
+SHOWN_WHEN: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
+    {
+        ("Webhook", "webhook_doctype"): "event_type=Document",
+        **{
+            ("Webhook", f"on_{event}"): "event_type=Document"
+            for event in ("insert", "update", "submit", "cancel", "trash")
+        },
+        ("Webhook", "custom_event"): "event_type=Custom",
+    }
+)
+"""Fields that apply for one value of another only."""
+HINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
+    {
+        ("Webhook", "url"): "https; http for a loopback address only.",
+        ("Webhook", "secret"): "Signs every request. Kept encrypted, and never shown again.",
+        ("Webhook", "custom_event"): "The name that an app emits, such as invoice.paid.",
+        ("Webhook", "timeout"): "How long the receiver may take to answer, 1 to 60.",
+        ("Webhook", "max_attempts"): "1 to 10; the waits between them double.",
+    }
+)
+SECTIONS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
+    {
+        ("Webhook", "event_type"): "Events",
+        ("Webhook", "secret"): "Delivery",
+        ("Webhook Delivery", "attempts"): "Attempts",
+        ("Webhook Delivery", "reference_doctype"): "Event",
+    }
+)
+"""Fields that begin a section, and its title."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """A field of the form. `value` is text as inputs hold it; `rows` are those of a table."""
+
+    name: str
+    id: str
+    label: str
+    kind: str
+    value: str = ""
+    required: bool = False
+    locked: bool = False
+    choices: tuple[str, ...] = ()
+    target: str = ""
+    length: int | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+    step: str = ""
+    hint: str = ""
+    shown_when: str = ""
+    section: str = ""
+    columns: tuple[Input, ...] = ()
+    rows: tuple[TableRow, ...] = ()
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row of a table; `name` is empty for one that is new."""
+
+    name: str
+    cells: tuple[Input, ...]
+
+
+def inputs(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> tuple[Input, ...]:
+    """Return the form of a document, or of a new one without `values`.
+
+    Fields above the user's permlevel are left out; those that can't be changed now are locked.
+    """
+    made = []
+    for field in meta.fields.values():
+        if not fw.rights.sees_level(meta, field.permlevel):
+            continue
+        if values is None and field.read_only:
+            continue
+        value = field.default if values is None else values[field.name]
+        locked = _is_locked(fw, meta, field, values)
+        made.append(_input(fw, meta, field, value, locked=locked))
+    return tuple(made)
+
+
+def editable(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> bool:
+    """Say whether the document can be saved by this user now."""
+    if meta.read_only:
+        return False
+    if values is None:
+        return fw.rights.allows(meta, "create")
+    if not fw.rights.allows(meta, "write") or values["docstatus"] > SUBMITTED:
+        return False
+    return values["docstatus"] == DRAFT or any(f.allow_on_submit for f in meta.fields.values())
+
+
+def _is_locked(fw: Fw, meta: Meta, field: Field, values: Mapping[str, Any] | None) -> bool:
+    if field.read_only or not editable(fw, meta, values):
+        return True
+    if not fw.rights.sees_level(meta, field.permlevel, "write"):
+        return True
+    return bool(values and values["docstatus"] == SUBMITTED and not field.allow_on_submit)
+
+
+def _input(fw: Fw, meta: Meta, field: Field, value: Any, *, locked: bool, row: str = "") -> Input:
+    made = Input(
+        name=field.name,
+        id=f"f-{row}{field.name}",
+        label=label_of(field.name),
+        kind=KINDS[field.type],
+        value=_text(field, value),
+        required=field.required and field.type != "Check",
+        locked=locked,
+        length=field.length,
+        step="any" if field.type == "Float" else "",
+        hint=HINTS.get((meta.name, field.name), ""),
+        shown_when=SHOWN_WHEN.get((meta.name, field.name), ""),
+        section=SECTIONS.get((meta.name, field.name), ""),
+    )
+    if isinstance(field, Int):
+        return replace(made, minimum=field.minimum, maximum=field.maximum)
+    if isinstance(field, Select):
+        return replace(made, choices=tuple(field.options))
+    if isinstance(field, Link):
+        return replace(made, target=str(field.options))
+    if isinstance(field, Table):
+        return _table(fw, meta, field, value, made)
+    if (meta.name, field.name) == ("Webhook", "webhook_doctype"):
+        return replace(made, kind="choice", choices=_watchable(fw, made.value))
+    return made
+
+
+def _table(fw: Fw, meta: Meta, field: Table, value: Any, made: Input) -> Input:
+    child = child_of(field).meta
+    fields = [f for f in child.fields.values() if fw.rights.sees_level(meta, f.permlevel)]
+
+    def cells(values: Mapping[str, Any] | None, row: str) -> tuple[Input, ...]:
+        return tuple(
+            _input(
+                fw,
+                child,
+                each,
+                each.default if values is None else values[each.name],
+                locked=made.locked or each.read_only,
+                row=f"{field.name}-{row}-",
+            )
+            for each in fields
+        )
+
+    rows = (TableRow(v["name"], cells(v, str(n))) for n, v in enumerate(value or (), 1))
+    return replace(made, columns=cells(None, "new"), rows=tuple(rows))
+
+
+def _watchable(fw: Fw, now: str) -> tuple[str, ...]:
+    """Return the DocTypes that a Webhook can watch, and the one that it does."""
+    metas: Sequence[Meta] = sorted(fw.documents.registry.metas.values(), key=lambda m: m.name)
+    names = [m.name for m in metas if not m.child and m.name not in UNWATCHABLE]
+    return tuple(dict.fromkeys((*names, *([now] if now else []))))
+
+
+def _text(field: Field, value: Any) -> str:
+    """Return a value as an input holds it; of a secret only whether it is there."""
+    if field.secret:
+        return "configured" if value == CONFIGURED else ""
+    if value is None or isinstance(field, Table):
+        return ""
+    if field.type == "JSON":
+        return json.dumps(value, ensure_ascii=False, indent=2)
+    return f"{value:g}" if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def sections(made: Sequence[Input]) -> Iterator[tuple[str, list[Input]]]:
+    """Yield the form's sections: a title, empty for the first, and its fields."""
+    title = ""
+    found: list[Input] = []
+    for each in made:
+        if each.section and found:
+            yield title, found
+            found = []
+        title = each.section or title
+        found.append(each)
+    if found:
+        yield title, found

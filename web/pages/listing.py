@@ -1,0 +1,233 @@
+"""Lists of documents: search, filters, order and pages, all in the address, so that it can be kept.
+
+The form is an ordinary GET: it works without script, and htmx only spares the reload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from fw_actors.documents.doctype import Meta
+from fw_actors.documents.field import Field
+from fw_actors.documents.fields import Check, Link, Select
+from fw_actors.errors import BadRequestError
+from web.gateway import Documents
+from web.pages.cells import Cell, cell
+from web.pages.shell import document_path, list_path, new_path
+from web.pages.wording import DOCSTATUS, columns_of, described, label_of
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+PAGE_SIZE: Final = 50
+LAST_PAGE: Final = 100_000
+# A field's name begins with a letter: none of these can be one.
+SEARCH, SEARCHED, SORT, PAGE = "_q", "_in", "_sort", "_page"
+FILTERED_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Webhook Delivery": ("webhook", "event"),
+    "Audit Event": ("action", "target", "actor"),
+    "Version": ("ref_doctype", "docname"),
+    "API Key": ("user",),
+}
+"""Text fields of built-in DocTypes that one looks up by their exact value."""
+NEVER_MADE: Final = ("API Key",)
+"""DocTypes whose documents come to be by an operation alone."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One value of a filter."""
+
+    value: str
+    label: str
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A filter of the list; without choices it takes a text, of a DocType's names if `target`."""
+
+    name: str
+    label: str
+    value: str
+    choices: tuple[Choice, ...] = ()
+    target: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column's head: `path` sorts by it, `order` says how it is sorted now."""
+
+    name: str
+    label: str
+    path: str
+    order: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A document in the list."""
+
+    name: str
+    path: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A page of a list, as the template shows it."""
+
+    doctype: str
+    about: str
+    path: str
+    new: str | None
+    search: str
+    searched: tuple[Choice, ...]
+    sort: str
+    filters: tuple[Filter, ...]
+    filtered: bool
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    total: int
+    first: int
+    last: int
+    before: str | None
+    after: str | None
+
+
+def listing(fw: Fw, documents: Documents, doctype: str, asked: Mapping[str, str]) -> Listing:
+    """Return the page of the list that the address asks for.
+
+    Raises: what the list of the JSON API raises; BadRequestError for a page that is no number.
+    """
+    meta = fw.documents.registry.meta(doctype)
+    visible = _visible(fw, meta)
+    columns = columns_of(meta, visible)
+    values = {k: v for k, v in asked.items() if v != "" and not k.startswith("_")}
+    texts = _searchable(meta, visible)
+    searched = asked.get(SEARCHED) or (texts[0] if texts else "name")
+    number = _page_number(asked.get(PAGE, ""))
+    found = documents.list_documents(
+        fw,
+        doctype,
+        {
+            "filters": _filters(meta, values, asked.get(SEARCH, ""), searched),
+            "fields": list(dict.fromkeys(("name", *columns))),
+            "order_by": _order(asked.get(SORT, "")),
+            "limit": PAGE_SIZE,
+            "start": (number - 1) * PAGE_SIZE,
+        },
+    )
+    path = list_path(doctype)
+    kept = {k: v for k, v in asked.items() if v and k != PAGE}
+    first = (number - 1) * PAGE_SIZE + 1
+    last = first - 1 + len(found["data"])
+    may_make = not meta.read_only and doctype not in NEVER_MADE and fw.rights.allows(meta, "create")
+    return Listing(
+        doctype=doctype,
+        about=described(meta),
+        path=path,
+        new=new_path(doctype) if may_make else None,
+        search=asked.get(SEARCH, ""),
+        searched=tuple(Choice(name, label_of(name), name == searched) for name in texts),
+        sort=asked.get(SORT, ""),
+        filters=tuple(_offered(meta, visible, values)),
+        filtered=bool(values or asked.get(SEARCH)),
+        columns=tuple(_column(path, kept, name) for name in columns),
+        rows=tuple(_row(meta, columns, row) for row in found["data"]),
+        total=found["total"],
+        first=first if found["data"] else 0,
+        last=last,
+        before=_address(path, kept, number - 1) if number > 1 else None,
+        after=_address(path, kept, number + 1) if last < found["total"] else None,
+    )
+
+
+def _visible(fw: Fw, meta: Meta) -> Mapping[str, Field]:
+    return {
+        name: field
+        for name, field in meta.fields.items()
+        if fw.rights.sees_level(meta, field.permlevel)
+    }
+
+
+def _searchable(meta: Meta, visible: Mapping[str, Field]) -> tuple[str, ...]:
+    """Return the text fields that may be searched, the telling ones first."""
+    shown = columns_of(meta, visible)
+    texts = [n for n in shown if n in visible and visible[n].type in ("Data", "Link")]
+    return tuple(dict.fromkeys((*texts, "name")))
+
+
+def _page_number(text: str) -> int:
+    if not text:
+        return 1
+    if not (text.isascii() and text.isdigit() and 1 <= len(text) <= 6 and int(text) >= 1):
+        raise BadRequestError("A page is a number from 1.", field=PAGE)
+    return min(int(text), LAST_PAGE)
+
+
+def _filters(meta: Meta, values: Mapping[str, str], search: str, searched: str) -> list[list[Any]]:
+    triples: list[list[Any]] = [[name, "=", _typed(meta, name, v)] for name, v in values.items()]
+    if search:
+        pattern = search.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+        triples.append([searched, "like", f"%{pattern}%"])
+    return triples
+
+
+def _typed(meta: Meta, name: str, text: str) -> Any:
+    """Return a filter's value as the list of the JSON API takes it."""
+    field = meta.fields.get(name)
+    whole = name in ("docstatus", "idx") or (field is not None and field.type in ("Check", "Int"))
+    if whole and text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 16:
+        return int(text)
+    return text
+
+
+def _order(sort: str) -> str | None:
+    """`-due` is `due desc`; none is the newest first."""
+    return f"{sort[1:]} desc" if sort.startswith("-") else sort or None
+
+
+def _offered(meta: Meta, visible: Mapping[str, Field], values: Mapping[str, str]) -> list[Filter]:
+    """Return the filters that the form offers, and those that the address brings besides."""
+    offered = []
+    if meta.submittable:
+        states = [(str(number), label) for number, label in enumerate(DOCSTATUS)]
+        offered.append(_choosing("docstatus", states, values))
+    for field in visible.values():
+        if isinstance(field, Select):
+            offered.append(_choosing(field.name, [(o, o) for o in field.options], values))
+        elif isinstance(field, Check) and field.name in columns_of(meta, visible):
+            offered.append(_choosing(field.name, [("1", "Yes"), ("0", "No")], values))
+        elif isinstance(field, Link):
+            value = values.get(field.name, "")
+            offered.append(Filter(field.name, label_of(field.name), value, (), str(field.options)))
+    for name in (*FILTERED_TEXTS.get(meta.name, ()), *values):
+        if name not in {each.name for each in offered}:
+            offered.append(Filter(name, label_of(name), values.get(name, "")))
+    return offered
+
+
+def _choosing(name: str, pairs: Sequence[tuple[str, str]], values: Mapping[str, str]) -> Filter:
+    value = values.get(name, "")
+    choices = tuple(Choice(v, label, v == value) for v, label in pairs)
+    return Filter(name, label_of(name), value, choices)
+
+
+def _column(path: str, kept: Mapping[str, str], name: str) -> Column:
+    order = {name: "ascending", f"-{name}": "descending"}.get(kept.get(SORT, ""), "none")
+    wanted = f"-{name}" if order == "ascending" else name
+    return Column(name, label_of(name), _address(path, {**kept, SORT: wanted}, 1), order)
+
+
+def _row(meta: Meta, columns: Sequence[str], row: Mapping[str, Any]) -> Row:
+    cells = tuple(cell(meta, name, row[name]) for name in columns)
+    return Row(row["name"], document_path(meta.name, row["name"]), cells)
+
+
+def _address(path: str, kept: Mapping[str, str], number: int) -> str:
+    pairs = {**kept, **({PAGE: str(number)} if number > 1 else {})}
+    return f"{path}?{urlencode(pairs)}" if pairs else path

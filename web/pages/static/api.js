@@ -1,0 +1,39 @@
+// The JSON API as the pages use it: every change a page makes is one call from here.
+
+export class Refusal extends Error {
+  // `status` 0: no answer came. `type`, `field` and `extra` are those of the envelope.
+  constructor(status, error) {
+    super(error.message);
+    this.status = status;
+    this.type = error.type;
+    this.extra = error.extra ?? {};
+    this.field = this.extra.field;
+  }
+}
+
+const UNREACHABLE = { type: "Unreachable", message: "The service did not answer. Check your connection and try again." };
+const ENDED = "Your session has ended. Sign in in another tab, then try again here; what you typed stays.";
+
+export async function call(method, path, body) {
+  const headers = { Accept: "application/json" };
+  if (method !== "GET") headers["X-FW-CSRF"] = "1";
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  let answer;
+  try {
+    answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+  } catch {
+    throw new Refusal(0, UNREACHABLE);
+  }
+  const told = await answer.json().catch(() => null);
+  if (answer.ok) return told;
+  const error = told?.error ?? { type: "Unreachable", message: `The service answered ${answer.status}. Try again.` };
+  if (answer.status === 401 && !document.body.classList.contains("entrance")) {
+    throw new Refusal(401, { ...error, message: error.message === "Sign in first." ? ENDED : error.message });
+  }
+  throw new Refusal(answer.status, error);
+}
+
+export const operation = (name, body = {}) => call("POST", `/api/method/core.services.${name}`, body);
+
+export const documentPath = (doctype, name) =>
+  `/api/resource/${encodeURIComponent(doctype)}${name === undefined ? "" : `/${encodeURIComponent(name)}`}`;

@@ -1,0 +1,127 @@
+// What every page of the desk has: the menu on small screens, sign-out, local times, questions.
+
+import { call } from "./api.js";
+import { clear } from "./forms.js";
+
+const FLASH = "fw-flash";
+const FORMAT = { dateStyle: "medium", timeStyle: "short" };
+
+// Show the times below `root` in the reader's own zone; the exact one stands in the title.
+export function localTimes(root = document) {
+  for (const time of root.querySelectorAll("time[datetime]:not([title])")) {
+    const at = new Date(time.dateTime);
+    if (Number.isNaN(at.getTime())) continue;
+    time.title = time.dateTime;
+    time.textContent = at.toLocaleString(undefined, FORMAT);
+  }
+}
+
+export function flash(text) {
+  const note = document.getElementById("flash");
+  note.textContent = text;
+  note.hidden = false;
+}
+
+// Leave a message to the page that comes next.
+export const flashNext = (text) => sessionStorage.setItem(FLASH, text);
+
+// Ask before something happens: resolves to the typed text, or "" without a field; null for no.
+// `work` runs while the question stands; what refuses it is said there, and one may try again.
+export function ask({ title, text = "", ok = "OK", danger = false, field, value = "", work }) {
+  const dialog = document.getElementById("ask");
+  const form = dialog.querySelector("form");
+  const message = form.querySelector("[role=alert]");
+  const button = document.getElementById("ask-ok");
+  const input = document.getElementById("ask-value");
+  document.getElementById("ask-title").textContent = title;
+  document.getElementById("ask-text").textContent = text;
+  document.getElementById("ask-text").hidden = !text;
+  document.getElementById("ask-field").hidden = !field;
+  document.querySelector("#ask-field label").textContent = field?.label ?? "";
+  input.type = field?.type ?? "text";
+  input.value = value;
+  button.textContent = ok;
+  button.classList.toggle("danger", danger);
+  clear(form);
+  dialog.returnValue = "cancel";
+  dialog.showModal();
+  (field ? input : button).focus();
+  return new Promise((resolve) => {
+    const done = new AbortController();
+    form.addEventListener("submit", async (event) => {
+      if (event.submitter?.value === "cancel") return;
+      event.preventDefault();
+      const typed = field ? input.value : "";
+      button.setAttribute("aria-busy", "true");
+      try {
+        await work?.(typed);
+        dialog.close("ok");
+        resolve(typed);
+      } catch (refusal) {
+        message.textContent = refusal.message;
+        message.hidden = false;
+      } finally {
+        button.removeAttribute("aria-busy");
+      }
+    }, { signal: done.signal });
+    dialog.addEventListener("close", () => {
+      done.abort();
+      resolve(dialog.returnValue === "ok" ? input.value : null);
+    }, { signal: done.signal });
+  });
+}
+
+export async function copy(text, button) {
+  await navigator.clipboard.writeText(text);
+  const before = button.textContent;
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = before; }, 2000);
+}
+
+// Offer the names of the linked DocType while one types into an input with data-target.
+export function suggest(root = document) {
+  for (const input of root.querySelectorAll("input[data-target]:not([list], [readonly])")) {
+    const list = document.createElement("datalist");
+    list.id = `${input.id}-names`;
+    document.body.append(list);
+    input.setAttribute("list", list.id);
+    let timer;
+    const load = async () => {
+      const typed = input.value.replace(/[\\%_]/g, "\\$&");
+      const query = new URLSearchParams({ filters: JSON.stringify([["name", "like", `%${typed}%`]]), fields: '["name"]', order_by: "name", limit: "20" });
+      const found = await call("GET", `/api/resource/${encodeURIComponent(input.dataset.target)}?${query}`).catch(() => ({ data: [] }));
+      list.replaceChildren(...found.data.map((row) => new Option(row.name, row.name)));
+    };
+    input.addEventListener("focus", load, { once: true });
+    input.addEventListener("input", () => {
+      clearTimeout(timer);
+      timer = setTimeout(load, 200);
+    });
+  }
+}
+
+function menu() {
+  const button = document.getElementById("menu");
+  const places = document.getElementById("places");
+  button.hidden = false;
+  document.body.classList.add("scripted");
+  button.addEventListener("click", () => {
+    const open = button.getAttribute("aria-expanded") !== "true";
+    button.setAttribute("aria-expanded", String(open));
+    places.classList.toggle("open", open);
+  });
+}
+
+if (document.body.classList.contains("desk")) {
+  menu();
+  localTimes();
+  suggest();
+  const left = sessionStorage.getItem(FLASH);
+  sessionStorage.removeItem(FLASH);
+  if (left) flash(left);
+  document.addEventListener("htmx:afterSwap", () => localTimes());
+  document.getElementById("sign-out").addEventListener("click", async () => {
+    await call("POST", "/api/logout", {}).catch(() => null);
+    location.assign("/login");
+  });
+}

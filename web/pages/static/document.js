@@ -1,0 +1,210 @@
+// A document's form: what was changed goes to the JSON API, which judges it.
+
+import { call, documentPath, Refusal } from "./api.js";
+import { ask, copy, flashNext, suggest } from "./app.js";
+import { blame, busy, onSubmit, revealable, say } from "./forms.js";
+
+const form = document.getElementById("document");
+const { doctype, name, modified, list } = form.dataset;
+const pad = (number) => String(number).padStart(2, "0");
+
+// Values: as the inputs hold them, and as JSON has them.
+function local(utc) {
+  const at = new Date(utc);
+  return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}T${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
+}
+
+function valueOf(input) {
+  const text = input.value;
+  switch (input.dataset.kind) {
+    case "check": return input.checked ? 1 : 0;
+    case "number": return text === "" ? null : Number(text);
+    case "datetime": return text === "" ? null : new Date(text).toISOString();
+    case "json": return text.trim() === "" ? null : JSON.parse(text);
+    case "date": case "link": return text === "" ? null : text;
+    default: return text;
+  }
+}
+
+function rowsOf(table) {
+  return [...table.querySelectorAll("tbody tr")].map((row) => {
+    const values = row.dataset.row ? { name: row.dataset.row } : {};
+    for (const input of row.querySelectorAll("[data-kind]")) values[input.name] = valueOf(input);
+    return values;
+  });
+}
+
+// All that the form would send: fields that apply, secrets that were typed.
+function collect() {
+  const values = {};
+  for (const input of form.querySelectorAll("[data-kind]")) {
+    if (input.closest("[data-table]") || input.readOnly || input.disabled) continue;
+    if (input.dataset.kind === "secret") {
+      if (input.value !== "") values[input.name] = input.value;
+      continue;
+    }
+    if (input.closest("[data-shown-when][hidden]")) values[input.name] = input.dataset.kind === "check" ? 0 : null;
+    else values[input.name] = valueOf(input);
+  }
+  for (const table of form.querySelectorAll("[data-table][data-locked=no]")) values[table.dataset.table] = rowsOf(table);
+  return values;
+}
+
+const same = (one, other) => JSON.stringify(one) === JSON.stringify(other) || (one ?? "") === (other ?? "");
+const pick = (values, wanted) => Object.fromEntries(Object.entries(values).filter(wanted));
+
+function judgedJson() {
+  for (const input of form.querySelectorAll("[data-kind=json]")) {
+    try {
+      valueOf(input);
+    } catch {
+      blame(input, "This is not JSON.");
+      return false;
+    }
+  }
+  return true;
+}
+
+// What only browsers know: a number or a date that is none, out of its range.
+function judgedByBrowser() {
+  for (const input of form.querySelectorAll("input, select, textarea")) {
+    if (input.closest("[hidden]") || input.validity.valid || input.validity.valueMissing) continue;
+    blame(input, input.validationMessage);
+    return false;
+  }
+  return true;
+}
+
+let initial;
+let leaving = false;
+const changes = () => pick(collect(), ([key, value]) => !same(value, initial[key]));
+const leave = (path, text) => {
+  leaving = true;
+  if (text) flashNext(text);
+  location.assign(path);
+};
+
+async function save() {
+  if (!judgedByBrowser() || !judgedJson()) return;
+  if (name === undefined) {
+    const body = pick(collect(), ([, value]) => value !== null && value !== "" && !(Array.isArray(value) && !value.length));
+    const made = await call("POST", documentPath(doctype), body);
+    leave(`${list}/${encodeURIComponent(made.data.name)}`, "Created.");
+    return;
+  }
+  try {
+    await call("PUT", documentPath(doctype, name), { ...changes(), modified });
+  } catch (refusal) {
+    if (!(refusal instanceof Refusal) || refusal.status !== 409 || !/meanwhile/.test(refusal.message)) throw refusal;
+    say(form, "Somebody else saved this document meanwhile. Open it in another tab to see what changed; what you typed stays here. Reload to begin from the new version.");
+    return;
+  }
+  leave(location.pathname, "Saved.");
+}
+
+const ACTS = {
+  submit: { title: "Submit this document?", text: "After that most of its fields can't be changed any more.", ok: "Submit", path: "/submit", done: "Submitted." },
+  cancel: { title: "Cancel this document?", text: "It stays readable, and can't be changed any more.", ok: "Cancel document", danger: true, path: "/cancel", done: "Cancelled." },
+  delete: { title: "Delete this document?", text: "This can't be undone.", ok: "Delete", danger: true },
+  rename: { title: "Rename this document", text: "Links to it follow.", ok: "Rename", field: { label: "New name" }, value: name },
+};
+
+async function act(kind) {
+  if (kind !== "delete" && Object.keys(changes()).length) {
+    say(form, "Save your changes first.");
+    return;
+  }
+  const wanted = ACTS[kind];
+  let to = location.pathname;
+  const answer = await ask({
+    ...wanted,
+    work: async (typed) => {
+      if (kind === "delete") {
+        await call("DELETE", documentPath(doctype, name));
+        to = list;
+      } else if (kind === "rename") {
+        const renamed = await call("POST", `${documentPath(doctype, name)}/rename`, { name: typed });
+        to = `${list}/${encodeURIComponent(renamed.data.name)}`;
+      } else {
+        await call("POST", documentPath(doctype, name) + wanted.path, {});
+      }
+    },
+  });
+  if (answer !== null) leave(to, kind === "delete" ? "Deleted." : kind === "rename" ? "Renamed." : wanted.done);
+}
+
+// Fields that apply for one value of another only.
+function applying() {
+  for (const holder of form.querySelectorAll("[data-shown-when]")) {
+    const [field, value] = holder.dataset.shownWhen.split("=");
+    holder.hidden = form.elements.namedItem(field)?.value !== value;
+  }
+}
+
+function tables() {
+  for (const table of form.querySelectorAll("[data-table]")) {
+    const rows = table.querySelector("tbody");
+    let number = rows.children.length;
+    table.querySelector("[data-add]")?.addEventListener("click", () => {
+      const row = table.querySelector("template").content.firstElementChild.cloneNode(true);
+      number += 1;
+      for (const input of row.querySelectorAll("[id]")) input.id = input.id.replace("-new-", `-${number}-`);
+      rows.append(row);
+      table.querySelector("[data-none]")?.remove();
+      suggest(row);
+      row.querySelector("[data-kind]")?.focus();
+    });
+    table.addEventListener("click", (event) => {
+      const button = event.target.closest("[data-remove]");
+      if (!button) return;
+      const row = button.closest("tr");
+      const next = row.nextElementSibling ?? row.previousElementSibling;
+      row.remove();
+      (next?.querySelector("[data-remove]") ?? table.querySelector("[data-add]")).focus();
+    });
+  }
+}
+
+function secrets() {
+  for (const holder of form.querySelectorAll("[data-secret]")) {
+    const input = holder.querySelector("input");
+    if (!input) continue;
+    const made = holder.querySelector("[data-made]");
+    holder.querySelector("[data-change]")?.addEventListener("click", (event) => {
+      holder.querySelector(".secret-input").hidden = false;
+      event.target.hidden = true;
+      input.focus();
+    });
+    holder.querySelector("[data-make]")?.addEventListener("click", () => {
+      const bytes = crypto.getRandomValues(new Uint8Array(32));
+      input.value = `whsec_${btoa(String.fromCharCode(...bytes))}`;
+      made.querySelector("[data-text]").textContent = input.value;
+      made.hidden = false;
+      made.querySelector("[data-copy]").focus();
+    });
+    made?.querySelector("[data-copy]").addEventListener("click", (event) => copy(input.value, event.target));
+    input.addEventListener("input", () => { made.hidden = true; });
+  }
+}
+
+for (const input of form.querySelectorAll("[data-utc]:not([data-utc=''])")) input.value = local(input.dataset.utc);
+applying();
+tables();
+secrets();
+revealable(form);
+initial = collect();
+form.addEventListener("change", applying);
+onSubmit(form, save);
+for (const button of document.querySelectorAll("[data-act]")) {
+  button.addEventListener("click", () => busy(button, () => act(button.dataset.act)));
+}
+addEventListener("beforeunload", (event) => {
+  if (!leaving && Object.keys(changes()).length) event.preventDefault();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "s" && (event.ctrlKey || event.metaKey) && !event.altKey) {
+    event.preventDefault();
+    const button = document.querySelector("button[form=document]");
+    if (button) form.requestSubmit(button);
+  }
+});

@@ -1,0 +1,13 @@
+// Asking for a recovery link: the answer is the same whoever is meant.
+
+import { call } from "./api.js";
+import { onSubmit, swap } from "./forms.js";
+
+const form = document.getElementById("forgot");
+onSubmit(form, async () => {
+  const usr = form.elements.usr.value;
+  await call("POST", "/api/auth/forgot-password", { usr });
+  const sent = document.getElementById("sent");
+  sent.querySelector("[data-usr]").textContent = usr;
+  swap(document.getElementById("ask"), sent);
+});

@@ -1,0 +1,108 @@
+// What all forms share: messages beside what they are about, buttons that wait, shown passwords.
+
+import { Refusal } from "./api.js";
+
+export function clear(form) {
+  const message = form.querySelector(".message[role=alert]");
+  if (message) message.hidden = true;
+  for (const note of form.querySelectorAll(".field-error")) note.remove();
+  for (const input of form.querySelectorAll("[aria-invalid]")) {
+    input.removeAttribute("aria-invalid");
+    describe(input, `${input.id}-error`, false);
+  }
+}
+
+export function say(form, text) {
+  const message = form.querySelector(".message[role=alert]");
+  message.textContent = text;
+  message.hidden = false;
+}
+
+// Show what was refused: beside the field that is to blame, else above the form.
+export function show(form, refusal) {
+  if (!(refusal instanceof Refusal)) throw refusal;
+  const input = refusal.field ? form.elements.namedItem(refusal.field) : null;
+  if (input instanceof HTMLElement && input.id && input.type !== "hidden") blame(input, refusal.message);
+  else say(form, refusal.message);
+}
+
+export function blame(input, text) {
+  const note = document.createElement("p");
+  note.className = "field-error";
+  note.id = `${input.id}-error`;
+  note.textContent = text;
+  (input.closest(".field") ?? input.parentElement).append(note);
+  input.setAttribute("aria-invalid", "true");
+  describe(input, note.id, true);
+  input.focus();
+}
+
+// Blame the first required field that is empty; say whether there was none.
+export function complete(form) {
+  for (const input of form.querySelectorAll("[required]")) {
+    if (input.closest("[hidden]") || input.disabled || input.value !== "") continue;
+    const label = form.querySelector(`label[for="${CSS.escape(input.id)}"]`);
+    blame(input, `${label ? label.textContent.trim() : "This"} is missing.`);
+    return false;
+  }
+  return true;
+}
+
+// Run `work` with the button waiting; a second click does nothing meanwhile.
+export async function busy(button, work) {
+  if (button.getAttribute("aria-busy") === "true") return undefined;
+  button.setAttribute("aria-busy", "true");
+  try {
+    return await work();
+  } finally {
+    button.removeAttribute("aria-busy");
+  }
+}
+
+// On submit: clear messages, check what is required, run `work`, show what it was refused for.
+export function onSubmit(form, work) {
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    clear(form);
+    if (!complete(form)) return;
+    const button = event.submitter ?? form.querySelector("[type=submit]");
+    busy(button, work).catch((refusal) => show(form, refusal));
+  });
+}
+
+export function swap(from, to) {
+  from.hidden = true;
+  to.hidden = false;
+  to.querySelector("h1")?.focus();
+}
+
+function describe(input, id, add) {
+  const ids = new Set((input.getAttribute("aria-describedby") ?? "").split(" ").filter(Boolean));
+  if (add) ids.add(id);
+  else ids.delete(id);
+  if (ids.size) input.setAttribute("aria-describedby", [...ids].join(" "));
+  else input.removeAttribute("aria-describedby");
+}
+
+export function revealable(root = document) {
+  for (const input of root.querySelectorAll("input[data-reveal]")) {
+    input.removeAttribute("data-reveal");
+    const label = root.querySelector(`label[for="${CSS.escape(input.id)}"]`);
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "reveal";
+    button.textContent = "Show";
+    button.setAttribute("aria-label", `Show ${label ? label.textContent.trim().toLowerCase() : "it"}`);
+    button.setAttribute("aria-pressed", "false");
+    button.addEventListener("click", () => {
+      const shown = input.type === "password";
+      input.type = shown ? "text" : "password";
+      button.textContent = shown ? "Hide" : "Show";
+      button.setAttribute("aria-pressed", String(shown));
+    });
+    const holder = document.createElement("div");
+    holder.className = "with-reveal";
+    input.replaceWith(holder);
+    holder.append(input, button);
+  }
+}

@@ -1,0 +1,16 @@
+// Takes a link's token out of the address bar, at once; it rests in this page's memory alone.
+"use strict";
+{
+  const take = () => {
+    const token = new URLSearchParams(location.hash.slice(1)).get("token");
+    if (location.hash) history.replaceState(null, "", location.pathname);
+    return token;
+  };
+  let token = take();
+  // Another link opened in the same tab changes the fragment only.
+  addEventListener("hashchange", () => {
+    token = take() ?? token;
+    dispatchEvent(new Event("link-token"));
+  });
+  Object.defineProperty(globalThis, "linkToken", { get: () => token });
+}

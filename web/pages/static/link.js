@@ -1,0 +1,76 @@
+// A recovery link or an invitation: what it is good for, the new password, and the end.
+
+import { call } from "./api.js";
+import { blame, onSubmit, revealable, swap } from "./forms.js";
+import { saidOf, watch } from "./policy.js";
+
+const PATHS = { recovery: "/api/auth/reset-password", invitation: "/api/auth/accept-invite" };
+const form = document.getElementById("link");
+const { kind, minimum, maximum } = form.dataset;
+const { password, fullName, username } = form.elements;
+const policy = document.getElementById("policy");
+const views = ["looking", "ended", "set", "done"].map((id) => document.getElementById(id));
+const judge = watch(password, policy, Number(minimum), Number(maximum), () => [username.value]);
+
+function show(id) {
+  const view = views.find((each) => each.id === id);
+  for (const each of views) each.hidden = each !== view;
+  swap(views[0], view);
+}
+
+function end(reason) {
+  document.querySelector("#ended [data-reason]").textContent = reason;
+  show("ended");
+}
+
+async function look() {
+  const token = globalThis.linkToken;
+  if (!token) {
+    end("The address is not complete. Open the link from the mail once more.");
+    return;
+  }
+  let facts;
+  try {
+    facts = await call("POST", "/api/auth/token", { token });
+  } catch (refusal) {
+    end(refusal.type === "InvalidTokenError" ? "It was used already, has expired, or a newer one has taken its place." : refusal.message);
+    return;
+  }
+  if (facts.kind !== kind) {
+    end("It is meant for another page. Open the link from the mail once more.");
+    return;
+  }
+  document.querySelector("[data-user]").textContent = facts.fullName ? `${facts.fullName} (${facts.user})` : facts.user;
+  const time = document.querySelector("[data-expires]");
+  time.dateTime = facts.expires;
+  time.textContent = new Date(facts.expires).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+  username.value = facts.user;
+  if (fullName && !fullName.value) fullName.value = facts.fullName ?? "";
+  show("set");
+  (fullName && !fullName.value ? fullName : password).focus();
+}
+
+async function send() {
+  const said = saidOf(policy, judge());
+  if (said) {
+    blame(password, said);
+    return;
+  }
+  const body = { token: globalThis.linkToken, password: password.value };
+  if (fullName?.value.trim()) body.fullName = fullName.value.trim();
+  try {
+    await call("POST", PATHS[kind], body);
+  } catch (refusal) {
+    if (refusal.type === "InvalidTokenError") end("It was used already, has expired, or a newer one has taken its place.");
+    else if (refusal.type === "PasswordPolicyError") blame(password, refusal.message);
+    else throw refusal;
+    return;
+  }
+  form.reset();
+  show("done");
+}
+
+revealable();
+onSubmit(form, send);
+addEventListener("link-token", look);
+look();

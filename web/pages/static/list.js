@@ -1,0 +1,1 @@
+// What a list can do beside being read.

@@ -1,0 +1,54 @@
+// The sign-in screen.
+
+import { call } from "./api.js";
+import { onSubmit, revealable, say } from "./forms.js";
+
+const MINUTE = 60;
+const form = document.getElementById("login");
+const { usr, pwd } = form.elements;
+let countdown;
+
+async function signIn() {
+  clearInterval(countdown);
+  try {
+    await call("POST", "/api/login", { usr: usr.value, pwd: pwd.value });
+  } catch (refusal) {
+    pwd.value = "";
+    pwd.focus();
+    if (refusal.status !== 429) throw refusal;
+    wait(refusal.extra.retryAfter ?? MINUTE);
+    return;
+  }
+  location.assign(form.dataset.following);
+}
+
+// Say how long the lock holds, and go on saying it.
+function wait(seconds) {
+  const end = Date.now() + seconds * 1000;
+  const tell = () => {
+    const left = Math.ceil((end - Date.now()) / 1000);
+    if (left <= 0) {
+      clearInterval(countdown);
+      say(form, "You can try again now.");
+      return;
+    }
+    say(form, `Too many attempts. Try again in ${spoken(left)}.`);
+  };
+  tell();
+  countdown = setInterval(tell, seconds > MINUTE ? 15_000 : 1000);
+}
+
+function spoken(seconds) {
+  if (seconds < MINUTE) return seconds === 1 ? "a second" : `${seconds} seconds`;
+  const minutes = Math.ceil(seconds / MINUTE);
+  return minutes === 1 ? "a minute" : `${minutes} minutes`;
+}
+
+revealable();
+onSubmit(form, signIn);
+const demo = document.getElementById("use-demo");
+demo?.addEventListener("click", () => {
+  usr.value = demo.dataset.user;
+  pwd.value = demo.dataset.password;
+  form.requestSubmit();
+});

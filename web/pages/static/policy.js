@@ -1,0 +1,35 @@
+// The password policy as far as a page can judge it; the service judges again.
+
+const folded = (text) => text.normalize("NFKC").trim().toLowerCase();
+
+// Return the rules that `password` breaks; `names` are the account's name and e-mail, as known.
+export function broken(password, minimum, maximum, names) {
+  const runes = [...password].length;
+  const rules = new Set();
+  if (runes < minimum) rules.add("tooShort");
+  if (runes > maximum) rules.add("tooLong");
+  if (!password.trim()) rules.add("blank");
+  if (names.some((name) => name && folded(name) === folded(password))) rules.add("equalsAccountName");
+  return rules;
+}
+
+// Mark the rules of a list while the password is typed; return a function that judges it.
+export function watch(input, list, minimum, maximum, names) {
+  const look = () => {
+    const rules = broken(input.value, minimum, maximum, names());
+    for (const item of list.children) {
+      const breaks = rules.has(item.dataset.rule);
+      item.dataset.state = input.value === "" ? "open" : breaks ? "broken" : "kept";
+    }
+    return rules;
+  };
+  input.addEventListener("input", look);
+  return look;
+}
+
+export const saidOf = (list, rules) => {
+  for (const item of list.children) {
+    if (rules.has(item.dataset.rule)) return `The password is not good enough: ${item.textContent.trim().toLowerCase()}.`;
+  }
+  return null;
+};
