@@ -8,10 +8,11 @@ import click
 from rich.console import Console
 
 from benchmarks.delivery import suite as delivery
+from benchmarks.documents import suite as documents
 from benchmarks.report import table, write_json
 from benchmarks.rows import Effort
 
-SUITES = {"delivery": delivery.rows}
+SUITES = {"delivery": delivery.rows, "documents": documents.rows}
 
 
 @click.command()
@@ -27,7 +28,7 @@ SUITES = {"delivery": delivery.rows}
     type=click.IntRange(1),
     default=10_000,
     show_default=True,
-    help="Events of one round; fewer are quicker and say less.",
+    help="Events or documents of one round; fewer are quicker and say less.",
 )
 @click.option(
     "--rounds",
