@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
@@ -68,17 +69,17 @@ class Meta:
     index_together: tuple[tuple[str, ...], ...] = ()
     problems: tuple[str, ...] = field(default=(), compare=False)
 
-    @property
+    @cached_property
     def columns(self) -> tuple[Field, ...]:
         """The fields that are columns of the table, in order."""
         return tuple(f for f in self.fields.values() if f.stored and not isinstance(f, Table))
 
-    @property
+    @cached_property
     def unstored(self) -> tuple[Field, ...]:
         """The fields that are written only."""
         return tuple(f for f in self.fields.values() if not f.stored)
 
-    @property
+    @cached_property
     def tables(self) -> tuple[Table, ...]:
         """The fields that hold child rows."""
         return tuple(f for f in self.fields.values() if isinstance(f, Table))
@@ -228,5 +229,5 @@ class DocTypeBase:
         meta = read_declaration(cls, name, naming, child, submittable, read_only, permissions)
         if unknown:
             words = tuple(f"no such option {word}" for word in sorted(unknown))
-            meta = Meta(**{**vars(meta), "problems": meta.problems + words})
+            meta = replace(meta, problems=meta.problems + words)
         cls.meta = meta

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Self
 
 from fw_actors.documents.doctype import CHILD_STANDARD, ROW_ID, DocTypeBase, Meta
@@ -46,8 +45,7 @@ class DocType(DocTypeBase, abstract=True):
         if meta.child:
             self.parent = self.parenttype = self.parentfield = None
         for field in meta.fields.values():
-            blank = [] if isinstance(field, Table) else field.empty
-            setattr(self, field.name, blank if field.default is None else deepcopy(field.default))
+            self.__dict__[field.name] = field.blank()
         for key, value in (values or {}).items():
             if key not in meta.fields and key not in ("name", "idx", "docstatus"):
                 raise field_unknown(meta, key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import sqlalchemy as sa
@@ -83,6 +84,12 @@ class Field:
 
     def _accept(self, value: Any) -> Any:
         raise ShapeError(f"{self.name} takes {self.wanted}.")
+
+    def blank(self) -> Any:
+        """Return what a new document holds: the default, a copy of its own, or nothing."""
+        if self.default is None:
+            return self.empty
+        return deepcopy(self.default) if isinstance(self.default, (list, dict)) else self.default
 
     def is_missing(self, value: object) -> bool:
         """Whether a required field would be refused with this value."""

@@ -225,6 +225,9 @@ class Table(Field):
         super().__init__(**options)
         self.child: Any = child if child is not None else self.options
 
+    def blank(self) -> list[Any]:
+        return []
+
     def is_missing(self, value: object) -> bool:
         return not value
 

@@ -17,11 +17,15 @@ NoteDefect = Callable[[str, BaseException, str], None]
 """Takes what failed (`Sales Order.after_commit`), the exception, and the request's id."""
 
 
+def has_hook(doc: DocType, name: str) -> bool:
+    """Whether the class has a hook of this name; Webhook has fields of some of these names."""
+    return not isinstance(getattr(type(doc), name, None), Field | None)
+
+
 def run_hook(fw: Fw, doc: DocType, name: str) -> None:
     """Call a hook where the class has one; what it raises undoes the writer's transaction."""
-    hook = getattr(type(doc), name, None)
-    if hook is not None and not isinstance(hook, Field):  # Webhook has fields of these names
-        hook(doc, fw)
+    if has_hook(doc, name):
+        getattr(type(doc), name)(doc, fw)
 
 
 def run_after_commit(fw: Fw, doc: DocType, note_defect: NoteDefect) -> None:
@@ -29,7 +33,7 @@ def run_after_commit(fw: Fw, doc: DocType, note_defect: NoteDefect) -> None:
 
     It can undo nothing any more: what it raises is noted as a defect.
     """
-    if isinstance(getattr(type(doc), AFTER_COMMIT, None), Field | None):
+    if not has_hook(doc, AFTER_COMMIT):
         return
 
     def call() -> None:

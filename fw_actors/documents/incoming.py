@@ -35,7 +35,7 @@ def judged(fw: Fw, meta: Meta, body: Mapping[str, Any], doc: DocType | None) -> 
 
     Raises: BadRequestError naming the key, PermissionDeniedError.
     """
-    base: DocType = fw.new_doc(meta.name) if doc is None else doc
+    base: DocType = _blank(fw, meta.cls) if doc is None else doc
     values: dict[str, Any] = {}
     for key, value in body.items():
         field = meta.fields.get(key)
@@ -52,6 +52,11 @@ def judged(fw: Fw, meta: Meta, body: Mapping[str, Any], doc: DocType | None) -> 
         else:
             raise field_unknown(meta, key)
     return values
+
+
+def _blank(fw: Fw, cls: type) -> Any:
+    """What a new document holds before anything is written: against it an insert is judged."""
+    return cls(fw)
 
 
 def _given_name(meta: Meta, value: object, doc: DocType | None) -> dict[str, Any]:
@@ -111,7 +116,7 @@ def _shaped_rows(
         raise BadRequestError(f"{table.name} takes {table.wanted}.", field=table.name)
     child = child_of(table)
     stored = {row.name: row for row in rows_of(base, table)}
-    blank = child(fw)
+    blank = _blank(fw, child)
     rows = []
     for row in value:
         name = row.get("name")

@@ -14,7 +14,7 @@ from fw_actors.documents import rows, scopes
 from fw_actors.documents.changes import changes_once_submitted
 from fw_actors.documents.checks import check_links, check_values, duplicates_refused, normalize
 from fw_actors.documents.document import DocType
-from fw_actors.documents.hooks import NoteDefect, run_after_commit, run_hook
+from fw_actors.documents.hooks import NoteDefect, has_hook, run_after_commit, run_hook
 from fw_actors.documents.naming import name_for
 from fw_actors.documents.observers import Observer
 from fw_actors.documents.registry import Registry
@@ -73,7 +73,8 @@ class Documents:
                 raise ConflictError(f"{doc.doctype} {doc.name} was inserted before.")
             self._prepare(fw, doc)
             doc.name = name_for(doc, fw.tx, self.entropy)
-            if self.registry.table(doc.doctype).exists(fw.tx, doc.name):
+            chosen = doc.meta.naming.kind in ("given", "field")  # the others are new by themselves
+            if chosen and self.registry.table(doc.doctype).exists(fw.tx, doc.name):
                 raise DuplicateError(f"{doc.doctype} {doc.name} is there already.")
             doc.owner = doc.modified_by = fw.user
             doc.creation = doc.modified = iso(fw.tx.now)
@@ -190,9 +191,10 @@ class Documents:
     def _prepare(self, fw: Fw, doc: DocType) -> None:
         """All before the row: types, hooks that may fill in, then the rules of the fields."""
         normalize(doc)
-        run_hook(fw, doc, "before_validate")
-        run_hook(fw, doc, "validate")
-        normalize(doc)
+        if has_hook(doc, "before_validate") or has_hook(doc, "validate"):
+            run_hook(fw, doc, "before_validate")
+            run_hook(fw, doc, "validate")
+            normalize(doc)
         check_values(self, fw.tx, doc)
         run_hook(fw, doc, "before_save")
 

@@ -139,7 +139,9 @@ def _is_stored(documents: Documents, row: DocType, old: DocType) -> bool:
 
 def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:
     """Return the row that holds the document; secrets sealed, kept ones as they were stored."""
-    row_id = doc._stored[ROW_ID] if doc._stored else random_name(documents.entropy)
+    row_id = (doc._stored or {}).get(ROW_ID)
+    if row_id is None and documents.registry.tables[doc.doctype].has_vault:
+        row_id = random_name(documents.entropy)
     row: dict[str, Any] = {
         "name": doc.name,
         "owner": doc.owner,
@@ -157,7 +159,7 @@ def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:
     return row
 
 
-def _stored_value(documents: Documents, doc: DocType, field: Field, row_id: str) -> Any:
+def _stored_value(documents: Documents, doc: DocType, field: Field, row_id: Any) -> Any:
     value = doc.__dict__[field.name]
     if not isinstance(field, Vault):
         return field.to_store(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -16,6 +17,7 @@ def to_ms(instant: datetime) -> int:
     return (whole.days * 86_400 + whole.seconds) * 1000 + whole.microseconds // 1000
 
 
+@lru_cache(maxsize=4096)  # the few times of a document stand in it, its rows and its events
 def iso(ms: int) -> str:
     """Return ISO 8601 UTC with milliseconds and `Z` (interface §1, Times)."""
     seconds, rest = divmod(ms, 1000)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in ASCII order
+_PAIRS: Final = tuple(high + low for high in BASE62 for low in BASE62)  # two digits at a time
 BEARER_BYTES: Final = 24  # 192 bits: sessions and link tokens (spec, Authentication 8)
 _DELIVERY_DIGITS: Final = 27
 _COUNTER_LIMIT: Final = 1 << 16
@@ -17,11 +18,12 @@ _RANDOM_BYTES: Final = 12
 
 def base62(number: int, width: int) -> str:
     """Return `number` in base 62, at least `width` digits; sorts as text like the number."""
-    digits = []
+    pairs = []
     while number:
-        number, digit = divmod(number, 62)
-        digits.append(BASE62[digit])
-    return "".join(reversed(digits)).rjust(width, "0")
+        number, pair = divmod(number, 3844)
+        pairs.append(_PAIRS[pair])
+    text = "".join(reversed(pairs))
+    return text.lstrip("0").rjust(width, "0")
 
 
 def bearer(random_bytes: bytes) -> str:

@@ -14,7 +14,7 @@ import msgspec
 import sqlalchemy as sa
 
 from fw_actors.documents.doctype import Meta
-from fw_actors.documents.document import DocType
+from fw_actors.documents.document import DocType, child_of
 from fw_actors.documents.fields import Table
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.observers import Observer
@@ -91,7 +91,8 @@ class EventRecorder(Observer):
             return
         wanted = self._subscriptions.of(fw.tx).documents.get((doc.doctype, event))
         if wanted:
-            shown = {"doc": self._redacted(doc), "name": doc.name, "doctype": doc.doctype}
+            redacted = self._redacted(doc.doctype, doc.as_dict())
+            shown = {"doc": redacted, "name": doc.name, "doctype": doc.doctype}
             name = f"doc.{event}"
             payload = msgspec.json.encode(
                 {"type": name, "timestamp": iso(fw.tx.now), "data": shown}
@@ -156,26 +157,27 @@ class EventRecorder(Observer):
         tx.after_commit(self._recorded)
         return made
 
-    def _redacted(self, doc: DocType) -> dict[str, Any]:
-        shown = doc.as_dict()
-        for name, how, child in self._treatments[doc.doctype]:
+    def _redacted(self, doctype: str, shown: dict[str, Any]) -> dict[str, Any]:
+        """Redact a document's dict, its child rows too."""
+        for name, how, child in self._treatments[doctype]:
             if how is Treatment.REMOVED:
                 del shown[name]
             elif how is Treatment.BLANKED:
                 shown[name] = None
             elif child:
-                shown[name] = [self._redacted(row) for row in getattr(doc, name)]
+                for row in shown[name]:
+                    self._redacted(child, row)
         return shown
 
 
-def _treatments(meta: Meta) -> tuple[tuple[str, Treatment, bool], ...]:
+def _treatments(meta: Meta) -> tuple[tuple[str, Treatment, str], ...]:
     """The fields of a DocType that an event does not show as they are, and its child tables."""
     treated = []
     for field in meta.fields.values():
         how = treatment(field.name, field.type, field.permlevel)
-        is_table = isinstance(field, Table)
-        if how in (Treatment.REMOVED, Treatment.BLANKED) or is_table:
-            treated.append((field.name, how, is_table))
+        child = child_of(field).meta.name if isinstance(field, Table) else ""
+        if how in (Treatment.REMOVED, Treatment.BLANKED) or child:
+            treated.append((field.name, how, child))
     return tuple(treated)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from examples import notes
 from fw_actors.documents import rest
 from fw_actors.errors import PermissionDeniedError, ValidationError
 from fw_actors.services.site import Site
@@ -72,3 +73,72 @@ async def test_sharing_a_note_tells_its_subscribers(site: Site) -> None:
     assert len(told["deliveries"]) == 1
     assert (await payloads(site))[-1]["data"] == {"title": "Tea", "with": "bob"}
     assert share.roles == ("Note Writer",)
+
+
+async def minutes(site: Site, user: str = "ada", **values: Any) -> dict[str, Any]:
+    """Insert minutes of two decisions as a writer."""
+    rows = [{"text": "Paint"}, {"text": "Rake"}]
+    body = {"meeting": " Spring ", "decisions": rows, **values}
+    return await site.write(user, lambda fw: rest.insert(fw, "Minutes", body))
+
+
+@pytest.fixture
+async def chair(site: Site) -> str:
+    """Who approves minutes, and a Webhook for what is approved."""
+
+    def furnish(fw: Any) -> None:
+        add_user(fw, "cleo", "cleo@x.test", roles=["Note Chair"])
+        fw.new_doc(
+            "Webhook", url="https://x.test", secret="s", event_type="Custom",
+            custom_event="minutes.approved",
+        ).insert()  # fmt: skip
+
+    await site.write("Administrator", furnish)
+    return "cleo"
+
+
+async def test_approving_minutes_tells_the_decisions_once(site: Site, chair: str) -> None:
+    made = await minutes(site)
+    assert (made["name"], made["meeting"]) == ("MIN-0001", "Spring")
+    with pytest.raises(PermissionDeniedError):
+        await site.write("ada", lambda fw: rest.submit(fw, "Minutes", "MIN-0001"))
+    await site.write(chair, lambda fw: rest.submit(fw, "Minutes", "MIN-0001"))
+    (payload,) = await payloads(site)
+    assert payload["type"] == "minutes.approved"
+    assert payload["data"] == {"meeting": "Spring", "decisions": ["Paint", "Rake"]}
+
+
+async def test_minutes_that_decide_nothing_are_not_approved(site: Site, chair: str) -> None:
+    await minutes(site, decisions=[])
+    with pytest.raises(ValidationError):
+        await site.write(chair, lambda fw: rest.submit(fw, "Minutes", "MIN-0001"))
+    assert await payloads(site) == []
+
+
+async def test_minutes_keep_to_their_budget(site: Site, chair: str) -> None:
+    rows = [{"text": "Paint", "cost": 80}, {"text": "Rake", "cost": 40}]
+    body = {"budget": 100, "decisions": rows}
+
+    def insert(fw: Any) -> Any:
+        return rest.insert(fw, "Minutes", {"meeting": "Spring", **body})
+
+    with pytest.raises(ValidationError, match="120 is more than the budget"):
+        await site.write("Administrator", insert)
+    body["budget"] = 120
+    made = await site.write("Administrator", insert)
+    seen = await site.read("ada", lambda fw: rest.read(fw, "Minutes", made["name"]))
+    assert "budget" not in seen
+    assert "cost" not in seen["decisions"][0]
+
+
+async def test_done_notes_are_tidied_by_a_job(site: Site, chair: str) -> None:
+    def work(fw: Any) -> Any:
+        fw.new_doc("Notebook", title="Tea").insert()
+        for done in (0, 1):
+            fw.new_doc("Note", title="t", notebook="Tea", done=done).insert()
+        return site.registry.functions["examples.notes.tidy"](fw.as_user(chair), notebook="Tea")
+
+    assert await site.write("Administrator", work) == {"found": 1}
+    await site.write(chair, lambda fw: notes.delete_done(fw, "Tea"))
+    left = await site.read("ada", lambda fw: fw.get_list("Note", fields=["done"]))
+    assert left == [{"done": 0}]

@@ -13,7 +13,8 @@ from fw_actors.store import StoreError
 from tests.fw_actors.services.conftest import APPS, Office, open_office
 from tests.site_kit import inline_site
 
-ROLES = ["Boss", "Event Publisher", "Exporter", "Note Writer", "Reader", "Seller", "System Manager"]
+ROLES = ["Boss", "Event Publisher", "Exporter", "Note Chair", "Note Writer", "Reader", "Seller"]
+ROLES += ["System Manager"]
 
 
 async def test_the_roles_of_the_framework_and_of_the_apps_are_there(
