@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 import argon2
 import trio
 
-from fw_actors.config import Argon2, Config
+from fw_actors.config import MOST_ARGON2, Argon2, Config
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.password_policy import MAX_RUNES, judge_password
 from fw_actors.runtime import Entropy
@@ -27,10 +27,6 @@ T = TypeVar("T")
 
 _SALT_BYTES: Final = 16
 _HASH_BYTES: Final = 32
-# A stored hash may not ask for more than this: it could come from a restored or edited store.
-_MOST_MEMORY_KIB: Final = 1 << 20
-_MOST_TIME: Final = 16
-_MOST_PARALLELISM: Final = 16
 
 
 class Lane(Enum):
@@ -171,14 +167,15 @@ class Hasher:
 
     @staticmethod
     def _bearable(stored: str) -> bool:
+        """A hash may come from a restored or edited store: its cost is bounded, too."""
         try:
             asked = argon2.extract_parameters(stored)
         except argon2.exceptions.InvalidHashError:
             return False
         return (
-            asked.memory_cost <= _MOST_MEMORY_KIB
-            and asked.time_cost <= _MOST_TIME
-            and asked.parallelism <= _MOST_PARALLELISM
+            asked.memory_cost <= MOST_ARGON2.memory_kib
+            and asked.time_cost <= MOST_ARGON2.time
+            and asked.parallelism <= MOST_ARGON2.parallelism
         )
 
     async def _run(self, lane: Lane, work: Callable[[], T]) -> T:

@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "webhooks": "fw_cli.webhooks:webhooks",
     "jobs": "fw_cli.jobs:jobs",
     "doctor": "fw_cli.doctor:doctor",
+    "sweep": "fw_cli.sweep:sweep",
     "eval": "fw_cli.evaluation:evaluate",
     "exec": "fw_cli.evaluation:execute",
     "version": "fw_cli.version:version",

@@ -1,4 +1,4 @@
-"""Accounts: make and list them."""
+"""Accounts: make and list them, give them a password, unlock, close and open them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLUMNS: Final = {
 
 @click.group()
 def user() -> None:
-    """Accounts: make and list them."""
+    """Accounts: make and list them, set a password, unlock, disable and enable."""
 
 
 @user.command()
@@ -93,3 +93,80 @@ def list_accounts(surroundings: Surroundings, as_json: bool) -> None:
         return await site.read(ADMINISTRATOR, list_users)
 
     show(surroundings.on_site(read), _COLUMNS, json=as_json)
+
+
+@user.command()
+@click.argument("who")
+@password_stdin
+@click.pass_obj
+def passwd(surroundings: Surroundings, who: str, password_stdin: bool) -> None:
+    """Set the password of WHO, a name or an e-mail.
+
+    Its sessions and open links end, a lockout is over, and a message tells the owner.
+    """
+    if not password_stdin:
+        surroundings.on_site(lambda site: _named(site, who))  # asks nobody in vain
+    password = take_password(from_stdin=password_stdin)
+
+    async def set_password(site: Site) -> str:
+        name, email = await _named(site, who)
+        password_hash = await site.hash_password(password, name, email)
+        owner = ADMINISTRATOR
+        await site.store.write(
+            lambda tx: site.passwords.set_and_unlock(tx, name, password_hash, owner=owner)
+        )
+        return name
+
+    click.echo(f"set the password of {surroundings.on_site(set_password)}")
+
+
+@user.command()
+@click.argument("who")
+@click.pass_obj
+def unlock(surroundings: Surroundings, who: str) -> None:
+    """Lift a lockout of WHO early, at its name and at its e-mail."""
+
+    async def use(site: Site) -> str:
+        from fw_actors.services.users import unlock as lift
+
+        key = site.installation_key
+        return await site.write(ADMINISTRATOR, lambda fw: lift(fw, site.accounts, key, who))
+
+    click.echo(f"unlocked {surroundings.on_site(use)}")
+
+
+@user.command()
+@click.argument("who")
+@click.pass_obj
+def disable(surroundings: Surroundings, who: str) -> None:
+    """Close the account WHO: sign-ins are refused; sessions, API keys and links end."""
+    click.echo(f"disabled {_set_enabled(surroundings, who, enabled=False)}")
+
+
+@user.command()
+@click.argument("who")
+@click.pass_obj
+def enable(surroundings: Surroundings, who: str) -> None:
+    """Open the account WHO again; what ended when it was disabled stays ended."""
+    click.echo(f"enabled {_set_enabled(surroundings, who, enabled=True)}")
+
+
+def _set_enabled(surroundings: Surroundings, who: str, *, enabled: bool) -> str:
+    async def use(site: Site) -> str:
+        from fw_actors.services.users import set_enabled
+
+        return await site.write(
+            ADMINISTRATOR, lambda fw: set_enabled(fw, site.accounts, who, enabled)
+        )
+
+    return surroundings.on_site(use)
+
+
+async def _named(site: Site, who: str) -> tuple[str, str]:
+    from fw_actors.services.users import named
+
+    def read(fw: Fw) -> tuple[str, str]:
+        found = named(fw, site.accounts, who)
+        return found.name, found.email
+
+    return await site.read(ADMINISTRATOR, read)

@@ -23,7 +23,6 @@ from fw_actors.services.letters import Letters
 from fw_actors.services.link_mail import LinkMail
 from fw_actors.services.link_use import LinkUse
 from fw_actors.services.links import Links
-from fw_actors.services.passwords import Passwords
 from fw_actors.services.recovery import Recovery
 from fw_actors.services.recovery_throttle import RecoveryThrottle
 from fw_actors.services.site import Site
@@ -191,7 +190,7 @@ async def mail_site(
 def _made(site: Site, runtime: Runtime, postbox: Postbox, log: Log) -> MailSite:
     links = Links(site.registry, site.config.auth, site.entropy, URL)
     throttle = RecoveryThrottle(site.config.auth, site.entropy, site.installation_key)
-    use = LinkUse(site.store, site.hasher, links, Passwords(site.outbox), throttle)
+    use = LinkUse(site.store, site.hasher, links, site.passwords, throttle)
     return MailSite(
         site,
         runtime,

@@ -34,6 +34,8 @@ from web.routes.health import HealthRoutes
 from web.routes.methods import MethodRoutes
 from web.routes.recovery import RecoveryRoutes
 from web.routes.resource import ResourceRoutes
+from web.routes.self_service import SelfServiceRoutes
+from web.routes.users import UserRoutes
 from web.settings import Settings
 
 METHOD_LENGTH_LOGGED: Final = 16
@@ -49,6 +51,8 @@ def make_app(
     """
     paths = [
         *AccessRoutes(gateway, settings).paths(),
+        *SelfServiceRoutes(gateway).paths(),
+        *UserRoutes(gateway).paths(),
         *RecoveryRoutes(gateway).paths(),
         *ResourceRoutes(gateway, documents).paths(),
         *MethodRoutes(gateway).paths(),

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from fw_actors.services.access import (
     Caller,
     LinkFacts,
-    Profile,
+    PasswordChange,
+    PasswordChanged,
     Reading,
     SignedIn,
     SignInAttempt,
 )
+from fw_actors.services.self_service import SelfService
+from fw_actors.services.user_administration import UserAdministration
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -63,8 +66,19 @@ class Gateway(Protocol):
     async def authenticate(self, sid: str) -> Caller:
         """Return whose session it is. AuthenticationError when unknown, expired or disabled."""
 
-    async def profile(self, caller: Caller) -> Profile:
-        """Return the caller's own account."""
+    async def authenticate_key(self, key: str, address: str) -> Caller:
+        """Return whose API key it is. AuthenticationError, TooManyRequestsError."""
+
+    async def change_password(self, change: PasswordChange) -> PasswordChanged:
+        """Set a new password by the current one. As `sign_in`, and PasswordPolicyError."""
+
+    @property
+    def own(self) -> SelfService:
+        """What users do with their own accounts, inside `read` and `write`."""
+
+    @property
+    def users(self) -> UserAdministration:
+        """What System Managers do with accounts, inside `write`."""
 
     async def read(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
         """Run `fn` with a handle (interface §4) that reads one snapshot as the caller."""

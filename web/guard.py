@@ -115,7 +115,8 @@ async def _authenticate(
     if session is Session.IGNORED:
         return
     if key is not None:
-        raise AuthenticationError("This API key is not valid.")
+        exchange.caller = await gateway.authenticate_key(key, exchange.address)
+        return
     if exchange.sid is not None:
         try:
             exchange.caller = await gateway.authenticate(exchange.sid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from web.client_address import ProxyTrust
+from fw_actors.config import ProxyTrustPolicy
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Settings:
     min_password_length: int = 8
     secure_cookie: bool | None = None
     max_requests: int = 1000
-    trust: ProxyTrust = field(default_factory=ProxyTrust)
+    trust: ProxyTrustPolicy = field(default_factory=ProxyTrustPolicy)
 
     @property
     def is_https(self) -> bool:

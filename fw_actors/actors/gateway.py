@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from fw_actors.actors.counters import Counter
-from fw_actors.actors.lockout import TrySignIn
+from fw_actors.actors.lockouts import Lockouts
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.whitelisting import Whitelisted
-from fw_actors.errors import (
-    AuthenticationError,
-    FwError,
-    NotFoundError,
-    OverloadedError,
-    TooManyRequestsError,
-)
-from fw_actors.runtime import AskTimeout, KeyedPool, MailboxFull
+from fw_actors.errors import AuthenticationError, NotFoundError
 from fw_actors.services import sessions
-from fw_actors.services.access import Caller, LinkFacts, Profile, Reading, SignedIn, SignInAttempt
+from fw_actors.services.access import (
+    Caller,
+    LinkFacts,
+    PasswordChange,
+    PasswordChanged,
+    Reading,
+    SignedIn,
+    SignInAttempt,
+)
 from fw_actors.services.invitation import Invitation
+from fw_actors.services.key_use import KeyUse
 from fw_actors.services.new_passwords import FIELD as NEW_PASSWORD
 from fw_actors.services.recovery import Recovery
+from fw_actors.services.self_service import SelfService
 from fw_actors.services.sessions import SEEN_EVERY_MS, LiveSession, Sessions
-from fw_actors.services.sign_in import SignIn
 from fw_actors.services.site import Site
+from fw_actors.services.user_administration import UserAdministration
 from fw_actors.store import Tx
 
 T = TypeVar("T")
-
-SIGN_IN_SECONDS: Final = 60.0
-_OUTCOMES: Final[Mapping[type, str]] = {
-    SignedIn: "signed_in",
-    AuthenticationError: "wrong",
-    TooManyRequestsError: "throttled",
-    OverloadedError: "overloaded",
-}
 
 
 class Gateway:
@@ -44,35 +38,29 @@ class Gateway:
     def __init__(
         self,
         site: Site,
-        sign_in: SignIn,
-        lockouts: KeyedPool,
+        lockouts: Lockouts,
+        keys: KeyUse,
         recovery: Recovery,
         invitation: Invitation,
-        outcomes: Counter,
+        users: UserAdministration,
         readings: Callable[[], Sequence[Reading]],
     ) -> None:
-        """`outcomes` counts sign-ins; `readings` gives the numbers for `/metrics`."""
-        self._site, self._sign_in, self._lockouts = site, sign_in, lockouts
+        """`readings` gives the numbers for `/metrics`."""
+        self._site, self._lockouts, self._keys = site, lockouts, keys
         self._recovery, self._invitation = recovery, invitation
         self._sessions = Sessions(site.registry)
         self._readings = readings
         self._ready = False
-        self._outcomes = outcomes
+        self.own = SelfService(site.config.auth, site.accounts, site.api_keys)
+        self.users = users
 
     async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
         """Make a session, by way of the identifier's LockoutActor."""
-        identified = self._sign_in.identify(attempt.usr)
-        try:
-            answer = await self._lockouts[identified.key.hex()].ask(
-                TrySignIn(attempt, identified), deadline=SIGN_IN_SECONDS
-            )
-        except (MailboxFull, AskTimeout):
-            self._outcomes.add("overloaded")
-            raise OverloadedError("Too many sign-ins at once. Try again in a moment.") from None
-        self._count(answer)
-        if isinstance(answer, FwError):
-            raise answer
-        return answer
+        return await self._lockouts.sign_in(attempt)
+
+    async def change_password(self, change: PasswordChange) -> PasswordChanged:
+        """Set a new password by the current one, by way of the account name's LockoutActor."""
+        return await self._lockouts.change_password(change)
 
     async def sign_out(self, sid: str) -> None:
         """End a session; one that is unknown is no error."""
@@ -108,19 +96,9 @@ class Gateway:
             await self._site.store.write(lambda tx: sessions.seen(tx, session.id))
         return Caller(session.user, frozenset(roles), session=session.id)
 
-    async def profile(self, caller: Caller) -> Profile:
-        """Return the caller's own account."""
-
-        def work(tx: Tx) -> Profile:
-            row = self._site.registry.tables["User"].fetch(tx, caller.user)
-            if row is None:
-                raise AuthenticationError
-            roles = self._site.accounts.roles(tx, caller.user)
-            return Profile(
-                row["name"], row["email"], row["fullName"] or "", row["language"] or "", roles
-            )
-
-        return await self._site.store.read(work)
+    async def authenticate_key(self, key: str, address: str) -> Caller:
+        """Return whose API key it is. Raises: AuthenticationError, TooManyRequestsError."""
+        return await self._keys.caller(key, address)
 
     async def read(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
         """Run `fn` against one snapshot as the caller."""
@@ -177,6 +155,3 @@ class Gateway:
             return self._site.handle(tx, caller.user, request_id)
         except NotFoundError:
             raise AuthenticationError("Your session has ended. Sign in again.") from None
-
-    def _count(self, answer: SignedIn | FwError) -> None:
-        self._outcomes.add(_OUTCOMES.get(type(answer), "refused"))

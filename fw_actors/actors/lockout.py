@@ -1,4 +1,4 @@
-"""One identifier's sign-ins: charged in order, verified beside the mailbox, always settled.
+"""One identifier's tries: charged in order, verified beside the mailbox, always settled.
 
 The row is the truth and decides; this actor only puts the tries of one identifier in order, and
 outlives the request that asked: a client that goes away leaves no charge unsettled.
@@ -6,32 +6,43 @@ outlives the request that asked: a client that goes away leaves no charge unsett
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from outcome import Outcome
 
 from fw_actors.errors import FwError, OverloadedError
 from fw_actors.runtime import Actor, MailboxPolicy, Message, Overflow, Reply, Request, handles
-from fw_actors.services.access import SignedIn, SignInAttempt
-from fw_actors.services.sign_in import Admitted, Identified, SignIn
+from fw_actors.services.access import PasswordChange, PasswordChanged, SignedIn, SignInAttempt
+from fw_actors.services.password_change import PasswordChanges
+from fw_actors.services.sign_in import Identified, SignIn
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 MAX_VERIFYING: Final = 256  # at once for one identifier; the hasher refuses long before
 
-Answer = SignedIn | FwError
 
-
-class TrySignIn(Request[Answer], frozen=True):
+class TrySignIn(Request[SignedIn | FwError], frozen=True):
     """One try; answered with a session or with the refusal."""
 
     attempt: SignInAttempt
     identified: Identified
 
 
+class TryPasswordChange(Request[PasswordChanged | FwError], frozen=True):
+    """A try at the current password; answered with the change, or with the refusal."""
+
+    change: PasswordChange
+    counter: bytes
+
+
 class Verified(Message, frozen=True):
     """A try that was verified and settled, and who waits for it."""
 
-    reply: Reply[Answer]
-    outcome: Outcome[Answer]
+    reply: Reply[Any]
+    outcome: Outcome[Any]
 
 
 class LockoutActor(Actor):
@@ -39,23 +50,24 @@ class LockoutActor(Actor):
 
     mailbox = MailboxPolicy(capacity=128, overflow=Overflow.REFUSE, max_work=MAX_VERIFYING)
 
-    def __init__(self, sign_in: SignIn) -> None:
-        self._sign_in = sign_in
+    def __init__(self, sign_in: SignIn, changes: PasswordChanges) -> None:
+        self._sign_in, self._changes = sign_in, changes
 
     @handles(TrySignIn)
-    async def sign_in(self, message: TrySignIn) -> Answer | None:
-        """Charge the try; verify it beside the mailbox, so that the next one is judged at once."""
-        try:
-            admitted = await self._sign_in.admit(message.attempt, message.identified)
-        except OverloadedError as refusal:
-            return refusal
-        if isinstance(admitted, FwError):
-            return admitted
-        reply: Reply[Answer] = self.context.keep_reply()
-        self.context.work(
-            self._verify, message.attempt, admitted, then=lambda outcome: Verified(reply, outcome)
+    async def sign_in(self, message: TrySignIn) -> SignedIn | FwError | None:
+        """Charge the try, and verify it."""
+        return await self._guard(
+            self._sign_in.admit(message.attempt, message.identified),
+            partial(self._sign_in.verify, message.attempt),
         )
-        return None
+
+    @handles(TryPasswordChange)
+    async def change(self, message: TryPasswordChange) -> PasswordChanged | FwError | None:
+        """The same for the current password of who is signed in."""
+        return await self._guard(
+            self._changes.admit(message.change, message.counter),
+            partial(self._changes.verify, message.change),
+        )
 
     @handles(Verified)
     def verified(self, message: Verified) -> None:
@@ -65,8 +77,27 @@ class LockoutActor(Actor):
         except Exception as defect:
             message.reply.fail(defect)
 
-    async def _verify(self, attempt: SignInAttempt, admitted: Admitted) -> Answer:
+    async def _guard(
+        self,
+        admit: Awaitable[A | FwError],
+        verify: Callable[[A], Awaitable[R | FwError]],
+    ) -> FwError | None:
+        """Charge here; verify beside the mailbox, so that the next try is judged at once."""
         try:
-            return await self._sign_in.verify(attempt, admitted)
+            admitted = await admit
         except OverloadedError as refusal:
-            return refusal  # the charge could not be settled and stays a failure
+            return refusal
+        if isinstance(admitted, FwError):
+            return admitted
+        reply: Reply[Any] = self.context.keep_reply()
+        self.context.work(
+            partial(_settled, verify, admitted), then=lambda outcome: Verified(reply, outcome)
+        )
+        return None
+
+
+async def _settled(verify: Callable[[A], Awaitable[R | FwError]], admitted: A) -> R | FwError:
+    try:
+        return await verify(admitted)
+    except OverloadedError as refusal:
+        return refusal  # the charge could not be settled and stays a failure

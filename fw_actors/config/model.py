@@ -91,8 +91,8 @@ MOST_ARGON2: Final = Argon2(1 << 20, 16, 16)  # no hash, configured or stored, c
 class ProxyTrustPolicy:
     """FW_TRUST_PROXY: `every_peer` is `on`, `networks` a list, none of both `off`."""
 
-    every_peer: bool
-    networks: tuple[IPv4Network | IPv6Network, ...]
+    every_peer: bool = False
+    networks: tuple[IPv4Network | IPv6Network, ...] = ()
 
 
 @dataclass(frozen=True)

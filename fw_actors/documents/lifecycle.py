@@ -238,6 +238,8 @@ class Documents:
             raise PermissionDeniedError(f"{doc.doctype} is written by the service alone.")
         if not ignore_permissions:
             fw.rights.require(doc.meta, action)
+            if not doc.is_new():
+                fw.rights.refuse_own_record(doc.meta, doc.name)
 
     def _require_scope(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
         """What is stored, and what will be, has to be within the user's access scopes."""

@@ -64,6 +64,17 @@ class Rights:
         if self.scoped and meta.name == _SCOPES_THEMSELVES:
             raise PermissionDeniedError("Who has access scopes can't change access scopes.")
 
+    def refuse_own_record(self, meta: Meta, name: str | None) -> None:
+        """Nobody writes the own User record, a System Manager neither: its roles are a child
+        table, so that to write it would be to promote oneself (spec, Self-service operations).
+
+        Raises: PermissionDeniedError.
+        """
+        if meta.name == "User" and name == self.user:
+            raise PermissionDeniedError(
+                "Nobody writes the own User record; there are operations for what is yours."
+            )
+
     def sees_level(self, meta: Meta, level: int, action: str = "read") -> bool:
         """Whether the user may read (or write) fields of a permlevel."""
         return level == 0 or self.allows(meta, f"{action}:{level}")

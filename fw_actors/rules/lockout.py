@@ -34,6 +34,12 @@ class Tally:
     locked_until: int | None
 
 
+def is_closed(tally: Tally, budget: Budget, now: int) -> bool:
+    """Say whether a try is refused whatever becomes of those in flight."""
+    locked = tally.locked_until is not None and tally.locked_until > now
+    return locked or tally.failed >= budget.limit
+
+
 def refusal_seconds(tally: Tally, budget: Budget, now: int) -> float:
     """Return how many seconds from `now` a refused try has to wait.
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in ASCII order
 _PAIRS: Final = tuple(high + low for high in BASE62 for low in BASE62)  # two digits at a time
 BEARER_BYTES: Final = 24  # 192 bits: sessions and link tokens (spec, Authentication 8)
+API_KEY_PREFIX: Final = "fwk_"
+_KEY_ID_DIGITS: Final = 12
+_KEY_SECRET_DIGITS: Final = 32
+API_KEY_BYTES: Final = 64  # far more than the digits hold, so that each is as likely as the next
+_API_KEY: Final = re.compile(
+    rf"{API_KEY_PREFIX}([0-9A-Za-z]{{{_KEY_ID_DIGITS}}})_([0-9A-Za-z]{{{_KEY_SECRET_DIGITS}}})"
+)
 _DELIVERY_DIGITS: Final = 27
 _COUNTER_LIMIT: Final = 1 << 16
 _RANDOM_BYTES: Final = 12
@@ -42,6 +51,36 @@ def record_id(random_bytes: bytes) -> str:
     """Return a random name for a row or an opaque handle: base 62 of the bytes, fixed width."""
     width = -(-len(random_bytes) * 8 * 1000 // 5954)  # log2(62) = 5.954
     return base62(int.from_bytes(random_bytes, "big"), width)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """An API key in its two parts: the public `id`, and the `secret` that makes it one."""
+
+    id: str
+    secret: str = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        """What the client presents (interface §1)."""
+        return f"{API_KEY_PREFIX}{self.id}_{self.secret}"
+
+
+def new_api_key(random_bytes: bytes) -> ApiKey:
+    """Return a new key: 12 and 32 characters of base 62, 190 bits in the secret."""
+    if len(random_bytes) != API_KEY_BYTES:
+        raise ValueError(f"an API key is made of {API_KEY_BYTES} bytes")
+    number = int.from_bytes(random_bytes, "big")
+    number, secret = divmod(number, 62**_KEY_SECRET_DIGITS)
+    return ApiKey(
+        base62(number % 62**_KEY_ID_DIGITS, _KEY_ID_DIGITS), base62(secret, _KEY_SECRET_DIGITS)
+    )
+
+
+def parse_api_key(text: str) -> ApiKey | None:
+    """Return the parts of what a client presents; None for what is no key at all."""
+    found = _API_KEY.fullmatch(text)
+    return None if found is None else ApiKey(*found.groups())
 
 
 class DeliveryIds:

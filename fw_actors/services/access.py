@@ -45,6 +45,23 @@ class SignedIn:
 
 
 @dataclass(frozen=True)
+class PasswordChange:
+    """One try to change the own password, in the session with the handle `session`."""
+
+    user: str
+    session: str
+    current: str = field(repr=False)
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class PasswordChanged:
+    """A password that was just changed by its owner."""
+
+    sessions_ended: int
+
+
+@dataclass(frozen=True)
 class Profile:
     """What a user may see of the own account (interface §2)."""
 

@@ -16,9 +16,9 @@ from fw_actors.documents.permissions import ADMINISTRATOR, SYSTEM_MANAGER, Right
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
-from fw_actors.services import links
+from fw_actors.services import links, sessions
 from fw_actors.store import Statement, Tx, UniqueViolation
-from fw_actors.store.schema import IDENTIFIER, PASSWORD, SESSION
+from fw_actors.store.schema import IDENTIFIER, PASSWORD
 
 _KEY: Final[sa.BindParameter[Any]] = sa.bindparam("key")
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
@@ -118,7 +118,7 @@ class Accounts(Observer):
         if event == "on_trash":
             fw.tx.run(_FORGET_PASSWORD, user=doc.name)
         if event == "on_trash" or not getattr(doc, "enabled", 1):
-            fw.tx.run(_END_SESSIONS, user=doc.name)
+            sessions.end_all(fw.tx, str(doc.name))
 
     def _keep_a_manager(self, tx: Tx, user: str) -> None:
         tx.lock("the last System Manager")
@@ -149,7 +149,6 @@ _FORGET: Final = Statement(sa.delete(IDENTIFIER).where(IDENTIFIER.c.user == _USE
 _CLAIM: Final = Statement(sa.insert(IDENTIFIER).values(key=_KEY, user=_USER))
 _FORGET_PASSWORD: Final = Statement(sa.delete(PASSWORD).where(PASSWORD.c.user == _USER))
 _HAS_PASSWORD: Final = Statement(sa.select(PASSWORD.c.user).where(PASSWORD.c.user == _USER))
-_END_SESSIONS: Final = Statement(sa.delete(SESSION).where(SESSION.c.user == _USER))
 _REHASH: Final = Statement(
     sa.update(PASSWORD).where(PASSWORD.c.user == _USER).values(hash=sa.bindparam("new"))
 )
@@ -201,17 +200,22 @@ def _claim_identifier(tx: Tx, key: str, user: str, field: str) -> None:
         raise DuplicateError(f"Another account has this {field}.", field=field) from None
 
 
-def set_password(tx: Tx, user: str, password_hash: str) -> bool:
-    """Store a password's hash; every session and open link of the user ends (spec,
-    Authentication 5). `services.passwords` tells the owner of it, too.
+@dataclass(frozen=True, slots=True)
+class PasswordSet:
+    """What came of a new password: whether there was one before, and how many sessions ended."""
 
-    Returns: whether there was a password before.
+    replaced: bool
+    sessions_ended: int
+
+
+def set_password(tx: Tx, user: str, password_hash: str, spare: str | None = None) -> PasswordSet:
+    """Store a password's hash; the sessions of the user but for the one with the handle `spare`
+    end, and every open link (spec, Authentication 5). `services.passwords` tells the owner, too.
     """
     replaced = tx.run(_FORGET_PASSWORD, user=user) > 0
     tx.run(_SET_PASSWORD, user=user, new=password_hash, now=tx.now)
-    tx.run(_END_SESSIONS, user=user)
     links.end(tx, user)
-    return replaced
+    return PasswordSet(replaced, sessions.end_all(tx, user, spare))
 
 
 def has_password(tx: Tx, user: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.rules.identifiers import canonical
-from fw_actors.rules.lockout import IN_FLIGHT_MS, Budget, Tally, refusal_seconds
+from fw_actors.rules.lockout import IN_FLIGHT_MS, Budget, Tally, is_closed, refusal_seconds
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import LOGIN_ATTEMPT
 
@@ -105,6 +105,24 @@ def charge(tx: Tx, charge_id: str, key: bytes, budget: Budget) -> float | None:
     row = tx.one(_TALLY, key=key, since=since, now=tx.now, stale=stale)
     assert row is not None  # an aggregate gives a row
     return refusal_seconds(Tally(*row), budget, tx.now)
+
+
+def wait_of(tx: Tx, key: bytes, budget: Budget) -> float | None:
+    """Return the seconds that a try would have to wait, or None where a charge decides.
+
+    Reads only: what is closed for certain is refused without a write. Tries in flight don't
+    count here.
+    """
+    row = tx.one(
+        _TALLY,
+        key=key,
+        since=tx.now - budget.window,
+        now=tx.now,
+        stale=tx.now - IN_FLIGHT_MS,
+    )
+    assert row is not None  # an aggregate gives a row
+    tally = Tally(*row)
+    return refusal_seconds(tally, budget, tx.now) if is_closed(tally, budget, tx.now) else None
 
 
 def settle_failure(tx: Tx, charge_id: str, key: bytes, budget: Budget) -> float | None:

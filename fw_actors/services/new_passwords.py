@@ -13,7 +13,6 @@ from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.observers import Observer
 from fw_actors.hashing import Hasher, PreparedPassword
-from fw_actors.services import attempts
 from fw_actors.services.passwords import Passwords
 
 FIELD: Final = "new_password"
@@ -22,8 +21,8 @@ FIELD: Final = "new_password"
 class NewPasswords(Observer):
     """Observes User documents; hashes for requests before they begin their transaction."""
 
-    def __init__(self, hasher: Hasher, passwords: Passwords, installation_key: bytes) -> None:
-        self._hasher, self._passwords, self._key = hasher, passwords, installation_key
+    def __init__(self, hasher: Hasher, passwords: Passwords) -> None:
+        self._hasher, self._passwords = hasher, passwords
 
     async def prepare(self, body: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
         """Return a request's body with its new password hashed; `stored` is the User so far.
@@ -52,7 +51,5 @@ class NewPasswords(Observer):
         password = doc.__dict__[FIELD] if doc.doctype == "User" else None
         if not isinstance(password, PreparedPassword):
             return
-        user = str(doc.name)
-        self._passwords.set(fw.tx, user, password.hash, owner=fw.user)
-        attempts.unlock_account(fw.tx, self._key, name=user, email=str(doc.__dict__["email"]))
+        self._passwords.set_and_unlock(fw.tx, str(doc.name), password.hash, owner=fw.user)
         doc.__dict__[FIELD] = None

@@ -3,23 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from fw_actors.documents.registry import Registry
-from fw_actors.errors import AuthenticationError
+from fw_actors.errors import AuthenticationError, NotFoundError
 from fw_actors.rules.tokens import digest
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import SESSION
 
 SEEN_EVERY_MS: Final = 60_000  # `lastSeen` is written at most once a minute (interface §2)
 MS_PER_DAY: Final = 86_400_000
+MOST_LISTED: Final = 500
 _USER_AGENT_CHARACTERS: Final = 512
 
 _COLUMNS: Final = ("id", "sid_hash", "user", "ip", "user_agent", "created", "last_seen", "expires")
 _INSERT: Final = Statement(sa.insert(SESSION).values({n: sa.bindparam(n) for n in _COLUMNS}))
 _END: Final = Statement(sa.delete(SESSION).where(SESSION.c.sid_hash == sa.bindparam("sid_hash")))
+_USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
+_HANDLE: Final[sa.BindParameter[Any]] = sa.bindparam("id")
+_OF_USER: Final = Statement(
+    sa.select(
+        *(SESSION.c[n] for n in ("id", "ip", "user_agent", "created", "last_seen", "expires"))
+    )
+    .where(SESSION.c.user == _USER, SESSION.c.expires > sa.bindparam("now"))
+    .order_by(SESSION.c.last_seen.desc(), SESSION.c.id)
+    .limit(MOST_LISTED)
+)
+_REVOKE: Final = Statement(
+    sa.delete(SESSION).where(
+        SESSION.c.id == _HANDLE, SESSION.c.user == _USER, SESSION.c.expires > sa.bindparam("now")
+    )
+)
+_END_LIVE: Final = Statement(
+    sa.delete(SESSION)
+    .where(SESSION.c.user == _USER, SESSION.c.id != _HANDLE)
+    .returning(SESSION.c.expires)
+)
 _SEEN: Final = Statement(
     sa.update(SESSION)
     .where(SESSION.c.id == sa.bindparam("id"))
@@ -34,6 +55,18 @@ class LiveSession:
     id: str
     user: str
     last_seen: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """A session as its user sees it in a list: by its handle; times in ms."""
+
+    id: str
+    ip: str
+    user_agent: str
+    created: int
+    last_seen: int
+    expires: int
 
 
 class Sessions:
@@ -81,3 +114,26 @@ def end(tx: Tx, sid: str) -> None:
 def seen(tx: Tx, session: str) -> None:
     """Note that a session was used now."""
     tx.run(_SEEN, id=session, now=tx.now)
+
+
+def of_user(tx: Tx, user: str) -> list[SessionFacts]:
+    """Return a user's live sessions, the most recently used first, at most `MOST_LISTED`."""
+    return [SessionFacts(*row) for row in tx.rows(_OF_USER, user=user, now=tx.now)]
+
+
+def revoke(tx: Tx, user: str, handle: str) -> None:
+    """End a session of a user by its handle.
+
+    Raises: NotFoundError for an unknown handle, and in the same words for another user's.
+    """
+    if not tx.run(_REVOKE, id=handle, user=user, now=tx.now):
+        raise NotFoundError("You have no such session.")
+
+
+def end_all(tx: Tx, user: str, spare: str | None = None) -> int:
+    """End a user's sessions, but for the one with the handle `spare`.
+
+    Returns: how many were live.
+    """
+    ended = tx.rows(_END_LIVE, user=user, id=spare or "")
+    return sum(expires > tx.now for (expires,) in ended)

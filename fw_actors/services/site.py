@@ -26,6 +26,7 @@ from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
 from fw_actors.services import error_log, events, jobs_of_apps, mail
 from fw_actors.services.account_renames import FIRST_ROLES, AccountRenames
 from fw_actors.services.accounts import Accounts
+from fw_actors.services.api_keys import ApiKeys
 from fw_actors.services.audit import AuditLog
 from fw_actors.services.delivery_renames import DeliveryRenames
 from fw_actors.services.error_log import ErrorLog
@@ -70,6 +71,8 @@ class Site:
     new_passwords: NewPasswords
     audit: AuditLog
     errors: ErrorLog
+    passwords: Passwords
+    api_keys: ApiKeys
     installation_key: bytes
 
     async def write(self, user: str, fn: Callable[[Fw], T], request_id: str = "") -> T:
@@ -140,8 +143,10 @@ async def open_site(
         key = await store.read(installation_key)
         hasher = Hasher.of(config, entropy, inline=inline)
         outbox = Outbox(registry, entropy, config.site.name, partial(recorded, mail.QUEUE))
-        new_passwords = NewPasswords(hasher, Passwords(outbox), key)
-        rules_of_users = (accounts, LinkRules(registry), scopes, new_passwords)
+        passwords = Passwords(registry, outbox, key)
+        new_passwords = NewPasswords(hasher, passwords)
+        api_keys = ApiKeys(registry, entropy)
+        rules_of_users = (accounts, LinkRules(registry), api_keys, scopes, new_passwords)
         observers = (*rules_of_users, rules, *renames, versions, publisher)
         hidden = (*config.secrets.hidden(), config.mail.password or "")
         errors = ErrorLog(registry, entropy, hidden, partial(recorded, error_log.QUEUE))
@@ -163,6 +168,8 @@ async def open_site(
             new_passwords,
             AuditLog(registry, entropy),
             errors,
+            passwords,
+            api_keys,
             key,
         )
         if errors.waits:  # what a command's hooks left, or the last moments of a service

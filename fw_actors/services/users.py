@@ -1,4 +1,4 @@
-"""Accounts as an administrator makes and lists them."""
+"""Accounts as an administrator makes, lists, closes and opens them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fw_actors.documents.handle import Fw
-from fw_actors.errors import ValidationError
-from fw_actors.services.accounts import set_password
+from fw_actors.errors import NotFoundError, PermissionDeniedError, ValidationError
+from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
+from fw_actors.services import attempts, sessions
+from fw_actors.services.accounts import Accounts, set_password
 
 
 def add_user(
@@ -54,3 +56,51 @@ def summary(fw: Fw, name: str) -> dict[str, Any]:
         "roles": [row.role for row in user.roles],
         "created": user.creation,
     }
+
+
+def named(fw: Fw, accounts: Accounts, identifier: str) -> Any:
+    """Return the User document that a name or an e-mail belongs to, in any spelling.
+
+    Raises: PermissionDeniedError for who is no System Manager; NotFoundError.
+    """
+    if not fw.rights.manages:
+        raise PermissionDeniedError
+    try:
+        account = accounts.find(fw.tx, canonical(identifier))
+    except UnusableIdentifierError:
+        account = None
+    if account is None:
+        raise NotFoundError(f"There is no user {identifier[:140]}.")
+    return fw.get_doc("User", account.user)
+
+
+def unlock(fw: Fw, accounts: Accounts, installation_key: bytes, identifier: str) -> str:
+    """Lift a lockout early, at both spellings (spec, Sign-in lockout); return the user's name.
+
+    Raises: as `named`.
+    """
+    user = named(fw, accounts, identifier)
+    attempts.unlock_account(fw.tx, installation_key, name=user.name, email=user.email)
+    return str(user.name)
+
+
+def revoke_sessions(fw: Fw, user: str) -> int:
+    """End all sessions of a user; return how many.
+
+    Raises: PermissionDeniedError; NotFoundError.
+    """
+    if not fw.rights.manages:
+        raise PermissionDeniedError
+    return sessions.end_all(fw.tx, str(fw.get_doc("User", user).name))
+
+
+def set_enabled(fw: Fw, accounts: Accounts, identifier: str, enabled: bool) -> str:
+    """Close or open an account; return the user's name. Closing ends sessions, keys and links.
+
+    Raises: as `named`; ConflictError for the last System Manager.
+    """
+    user = named(fw, accounts, identifier)
+    if bool(user.enabled) is not enabled:
+        user.enabled = int(enabled)
+        user.save()
+    return str(user.name)

@@ -10,7 +10,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import (
+    Column,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    bindparam,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from fw_actors.errors import ConfigurationError
@@ -40,8 +50,21 @@ class Step:
     apply: Callable[[Tx], None]
 
 
+# As the step makes it, whatever becomes of the table in the schema later.
+_API_KEY: Final = Table(
+    "fw_api_key",
+    MetaData(),
+    Column("id", Text, primary_key=True),
+    Column("secret_hash", LargeBinary, nullable=False),
+)
+
+
+def _api_keys(tx: Tx) -> None:
+    tx.run(CreateTable(_API_KEY))
+
+
 # In order, from FIRST_VERSION + 1, without gaps. A step that has been released is never changed.
-STEPS: Final[tuple[Step, ...]] = ()
+STEPS: Final[tuple[Step, ...]] = (Step(2, _api_keys),)
 
 
 def migrate(tx: Tx, entropy: Entropy, steps: Sequence[Step] = STEPS) -> int:

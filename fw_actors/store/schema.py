@@ -93,6 +93,14 @@ SESSION: Final = Table(
     Index("fw_session_expires", "expires"),
 )
 
+API_KEY: Final = Table(
+    "fw_api_key",
+    METADATA,
+    Column("id", Text, primary_key=True),  # the name of the API Key document, and the public part
+    Column("secret_hash", LargeBinary, nullable=False),  # SHA-256
+)
+"""What makes an API Key document a key that works; no field of it."""
+
 LOGIN_ATTEMPT: Final = Table(
     "fw_login_attempt",
     METADATA,

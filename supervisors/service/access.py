@@ -6,14 +6,19 @@ from typing import Final
 
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.lockout import LockoutActor
+from fw_actors.actors.lockouts import Lockouts
+from fw_actors.mail import LogTransport
 from fw_actors.runtime import KeyedPool
 from fw_actors.services.invitation import Invitation
+from fw_actors.services.key_use import KeyUse
+from fw_actors.services.link_mail import LinkMail
 from fw_actors.services.link_use import LinkUse
 from fw_actors.services.links import Links
-from fw_actors.services.passwords import Passwords
+from fw_actors.services.password_change import PasswordChanges
 from fw_actors.services.recovery import Recovery
 from fw_actors.services.recovery_throttle import RecoveryThrottle
 from fw_actors.services.sign_in import SignIn
+from fw_actors.services.user_administration import UserAdministration
 from supervisors.children import ChildSpec, pool_child
 from supervisors.service.parts import Parts
 from supervisors.service.readings import Readings
@@ -33,29 +38,54 @@ def access(parts: Parts) -> tuple[ChildSpec, Gateway]:
         site.entropy,
         site.installation_key,
     )
+    changes = PasswordChanges(
+        site.store,
+        site.hasher,
+        site.accounts,
+        site.passwords,
+        site.config.auth,
+        site.entropy,
+        site.installation_key,
+    )
     lockouts = KeyedPool(
         parts.runtime,
         "lockouts",
-        make=lambda key: LockoutActor(sign_in),
+        make=lambda key: LockoutActor(sign_in, changes),
         capacity=MAX_LOCKOUTS,
         idle_seconds=_IDLE_SECONDS,
     )
     readings = Readings(
         site, parts.runtime, parts.sender, signed_in=parts.signed_in, delivered=parts.delivered
     )
-    recovery, invitation = _links(parts)
-    gateway = Gateway(site, sign_in, lockouts, recovery, invitation, parts.signed_in, readings)
+    links = Links(site.registry, site.config.auth, site.entropy, parts.url)
+    recovery, invitation = _link_uses(parts, links)
+    gateway = Gateway(
+        site,
+        Lockouts(lockouts, sign_in, changes, parts.signed_in),
+        KeyUse(site.store, site.api_keys, site.accounts, site.entropy, site.installation_key),
+        recovery,
+        invitation,
+        _users(parts, links),
+        readings,
+    )
     return pool_child("lockouts", lockouts), gateway
 
 
-def _links(parts: Parts) -> tuple[Recovery, Invitation]:
+def _users(parts: Parts, links: Links) -> UserAdministration:
+    site = parts.site
+    by_log = LogTransport(parts.log) if site.config.mail.transport == "log" else None
+    link_mail = LinkMail(links, site.outbox, by_log)
+    return UserAdministration(site.accounts, link_mail, site.installation_key)
+
+
+def _link_uses(parts: Parts, links: Links) -> tuple[Recovery, Invitation]:
     site = parts.site
     throttle = RecoveryThrottle(site.config.auth, site.entropy, site.installation_key)
     link_use = LinkUse(
         site.store,
         site.hasher,
-        Links(site.registry, site.config.auth, site.entropy, parts.url),
-        Passwords(site.outbox),
+        links,
+        site.passwords,
         throttle,
     )
     recovery = Recovery(site.store, site.outbox, throttle, link_use, site.installation_key)

@@ -15,7 +15,6 @@ from supervisors.children import ChildSpec, task_child
 from supervisors.service.parts import Parts
 from supervisors.service.signals import DRAIN_SECONDS
 from web.app import make_app
-from web.client_address import ProxyTrust
 from web.server import Bound, bind, serve
 from web.settings import Settings, login_screen
 
@@ -36,7 +35,6 @@ def listening(config: Config) -> Iterator[Bound]:
 def front(parts: Parts, bound: Bound, gateway: Gateway) -> ChildSpec:
     """Return the server of the site's application."""
     config = parts.site.config
-    trust = config.deployment.trust_proxy
     settings = Settings(
         name=config.site.name,
         url=parts.url,
@@ -44,7 +42,7 @@ def front(parts: Parts, bound: Bound, gateway: Gateway) -> ChildSpec:
         min_password_length=config.auth.min_password_length,
         secure_cookie=config.auth.secure_cookie,
         max_requests=config.web.max_requests,
-        trust=ProxyTrust(trust.every_peer, trust.networks),
+        trust=config.deployment.trust_proxy,
     )
     app = make_app(gateway, rest, settings, parts.site.entropy)
     stop = trio.Event()

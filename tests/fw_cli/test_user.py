@@ -1,4 +1,4 @@
-"""`user add` and `user list` (interface §5)."""
+"""The group `user` (interface §5)."""
 
 from __future__ import annotations
 
@@ -63,3 +63,86 @@ def test_without_a_public_url_the_link_begins_with_the_configured_address(fw: Co
 def test_a_stdin_without_a_password_makes_no_account(fw: CommandLine) -> None:
     assert "--password-stdin" in fw.refused(*add("x"), stdin="")
     assert not (fw.folder / "data").exists()
+
+
+OTHER = "another decent passphrase"
+WHO = ("ida", "IDA", "Ida@Example.Test")
+
+
+def hashes(fw: CommandLine) -> list[str]:
+    rows = fw.json("eval", "[r['hash'] for r in fw.db.sql('SELECT hash FROM fw_password')]")
+    return list(rows)
+
+
+@pytest.mark.parametrize("who", WHO)
+def test_passwd_sets_a_password_and_ends_sessions_and_links(fw: CommandLine, who: str) -> None:
+    """Spec, Authentication 5; "an invited account … until a password is set"."""
+    fw.done("user", "add", "ida", "--email", "ida@example.test")
+    assert hashes(fw) == []
+    told = fw.done("user", "passwd", who, "--password-stdin", stdin=OTHER + "\n")
+    assert told == "set the password of ida\n"
+    (first,) = hashes(fw)
+    assert fw.json("eval", "fw.db.sql('SELECT * FROM fw_token')") == []
+    insert = (
+        'fw.db.sql("INSERT INTO fw_session (id, sid_hash, user, created, last_seen, expires)'
+        " VALUES ('h', x'00', 'ida', 1, 1, 9e15)\")"
+    )
+    fw.done("eval", insert, "--commit")
+    fw.done("user", "passwd", who, "--password-stdin", stdin=PASSWORD + "\n")
+    assert hashes(fw) != [first]
+    assert fw.json("eval", "fw.db.sql('SELECT * FROM fw_session')") == []
+    mails = fw.json(
+        "eval", "[d['template'] for d in fw.get_all('Email Delivery', fields=['template'])]"
+    )
+    assert mails == ["password_changed"]
+
+
+@pytest.mark.parametrize("password", ["short", "   ", "x" * 257, "ida", "IDA@example.test"])
+def test_passwd_meets_the_policy(fw: CommandLine, password: str) -> None:
+    fw.done(*add("ida"), stdin=PASSWORD + "\n")
+    before = hashes(fw)
+    fw.refused("user", "passwd", "ida", "--password-stdin", stdin=password + "\n")
+    assert hashes(fw) == before
+
+
+@pytest.mark.parametrize("command", ["passwd", "unlock", "disable", "enable"])
+@pytest.mark.parametrize("who", ["nobody-at-all", "Administrator"])
+def test_who_is_not_there_is_named(fw: CommandLine, command: str, who: str) -> None:
+    more = ("--password-stdin",) if command == "passwd" else ()
+    assert who in fw.refused("user", command, who, *more, stdin=PASSWORD + "\n")
+
+
+def test_without_a_terminal_passwd_asks_nobody(fw: CommandLine) -> None:
+    fw.done(*add("ida"), stdin=PASSWORD + "\n")
+    assert "--password-stdin" in fw.refused("user", "passwd", "ida")
+
+
+@pytest.mark.parametrize("who", WHO)
+def test_unlock_forgets_the_tries_at_name_and_e_mail(fw: CommandLine, who: str) -> None:
+    """Spec, Sign-in lockout: "clears both spellings"."""
+    for name in ("ida", "bob"):
+        fw.done(*add(name), stdin=PASSWORD + "\n")
+    script = fw.folder / "lock.py"
+    script.write_text(
+        "from fw_actors.services.attempts import IDENTIFIER, counter_key\n"
+        "from fw_actors.store import installation_key\n"
+        "for n, who in enumerate(['ida', 'ida@example.test', 'bob']):\n"
+        "    fw.db.sql('INSERT INTO fw_login_attempt (id, key, at, state) VALUES (:i, :k, 1, 1)',\n"
+        "        {'i': str(n), 'k': counter_key(installation_key(fw.tx), IDENTIFIER, who)})\n"
+    )
+    fw.done("exec", str(script), "--commit")
+    assert fw.done("user", "unlock", who) == "unlocked ida\n"
+    assert fw.json("eval", "[r['id'] for r in fw.db.sql('SELECT id FROM fw_login_attempt')]") == [
+        "2"
+    ]
+    fw.done("user", "unlock", who)
+
+
+def test_an_account_is_closed_and_opened(fw: CommandLine) -> None:
+    fw.done(*add("ida", "--role", "System Manager"), stdin=PASSWORD + "\n")
+    assert "System Manager" in fw.refused("user", "disable", "ida")
+    fw.done(*add("bob", "--role", "System Manager"), stdin=PASSWORD + "\n")
+    for command, enabled in (("disable", False), ("disable", False), ("enable", True)):
+        assert fw.done("user", command, "IDA") == f"{command}d ida\n"
+        ida = next(u for u in fw.json("user", "list", "--json") if u["name"] == "ida")
+        assert ida["enabled"] is enabled

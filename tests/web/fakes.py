@@ -12,11 +12,15 @@ from fw_actors.services.access import (
     Caller,
     LinkFacts,
     LinkKind,
+    PasswordChange,
+    PasswordChanged,
     Profile,
     Reading,
     SignedIn,
     SignInAttempt,
 )
+from fw_actors.services.self_service import SelfService
+from fw_actors.services.user_administration import UserAdministration
 from web.app import FrontEnd, make_app
 from web.gateway import WhitelistedFunction
 from web.settings import Settings
@@ -26,6 +30,7 @@ T = TypeVar("T")
 ANN = Profile("ann", "ann@example.test", "Ann Lee", "en", ("Sales User",))
 SID = "s" * 32
 TOKEN = "t" * 32
+KEY = f"fwk_{'0' * 12}_{'k' * 32}"
 PASSWORD = "correct horse"
 EXPIRES = 1_772_280_000_000  # 2026-02-28T12:00:00.000Z
 MAX_AGE = 30 * 86400
@@ -53,6 +58,14 @@ class FakeFw:
         self.webhooks = webhooks
 
 
+class FakeOwn:
+    """The own account of ann."""
+
+    def profile(self, fw: FakeFw) -> Profile:
+        assert fw.user == ANN.name
+        return ANN
+
+
 class FakeGateway:
     """One user, ann, with one session; `refuse` is raised by the next sign-in or call."""
 
@@ -68,6 +81,8 @@ class FakeGateway:
         self.readings: list[Reading] = []
         self.is_ready = True
         self.defects: list[tuple[str, BaseException, str]] = []
+        self.own = cast(SelfService, FakeOwn())
+        self.users = cast(UserAdministration, None)
 
     async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
         self.attempts.append(attempt)
@@ -104,9 +119,17 @@ class FakeGateway:
             raise AuthenticationError
         return Caller(ANN.name, self.roles, session="handle")
 
-    async def profile(self, caller: Caller) -> Profile:
-        assert caller.user == ANN.name
-        return ANN
+    async def authenticate_key(self, key: str, address: str) -> Caller:
+        self.asked.append(("authenticate_key", key, address))
+        if key != KEY:
+            raise AuthenticationError("This API key is not valid.")
+        return Caller(ANN.name, self.roles, api_key="0" * 12)
+
+    async def change_password(self, change: PasswordChange) -> PasswordChanged:
+        self.asked.append(("change_password", change))
+        if change.current != PASSWORD:
+            raise AuthenticationError("The current password is wrong.")
+        return PasswordChanged(2)
 
     async def read(self, caller: Caller, fn: Callable[[Any], T], request_id: str = "") -> T:
         return self._run(caller, fn, request_id, writes=False)

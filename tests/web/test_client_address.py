@@ -6,11 +6,12 @@ from ipaddress import ip_network
 
 import pytest
 
-from web.client_address import ProxyTrust, came_over_tls, client_address, is_loopback
+from fw_actors.config import ProxyTrustPolicy
+from web.client_address import came_over_tls, client_address, is_loopback
 
-OFF = ProxyTrust()
-ON = ProxyTrust(every_peer=True)
-NETS = ProxyTrust(networks=(ip_network("10.0.0.0/8"), ip_network("::1/128")))
+OFF = ProxyTrustPolicy()
+ON = ProxyTrustPolicy(every_peer=True)
+NETS = ProxyTrustPolicy(networks=(ip_network("10.0.0.0/8"), ip_network("::1/128")))
 
 ROWS = [  # trust, peer, X-Forwarded-For lines, address
     (OFF, "203.0.113.9", ["198.51.100.1"], "203.0.113.9"),
@@ -34,7 +35,7 @@ ROWS = [  # trust, peer, X-Forwarded-For lines, address
 
 @pytest.mark.parametrize(("trust", "peer", "lines", "address"), ROWS)
 def test_who_is_believed_says_where_a_request_comes_from(
-    trust: ProxyTrust, peer: str, lines: list[str], address: str
+    trust: ProxyTrustPolicy, peer: str, lines: list[str], address: str
 ) -> None:
     assert client_address(peer, lines, trust) == address
 
@@ -55,7 +56,7 @@ def test_who_is_believed_says_where_a_request_comes_from(
     ],
 )
 @pytest.mark.parametrize("trust", [ON, NETS])
-def test_a_malformed_entry_means_the_peer(trust: ProxyTrust, entry: str) -> None:
+def test_a_malformed_entry_means_the_peer(trust: ProxyTrustPolicy, entry: str) -> None:
     """Zone, port, brackets, empty."""
     assert client_address("10.0.0.1", [entry], trust) == "10.0.0.1"
 
@@ -73,7 +74,7 @@ def test_a_malformed_entry_means_the_peer(trust: ProxyTrust, entry: str) -> None
     ],
 )
 def test_the_forwarded_scheme_is_believed_under_the_same_rule(
-    trust: ProxyTrust, peer: str, lines: list[str], over_tls: bool
+    trust: ProxyTrustPolicy, peer: str, lines: list[str], over_tls: bool
 ) -> None:
     assert came_over_tls(peer, lines, trust) is over_tls
 

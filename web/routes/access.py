@@ -1,4 +1,4 @@
-"""Sign-in, sign-out, what the sign-in screen needs, and the own profile (interface §2)."""
+"""Sign-in, sign-out, and what the sign-in screen needs (interface §2)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from web.headers import CSRF_HEADER
 from web.json_in import Texts, read_struct
 from web.json_out import iso_time
 from web.operations import SMALL, BodyRule, Operation, Path, Session
+from web.routes.service_operations import NO_ARGUMENTS
 from web.settings import Settings
 
-SERVICES: Final = "/api/method/core.services."
 PASSWORD: Final = Texts(free=("pwd",))
 
 
@@ -28,13 +28,6 @@ class SignInRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     usr: str
     pwd: str
-
-
-class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of an operation that takes no arguments: `{}`, or none at all."""
-
-
-NO_ARGUMENTS: Final = BodyRule(partial(read_struct, kind=Nothing), may_be_absent=True)
 
 
 def profile_json(profile: Profile) -> dict[str, Any]:
@@ -67,15 +60,10 @@ class AccessRoutes:
         )
         sign_in = Operation(self.sign_in, Session.IGNORED, sign_in_body)
         sign_out = Operation(self.sign_out, Session.IGNORED, NO_ARGUMENTS)
-        my_profile = {
-            "POST": Operation(self.my_profile, body=NO_ARGUMENTS),
-            "GET": Operation(self.my_profile),
-        }
         return [
             Path("/api/login", {"POST": sign_in}),
             Path("/api/logout", {"POST": sign_out}),
             Path("/api/boot", {"GET": Operation(self.boot, Session.OPTIONAL)}),
-            Path(SERVICES + "profile.getMyProfile", my_profile),
         ]
 
     async def sign_in(self, exchange: Exchange) -> Answer:
@@ -113,9 +101,6 @@ class AccessRoutes:
         """Tell anyone what the sign-in screen shows, and a user who that is."""
         user = None
         if exchange.caller is not None:
-            user = profile_json(await self._gateway.profile(exchange.caller))
+            profile = await self._gateway.read(exchange.caller, self._gateway.own.profile)
+            user = profile_json(profile)
         return answer_json({"site": self._site, "user": user})
-
-    async def my_profile(self, exchange: Exchange) -> Answer:
-        """Show the caller's own account."""
-        return answer_json(profile_json(await self._gateway.profile(exchange.known_caller)))

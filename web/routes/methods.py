@@ -15,7 +15,7 @@ from web.gateway import Gateway, WhitelistedFunction
 from web.json_in import Texts, read_object, read_struct
 from web.json_out import encode
 from web.operations import BodyRule, Operation, Path
-from web.routes.access import SERVICES
+from web.routes.service_operations import SERVICES
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw

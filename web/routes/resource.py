@@ -12,7 +12,7 @@ from web.exchange import Exchange
 from web.gateway import Documents, Gateway
 from web.json_in import MAX_INTEGER, Texts, read_argument, read_object
 from web.operations import BodyRule, Operation, Path
-from web.routes.access import NO_ARGUMENTS
+from web.routes.service_operations import NO_ARGUMENTS
 
 # Only the DocType knows its Text and JSON fields; it refuses tab and line breaks in the others.
 FIELDS: Final = Texts(every_line=True, free=("new_password",))

@@ -1,5 +1,6 @@
 """The built-in DocTypes."""
 
+from fw_actors.documents.core.api_key import APIKey
 from fw_actors.documents.core.audit_event import AuditEvent
 from fw_actors.documents.core.email_delivery import EmailDelivery
 from fw_actors.documents.core.error_log import ErrorLog
@@ -14,6 +15,7 @@ CORE = (
     HasRole,
     User,
     UserPermission,
+    APIKey,
     Webhook,
     WebhookDelivery,
     EmailDelivery,
@@ -24,6 +26,7 @@ CORE = (
 
 __all__ = [
     "CORE",
+    "APIKey",
     "AuditEvent",
     "EmailDelivery",
     "ErrorLog",

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.tokens import DeliveryIds, base62, bearer, digest, record_id
+from fw_actors.rules.tokens import (
+    API_KEY_BYTES,
+    DeliveryIds,
+    base62,
+    bearer,
+    digest,
+    new_api_key,
+    parse_api_key,
+    record_id,
+)
 
 NUMBERS = st.integers(0, 62**27 - 1)
 
@@ -92,3 +102,20 @@ def test_ids_made_in_two_threads_never_meet() -> None:
         halves = threads.map(lambda _: [ids.new(7) for _ in range(2_000)], range(2))
         made = [each for half in halves for each in half]
     assert len(set(made)) == 4_000
+
+
+def test_an_api_key_has_an_id_of_12_and_a_secret_of_32_characters() -> None:
+    """Interface §1: "`fwk_<id>_<secret>` (id 12, secret 32 characters of base62)"."""
+    for filling in (b"\x00", b"\xff", b"\x5a"):
+        key = new_api_key(filling * API_KEY_BYTES)
+        assert re.fullmatch(r"fwk_[0-9A-Za-z]{12}_[0-9A-Za-z]{32}", key.text)
+        assert parse_api_key(key.text) == key
+        assert key.secret not in repr(key)
+    with pytest.raises(ValueError, match="64"):
+        new_api_key(b"short")
+
+
+@given(st.text())
+def test_what_is_no_api_key_has_no_parts(text: str) -> None:
+    assert parse_api_key(text) is None
+    assert parse_api_key(f"fwk_{'0' * 12}_{'x' * 32}{text}") is None or not text

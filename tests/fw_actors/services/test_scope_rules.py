@@ -92,7 +92,9 @@ async def test_who_is_scoped_changes_no_scope(scene: Office) -> None:
         lambda fw: fw.get_doc(SCOPE, name).delete(ignore_permissions=True),
         lambda fw: fw.get_doc(SCOPE, name).rename("x", ignore_permissions=True),
         lambda fw: fw.get_doc(SCOPE, name).db_set("for_value", "Far", ignore_permissions=True),
-        lambda fw: fw.get_doc("User", "ada").delete(),  # its scopes would go along
+        lambda fw: fw.get_doc("User", "ada").delete(
+            ignore_permissions=True
+        ),  # its scopes would go along
     ):
         with pytest.raises(PermissionDeniedError, match="access scopes"):
             await scene.do(verb, "ada")

@@ -19,6 +19,7 @@ from fw_actors.hashing import Hasher
 from fw_actors.runtime import KeyedPool, SystemClock, open_runtime
 from fw_actors.services.access import SignedIn, SignInAttempt
 from fw_actors.services.accounts import Account, Accounts
+from fw_actors.services.password_change import PasswordChanges
 from fw_actors.services.sign_in import Admitted, SignIn
 from fw_actors.services.site import open_site
 from fw_actors.store import Tx
@@ -38,6 +39,10 @@ class Door:
         self.sign_in = SignIn(
             site.store, self.hasher, site.accounts, site.config.auth, site.entropy,
             site.installation_key,
+        )  # fmt: skip
+        self.changes = PasswordChanges(
+            site.store, self.hasher, site.accounts, site.passwords, site.config.auth,
+            site.entropy, site.installation_key,
         )  # fmt: skip
 
     async def admit(self, usr: str, pwd: str = "wrong", **given: Any) -> Admitted | FwError:
@@ -216,8 +221,8 @@ async def lockouts(door: Door) -> AsyncIterator[KeyedPool]:
     site = door.office.site
     async with open_runtime(clock=site.clock, entropy=site.entropy) as runtime:
         yield KeyedPool(
-            runtime, "lockouts", make=lambda key: LockoutActor(door.sign_in), capacity=100,
-            idle_seconds=60.0,
+            runtime, "lockouts", make=lambda key: LockoutActor(door.sign_in, door.changes),
+            capacity=100, idle_seconds=60.0,
         )  # fmt: skip
 
 

@@ -41,6 +41,22 @@ async def test_an_older_database_gets_the_steps_it_lacks_once(open_store: OpenSt
         assert "colour" in await store.read(lambda tx: tx.columns("fw_token"))
 
 
+async def test_the_first_version_upgraded_has_the_tables_of_a_new_database(
+    open_store: OpenStore,
+) -> None:
+    async with open_store(inline=True) as store:
+
+        def back_to_the_first(tx: Tx) -> None:
+            tx.run(text("DROP TABLE fw_api_key"))
+            tx.run(text("UPDATE fw_meta SET value = '1' WHERE key = 'schema_version'"))
+
+        await store.write(back_to_the_first)
+        assert await store.write(lambda tx: migrate(tx, ENTROPY)) == FIRST_VERSION
+        for table in METADATA.sorted_tables:
+            found = await store.read(methodcaller("columns", table.name))
+            assert found == {column.name for column in table.columns}
+
+
 async def test_a_step_that_fails_leaves_the_database_as_it_was(open_store: OpenStore) -> None:
     def fail(tx: Tx) -> None:
         raise ValueError("broken")
@@ -55,6 +71,7 @@ async def test_a_step_that_fails_leaves_the_database_as_it_was(open_store: OpenS
 async def test_a_newer_database_is_refused_with_both_versions(open_store: OpenStore) -> None:
     async with open_store(inline=True) as store:
         await store.write(lambda tx: migrate(tx, ENTROPY, WITH_COLOUR))
-    with pytest.raises(ConfigurationError, match=r"version 2 .* knows 1"):
+    newest = FIRST_VERSION + len(STEPS)
+    with pytest.raises(ConfigurationError, match=rf"version {newest + 1} .* knows {newest}:"):
         async with open_store():
             pass

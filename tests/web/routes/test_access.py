@@ -6,10 +6,10 @@ from ipaddress import ip_network
 
 import pytest
 
+from fw_actors.config import ProxyTrustPolicy
 from fw_actors.errors import TooManyRequestsError
 from tests.web.asgi import Client
 from tests.web.fakes import PASSWORD, SID, FakeGateway, app_of
-from web.client_address import ProxyTrust
 from web.settings import login_screen
 
 GOOD = {"usr": "ann", "pwd": PASSWORD}
@@ -57,7 +57,7 @@ async def test_the_name_and_password_go_through_as_they_were_typed(
 
 
 async def test_a_forwarded_address_counts_where_the_proxy_is_trusted(gateway: FakeGateway) -> None:
-    trust = ProxyTrust(networks=(ip_network("10.0.0.0/8"),))
+    trust = ProxyTrustPolicy(networks=(ip_network("10.0.0.0/8"),))
     app = app_of(gateway, trust=trust)
     headers = [("X-Forwarded-For", "198.51.100.1"), ("X-Forwarded-Proto", "https")]
     for peer in ("10.0.0.1", "203.0.113.9"):

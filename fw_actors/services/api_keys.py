@@ -1,0 +1,160 @@
+"""API keys: made, shown once, looked up at each use, and ended with their user's rights.
+
+Source: spec, API key; interface §1 "API key", §2 api_keys.*; pitfalls, "Sessions, cookies, keys":
+found by the public id, the secret's SHA-256 compared in constant time.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from fw_actors.documents import rows
+from fw_actors.documents.document import DocType
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.observers import Observer
+from fw_actors.documents.registry import Registry
+from fw_actors.documents.times import iso
+from fw_actors.errors import (
+    ConflictError,
+    NotFoundError,
+    PermissionDeniedError,
+    ValidationError,
+)
+from fw_actors.rules.tokens import API_KEY_BYTES, ApiKey, digest, new_api_key
+from fw_actors.runtime import Entropy
+from fw_actors.store import Statement, Tx
+from fw_actors.store.schema import API_KEY
+
+DOCTYPE: Final = "API Key"
+LONGEST_DAYS: Final = 3650
+MOST_KEYS: Final = 100  # a user has at once, so that the list of them has an end
+MS_PER_DAY: Final = 86_400_000
+
+_ID: Final[sa.BindParameter[Any]] = sa.bindparam("id")
+_USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
+_INSERT: Final = Statement(
+    sa.insert(API_KEY).values(id=_ID, secret_hash=sa.bindparam("secret_hash"))
+)
+_HASH: Final = Statement(sa.select(API_KEY.c.secret_hash).where(API_KEY.c.id == _ID))
+_FORGET: Final = Statement(sa.delete(API_KEY).where(API_KEY.c.id == _ID))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFacts:
+    """A key as its owner sees it in a list; times in ms."""
+
+    name: str
+    label: str
+    created: int
+    expires: int | None
+    last_used: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MadeKey:
+    """A key that was just made; `key` is shown this once."""
+
+    name: str
+    label: str
+    expires: int | None
+    key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveKey:
+    """A key that holds at this moment."""
+
+    id: str
+    user: str
+    last_used: int | None
+
+
+class ApiKeys(Observer):
+    """The statements over keys, and the rules that tie them to their users (an observer)."""
+
+    def __init__(self, registry: Registry, entropy: Entropy) -> None:
+        self._entropy = entropy
+        keys = registry.tables[DOCTYPE].table
+        users = registry.tables["User"].table
+        k = keys.c
+        self._live = Statement(
+            sa.select(API_KEY.c.secret_hash, k.user, k.last_used)
+            .select_from(
+                API_KEY.join(keys, k.name == API_KEY.c.id).join(users, users.c.name == k.user)
+            )
+            .where(API_KEY.c.id == _ID, users.c.enabled == 1)
+            .where(sa.or_(k.expires.is_(None), k.expires > sa.bindparam("now")))
+        )
+        self._list = Statement(
+            sa.select(k.name, k.label, k.creation, k.expires, k.last_used)
+            .where(k.user == _USER)
+            .order_by(k.creation, k.name)
+        )
+        self._count = Statement(sa.select(sa.func.count()).select_from(keys).where(k.user == _USER))
+        self._used = Statement(
+            sa.update(keys).where(k.name == _ID).values(last_used=sa.bindparam("now"))
+        )
+        of_user = sa.select(k.name).where(k.user == _USER).scalar_subquery()
+        self._forget_all = Statement(sa.delete(API_KEY).where(API_KEY.c.id.in_(of_user)))
+        self._delete_all = Statement(sa.delete(keys).where(k.user == _USER))
+
+    def live(self, tx: Tx, key: ApiKey) -> LiveKey | None:
+        """Return whose key it is; None for a wrong, expired or ended one, or a disabled user's."""
+        row = tx.one(self._live, id=key.id, now=tx.now)
+        # An unknown id is compared as well, so that the time does not tell one that is there.
+        known: bytes = bytes(32) if row is None else row[0]
+        fits = hmac.compare_digest(known, digest(key.secret))
+        return LiveKey(key.id, row[1], row[2]) if row is not None and fits else None
+
+    def used(self, tx: Tx, id: str) -> None:
+        """Note that a key was used now."""
+        tx.run(self._used, id=id, now=tx.now)
+
+    def of_user(self, tx: Tx, user: str) -> list[KeyFacts]:
+        """Return a user's keys, oldest first, those that have expired too."""
+        return [KeyFacts(*row) for row in tx.rows(self._list, user=user)]
+
+    def make(self, fw: Fw, label: str, days: int | None, policy_days: int) -> MadeKey:
+        """Make a key of the handle's user, which lives `days`, at most `policy_days` unless 0.
+
+        Raises: ValidationError for days out of range or an unusable label; ConflictError when
+            the user has too many.
+        """
+        if days is not None and not 1 <= days <= LONGEST_DAYS:
+            raise ValidationError(f"days is 1 to {LONGEST_DAYS}.", field="days")
+        fw.tx.lock(f"API keys of {fw.user}")
+        if fw.tx.scalar(self._count, user=fw.user) >= MOST_KEYS:
+            raise ConflictError(f"You have {MOST_KEYS} API keys; revoke one first.")
+        lifetime = min(filter(None, (days, policy_days)), default=None)
+        expires = None if lifetime is None else fw.tx.now + lifetime * MS_PER_DAY
+        key = new_api_key(self._entropy.bytes(API_KEY_BYTES))
+        fw.tx.run(_INSERT, id=key.id, secret_hash=digest(key.secret))
+        fw.new_doc(
+            DOCTYPE,
+            name=key.id,
+            user=fw.user,
+            label=label,
+            expires=None if expires is None else iso(expires),
+        ).insert(ignore_permissions=True)
+        return MadeKey(key.id, label, expires, key.text)
+
+    def revoke(self, fw: Fw, name: str) -> None:
+        """End a key of the handle's user. Raises: NotFoundError, for another's as well."""
+        if fw.get_value(DOCTYPE, name, "user") != fw.user:
+            raise NotFoundError("You have no such API key.")
+        rows.load(fw.documents, fw, DOCTYPE, name).delete(ignore_permissions=True)
+
+    def changing(self, fw: Fw, event: str, doc: DocType) -> None:
+        """A key comes from its operation alone; it goes with its document, and with its user."""
+        if doc.doctype == DOCTYPE:
+            if event == "on_insert" and fw.tx.one(_HASH, id=doc.name) is None:
+                raise PermissionDeniedError("API keys are made by api_keys.createMyAPIKey alone.")
+            if event == "on_trash":
+                fw.tx.run(_FORGET, id=doc.name)
+        elif doc.doctype == "User" and (event == "on_trash" or not doc.__dict__["enabled"]):
+            fw.tx.run(self._forget_all, user=doc.name)
+            fw.tx.run(self._delete_all, user=doc.name)

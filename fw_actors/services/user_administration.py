@@ -1,0 +1,43 @@
+"""What a System Manager does with others' accounts over HTTP (interface §2, users.*)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fw_actors.documents.handle import Fw
+from fw_actors.services import invitation, recovery, users
+from fw_actors.services.accounts import Accounts
+from fw_actors.services.invitation import Invited
+from fw_actors.services.link_mail import LinkMail, SentLink
+
+
+class UserAdministration:
+    """The operations, each inside a transaction of its caller.
+
+    All of them raise PermissionDeniedError for who is no System Manager.
+    """
+
+    def __init__(self, accounts: Accounts, link_mail: LinkMail, installation_key: bytes) -> None:
+        self._accounts, self._link_mail, self._key = accounts, link_mail, installation_key
+
+    def invite(
+        self, fw: Fw, email: str, name: str | None, full_name: str, roles: Sequence[str]
+    ) -> Invited:
+        """Make an account and send its invitation. See `invitation.invite`."""
+        return invitation.invite(fw, self._link_mail, email, name, full_name, roles)
+
+    def resend_invite(self, fw: Fw, user: str) -> SentLink:
+        """Send an invitation again. See `invitation.resend`."""
+        return invitation.resend(fw, self._link_mail, user)
+
+    def send_password_reset(self, fw: Fw, user: str) -> SentLink:
+        """Send a recovery link. See `recovery.send_reset`."""
+        return recovery.send_reset(fw, self._link_mail, user)
+
+    def revoke_sessions(self, fw: Fw, user: str) -> int:
+        """End all sessions of a user; return how many. See `users.revoke_sessions`."""
+        return users.revoke_sessions(fw, user)
+
+    def unlock(self, fw: Fw, identifier: str) -> None:
+        """Lift a lockout early. See `users.unlock`."""
+        users.unlock(fw, self._accounts, self._key, identifier)

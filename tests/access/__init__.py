@@ -1,0 +1,1 @@
+"""Area A over HTTP in memory: every layer but the sockets, in virtual time."""

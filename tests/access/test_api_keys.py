@@ -1,0 +1,254 @@
+"""API keys: spec, API key and Authentication 4; interface §1 and §2."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fw_actors.errors import PermissionDeniedError
+from tests.http_site import HttpSite, http_site
+
+DAY = 86_400
+
+
+@pytest.fixture
+async def sid(site: HttpSite) -> str:
+    await site.hire("ann")
+    return await site.sid("ann")
+
+
+async def works(site: HttpSite, key: str, **given: Any) -> int:
+    return (await site.op("profile.getMyProfile", key=key, csrf=False, **given)).status
+
+
+async def listed(site: HttpSite, sid: str) -> list[dict[str, Any]]:
+    keys: list[dict[str, Any]] = (await site.op("api_keys.listMyAPIKeys", sid=sid)).json["keys"]
+    return keys
+
+
+async def test_a_key_is_shown_once_and_acts_as_its_user(site: HttpSite, sid: str) -> None:
+    """Interface §2: "the key is shown this once"; §1: no CSRF header is needed."""
+    made = await site.key(sid, label="backup")
+    assert set(made) == {"name", "label", "expires", "key"}
+    assert (made["label"], made["expires"]) == ("backup", None)
+    assert re.fullmatch(rf"fwk_{made['name']}_[0-9A-Za-z]{{32}}", made["key"])
+    assert len(made["name"]) == 12
+    reply = await site.op("profile.getMyProfile", key=made["key"], csrf=False)
+    assert reply.json["name"] == "ann"
+    assert (await site.ask("GET", "/api/boot", key=made["key"])).json["user"]["name"] == "ann"
+    assert reply.header("set-cookie") is None
+    secret = made["key"].rpartition("_")[2]
+    for path in ("api_keys.listMyAPIKeys", "sessions.listMySessions"):
+        assert secret not in (await site.op(path, sid=sid)).body.decode()
+
+
+async def test_only_the_secrets_sha_256_rests(site: HttpSite, sid: str) -> None:
+    """Interface §1: "Stored: id, SHA-256 of the secret"."""
+    made = await site.key(sid)
+    secret = made["key"].rpartition("_")[2]
+    (row,) = await site.rows("SELECT * FROM fw_api_key")
+    assert row == {"id": made["name"], "secret_hash": hashlib.sha256(secret.encode()).digest()}
+    dump = [await site.rows(f"SELECT * FROM {table}") for table in ("doc_api_key", "fw_session")]
+    assert secret not in str(dump)
+
+
+@pytest.mark.parametrize(
+    "presented",
+    [
+        *("", "fwk_", "x", "{secret}", "fwk_{id}", "fwk_{id}_{other}", "fwk_{no}_{secret}"),
+        *("fwk_{id}_{secret}x", "fwk_{id}_{swapped}", "fwk_{id}_{secret} "),
+    ],
+)
+async def test_wrong_keys_are_told_alike(site: HttpSite, sid: str, presented: str) -> None:
+    """Interface §1: 401 "bad API key"; pitfalls: "the body never says whose it is"."""
+    made = await site.key(sid)
+    secret = made["key"].rpartition("_")[2]
+    text = presented.format(
+        id=made["name"], secret=secret, no="0" * 12, other="x" * 32, swapped=secret.swapcase()
+    )
+    reply = await site.op("profile.getMyProfile", key=text)
+    if presented.endswith(" "):
+        assert reply.status == 200, "white space around a header's value is none of it"
+        return
+    assert reply.error == {
+        "type": "AuthenticationError",
+        "message": "This API key is not valid.",
+    }
+
+
+async def test_a_revoked_key_is_dead_at_once(site: HttpSite, sid: str) -> None:
+    one, two = await site.key(sid), await site.key(sid)
+    reply = await site.op("api_keys.revokeMyAPIKey", {"name": one["name"]}, sid=sid)
+    assert reply.json == {"ok": True}
+    assert [await works(site, key["key"]) for key in (one, two)] == [401, 200]
+    assert [key["name"] for key in await listed(site, sid)] == [two["name"]]
+    again = await site.op("api_keys.revokeMyAPIKey", {"name": one["name"]}, sid=sid)
+    assert again.error["type"] == "NotFoundError"
+    assert len(await site.rows("SELECT * FROM fw_api_key")) == 1
+
+
+async def test_anothers_key_is_told_as_one_that_never_was(site: HttpSite, sid: str) -> None:
+    await site.hire("bob", "System Manager")
+    theirs = await site.sid("bob")
+    made = await site.key(theirs)
+    replies = [
+        await site.op("api_keys.revokeMyAPIKey", {"name": name}, sid=sid)
+        for name in (made["name"], "0" * 12, "")
+    ]
+    assert {(r.status, r.body) for r in replies} == {(404, replies[0].body)}
+    assert await works(site, made["key"]) == 200
+
+
+@pytest.mark.parametrize(
+    ("policy", "days", "lives"),
+    [(0, None, None), (0, 1, 1), (0, 3650, 3650), (10, None, 10), (10, 100, 10), (10, 3, 3)],
+)
+async def test_a_key_lives_its_days_within_the_policy(
+    tmp_path: Path, policy: int, days: int | None, lives: int | None
+) -> None:
+    """Interface §2: "`days` 1 to 3650, cut to `apiKeyDays` when that is not 0"."""
+    async with http_site(tmp_path, api_key_days=policy, scheduler=False) as site:
+        await site.hire("ann")
+        sid = await site.sid("ann")
+        made = await site.key(sid, **({} if days is None else {"days": days}))
+        if lives is None:
+            assert made["expires"] is None
+            return
+        (row,) = await site.rows("SELECT expires, creation FROM doc_api_key")
+        assert row["expires"] - row["creation"] == lives * DAY * 1000
+        site.pass_time(lives * DAY - 1)
+        assert await works(site, made["key"]) == 200
+        site.pass_time(1)
+        assert await works(site, made["key"]) == 401
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        ({"label": "x", "days": 0}, 422, "days"),
+        ({"label": "x", "days": 3651}, 422, "days"),
+        ({"label": "x", "days": 1.5}, 400, "days"),
+        ({"label": "x", "days": True}, 400, "days"),
+        ({"label": "x", "days": "7"}, 400, "days"),
+        ({"label": "x", "days": 2**60}, 400, "days"),
+        ({"days": 7}, 400, "label"),
+        ({"label": "x\x00"}, 400, "label"),
+        ({"label": "x\ud800"}, 400, "label"),
+        ({"label": "x" * 141}, 422, "label"),
+        ({"label": ""}, 422, "label"),
+        ({"label": "x", "user": "bob"}, 400, "user"),
+    ],
+)
+async def test_a_bad_argument_makes_no_key(
+    site: HttpSite, sid: str, body: Any, status: int, field: str
+) -> None:
+    reply = await site.op("api_keys.createMyAPIKey", body, sid=sid)
+    assert (reply.status, reply.error["extra"]["field"]) == (status, field)
+    assert await listed(site, sid) == []
+    assert await site.rows("SELECT * FROM fw_api_key") == []
+
+
+async def test_a_site_may_keep_keys_from_its_users(tmp_path: Path) -> None:
+    """Interface §1: 403 "self-service keys switched off"."""
+    async with http_site(tmp_path, self_service_api_keys=False) as site:
+        await site.hire("ann")
+        sid = await site.sid("ann")
+        reply = await site.op("api_keys.createMyAPIKey", {"label": "x"}, sid=sid)
+        assert reply.error["type"] == "PermissionDeniedError"
+
+
+async def test_a_user_has_a_hundred_keys_at_most(site: HttpSite, sid: str) -> None:
+    last, *_ = [await site.key(sid) for _ in range(100)]
+    reply = await site.op("api_keys.createMyAPIKey", {"label": "x"}, sid=sid)
+    assert reply.error["type"] == "ConflictError"
+    await site.op("api_keys.revokeMyAPIKey", {"name": last["name"]}, sid=sid)
+    await site.key(sid)
+
+
+async def test_last_used_is_written_at_most_once_a_minute(site: HttpSite, sid: str) -> None:
+    made = await site.key(sid)
+    assert [key["lastUsed"] for key in await listed(site, sid)] == [None]
+    for wait, told in [(0, "08:00:00"), (59, "08:00:00"), (1, "08:01:00")]:
+        site.pass_time(wait)
+        await works(site, made["key"])
+        (key,) = await listed(site, sid)
+        assert key["lastUsed"] == f"2027-01-15T{told}.000Z"
+
+
+@pytest.mark.parametrize("change", ["disabled", "deleted"])
+async def test_keys_go_with_their_user(site: HttpSite, sid: str, change: str) -> None:
+    """Interface §2: "disabling ends its sessions and keys at once"; §8: deleting takes keys along,
+    and enabling revives none."""
+    made = await site.key(sid)
+    await site.hire("boss", "System Manager")
+    boss = await site.sid("boss")
+    path = "/api/resource/User/ann"
+    if change == "deleted":
+        assert (await site.ask("DELETE", path, sid=boss)).status == 200
+    else:
+        for enabled in (0, 1):
+            assert (await site.ask("PUT", path, {"enabled": enabled}, sid=boss)).status == 200
+    assert await works(site, made["key"]) == 401
+    assert not await site.alive(sid)
+    for table in ("fw_api_key", "doc_api_key"):
+        assert await site.rows(f"SELECT * FROM {table}") == []
+
+
+async def test_a_key_of_an_account_disabled_behind_all_rules_is_refused(
+    site: HttpSite, sid: str
+) -> None:
+    """Pitfalls: "Expiry, disabled, deleted are checked at use"."""
+    made = await site.key(sid)
+    await site.rows("UPDATE doc_user SET enabled = 0")
+    assert await works(site, made["key"]) == 401
+
+
+async def test_the_fiftieth_wrong_key_of_an_address_is_401_and_the_next_429(
+    site: HttpSite, sid: str
+) -> None:
+    """Interface §8: "50 wrong API keys: the 50th is 401, the next 429; sign-ins unaffected"."""
+    made = await site.key(sid)
+    wrong = [f"fwk_{n:012d}_{'x' * 32}" for n in range(52)]
+    assert [await works(site, key, peer="192.0.2.1") for key in wrong] == [401] * 50 + [429] * 2
+    reply = await site.op("profile.getMyProfile", key=made["key"], peer="192.0.2.1")
+    assert (reply.status, reply.header("retry-after")) == (429, "900")
+    assert await works(site, made["key"], peer="192.0.2.2") == 200
+    assert (await site.login("ann", peer="192.0.2.1")).status == 200
+    site.pass_time(15 * 60)
+    assert await works(site, made["key"], peer="192.0.2.1") == 200
+
+
+async def test_a_key_with_a_cookie_or_another_key_is_refused(site: HttpSite, sid: str) -> None:
+    """Interface §1: "A request with both a key and a `sid` cookie …: 400"."""
+    key = (await site.key(sid))["key"]
+    assert (await site.op("profile.getMyProfile", key=key, sid=sid)).status == 400
+    twice = [("Authorization", f"Bearer {key}")]
+    assert (await site.op("profile.getMyProfile", key=key, headers=twice)).status == 400
+
+
+async def test_a_manager_sees_and_deletes_keys_and_makes_none(site: HttpSite, sid: str) -> None:
+    """Interface §3: API Key is a built-in DocType; its hash is no field of it."""
+    made = await site.key(sid)
+    await site.hire("boss", "System Manager")
+    boss = await site.sid("boss")
+    path = "/api/resource/API%20Key"
+    shown = (await site.ask("GET", f"{path}/{made['name']}", sid=boss)).json["data"]
+    assert (shown["user"], shown["label"], "hash" in str(shown)) == ("ann", "test", False)
+    assert (await site.ask("GET", path, sid=sid)).status == 403
+    body = {"name": "0" * 12, "user": "boss", "label": "x"}
+    assert (await site.ask("POST", path, body, sid=boss)).status in (400, 403)
+    change = {"user": "boss"}
+    assert (await site.ask("PUT", f"{path}/{made['name']}", change, sid=boss)).status == 400
+    assert (await site.ask("DELETE", f"{path}/{made['name']}", sid=boss)).status == 200
+    assert await works(site, made["key"]) == 401
+
+
+async def test_code_makes_no_key_either(site: HttpSite, sid: str) -> None:
+    with pytest.raises(PermissionDeniedError):
+        await site.do(
+            lambda fw: fw.new_doc("API Key", name="0" * 12, user="ann", label="x").insert()
+        )

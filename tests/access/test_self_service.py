@@ -1,0 +1,255 @@
+"""Profile, password and sessions: spec, Self-service operations; interface §2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.http_site import PASSWORD, HttpSite, http_site
+
+OTHER = "another decent passphrase"
+ONLY_SESSIONS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("profile.changeMyPassword", {"current": PASSWORD, "password": OTHER}),
+    ("sessions.listMySessions", {}),
+    ("sessions.revokeMySession", {"id": "x"}),
+    ("sessions.revokeMyOtherSessions", {}),
+    ("api_keys.listMyAPIKeys", {}),
+    ("api_keys.createMyAPIKey", {"label": "x"}),
+    ("api_keys.revokeMyAPIKey", {"name": "x"}),
+)
+ALL: tuple[tuple[str, dict[str, str]], ...] = (
+    *ONLY_SESSIONS,
+    ("profile.getMyProfile", {}),
+    ("profile.updateMyProfile", {}),
+)
+
+
+@pytest.mark.parametrize(("name", "body"), ALL)
+async def test_each_operation_asks_for_a_session(site: HttpSite, name: str, body: Any) -> None:
+    """Spec: "each checks the session user before acting"."""
+    assert (await site.op(name, body)).error["type"] == "AuthenticationError"
+    assert (await site.op(name, body, sid="x" * 32)).status == 401
+    assert (await site.op(name, body, sid="x" * 32, csrf=False)).error["type"] == "CSRFError"
+
+
+@pytest.mark.parametrize(("name", "body"), ONLY_SESSIONS)
+async def test_a_key_does_nothing_to_passwords_sessions_and_keys(
+    site: HttpSite, name: str, body: Any
+) -> None:
+    """Interface §1: "it cannot call the self-service password, session and key operations"."""
+    await site.hire("ann")
+    sid = await site.sid("ann")
+    key = (await site.key(sid))["key"]
+    assert (await site.op(name, body, key=key)).error["type"] == "PermissionDeniedError"
+    assert await site.alive(sid)
+
+
+async def test_a_profile_is_read_and_its_two_fields_are_written(site: HttpSite) -> None:
+    """Spec: "only these two fields are ever written"."""
+    await site.hire("ann", "Event Publisher")
+    sid = await site.sid("ann")
+    reply = await site.op("profile.updateMyProfile", {"language": "de"}, sid=sid)
+    told = {
+        "name": "ann", "email": "ann@example.test", "fullName": "Ann", "language": "de",
+        "roles": ["Event Publisher"],
+    }  # fmt: skip
+    assert (reply.status, reply.json) == (200, told)
+    await site.op("profile.updateMyProfile", {"fullName": " Ann O'Hara "}, sid=sid)
+    reply = await site.ask("GET", "/api/method/core.services.profile.getMyProfile", sid=sid)
+    assert reply.json == {**told, "fullName": "Ann O'Hara"}
+    emptied = await site.op("profile.updateMyProfile", {"fullName": ""}, sid=sid)
+    assert emptied.json["fullName"] == ""
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        ({"fullName": "x", "roles": []}, 400, "roles"),
+        ({"fullName": "x", "email": "x@example.test"}, 400, "email"),
+        ({"fullName": 7}, 400, "fullName"),
+        ({"fullName": None}, 400, "fullName"),
+        ({"fullName": "a\nb"}, 400, "fullName"),
+        ({"fullName": "x" * 141}, 422, "fullName"),
+        ({"language": "x" * 21}, 422, "language"),
+    ],
+)
+async def test_any_other_profile_is_refused_and_changes_nothing(
+    site: HttpSite, body: Any, status: int, field: str
+) -> None:
+    await site.hire("ann")
+    sid = await site.sid("ann")
+    reply = await site.op("profile.updateMyProfile", body, sid=sid)
+    assert (reply.status, reply.error["extra"]["field"]) == (status, field)
+    assert (await site.op("profile.getMyProfile", sid=sid)).json["fullName"] == "Ann"
+
+
+@pytest.mark.parametrize("role", ["Event Publisher", "System Manager"])
+async def test_nobody_writes_the_own_user_record(site: HttpSite, role: str) -> None:
+    """Spec: "A user has no write permission on their own User record"."""
+    await site.hire("ann", role)
+    await site.hire("boss", "System Manager")
+    sid = await site.sid("ann")
+    path = "/api/resource/User/ann"
+    for body in ({"roles": [{"role": "System Manager"}]}, {"fullName": "x"}, {"enabled": 0}):
+        assert (await site.ask("PUT", path, body, sid=sid)).error["type"] == "PermissionDeniedError"
+    assert (await site.ask("DELETE", path, sid=sid)).status == 403
+    (user,) = await site.rows("SELECT fullName, enabled FROM doc_user WHERE name = 'ann'")
+    assert user == {"fullName": "Ann", "enabled": 1}
+
+
+async def test_a_new_password_ends_the_other_sessions_and_spares_this_one(site: HttpSite) -> None:
+    """Spec, Authentication 5: "Self-service spares the caller's own session"."""
+    await site.hire("ann")
+    mine, *others = [await site.sid("ann") for _ in range(3)]
+    key = (await site.key(mine))["key"]
+    body = {"current": PASSWORD, "password": OTHER}
+    reply = await site.op("profile.changeMyPassword", body, sid=mine)
+    assert (reply.status, reply.json) == (200, {"ok": True, "sessionsEnded": 2})
+    assert [await site.alive(sid) for sid in (mine, *others)] == [True, False, False]
+    assert (await site.op("profile.getMyProfile", key=key)).status == 200, "a key outlives it (§8)"
+    assert [(await site.login("ann", pwd)).status for pwd in (PASSWORD, OTHER)] == [401, 200]
+    mails = await site.rows("SELECT template, recipient, owner FROM doc_email_delivery")
+    assert mails == [
+        {"template": "password_changed", "recipient": "ann@example.test", "owner": "ann"}
+    ]
+
+
+async def test_wrong_current_passwords_share_the_names_budget(site: HttpSite) -> None:
+    """Interface §2: "a wrong `current` 401 and counts as a failed sign-in for the account name";
+    pitfalls: "Every door counts"."""
+    await site.hire("ann")
+    sid = await site.sid("ann")
+    body = {"current": "wrong", "password": OTHER}
+    assert (await site.login("ann", "wrong")).status == 401
+    replies = [await site.op("profile.changeMyPassword", body, sid=sid) for _ in range(5)]
+    assert [reply.status for reply in replies] == [401, 401, 401, 429, 429]
+    right = {"current": PASSWORD, "password": OTHER}
+    assert (await site.op("profile.changeMyPassword", right, sid=sid)).status == 429
+    assert (await site.login("ann")).status == 429
+    assert (await site.login("ann@example.test")).status == 200, "the e-mail has its own budget"
+    site.pass_time(15 * 60 + 1)
+    assert (await site.op("profile.changeMyPassword", right, sid=sid)).status == 200
+
+
+async def test_a_right_current_password_clears_the_failures(site: HttpSite) -> None:
+    await site.hire("ann")
+    sid = await site.sid("ann")
+    for _ in range(4):
+        await site.login("ann", "wrong")
+    body = {"current": PASSWORD, "password": "short"}
+    reply = await site.op("profile.changeMyPassword", body, sid=sid)
+    assert (reply.status, reply.error["extra"]) == (422, {"rule": "tooShort"})
+    assert [(await site.login("ann", "wrong")).status for _ in range(4)] == [401] * 4
+
+
+@pytest.mark.parametrize(
+    ("password", "rule"),
+    [
+        ("seven77", "tooShort"),
+        ("\U0001f600" * 7, "tooShort"),
+        ("", "blank"),
+        ("\u3000" * 12, "blank"),
+        ("x" * 257, "tooLong"),
+        ("ANN", "equalsAccountName"),
+        ("ann@EXAMPLE.test", "equalsAccountName"),
+    ],
+)
+async def test_a_new_password_meets_the_policy(site: HttpSite, password: str, rule: str) -> None:
+    """Spec, Authentication 7."""
+    await site.hire("ann")
+    sid = await site.sid("ann")
+    body = {"current": PASSWORD, "password": password}
+    reply = await site.op("profile.changeMyPassword", body, sid=sid)
+    assert (reply.error["type"], reply.error["extra"]) == ("PasswordPolicyError", {"rule": rule})
+    assert (await site.login("ann")).status == 200
+
+
+async def test_own_sessions_are_listed_by_handles(site: HttpSite) -> None:
+    """Interface §2: "{sessions: [{id, ip, userAgent, created, lastSeen, expires, current}]}"."""
+    await site.hire("ann")
+    await site.hire("bob")
+    await site.sid("bob")
+    agent = [("User-Agent", "Firefox/First")]
+    first = await site.sid("ann", peer="2001:db8::1", headers=agent)
+    site.pass_time(61)
+    second = await site.sid("ann")
+    site.pass_time(61)
+    reply = await site.op("sessions.listMySessions", sid=first)
+    mine, other = reply.json["sessions"]
+    assert mine == {
+        "id": mine["id"], "ip": "2001:db8::1", "userAgent": "Firefox/First", "current": True,
+        "created": "2027-01-15T08:00:00.000Z", "lastSeen": "2027-01-15T08:02:02.000Z",
+        "expires": "2027-02-14T08:00:00.000Z",
+    }  # fmt: skip
+    assert (other["ip"], other["current"], other["lastSeen"]) == (
+        "203.0.113.9", False, "2027-01-15T08:01:01.000Z",
+    )  # fmt: skip
+    assert first not in reply.body.decode()
+    assert second not in reply.body.decode()
+
+
+async def test_a_session_is_ended_by_its_handle(site: HttpSite) -> None:
+    await site.hire("ann")
+    mine, other = await site.sid("ann"), await site.sid("ann")
+    listed = (await site.op("sessions.listMySessions", sid=other)).json["sessions"]
+    handle = next(each["id"] for each in listed if each["current"])
+    assert (await site.op("sessions.revokeMySession", {"id": handle}, sid=mine)).json == {
+        "ok": True
+    }
+    assert [await site.alive(sid) for sid in (mine, other)] == [True, False]
+    again = await site.op("sessions.revokeMySession", {"id": handle}, sid=mine)
+    assert again.error["type"] == "NotFoundError"
+
+
+async def test_anothers_handle_and_a_sid_are_no_handles(site: HttpSite) -> None:
+    """Interface §2: "another user's handle 404", in the words for one that never was."""
+    await site.hire("ann", "System Manager")
+    await site.hire("bob")
+    mine, theirs = await site.sid("ann"), await site.sid("bob")
+    (session,) = (await site.op("sessions.listMySessions", sid=theirs)).json["sessions"]
+    replies = [
+        await site.op("sessions.revokeMySession", {"id": id}, sid=mine)
+        for id in (session["id"], "never", theirs, mine)
+    ]
+    assert {(reply.status, reply.body) for reply in replies} == {(404, replies[0].body)}
+    assert await site.alive(theirs)
+    assert await site.alive(mine)
+
+
+async def test_the_other_sessions_end_at_once(site: HttpSite) -> None:
+    await site.hire("ann")
+    await site.hire("bob")
+    theirs = await site.sid("bob")
+    mine, *others = [await site.sid("ann") for _ in range(3)]
+    for ended in (2, 0):
+        reply = await site.op("sessions.revokeMyOtherSessions", sid=mine)
+        assert reply.json == {"ok": True, "sessionsEnded": ended}
+    assert [await site.alive(sid) for sid in (mine, theirs, *others)] == [True, True, False, False]
+
+
+async def test_expired_sessions_are_neither_listed_nor_counted(tmp_path: Path) -> None:
+    async with http_site(tmp_path, session_days=1, scheduler=False) as site:
+        await site.hire("ann")
+        await site.sid("ann")
+        site.pass_time(86_400)
+        mine = await site.sid("ann")
+        assert len((await site.op("sessions.listMySessions", sid=mine)).json["sessions"]) == 1
+        reply = await site.op("sessions.revokeMyOtherSessions", sid=mine)
+        assert reply.json["sessionsEnded"] == 0
+
+
+async def test_a_session_is_seen_at_most_once_a_minute(site: HttpSite) -> None:
+    """Interface §2: "`lastSeen` is written at most once a minute"."""
+    await site.hire("ann")
+    sid = await site.sid("ann")
+    commits = site.site.store.statistics
+    before = commits().committed
+    for _ in range(59):
+        site.pass_time(1)
+        assert await site.alive(sid)
+    assert commits().committed == before
+    site.pass_time(1)
+    assert await site.alive(sid)
+    assert commits().committed == before + 1

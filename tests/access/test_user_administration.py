@@ -1,0 +1,172 @@
+"""What a System Manager does with accounts: spec, Self-service operations; interface §2, users.*"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from fw_actors.errors import ConflictError
+from tests.http_site import PASSWORD, HttpSite
+
+OTHER = "another decent passphrase"
+ON_ONE = ("resendInvite", "sendPasswordReset", "revokeUserSessions", "unlockUser")
+
+
+@pytest.fixture
+async def boss(site: HttpSite) -> str:
+    await site.hire("boss", "System Manager")
+    return await site.sid("boss")
+
+
+async def test_an_invitation_hands_its_link_back_where_the_log_is_the_mail(
+    site: HttpSite, boss: str
+) -> None:
+    """Interface §2: "`link` is handed back only to a System Manager's request, and only when the
+    transport is `log`"."""
+    body = {"email": "Ida@Example.Test", "fullName": "Ida", "roles": ["Event Publisher"]}
+    reply = await site.op("users.invite", body, sid=boss)
+    told = reply.json
+    assert (told["user"], told["email"]) == ("ida@example.test", "Ida@Example.Test")
+    assert told["expires"] == "2027-01-18T08:00:00.000Z"
+    token = told["link"].partition("#token=")[2]
+    assert told["link"].partition("#")[0].endswith("/accept-invite")
+    looked = await site.ask("POST", "/api/auth/token", {"token": token})
+    assert (looked.json["kind"], looked.json["user"]) == ("invitation", "ida@example.test")
+    accept = {"token": token, "password": OTHER}
+    assert (await site.ask("POST", "/api/auth/accept-invite", accept)).json == {"ok": True}
+    sid = await site.sid("ida@example.test", OTHER)
+    mine = (await site.op("profile.getMyProfile", sid=sid)).json
+    assert mine["roles"] == ["Event Publisher"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "kind"),
+    [
+        ({"email": "boss@EXAMPLE.test"}, 409, "DuplicateError"),
+        ({"email": "new@example.test", "name": "BOSS"}, 409, "DuplicateError"),
+        ({"email": "new@example.test", "name": "Administrator"}, 422, "ValidationError"),
+        ({"email": "new@example.test", "roles": ["No Such"]}, 422, "ValidationError"),
+        ({"email": "new@example.test", "roles": "System Manager"}, 400, "BadRequestError"),
+        ({"email": "new@example.test", "enabled": 1}, 400, "BadRequestError"),
+        ({"email": "a@example.test\nBcc: b@example.test"}, 400, "BadRequestError"),
+        ({"email": "new@example.test", "fullName": "A\r\nBcc: x"}, 400, "BadRequestError"),
+        ({"email": "no address"}, 422, "ValidationError"),
+        ({"email": "x" * 140 + "@example.test"}, 422, "ValidationError"),
+        ({"name": "new"}, 400, "BadRequestError"),
+    ],
+)
+async def test_a_refused_invitation_leaves_nothing(
+    site: HttpSite, boss: str, body: Any, status: int, kind: str
+) -> None:
+    reply = await site.op("users.invite", body, sid=boss)
+    assert (reply.status, reply.error["type"]) == (status, kind)
+    for table in ("doc_user WHERE name <> 'boss'", "fw_token", "doc_email_delivery", "fw_job"):
+        assert await site.rows(f"SELECT * FROM {table}") == []
+
+
+@pytest.mark.parametrize("name", ["invite", *ON_ONE])
+async def test_the_operations_are_for_system_managers(site: HttpSite, boss: str, name: str) -> None:
+    """Spec: "System Manager only: users.invite, …"."""
+    await site.hire("ann", "Event Publisher")
+    sid = await site.sid("ann")
+    body = {"email": "new@example.test"} if name == "invite" else {"user": "boss"}
+    reply = await site.op(f"users.{name}", body, sid=sid)
+    assert reply.error["type"] == "PermissionDeniedError"
+    assert await site.alive(boss)
+    assert (await site.op(f"users.{name}", body)).status == 401
+
+
+@pytest.mark.parametrize("name", ON_ONE)
+async def test_an_unknown_user_is_404(site: HttpSite, boss: str, name: str) -> None:
+    for user in ("nobody", "x" * 1000, "\u202e"):
+        reply = await site.op(f"users.{name}", {"user": user}, sid=boss)
+        assert reply.error["type"] == "NotFoundError"
+
+
+async def test_a_managers_key_may_administer(site: HttpSite, boss: str) -> None:
+    """Interface §1: "A key acts as its user"."""
+    key = (await site.key(boss))["key"]
+    reply = await site.op("users.invite", {"email": "ida@example.test"}, key=key, csrf=False)
+    assert reply.status == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "user"),
+    [("resendInvite", "ann"), ("sendPasswordReset", "ida"), ("sendPasswordReset", "off"),
+     ("resendInvite", "off")],
+)  # fmt: skip
+async def test_a_link_that_would_not_fit_is_409(
+    site: HttpSite, boss: str, name: str, user: str
+) -> None:
+    """Interface §8: "resend to someone with a password, reset for an invited or disabled one"."""
+    await site.hire("ann")
+    await site.hire("ida", password=None)
+    await site.hire("off")
+    off = {"enabled": 0}
+    assert (await site.ask("PUT", "/api/resource/User/off", off, sid=boss)).status == 200
+    reply = await site.op(f"users.{name}", {"user": user}, sid=boss)
+    assert reply.error["type"] == "ConflictError"
+
+
+async def test_a_reset_link_sets_a_password_and_ends_sessions(site: HttpSite, boss: str) -> None:
+    await site.hire("ann")
+    sid = await site.sid("ann")
+    reply = await site.op("users.sendPasswordReset", {"user": "ann"}, sid=boss)
+    assert (reply.json["ok"], reply.json["expires"]) == (True, "2027-01-15T09:00:00.000Z")
+    assert await site.alive(sid), "sending alone ends nothing"
+    token = reply.json["link"].partition("#token=")[2]
+    body = {"token": token, "password": OTHER}
+    assert (await site.ask("POST", "/api/auth/reset-password", body)).status == 200
+    assert not await site.alive(sid)
+
+
+async def test_a_users_sessions_end(site: HttpSite, boss: str) -> None:
+    await site.hire("ann")
+    sids = [await site.sid("ann") for _ in range(3)]
+    key = (await site.key(sids[0]))["key"]
+    reply = await site.op("users.revokeUserSessions", {"user": "ann"}, sid=boss)
+    assert reply.json == {"ok": True, "sessionsEnded": 3}
+    assert [await site.alive(sid) for sid in (*sids, boss)] == [False] * 3 + [True]
+    assert (await site.op("profile.getMyProfile", key=key)).status == 200
+
+
+@pytest.mark.parametrize("spelling", ["ann", " ANN@example.TEST "])
+async def test_an_unlock_clears_both_spellings(site: HttpSite, boss: str, spelling: str) -> None:
+    """Spec, Sign-in lockout: "clears both spellings (name and e-mail)"."""
+    await site.hire("ann")
+    await site.hire("bob")
+    for usr in ("ann", "ann@example.test", "bob"):
+        for _ in range(5):
+            await site.login(usr, "wrong")
+    reply = await site.op("users.unlockUser", {"user": spelling}, sid=boss)
+    assert reply.json == {"ok": True}
+    users = ("ann", "ann@example.test", "bob")
+    assert [(await site.login(usr, PASSWORD)).status for usr in users] == [200, 200, 429]
+    again = await site.op("users.unlockUser", {"user": "ann"}, sid=boss)
+    assert again.status == 200, "to unlock what is open is done already"
+
+
+async def test_the_last_system_manager_stays(site: HttpSite, boss: str) -> None:
+    """Interface §3: "cannot be disabled, deleted or lose the role"."""
+    await site.hire("second", "System Manager")
+    second = await site.sid("second")
+    path = "/api/resource/User/boss"
+    assert (await site.ask("PUT", path, {"roles": []}, sid=second)).status == 200
+    changes: list[dict[str, Any]] = [{"enabled": 0}, {"roles": []}]
+    for change in changes:
+        with pytest.raises(ConflictError):
+            await site.do(partial(_change, "second", change))
+    with pytest.raises(ConflictError):
+        await site.do(lambda fw: fw.get_doc("User", "second").delete())
+    with pytest.raises(ConflictError):
+        await site.do(lambda fw: fw.get_doc("User", "second").db_set("enabled", 0))
+    assert await site.alive(second)
+
+
+def _change(user: str, values: dict[str, Any], fw: Any) -> None:
+    doc = fw.get_doc("User", user)
+    for name, value in values.items():
+        setattr(doc, name, value)
+    doc.save()

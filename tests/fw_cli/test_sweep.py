@@ -1,0 +1,36 @@
+"""`fw sweep auth|webhooks` (interface §5; spec, Limits: auth sweep, delivery retention)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fw_cli.conftest import CommandLine
+
+
+def test_the_auth_sweep_deletes_what_has_expired_and_nothing_else(fw: CommandLine) -> None:
+    script = fw.folder / "fill.py"
+    script.write_text(
+        "now = fw.tx.now\n"
+        "for n, at in enumerate([now - 1, now + 60_000]):\n"
+        "    fw.db.sql('INSERT INTO fw_session (id, sid_hash, user, created, last_seen, expires)'\n"
+        "        ' VALUES (:i, :h, :i, 1, 1, :at)', {'i': str(n), 'h': bytes([n]), 'at': at})\n"
+        "    fw.db.sql('INSERT INTO fw_token (hash, kind, user, created, expires)'\n"
+        "        ' VALUES (:h, :i, :i, 1, :at)', {'i': str(n), 'h': bytes([n]), 'at': at})\n"
+        "for n, at in enumerate([1, now]):\n"
+        "    fw.db.sql('INSERT INTO fw_login_attempt (id, key, at, state)'\n"
+        "        ' VALUES (:i, :h, :at, 1)', {'i': str(n), 'h': bytes([n]), 'at': at})\n"
+    )
+    fw.done("exec", str(script), "--commit")
+    assert fw.done("sweep", "auth") == "deleted 3 rows\n"
+    assert fw.done("sweep", "auth") == "deleted 0 rows\n"
+    for table in ("fw_session", "fw_token", "fw_login_attempt"):
+        assert fw.json("eval", f"fw.db.sql('SELECT count(*) AS n FROM {table}')") == [{"n": 1}]
+
+
+def test_the_webhook_sweep_runs(fw: CommandLine) -> None:
+    assert fw.done("sweep", "webhooks") == "deleted 0 rows\n"
+
+
+@pytest.mark.parametrize("args", [("sweep",), ("sweep", "no-such-sweep"), ("user", "unlock")])
+def test_a_wrong_use_exits_2(fw: CommandLine, args: tuple[str, ...]) -> None:
+    assert fw.run(*args).exit_code == 2

@@ -1,0 +1,135 @@
+"""A whole service in virtual time, asked over HTTP in memory: every layer but the sockets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from http.cookies import SimpleCookie
+from pathlib import Path
+from typing import Any, TypeVar
+
+import trio
+
+from fw_actors.documents import rest
+from fw_actors.runtime import SeededEntropy, TrioClock
+from fw_actors.services.site import Site
+from fw_actors.services.users import add_user
+from supervisors.service.tree import RunningService, open_service
+from tests.mail_kit import Log
+from tests.site_kit import START_MS, make_config
+from tests.web.asgi import Client, Reply
+from web.app import FrontEnd, make_app
+from web.settings import Settings
+
+T = TypeVar("T")
+URL = "https://desk.example"
+PASSWORD = "correct horse battery staple"
+PEER = "203.0.113.9"
+SERVICES = "/api/method/core.services."
+
+
+class WallClock(TrioClock):
+    """A wall clock that a test sets forward without any time passing for timers and scans."""
+
+    ahead = 0
+
+    def now(self) -> int:
+        return super().now() + self.ahead
+
+
+@dataclass
+class HttpSite:
+    """A running service and the shortest ways to what tests ask of it."""
+
+    service: RunningService
+    app: FrontEnd
+    clock: WallClock
+    log: Log = field(default_factory=Log)
+
+    @property
+    def site(self) -> Site:
+        return self.service.site
+
+    def pass_time(self, seconds: float) -> None:
+        """Set the wall clock forward: what the store judges by it is that much later."""
+        self.clock.ahead += round(seconds * 1000)
+
+    async def do(self, fn: Callable[[Any], T], user: str = "Administrator") -> T:
+        """Run `fn` in a transaction of its own."""
+        return await self.site.write(user, fn)
+
+    async def rows(self, text: str, **params: object) -> list[dict[str, Any]]:
+        """Run SQL; the rows as dicts."""
+        return await self.do(lambda fw: fw.db.sql(text, params))
+
+    async def hire(self, name: str, *roles: str, password: str | None = PASSWORD) -> str:
+        """Make an account; its name."""
+        email = f"{name}@example.test"
+        hashed = await self.site.hash_password(password, name, email) if password else None
+        await self.do(lambda fw: add_user(fw, name, email, name.title(), roles, hashed))
+        return name
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        sid: str | None = None,
+        key: str | None = None,
+        peer: str = PEER,
+        csrf: bool = True,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> Reply:
+        """Send a request, by a session, by an API key, or as nobody."""
+        lines = list(headers)
+        if key is not None:
+            lines.append(("Authorization", f"Bearer {key}"))
+        client = Client(self.app, peer)
+        return await client.ask(method, path, body, headers=lines, sid=sid, csrf=csrf)
+
+    async def op(self, name: str, body: object = None, **given: Any) -> Reply:
+        """Call an operation of core.services."""
+        return await self.ask("POST", SERVICES + name, body, **given)
+
+    async def login(self, usr: str, pwd: str = PASSWORD, **given: Any) -> Reply:
+        return await self.ask("POST", "/api/login", {"usr": usr, "pwd": pwd}, **given)
+
+    async def sid(self, usr: str, pwd: str = PASSWORD, **given: Any) -> str:
+        """Sign in; the session's sid."""
+        reply = await self.login(usr, pwd, **given)
+        assert reply.status == 200, reply.body
+        return SimpleCookie(reply.header("set-cookie"))["sid"].value
+
+    async def alive(self, sid: str) -> bool:
+        """Whether a session works."""
+        return (await self.op("profile.getMyProfile", sid=sid)).status == 200
+
+    async def key(self, sid: str, **arguments: Any) -> dict[str, Any]:
+        """Make an API key; what was told of it."""
+        reply = await self.op("api_keys.createMyAPIKey", {"label": "test", **arguments}, sid=sid)
+        assert reply.status == 200, reply.body
+        told: dict[str, Any] = reply.json
+        return told
+
+    def link(self, recipient: str) -> str:
+        """The token of the last link that the log was told for a recipient."""
+        lines = [e for e in self.log.of("mail.sent") if e.get("recipient") == recipient]
+        found = re.search(r"#token=([A-Za-z0-9_-]{32})", str(lines[-1]["link"]))
+        assert found is not None
+        return found[1]
+
+
+@asynccontextmanager
+async def http_site(folder: Path, **changes: Any) -> AsyncIterator[HttpSite]:
+    """Run a service on `folder`; `changes` as for `make_config`."""
+    config = make_config(folder, **changes)
+    clock = WallClock(START_MS + round(trio.current_time() * 1000))
+    entropy, log = SeededEntropy(1), Log()
+    opening = open_service(config, log=log, front=False, clock=clock, entropy=entropy, inline=True)
+    async with opening as service:
+        settings = Settings(name="tests", url=URL, trust=config.deployment.trust_proxy)
+        app = make_app(service.gateway, rest, settings, entropy)
+        yield HttpSite(service, app, clock, log)

@@ -1,0 +1,179 @@
+"""What users do with their own accounts: profile, password, sessions, API keys (interface §2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from fw_actors.services.access import PasswordChange, Profile
+from fw_actors.services.self_service import in_person
+from web.envelope import Answer, answer_json
+from web.exchange import Exchange
+from web.gateway import Gateway
+from web.json_in import Texts
+from web.json_out import iso_time
+from web.operations import Path
+from web.routes.access import profile_json
+from web.routes.service_operations import given, reading, time_or_null, writing
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+T = TypeVar("T")
+
+PASSWORDS: Final = Texts(free=("current", "password"))
+
+
+class ProfileRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The body of profile.updateMyProfile: only these two fields are ever written (spec)."""
+
+    full_name: str | msgspec.UnsetType = msgspec.UNSET
+    language: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class PasswordRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of profile.changeMyPassword."""
+
+    current: str
+    password: str
+
+
+class HandleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of sessions.revokeMySession."""
+
+    id: str
+
+
+class KeyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of api_keys.createMyAPIKey."""
+
+    label: str
+    days: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class KeyNameRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of api_keys.revokeMyAPIKey."""
+
+    name: str
+
+
+class SelfServiceRoutes:
+    """The paths of this module, over one gateway."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def paths(self) -> list[Path]:
+        """Return what is served."""
+        return [
+            reading("profile.getMyProfile", self.profile),
+            writing("profile.updateMyProfile", self.update_profile, ProfileRequest),
+            writing("profile.changeMyPassword", self.change_password, PasswordRequest, PASSWORDS),
+            reading("sessions.listMySessions", self.sessions),
+            writing("sessions.revokeMySession", self.revoke_session, HandleRequest),
+            writing("sessions.revokeMyOtherSessions", self.revoke_other_sessions),
+            reading("api_keys.listMyAPIKeys", self.keys),
+            writing("api_keys.createMyAPIKey", self.make_key, KeyRequest),
+            writing("api_keys.revokeMyAPIKey", self.revoke_key, KeyNameRequest),
+        ]
+
+    async def profile(self, exchange: Exchange) -> Answer:
+        """Show the own account."""
+        found = await self._gateway.read(exchange.known_caller, self._gateway.own.profile)
+        return answer_json(profile_json(found))
+
+    async def update_profile(self, exchange: Exchange) -> Answer:
+        """Write full name and language, as far as they are given."""
+        body: ProfileRequest = exchange.body
+        name, language = given(body.full_name), given(body.language)
+
+        def work(fw: Fw) -> Profile:
+            return self._gateway.own.update_profile(fw, name, language)
+
+        return answer_json(profile_json(await self._write(exchange, work)))
+
+    async def change_password(self, exchange: Exchange) -> Answer:
+        """Set a new password by the current one; the other sessions end."""
+        caller = exchange.known_caller
+        body: PasswordRequest = exchange.body
+        changed = await self._gateway.change_password(
+            PasswordChange(caller.user, in_person(caller), body.current, body.password)
+        )
+        return answer_json({"ok": True, "sessionsEnded": changed.sessions_ended})
+
+    async def sessions(self, exchange: Exchange) -> Answer:
+        """List the own sessions by their handles."""
+        caller = exchange.known_caller
+        found = await self._gateway.read(caller, lambda fw: self._gateway.own.sessions(fw, caller))
+        told = [
+            {
+                "id": session.id,
+                "ip": session.ip,
+                "userAgent": session.user_agent,
+                "created": iso_time(session.created),
+                "lastSeen": iso_time(session.last_seen),
+                "expires": iso_time(session.expires),
+                "current": session.id == caller.session,
+            }
+            for session in found
+        ]
+        return answer_json({"sessions": told})
+
+    async def revoke_session(self, exchange: Exchange) -> Answer:
+        """End one of the own sessions."""
+        caller, body = exchange.known_caller, exchange.body
+        await self._write(
+            exchange, lambda fw: self._gateway.own.revoke_session(fw, caller, body.id)
+        )
+        return answer_json({"ok": True})
+
+    async def revoke_other_sessions(self, exchange: Exchange) -> Answer:
+        """End the own sessions but for this one."""
+        caller = exchange.known_caller
+        ended = await self._write(
+            exchange, lambda fw: self._gateway.own.revoke_other_sessions(fw, caller)
+        )
+        return answer_json({"ok": True, "sessionsEnded": ended})
+
+    async def keys(self, exchange: Exchange) -> Answer:
+        """List the own API keys."""
+        caller = exchange.known_caller
+        found = await self._gateway.read(caller, lambda fw: self._gateway.own.keys(fw, caller))
+        told = [
+            {
+                "name": key.name,
+                "label": key.label,
+                "created": iso_time(key.created),
+                "expires": time_or_null(key.expires),
+                "lastUsed": time_or_null(key.last_used),
+            }
+            for key in found
+        ]
+        return answer_json({"keys": told})
+
+    async def make_key(self, exchange: Exchange) -> Answer:
+        """Make an API key, and show it this once."""
+        caller = exchange.known_caller
+        body: KeyRequest = exchange.body
+        days = given(body.days)
+        made = await self._write(
+            exchange, lambda fw: self._gateway.own.make_key(fw, caller, body.label, days)
+        )
+        told = {
+            "name": made.name,
+            "label": made.label,
+            "expires": time_or_null(made.expires),
+            "key": made.key,
+        }
+        return answer_json(told)
+
+    async def revoke_key(self, exchange: Exchange) -> Answer:
+        """End one of the own API keys."""
+        caller, body = exchange.known_caller, exchange.body
+        await self._write(exchange, lambda fw: self._gateway.own.revoke_key(fw, caller, body.name))
+        return answer_json({"ok": True})
+
+    async def _write(self, exchange: Exchange, work: Callable[[Fw], T]) -> T:
+        return await self._gateway.write(exchange.known_caller, work, exchange.request_id)

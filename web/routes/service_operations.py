@@ -1,0 +1,53 @@
+"""What the paths under `/api/method/core.services.` have in common (interface §2)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeVar
+
+import msgspec
+
+from web.envelope import Answer
+from web.exchange import Exchange
+from web.json_in import PLAIN, Texts, read_struct
+from web.json_out import iso_time
+from web.operations import BodyRule, Operation, Path
+
+T = TypeVar("T")
+Handle = Callable[[Exchange], Awaitable[Answer]]
+
+SERVICES: Final = "/api/method/core.services."
+
+
+class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of an operation that takes no arguments: `{}`, or none at all."""
+
+
+NO_ARGUMENTS: Final = BodyRule(partial(read_struct, kind=Nothing), may_be_absent=True)
+
+
+def reading(name: str, handle: Handle) -> Path:
+    """Return the path of an operation that only reads: GET serves it as well."""
+    return Path(
+        SERVICES + name,
+        {"POST": Operation(handle, body=NO_ARGUMENTS), "GET": Operation(handle)},
+    )
+
+
+def writing(
+    name: str, handle: Handle, kind: type[msgspec.Struct] | None = None, texts: Texts = PLAIN
+) -> Path:
+    """Return the path of an operation that writes, with the arguments `kind`."""
+    body = NO_ARGUMENTS if kind is None else BodyRule(partial(read_struct, kind=kind, texts=texts))
+    return Path(SERVICES + name, {"POST": Operation(handle, body=body)})
+
+
+def given(value: T | msgspec.UnsetType) -> T | None:
+    """Return an optional argument, None where it was left out."""
+    return None if isinstance(value, msgspec.UnsetType) else value
+
+
+def time_or_null(milliseconds: int | None) -> str | None:
+    """Return a time as JSON shows it, null where there is none."""
+    return None if milliseconds is None else iso_time(milliseconds)
