@@ -43,6 +43,12 @@ class Gateway(Protocol):
     cancels a route whose client goes away: what must not be lost is the gateway's to settle.
     """
 
+    async def admit_sign_in(self, address: str) -> None:
+        """Let an address try to sign in. TooManyRequestsError."""
+
+    async def admit_link_use(self, address: str) -> None:
+        """Let an address use a link. TooManyRequestsError."""
+
     async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
         """Make a session. AuthenticationError, TooManyRequestsError, OverloadedError."""
 

@@ -1,7 +1,7 @@
 """The checks before an operation, in the order of interface §8, HTTP.
 
-404 and 405 (which path, which verb), 413, CSRF 403, 400 for two credentials, 401, 415, and 400
-for the query and the body. Roles, throttles and what the values mean are the operation's.
+404 and 405 (which path, which verb), 413, CSRF 403, 400 for two credentials, 401, the address's
+429, 415, and 400 for the query and the body. Roles and what the values mean are the operation's.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ async def admit(exchange: Exchange, path: Path, gateway: Gateway) -> Operation:
     _take_sid(exchange, key)
     await _authenticate(exchange, operation.session, key, gateway)
     _refuse_unfit_path(exchange)
+    if operation.admit is not None:
+        await operation.admit(exchange)
     rule = operation.body
     if rule is not None and exchange.has_body:
         _require_json(request)

@@ -42,13 +42,15 @@ class BodyRule:
 class Operation:
     """One verb of a path. Without a body rule, a body that comes along is dropped unread.
 
-    `query` names the parameters that are taken; None leaves that to the handler.
+    `query` names the parameters that are taken; None leaves that to the handler. `admit` may
+    refuse before the body is looked at (interface §8: address 429 comes before 415 and 400).
     """
 
     handle: Callable[[Exchange], Awaitable[Answer]]
     session: Session = Session.REQUIRED
     body: BodyRule | None = None
     query: frozenset[str] | None = frozenset()
+    admit: Callable[[Exchange], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True)

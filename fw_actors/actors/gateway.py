@@ -54,6 +54,14 @@ class Gateway:
         self.own = SelfService(site.config.auth, site.accounts, site.api_keys)
         self.users = users
 
+    async def admit_sign_in(self, address: str) -> None:
+        """Let an address try to sign in. Raises: TooManyRequestsError."""
+        await self._lockouts.admit_address(address)
+
+    async def admit_link_use(self, address: str) -> None:
+        """Let an address use a link. Raises: TooManyRequestsError."""
+        await self._recovery.admit_address(address)
+
     async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
         """Make a session, by way of the identifier's LockoutActor."""
         return await self._lockouts.sign_in(attempt)

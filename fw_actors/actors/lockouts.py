@@ -34,9 +34,14 @@ class Lockouts:
         self._pool, self._sign_in, self._changes = pool, sign_in, changes
         self._outcomes = outcomes
 
+    async def admit_address(self, address: str) -> None:
+        """Let an address try. Raises: TooManyRequestsError."""
+        self._refuse(await self._sign_in.address_wait(address))
+
     async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
         """Raises: AuthenticationError, TooManyRequestsError, OverloadedError."""
         identified = self._sign_in.identify(attempt.usr)
+        self._refuse(await self._sign_in.wait(identified))
         answer = await self._ask(identified.key, TrySignIn(attempt, identified))
         self._outcomes.add(_OUTCOMES.get(type(answer), "refused"))
         return _taken(answer)
@@ -45,6 +50,11 @@ class Lockouts:
         """Raises: as `sign_in`, and PasswordPolicyError."""
         counter = self._changes.counter(change.user)
         return _taken(await self._ask(counter, TryPasswordChange(change, counter)))
+
+    def _refuse(self, wait: float | None) -> None:
+        if wait is not None:
+            self._outcomes.add("throttled")
+            raise TooManyRequestsError(wait)
 
     async def _ask(self, counter: bytes, request: Request[R | FwError]) -> R | FwError:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import GUEST
-from fw_actors.errors import ConflictError
+from fw_actors.errors import ConflictError, TooManyRequestsError
 from fw_actors.mail import Template
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.services import accounts, attempts
@@ -51,6 +51,15 @@ class Recovery:
                 self._outbox.to_identifier(tx, Template.RECOVERY, form or "", owner=GUEST)
 
         await self._store.write(work)
+
+    async def admit_address(self, address: str) -> None:
+        """Refuse an address that is over its requests, without counting one.
+
+        Raises: TooManyRequestsError.
+        """
+        wait = await self._store.read(lambda tx: self._throttle.address_wait(tx, address))
+        if wait is not None:
+            raise TooManyRequestsError(wait)
 
     async def look(self, token: str, address: str) -> LinkFacts:
         """Return what a token of either kind is good for. See `LinkUse.look`."""

@@ -30,8 +30,11 @@ class RecoveryThrottle:
 
     def count_address(self, tx: Tx, address: str) -> float | None:
         """Count a request of an address. Returns None, or the seconds to wait."""
-        key = attempts.counter_key(self._key, "recovery address", counted_address(address))
-        return self._count(tx, key, self._addresses)
+        return self._count(tx, self._address_key(address), self._addresses)
+
+    def address_wait(self, tx: Tx, address: str) -> float | None:
+        """Return the seconds an address has to wait, or None; reads only."""
+        return attempts.wait_of(tx, self._address_key(address), self._addresses)
 
     def count_mail(self, tx: Tx, identifier: str | None, typed: str) -> float | None:
         """Count a mail to a canonical identifier, or to what has no such form.
@@ -40,6 +43,9 @@ class RecoveryThrottle:
         """
         text = f"identifier {identifier}" if identifier is not None else digest(typed).hex()
         return self._count(tx, attempts.counter_key(self._key, "recovery mail", text), _MAILS)
+
+    def _address_key(self, address: str) -> bytes:
+        return attempts.counter_key(self._key, "recovery address", counted_address(address))
 
     def _count(self, tx: Tx, key: bytes, budget: Budget) -> float | None:
         charge = record_id(self._entropy.bytes(_ID_BYTES))

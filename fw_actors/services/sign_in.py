@@ -72,6 +72,19 @@ class SignIn:
             return Identified(attempts.counter_key(self._key, "unusable", unusable), None)
         return Identified(attempts.counter_key(self._key, attempts.IDENTIFIER, form), form)
 
+    async def address_wait(self, address: str) -> float | None:
+        """Return the seconds that an address has to wait, or None. Reads only."""
+        key = attempts.counter_key(self._key, "address", counted_address(address))
+        return await self._store.read(lambda tx: attempts.wait_of(tx, key, self._address_budget))
+
+    async def wait(self, identified: Identified) -> float | None:
+        """Return the seconds that an identifier has to wait, or None. Reads only.
+
+        A lock that is there is there for certain, so that its refusals cost no write; whoever is
+        let through here is judged by the charge.
+        """
+        return await self._store.read(lambda tx: attempts.wait_of(tx, identified.key, self._budget))
+
     async def admit(self, attempt: SignInAttempt, identified: Identified) -> Admitted | FwError:
         """Charge the address and the identifier, then look the account up.
 

@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from fw_actors.documents.whitelisting import Whitelisted
-from fw_actors.errors import AuthenticationError, FwError, InvalidTokenError, NotFoundError
+from fw_actors.errors import (
+    AuthenticationError,
+    FwError,
+    InvalidTokenError,
+    NotFoundError,
+    TooManyRequestsError,
+)
 from fw_actors.runtime.entropy import SeededEntropy
 from fw_actors.services.access import (
     Caller,
@@ -80,9 +86,16 @@ class FakeGateway:
         self.functions: dict[str, Whitelisted] = {}
         self.readings: list[Reading] = []
         self.is_ready = True
+        self.shut_out: set[str] = set()
         self.defects: list[tuple[str, BaseException, str]] = []
         self.own = cast(SelfService, FakeOwn())
         self.users = cast(UserAdministration, None)
+
+    async def admit_sign_in(self, address: str) -> None:
+        if address in self.shut_out:
+            raise TooManyRequestsError(60)
+
+    admit_link_use = admit_sign_in
 
     async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
         self.attempts.append(attempt)

@@ -157,3 +157,28 @@ async def test_a_query_or_path_that_is_not_understood_is_400(
     reply = await client.ask("GET", target, sid=SID)
     assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
     assert reply.error.get("extra", {}).get("field") == field
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/login", "/api/auth/token", "/api/auth/reset-password", "/api/auth/accept-invite"]
+)
+async def test_an_address_is_turned_away_before_its_body_is_looked_at(
+    client: Client, gateway: FakeGateway, path: str
+) -> None:
+    """Interface §8: "address 429, 415, body 400"."""
+    gateway.shut_out.add(client.peer)
+    for body, kind in ((b"{", "application/json"), (b"x", "text/plain"), (None, None)):
+        reply = await client.ask("POST", path, body, kind=kind)
+        assert (reply.status, reply.header("retry-after")) == (429, "60")
+    if path == "/api/login":
+        assert (await client.ask("POST", path, b"{", csrf=False)).status == 403
+    assert (await client.ask("GET", path)).status == 405
+
+
+async def test_an_address_over_its_requests_is_told_ok_by_forgot_password(
+    client: Client, gateway: FakeGateway
+) -> None:
+    """Interface §2: "which goes on answering `{ok: true}` and does nothing"."""
+    gateway.shut_out.add(client.peer)
+    reply = await client.ask("POST", "/api/auth/forgot-password", {"usr": "ann"})
+    assert reply.json == {"ok": True}

@@ -58,13 +58,17 @@ class AccessRoutes:
         sign_in_body = BodyRule(
             partial(read_struct, kind=SignInRequest, texts=PASSWORD), limit=SMALL
         )
-        sign_in = Operation(self.sign_in, Session.IGNORED, sign_in_body)
+        sign_in = Operation(self.sign_in, Session.IGNORED, sign_in_body, admit=self.admit_address)
         sign_out = Operation(self.sign_out, Session.IGNORED, NO_ARGUMENTS)
         return [
             Path("/api/login", {"POST": sign_in}),
             Path("/api/logout", {"POST": sign_out}),
             Path("/api/boot", {"GET": Operation(self.boot, Session.OPTIONAL)}),
         ]
+
+    async def admit_address(self, exchange: Exchange) -> None:
+        """Refuse an address that has used up its tries, before its body is read."""
+        await self._gateway.admit_sign_in(exchange.address)
 
     async def sign_in(self, exchange: Exchange) -> Answer:
         """Make a session and set its cookie; a `sid` that came along is ended, never adopted."""

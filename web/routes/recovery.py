@@ -59,10 +59,14 @@ class RecoveryRoutes:
         """Return what is served."""
         return [
             _path("forgot-password", self.forgot_password, ForgotPasswordRequest),
-            _path("token", self.token, TokenRequest),
-            _path("reset-password", self.reset_password, ResetPasswordRequest),
-            _path("accept-invite", self.accept_invite, AcceptInviteRequest),
+            _path("token", self.token, TokenRequest, self.admit_address),
+            _path("reset-password", self.reset_password, ResetPasswordRequest, self.admit_address),
+            _path("accept-invite", self.accept_invite, AcceptInviteRequest, self.admit_address),
         ]
+
+    async def admit_address(self, exchange: Exchange) -> None:
+        """Refuse an address that has asked too often, before its body is read."""
+        await self._gateway.admit_link_use(exchange.address)
 
     async def forgot_password(self, exchange: Exchange) -> Answer:
         """Answer every well-formed request alike, whoever is meant."""
@@ -99,6 +103,11 @@ class RecoveryRoutes:
         return answer_json({"ok": True})
 
 
-def _path(name: str, handle: Handle, kind: type[msgspec.Struct]) -> Path:
+def _path(
+    name: str,
+    handle: Handle,
+    kind: type[msgspec.Struct],
+    admit: Callable[[Exchange], Awaitable[None]] | None = None,
+) -> Path:
     body = BodyRule(partial(read_struct, kind=kind, texts=PASSWORD), limit=SMALL)
-    return Path(AUTH + name, {"POST": Operation(handle, Session.IGNORED, body)})
+    return Path(AUTH + name, {"POST": Operation(handle, Session.IGNORED, body, admit=admit)})
