@@ -1,0 +1,59 @@
+"""A consistent copy of a PostgreSQL database, made by its own `pg_dump`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from fw_actors.errors import ConfigurationError
+
+PG_DUMP: Final = "pg_dump"
+
+
+def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
+    """Dump the database to `target`, which must not exist, in the format of `pg_restore`.
+
+    `environ`: the process's; pg_dump is looked for on its PATH. A password goes by environment,
+    where `ps` does not show it.
+
+    Returns: the size of the dump, in bytes.
+    Raises: ConfigurationError when there is no pg_dump, it fails, or `target` can't be written.
+    """
+    program = shutil.which(PG_DUMP, path=environ.get("PATH"))
+    if program is None:
+        raise ConfigurationError([f"A backup of PostgreSQL needs {PG_DUMP}, which is not there."])
+    facts = {name: str(value) for name, value in conninfo_to_dict(url).items()}
+    password = facts.pop("password", None)
+    secret = {} if password is None else {"PGPASSWORD": password}
+    draft = target.with_name(f".{target.name}.part")
+    try:
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+        try:
+            _run(
+                [program, "--format=custom", "--no-owner", f"--file={draft}",
+                 f"--dbname={make_conninfo(**facts)}"],
+                {**environ, **secret},
+            )  # fmt: skip
+            os.link(draft, target)  # unlike a rename it never takes the place of another file
+        finally:
+            draft.unlink(missing_ok=True)
+    except FileExistsError:
+        raise ConfigurationError([f"{target} is there already; name another file."]) from None
+    except OSError as error:
+        raise ConfigurationError([f"{target} can't be written: {error.strerror}."]) from error
+    return target.stat().st_size
+
+
+def _run(command: list[str], environ: Mapping[str, str]) -> None:
+    done = subprocess.run(
+        command, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise ConfigurationError([f"{PG_DUMP}: {said[-1] if said else 'it failed'}"])
