@@ -14,8 +14,9 @@ from prometheus_client.core import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 
+from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.errors import OverloadedError, PermissionDeniedError
-from fw_actors.services.access import Reading
+from fw_actors.services.access import Caller, Reading
 from web.client_address import is_loopback
 from web.envelope import Answer, answer_json
 from web.exchange import Exchange
@@ -41,7 +42,7 @@ class HealthRoutes:
         return [
             Path("/api/health", {"GET": Operation(self.health, Session.IGNORED)}),
             Path("/api/ready", {"GET": Operation(self.ready, Session.IGNORED)}),
-            Path(METRICS, {"GET": Operation(self.metrics, Session.IGNORED)}),
+            Path(METRICS, {"GET": Operation(self.metrics, Session.OPTIONAL)}),
         ]
 
     async def health(self, exchange: Exchange) -> Answer:
@@ -55,13 +56,23 @@ class HealthRoutes:
         return answer_json({"ok": True})
 
     async def metrics(self, exchange: Exchange) -> Answer:
-        """Show the numbers to this machine; a proxy on it speaks for others, and says so."""
-        if not is_loopback(exchange.peer) or says_forwarded(exchange.request.headers.keys()):
-            raise PermissionDeniedError("The metrics are for this machine only.")
+        """Show the numbers to this machine, and to a System Manager's API key (interface §8).
+
+        A proxy on this machine speaks for others, and says so.
+        """
+        here = is_loopback(exchange.peer) and not says_forwarded(exchange.request.headers.keys())
+        if not here and not _is_managers_key(exchange.caller):
+            raise PermissionDeniedError(
+                "The metrics are for this machine, and for the API key of a System Manager."
+            )
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Readings([*await self._gateway.snapshot(), *self._traffic.readings()]))
         registry.register(self._process)
         return Answer(generate_latest(registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def _is_managers_key(caller: Caller | None) -> bool:
+    return caller is not None and caller.api_key is not None and SYSTEM_MANAGER in caller.roles
 
 
 class _Readings:
