@@ -73,7 +73,7 @@ def _findings(facts: ServiceFacts) -> Iterator[Finding]:
         )
     if facts.forwarded_ignored:
         yield warning(
-            f"{facts.forwarded_ignored} requests came with X-Forwarded-* headers, and "
+            f"requests with X-Forwarded-* headers so far: {facts.forwarded_ignored}, and "
             "FW_TRUST_PROXY is off: a proxy's clients count as one address",
             "Set FW_TRUST_PROXY to the proxy's network, or take the headers away in the proxy.",
         )
