@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Final
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from fw_actors.errors import ConfigurationError
+from fw_actors.store.new_file import new_file
 
 PG_DUMP: Final = "pg_dump"
 
@@ -31,22 +31,9 @@ def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
     facts = {name: str(value) for name, value in conninfo_to_dict(url).items()}
     password = facts.pop("password", None)
     secret = {} if password is None else {"PGPASSWORD": password}
-    draft = target.with_name(f".{target.name}.part")
-    try:
-        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
-        try:
-            _run(
-                [program, "--format=custom", "--no-owner", f"--file={draft}",
-                 f"--dbname={make_conninfo(**facts)}"],
-                {**environ, **secret},
-            )  # fmt: skip
-            os.link(draft, target)  # unlike a rename it never takes the place of another file
-        finally:
-            draft.unlink(missing_ok=True)
-    except FileExistsError:
-        raise ConfigurationError([f"{target} is there already; name another file."]) from None
-    except OSError as error:
-        raise ConfigurationError([f"{target} can't be written: {error.strerror}."]) from error
+    with new_file(target) as draft:
+        command = [program, "--format=custom", "--no-owner", f"--file={draft}"]
+        _run([*command, f"--dbname={make_conninfo(**facts)}"], {**environ, **secret})
     return target.stat().st_size
 
 

@@ -7,13 +7,13 @@ commits is in it. The copy is checked before it gets its name.
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from fw_actors.errors import ConfigurationError
+from fw_actors.store.new_file import new_file
 from fw_actors.store.sqlite_examination import examine_file
 
 PAGES_AT_ONCE: Final = 1000
@@ -32,25 +32,14 @@ def back_up_file(source: Path, target: Path, progress: Progress) -> int:
     """
     if not source.is_file():
         raise ConfigurationError([f"There is no database {source}."])
-    draft = target.with_name(f".{target.name}.part")
-    try:
-        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+    with new_file(target) as draft:
         try:
             _copy(source, draft, progress)
-            faults = examine_file(draft).faults
-            if faults:
-                raise ConfigurationError([f"The copy is not intact: {'; '.join(faults)}."])
-            _sync(draft)
-            os.link(draft, target)  # unlike a rename it never takes the place of another file
-            _sync(target.parent)
-        finally:
-            for part in (draft, *(Path(f"{draft}-{end}") for end in ("wal", "shm", "journal"))):
-                part.unlink(missing_ok=True)
-    except FileExistsError:
-        raise ConfigurationError([f"{target} is there already; name another file."]) from None
-    except (OSError, sqlite3.Error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigurationError([f"{target} can't be written: {reason}."]) from error
+        except sqlite3.Error as error:
+            raise ConfigurationError([f"{source} can't be copied: {error}."]) from error
+        faults = examine_file(draft).faults
+        if faults:
+            raise ConfigurationError([f"The copy is not intact: {'; '.join(faults)}."])
     return target.stat().st_size
 
 
@@ -77,11 +66,3 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
         timeout=_BUSY_SECONDS,
         isolation_level=None,
     )
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
