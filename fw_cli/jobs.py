@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from fw_actors.services.site import Site
     from fw_actors.store.jobs import QueueStats
 
-_QUEUES: Final = ("webhook", "mail", "app")  # interface §8, Queues: shown also when empty
-
 _COLUMNS: Final = {
     "queue": "Queue",
     "ready": "Ready",
@@ -34,24 +32,23 @@ def jobs() -> None:
 @as_json
 @click.pass_obj
 def stats(surroundings: Surroundings, as_json: bool) -> None:
-    """Count the jobs of each queue; oldest is how long the longest-waiting ready one waits."""
+    """Count the jobs of each queue: webhook, mail, and app for fw.enqueue.
+
+    Ready is due now, scheduled waits for its next try, leased is under way, failed is kept and
+    tried no more. Oldest is how long the longest-waiting ready one waits.
+    """
 
     async def read(site: Site) -> list[QueueStats]:
-        from fw_actors.store import jobs as store_jobs
+        from fw_actors.services.backlog import queues
 
-        return await site.store.read(store_jobs.stats)
+        return await site.store.read(queues)
 
-    found = {row.queue: row for row in surroundings.on_site(read)}
-    names = [*_QUEUES, *(name for name in found if name not in _QUEUES)]
-    show([_row(name, found.get(name)) for name in names], _COLUMNS, json=as_json)
+    show([_row(counted) for counted in surroundings.on_site(read)], _COLUMNS, json=as_json)
 
 
-def _row(queue: str, counted: QueueStats | None) -> dict[str, Any]:
-    if counted is None:
-        return {"queue": queue, "ready": 0, "scheduled": 0, "leased": 0, "failed": 0,
-                "oldestSeconds": 0.0}  # fmt: skip
+def _row(counted: QueueStats) -> dict[str, Any]:
     return {
-        "queue": queue,
+        "queue": counted.queue,
         "ready": counted.ready,
         "scheduled": counted.scheduled,
         "leased": counted.leased,

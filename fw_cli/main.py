@@ -16,6 +16,7 @@ from fw_cli.refusals import refusal
 from fw_cli.surroundings import Surroundings
 
 COMMANDS: Final = {
+    "init": "fw_cli.init:init",
     "serve": "fw_cli.service:serve",
     "start": "fw_cli.service:start",
     "stop": "fw_cli.service:stop",
@@ -31,6 +32,8 @@ COMMANDS: Final = {
     "sweep": "fw_cli.sweep:sweep",
     "eval": "fw_cli.evaluation:evaluate",
     "exec": "fw_cli.evaluation:execute",
+    "backup": "fw_cli.backup:backup",
+    "completion": "fw_cli.completion:completion",
     "version": "fw_cli.version:version",
 }
 

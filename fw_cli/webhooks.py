@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from fw_cli.explaining import explain
 from fw_cli.output import as_json, show
 from fw_cli.surroundings import ADMINISTRATOR, Surroundings
 
@@ -61,3 +62,6 @@ def list_deliveries(
         return await site.read(ADMINISTRATOR, read)
 
     show(surroundings.on_site(use), _COLUMNS, json=as_json)
+
+
+webhooks.add_command(explain)

@@ -66,6 +66,16 @@ class PostgresCluster:
         finally:
             self.execute("SET client_min_messages = warning", f"DROP SCHEMA {name} CASCADE")
 
+    @contextmanager
+    def empty_database(self) -> Iterator[str]:
+        """Make an empty database; give its URL, and drop it at the end."""
+        name = f"test_{next(self._numbers)}"
+        self.execute(f"CREATE DATABASE {name}")
+        try:
+            yield self.url(database=name)
+        finally:
+            self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
     def execute(self, *statements: str, database: str = DATABASE) -> None:
         """Run statements as the server's owner."""
         with psycopg.connect(self.url(database=database), autocommit=True) as connection:

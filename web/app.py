@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import structlog
+import trio
 from h11 import LocalProtocolError
 from quart.ctx import RequestContext
 from quart.wrappers import Response
@@ -26,17 +27,18 @@ from web.envelope import Answer, refusal, refusal_in
 from web.exchange import Exchange, new_request_id
 from web.gateway import Documents, Gateway
 from web.guard import admit
-from web.headers import CACHE_CONTROL, REQUEST_ID, common_headers
+from web.headers import CACHE_CONTROL, REQUEST_ID, common_headers, says_forwarded
 from web.operations import Path
 from web.pages.paths import page_paths
 from web.routes.access import AccessRoutes
-from web.routes.health import HealthRoutes
+from web.routes.health import LOOKED_AT, HealthRoutes
 from web.routes.methods import MethodRoutes
 from web.routes.recovery import RecoveryRoutes
 from web.routes.resource import ResourceRoutes
 from web.routes.self_service import SelfServiceRoutes
 from web.routes.users import UserRoutes
 from web.settings import Settings
+from web.traffic import UNROUTED, Traffic
 
 METHOD_LENGTH_LOGGED: Final = 16
 PATH_LENGTH_LOGGED: Final = 200
@@ -49,6 +51,7 @@ def make_app(
 
     `documents` is `fw_actors.documents.rest`; `entropy` makes request ids.
     """
+    traffic = Traffic()
     paths = [
         *AccessRoutes(gateway, settings).paths(),
         *SelfServiceRoutes(gateway).paths(),
@@ -56,10 +59,10 @@ def make_app(
         *RecoveryRoutes(gateway).paths(),
         *ResourceRoutes(gateway, documents).paths(),
         *MethodRoutes(gateway).paths(),
-        *HealthRoutes(gateway).paths(),
+        *HealthRoutes(gateway, traffic).paths(),
         *page_paths(gateway, documents, settings),
     ]
-    return FrontEnd(paths, gateway, settings, entropy)
+    return FrontEnd(paths, gateway, settings, entropy, traffic)
 
 
 def _routable(scope: Any) -> Any:
@@ -84,7 +87,12 @@ class FrontEnd(QuartTrio):
     request_class = FrontRequest
 
     def __init__(
-        self, paths: Iterable[Path], gateway: Gateway, settings: Settings, entropy: Entropy
+        self,
+        paths: Iterable[Path],
+        gateway: Gateway,
+        settings: Settings,
+        entropy: Entropy,
+        traffic: Traffic,
     ) -> None:
         super().__init__(__name__, static_folder=None, template_folder=None)
         self.config["RESPONSE_TIMEOUT"] = None  # ClientStream knows better whether a client reads
@@ -92,6 +100,7 @@ class FrontEnd(QuartTrio):
         self._gateway = gateway
         self._settings = settings
         self._entropy = entropy
+        self._traffic = traffic
         self._headers = common_headers(settings)
         self._log = structlog.get_logger("web")
         self._in_hand = 0
@@ -139,12 +148,14 @@ class FrontEnd(QuartTrio):
             raise TypeError("A request is answered within its own context.")
         request = request_context.request
         exchange = Exchange(request, self._settings, self._entropy)
+        began = trio.current_time()
         try:
             answer = await self._serve(exchange)
         except (Exception, BaseExceptionGroup) as error:
             answer = self._refuse(error, exchange)
         if exchange.has_body and not exchange.arriving.ended:
             await exchange.arriving.drop()
+        self._tell(exchange, answer.status, trio.current_time() - began)
         return self._response(answer, exchange.request_id)
 
     async def handle_exception(self, error: Exception) -> Response:
@@ -153,9 +164,29 @@ class FrontEnd(QuartTrio):
         self._log.error("web.request_failed", request_id=request_id, exc_info=error)
         return self._response(refusal(InternalError(request_id)), request_id)
 
+    def _tell(self, exchange: Exchange, status: int, seconds: float) -> None:
+        """Count and log what came of a request: one line, without its query and its body."""
+        request = exchange.request
+        route = UNROUTED if request.url_rule is None else request.url_rule.endpoint
+        self._traffic.answered(route, status, seconds)
+        if self._settings.trust.is_off and says_forwarded(request.headers.keys()):
+            self._traffic.forwarded_ignored()
+        log = self._log.debug if route in LOOKED_AT else self._log.info
+        log(
+            "web.request",
+            request_id=exchange.request_id,
+            method=request.method[:METHOD_LENGTH_LOGGED],
+            path=request.path[:PATH_LENGTH_LOGGED],
+            status=status,
+            user=None if exchange.caller is None else exchange.caller.user,
+            address=exchange.address,
+            duration_ms=round(seconds * 1000, 1),
+        )
+
     async def _turn_away(self, scope: Any, send: Any) -> None:
         """Answer without Quart, which is the point: what is too much must cost little."""
         answer = refusal(OverloadedError())
+        self._traffic.answered(UNROUTED, answer.status, 0.0)
         headers = (
             ("Content-Type", answer.content_type),
             ("Content-Length", str(len(answer.body))),

@@ -107,7 +107,7 @@ class Gateway(Protocol):
     def ready(self) -> bool:
         """Say whether requests can be served: not while starting, draining or without a store."""
 
-    def snapshot(self) -> Sequence[Reading]:
+    async def snapshot(self) -> Sequence[Reading]:
         """Return the numbers of this moment, for `/metrics`."""
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from web.settings import Settings
 
 Headers = tuple[tuple[str, str], ...]
 
+FORWARDED: Final = "forwarded"
+X_FORWARDED: Final = "x-forwarded-"
 REQUEST_ID: Final = "X-Request-Id"
 CSRF_HEADER: Final = "X-FW-CSRF"
 CACHE_CONTROL: Final = "Cache-Control"
@@ -29,3 +32,8 @@ HSTS: Final = ("Strict-Transport-Security", "max-age=31536000")
 def common_headers(settings: Settings) -> Headers:
     """Return what every answer of the site has."""
     return (*ALWAYS, HSTS) if settings.is_https else ALWAYS
+
+
+def says_forwarded(names: Iterable[str]) -> bool:
+    """Say whether one of a request's headers is what a proxy adds (RFC 7239, X-Forwarded-*)."""
+    return any(n == FORWARDED or n.startswith(X_FORWARDED) for n in map(str.lower, names))

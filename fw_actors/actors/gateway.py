@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fw_actors.actors.lockouts import Lockouts
@@ -43,7 +43,7 @@ class Gateway:
         recovery: Recovery,
         invitation: Invitation,
         users: UserAdministration,
-        readings: Callable[[], Sequence[Reading]],
+        readings: Callable[[], Awaitable[Sequence[Reading]]],
     ) -> None:
         """`readings` gives the numbers for `/metrics`."""
         self._site, self._lockouts, self._keys = site, lockouts, keys
@@ -153,9 +153,9 @@ class Gateway:
         """From here on it is not: it stops."""
         self._ready = False
 
-    def snapshot(self) -> Sequence[Reading]:
+    async def snapshot(self) -> Sequence[Reading]:
         """Return the numbers of this moment."""
-        return self._readings()
+        return await self._readings()
 
     def _handle(self, tx: Tx, caller: Caller, request_id: str) -> Fw:
         """A caller who was disabled since is nobody any more."""

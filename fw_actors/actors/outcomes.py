@@ -7,7 +7,7 @@ from typing import Final
 
 import trio
 
-from fw_actors.actors.counters import Counter
+from fw_actors.actors.counters import DeliveryMeter
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery_outcome import Status
 from fw_actors.runtime import Actor, Clock, Log, MailboxPolicy, Message, Overflow, Ref, handles
@@ -16,6 +16,7 @@ from fw_actors.store import Store, Tx
 
 MOST_AT_ONCE: Final = 256
 AGAIN_SECONDS: Final = 0.5
+_MS: Final = 1000
 
 
 class Settle(Message, frozen=True):
@@ -51,11 +52,11 @@ class OutcomeWriter(Actor):
         clock: Clock,
         log: Log,
         dispatcher: Ref,
-        counter: Counter,
+        meter: DeliveryMeter,
     ) -> None:
-        """`counter` counts the statuses that attempts end with."""
+        """`meter` is told of each attempt whose outcome was written."""
         self._store, self._deliveries, self._clock = store, deliveries, clock
-        self._log, self._dispatcher, self._counter = log, dispatcher, counter
+        self._log, self._dispatcher, self._meter = log, dispatcher, meter
         self._waiting: list[Settle] = []
         self._write_waits = False
 
@@ -122,7 +123,7 @@ class OutcomeWriter(Actor):
         if status is None:
             self._log.warning("delivery.lease_lost", delivery=due.delivery)
             return
-        self._counter.add(status.value)
+        self._measure(due, ended, status)
         self._log.info(
             "delivery.ended",
             delivery=due.delivery,
@@ -133,3 +134,11 @@ class OutcomeWriter(Actor):
             duration_ms=ended.duration_ms,
             error=ended.error or None,
         )
+
+    def _measure(self, due: Due, ended: Ended, status: Status) -> None:
+        """Count it; the first attempt also tells how long its event had waited to be sent."""
+        self._meter.add(status.value)
+        self._meter.took.observe(ended.duration_ms / _MS)
+        if due.attempts == 0 and due.job.deaths == 0:
+            began = ended.at - ended.duration_ms
+            self._meter.waited.observe((began - due.job.created) / _MS)

@@ -94,6 +94,11 @@ class ProxyTrustPolicy:
     every_peer: bool = False
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
 
+    @property
+    def is_off(self) -> bool:
+        """Whether nobody is believed."""
+        return not self.every_peer and not self.networks
+
 
 @dataclass(frozen=True)
 class Deployment:

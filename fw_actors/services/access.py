@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
@@ -92,10 +92,15 @@ class LinkFacts:
 
 @dataclass(frozen=True)
 class Reading:
-    """One number for `/metrics`. A counter's name has no `_total`: the page's writer adds it."""
+    """One number for `/metrics`. A counter's name has no `_total`: the page's writer adds it.
+
+    A histogram's `value` is the sum of what was observed; `buckets` are pairs of an upper bound,
+    as text, and how many observations are not above it.
+    """
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Literal["counter", "gauge", "histogram"]
     help: str
     value: float
     labels: Mapping[str, str] = field(default_factory=dict)
+    buckets: Sequence[tuple[str, int]] = ()

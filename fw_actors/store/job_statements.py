@@ -32,6 +32,7 @@ LEASED_FIELDS: Final = (
     "attempts",
     "deaths",
     "lease",
+    "created",
 )
 """The columns that a claim returns, in the order of `LeasedJob`'s fields."""
 

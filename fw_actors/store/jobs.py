@@ -33,7 +33,8 @@ class LeasedJob(msgspec.Struct, frozen=True):
     """A job in the hands of one worker until its lease ends.
 
     `attempts` counts the tries that came to an outcome, `deaths` the holders in a row that
-    vanished without one. `lease` is the token that every outcome is fenced by.
+    vanished without one. `lease` is the token that every outcome is fenced by. `created` (ms) is
+    when the job was written.
     """
 
     id: int
@@ -46,6 +47,7 @@ class LeasedJob(msgspec.Struct, frozen=True):
     attempts: int
     deaths: int
     lease: str
+    created: int = 0
 
 
 class QueueHead(NamedTuple):

@@ -54,9 +54,7 @@ def access(parts: Parts) -> tuple[ChildSpec, Gateway]:
         capacity=MAX_LOCKOUTS,
         idle_seconds=_IDLE_SECONDS,
     )
-    readings = Readings(
-        site, parts.runtime, parts.sender, signed_in=parts.signed_in, delivered=parts.delivered
-    )
+    readings = Readings(parts)
     links = Links(site.registry, site.config.auth, site.entropy, parts.url)
     recovery, invitation = _link_uses(parts, links)
     gateway = Gateway(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Final
+from urllib.request import urlopen
 
 from fw_actors.config import Config
 from fw_actors.rules.findings import Finding, Section, ok, warning
@@ -15,6 +17,10 @@ from supervisors.service.places import Places
 
 _PRIVATE: Final = (".env", "secret.key", "data/fw.db", "data/serve.log")
 """Files of a site's folder that hold what strangers must not read."""
+
+_IGNORED: Final = "fw_forwarded_ignored_total"
+_ASK_SECONDS: Final = 2.0
+_MOST_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,7 @@ class ServiceFacts:
     own_version: str
     changed: tuple[str, ...]
     open_to_all: tuple[str, ...]
+    forwarded_ignored: int = 0  # requests with X-Forwarded-* that were not believed
 
 
 def service_facts(config: Config, own_version: str) -> ServiceFacts:
@@ -37,8 +44,9 @@ def service_facts(config: Config, own_version: str) -> ServiceFacts:
         begun = _changed_at(places.pid)
         files = (config.file, config.folder / ".env")
         changed = tuple(file.name for file in files if _changed_at(file) > begun)
+    ignored = forwarded_ignored(now.url) if now.url else 0
     private = tuple(name for name in _PRIVATE if _is_open(config.folder / name))
-    return ServiceFacts(now, own_version, changed, private)
+    return ServiceFacts(now, own_version, changed, private, ignored)
 
 
 def judge_service(facts: ServiceFacts) -> Section:
@@ -63,8 +71,25 @@ def _findings(facts: ServiceFacts) -> Iterator[Finding]:
             f"changed since the service was started: {', '.join(facts.changed)}",
             "fw restart: a running service keeps the configuration it began with.",
         )
+    if facts.forwarded_ignored:
+        yield warning(
+            f"requests with X-Forwarded-* headers so far: {facts.forwarded_ignored}, and "
+            "FW_TRUST_PROXY is off: a proxy's clients count as one address",
+            "Set FW_TRUST_PROXY to the proxy's network, or take the headers away in the proxy.",
+        )
     for name in facts.open_to_all:
         yield warning(f"every user of this machine may read {name}", f"chmod o= {name}")
+
+
+def forwarded_ignored(url: str) -> int:
+    """Return what the service at `url` counts, from its `/metrics`; 0 when it does not say."""
+    try:
+        with urlopen(f"{url}/metrics", timeout=_ASK_SECONDS) as answer:
+            lines = answer.read(_MOST_BYTES).decode().splitlines()
+    except (OSError, ValueError, HTTPException):
+        return 0
+    found = [line.split()[-1] for line in lines if line.startswith(f"{_IGNORED} ")]
+    return int(float(found[0])) if found else 0
 
 
 def _changed_at(path: Path) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from fw_actors.actors.counters import Counter
+from fw_actors.actors.counters import Counter, DeliveryMeter
 from fw_actors.http import Sender
 from fw_actors.runtime import Log, Runtime
 from fw_actors.services.site import Site
@@ -30,4 +30,5 @@ class Parts:
     slow_reads: Store
     log: Log
     signed_in: Counter
-    delivered: Counter
+    delivered: DeliveryMeter
+    recorded: Counter

@@ -13,7 +13,7 @@ from typing import Final
 
 import trio
 
-from fw_actors.actors.counters import Counter
+from fw_actors.actors.counters import Counter, DeliveryMeter
 from fw_actors.actors.error_writer import ErrorWriter
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.job_queue import Drain
@@ -93,8 +93,10 @@ async def open_service(
     entropy = entropy or SystemEntropy()
     with listening(config) if front else nullcontext() as bound:
         async with open_runtime(clock=clock, entropy=entropy, log=log) as runtime:
+            recorded = Counter(WORKERS)
 
             def nudge(queue: str) -> None:
+                recorded.add(queue)
                 # One that nobody takes is no loss: the next look finds the row.
                 runtime.ref(WORKERS[queue]).tell(Nudge())
 
@@ -112,7 +114,8 @@ async def open_service(
                     slow_reads=slow_reads,
                     log=log,
                     signed_in=Counter(SIGN_IN_OUTCOMES),
-                    delivered=Counter(DELIVERY_OUTCOMES),
+                    delivered=DeliveryMeter(DELIVERY_OUTCOMES),
+                    recorded=recorded,
                 )
                 with _nudged_by_others(parts):
                     async with _run(parts, bound) as service:

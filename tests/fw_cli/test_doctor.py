@@ -72,3 +72,11 @@ def test_no_secret_is_shown(fw: CommandLine) -> None:
                     FW_SMTP_PORT="9", FW_SMTP_USER="desk", **secrets)  # fmt: skip
     assert "the mail transport is smtp (127.0.0.1:9) and can't be used: connect:" in result.stdout
     assert not any(secret in result.output for secret in secrets.values())
+
+
+def test_a_database_on_a_server_is_examined_too(fw: CommandLine, postgres_url: str) -> None:
+    fw.environ["FW_DATABASE"] = postgres_url
+    database = fw.json("doctor", "--json")["sections"]["database"]
+    facts = [database[key] for key in ("kind", "freeDiskBytes", "intact", "problems")]
+    assert facts == ["postgresql", None, True, []]
+    assert database["sizeBytes"] > 1 << 20

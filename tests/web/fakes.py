@@ -171,7 +171,7 @@ class FakeGateway:
     def ready(self) -> bool:
         return self.is_ready
 
-    def snapshot(self) -> Sequence[Reading]:
+    async def snapshot(self) -> Sequence[Reading]:
         return self.readings
 
 

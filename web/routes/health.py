@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 
+from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.errors import OverloadedError, PermissionDeniedError
+from fw_actors.services.access import Caller, Reading
 from web.client_address import is_loopback
 from web.envelope import Answer, answer_json
 from web.exchange import Exchange
 from web.gateway import Gateway
+from web.headers import says_forwarded
 from web.operations import Operation, Path, Session
+from web.traffic import Traffic
 
-FORWARDED: Final = "forwarded"
-X_FORWARDED: Final = "x-forwarded-"
+METRICS: Final = "/metrics"
+LOOKED_AT: Final = frozenset({"/api/health", "/api/ready", METRICS})
+"""What machines ask for all the time; their requests are logged at level debug."""
 
 
 class HealthRoutes:
     """The paths of this module, over one gateway."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_Readings(gateway))
+    def __init__(self, gateway: Gateway, traffic: Traffic) -> None:
+        self._gateway, self._traffic = gateway, traffic
+        self._process = ProcessCollector(registry=None)
 
     def paths(self) -> list[Path]:
         """Return what is served."""
         return [
             Path("/api/health", {"GET": Operation(self.health, Session.IGNORED)}),
             Path("/api/ready", {"GET": Operation(self.ready, Session.IGNORED)}),
-            Path("/metrics", {"GET": Operation(self.metrics, Session.IGNORED)}),
+            Path(METRICS, {"GET": Operation(self.metrics, Session.OPTIONAL)}),
         ]
 
     async def health(self, exchange: Exchange) -> Answer:
@@ -48,30 +56,51 @@ class HealthRoutes:
         return answer_json({"ok": True})
 
     async def metrics(self, exchange: Exchange) -> Answer:
-        """Show the numbers to this machine; a proxy on it speaks for others, and says so."""
-        if not is_loopback(exchange.peer) or _was_forwarded(exchange.request.headers.keys()):
-            raise PermissionDeniedError("The metrics are for this machine only.")
-        return Answer(generate_latest(self._registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+        """Show the numbers to this machine, and to a System Manager's API key (interface §8).
+
+        A proxy on this machine speaks for others, and says so.
+        """
+        here = is_loopback(exchange.peer) and not says_forwarded(exchange.request.headers.keys())
+        if not here and not _is_managers_key(exchange.caller):
+            raise PermissionDeniedError(
+                "The metrics are for this machine, and for the API key of a System Manager."
+            )
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Readings([*await self._gateway.snapshot(), *self._traffic.readings()]))
+        registry.register(self._process)
+        return Answer(generate_latest(registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def _is_managers_key(caller: Caller | None) -> bool:
+    return caller is not None and caller.api_key is not None and SYSTEM_MANAGER in caller.roles
 
 
 class _Readings:
-    """Hands the gateway's numbers to prometheus-client, which knows the format."""
+    """Hands numbers to prometheus-client, which knows the format."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, readings: Iterable[Reading]) -> None:
+        self._readings = readings
 
     def collect(self) -> Iterable[Metric]:
         """Return one family for each name, in the order of first sight."""
-        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
-        for reading in self._gateway.snapshot():
+        families: dict[str, _Family] = {}
+        for reading in self._readings:
             family = families.get(reading.name)
             if family is None:
-                kind = CounterMetricFamily if reading.kind == "counter" else GaugeMetricFamily
-                family = kind(reading.name, reading.help, labels=list(reading.labels))
-                families[reading.name] = family
-            family.add_metric(list(reading.labels.values()), reading.value)
+                family = families[reading.name] = _FAMILIES[reading.kind](
+                    reading.name, reading.help, labels=list(reading.labels)
+                )
+            labels = list(reading.labels.values())
+            if isinstance(family, HistogramMetricFamily):
+                family.add_metric(labels, list(reading.buckets), reading.value)
+            else:
+                family.add_metric(labels, reading.value)
         return families.values()
 
 
-def _was_forwarded(names: Iterable[str]) -> bool:
-    return any(n == FORWARDED or n.startswith(X_FORWARDED) for n in map(str.lower, names))
+_Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+_FAMILIES: Final[dict[str, Callable[..., _Family]]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}

@@ -9,13 +9,12 @@ from typing import Final
 import sqlalchemy as sa
 
 from fw_actors.rules.findings import Finding, Section, ok, warning
-from fw_actors.services import events, jobs_of_apps, mail
+from fw_actors.services import jobs_of_apps
+from fw_actors.services.backlog import queues
 from fw_actors.services.site import Site
-from fw_actors.store import QueueStats, Tx, jobs
+from fw_actors.store import QueueStats, Tx
 from fw_actors.store.schema import JOB
 
-QUEUES: Final = (events.QUEUE, mail.QUEUE, jobs_of_apps.QUEUE)
-"""Interface §8, Queues."""
 LONG_SECONDS: Final = 300.0
 STUCK_MS: Final = 60_000
 """How long after a lease's end a running service must have taken the job over."""
@@ -23,7 +22,7 @@ STUCK_MS: Final = 60_000
 
 @dataclass(frozen=True)
 class QueueFacts:
-    """The numbers of each queue that has jobs, and how many leases have long ended."""
+    """The numbers of each queue, and how many leases have long ended."""
 
     stats: tuple[QueueStats, ...]
     stuck: Mapping[str, int]
@@ -36,14 +35,13 @@ async def queue_facts(site: Site) -> QueueFacts:
 
 def judge_queues(facts: QueueFacts) -> Section:
     """Judge the facts; pure."""
-    found = {row.queue: row for row in facts.stats}
     shown = {
-        name: {
-            "ready": found[name].ready if name in found else 0,
-            "oldestSeconds": found[name].oldest_seconds if name in found else 0.0,
-            "stuck": facts.stuck.get(name, 0),
+        row.queue: {
+            "ready": row.ready,
+            "oldestSeconds": row.oldest_seconds,
+            "stuck": facts.stuck.get(row.queue, 0),
         }
-        for name in (*QUEUES, *(name for name in found if name not in QUEUES))
+        for row in facts.stats
     }
     findings = tuple(_findings(facts)) or (ok("nothing waits longer than it should"),)
     return Section("queues", "Queues", findings, {"queues": shown})
@@ -75,4 +73,4 @@ def _ask(tx: Tx) -> QueueFacts:
         .where(JOB.c.lease.is_not(None), JOB.c.next_at <= tx.now - STUCK_MS)
         .group_by(JOB.c.queue)
     )
-    return QueueFacts(tuple(jobs.stats(tx)), {str(name): n for name, n in tx.rows(stuck)})
+    return QueueFacts(tuple(queues(tx)), {str(name): n for name, n in tx.rows(stuck)})

@@ -13,9 +13,9 @@ from fw_actors.config import Argon2, LoginPolicy
 from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.rules.findings import Finding, Section, ok, warning
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
+from fw_actors.services.backlog import locked_identifiers
 from fw_actors.services.site import Site
 from fw_actors.store import Tx
-from fw_actors.store.schema import LOGIN_ATTEMPT
 
 _TRIES: Final = 3
 _SLOW_MS: Final = 1000.0
@@ -139,10 +139,7 @@ def _ask(tx: Tx, site: Site) -> tuple[int, int, DemoFacts | None]:
         .where(users.enabled == 1, roles.parent == users.name)
         .where(roles.parenttype == "User", roles.role == SYSTEM_MANAGER)
     )
-    locked = sa.select(sa.func.count(LOGIN_ATTEMPT.c.key.distinct())).where(
-        LOGIN_ATTEMPT.c.until > tx.now
-    )
-    return tx.scalar(managers), tx.scalar(locked), _ask_demo(tx, site)
+    return tx.scalar(managers), locked_identifiers(tx), _ask_demo(tx, site)
 
 
 def _ask_demo(tx: Tx, site: Site) -> DemoFacts | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from fw_actors.actors.counters import Counter
+from fw_actors.actors.counters import DeliveryMeter
 from fw_actors.actors.delivery import DeliveryActor
 from fw_actors.actors.dispatcher import Dispatcher
 from fw_actors.actors.nudge import Nudge
@@ -164,7 +164,7 @@ async def _actors(site: Site, receiver: Receiver) -> AsyncIterator[Post]:
     log = SilentLog()
     async with open_runtime(clock=site.clock, entropy=site.entropy, log=log) as runtime:
         dispatcher, outcomes = runtime.ref("dispatcher"), runtime.ref("outcomes")
-        keys, counter = SigningKeys(site.vault), Counter(())
+        keys, counter = SigningKeys(site.vault), DeliveryMeter(())
         pool = KeyedPool(
             runtime, "deliveries", capacity=ops.delivery_concurrency, idle_seconds=1.0,
             make=lambda key: DeliveryActor(

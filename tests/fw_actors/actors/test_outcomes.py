@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.counters import Counter
+from fw_actors.actors.counters import DeliveryMeter
 from fw_actors.actors.outcomes import OutcomeWriter, Settle, Settled
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery_outcome import Ending, Status
@@ -92,7 +92,7 @@ class Desk:
     """A running OutcomeWriter and what is around it."""
 
     def __init__(self) -> None:
-        self.memory, self.log, self.counter = Memory(), Log(), Counter(())
+        self.memory, self.log, self.counter = Memory(), Log(), DeliveryMeter(())
         self.heard: list[int] = []
         self.writer: Ref
         self.lease_end = 0

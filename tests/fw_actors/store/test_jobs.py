@@ -53,13 +53,14 @@ def row(tx: Tx, job_id: int) -> dict[str, Any]:
     return found
 
 
-async def test_a_job_is_claimed_with_everything_it_was_given(queue: Store) -> None:
+async def test_a_job_is_claimed_with_everything_it_was_given(
+    queue: Store, clock: SteppedClock
+) -> None:
     job_id = await queue.write(
         put(subject="d-1", function="app.send", arguments='{"a": 1}', user="ada")
     )
-    assert await queue.write(take()) == [
-        LeasedJob(job_id, "webhook", "w1", "d-1", "app.send", '{"a": 1}', "ada", 0, 0, "t1")
-    ]
+    given = ("webhook", "w1", "d-1", "app.send", '{"a": 1}', "ada")
+    assert await queue.write(take()) == [LeasedJob(job_id, *given, 0, 0, "t1", clock.ms)]
 
 
 async def test_a_job_is_leased_to_one_holder_at_a_time(queue: Store) -> None:

@@ -29,6 +29,7 @@ def test_a_stopped_service_is_no_fault() -> None:
         (ServiceFacts(RUNNING, "1.1", (), ()), "version 1.0, and this is 1.1"),
         (ServiceFacts(RUNNING, "1.0", ("fw.json",), ()), "changed since the service was started"),
         (ServiceFacts(RUNNING, "1.0", (), (".env",)), "may read .env"),
+        (ServiceFacts(RUNNING, "1.0", (), (), 3), "headers so far: 3"),
     ],
 )
 def test_what_needs_a_restart_or_a_chmod_is_a_warning(facts: ServiceFacts, word: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from fw_actors.services.access import Reading
 from tests.web.asgi import Client
-from tests.web.fakes import FakeGateway
+from tests.web.fakes import KEY, SID, FakeGateway
 
 
 async def test_health_answers_whatever_the_state(client: Client, gateway: FakeGateway) -> None:
@@ -38,7 +38,8 @@ async def test_the_numbers_are_in_the_format_of_prometheus(
     assert reply.status == 200
     assert (reply.header("Content-Type") or "").startswith("text/plain; version=0.0.4")
     lines = reply.body.decode().splitlines()
-    assert [line for line in lines if not line.startswith("# HELP")] == [
+    # What the front end and the process say of themselves follows.
+    assert [line for line in lines if not line.startswith("# HELP")][:7] == [
         "# TYPE fw_password_hashes_total counter",
         "fw_password_hashes_total 3.0",
         "# TYPE fw_deliveries_total counter",
@@ -69,3 +70,21 @@ async def test_the_numbers_are_for_this_machine_unless_a_proxy_asks(
     client.peer = peer
     headers = [(header, "127.0.0.1")] if header else []
     assert (await client.ask("GET", "/metrics", headers=headers)).status == status
+
+
+@pytest.mark.parametrize(
+    ("roles", "key", "status"),
+    [({"System Manager"}, KEY, 200), ({"Sales User"}, KEY, 403), ({"System Manager"}, "x", 401)],
+)
+async def test_elsewhere_the_numbers_are_for_the_key_of_a_system_manager(
+    client: Client, gateway: FakeGateway, roles: set[str], key: str, status: int
+) -> None:
+    """Interface §8: "else to a System Manager's key; 403 otherwise"."""
+    client.peer, gateway.roles = "203.0.113.9", frozenset(roles)
+    headers = [("Authorization", f"Bearer {key}")]
+    assert (await client.ask("GET", "/metrics", headers=headers)).status == status
+
+
+async def test_a_session_is_no_key(client: Client, gateway: FakeGateway) -> None:
+    client.peer, gateway.roles = "203.0.113.9", frozenset({"System Manager"})
+    assert (await client.ask("GET", "/metrics", sid=SID)).status == 403

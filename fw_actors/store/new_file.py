@@ -1,0 +1,45 @@
+"""A file that is there whole or not at all, and never takes the place of another one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fw_actors.errors import ConfigurationError
+
+_BESIDE = ("", "-wal", "-shm", "-journal")  # what SQLite makes next to the file it writes
+
+
+@contextmanager
+def new_file(target: Path) -> Iterator[Path]:
+    """Yield a draft beside `target`, for its owner only, that gets its name when the block ends.
+
+    It is on the disk then. When the block raises, nothing is left behind.
+
+    Raises: ConfigurationError when `target` exists or can't be written.
+    """
+    draft = target.with_name(f".{target.name}.part")
+    try:
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+        try:
+            yield draft
+            _sync(draft)
+            os.link(draft, target)  # unlike a rename it never takes the place of another file
+            _sync(target.parent)
+        finally:
+            for end in _BESIDE:
+                Path(f"{draft}{end}").unlink(missing_ok=True)
+    except FileExistsError:
+        raise ConfigurationError([f"{target} is there already; name another file."]) from None
+    except OSError as error:
+        raise ConfigurationError([f"{target} can't be written: {error.strerror}."]) from error
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

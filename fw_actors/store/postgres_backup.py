@@ -1,0 +1,46 @@
+"""A consistent copy of a PostgreSQL database, made by its own `pg_dump`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from fw_actors.errors import ConfigurationError
+from fw_actors.store.new_file import new_file
+
+PG_DUMP: Final = "pg_dump"
+
+
+def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
+    """Dump the database to `target`, which must not exist, in the format of `pg_restore`.
+
+    `environ`: the process's; pg_dump is looked for on its PATH. A password goes by environment,
+    where `ps` does not show it.
+
+    Returns: the size of the dump, in bytes.
+    Raises: ConfigurationError when there is no pg_dump, it fails, or `target` can't be written.
+    """
+    program = shutil.which(PG_DUMP, path=environ.get("PATH"))
+    if program is None:
+        raise ConfigurationError([f"A backup of PostgreSQL needs {PG_DUMP}, which is not there."])
+    facts = {name: str(value) for name, value in conninfo_to_dict(url).items()}
+    password = facts.pop("password", None)
+    secret = {} if password is None else {"PGPASSWORD": password}
+    with new_file(target) as draft:
+        command = [program, "--format=custom", "--no-owner", f"--file={draft}"]
+        _run([*command, f"--dbname={make_conninfo(**facts)}"], {**environ, **secret})
+    return target.stat().st_size
+
+
+def _run(command: list[str], environ: Mapping[str, str]) -> None:
+    done = subprocess.run(
+        command, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise ConfigurationError([f"{PG_DUMP}: {said[-1] if said else 'it failed'}"])

@@ -1,0 +1,35 @@
+"""`fw backup`: a consistent copy of the store, while the service runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fw_cli.progress import progress
+from fw_cli.surroundings import Surroundings
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.pass_obj
+def backup(surroundings: Surroundings, file: Path) -> None:
+    """Copy the whole store to FILE, which must not exist; the service may run meanwhile.
+
+    The copy is one moment's state, and is checked. Nothing is migrated, so that it can be made
+    before an upgrade. Of SQLite it is an SQLite file: stop the service, put it in the place of
+    data/fw.db (without the old fw.db-wal beside it), and start. Of PostgreSQL it is a dump for
+    pg_restore. Stored secrets stay encrypted: keep FW_SECRET_KEY too, elsewhere.
+    """
+    config = surroundings.config
+    target = surroundings.cwd / file
+    with progress("Copying the store") as advance:
+        if config.sqlite_file is not None:
+            from fw_actors.store.sqlite_backup import back_up_file
+
+            size = back_up_file(config.sqlite_file, target, advance)
+        else:
+            from fw_actors.store.postgres_backup import back_up_database
+
+            size = back_up_database(config.deployment.database, target, surroundings.environ)
+    click.echo(f"{target}: {size} bytes")

@@ -1,0 +1,26 @@
+"""`fw completion`: the script that makes a shell complete commands and options."""
+
+from __future__ import annotations
+
+import click
+
+_SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(_SHELLS))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print what makes SHELL complete fw's commands, options and their values.
+
+    For bash: echo 'eval "$(fw completion bash)"' >> ~/.bashrc; for zsh the same with zsh and
+    ~/.zshrc; for fish: fw completion fish > ~/.config/fish/completions/fw.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    root = context.find_root()
+    script = kind(root.command, {}, "fw", "_FW_COMPLETE")
+    # Not source(): bash's looks for a bash on this machine, which may write the script elsewhere.
+    click.echo(script.source_template % script.source_vars())

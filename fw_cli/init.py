@@ -1,0 +1,96 @@
+"""`fw init`: a new site in a folder, with its policy, its facts and its key."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import click
+
+from fw_cli.refusals import CommandFailed
+from fw_cli.surroundings import Surroundings
+
+KEY_BYTES: Final = 32
+
+_POLICY: Final = """\
+{
+  "site": {"name": "%s"},
+  "apps": []
+}
+"""
+_FACTS: Final = """\
+# Facts of this deployment; the process's environment wins. fw doctor judges them.
+# Secrets (FW_SECRET_KEY, FW_SECRET_<NAME>) are read from the process's environment only.
+
+# What people type; links in mails begin with it.
+#FW_PUBLIC_URL=https://fw.example.org
+#FW_BIND=127.0.0.1:8000
+# The proxy in front, when there is one: off, on, or its network.
+#FW_TRUST_PROXY=off
+#FW_MAIL_TRANSPORT=smtp
+#FW_MAIL_FROM=Desk <desk@example.org>
+#FW_SMTP_HOST=mail.example.org
+"""
+_IGNORED: Final = ".env\nsecret.key\ndata/\n"
+
+
+@click.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
+@click.pass_obj
+def init(surroundings: Surroundings, folder: Path) -> None:
+    """Make a site in FOLDER (here, unless it is named): fw.json, .env, secret.key, .gitignore.
+
+    Nothing that is there is changed; a folder that has a fw.json is refused. Opens nothing.
+    """
+    site = (surroundings.cwd / folder).absolute()
+    policy = site / "fw.json"
+    if policy.exists():
+        raise CommandFailed(f"{policy} is there already; this folder is a site")
+    try:
+        site.mkdir(parents=True, exist_ok=True)
+        made = [
+            _make(site / "secret.key", _key(), 0o600),
+            _make(site / ".env", _FACTS, 0o640),
+            _make(site / ".gitignore", _IGNORED, 0o644),
+            _make(policy, _POLICY % _name(site), 0o644),  # last: from here on it is a site
+        ]
+    except OSError as error:
+        raise CommandFailed(f"{error.filename} can't be written: {error.strerror}") from error
+    click.echo(f"made {', '.join(name for name in made if name)} in {site}")
+    click.echo(
+        f"""
+Next:
+  cd {site}
+  export FW_SECRET_KEY="$(cat secret.key)"
+  fw user add admin --email you@example.org --role "System Manager" --password-stdin
+  fw start
+  fw doctor
+
+Keep a copy of secret.key in a safe place: without it stored secrets do not open."""
+    )
+
+
+def _make(path: Path, text: str, mode: int) -> str:
+    """Write a file that is not there yet; the name of what was made, or nothing."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    except FileExistsError:
+        return ""
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path.name
+
+
+def _key() -> str:
+    import base64
+
+    from fw_actors.runtime.entropy import SystemEntropy
+
+    return base64.b64encode(SystemEntropy().bytes(KEY_BYTES)).decode() + "\n"
+
+
+def _name(site: Path) -> str:
+    """A folder's name as the site's, as far as it is plain."""
+    plain = "".join(c for c in site.name if c.isascii() and (c.isalnum() or c in " ._-")).strip()
+    return plain[:100] or "fw"

@@ -1,0 +1,70 @@
+"""The command line as a page of the documentation, made from the commands themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+
+from fw_cli.main import cli
+
+PAGE: Final = "command-line.md"
+_HEAD: Final = (
+    "# Command line\n"
+    "`fw` works on the site of the folder that it is called in; `FW_CONFIG` names another one. "
+    "From a clean clone it is `scripts/fw`. It exits 0 when it is done, 1 when it was refused or "
+    "has failed (the reason is on stderr), and 2 when it was used wrongly. `--json` prints what a "
+    "program can read. Passwords are asked for or read from stdin, never taken as arguments.\n\n"
+    "This page is made from the commands' own help.\n"
+)
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Put the commands in the place of their page: a hook that mkdocs calls for every page."""
+    return command_line() if page.file.src_uri == PAGE else markdown
+
+
+def command_line() -> str:
+    """Return the whole page; every command that there is, in the order of `fw --help`."""
+    return "\n".join([_HEAD, *_commands(cli, "fw")])
+
+
+def _commands(group: click.Group, path: str) -> Iterator[str]:
+    context = click.Context(group, info_name=path)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{path} {name}")
+        elif not command.hidden:
+            yield _command(command, f"{path} {name}")
+
+
+def _command(command: click.Command, path: str) -> str:
+    context = click.Context(command, info_name=path)
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    parts = [f"## {path}", f"```text\n{usage}\n```", _paragraphs(command.help or "")]
+    options = list(_options(command, context))
+    if options:
+        parts.append("\n".join(["| Option | |", "|---|---|", *options]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _paragraphs(text: str) -> str:
+    """Click's help has paragraphs, whose lines are one."""
+    return "\n\n".join(_plain(" ".join(part.split())) for part in text.strip().split("\n\n"))
+
+
+def _options(command: click.Command, context: click.Context) -> Iterator[str]:
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if isinstance(parameter, click.Option) and record is not None and record[0] != "--help":
+            yield f"| `{record[0].replace('|', chr(92) + '|')}` | {_plain(record[1])} |"
+
+
+def _plain(text: str) -> str:
+    """What Markdown would take for its own, such as `<` and `|`, stays as it is."""
+    for character in "\\<>|*[]_":
+        text = text.replace(character, f"\\{character}")
+    return text

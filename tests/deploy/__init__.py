@@ -1,0 +1,1 @@
+"""What stands in deploy/: checked by the programs that read it."""

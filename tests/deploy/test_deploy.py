@@ -1,0 +1,93 @@
+"""The unit, the proxy, the image and the alerts of deploy/."""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import trustme
+import yaml
+
+from supervisors.service.signals import DRAIN_SECONDS, SETTLE_SECONDS
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+def load(name: str) -> Any:
+    return yaml.safe_load((DEPLOY / name).read_text())
+
+
+def test_the_unit_waits_for_ready_and_for_a_graceful_stop() -> None:
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(DEPLOY / "fw.service")
+    service = unit["Service"]
+    assert (service["Type"], service["User"]) == ("notify", "fw")
+    assert int(service["TimeoutStopSec"]) > DRAIN_SECONDS + SETTLE_SECONDS
+    assert service["ReadWritePaths"] == f"{service['WorkingDirectory']}/data"
+
+
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
+    """Where systemd is; elsewhere only the facts above are judged."""
+    if shutil.which("systemd-analyze"):
+        unit = tmp_path / "fw.service"
+        text = (DEPLOY / "fw.service").read_text()
+        unit.write_text(text.replace("/opt/fw/bin/fw serve", "/bin/true"))
+        done = subprocess.run(
+            ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_nginx_takes_the_proxys_configuration(tmp_path: Path) -> None:
+    certificate = trustme.CA().issue_cert("fw.example.org")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "fullchain.pem")
+    certificate.private_key_pem.write_to_path(tmp_path / "privkey.pem")
+    site = (DEPLOY / "nginx.conf").read_text().replace("/etc/ssl/fw", str(tmp_path))
+    main = tmp_path / "nginx.conf"
+    main.write_text(
+        f"pid {tmp_path}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{ access_log off;\n{site} }}"
+    )
+    nginx = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin")
+    assert nginx is not None, "./scripts/test installs what tests/debian-packages.txt names"
+    done = subprocess.run(
+        [nginx, "-t", "-q", "-p", str(tmp_path), "-c", str(main)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_proxy_sets_what_is_believed_and_passes_nothing_of_a_client() -> None:
+    """Interface §1, Client address: what a client sends of it must not come through."""
+    site = (DEPLOY / "nginx.conf").read_text()
+    assert "proxy_set_header X-Forwarded-For $remote_addr;" in site
+    assert "proxy_set_header X-Forwarded-Proto $scheme;" in site
+    assert "$proxy_add_x_forwarded_for" not in site
+
+
+def test_the_image_runs_the_service_without_rights_and_asks_whether_it_is_ready() -> None:
+    image = (DEPLOY / "Dockerfile").read_text()
+    assert "\nUSER fw\n" in image
+    assert "/api/ready" in image
+    assert 'CMD ["fw", "serve"]' in image
+
+
+def test_the_composition_waits_for_its_database_and_opens_loopback_alone() -> None:
+    services = load("compose.yaml")["services"]
+    assert services["fw"]["depends_on"]["database"]["condition"] == "service_healthy"
+    assert services["fw"]["ports"] == ["127.0.0.1:8000:8000"]
+    assert services["fw"]["cap_drop"] == ["ALL"]
+
+
+def test_every_alert_says_what_has_happened_and_what_to_do() -> None:
+    (group,) = load("prometheus/alerts.yml")["groups"]
+    names = [rule["alert"] for rule in group["rules"]]
+    assert len(set(names)) == len(names)
+    for rule in group["rules"]:
+        assert rule["annotations"]["summary"].endswith(".")
+        assert rule["annotations"]["todo"]
+        assert rule["labels"]["severity"] in ("page", "ticket")
+    assert load("prometheus/prometheus.yml")["rule_files"] == ["alerts.yml"]

@@ -1,0 +1,91 @@
+"""What the pages say is what the code has; a command or a number without a word fails the run."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from fw_cli.main import cli
+from fw_cli.reference import command_line
+from tests.supervisors.service.test_readings import EXPECTED
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+HISTOGRAM = re.compile(r"_seconds_(bucket|sum|count)$")
+OF_THE_FRONT = {"fw_requests", "fw_request_seconds", "fw_forwarded_ignored"}
+METRIC = re.compile(r"\bfw_[a-z_]+\b")
+
+
+def test_the_pages_are_built_and_no_link_is_broken(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "mkdocs", "--quiet", "build", "--strict", "-d", str(tmp_path)]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pages = {path.stem for path in DOCS.glob("*.md")}
+    assert pages <= {path.stem for path in tmp_path.glob("*.html")}
+    assert "fw webhooks explain" in (tmp_path / "command-line.html").read_text()
+
+
+def commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        yield f"{path} {name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path} {name}")
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands(cli, "fw")))
+def test_every_command_and_option_says_what_it_does(path: str, command: click.Command) -> None:
+    assert command.help
+    if not isinstance(command, click.Group):
+        assert f"## {path}\n" in command_line()
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    assert [each.name for each in options if not each.help] == []
+
+
+def named(text: str) -> set[str]:
+    """The metrics that a text names, as the readings call them."""
+    found = set()
+    for name in METRIC.findall(text):
+        found.add(HISTOGRAM.sub("_seconds", name).removesuffix("_total"))
+    return found
+
+
+def test_every_number_is_on_the_page_of_operating_and_no_other() -> None:
+    table = (DOCS / "operating.md").read_text().split("## Numbers")[1]
+    assert named(table) == set(EXPECTED.split()) | OF_THE_FRONT
+
+
+@pytest.mark.parametrize("file", ["prometheus/alerts.yml", "grafana/fw.json"])
+def test_alerts_and_dashboard_ask_for_numbers_that_there_are(file: str) -> None:
+    assert named((ROOT / "deploy" / file).read_text()) <= set(EXPECTED.split()) | OF_THE_FRONT
+
+
+def test_the_dashboard_has_a_panel_for_each_of_its_places() -> None:
+    panels: list[dict[str, Any]] = json.loads((ROOT / "deploy/grafana/fw.json").read_text())[
+        "panels"
+    ]
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
+    assert len(set(places)) == len({panel["id"] for panel in panels}) == len(panels)
+    assert all(target["expr"] for panel in panels for target in panel["targets"])
+
+
+def test_every_answer_of_the_security_page_names_a_test_that_there_is() -> None:
+    rows = [
+        line
+        for line in (DOCS / "security.md").read_text().splitlines()
+        if re.match(r"\| V\d", line)
+    ]
+    assert len(rows) > 25
+    for row in rows:
+        files = re.findall(r"`(tests/[^`]+)`", row)
+        assert files or "not provided" in row, row
+        assert all((ROOT / file).is_file() for file in files), row

@@ -1,0 +1,52 @@
+"""`fw backup` and its restore, on both stores (interface §5, §8)."""
+
+from __future__ import annotations
+
+import subprocess
+
+from tests.fw_cli.conftest import CommandLine
+from tests.postgres_cluster import PostgresCluster
+
+USER = ("user", "add", "ada", "--email", "ada@x.test", "--password-stdin")
+
+
+def users(fw: CommandLine) -> list[str]:
+    return [row["name"] for row in fw.json("user", "list", "--json")]
+
+
+def test_a_copy_put_in_place_is_the_site_of_that_moment(fw: CommandLine) -> None:
+    fw.done(*USER, stdin="correct horse battery staple")
+    assert "copy.db" in fw.done("backup", "copy.db")
+    fw.done("user", "add", "later", "--email", "later@x.test")
+    assert users(fw) == ["ada", "later"]
+    for file in (fw.folder / "data").glob("fw.db*"):
+        file.unlink()
+    (fw.folder / "copy.db").rename(fw.folder / "data" / "fw.db")
+    assert users(fw) == ["ada"]
+
+
+def test_a_backup_needs_a_database_and_a_new_name(fw: CommandLine) -> None:
+    assert "There is no database" in fw.refused("backup", "copy.db")
+    assert not (fw.folder / "data").exists()
+    fw.done("migrate")
+    fw.done("backup", "copy.db")
+    assert "is there already" in fw.refused("backup", "copy.db")
+
+
+def test_postgresql_is_dumped_and_restored_by_its_own_tools(
+    fw: CommandLine, cluster: PostgresCluster
+) -> None:
+    with cluster.empty_database() as old, cluster.empty_database() as new:
+        fw.environ.update(FW_DATABASE=old, PATH="/usr/bin:/bin")
+        fw.done(*USER, stdin="correct horse battery staple")
+        fw.done("backup", "copy.dump")
+        fw.environ["FW_DATABASE"] = new
+        restore = ["pg_restore", "--no-owner", "--exit-on-error", f"--dbname={new}", "copy.dump"]
+        subprocess.run(restore, cwd=fw.folder, check=True, capture_output=True)
+        assert users(fw) == ["ada"]
+        fw.done("user", "add", "later", "--email", "later@x.test")
+        assert "fw: pg_dump" in fw.refused(
+            "backup", "no.dump", FW_DATABASE="postgresql://x@127.0.0.1:1/none"
+        )
+        assert "which is not there" in fw.refused("backup", "no.dump", PATH="/nowhere")
+    assert not (fw.folder / "no.dump").exists()

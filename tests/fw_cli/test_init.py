@@ -1,0 +1,49 @@
+"""`fw init` makes a site that works, and changes nothing that is there."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+from tests.fw_cli.conftest import CommandLine
+
+
+def test_the_new_site_opens_with_its_key_and_the_doctor_finds_no_problem(fw: CommandLine) -> None:
+    said = fw.done("init", "new")
+    site = fw.folder / "new"
+    assert "made secret.key, .env, .gitignore, fw.json" in said
+    assert json.loads((site / "fw.json").read_text())["site"] == {"name": "new"}
+    key = (site / "secret.key").read_text().strip()
+    assert len(base64.b64decode(key, validate=True)) == 32
+    other = CommandLine(site, {**fw.environ, "FW_SECRET_KEY": key, "FW_ARGON2": "19456,2,1"})
+    report = other.json("doctor", "--json")
+    assert report["sections"]["configuration"]["warnings"] == []
+    assert report["sections"]["service"]["warnings"] == []
+
+
+def test_keys_differ_and_are_for_their_owner_alone(fw: CommandLine) -> None:
+    for name in ("a", "b"):
+        fw.done("init", name)
+    a, b = (fw.folder / name / "secret.key" for name in ("a", "b"))
+    assert a.read_text() != b.read_text()
+    assert a.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_that_is_a_site_is_refused(fw: CommandLine) -> None:
+    before = (fw.folder / "fw.json").read_text()
+    assert "is there already" in fw.refused("init")
+    assert (fw.folder / "fw.json").read_text() == before
+    assert not (fw.folder / "secret.key").exists()
+
+
+def test_files_that_are_there_stay_as_they_are(fw: CommandLine) -> None:
+    (fw.folder / "fw.json").unlink()
+    (fw.folder / "secret.key").write_text("the old key")
+    assert "secret.key" not in fw.done("init").splitlines()[0]
+    assert (fw.folder / "secret.key").read_text() == "the old key"
+
+
+def test_a_folder_that_can_not_be_made_is_told(fw: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "can't be written" in fw.refused("init", "file/new")

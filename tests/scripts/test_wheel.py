@@ -1,0 +1,62 @@
+"""The wheel: what is in it, and that `fw` works from it in an empty environment and folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fw_actors.version import __version__
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*command: str, cwd: Path, environ: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        command, cwd=cwd, env=environ, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder), cwd=ROOT)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+def test_the_wheel_holds_the_four_packages_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.split("/")[0] for name in archive.namelist()}
+    about = f"fw_actors-{__version__}.dist-info"
+    assert tops == {"fw_actors", "fw_cli", "supervisors", "web", about}
+
+
+@pytest.mark.timeout(240)
+def test_fw_works_from_the_wheel_in_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
+    """The libraries are those of this environment, by a path; fw itself is the wheel's."""
+    venv, folder = tmp_path / "venv", tmp_path / "empty"
+    folder.mkdir()
+    run(sys.executable, "-m", "venv", "--without-pip", str(venv), cwd=tmp_path)
+    pip = [sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python")]
+    run(*pip, "install", "--quiet", "--no-index", "--no-deps", str(wheel), cwd=tmp_path)
+    (packages,) = venv.glob("lib/python*/site-packages")
+    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    kept = ("PATH", "HOME", "LANG", "TMPDIR")
+    environ = {name: os.environ[name] for name in kept if name in os.environ}
+    fw = str(venv / "bin" / "fw")
+    assert run(fw, "version", cwd=folder, environ=environ) == f"fw {__version__}\n"
+    run(fw, "init", cwd=folder, environ=environ)
+    environ["FW_SECRET_KEY"] = (folder / "secret.key").read_text().strip()
+    assert "0 problems" in run(fw, "doctor", cwd=folder, environ=environ)
+    where = "import web.app, fw_cli.main; print(web.app.__file__, fw_cli.main.__file__)"
+    python = str(venv / "bin" / "python")
+    found = run(python, "-P", "-c", where, cwd=folder, environ=environ).split()
+    assert all(path.startswith(str(venv)) for path in found)

@@ -1,0 +1,64 @@
+"""The numbers of `/metrics` of a whole service: interface §2, §8."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+from fw_actors.runtime import SeededEntropy, TrioClock
+from fw_actors.services.access import Reading
+from supervisors.service.tree import open_service
+from tests.mail_kit import Log
+from tests.site_kit import START_MS, make_config
+
+EXPECTED = """
+fw_info fw_password_hashes fw_password_hashes_waiting fw_password_hashes_running fw_sign_ins
+fw_commits_with_jobs fw_deliveries fw_delivery_seconds fw_commit_to_send_seconds
+fw_receiver_connections fw_receiver_connections_idle fw_store_commits fw_store_writes
+fw_store_rolled_back fw_store_refused fw_store_reads fw_store_largest_group
+fw_store_waiting_writes fw_store_waiting_reads fw_actor_alive fw_actor_depth fw_actor_waiting
+fw_actor_handled fw_actor_failed fw_actor_handler_seconds fw_restarts fw_dead_letters
+fw_late_replies fw_locked_identifiers fw_queue_jobs fw_queue_oldest_seconds
+"""
+
+
+def subscribe(fw: Any) -> None:
+    hook = {"url": "https://x.test/", "event_type": "Custom", "custom_event": "a.b"}
+    fw.new_doc("Webhook", secret="x" * 32, **hook).insert()
+
+
+def owe_two_deliveries(fw: Any) -> None:
+    """They fail without the network: there is nothing to sign them with."""
+    for _ in range(2):
+        fw.webhooks.emit("a.b", {})
+    fw.db.sql("UPDATE doc_webhook SET secret = NULL", {})
+
+
+async def test_every_number_is_there_from_the_start_and_moves(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    clock, entropy = TrioClock(START_MS), SeededEntropy(1)
+    opened = open_service(
+        make_config(tmp_path), log=Log(), front=False, clock=clock, entropy=entropy, inline=True
+    )
+    async with opened as service:
+
+        async def look() -> dict[tuple[str, ...], Reading]:
+            found = await service.gateway.snapshot()
+            return {(reading.name, *reading.labels.values()): reading for reading in found}
+
+        before = await look()
+        assert {name for name, *_ in before} == set(EXPECTED.split())
+        await service.site.write("Administrator", subscribe)
+        await service.site.write("Administrator", owe_two_deliveries)
+        await trio.sleep(5)  # virtual: past the attempts and their outcomes
+        after = await look()
+    assert after["fw_commits_with_jobs", "webhook"].value == 2  # an emit each
+    assert after["fw_deliveries", "Failed"].value == 2
+    for name in ("fw_delivery_seconds", "fw_commit_to_send_seconds"):
+        assert after[name,].buckets[-1] == ("+Inf", 2)
+    assert after["fw_queue_jobs", "webhook", "failed"].value == 2
+    assert after["fw_actor_handled", "deliveries"].value == 2

@@ -1,0 +1,45 @@
+"""Requests are counted by route and status, and told in one log line each."""
+
+from __future__ import annotations
+
+import pytest
+import structlog
+
+from tests.web.asgi import Client
+
+
+async def numbers(client: Client) -> dict[str, float]:
+    """The lines of `/metrics` that are numbers of requests."""
+    client.peer = "127.0.0.1"
+    lines = (await client.ask("GET", "/metrics")).body.decode().splitlines()
+    pairs = [line.rsplit(" ", 1) for line in lines if line.startswith("fw_")]
+    return {name: float(value) for name, value in pairs}
+
+
+async def test_requests_are_counted_by_route_and_status(client: Client) -> None:
+    for _ in range(2):
+        await client.ask("GET", "/api/health")
+    await client.ask("GET", "/no/such/path")
+    found = await numbers(client)
+    assert found['fw_requests_total{route="/api/health",status="200"}'] == 2
+    assert found['fw_requests_total{route="none",status="404"}'] == 1
+    assert found['fw_request_seconds_bucket{le="+Inf"}'] == found["fw_request_seconds_count"] == 3
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Forwarded-Proto"])
+async def test_headers_of_a_proxy_that_is_not_trusted_are_counted(
+    client: Client, header: str
+) -> None:
+    """Interface §8: doctor warns when such headers arrive while FW_TRUST_PROXY is off."""
+    await client.ask("GET", "/api/health", headers=[(header, "10.0.0.1")])
+    await client.ask("GET", "/api/health", headers=[("X-Other", "10.0.0.1")])
+    assert (await numbers(client))["fw_forwarded_ignored_total"] == 1
+
+
+async def test_a_request_is_one_line_without_query_and_body(client: Client) -> None:
+    with structlog.testing.capture_logs() as lines:
+        await client.ask("POST", "/api/login?pwd=s3cret", {"usr": "anna", "pwd": "s3cret"})
+    (line,) = [line for line in lines if line["event"] == "web.request"]
+    assert (line["method"], line["path"], line["log_level"]) == ("POST", "/api/login", "info")
+    assert {"request_id", "status", "user", "address", "duration_ms"} <= set(line)
+    assert "s3cret" not in repr(lines)
