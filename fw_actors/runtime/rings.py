@@ -7,8 +7,6 @@ its first step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
@@ -21,9 +19,8 @@ CURRENT: Final[ContextVar[Cell | None]] = ContextVar("current actor", default=No
 """The actor whose handler this task runs; tasks that a handler starts inherit it."""
 
 
-@contextmanager
-def edge(waiter: Cell, other: Cell) -> Iterator[None]:
-    """Hold the edge from `waiter` to `other` while the block runs.
+def join(waiter: Cell, other: Cell) -> None:
+    """Add the edge from `waiter` to `other`; who adds one takes it away by `leave`.
 
     Raises AskCycle when it would close a ring; then there is no edge.
     """
@@ -31,12 +28,13 @@ def edge(waiter: Cell, other: Cell) -> Iterator[None]:
     if ring:
         raise AskCycle([waiter.name, *ring])
     waiter.waits = (*waiter.waits, other)
-    try:
-        yield
-    finally:
-        left = list(waiter.waits)
-        left.remove(other)
-        waiter.waits = tuple(left)
+
+
+def leave(waiter: Cell, other: Cell) -> None:
+    """Take an edge away: the wait is over."""
+    left = list(waiter.waits)
+    left.remove(other)
+    waiter.waits = tuple(left)
 
 
 def _path(start: Cell, goal: Cell) -> list[str]:
