@@ -32,6 +32,10 @@ INSPECTIONS: Final = 16
 RECENT: Final = 16
 
 
+Tamper = Callable[["Cell", Item], Item | None]
+"""What a test does to items as they leave the mailbox; see `testing`."""
+
+
 class Cell(ABC):
     """The common part; see the module."""
 
@@ -57,6 +61,7 @@ class Cell(ABC):
         "side_was_last",
         "skipped",
         "suspended",
+        "tamper",
         "timers",
         "trace",
         "waits",
@@ -83,6 +88,7 @@ class Cell(ABC):
         self.inspections: deque[Reply[Any]] | None = None
         self.suspended = False
         self.trace: Callable[[Message], object] | None = None
+        self.tamper: Tamper | None = None
         self.waits: tuple[Cell, ...] = ()
         self.recent: list[type[Message]] = []
         """Types of the last messages, oldest first: a few more than `last_messages` tells of."""
@@ -118,6 +124,11 @@ class Cell(ABC):
     def last_messages(self) -> tuple[str, ...]:
         """Names of the types of the last 16 messages, oldest first; never their contents."""
         return tuple(kind.__name__ for kind in self.recent[-RECENT:])
+
+    def set_tamper(self, tamper: Tamper | None) -> None:
+        """Have items pass through `tamper` as they leave the mailbox; for tests."""
+        self.tamper = tamper
+        self.alert = True
 
     # Messages coming in.
 

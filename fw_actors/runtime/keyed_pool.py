@@ -26,6 +26,7 @@ from fw_actors.runtime.pool_totals import Totals
 from fw_actors.runtime.reference import KeyedRef
 
 if TYPE_CHECKING:
+    from fw_actors.runtime.cell import Tamper
     from fw_actors.runtime.runtime import Runtime
 
 SPARE_MAILBOXES: Final = 256
@@ -60,6 +61,7 @@ class KeyedPool:
         self._closed = False
         self._emptied = trio.Event()
         self._past = Totals()
+        self.tamper: Tamper | None = None
         runtime.add_node(self)
 
     def __len__(self) -> int:
@@ -89,6 +91,12 @@ class KeyedPool:
         if cell is None or cell.actor is None:
             raise ActorGone(f"{self.name}/{key}")
         return cell
+
+    def set_tamper(self, tamper: Tamper | None) -> None:
+        """Have the items of all its actors pass through `tamper`; for tests."""
+        self.tamper = tamper
+        for cell in self._cells.values():
+            cell.set_tamper(tamper)
 
     # What the cells tell of themselves.
 

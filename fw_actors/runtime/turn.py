@@ -85,11 +85,16 @@ def _attend(cell: Cell, actor: Actor) -> Item | None:
         _answer_inspections(cell, actor)
     if cell.suspended:
         raise trio.WouldBlock
-    cell.alert = bool(cell.side) or cell.trace is not None
-    item = _take_turns(cell) if cell.side else cell.mailbox.take()
+    cell.alert = bool(cell.side) or cell.trace is not None or cell.tamper is not None
+    item = _take_turns(cell) if cell.side else _take(cell)
     if cell.trace is not None:
         _show(cell, cell.trace, item)
     return item
+
+
+def _take(cell: Cell) -> Item | None:
+    item = cell.mailbox.take()
+    return item if cell.tamper is None else cell.tamper(cell, item)
 
 
 def _take_turns(cell: Cell) -> Item | None:
@@ -98,7 +103,7 @@ def _take_turns(cell: Cell) -> Item | None:
     if cell.side_was_last:
         cell.side_was_last = False
         with suppress(trio.WouldBlock, trio.EndOfChannel):
-            return cell.mailbox.take()
+            return _take(cell)
     cell.side_was_last = True
     try:
         return cell.side.popleft().take()
