@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import runtime
+from benchmarks import runtime, sender
 from benchmarks.delivery import suite as delivery
 from benchmarks.documents import suite as documents
 from benchmarks.report import table, write_json
@@ -17,6 +17,7 @@ SUITES = {
     "delivery": delivery.rows,
     "documents": documents.rows,
     "runtime": runtime.rows,
+    "sender": sender.rows,
 }
 
 
