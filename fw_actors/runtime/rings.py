@@ -1,12 +1,14 @@
 """Finds actors that would wait for each other for ever, before they do.
 
-An ask or a wait for room inside a handler holds the actor up, so it is an edge from this actor to
-the other one, for as long as it lasts. Most actors wait for nobody, so the search mostly ends at
-its first step.
+An ask, a wait for room or a wait for others to stop inside a handler holds the actor up, so it is
+an edge from this actor to the other one, for as long as it lasts. Most actors wait for nobody, so
+the search mostly ends at its first step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +37,27 @@ def leave(waiter: Cell, other: Cell) -> None:
     left = list(waiter.waits)
     left.remove(other)
     waiter.waits = tuple(left)
+
+
+@contextmanager
+def waiting_for(others: Iterable[Cell]) -> Iterator[None]:
+    """Have edges from the actor whose handler this is, if any, to all others while the block runs.
+
+    Raises AskCycle when one of them would close a ring.
+    """
+    waiter = CURRENT.get()
+    if waiter is None:
+        yield
+        return
+    joined: list[Cell] = []
+    try:
+        for other in others:
+            join(waiter, other)
+            joined.append(other)
+        yield
+    finally:
+        for other in joined:
+            leave(waiter, other)
 
 
 def _path(start: Cell, goal: Cell) -> list[str]:
