@@ -148,6 +148,7 @@ def test_a_document_is_made_changed_submitted_and_cancelled(page: Page) -> None:
     expect(page.get_by_label("Title")).not_to_be_editable()
     page.get_by_label("Notes").fill("still open to change")
     page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("status").first).to_have_text("Saved.")
     expect(page.get_by_label("Notes")).to_have_value("still open to change")
     page.get_by_role("button", name="Cancel document").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel document").click()
