@@ -7,12 +7,18 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from benchmarks import runtime, sender
 from benchmarks.delivery import suite as delivery
 from benchmarks.documents import suite as documents
 from benchmarks.report import table, write_json
 from benchmarks.rows import Effort
 
-SUITES = {"delivery": delivery.rows, "documents": documents.rows}
+SUITES = {
+    "delivery": delivery.rows,
+    "documents": documents.rows,
+    "runtime": runtime.rows,
+    "sender": sender.rows,
+}
 
 
 @click.command()

@@ -9,11 +9,13 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import trio
 
 START_SECONDS: Final = 10.0
 STOP_SECONDS: Final = 5.0
@@ -50,6 +52,10 @@ class ReceiverFailed(Exception):
     """Raised when there is no nginx, or it does not answer."""
 
 
+class Miscounted(Exception):
+    """Raised when the receiver counted other requests than were to be sent."""
+
+
 @dataclass(frozen=True)
 class Nginx:
     """A running nginx."""
@@ -66,6 +72,19 @@ class Nginx:
         with urllib.request.urlopen(f"http://{_HOST}:{self.port}/status", timeout=5) as answer:
             status = answer.read().decode()
         return requests_in(status)
+
+
+def counted(nginx: Nginx, posts: int, side: Callable[[str, int], Awaitable[float]]) -> float:
+    """Run `side(url, posts)`; believe its rate when the receiver has counted as many requests.
+
+    Raises: Miscounted.
+    """
+    before = nginx.requests()
+    rate = trio.run(side, nginx.hook, posts)
+    seen = nginx.requests() - before - 1  # without the question for the number itself
+    if seen != posts:
+        raise Miscounted(f"{posts} requests were to be sent, the receiver counted {seen}.")
+    return rate
 
 
 def requests_in(status: str) -> int:

@@ -1,4 +1,8 @@
-"""What messages between actors cost, against trio's own channels and tasks."""
+"""The suite `runtime`: what messages between actors cost, against trio's own channels and tasks.
+
+The references do the least that moves a message or answers a question: no failure handling, no
+counters, no deadline; so `ask` and `ask_100` set none either. Ours keeps every other promise.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +28,18 @@ from fw_actors.runtime import (
     open_runtime,
 )
 
-BATCH: Final = 100  # messages told before the actor gets to run, and callers at once
+BOUND: Final = 1024  # messages in a mailbox, and in the channels of the references
+CALLERS: Final = 100
 DEADLINE: Final = 5.0
+KEPT: Final = 100  # keyed actors that stay; each further one puts the oldest away
+MESSAGES_AN_EVENT: Final = 10  # told, since one is too quick to be timed by the thousand
 
 Question = tuple[int, trio.MemorySendChannel[int]]
 
 
 class Add(Request[int], frozen=True):
+    """Answered with the sum."""
+
     number: int
 
 
@@ -39,13 +48,13 @@ class Note(Message, frozen=True):
 
 
 class Summing(Actor):
-    mailbox = MailboxPolicy(capacity=2 * BATCH)
+    mailbox = MailboxPolicy(capacity=BOUND)
 
     def __init__(self) -> None:
         self.sum = 0
 
     @handles(Add)
-    async def add(self, message: Add) -> int:
+    def add(self, message: Add) -> int:
         self.sum += message.number
         return self.sum
 
@@ -54,21 +63,26 @@ class Summing(Actor):
         self.sum += message.number
 
 
+class Miscounted(Exception):
+    """Raised when not every message was handled."""
+
+
 def rows(effort: Effort) -> Iterator[Row]:
     """Measure the suite."""
-    for name, ours, reference, what in (
-        ("tell_nowait", tell, bare_put, "send_nowait of a bare channel"),
-        ("tell_and_handle", tell_and_handle, bare_put_and_take, "and receive_nowait"),
-        ("ask", ask, ask_over_channels, "two channels and fail_after"),
-        ("ask_100_callers", ask_by_many, ask_over_channels_by_many, "two channels and fail_after"),
-        ("keyed_spawn_and_ask", keyed_spawn, task_spawn, "a task and two channels each"),
+    messages = effort.events * MESSAGES_AN_EVENT
+    for name, unit, times, ours, reference, what in (
+        ("tell", "messages/s", messages, tell, awaited, "awaited send and receive on a channel"),
+        ("tell_nowait", "messages/s", messages, tell, nowait, "send_nowait and receive_nowait"),
+        ("ask", "answers/s", effort.events, ask, bare_ask, "a request and a reply, two channels"),
+        ("ask_100", "answers/s", effort.events, ask_100, bare_ask_100, "the same, 100 callers"),
+        ("spawn", "actors/s", effort.events, spawn, bare_spawn, "a task with a channel"),
     ):
         yield Comparison(
             suite="runtime",
             name=name,
-            unit="messages/s",
-            ours=partial(trio.run, ours, effort.events),
-            reference=partial(trio.run, reference, effort.events),
+            unit=unit,
+            ours=partial(trio.run, ours, times),
+            reference=partial(trio.run, reference, times),
             reference_name=what,
         ).measure(effort)
 
@@ -83,121 +97,133 @@ async def running() -> AsyncIterator[ActorRef]:
         yield ref
 
 
-async def tell(events: int) -> float:
+async def tell(messages: int) -> float:
+    """Fill the mailbox, let the actor empty it, over and over; its last message is a question."""
+    batch = BOUND - 1
+    told = handled = 0
     async with running() as ref:
-        spent = 0.0
-        note = Note(1)
-        for _ in range(events // BATCH):
-            began = perf_counter()
-            for _ in range(BATCH):
-                ref.tell(note)
-            spent += perf_counter() - began
-            await ref.ask(Add(0))
-        return events / spent
-
-
-async def bare_put(events: int) -> float:
-    send, receive = trio.open_memory_channel[int](BATCH)
-    spent = 0.0
-    with send, receive:
-        for _ in range(events // BATCH):
-            began = perf_counter()
-            for _ in range(BATCH):
-                send.send_nowait(1)
-            spent += perf_counter() - began
-            for _ in range(BATCH):
-                receive.receive_nowait()
-    return events / spent
-
-
-async def tell_and_handle(events: int) -> float:
-    async with running() as ref:
-        note = Note(1)
+        put, note = ref.tell, Note(1)
         began = perf_counter()
-        for _ in range(events // BATCH):
-            for _ in range(BATCH):
-                ref.tell(note)
-            await ref.ask(Add(0))
-        return events / (perf_counter() - began)
+        while told < messages:
+            for _ in range(batch):
+                put(note)
+            told += batch
+            handled = await ref.ask(Add(0), deadline=DEADLINE)
+        spent = perf_counter() - began
+    if handled != told:
+        raise Miscounted(f"{told} messages were told, {handled} were handled.")
+    return told / spent
 
 
-async def bare_put_and_take(events: int) -> float:
-    send, receive = trio.open_memory_channel[int](BATCH)
+async def awaited(messages: int) -> float:
+    """One task awaits each send, another one each receive."""
+    send, receive = trio.open_memory_channel[int](BOUND)
+
+    async def produce() -> None:
+        async with send:
+            for _ in range(messages):
+                await send.send(1)
+
+    async with receive, trio.open_nursery() as nursery:
+        began = perf_counter()
+        nursery.start_soon(produce)
+        total = 0
+        for _ in range(messages):
+            total += await receive.receive()
+        return total / (perf_counter() - began)
+
+
+async def nowait(messages: int) -> float:
+    """Fill the channel, empty it, over and over, in one task that never waits."""
+    send, receive = trio.open_memory_channel[int](BOUND)
+    put, take = send.send_nowait, receive.receive_nowait
     with send, receive:
         began = perf_counter()
-        for _ in range(events // BATCH):
-            for _ in range(BATCH):
-                send.send_nowait(1)
-            for _ in range(BATCH):
-                receive.receive_nowait()
-        return events / (perf_counter() - began)
+        total = 0
+        for _ in range(messages // BOUND):
+            for _ in range(BOUND):
+                put(1)
+            for _ in range(BOUND):
+                total += take()
+        return total / (perf_counter() - began)
 
 
-async def ask(events: int, callers: int = 1) -> float:
+async def ask(questions: int, callers: int = 1) -> float:
     async with running() as ref:
 
         async def call() -> None:
-            for _ in range(events // callers):
-                await ref.ask(Add(1), deadline=DEADLINE)
+            for _ in range(questions // callers):
+                await ref.ask(Add(1))
 
-        return events / await seconds_of(call, callers)
+        return questions / await seconds_of(call, callers)
 
 
-async def ask_over_channels(events: int, callers: int = 1) -> float:
-    send, receive = trio.open_memory_channel[Question](2 * BATCH)
+async def ask_100(questions: int) -> float:
+    return await ask(questions, CALLERS)
+
+
+async def bare_ask(questions: int, callers: int = 1) -> float:
+    """Each caller has one channel for its replies, all the time."""
+    send, receive = trio.open_memory_channel[Question](BOUND)
 
     async def call() -> None:
-        for _ in range(events // callers):
-            await ask_one(send)
+        reply, answer = trio.open_memory_channel[int](1)
+        with reply, answer:
+            for _ in range(questions // callers):
+                await send.send((1, reply))
+                await answer.receive()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(answer_all, receive)
-        rate = events / await seconds_of(call, callers)
+        rate = questions / await seconds_of(call, callers)
         nursery.cancel_scope.cancel()
     return rate
 
 
-async def ask_by_many(events: int) -> float:
-    return await ask(events, BATCH)
-
-
-async def ask_over_channels_by_many(events: int) -> float:
-    return await ask_over_channels(events, BATCH)
-
-
-async def keyed_spawn(events: int) -> float:
-    async with open_runtime(clock=SystemClock(), entropy=SystemEntropy()) as runtime:
-        pool = KeyedPool(runtime, "sums", lambda key: Summing(), capacity=events)
-        began = perf_counter()
-        for number in range(events):
-            await pool[str(number)].ask(Add(1), deadline=DEADLINE)
-        return events / (perf_counter() - began)
-
-
-async def task_spawn(events: int) -> float:
-    async with trio.open_nursery() as nursery:
-        began = perf_counter()
-        for _ in range(events):
-            send, receive = trio.open_memory_channel[Question](1)
-            nursery.start_soon(answer_all, receive)
-            await ask_one(send)
-        rate = events / (perf_counter() - began)
-        nursery.cancel_scope.cancel()
-    return rate
-
-
-async def ask_one(send: trio.MemorySendChannel[Question]) -> None:
-    reply, answer = trio.open_memory_channel[int](1)
-    with reply, answer, trio.fail_after(DEADLINE):
-        await send.send((1, reply))
-        await answer.receive()
+async def bare_ask_100(questions: int) -> float:
+    return await bare_ask(questions, CALLERS)
 
 
 async def answer_all(receive: trio.MemoryReceiveChannel[Question]) -> None:
     total = 0
     async for number, reply in receive:
         total += number
-        reply.send_nowait(total)
+        await reply.send(total)
+
+
+async def spawn(actors: int) -> float:
+    """Make one a key, ask it once, put it away: all are gone when the clock stops."""
+    async with open_runtime(clock=SystemClock(), entropy=SystemEntropy()) as runtime:
+        pool = KeyedPool(runtime, "sums", lambda key: Summing(), capacity=KEPT)
+        keys = [str(number) for number in range(actors)]
+        began = perf_counter()
+        for key in keys:
+            await pool[key].ask(Add(1), deadline=DEADLINE)
+        await pool.close()
+        spent = perf_counter() - began
+        if len(pool):
+            raise Miscounted(f"{len(pool)} actors are still there.")
+    return actors / spent
+
+
+async def bare_spawn(actors: int) -> float:
+    """Start a task with a channel, have it answer once, and end."""
+    reply, answer = trio.open_memory_channel[int](1)
+
+    async def answer_once(receive: trio.MemoryReceiveChannel[int]) -> None:
+        with receive:
+            await reply.send(await receive.receive())
+
+    with reply, answer:
+        began = perf_counter()
+        async with trio.open_nursery() as nursery:
+            for _ in range(actors):
+                send, receive = trio.open_memory_channel[int](1)
+                nursery.start_soon(answer_once, receive)
+                with send:
+                    await send.send(1)
+                    await answer.receive()
+        return actors / (perf_counter() - began)
 
 
 async def seconds_of(call: Callable[[], Awaitable[None]], callers: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, Protocol
@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 import trio
 
 from fw_actors.runtime import Actor, KeyedPool, NodeSnapshot, Runtime
+from fw_actors.runtime.cell import Cell
 from supervisors.strategies import ChildRules, Restart
 
 SHUTDOWN_SECONDS: Final = 5.0
@@ -34,6 +35,9 @@ class Child(Protocol):
 
     def retire(self) -> None:
         """Note that no life follows the last one."""
+
+    def cells(self) -> Iterable[Cell]:
+        """Return the actors whose ends are waited for at its stop."""
 
     def snapshot(self) -> NodeSnapshot | None:
         """Return what can be seen of it; None when the supervisor knows as much."""
@@ -119,6 +123,10 @@ class ActorChild:
         """See `Child`."""
         self._cell.retire()
 
+    def cells(self) -> Iterable[Cell]:
+        """See `Child`."""
+        return (self._cell,)
+
     def snapshot(self) -> NodeSnapshot:
         """See `Child`."""
         return self._cell.snapshot()
@@ -152,6 +160,10 @@ class PoolChild:
     def retire(self) -> None:
         """Nothing is left of a closed pool."""
 
+    def cells(self) -> Iterable[Cell]:
+        """See `Child`."""
+        return self._pool.cells()
+
     def snapshot(self) -> NodeSnapshot:
         """See `Child`."""
         return self._pool.snapshot()
@@ -177,6 +189,10 @@ class TaskChild:
 
     def retire(self) -> None:
         """A task leaves nothing behind."""
+
+    def cells(self) -> Iterable[Cell]:
+        """See `Child`."""
+        return ()
 
     def snapshot(self) -> None:
         """Nothing but what the supervisor knows."""

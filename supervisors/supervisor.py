@@ -7,14 +7,17 @@ supervisor: leaving the block, for whatever reason, is always a stop in order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 
 import trio
 
 from fw_actors.runtime import ActorFailed, NodeSnapshot, Runtime
+from fw_actors.runtime.cell import Cell
 from fw_actors.runtime.faults import one_line
+from fw_actors.runtime.rings import waiting_for
 from supervisors.children import ChildSpec
 from supervisors.member import Member, Phase
 from supervisors.strategies import (
@@ -104,7 +107,18 @@ class Supervisor:
         self._nursery.start_soon(self._supervise)
 
     async def stop(self, deadline: float) -> None:
-        """Stop the children in reverse, all before `deadline`; again, it waits for the first."""
+        """Stop the children in reverse, all before `deadline`; again, it waits for the first.
+
+        Raises AskCycle (in a handler) when a child would wait for the caller, or is the caller.
+        """
+        with waiting_for(self.cells()):
+            await self._stop(deadline)
+
+    def cells(self) -> Iterable[Cell]:
+        """Return the actors whose ends a stop waits for."""
+        return chain.from_iterable(member.child.cells() for member in self._members.values())
+
+    async def _stop(self, deadline: float) -> None:
         if self._stopping:
             await self._stopped.wait()
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from math import inf
 from typing import Final
@@ -10,6 +10,7 @@ from typing import Final
 import trio
 
 from fw_actors.runtime import NodeSnapshot, Runtime
+from fw_actors.runtime.cell import Cell
 from fw_actors.runtime.lone_error import lone_error
 from supervisors.children import ChildSpec, TaskStatus
 from supervisors.strategies import Restart, RestartIntensity, Strategy
@@ -106,6 +107,10 @@ class SupervisorChild:
 
     def retire(self) -> None:
         """A supervisor that ended has retired its children."""
+
+    def cells(self) -> Iterable[Cell]:
+        """See `Child`."""
+        return self._supervisor.cells() if self._supervisor is not None else ()
 
     def snapshot(self) -> NodeSnapshot | None:
         """See `Child`."""

@@ -48,7 +48,7 @@ async def _post_until_none_is_left(host: str, port: int, ids: Iterator[bytes]) -
             data = connection.send(head) or b""
             data += connection.send(h11.Data(payload)) or b""
             await stream.send_all(data + (connection.send(h11.EndOfMessage()) or b""))
-            await _answer(connection, stream)
+            await answer(connection, stream)
             connection.start_next_cycle()
 
 
@@ -71,7 +71,7 @@ def request(authority: bytes, key: bytes, delivery: bytes, payload: bytes) -> h1
     )
 
 
-async def _answer(connection: h11.Connection, stream: trio.SocketStream) -> None:
+async def answer(connection: h11.Connection, stream: trio.SocketStream) -> None:
     """Read an answer to its end. Raises: Refused."""
     while True:
         event = connection.next_event()

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-import trio
-
 from benchmarks.delivery import h11_loop, service
-from benchmarks.nginx import Nginx, running_nginx
+from benchmarks.nginx import counted, running_nginx
 from benchmarks.rows import Comparison, Effort, Row
 
 # A file system as a site would have it: on many machines /tmp is memory, where a commit is free.
 _FOLDER: Final = Path(__file__).parents[2] / "build"
-
-
-class Miscounted(Exception):
-    """Raised when the receiver counted other requests than were to be sent."""
 
 
 def rows(effort: Effort) -> Iterator[Row]:
@@ -30,8 +24,8 @@ def rows(effort: Effort) -> Iterator[Row]:
             suite="delivery",
             name="end_to_end",
             unit="deliveries/s",
-            ours=partial(_counted, nginx, effort.events, _ours),
-            reference=partial(_counted, nginx, effort.events, h11_loop.post),
+            ours=partial(counted, nginx, effort.events, _ours),
+            reference=partial(counted, nginx, effort.events, h11_loop.post),
             reference_name="bare h11 loop on trio, nothing durable",
         ).measure(effort)
 
@@ -39,13 +33,3 @@ def rows(effort: Effort) -> Iterator[Row]:
 async def _ours(url: str, events: int) -> float:
     with TemporaryDirectory(dir=_FOLDER) as site:
         return await service.deliver(Path(site), url, events)
-
-
-def _counted(nginx: Nginx, events: int, side: Callable[[str, int], Awaitable[float]]) -> float:
-    """Run one side; believe its rate when the receiver has counted as many requests."""
-    before = nginx.requests()
-    rate = trio.run(side, nginx.hook, events)
-    counted = nginx.requests() - before - 1  # without the question for the number itself
-    if counted != events:
-        raise Miscounted(f"{events} requests were to be sent, the receiver counted {counted}.")
-    return rate

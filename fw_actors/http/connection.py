@@ -48,7 +48,7 @@ class Connection(Protocol):
         """
         ...
 
-    def receive_nowait(self, limit: int) -> bytes:
+    async def receive_ready(self, limit: int) -> bytes:
         """Bytes that are there already; empty when there are none, or nothing more will come."""
         ...
 
@@ -103,7 +103,11 @@ class PlainConnection:
             except OSError:
                 raise Broken from None
 
+    async def receive_ready(self, limit: int) -> bytes:
+        return self.receive_nowait(limit)
+
     def receive_nowait(self, limit: int) -> bytes:
+        """As `receive_ready`, for who can't wait."""
         try:
             return self._socket.recv(limit)
         except OSError:

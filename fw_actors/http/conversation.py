@@ -91,5 +91,5 @@ async def _read(
         reader.feed(data)
         if not had_head and reader.status is not None:
             progress.times.answer = (trio.current_time() - began) * 1000
-    while not reader.ended and (data := connection.receive_nowait(reader.room)):
+    while not reader.ended and (data := await connection.receive_ready(reader.room)):
         reader.feed(data)

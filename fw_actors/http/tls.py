@@ -39,7 +39,7 @@ class TlsConnection:
     async def send(self, data: memoryview) -> None:
         try:
             await self._stream.send_all(data)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+        except (trio.BrokenResourceError, trio.ClosedResourceError, NothingReady):
             self.broken = True
 
     async def receive(self, limit: int) -> bytes:
@@ -48,8 +48,15 @@ class TlsConnection:
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise Broken(tls=isinstance(error.__cause__, ssl.SSLError)) from None
 
-    def receive_nowait(self, limit: int) -> bytes:
-        return b""  # whether a record holds bytes of an answer is known only when it is read
+    async def receive_ready(self, limit: int) -> bytes:
+        # Whether a record holds bytes of an answer is known only when it is read.
+        self._records.waits = False
+        try:
+            return await self.receive(limit)
+        except (NothingReady, Broken):
+            return b""
+        finally:
+            self._records.waits = True
 
     def is_quiet(self) -> bool:
         # A late session ticket looks like a byte too: that connection is given up for nothing.
@@ -57,6 +64,10 @@ class TlsConnection:
 
     def close(self) -> None:
         self._records.close()  # no close_notify: a whole answer needs none, and it could block
+
+
+class NothingReady(Exception):
+    """Raised through TLS by `Records` that are not to wait, when they would have to."""
 
 
 class Records(trio.abc.Stream):
@@ -68,6 +79,7 @@ class Records(trio.abc.Stream):
 
     def __init__(self, raw: PlainConnection) -> None:
         self._raw = raw
+        self.waits = True
         self._ahead = b""  # received, not handed up
         self._left = 0  # bytes of the present record that were not handed up; 0 between records
 
@@ -95,6 +107,11 @@ class Records(trio.abc.Stream):
         return record
 
     async def _receive(self) -> bytes:
+        if not self.waits:
+            data = self._raw.receive_nowait(_CHUNK)
+            if not data:
+                raise NothingReady
+            return data
         try:
             return await self._raw.receive(_CHUNK)
         except Broken:

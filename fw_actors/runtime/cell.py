@@ -32,12 +32,17 @@ INSPECTIONS: Final = 16
 RECENT: Final = 16
 
 
+Tamper = Callable[["Cell", Item], Item | None]
+"""What a test does to items as they leave the mailbox; see `testing`."""
+
+
 class Cell(ABC):
     """The common part; see the module."""
 
     __slots__ = (
         "__weakref__",
         "actor",
+        "alert",
         "awake",
         "current",
         "failed",
@@ -56,6 +61,7 @@ class Cell(ABC):
         "side_was_last",
         "skipped",
         "suspended",
+        "tamper",
         "timers",
         "trace",
         "waits",
@@ -70,6 +76,8 @@ class Cell(ABC):
         self.actor: Actor | None = None
         self.awake = True
         """Whether somebody runs this cell, or will without being woken."""
+        self.alert = False
+        """Whether the next turn has to look beyond the mailbox: control lane, side lane, trace."""
         self.current: Reply[Any] | None = None
         """The question that the running handler still has to answer."""
         self.side: deque[Arrival] | None = None
@@ -80,8 +88,10 @@ class Cell(ABC):
         self.inspections: deque[Reply[Any]] | None = None
         self.suspended = False
         self.trace: Callable[[Message], object] | None = None
+        self.tamper: Tamper | None = None
         self.waits: tuple[Cell, ...] = ()
-        self.recent: list[str] = []
+        self.recent: list[type[Message]] = []
+        """Types of the last messages, oldest first: a few more than `last_messages` tells of."""
         self.handled = self.failed = self.skipped = self.restarts = 0
         self.handler_seconds = 0.0
         self.last_error: str | None = None
@@ -109,6 +119,16 @@ class Cell(ABC):
     @abstractmethod
     def ref(self) -> Ref:
         """This cell's address."""
+
+    @property
+    def last_messages(self) -> tuple[str, ...]:
+        """Names of the types of the last 16 messages, oldest first; never their contents."""
+        return tuple(kind.__name__ for kind in self.recent[-RECENT:])
+
+    def set_tamper(self, tamper: Tamper | None) -> None:
+        """Have items pass through `tamper` as they leave the mailbox; for tests."""
+        self.tamper = tamper
+        self.alert = True
 
     # Messages coming in.
 
@@ -162,6 +182,7 @@ class Cell(ABC):
         if self.side is None:
             self.side = deque()
         self.side.append(arrival)
+        self.alert = True
         if not self.awake:
             self.wake()
 
@@ -172,6 +193,7 @@ class Cell(ABC):
         if len(self.inspections) >= INSPECTIONS:
             raise MailboxFull(self.name, INSPECTIONS, "inspections")
         self.inspections.append(slot)
+        self.alert = True
         if not self.awake:
             self.wake()
 
@@ -222,7 +244,7 @@ class Cell(ABC):
             actor=self.name,
             phase=phase,
             error=self.last_error,
-            recent_messages=tuple(self.recent),
+            recent_messages=self.last_messages,
             exc_info=error,
         )
         return CrashedError(error)

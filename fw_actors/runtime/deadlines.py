@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import trio
 
-EMPTY_LENGTHS_KEPT: Final = 32
+LENGTHS_KEPT: Final = 32  # whether anything falls due after them or not
 
 
 class Expiring(Protocol):
@@ -22,11 +22,18 @@ class Expiring(Protocol):
     def expire(self) -> None: ...
 
 
+Pending = OrderedDict[Expiring, float]
+
+
 class Deadlines:
-    """The deadlines of one runtime. `run` is its task; without it nothing falls due."""
+    """The deadlines of one runtime. `run` is its task; without it nothing falls due.
+
+    Made inside `trio.run`. `now()` is trio's time, without the way through trio's globals.
+    """
 
     def __init__(self) -> None:
-        self._lengths: dict[float, OrderedDict[Expiring, float]] = {}
+        self.now = trio.lowlevel.current_clock().current_time
+        self._lengths: dict[float, Pending] = {}
         self._scope = trio.CancelScope(shield=True)
         self._wake_at = inf
         self._closed = False
@@ -34,25 +41,26 @@ class Deadlines:
     def __len__(self) -> int:
         return sum(map(len, self._lengths.values()))
 
-    def add(self, entry: Expiring, seconds: float) -> None:
-        """Call `entry.expire()` in `seconds` from now, unless it is withdrawn before."""
-        due = trio.current_time() + seconds
-        length = self._lengths.get(seconds)
-        if length is None:
-            length = self._lengths[seconds] = OrderedDict()
-        length[entry] = due
+    def add(self, entry: Expiring, seconds: float) -> Pending:
+        """Call `entry.expire()` in `seconds` from now, unless it is withdrawn before.
+
+        Returns: where it is noted; taking it out there is the shortest way to withdraw it.
+        """
+        due = self.now() + seconds
+        pending = self._lengths.get(seconds)
+        if pending is None:
+            pending = self._of_new_length(seconds)
+        pending[entry] = due
         if due < self._wake_at:
             self._wake_at = due
             self._scope.deadline = due
+        return pending
 
     def withdraw(self, entry: Expiring, seconds: float) -> None:
         """Forget an entry that was added with the same `seconds`; unknown ones are ignored."""
-        length = self._lengths.get(seconds)
-        if length is None:
-            return
-        length.pop(entry, None)
-        if not length and len(self._lengths) > EMPTY_LENGTHS_KEPT:
-            del self._lengths[seconds]
+        pending = self._lengths.get(seconds)
+        if pending is not None:
+            pending.pop(entry, None)
 
     async def run(self) -> None:
         """Sleep until the next deadline, over and over; ends after `close`.
@@ -65,7 +73,7 @@ class Deadlines:
             self._scope = trio.CancelScope(shield=True)
             self._wake_at = inf
             if not self._closed:
-                self._fire(trio.current_time())
+                self._fire(self.now())
 
     def close(self) -> None:
         """End the task; what has not fallen due never will."""
@@ -73,9 +81,16 @@ class Deadlines:
         self._lengths.clear()
         self._scope.cancel()
 
+    def _of_new_length(self, seconds: float) -> Pending:
+        """Begin a length of time; lengths of which nothing is left go when there are many."""
+        if len(self._lengths) >= LENGTHS_KEPT:
+            self._lengths = {length: kept for length, kept in self._lengths.items() if kept}
+        pending: Pending = OrderedDict()
+        self._lengths[seconds] = pending
+        return pending
+
     def _fire(self, now: float) -> None:
-        for seconds in list(self._lengths):
-            length = self._lengths[seconds]
+        for length in list(self._lengths.values()):
             while length and next(iter(length.values())) <= now:
                 entry, _ = length.popitem(last=False)
                 entry.expire()

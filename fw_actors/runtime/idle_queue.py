@@ -6,8 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-import trio
-
 if TYPE_CHECKING:
     from fw_actors.runtime.deadlines import Deadlines
     from fw_actors.runtime.keyed_cell import KeyedCell
@@ -35,7 +33,7 @@ class IdleQueue:
 
     def add(self, cell: KeyedCell) -> None:
         """Put a cell at the end: it was used just now."""
-        cell.idle_since = trio.current_time()
+        cell.idle_since = self._deadlines.now()
         self._cells[cell] = None
         if self._alarm is None:
             self._set_alarm(self._idle_seconds)
@@ -51,7 +49,7 @@ class IdleQueue:
     def expire(self) -> None:
         """Send away those that were idle long enough; called by the runtime's deadlines."""
         self._alarm = None
-        due = trio.current_time() - self._idle_seconds + CLOCK_GRAIN
+        due = self._deadlines.now() - self._idle_seconds + CLOCK_GRAIN
         while (oldest := self.oldest()) is not None:
             if oldest.idle_since > due:
                 self._set_alarm(max(CLOCK_GRAIN, oldest.idle_since - due))

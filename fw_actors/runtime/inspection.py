@@ -115,7 +115,7 @@ def node_of(cell: Cell) -> NodeSnapshot:
         restarts=cell.restarts,
         last_error=cell.last_error,
         handler_seconds=cell.handler_seconds,
-        recent=tuple(cell.recent),
+        recent=cell.last_messages,
     )
 
 

@@ -38,6 +38,8 @@ class KeyedCell(Cell):
         """Whether the instance's `started` is still to be run."""
         self.idle_since = 0.0
         self.scope: trio.CancelScope | None = None
+        if pool.tamper is not None:
+            self.set_tamper(pool.tamper)
 
     @property
     def state(self) -> State:

@@ -9,7 +9,7 @@ finds the same cell and is handled by the next instance.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -24,8 +24,10 @@ from fw_actors.runtime.life import CrashedError
 from fw_actors.runtime.mailbox import Mailbox
 from fw_actors.runtime.pool_totals import Totals
 from fw_actors.runtime.reference import KeyedRef
+from fw_actors.runtime.rings import waiting_for
 
 if TYPE_CHECKING:
+    from fw_actors.runtime.cell import Tamper
     from fw_actors.runtime.runtime import Runtime
 
 SPARE_MAILBOXES: Final = 256
@@ -60,6 +62,7 @@ class KeyedPool:
         self._closed = False
         self._emptied = trio.Event()
         self._past = Totals()
+        self.tamper: Tamper | None = None
         runtime.add_node(self)
 
     def __len__(self) -> int:
@@ -67,6 +70,10 @@ class KeyedPool:
 
     def __getitem__(self, key: str) -> KeyedRef:
         return KeyedRef(self, key)
+
+    def cells(self) -> Sequence[KeyedCell]:
+        """Return all that there are at this moment."""
+        return tuple(self._cells.values())
 
     def cell(self, key: str) -> KeyedCell:
         """Return the key's cell with a mailbox to put a message into; made if need be.
@@ -89,6 +96,12 @@ class KeyedPool:
         if cell is None or cell.actor is None:
             raise ActorGone(f"{self.name}/{key}")
         return cell
+
+    def set_tamper(self, tamper: Tamper | None) -> None:
+        """Have the items of all its actors pass through `tamper`; for tests."""
+        self.tamper = tamper
+        for cell in self._cells.values():
+            cell.set_tamper(tamper)
 
     # What the cells tell of themselves.
 
@@ -130,7 +143,12 @@ class KeyedPool:
 
         Those that take longer than `deadline` (on trio's clock) are cancelled, and so are all
         when this call is cancelled; their askers get ActorGone. May be called more than once.
+        Raises AskCycle (in a handler) when one of them waits for the caller, or is the caller.
         """
+        with waiting_for(self.cells()):
+            await self._close(deadline)
+
+    async def _close(self, deadline: float) -> None:
         self._closed = True
         for cell in list(self._cells.values()):
             cell.mailbox.close()

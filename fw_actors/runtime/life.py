@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fw_actors.runtime.faults import RuntimeFault, one_line
 
 if TYPE_CHECKING:
     from fw_actors.runtime.messages import Message
+    from fw_actors.runtime.reply import Reply
 
 
 class State(Enum):
@@ -32,7 +33,7 @@ class Hold(Protocol):
 class Arrival(Hold, Protocol):
     """A hold that ends with a message to its own actor, through the side lane."""
 
-    def take(self) -> Message | None:
+    def take(self) -> Message | Reply[Any] | None:
         """Give the message and end the hold; None when there is nothing to handle any more."""
 
 

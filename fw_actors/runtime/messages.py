@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -71,6 +70,4 @@ def handler_table(cls: type) -> HandlerTable:
                     f"{cls.__name__}: {names[kind]} and {name} both handle {kind.__name__}"
                 )
     functions = {kind: getattr(cls, name) for kind, name in names.items()}
-    return MappingProxyType(
-        {kind: Handler(fn, inspect.iscoroutinefunction(fn)) for kind, fn in functions.items()}
-    )
+    return {kind: Handler(fn, inspect.iscoroutinefunction(fn)) for kind, fn in functions.items()}

@@ -8,12 +8,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
+from trio.lowlevel import wait_task_rescheduled
 
 from fw_actors.runtime.dead_letters import Reason
 from fw_actors.runtime.faults import ActorFailed, ActorGone, AskTimeout, MailboxFull, RuntimeFault
 from fw_actors.runtime.messages import Message, Request
 from fw_actors.runtime.reply import Reply
-from fw_actors.runtime.rings import CURRENT, edge
+from fw_actors.runtime.rings import CURRENT, join, leave
 
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import Cell
@@ -65,11 +66,13 @@ class Ref(ABC):
             await trio.lowlevel.cancel_shielded_checkpoint()  # it is sent: not Cancelled any more
             return
         asker = CURRENT.get()
-        if asker is None:
+        if asker is not None:
+            join(asker, cell)
+        try:
             await cell.offer_when_room(message)
-            return
-        with edge(asker, cell):
-            await cell.offer_when_room(message)
+        finally:
+            if asker is not None:
+                leave(asker, cell)
 
     async def ask(self, request: Request[R], deadline: float | None = None) -> R:
         """Send a question and wait for its answer, at most `deadline` seconds in all.
@@ -82,13 +85,24 @@ class Ref(ABC):
         AskCycle (in a handler); NotHandled; whatever the actor gave to `Reply.fail`.
         TypeError without a deadline inside a handler, which it could hold up for ever.
         """
+        cell = self._cell()
         asker = CURRENT.get()
-        if asker is None:
-            return await self._ask(request, deadline)
-        if deadline is None:
-            raise TypeError(f"In a handler, ask {self.name!r} with a deadline.")
-        with edge(asker, self._cell()):
-            return await self._ask(request, deadline)
+        if asker is not None:
+            if deadline is None:
+                raise TypeError(f"In a handler, ask {self.name!r} with a deadline.")
+            join(asker, cell)
+        try:
+            slot: Reply[R] = Reply(cell, request)
+            if not cell.offer(slot):
+                deadline = await self._room_for(cell, slot, deadline)
+            if not slot.wanted:  # it was answered while room was waited for
+                return await slot.wait(deadline)
+            slot.expect(deadline)  # `slot.wait`, without a coroutine more
+            await wait_task_rescheduled(slot.call_off)
+            return slot.result()
+        finally:
+            if asker is not None:
+                leave(asker, cell)
 
     async def inspect(self, deadline: float = 1.0) -> Inspection:
         """Look into the actor between two messages, ahead of its mailbox.
@@ -102,13 +116,6 @@ class Ref(ABC):
 
     def _inspected(self) -> Cell:
         return self._cell()
-
-    async def _ask(self, request: Request[R], deadline: float | None) -> R:
-        cell = self._cell()
-        slot: Reply[R] = Reply(cell, request)
-        if not cell.offer(slot):
-            deadline = await self._room_for(cell, slot, deadline)
-        return await slot.wait(deadline)
 
     async def _room_for(self, cell: Cell, slot: Reply[Any], deadline: float | None) -> float | None:
         """Wait for room; return what is left of the deadline."""
@@ -142,7 +149,14 @@ class ActorRef(Ref):
 
     def tell(self, message: Message) -> bool:
         """See `Ref.tell`."""
-        return self.cell.tell(message)
+        cell = self.cell
+        try:  # what `cell.tell` does, without a call
+            cell.mailbox.put(message)
+        except (trio.WouldBlock, trio.ClosedResourceError):
+            return cell.tell(message)
+        if not cell.awake:
+            cell.wake()
+        return True
 
     def suspend(self) -> None:
         """Have it handle nothing after the message in hand; its mailbox fills."""
@@ -155,6 +169,7 @@ class ActorRef(Ref):
     def trace(self, onlooker: Callable[[Message], object] | None) -> None:
         """Show every message to `onlooker` before it is handled; None ends it."""
         self.cell.trace = onlooker
+        self.cell.alert = True
 
     def _cell(self) -> Cell:
         return self.cell

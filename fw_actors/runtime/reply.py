@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import msgspec
 import trio
-from outcome import Error, Outcome, Value
+from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 
 from fw_actors.runtime.faults import AlreadyAnswered, AskTimeout
 
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import Cell
+    from fw_actors.runtime.deadlines import Pending
     from fw_actors.runtime.faults import RuntimeFault
     from fw_actors.runtime.messages import Message
 
@@ -25,47 +27,66 @@ R = TypeVar("R")
 RaiseCancel = Callable[[], Any]
 
 
-class Reply(Generic[R]):
-    """One question on its way. Handlers get it from `context.keep_reply()`."""
+class Reply(msgspec.Struct, Generic[R], eq=False):
+    """One question on its way. Handlers get it from `context.keep_reply()`.
 
-    __slots__ = ("_asker", "_cell", "_early", "_given", "_seconds", "kept", "message", "wanted")
+    `wanted` says whether somebody still waits for the answer.
+    """
 
-    def __init__(self, cell: Cell, message: Message, wanted: bool = True) -> None:
-        self._cell = cell
-        self._asker: trio.lowlevel.Task | None = None
-        self._early: Outcome[Any] | None = None
-        self._seconds: float | None = None
-        self._given = False
-        self.message = message
-        self.kept = False
-        self.wanted = wanted
-        """Whether somebody still waits for the answer."""
+    _cell: Cell
+    message: Message
+    wanted: bool = True
+    kept: bool = False
+    _given: bool = False
+    _asker: trio.lowlevel.Task | None = None
+    _seconds: float = 0.0
+    _pending: Pending | None = None
+    _value: Any = None
+    _error: Exception | None = None
 
     def answer(self, value: R) -> None:
         """Give the answer; once. A caller that is gone makes no difference.
 
         Raises AlreadyAnswered when this reply was answered or failed before.
         """
-        self._give(Value(value))
+        if self._given or self.kept:
+            self._hand_over()
+        self._given = True
+        if not self.wanted:
+            self._cell.runtime.late_replies += 1
+            return
+        self._value = value
+        self.wanted = False  # as `_close` does, without a call
+        if self._pending is not None:
+            self._pending.pop(self, None)
+            self._pending = None
+        if self._asker is not None:
+            reschedule(self._asker)
 
     def fail(self, error: Exception) -> None:
         """Raise `error` in the caller instead of an answer; once. Give each caller its own.
 
         Raises AlreadyAnswered when this reply was answered or failed before.
         """
-        self._give(Error(error))
+        self._hand_over()
+        self._given = True
+        if self.wanted:
+            self._error = error
+            self._close()
+        else:
+            self._cell.runtime.late_replies += 1
 
     def abandon(self, fault: RuntimeFault) -> None:
         """Close the asker's side because the actor can't answer any more."""
         if self.wanted:
-            self._close(Error(fault))
+            self._error = fault
+            self._close()
 
     def expire(self) -> None:
         """Close the asker's side because its deadline has come."""
         if self.wanted:
-            seconds = self._seconds or 0.0
-            self._seconds = None
-            self._close(Error(AskTimeout(self._cell.name, seconds)))
+            self._error = AskTimeout(self._cell.name, self._seconds)
+            self._close()
 
     def withdraw(self) -> None:
         """Close the asker's side because the asker has gone."""
@@ -74,41 +95,50 @@ class Reply(Generic[R]):
 
     async def wait(self, seconds: float | None) -> R:
         """Wait for the answer, at most `seconds`. Cancelled, the question is withdrawn."""
-        if self._early is not None:
+        if self.wanted:
+            self.expect(seconds)
+            await wait_task_rescheduled(self.call_off)
+        else:
             await trio.lowlevel.cancel_shielded_checkpoint()  # an answer that came is not lost
-            value: R = self._early.unwrap()
-            return value
-        self._asker = trio.lowlevel.current_task()
+        return self.result()
+
+    def expect(self, seconds: float | None) -> None:
+        """Have the present task be rescheduled when the asker's side is closed."""
+        self._asker = current_task()
         if seconds is not None:
             self._seconds = seconds
-            self._cell.runtime.deadlines.add(self, seconds)
-        answer: R = await trio.lowlevel.wait_task_rescheduled(self._cancelled)
-        return answer
+            self._pending = self._cell.runtime.deadlines.add(self, seconds)
 
-    def _cancelled(self, _: RaiseCancel) -> trio.lowlevel.Abort:
+    def call_off(self, _: RaiseCancel) -> Abort:
+        """Withdraw the question, since the task that waits is cancelled."""
         self.withdraw()
-        return trio.lowlevel.Abort.SUCCEEDED
+        return Abort.SUCCEEDED
 
-    def _give(self, result: Outcome[R]) -> None:
+    def result(self) -> R:
+        """Return the answer, or raise what came instead; once the asker's side is closed."""
+        if self._error is None:
+            value: R = self._value
+            return value
+        error, self._error = self._error, None
+        try:
+            raise error
+        finally:
+            del error  # its traceback holds this frame: without this, a ring for the collector
+
+    def _hand_over(self) -> None:
+        """See that the holder's side is open, and that the actor holds it no longer."""
         if self._given:
             raise AlreadyAnswered(self._cell.name, type(self.message).__name__)
-        self._given = True
         if self.kept:
             self._cell.release(self)
-        if self.wanted:
-            self._close(result)
-        else:
-            self._cell.runtime.late_replies += 1
 
-    def _close(self, result: Outcome[Any]) -> None:
+    def _close(self) -> None:
         self.wanted = False
         self._stop_clock()
-        if self._asker is None:
-            self._early = result
-        else:
-            trio.lowlevel.reschedule(self._asker, result)
+        if self._asker is not None:
+            reschedule(self._asker)
 
     def _stop_clock(self) -> None:
-        if self._seconds is not None:
-            self._cell.runtime.deadlines.withdraw(self, self._seconds)
-            self._seconds = None
+        if self._pending is not None:
+            self._pending.pop(self, None)
+            self._pending = None

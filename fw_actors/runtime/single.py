@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
+from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 
 from fw_actors.runtime.actor import Actor, Context
 from fw_actors.runtime.cell import Cell
@@ -116,6 +117,7 @@ class SingleCell(Cell):
     def suspend(self) -> None:
         """Handle nothing after the message in hand."""
         self.suspended = not self.stop_requested
+        self.alert = True
 
     def resume(self) -> None:
         """Go on."""
@@ -127,7 +129,7 @@ class SingleCell(Cell):
         task, self._task = self._task, None
         self.awake = True
         if task is not None:
-            trio.lowlevel.reschedule(task)
+            reschedule(task)
 
     def freed(self) -> None:
         """A single actor stays whether it holds anything or not."""
@@ -154,24 +156,22 @@ class SingleCell(Cell):
         return actor
 
     async def _serve(self, actor: Actor) -> None:
+        task = current_task()
         while True:
             if await run_turn(self, actor):
                 await trio.lowlevel.checkpoint()
             elif self.stop_requested and not self.works:
                 return
             else:
-                await self._park()
+                self._task = task
+                self.awake = False
+                await wait_task_rescheduled(self._unpark)
 
     async def _end(self, actor: Actor) -> None:
         try:
             await actor.stopping()
         except Exception as error:
             raise self.note_failure("stop", error) from error
-
-    async def _park(self) -> None:
-        self._task = trio.lowlevel.current_task()
-        self.awake = False
-        await trio.lowlevel.wait_task_rescheduled(self._unpark)
 
     def _unpark(self, _: object) -> trio.lowlevel.Abort:
         self._task = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -11,7 +12,6 @@ from fw_actors.runtime.cell import RECENT, Cell
 from fw_actors.runtime.dead_letters import Reason
 from fw_actors.runtime.faults import ActorFailed, NotHandled, one_line
 from fw_actors.runtime.inspection import inspection_of
-from fw_actors.runtime.life import Arrival
 from fw_actors.runtime.reply import Reply
 
 if TYPE_CHECKING:
@@ -22,93 +22,111 @@ if TYPE_CHECKING:
 MESSAGES_A_TURN: Final = 128
 
 
-async def run_turn(cell: Cell, actor: Actor) -> bool:
+async def run_turn(cell: Cell, actor: Actor) -> bool:  # noqa: C901 - the hottest loop of all
     """Handle what is there, up to a turn's worth; return whether more may be there.
 
     After True the caller has to make a checkpoint, so that nobody starves.
     Raises CrashedError when a handler failed: the message is gone, its asker has ActorFailed.
     """
-    handlers = actor.handlers
-    take = cell.mailbox.take
-    before = trio.current_time()
-    for _ in range(MESSAGES_A_TURN):
-        if cell.inspections:
-            _answer_inspections(cell, actor)
-        if cell.suspended:
-            return False
-        try:
-            message = _next_message(cell, take)
-        except (trio.WouldBlock, trio.EndOfChannel):
-            return False
-        if message is None:
-            continue
-        handler = handlers.get(type(message))
-        if handler is None:
-            _refuse(cell, message)
-            continue
-        _note(cell, message)
-        try:
-            result = handler.function(actor, message)
-            if handler.is_async:
-                result = await result
-        except Exception as error:
-            raise cell.note_failure("handler", error) from error
-        slot = cell.current
-        if slot is not None:  # a kept reply has left this place
-            cell.current = None
-            slot.answer(result)
-        cell.handled += 1
-        after = trio.current_time()
-        cell.handler_seconds += after - before
-        before = after
+    # A message that was told costs no call but its handler's own, and nothing that may be left out.
+    handlers, take, now = actor.handlers, cell.mailbox.take, cell.runtime.deadlines.now
+    note = cell.recent.append
+    slot: Reply[Any] | None = None
+    before = now()
+    try:
+        for _ in range(MESSAGES_A_TURN):
+            item: Any = _attend(cell, actor) if cell.alert else take()
+            kind = type(item)
+            if kind is Reply:
+                slot, item = item, item.message
+                if not slot.wanted:
+                    cell.skipped += 1
+                    slot = None
+                    continue
+                cell.current = slot
+                kind = type(item)
+            try:
+                function, is_async = handlers[kind]
+            except KeyError:
+                _refuse(cell, item)
+                slot = None
+                continue
+            note(kind)
+            try:
+                result = function(actor, item)
+                if is_async:
+                    result = await result
+                    after = now()
+                    cell.handler_seconds += after - before
+                    before = after
+            except Exception as error:
+                raise cell.note_failure("handler", error) from error
+            if slot is not None:
+                if cell.current is slot:  # else its reply was kept
+                    cell.current = None
+                    slot.answer(result)
+                slot = None
+            cell.handled += 1
+    except (trio.WouldBlock, trio.EndOfChannel):
+        return False
+    finally:
+        cell.handler_seconds += now() - before  # plain handlers are timed together
+        if len(cell.recent) > RECENT:
+            del cell.recent[:-RECENT]
     return True
 
 
-def _next_message(cell: Cell, take: Callable[[], Item]) -> Message | None:
-    """Return the next message, side lane and mailbox in turns; None when it needs no handling.
+def _attend(cell: Cell, actor: Actor) -> Item | None:
+    """Look beyond the mailbox; return the next message of all, None when it needs no handling.
 
-    A question becomes `cell.current`. Raises what `take` raises when both lanes are empty.
+    Raises what the mailbox's `take` raises when there is nothing to be handled now.
     """
-    if cell.side and not cell.side_was_last:
-        cell.side_was_last = True
-        return _take_aside(cell.side.popleft(), cell)
-    cell.side_was_last = False
-    try:
-        item = take()
-    except (trio.WouldBlock, trio.EndOfChannel):
-        if cell.side:
-            return None
-        raise
-    if isinstance(item, Reply):
-        if item.wanted:
-            cell.current = item
-            return item.message
-        cell.skipped += 1
-        return None
+    if cell.inspections:
+        _answer_inspections(cell, actor)
+    if cell.suspended:
+        raise trio.WouldBlock
+    cell.alert = bool(cell.side) or cell.trace is not None or cell.tamper is not None
+    item = _take_turns(cell) if cell.side else _take(cell)
+    if cell.trace is not None:
+        _show(cell, cell.trace, item)
     return item
 
 
-def _note(cell: Cell, message: Message) -> None:
-    recent = cell.recent
-    recent.append(type(message).__name__)
-    if len(recent) > RECENT:
-        del recent[0]
-    if cell.trace is not None:
-        try:
-            cell.trace(message)
-        except Exception as error:
-            cell.trace = None  # an onlooker never harms the actor
-            cell.runtime.log.warning("trace_failed", actor=cell.name, error=one_line(error))
+def _take(cell: Cell) -> Item | None:
+    item = cell.mailbox.take()
+    return item if cell.tamper is None else cell.tamper(cell, item)
 
 
-def _take_aside(arrival: Arrival, cell: Cell) -> Message | None:
+def _take_turns(cell: Cell) -> Item | None:
+    """Return the next from side lane or mailbox; None when there is nothing to handle in it."""
+    assert cell.side
+    if cell.side_was_last:
+        cell.side_was_last = False
+        with suppress(trio.WouldBlock, trio.EndOfChannel):
+            return _take(cell)
+    cell.side_was_last = True
     try:
-        return arrival.take()
+        return cell.side.popleft().take()
     except Exception as error:
         raise cell.note_failure("handler", error) from error
 
 
-def _refuse(cell: Cell, message: Message) -> None:
+def _show(cell: Cell, onlooker: Callable[[Message], object], item: Item | None) -> None:
+    if isinstance(item, Reply):
+        item = item.message if item.wanted else None
+    if item is None:
+        return
+    try:
+        onlooker(item)
+    except Exception as error:
+        cell.trace = None  # an onlooker never harms the actor
+        cell.runtime.log.warning("trace_failed", actor=cell.name, error=one_line(error))
+
+
+def _refuse(cell: Cell, message: Message | None) -> None:
+    """Settle a message without a handler; None is a message that was called off on its way."""
+    if message is None:
+        return
     slot, cell.current = cell.current, None
     if slot is not None:
         slot.abandon(NotHandled(cell.name, type(message).__name__))

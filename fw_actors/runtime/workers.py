@@ -13,6 +13,7 @@ from contextvars import copy_context
 from typing import Final, Protocol
 
 import trio
+from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 
 SPARE_WORKERS: Final = 256
 JOBS_A_TURN: Final = 16
@@ -71,13 +72,19 @@ class Workers:
             return
         self._on_their_way += 1
         if self._parked:
-            trio.lowlevel.reschedule(self._parked.pop())
+            reschedule(self._parked.pop())
         else:
             self._context.run(self._nursery.start_soon, self._worker)
 
     async def _worker(self) -> None:
         scope = trio.CancelScope(shield=True)
         self._scopes[scope] = None
+        task = current_task()
+
+        def leave(_: object) -> Abort:
+            self._parked.remove(task)
+            return Abort.SUCCEEDED
+
         try:
             with scope:
                 while not self._closed:
@@ -85,7 +92,8 @@ class Workers:
                     await self._run_jobs(scope)
                     if scope.cancel_called or len(self._parked) >= SPARE_WORKERS:
                         return
-                    await self._park()
+                    self._parked.append(task)
+                    await wait_task_rescheduled(leave)
         finally:
             del self._scopes[scope]
             if self._ready and not self._on_their_way:
@@ -106,13 +114,3 @@ class Workers:
             done += 1
             if done % JOBS_A_TURN == 0:
                 await trio.lowlevel.checkpoint()
-
-    async def _park(self) -> None:
-        task = trio.lowlevel.current_task()
-        self._parked.append(task)
-
-        def leave(_: object) -> trio.lowlevel.Abort:
-            self._parked.remove(task)
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(leave)

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from fw_actors.runtime import ActorGone, KeyedPool, Reason, Runtime
+from fw_actors.runtime import ActorGone, AskCycle, AskTimeout, KeyedPool, Reason, Runtime
 from supervisors import (
     ChildSpec,
     Restart,
@@ -32,6 +32,7 @@ from tests.fw_actors.runtime.sample_actors import (
     Nap,
     Note,
     Sample,
+    Waits,
 )
 
 NO_JITTER = RestartIntensity(restarts=3, seconds=30.0, backoff=1.0, jitter=0.0)
@@ -353,6 +354,45 @@ async def test_a_pool_is_closed_in_its_turn(runtime: Runtime) -> None:
         assert [node.name for node in runtime.snapshot().tree[0].children] == ["a", "pool"]
     assert diary == ["a up", "hello", 1, "bye", "a down"]
     assert runtime.snapshot().tree == ()
+
+
+async def test_a_stop_asked_for_by_a_child_that_it_would_wait_for_is_a_ring(
+    runtime: Runtime,
+) -> None:
+    rings: list[tuple[str, ...]] = []
+
+    class Rebel(Sample):
+        async def add(self, message: Add) -> int:
+            try:
+                await supervisor.stop(trio.current_time() + 5.0)
+            except AskCycle as cycle:
+                rings.append(cycle.ring)
+            return 1
+
+    inner = supervisor_child("inner", [actor_child("rebel", Rebel)])
+    async with open_supervisor(runtime, "top", [actor_child("a", Sample), inner]) as supervisor:
+        assert await runtime.ref("rebel").ask(Add(1), deadline=1.0) == 1
+        assert await runtime.ref("a").ask(Add(1), deadline=1.0) == 1
+    assert rings == [("rebel", "rebel")]
+
+
+async def test_a_mailbox_is_bounded_and_keeps_deadlines_during_the_wait_before_a_restart(
+    runtime: Runtime,
+) -> None:
+    slow = RestartIntensity(restarts=9, backoff=10.0, backoff_cap=10.0, jitter=0.0)
+    async with open_supervisor(runtime, "top", [actor_child("a", Waits)], intensity=slow):
+        ref = runtime.ref("a")
+        for _ in range(2):
+            ref.tell(Break())
+        await wait_all_tasks_blocked()
+        assert runtime.snapshot().tree[0].children[0].state == "waiting"
+        start = trio.current_time()
+        with pytest.raises(AskTimeout):
+            await ref.ask(Add(1), deadline=4.0)
+        assert trio.current_time() - start == 4.0
+        assert ref.tell(Note(1))
+        assert not ref.tell(Note(2))  # the question that was called off keeps its place
+    assert runtime.snapshot().dead_letters[Reason.FULL] == 1
 
 
 async def test_two_children_of_one_id_are_refused(runtime: Runtime) -> None:

@@ -26,7 +26,7 @@ from fw_actors.http import (
 )
 from tests.fw_actors.http.receiver import OK, Talk, always, headers, receiving
 
-LONG, SHORT = 5.0, 0.1
+LONG, SHORT = 30.0, 0.3
 
 
 def v4(host: str, port: int) -> Address:
@@ -182,6 +182,34 @@ async def refused(receiver_context: ssl.SSLContext, trusting: ssl.SSLContext) ->
         assert receiver.requests == []
         assert sender.statistics().pool.in_use == 0
     return caught.value
+
+
+def self_signed() -> ssl.SSLContext:
+    """A certificate that nobody but itself has signed."""
+    alone = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with alone.cert_pem.tempfile() as certificate, alone.private_key_pem.tempfile() as key:
+        context.load_cert_chain(certificate, key)
+    return context
+
+
+async def test_a_self_signed_certificate_is_a_tls_error_that_says_so(authority: Authority) -> None:
+    error = await refused(self_signed(), authority.trusting)
+    assert str(error).startswith("tls: The certificate of 127.0.0.1 isn't to be trusted: ")
+    assert "self-signed" in error.sentence.replace("self signed", "self-signed")
+
+
+async def test_a_certificate_for_another_name_is_a_tls_error_that_names_ours(
+    authority: Authority,
+) -> None:
+    async with (
+        receiving(always(OK), context=authority.server("elsewhere.example")) as receiver,
+        open_sender(context=authority.trusting) as sender,
+    ):
+        with pytest.raises(TlsError, match=r"mismatch.* 'localhost'") as caught:
+            await sender.post(receiver.target("localhost"), b"{}", headers, timeout=LONG)
+        assert receiver.requests == []
+        assert caught.value.kind == "tls"
 
 
 async def test_an_unknown_authority_is_a_tls_error(authority: Authority) -> None:

@@ -14,7 +14,7 @@ import trio.lowlevel
 import trio.testing
 import trustme
 
-from fw_actors.http import NetworkError, Sender, open_sender
+from fw_actors.http import AnswerTimeout, NetworkError, Sender, open_sender
 from tests.fw_actors.http.receiver import (
     OK,
     Receiver,
@@ -27,6 +27,8 @@ from tests.fw_actors.http.receiver import (
 )
 
 ATTEMPTS = 500
+TIMEOUTS = 10_000
+AT_ONCE = 200
 
 
 def descriptors() -> int:
@@ -47,7 +49,7 @@ async def slow(talk: Talk) -> None:
 
 async def settled(tasks: int, fds: int) -> None:
     """Wait until the receiver's side has noticed that its connections are closed."""
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         while trio.lowlevel.current_statistics().tasks_living > tasks or descriptors() > fds:  # noqa: ASYNC110 - nobody tells
             await trio.sleep(0.005)
 
@@ -101,6 +103,33 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     authority.issue_cert("127.0.0.1").configure_cert(server)
     authority.configure_trust(client)
     return server, client
+
+
+async def test_ten_thousand_attempts_that_time_out_leave_nothing_behind() -> None:
+    """Pitfalls page: descriptors, tasks and places are as at the start."""
+    timeouts = 0
+
+    async def attempts(sender: Sender, receiver: Receiver) -> None:
+        nonlocal timeouts
+        for number in range(TIMEOUTS // AT_ONCE):
+            seconds = (number % 5) * 0.01  # none at all is one, too
+            with pytest.raises(AnswerTimeout):
+                await sender.post(receiver.target(), b"{}", headers, timeout=seconds)
+            timeouts += 1
+
+    async with receiving(silent) as receiver:
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        tasks, fds = trio.lowlevel.current_statistics().tasks_living, descriptors()
+        async with open_sender() as sender:
+            async with trio.open_nursery() as nursery:
+                for _ in range(AT_ONCE):
+                    nursery.start_soon(attempts, sender, receiver)
+            assert timeouts == TIMEOUTS
+            now = sender.statistics()
+            assert (now.pool.in_use, now.pool.idle, now.pool.origins) == (0, 0, 0)
+            assert now.pool.opened == now.pool.closed
+            assert (now.resolver.threads, now.resolver.waiting, now.resolver.hosts) == (0, 0, 0)
+        await settled(tasks, fds)
 
 
 async def test_cancelling_at_each_step_leaves_nothing_behind(

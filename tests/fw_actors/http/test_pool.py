@@ -32,7 +32,7 @@ class Fake:
     async def receive(self, limit: int) -> bytes:
         return b""
 
-    def receive_nowait(self, limit: int) -> bytes:
+    async def receive_ready(self, limit: int) -> bytes:
         return b""
 
     def is_quiet(self) -> bool:

@@ -16,6 +16,7 @@ from fw_actors.http import (
     Sender,
     open_sender,
 )
+from fw_actors.http.connection import PlainConnection
 from fw_actors.version import __version__
 from tests.fw_actors.http.receiver import (
     OK,
@@ -29,8 +30,8 @@ from tests.fw_actors.http.receiver import (
     silent,
 )
 
-SHORT = 0.1  # seconds of a deadline that is meant to pass
-LONG = 5.0  # seconds of one that is not
+SHORT = 0.3  # seconds of a deadline that is meant to pass
+LONG = 30.0  # seconds of one that is not
 BIG = b"x" * 8_000_000  # more than loopback's buffers take
 
 
@@ -184,10 +185,19 @@ async def drip(talk: Talk) -> None:
         await talk.gone()
 
 
-@pytest.mark.parametrize("script", [silent, drip])
+async def byte_by_byte(talk: Talk) -> None:
+    """Never silent for long, and never through with its head."""
+    await talk.request()
+    while True:
+        for byte in b"HTTP/1.1 200 OK\r\nx-long: " + b"a" * 30_000:
+            await talk.answer(bytes([byte]))
+            await trio.sleep(0.01)
+
+
+@pytest.mark.parametrize("script", [silent, drip, byte_by_byte])
 async def test_a_head_that_does_not_come_is_a_timeout(script: Script) -> None:
     async with receiving(script) as receiver, open_sender() as sender:
-        with pytest.raises(AnswerTimeout, match=r"127\.0\.0\.1 did not answer within 0\.1 s"):
+        with pytest.raises(AnswerTimeout, match=r"127\.0\.0\.1 did not answer within 0\.3 s"):
             await sender.post(receiver.target(), b"{}", headers, timeout=SHORT)
 
 
@@ -215,13 +225,46 @@ async def test_a_body_that_stalls_after_the_head_is_only_shorter() -> None:
         assert sender.statistics().pool.idle == 0
 
 
+async def test_a_body_that_comes_byte_by_byte_is_cut_at_the_deadline() -> None:
+    """One deadline over all of it: bytes that do come do not put it off (interface §7)."""
+
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        await talk.answer(b"HTTP/1.1 200 OK\r\ncontent-length: 30000\r\n\r\n")
+        while True:
+            await talk.answer(b"a")
+            await trio.sleep(0.01)
+
+    async with receiving(script) as receiver, open_sender() as sender:
+        answer = await sender.post(receiver.target(), b"{}", headers, timeout=3 * SHORT)
+        assert answer.status == 200
+        assert answer.body == b"a" * len(answer.body)
+        assert len(answer.body) < 512
+        assert sender.statistics().pool.idle == 0
+
+
+@pytest.fixture
+def received(monkeypatch: pytest.MonkeyPatch) -> trio.Event:
+    """Set when the sender has read bytes: what is not read before a reset may go with it."""
+    event = trio.Event()
+    receive = PlainConnection.receive
+
+    async def noted(connection: PlainConnection, limit: int) -> bytes:
+        data = await receive(connection, limit)
+        event.set()
+        return data
+
+    monkeypatch.setattr(PlainConnection, "receive", noted)
+    return event
+
+
 @pytest.mark.parametrize("reset", [False, True])
-async def test_a_body_that_breaks_is_only_shorter(reset: bool) -> None:
+async def test_a_body_that_breaks_is_only_shorter(received: trio.Event, reset: bool) -> None:
     async def script(talk: Talk) -> None:
         await talk.request()
         await talk.answer(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n")
         if reset:
-            await trio.sleep(0.02)  # what was sent before a reset may else be thrown away with it
+            await received.wait()
             await talk.reset()
 
     async with receiving(script) as receiver, open_sender() as sender:
@@ -237,14 +280,22 @@ async def test_a_broken_chunk_is_only_a_shorter_body() -> None:
         assert sender.statistics().pool.idle == 0
 
 
-async def test_an_endless_body_is_left_after_512_bytes() -> None:
+ENDLESS = [  # the end of the head, and what is repeated without end
+    (b"transfer-encoding: chunked\r\n", b"100\r\n" + b"a" * 256 + b"\r\n"),
+    (b"content-length: 99999999999\r\n", b"a" * 256),
+    (b"", b"a" * 256),
+]
+
+
+@pytest.mark.parametrize(("framing", "piece"), ENDLESS, ids=["chunked", "length", "until-close"])
+async def test_an_endless_body_is_left_after_512_bytes(framing: bytes, piece: bytes) -> None:
     """After 512 body bytes the connection is closed, unless the rest is there (interface §7)."""
 
     async def script(talk: Talk) -> None:
         await talk.request()
-        await talk.answer(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        await talk.answer(b"HTTP/1.1 200 OK\r\n" + framing + b"\r\n")
         while True:
-            await talk.answer(b"100\r\n" + b"a" * 256 + b"\r\n")
+            await talk.answer(piece)
 
     async with receiving(script) as receiver, open_sender() as sender:
         answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
@@ -326,11 +377,11 @@ async def test_an_answer_before_the_body_is_sent_counts() -> None:
         assert sender.statistics().pool.idle == 0
 
 
-async def test_an_answer_before_a_reset_counts() -> None:
+async def test_an_answer_before_a_reset_counts(received: trio.Event) -> None:
     async def script(talk: Talk) -> None:
         await talk.until(b"\r\n\r\n")
         await talk.answer(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
-        await trio.sleep(0.02)
+        await received.wait()
         # closing with bytes unread sends RST
 
     async with receiving(script) as receiver, open_sender() as sender:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
+import trustme
 
 from fw_actors.http import Origin
 from fw_actors.http.connection import PlainConnection
-from fw_actors.http.tls import Records
+from fw_actors.http.tls import Records, TlsConnection, secure
 
 RECORDS = [
     b"\x16\x03\x03\x00\x03abc",
@@ -67,3 +71,62 @@ async def test_what_is_cut_off_is_handed_up_before_the_end(cut: bytes) -> None:
         there.shutdown(socket.SHUT_WR)
         assert await records.receive_some() == cut
         assert await records.receive_some() == b""
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[tuple[TlsConnection, trio.SSLStream[Records]]]:
+    """Both ends of a TLS connection on a pair of sockets."""
+    authority = trustme.CA()
+    receiving, sending = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    receiving.num_tickets = 0
+    authority.issue_cert("h").configure_cert(receiving)
+    authority.configure_trust(sending)
+    here, there = socket.socketpair()
+    with here, there:
+        here.setblocking(False)
+        server = trio.SSLStream(records_over(there), receiving, server_side=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.do_handshake)
+            connection = await secure(Origin("https", "h", 443), here, sending)
+        yield connection, server
+
+
+async def test_what_is_there_of_many_records_is_read_without_waiting() -> None:
+    """Interface §7: the connection is closed after 512 bytes, unless the rest is there already."""
+    sent = bytes(range(256)) * 160  # 40 KiB: three records
+    async with connected() as (connection, server):
+        assert await connection.receive_ready(9) == b""
+        await server.send_all(sent)
+        read = await connection.receive(600)
+        while data := await connection.receive_ready(65536):
+            read += data
+        assert read == sent
+        await server.send_all(b"next")  # and it serves on
+        assert await connection.receive(9) == b"next"
+        assert connection.is_quiet()
+
+
+async def test_a_record_that_is_there_in_part_is_not_waited_for_and_not_lost() -> None:
+    async with connected() as (connection, server):
+        raw = server.transport_stream
+        pieces: list[bytes] = []
+
+        async def hold_back(data: bytes) -> None:
+            pieces.append(bytes(data))
+
+        raw.send_all = hold_back  # type: ignore[method-assign, assignment]
+        await server.send_all(b"x" * 100)
+        del raw.send_all
+        (record,) = pieces
+        for piece in (record[:3], record[3:50]):
+            await raw.send_all(piece)
+            assert await connection.receive_ready(200) == b""
+        await raw.send_all(record[50:])
+        assert await connection.receive(200) == b"x" * 100
+
+
+async def test_an_end_is_nothing_that_is_there() -> None:
+    async with connected() as (connection, server):
+        server.transport_stream.close()
+        assert await connection.receive_ready(9) == b""
+        assert await connection.receive(9) == b""

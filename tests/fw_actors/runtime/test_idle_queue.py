@@ -17,6 +17,7 @@ class Alarms:
 
     def __init__(self) -> None:
         self.set: list[float] = []
+        self.now = trio.current_time
 
     def add(self, entry: Expiring, seconds: float) -> None:
         self.set.append(seconds)

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from fw_actors.runtime import ActorFailed, KeyedPool, Runtime
+from fw_actors.runtime import ActorFailed, KeyedPool, MailboxFull, Runtime
 from tests.fw_actors.runtime.sample_actors import (
     Add,
     Begin,
@@ -33,6 +33,21 @@ async def test_an_inspection_overtakes_the_mailbox_and_shows_what_the_actor_desc
     assert (seen.described, seen.works, seen.timers, seen.holds) == ({"sum": 4}, 1, 1, 2)
     assert (seen.actor.depth, seen.actor.handled, seen.actor.state) == (1, 3, "suspended")
     assert seen.actor.recent == ("Begin", "Later", "Add")
+
+
+async def test_inspections_are_bounded_like_everything_else(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
+    async with runtime.running("a", Sample) as ref:
+        ref.tell(Nap(5.0))
+        await wait_all_tasks_blocked()
+        for _ in range(16):
+            nursery.start_soon(ref.inspect, 60.0)
+        await wait_all_tasks_blocked()
+        with pytest.raises(MailboxFull, match="at most 16 inspections"):
+            await ref.inspect(60.0)
+        await trio.sleep(6)
+        assert (await ref.inspect()).actor.handled == 1
 
 
 async def test_a_description_that_fails_harms_the_onlooker_only(runtime: Runtime) -> None:

@@ -11,6 +11,7 @@ from fw_actors.runtime import (
     Actor,
     ActorRef,
     AskCycle,
+    KeyedPool,
     MailboxPolicy,
     Ref,
     Request,
@@ -105,6 +106,35 @@ async def test_waiting_for_room_is_an_edge_too(runtime: Runtime, nursery: trio.N
         await trio.sleep(0.5)
         assert await b.ask(Forward((a,))) == 2  # b waits for a, and has room for one note
         assert rings == [("a", "b", "a")]
+
+
+async def test_waiting_for_a_stop_is_an_edge_too(runtime: Runtime) -> None:
+    """Closing its own pool from a handler would wait for this very handler."""
+    pool = KeyedPool(runtime, "p", lambda key: Closing(pool))
+    assert await pool["a"].ask(Add(1), deadline=5.0) == 1
+    assert pool["b"].tell(Note(1))  # nothing was begun: the pool is open
+    async with runtime.running("other", lambda: Closing(pool)) as other:
+        assert await other.ask(Add(1), deadline=5.0) == 0  # who is outside of it may wait
+    assert len(pool) == 0
+
+
+class Closing(Actor):
+    """Closes a pool; answers how many actors would have waited for each other."""
+
+    def __init__(self, pool: KeyedPool) -> None:
+        self.pool = pool
+
+    @handles(Add)
+    async def add(self, message: Add) -> int:
+        try:
+            await self.pool.close()
+        except AskCycle as cycle:
+            return len(set(cycle.ring))
+        return 0
+
+    @handles(Note)
+    def note(self, message: Note) -> None:
+        pass
 
 
 async def test_an_ask_in_a_handler_needs_a_deadline(runtime: Runtime) -> None:

@@ -17,6 +17,7 @@ from tests.fw_actors.runtime.sample_actors import (
     End,
     Keep,
     Later,
+    LogBook,
     Note,
     Sample,
     Waits,
@@ -105,6 +106,31 @@ async def test_work_of_an_instance_that_failed_is_cancelled(runtime: Runtime) ->
         await trio.sleep(10)
     cell.retire()
     assert diary == []
+
+
+async def test_a_message_of_work_or_timer_that_can_not_be_made_is_a_failure_like_any_other(
+    runtime: Runtime, log: LogBook
+) -> None:
+    def unmade(outcome: object) -> Note:
+        raise LookupError("no such message")
+
+    class Careless(Sample):
+        async def work(self) -> None:
+            pass
+
+        def begin(self, message: Begin) -> None:
+            self.context.work(self.work, then=unmade)
+
+    with pytest.raises(ActorFailed, match="LookupError: no such message"):
+        await begun(runtime, Careless)
+    (entry,) = log.named("actor_failed")
+    assert (entry["actor"], entry["phase"]) == ("a", "handler")
+
+
+async def begun(runtime: Runtime, kind: type[Sample]) -> None:
+    async with runtime.running("a", kind) as ref:
+        ref.tell(Begin(1.0))
+        await trio.sleep_forever()
 
 
 async def test_side_messages_are_never_refused_and_take_turns_with_the_mailbox(

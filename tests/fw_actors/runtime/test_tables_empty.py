@@ -1,7 +1,16 @@
-"""After ten thousand of everything, in all the ways that things end, every table is empty."""
+"""Architecture page: a million asks, watches, timeouts, spawns and cancels leave every table empty.
+
+Here 20,000 of each; `FW_TABLE_ROUNDS=1000000 scripts/test tests/fw_actors/runtime -k tables` does
+the million.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
@@ -26,13 +35,95 @@ from tests.fw_actors.runtime.sample_actors import (
     Sample,
 )
 
-ROUNDS = 10_000
-CALLERS = 50
+ROUNDS: Final = int(os.environ.get("FW_TABLE_ROUNDS", "20000"))
+STORM_ROUNDS: Final = ROUNDS // 2
+CALLERS: Final = 50
+
+pytestmark = pytest.mark.timeout(60 + ROUNDS // 500)
 
 
-async def test_many_asks_timeouts_spawns_failures_and_cancels_leave_every_table_empty(
-    runtime: Runtime,
+async def many_asks(runtime: Runtime, rounds: int) -> None:
+    async with runtime.running("a", Sample) as ref:
+        for _ in range(rounds):
+            await ref.ask(Add(1), deadline=5.0)
+        assert (await ref.inspect()).described == {"sum": rounds}
+
+
+async def many_watches(runtime: Runtime, rounds: int) -> None:
+    """Half of them called off, half of them on an actor that isn't there: told at once."""
+    async with runtime.running("watcher", Sample) as ref, runtime.running("other", Sample) as other:
+        actor = ref.cell.actor
+        assert isinstance(actor, Sample)
+        nobody = runtime.ref("nobody")
+        for number in range(rounds // 2):
+            actor.context.watch(other, then=lambda down: Note(1)).cancel()
+            actor.context.watch(nobody, then=lambda down: Note(2))
+            if number % 20 == 0:
+                await wait_all_tasks_blocked()
+        await wait_all_tasks_blocked()
+        assert len(actor.diary) == rounds // 2
+        assert (ref.cell.timers, ref.cell.holds, other.cell.watchers) == (0, None, {})
+
+
+async def many_timeouts(runtime: Runtime, rounds: int) -> None:
+    """A thousand at a time wait for an actor that does not answer; it skips them all at the end."""
+    pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=20, idle_seconds=1.0)
+    timeouts = 0
+
+    async def ask(number: int) -> None:
+        nonlocal timeouts
+        try:
+            await pool[str(number % 20)].ask(Nap(1000.0), deadline=0.5 + number % 3)
+        except AskTimeout:
+            timeouts += 1
+
+    for first in range(0, rounds, 1000):
+        async with trio.open_nursery() as nursery:
+            for number in range(first, first + 1000):
+                nursery.start_soon(ask, number)
+        await trio.sleep(2000)
+    assert timeouts == rounds
+
+
+async def many_spawns(runtime: Runtime, rounds: int) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=100, idle_seconds=1.0)
+    for number in range(rounds):
+        await pool[str(number)].ask(Add(1), deadline=5.0)
+    await trio.sleep(2)
+    assert len(pool) == 0
+
+
+async def many_cancels(runtime: Runtime, rounds: int) -> None:
+    """Before the actor begins with it, and while it is at it."""
+    pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=100, idle_seconds=1.0)
+    cancelled = 0
+
+    async def ask(number: int) -> None:
+        nonlocal cancelled
+        with trio.move_on_after((number % 3) * 0.01) as scope:
+            await pool[str(number % 100)].ask(Nap(0.05), deadline=60.0)
+        cancelled += scope.cancelled_caught
+
+    for first in range(0, rounds, 1000):
+        async with trio.open_nursery() as nursery:
+            for number in range(first, first + 1000):
+                nursery.start_soon(ask, number)
+        await trio.sleep(1)
+    assert cancelled == rounds
+
+
+@pytest.mark.parametrize(
+    "many", [many_asks, many_watches, many_timeouts, many_spawns, many_cancels]
+)
+async def test_many_of_one_kind_leave_all_tables_empty(
+    runtime: Runtime, many: Callable[[Runtime, int], Awaitable[None]]
 ) -> None:
+    await many(runtime, ROUNDS)
+    await trio.sleep(60)
+    assert_empty(runtime)
+
+
+async def test_a_mixture_with_failures_leaves_all_tables_empty(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=300, idle_seconds=5.0)
     entropy = SeededEntropy(3)
     done = 0
@@ -50,30 +141,26 @@ async def test_many_asks_timeouts_spawns_failures_and_cancels_leave_every_table_
 
     async def caller(first: int) -> None:
         nonlocal done
-        for number in range(first, ROUNDS, CALLERS):
+        for number in range(first, STORM_ROUNDS, CALLERS):
             await call(number)
             done += 1
 
     async with trio.open_nursery() as nursery:
         for first in range(CALLERS):
             nursery.start_soon(caller, first)
-    assert done == ROUNDS
+    assert done == STORM_ROUNDS
     # Kept replies that nobody answers hold their actors; a failure ends them.
     await trio.sleep(1)
     for key in list(pool._cells):
         pool[key].tell(Break())
     await trio.sleep(60)
-
     assert (len(pool), len(pool._idle), pool._awake, pool._idle._alarm) == (0, 0, 0, None)
-    assert len(runtime.deadlines) == 0
-    assert runtime.deadlines._lengths == {}
-    assert not runtime.workers._ready
-    assert runtime.workers._on_their_way == 0
-    assert runtime.workers.alive == runtime.workers.parked
-    assert len(runtime._cells) == 0
+    assert_empty(runtime)
 
 
-async def test_many_single_actors_and_watches_leave_every_table_empty(runtime: Runtime) -> None:
+async def test_actors_that_come_and_go_under_a_watch_leave_all_tables_empty(
+    runtime: Runtime,
+) -> None:
     async with runtime.running("watcher", Sample) as watcher:
         cell = watcher.cell
         assert cell.actor is not None
@@ -90,3 +177,13 @@ async def watched(runtime: Runtime, watcher: Actor, n: int) -> None:
         if n % 2:
             watch.cancel()
         assert await ref.ask(Add(n), deadline=1.0) == n
+
+
+def assert_empty(runtime: Runtime) -> None:
+    assert len(runtime.deadlines) == 0
+    assert runtime.deadlines._lengths == {}
+    assert not runtime.workers._ready
+    assert runtime.workers._on_their_way == 0
+    assert runtime.workers.alive == runtime.workers.parked
+    assert len(runtime._cells) == 0
+    assert len(runtime.dead_letters.last()) <= 64

@@ -1,0 +1,19 @@
+"""The suite `runtime` at little effort: each row is measured, and what is told is handled."""
+
+from __future__ import annotations
+
+from benchmarks import runtime
+from benchmarks.__main__ import SUITES
+from benchmarks.rows import Effort
+
+
+def test_every_row_is_measured_on_both_sides() -> None:
+    lines: list[str] = []
+    rows = list(runtime.rows(Effort(events=200, rounds=1, tell=lines.append)))
+    assert [row.name for row in rows] == ["tell", "tell_nowait", "ask", "ask_100", "spawn"]
+    assert all(row.ours > 0 and row.reference > 0 and row.suite == "runtime" for row in rows)
+    assert len(lines) == 5
+
+
+def test_the_suite_is_known_to_the_command() -> None:
+    assert SUITES["runtime"] is runtime.rows

@@ -1,0 +1,44 @@
+"""docs/runtime.md teaches the runtime: its example runs, and every public name is on the page."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fw_actors.runtime
+import fw_actors.runtime.testing
+import supervisors
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "runtime.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_first_example_runs_as_it_stands() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", EXAMPLES[0]], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "42\n"
+
+
+def test_the_first_example_is_ten_lines_between_its_imports_and_its_start() -> None:
+    lines = [line for line in EXAMPLES[0].splitlines() if line]
+    body = [line for line in lines if not line.startswith(("import", "from", "trio.run"))]
+    assert len(body) == 10
+
+
+def test_every_example_is_python() -> None:
+    for example in EXAMPLES:
+        wrapped = "async def example():\n" + "".join(
+            f"    {line}\n" for line in example.split("\n")
+        )
+        compile(wrapped, "docs/runtime.md", "exec")
+
+
+@pytest.mark.parametrize("name", sorted({*fw_actors.runtime.__all__, *supervisors.__all__}))
+def test_every_public_name_is_on_the_page(name: str) -> None:
+    assert re.search(rf"\b{name}\b", PAGE), f"docs/runtime.md does not tell of {name}"

@@ -1,0 +1,113 @@
+"""Start and stop contracts: before the start, twice, during the start; of actors and of pools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from fw_actors.runtime import ActorGone, KeyedPool, MailboxPolicy, Reason, Runtime
+from tests.fw_actors.runtime.sample_actors import Add, Courteous, Nap, Note, Sample
+
+
+async def test_a_stop_before_the_start_does_no_harm(runtime: Runtime) -> None:
+    cell = runtime.cell("a")
+    cell.stop(trio.current_time())
+    cell.retire()
+    async with runtime.running("a", Sample) as ref:
+        assert await ref.ask(Add(1), deadline=1.0) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "end"), [((9.0, 3.0), 3.0), ((3.0, 9.0), 3.0), ((0.0, 9.0), 0.0)]
+)
+async def test_of_two_stops_the_earlier_deadline_counts(
+    runtime: Runtime, seconds: Sequence[float], end: float
+) -> None:
+    cell = runtime.cell("a")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(cell.live, Sample)
+        cell.tell(Nap(1000.0))
+        await wait_all_tasks_blocked()
+        for deadline in seconds:
+            cell.stop(trio.current_time() + deadline)
+    assert trio.current_time() == end
+    assert not cell.tell(Note(1))
+
+
+async def test_a_stop_during_the_start_ends_the_actor_in_order_after_it(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    cell = runtime.cell("a")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cell.live, lambda: Courteous(diary))
+        await wait_all_tasks_blocked()
+        cell.tell(Note(1))
+        cell.stop(trio.current_time() + 5.0)
+        assert not cell.tell(Note(2))
+    assert diary == ["hello", 1, "bye"]
+    assert trio.current_time() == 2.0
+
+
+async def test_a_stop_during_a_start_that_takes_longer_cuts_it_off(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    cell = runtime.cell("a")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cell.live, lambda: Courteous(diary))
+        await wait_all_tasks_blocked()
+        cell.tell(Note(1))
+        cell.stop(trio.current_time() + 0.5)
+    assert (diary, trio.current_time()) == ([], 0.5)
+    assert runtime.snapshot().dead_letters[Reason.STOPPED] == 1
+
+
+async def test_an_actor_that_was_stopped_can_be_started_again_with_an_empty_mailbox(
+    runtime: Runtime,
+) -> None:
+    diary: list[Any] = []
+    cell = runtime.cell("a")
+    for number in (1, 2):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(cell.live, lambda: Sample(diary))
+            cell.tell(Note(number))
+            cell.stop(trio.current_time() + 1)
+        assert not cell.tell(Note(99))
+    assert diary == [1, 2]
+
+
+async def test_a_pool_closed_twice_at_once_waits_for_the_same_end(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    pool = KeyedPool(runtime, "p", lambda key: Courteous(diary))
+    pool["a"].tell(Note(1))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pool.close)
+        nursery.start_soon(pool.close)
+    assert diary == ["hello", 1, "bye"]
+    assert (len(pool), trio.current_time()) == (0, 2.0)
+
+
+async def test_a_pool_closed_before_its_first_message_refuses_it(runtime: Runtime) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    await pool.close()
+    with pytest.raises(ActorGone):
+        await pool["a"].ask(Add(1), deadline=1.0)
+
+
+async def test_a_crowded_actor_handles_at_most_128_messages_a_turn(runtime: Runtime) -> None:
+    """Architecture page: then a checkpoint, so that nobody starves."""
+
+    class Roomy(Sample):
+        mailbox = MailboxPolicy(capacity=1000)
+
+    diary: list[Any] = []
+    depths: set[int] = set()
+    async with runtime.running("a", lambda: Roomy(diary)) as ref:
+        for number in range(512):
+            ref.tell(Note(number))
+        while len(diary) < 512:
+            depths.add(len(diary))
+            await trio.lowlevel.checkpoint()
+    assert depths <= {0, 128, 256, 384}
+    assert len(depths) >= 2

@@ -1,0 +1,119 @@
+"""The failure injector: drop, delay and crash on the n-th message that leaves a mailbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from fw_actors.runtime import (
+    ActorFailed,
+    ActorGone,
+    AskTimeout,
+    KeyedPool,
+    Message,
+    Runtime,
+    SeededEntropy,
+)
+from fw_actors.runtime.testing import Crash, Delay, Done, Drop, Fault, injecting, nth
+from supervisors import actor_child, open_supervisor
+from tests.fw_actors.runtime.sample_actors import Add, Later, LogBook, Note, Sample
+
+
+async def test_a_dropped_note_is_gone_and_a_dropped_question_times_out(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    async with runtime.running("a", lambda: Sample(diary)) as ref:
+        with injecting(ref, nth({2: Drop(), 4: Drop()})) as harm:
+            for number in (1, 2, 3):
+                ref.tell(Note(number))
+            with pytest.raises(AskTimeout):
+                await ref.ask(Add(1), deadline=2.0)
+        assert await ref.ask(Add(5), deadline=2.0) == 5
+    assert diary == [1, 3]
+    assert harm.seen == 4
+    assert harm.done == [Done("a", 2, "Note", Drop()), Done("a", 4, "Add", Drop())]
+
+
+async def test_a_delayed_message_comes_later_and_its_asker_gets_the_answer(
+    runtime: Runtime,
+) -> None:
+    diary: list[Any] = []
+    async with runtime.running("a", lambda: Sample(diary)) as ref:
+        with injecting(ref, nth({1: Delay(3.0), 3: Delay(1.0)})):
+            ref.tell(Note(1))
+            ref.tell(Note(2))
+            assert await ref.ask(Add(7), deadline=2.0) == 7
+            assert trio.current_time() == 1.0
+            await trio.sleep(5)
+    assert diary == [2, 1]
+    assert len(runtime.deadlines) == 0
+
+
+async def test_a_crash_is_one_of_the_handler_and_the_supervisor_starts_another(
+    runtime: Runtime, log: LogBook
+) -> None:
+    diary: list[Any] = []
+    async with open_supervisor(runtime, "top", [actor_child("a", lambda: Sample(diary))]):
+        ref = runtime.ref("a")
+        with injecting(ref, nth({2: Crash(), 4: Crash()})) as harm:
+            ref.tell(Note(1))
+            with pytest.raises(ActorFailed, match="'a' failed: InjectedCrash: on message 2"):
+                await ref.ask(Add(1), deadline=1.0)
+            assert await ref.ask(Add(3), deadline=1.0) == 3  # a new instance, the same injector
+            ref.tell(Note(2))
+            assert await ref.ask(Add(4), deadline=1.0) == 4
+        assert runtime.snapshot().tree[0].children[0].restarts == 2
+    assert (diary, harm.seen) == ([1], 5)
+    assert [entry["phase"] for entry in log.named("actor_failed")] == ["handler", "handler"]
+    assert log.named("actor_failed")[0]["recent_messages"] == ("Note", "Add")
+
+
+async def test_a_delayed_question_goes_with_the_instance_that_was_to_get_it(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
+    faults: list[str] = []
+
+    async def ask() -> None:
+        with pytest.raises(ActorGone):
+            await runtime.ref("a").ask(Add(1), deadline=60.0)
+        faults.append("gone")
+
+    async with runtime.running("a", Sample) as ref:
+        with injecting(ref, nth({1: Delay(30.0)})):
+            nursery.start_soon(ask)
+            await wait_all_tasks_blocked()
+    await wait_all_tasks_blocked()
+    assert faults == ["gone"]
+    assert len(runtime.deadlines) == 0
+
+
+async def test_a_pool_is_harmed_as_a_whole_those_made_later_too(runtime: Runtime) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample(), idle_seconds=5.0)
+    await pool["a"].ask(Add(1))
+    with injecting(pool, nth({1: Crash(), 2: Delay(8.0)})) as harm:
+        with pytest.raises(ActorFailed):
+            await pool["a"].ask(Add(1), deadline=1.0)
+        assert await pool["b"].ask(Add(2), deadline=10.0) == 2
+    assert [(entry.actor, entry.fault) for entry in harm.done] == [
+        ("p/a", Crash()),
+        ("p/b", Delay(8.0)),
+    ]
+    assert trio.current_time() == 8.0
+    assert await pool["a"].ask(Add(1)) == 1
+
+
+async def test_a_plan_may_look_at_the_message_and_timers_are_left_alone(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    dice = SeededEntropy(1)
+
+    def plan(number: int, message: Message) -> Fault | None:
+        return Drop() if isinstance(message, Note) and dice.uniform(0, 1) <= 1 else None
+
+    async with runtime.running("a", lambda: Sample(diary)) as ref:
+        with injecting(ref, plan):
+            ref.tell(Note(1))
+            ref.tell(Later(1.0, 2))
+            await trio.sleep(2)
+    assert diary == [2]
