@@ -115,6 +115,7 @@ class Documents:
         """Delete a document and its child rows."""
         with self._step(fw, doc):
             self._require(fw, doc, "delete", ignore_permissions)
+            self.registry.table(doc.doctype).take(fw.tx, str(doc.name))
             stored = self._stored(fw, doc, ignore_permissions)
             if stored.docstatus == SUBMITTED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is submitted; cancel it first.")
@@ -129,6 +130,7 @@ class Documents:
         """Give a document another name; whatever names it follows. No hooks, no events."""
         with self._step(fw, doc):
             self._require(fw, doc, "write", ignore_permissions)
+            self.registry.table(doc.doctype).take(fw.tx, str(doc.name))
             self._stored(fw, doc, ignore_permissions)
             old = str(doc.name)
             if name == old:

@@ -70,7 +70,7 @@ def save(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, 
     """Save the changed fields; with `modified`, only over that version."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "write")
-    doc: DocType = fw.get_doc(doctype, name)
+    doc = _to_change(fw, meta, name)
     body = dict(body)
     if "modified" in body:
         _same_version(doc, body.pop("modified"))
@@ -84,20 +84,21 @@ def submit(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
     """Submit a draft."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "submit")
-    return shown(fw, fw.get_doc(doctype, name).submit())
+    return shown(fw, _to_change(fw, meta, name).submit())
 
 
 def cancel(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
     """Cancel a submitted document."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "cancel")
-    return shown(fw, fw.get_doc(doctype, name).cancel())
+    return shown(fw, _to_change(fw, meta, name).cancel())
 
 
 def delete(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
     """Delete a document."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "delete")
+    fw.documents.registry.tables[doctype].take(fw.tx, name)
     fw.get_doc(doctype, name).delete()
     return {"ok": True}
 
@@ -112,6 +113,7 @@ def rename(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str
     if not isinstance(new, str):
         raise BadRequestError("name takes text.", field="name")
     fw.rights.require(meta, "write")
+    fw.documents.registry.tables[doctype].take(fw.tx, name)
     return shown(fw, fw.get_doc(doctype, name).rename(new))
 
 
@@ -158,6 +160,16 @@ def _open(fw: Fw, doctype: str) -> Meta:
         raise BadRequestError(f"{doctype} rows are part of their parent's document.")
     fw.rights.require_reach(meta)
     return meta
+
+
+def _to_change(fw: Fw, meta: Meta, name: str) -> DocType:
+    """Return a document as those before have left it, theirs included who are about to commit.
+
+    Locked before it is read: a save without `modified` wins (interface §3).
+    """
+    fw.documents.registry.tables[meta.name].fetch(fw.tx, name, lock=True)
+    doc: DocType = fw.get_doc(meta.name, name)
+    return doc
 
 
 def _same_version(doc: DocType, modified: object) -> None:

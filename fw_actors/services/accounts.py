@@ -17,6 +17,7 @@ from fw_actors.documents.registry import Registry
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.services import links, sessions
+from fw_actors.services.account_hold import hold
 from fw_actors.store import Statement, Tx, UniqueViolation
 from fw_actors.store.schema import IDENTIFIER, PASSWORD
 
@@ -212,6 +213,7 @@ def set_password(tx: Tx, user: str, password_hash: str, spare: str | None = None
     """Store a password's hash; the sessions of the user but for the one with the handle `spare`
     end, and every open link (spec, Authentication 5). `services.passwords` tells the owner, too.
     """
+    hold(tx, user)
     replaced = tx.run(_FORGET_PASSWORD, user=user) > 0
     tx.run(_SET_PASSWORD, user=user, new=password_hash, now=tx.now)
     links.end(tx, user)
