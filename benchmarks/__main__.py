@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from benchmarks import store
 from benchmarks.delivery import suite as delivery
 from benchmarks.documents import suite as documents
 from benchmarks.report import table, write_json
 from benchmarks.rows import Effort
 
-SUITES = {"delivery": delivery.rows, "documents": documents.rows}
+SUITES = {"delivery": delivery.rows, "documents": documents.rows, "store": store.rows}
 
 
 @click.command()

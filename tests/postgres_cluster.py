@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: a temporary cluster that waits for no disk."""
+"""A PostgreSQL server of our own for tests and measurements: a temporary cluster."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ MISSING: Final = (
     "package as root; elsewhere install what tests/debian-packages.txt names."
 )
 _DEBIAN: Final = Path("/usr/lib/postgresql")
+_WITHOUT_THE_DISK: Final = ("fsync = off", "full_page_writes = off")
 _SETTINGS: Final = (
     "listen_addresses = '127.0.0.1'",
-    "fsync = off",  # no test pulls the plug of the machine
-    "full_page_writes = off",
     "max_connections = 60",
     "shared_buffers = 32MB",
     "autovacuum = off",  # plans and timings of tests stay their own
@@ -86,8 +85,13 @@ class PostgresCluster:
 
 
 @contextmanager
-def postgres_cluster() -> Iterator[PostgresCluster]:
-    """Make a cluster, start it, and remove it at the end. Raises: PostgresMissing."""
+def postgres_cluster(*, durable: bool = False) -> Iterator[PostgresCluster]:
+    """Make a cluster, start it, and remove it at the end.
+
+    `durable` is for measurements: no test pulls the plug of the machine, and none waits for disks.
+
+    Raises: PostgresMissing.
+    """
     folder = Path(tempfile.mkdtemp(prefix="fw-postgres-"))
     try:
         if os.getuid() == 0:
@@ -100,7 +104,9 @@ def postgres_cluster() -> Iterator[PostgresCluster]:
             "--locale=C.UTF-8", "--no-sync", "--no-instructions",
         )  # fmt: skip
         with (data / "postgresql.auto.conf").open("a") as settings:
-            settings.writelines(f"{line}\n" for line in _SETTINGS)
+            settings.writelines(
+                f"{line}\n" for line in (*_SETTINGS, *(() if durable else _WITHOUT_THE_DISK))
+            )
         cluster = PostgresCluster(folder, _free_port())
         cluster.start()
         try:
