@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ MISSING: Final = (
 _DEBIAN: Final = Path("/usr/lib/postgresql")
 _WITHOUT_THE_DISK: Final = ("fsync = off", "full_page_writes = off")
 _SETTINGS: Final = (
-    "listen_addresses = '127.0.0.1'",
+    "listen_addresses = ''",  # a port could be taken while the server is down
     "max_connections = 60",
     "shared_buffers = 32MB",
     "autovacuum = off",  # plans and timings of tests stay their own
@@ -41,19 +40,18 @@ class PostgresMissing(Exception):
 
 @dataclass
 class PostgresCluster:
-    """A server on a free port of loopback and a socket in its own folder.
+    """A server on a socket in its own folder.
 
     `url(schema)` names a schema, so that each test has tables of its own in the one database.
     """
 
     folder: Path
-    port: int
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def url(self, schema: str = "public", database: str = DATABASE) -> str:
         """Return what FW_DATABASE would be, with `schema` as the place of all tables."""
-        where = f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
-        return f"{where}?options=-csearch_path%3D{schema}"
+        patient = f"host={self.folder}&connect_timeout=60"
+        return f"postgresql://{USER}@/{database}?{patient}&options=-csearch_path%3D{schema}"
 
     @contextmanager
     def schema(self) -> Iterator[str]:
@@ -73,8 +71,7 @@ class PostgresCluster:
 
     def start(self) -> None:
         """Start the server and wait until it takes connections."""
-        options = f"-p {self.port} -k {self.folder}"
-        self._control("start", "-o", options, "-l", str(self.folder / "log"))
+        self._control("start", "-o", f"-k {self.folder}", "-l", str(self.folder / "log"))
 
     def stop(self, mode: str = "fast") -> None:
         """Stop the server: `fast` ends its connections, `immediate` is a crash."""
@@ -107,7 +104,7 @@ def postgres_cluster(*, durable: bool = False) -> Iterator[PostgresCluster]:
             settings.writelines(
                 f"{line}\n" for line in (*_SETTINGS, *(() if durable else _WITHOUT_THE_DISK))
             )
-        cluster = PostgresCluster(folder, _free_port())
+        cluster = PostgresCluster(folder)
         cluster.start()
         try:
             cluster.execute(f"CREATE DATABASE {DATABASE}", database="postgres")
@@ -143,10 +140,3 @@ def _has_account() -> bool:
     except KeyError:
         return False
     return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

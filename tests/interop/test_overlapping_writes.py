@@ -28,6 +28,7 @@ from fw_actors.services.sign_in import Admitted, SignIn
 from fw_actors.services.site import Site, open_site
 from fw_actors.services.users import add_user
 from fw_actors.store import Tx
+from fw_actors.store.postgres import open_postgres
 from tests.site_kit import make_config
 
 APPS = Path(__file__).parent.parent / "fw_actors" / "documents" / "apps"
@@ -38,7 +39,14 @@ Fn = Callable[[Tx], Any]
 
 
 @pytest.fixture
-async def site(tmp_path: Path, postgres_url: str) -> AsyncIterator[Site]:
+async def site(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Site]:
+    patient = partial(open_postgres, postgres_url, busy_seconds=30)  # a slow machine is no lock
+    monkeypatch.setattr(
+        "fw_actors.services.site.open_store",
+        lambda config, clock, entropy, inline: patient(clock=clock, entropy=entropy, inline=inline),
+    )
     config = make_config(APPS, apps=("shop", "examples.notes"), database=postgres_url)
     async with open_site(config) as site:
         yield site

@@ -22,4 +22,4 @@ def process(program: str, database: str) -> Iterator[tuple[IO[str], IO[str]]]:
         assert started.stdout is not None
         yield started.stdin, started.stdout
         started.stdin.close()
-        assert started.wait(timeout=20) == 0
+        assert started.wait(timeout=50) == 0

@@ -80,12 +80,14 @@ async def test_a_look_at_once_notices_too_and_a_listener_can_leave(
 
 
 async def test_a_locked_database_gives_503_and_the_store_recovers_by_itself(
-    threaded: Store, path: Path
+    open_store: OpenStore, path: Path
 ) -> None:
-    with process(LOCK, str(path)) as (_, said):
-        assert await trio.to_thread.run_sync(said.readline) == "locked\n"
-        with pytest.raises(OverloadedError, match="locked"):
-            await threaded.write(add("a"))
-        assert await threaded.read(texts) == [], "reads go on"
-    await threaded.write(add("b"))
-    assert await threaded.read(texts) == ["b"]
+    async with open_store(busy_seconds=0.2) as store:
+        await store.write(create_notes)
+        with process(LOCK, str(path)) as (_, said):
+            assert await trio.to_thread.run_sync(said.readline) == "locked\n"
+            with pytest.raises(OverloadedError, match="locked"):
+                await store.write(add("a"))
+            assert await store.read(texts) == [], "reads go on"
+        await store.write(add("b"))
+        assert await store.read(texts) == ["b"]
