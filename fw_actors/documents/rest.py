@@ -70,13 +70,13 @@ def save(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, 
     """Save the changed fields; with `modified`, only over that version."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "write")
-    doc = _to_change(fw, meta, name)
+    doc, stored = fw.documents.open(fw, doctype, name)
     body = dict(body)
     if "modified" in body:
         _same_version(doc, body.pop("modified"))
     for key, value in judged(fw, meta, body, doc).items():
         setattr(doc, key, value)
-    doc.save()
+    fw.documents.save(fw, doc, ignore_permissions=False, stored=stored)
     return shown(fw, doc)
 
 

@@ -35,6 +35,16 @@ def load(documents: Documents, fw: Fw, doctype: str, name: str, *, lock: bool = 
     return doc
 
 
+def twin(doc: DocType) -> DocType:
+    """Return another object of the same stored document."""
+    assert doc._stored is not None
+    made = type(doc).from_row(doc._fw, doc._stored)
+    for field in doc.meta.tables:
+        rows = rows_of(doc, field)
+        made.__dict__[field.name] = [type(row).from_row(row._fw, row._stored or {}) for row in rows]
+    return made
+
+
 def _load_rows(documents: Documents, fw: Fw, doc: DocType, field: Table) -> list[DocType]:
     child = child_of(field)
     table = documents.registry.tables[child.meta.name]
