@@ -75,7 +75,8 @@ def adopt_children(stored: DocType, doc: DocType) -> None:
 def update(documents: Documents, tx: Tx, doc: DocType, stored: DocType) -> None:
     """Write a changed document's rows; of its child rows those that differ from the stored ones."""
     row = _row_of(documents, doc)
-    documents.registry.tables[doc.doctype].update(tx, doc.name or "", row)
+    table = documents.registry.tables[doc.doctype]
+    table.update(tx, doc.name or "", row, stored._stored or {})
     doc._stored = row
     for field in doc.meta.tables:
         before = {row.name or "": row for row in rows_of(stored, field)}
@@ -131,7 +132,7 @@ def _write_children(
             row.modified, row.modified_by = doc.modified, doc.modified_by
             row._stored = _row_of(documents, row)
             if old is not None and not table.has_unique:
-                table.update(tx, str(row.name), row._stored)
+                table.update(tx, str(row.name), row._stored, old._stored or {})
                 continue
             if old is not None:  # two rows may change places: both go before either comes
                 gone[str(row.name)] = old

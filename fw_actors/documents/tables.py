@@ -17,6 +17,7 @@ from fw_actors.errors import ConfigurationError
 from fw_actors.store import Statement, Tx, UniqueViolation
 
 _DIGEST_BYTES: Final = 4
+_KEPT_UPDATES: Final = 64  # ways in which documents of one DocType change
 
 
 class DocTable:
@@ -39,11 +40,7 @@ class DocTable:
         self._insert = Statement(
             sa.insert(self.table).values({n: sa.bindparam(n) for n in self.names})
         )
-        self._update = Statement(
-            sa.update(self.table)
-            .where(c.name == sa.bindparam("key"))
-            .values({n: sa.bindparam(n) for n in self.names if n != "name"})
-        )
+        self._updates: dict[tuple[str, ...], Statement] = {}
         found = sa.select(*c).where(c.name == sa.bindparam("key"))
         named = sa.select(c.name).where(c.name == sa.bindparam("key"))
         self._select, self._exists = Statement(found), Statement(named)
@@ -65,13 +62,31 @@ class DocTable:
         """Write a new row; `row` has every column. Raises: UniqueViolation."""
         tx.run(self._insert, **row)
 
-    def update(self, tx: Tx, name: str, row: Mapping[str, Any]) -> None:
-        """Write all columns but the name. Raises: UniqueViolation."""
-        tx.run(self._update, key=name, **{k: v for k, v in row.items() if k != "name"})
+    def update(self, tx: Tx, name: str, row: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+        """Write the columns that differ from the row as it is stored. Raises: UniqueViolation.
+
+        The others are left alone, and so are their indexes.
+        """
+        changed = tuple(n for n in self.names if row[n] != before[n])
+        if changed:
+            tx.run(self._update_of(changed), key=name, **{f"new_{n}": row[n] for n in changed})
 
     def set_columns(self, tx: Tx, name: str, values: Mapping[str, Any]) -> None:
-        """Write just these columns (`db_set`)."""
-        tx.run(sa.update(self.table).where(self.table.c.name == name).values(dict(values)))
+        """Write just these columns (`db_set`, rename)."""
+        changed = tuple(values)
+        tx.run(self._update_of(changed), key=name, **{f"new_{n}": values[n] for n in changed})
+
+    def _update_of(self, columns: tuple[str, ...]) -> Statement:
+        statement = self._updates.get(columns)
+        if statement is None:
+            if len(self._updates) >= _KEPT_UPDATES:
+                self._updates.clear()
+            statement = self._updates[columns] = Statement(
+                sa.update(self.table)
+                .where(self.table.c.name == sa.bindparam("key"))
+                .values({n: sa.bindparam(f"new_{n}") for n in columns})
+            )
+        return statement
 
     def fetch(self, tx: Tx, name: str, *, lock: bool = False) -> dict[str, Any] | None:
         """Return a row by its name; `lock` makes other writers of it wait for this transaction."""
