@@ -106,9 +106,10 @@ def assign(doc: DocType, name: str, value: Any) -> Field:
 def write_field(documents: Documents, tx: Tx, doc: DocType, field: Field) -> None:
     """Write one column of a stored document. Raises: UniqueViolation."""
     assert doc._stored is not None
-    stored = _stored_value(documents, doc, field, doc._stored[ROW_ID])
-    documents.registry.tables[doc.doctype].set_columns(tx, doc.name or "", {field.name: stored})
-    doc._stored[field.name] = stored
+    row_id = _row_id(documents, doc)
+    values = {field.name: _stored_value(documents, doc, field, row_id), ROW_ID: row_id}
+    documents.registry.tables[doc.doctype].set_columns(tx, doc.name or "", values)
+    doc._stored |= values
 
 
 def _child_table(documents: Documents, field: Table) -> DocTable:
@@ -150,9 +151,7 @@ def _is_stored(documents: Documents, row: DocType, old: DocType) -> bool:
 
 def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:
     """Return the row that holds the document; secrets sealed, kept ones as they were stored."""
-    row_id = (doc._stored or {}).get(ROW_ID)
-    if row_id is None and documents.registry.tables[doc.doctype].has_vault:
-        row_id = random_name(documents.entropy)
+    row_id = _row_id(documents, doc)
     row: dict[str, Any] = {
         "name": doc.name,
         "owner": doc.owner,
@@ -168,6 +167,14 @@ def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:
     for field in doc.meta.columns:
         row[field.name] = _stored_value(documents, doc, field, row_id)
     return row
+
+
+def _row_id(documents: Documents, doc: DocType) -> str | None:
+    """What Vault values of the row are bound to: made when the row first may hold one."""
+    row_id: str | None = (doc._stored or {}).get(ROW_ID)
+    if row_id is None and documents.registry.tables[doc.doctype].has_vault:
+        row_id = random_name(documents.entropy)
+    return row_id
 
 
 def _stored_value(documents: Documents, doc: DocType, field: Field, row_id: Any) -> Any:
