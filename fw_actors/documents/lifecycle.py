@@ -75,7 +75,8 @@ class Documents:
             self._write(fw, doc, "on_insert", lambda: rows.insert(self, fw.tx, doc))
 
     def open(self, fw: Fw, doctype: str, name: str) -> tuple[DocType, DocType]:
-        """Return a document to change, and the same as it is stored, for `save` right after.
+        """Return a document to change, as those before have left it, theirs included who are about
+        to commit; and the same as it is stored, for a `save` right after.
 
         Raises: NotFoundError, PermissionDeniedError.
         """

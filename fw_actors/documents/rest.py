@@ -84,14 +84,14 @@ def submit(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
     """Submit a draft."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "submit")
-    return shown(fw, _to_change(fw, meta, name).submit())
+    return shown(fw, fw.documents.open(fw, doctype, name)[0].submit())
 
 
 def cancel(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
     """Cancel a submitted document."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "cancel")
-    return shown(fw, _to_change(fw, meta, name).cancel())
+    return shown(fw, fw.documents.open(fw, doctype, name)[0].cancel())
 
 
 def delete(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
@@ -160,16 +160,6 @@ def _open(fw: Fw, doctype: str) -> Meta:
         raise BadRequestError(f"{doctype} rows are part of their parent's document.")
     fw.rights.require_reach(meta)
     return meta
-
-
-def _to_change(fw: Fw, meta: Meta, name: str) -> DocType:
-    """Return a document as those before have left it, theirs included who are about to commit.
-
-    Locked before it is read: a save without `modified` wins (interface §3).
-    """
-    fw.documents.registry.tables[meta.name].fetch(fw.tx, name, lock=True)
-    doc: DocType = fw.get_doc(meta.name, name)
-    return doc
 
 
 def _same_version(doc: DocType, modified: object) -> None:
