@@ -102,11 +102,13 @@ class Documents:
             if stored.docstatus == CANCELLED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is cancelled.")
             rows.adopt_children(stored, doc)
-            normalize(doc)
-            if stored.docstatus == SUBMITTED and not changes_once_submitted(stored, doc):
-                return None  # without a change there is no event
+            submitted = stored.docstatus == SUBMITTED
+            if submitted:
+                normalize(doc)
+                if not changes_once_submitted(stored, doc):
+                    return None  # without a change there is no event
             self._prepare(fw, doc)
-            if stored.docstatus == SUBMITTED:
+            if submitted:
                 changes_once_submitted(stored, doc)  # hooks have no more leave than callers
             self._stamp(fw, doc)
             require_scope(fw, doc, ignore_permissions)
