@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import runtime, sender
+from benchmarks import runtime, sender, store
 from benchmarks.delivery import suite as delivery
 from benchmarks.documents import suite as documents
 from benchmarks.report import table, write_json
@@ -18,6 +18,7 @@ SUITES = {
     "documents": documents.rows,
     "runtime": runtime.rows,
     "sender": sender.rows,
+    "store": store.rows,
 }
 
 

@@ -1,12 +1,15 @@
-"""What tests of several folders need: a PostgreSQL server."""
+"""What tests of several folders need: the two stores, and a PostgreSQL server."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from fw_actors.store.statement import POSTGRESQL, SQLITE
 from tests.postgres_cluster import PostgresCluster, postgres_cluster
+from tests.site_kit import keep_database_at
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +24,13 @@ def postgres_url(cluster: PostgresCluster) -> Iterator[str]:
     """The URL of an empty schema."""
     with cluster.schema() as url:
         yield url
+
+
+@pytest.fixture(params=[SQLITE, POSTGRESQL])
+def on_both_stores(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Run a test on SQLite and on PostgreSQL: its sites in `tmp_path` are kept there.
+
+    For a module: `pytestmark = pytest.mark.usefixtures("on_both_stores")`.
+    """
+    if request.param == POSTGRESQL:
+        keep_database_at(tmp_path, request.getfixturevalue("postgres_url"))

@@ -20,6 +20,8 @@ from typing import Any, Final, Self, TypeVar
 
 import httpx
 
+from tests.site_kit import database_of
+
 ROOT: Final = Path(__file__).parent.parent
 PASSWORD: Final = "correct horse battery staple"
 SECRET: Final = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
@@ -108,6 +110,7 @@ class LiveSite:
     def _environ(self, **environ: str) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("FW_")}
         own = {"FW_BIND": "127.0.0.1:0", "FW_SECRET_KEY": "k" * 40, "PYTHONPATH": str(ROOT)}
+        own["FW_DATABASE"] = database_of(self.folder)
         return kept | own | environ
 
 

@@ -1,11 +1,10 @@
-"""A PostgreSQL server of the tests' own: a temporary cluster that waits for no disk."""
+"""A PostgreSQL server of our own for tests and measurements: a temporary cluster."""
 
 from __future__ import annotations
 
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -24,10 +23,9 @@ MISSING: Final = (
     "package as root; elsewhere install what tests/debian-packages.txt names."
 )
 _DEBIAN: Final = Path("/usr/lib/postgresql")
+_WITHOUT_THE_DISK: Final = ("fsync = off", "full_page_writes = off")
 _SETTINGS: Final = (
-    "listen_addresses = '127.0.0.1'",
-    "fsync = off",  # no test pulls the plug of the machine
-    "full_page_writes = off",
+    "listen_addresses = ''",  # a port could be taken while the server is down
     "max_connections = 60",
     "shared_buffers = 32MB",
     "autovacuum = off",  # plans and timings of tests stay their own
@@ -42,19 +40,18 @@ class PostgresMissing(Exception):
 
 @dataclass
 class PostgresCluster:
-    """A server on a free port of loopback and a socket in its own folder.
+    """A server on a socket in its own folder.
 
     `url(schema)` names a schema, so that each test has tables of its own in the one database.
     """
 
     folder: Path
-    port: int
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def url(self, schema: str = "public", database: str = DATABASE) -> str:
         """Return what FW_DATABASE would be, with `schema` as the place of all tables."""
-        where = f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
-        return f"{where}?options=-csearch_path%3D{schema}"
+        patient = f"host={self.folder}&connect_timeout=60"
+        return f"postgresql://{USER}@/{database}?{patient}&options=-csearch_path%3D{schema}"
 
     @contextmanager
     def schema(self) -> Iterator[str]:
@@ -84,8 +81,7 @@ class PostgresCluster:
 
     def start(self) -> None:
         """Start the server and wait until it takes connections."""
-        options = f"-p {self.port} -k {self.folder}"
-        self._control("start", "-o", options, "-l", str(self.folder / "log"))
+        self._control("start", "-o", f"-k {self.folder}", "-l", str(self.folder / "log"))
 
     def stop(self, mode: str = "fast") -> None:
         """Stop the server: `fast` ends its connections, `immediate` is a crash."""
@@ -96,8 +92,13 @@ class PostgresCluster:
 
 
 @contextmanager
-def postgres_cluster() -> Iterator[PostgresCluster]:
-    """Make a cluster, start it, and remove it at the end. Raises: PostgresMissing."""
+def postgres_cluster(*, durable: bool = False) -> Iterator[PostgresCluster]:
+    """Make a cluster, start it, and remove it at the end.
+
+    `durable` is for measurements: no test pulls the plug of the machine, and none waits for disks.
+
+    Raises: PostgresMissing.
+    """
     folder = Path(tempfile.mkdtemp(prefix="fw-postgres-"))
     try:
         if os.getuid() == 0:
@@ -110,8 +111,10 @@ def postgres_cluster() -> Iterator[PostgresCluster]:
             "--locale=C.UTF-8", "--no-sync", "--no-instructions",
         )  # fmt: skip
         with (data / "postgresql.auto.conf").open("a") as settings:
-            settings.writelines(f"{line}\n" for line in _SETTINGS)
-        cluster = PostgresCluster(folder, _free_port())
+            settings.writelines(
+                f"{line}\n" for line in (*_SETTINGS, *(() if durable else _WITHOUT_THE_DISK))
+            )
+        cluster = PostgresCluster(folder)
         cluster.start()
         try:
             cluster.execute(f"CREATE DATABASE {DATABASE}", database="postgres")
@@ -147,10 +150,3 @@ def _has_account() -> bool:
     except KeyError:
         return False
     return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

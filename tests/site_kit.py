@@ -28,6 +28,18 @@ from fw_actors.services.site import Site, open_site
 START_MS = 1_800_000_000_000
 SECRET_KEY = "a key of the tests, forty characters long"
 CHEAP = Argon2(memory_kib=64, time=1, parallelism=1)
+_ELSEWHERE = "database.url"
+
+
+def keep_database_at(folder: Path, url: str) -> None:
+    """Have the sites of a test keep their data at `url` instead of in its folder."""
+    (folder / _ELSEWHERE).write_text(url)
+
+
+def database_of(folder: Path) -> str:
+    """Return FW_DATABASE of a site whose data are in `folder`: a file, or where a test says."""
+    elsewhere = folder / _ELSEWHERE
+    return elsewhere.read_text() if elsewhere.exists() else f"sqlite:///{folder}/data/fw.db"
 
 
 def make_config(folder: Path, *, apps: tuple[str, ...] = (), **changes: Any) -> Config:
@@ -47,7 +59,7 @@ def make_config(folder: Path, *, apps: tuple[str, ...] = (), **changes: Any) -> 
     }  # fmt: skip
     deployment: dict[str, Any] = {
         "public_url": None, "trust_proxy": ProxyTrustPolicy(False, ()), "mode": "production",
-        "bind_host": "127.0.0.1", "bind_port": 0, "database": "sqlite:///data/fw.db",
+        "bind_host": "127.0.0.1", "bind_port": 0, "database": database_of(folder),
         "webhooks_off": False, "log_format": "text", "log_level": "warning", "argon2": CHEAP,
         "clock_offset": 0.0,
     }  # fmt: skip

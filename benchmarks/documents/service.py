@@ -23,8 +23,6 @@ from fw_actors.store.lanes import THREAD_SWITCH_SECONDS
 ORDER: Final = "Bench Order"
 USER: Final = "bench"
 CUSTOMERS: Final = 200
-WRITTEN: Final = ("doc_bench_order", "doc_bench_line", "doc_webhook_delivery", "fw_job")
-"""The tables that an insert writes."""
 
 
 def site_in(folder: Path) -> AbstractAsyncContextManager[Site]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +20,7 @@ _CALLERS: Final = (1, 64)
 _LISTED: Final = 100_000
 _LISTS: Final = 200
 _LISTS_A_SECOND: Final = 200.0  # 5 ms each
+_WRITTEN: Final = "the same rows by bare sqlite3, a commit for as many"
 
 
 def rows(effort: Effort) -> Iterator[Row]:
@@ -30,79 +31,97 @@ def rows(effort: Effort) -> Iterator[Row]:
 
 
 class _Suite:
+    """Sites in folders: `empty` has no orders, `full` has some; rounds work on copies."""
+
     def __init__(self, folder: Path, effort: Effort) -> None:
         self._effort = effort
-        self._site, self._bare = folder / "site", folder / "bare"
-        for each in (self._site, self._bare):
-            each.mkdir()
-        _on_site(self._site, service.furnish)
-        # The same tables and indexes for both; and the rows that one document of ours leaves.
-        _on_site(self._site, lambda site: service.insert(site, 1, 1))
-        shutil.copy(self._site / "data/fw.db", self._bare / "fw.db")
-        self._written = bare.rows_of(self._bare / "fw.db", service.WRITTEN)
-        self._round = 0
+        self._empty, self._full = folder / "empty", folder / "full"
+        self._ours, self._theirs = folder / "ours", folder / "theirs"
+        self._empty.mkdir()
+        _on_site(self._empty, service.furnish)
+        shutil.copytree(self._empty, self._full)
+        _on_site(self._full, lambda site: service.insert(site, effort.events, 64))
 
     def rows(self) -> Iterator[Row]:
-        """Measure, the quick ones first: the lists fill the site."""
-        documents = self._effort.events
+        """Measure, the lists last: they fill the site."""
+        events = self._effort.events
+        names = _on_site(self._full, service.names)
         for callers in _CALLERS:
-            yield self._compare(
+            yield self._writes(
                 f"inserts_{callers}",
-                lambda site, n=callers: service.insert(site, documents, n),  # type: ignore[misc]
-                partial(self._write_bare, documents, callers),
-                "the same rows by bare sqlite3 in groups",
+                self._empty,
+                callers,
+                lambda site, n=callers: service.insert(site, events, n),  # type: ignore[misc]
+                lambda: bare.inserts(_database(self._ours)),
             )
-        names = _on_site(self._site, service.names)[:documents]
-        for callers in _CALLERS:
-            yield self._compare(
+            yield self._writes(
                 f"saves_{callers}",
+                self._full,
+                callers,
                 lambda site, n=callers: service.save(site, names, n),  # type: ignore[misc]
-                partial(self._write_bare, documents, callers),
-                "an insert's rows by bare sqlite3 in groups",
+                lambda: bare.saves(_database(self._ours), _database(self._full)),
             )
         yield self._compare(
             "reads_64",
-            lambda site: service.read(site, names, 64),
-            lambda: bare.read(self._site / "data/fw.db", names, *service.WRITTEN[:2]),
+            lambda: float(_on_site(self._full, lambda site: service.read(site, names, 64))),
+            lambda: bare.read(_database(self._full), names),
             "bare select and JSON",
         )
-        missing = _LISTED - len(_on_site(self._site, service.names))
-        _on_site(self._site, lambda site: service.insert(site, max(0, missing), 64))
+        missing = max(0, _LISTED - events)
+        _on_site(self._full, lambda site: service.insert(site, missing, 64))
         yield self._compare(
             "lists_of_100000",
-            lambda site: service.list_some(site, _LISTS),
+            lambda: float(_on_site(self._full, lambda site: service.list_some(site, _LISTS))),
             lambda: _LISTS_A_SECOND,
             "5 ms each",
         )
 
+    def _writes(
+        self,
+        name: str,
+        begin: Path,
+        callers: int,
+        write: Callable[[Any], Awaitable[float]],
+        written: Callable[[], Sequence[Sequence[bare.Write]]],
+    ) -> Row:
+        """Ours on a copy of `begin`; then what it wrote, by the reference on another copy."""
+
+        def ours() -> float:
+            _copy(begin, self._ours)
+            return float(_on_site(self._ours, write))
+
+        def theirs() -> float:
+            _copy(begin, self._theirs)
+            return bare.write(_database(self._theirs), written(), callers)
+
+        return self._compare(name, ours, theirs, _WRITTEN)
+
     def _compare(
         self,
         name: str,
-        ours: Callable[[Any], Awaitable[float]],
+        ours: Callable[[], float],
         reference: Callable[[], float],
         reference_name: str,
     ) -> Row:
-        return Comparison(
-            suite="documents",
-            name=name,
-            unit="documents/s" if "lists" not in name else "lists/s",
-            ours=lambda: float(_on_site(self._site, ours)),
-            reference=reference,
-            reference_name=reference_name,
-        ).measure(self._effort)
+        unit = "lists/s" if name.startswith("lists") else "documents/s"
+        return Comparison("documents", name, unit, ours, reference, reference_name).measure(
+            self._effort
+        )
 
-    def _write_bare(self, documents: int, group: int) -> float:
-        self._round += 1
-        database = self._bare / f"{self._round}.db"
-        shutil.copy(self._bare / "fw.db", database)
-        rate = bare.write(database, self._written, documents, group)
-        database.unlink()
-        return rate
+
+def _database(folder: Path) -> Path:
+    return folder / "data" / "fw.db"
+
+
+def _copy(folder: Path, to: Path) -> None:
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(folder, to)
 
 
 def _on_site(folder: Path, use: Callable[[Any], Awaitable[Any]]) -> Any:
-    async def run() -> Any:
-        async with service.site_in(folder) as site:
-            return await use(site)
+    return trio.run(partial(_use_site, folder, use))
 
-    return trio.run(run)
+
+async def _use_site(folder: Path, use: Callable[[Any], Awaitable[Any]]) -> Any:
+    async with service.site_in(folder) as site:
+        return await use(site)

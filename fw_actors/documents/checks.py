@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
@@ -22,22 +22,30 @@ _LINKS_MAY_DANGLE = ("Webhook",)  # its deliveries outlive it (interface §8, Do
 
 def normalize(doc: DocType) -> None:
     """Bring every value into the form its field holds. Raises: ValidationError."""
-    for field in doc.meta.fields.values():
-        if isinstance(field, Table):
+    state = doc.__dict__
+    for name, field in doc.meta.fields.items():
+        if field.plain:
+            state[name] = _accepted(field, state[name])
+        elif isinstance(field, Table):
             for row in rows_of(doc, field):
                 normalize(row)
-            continue
-        value = getattr(doc, field.name)
-        if isinstance(field, Vault) and (value is None or isinstance(value, dict)):
-            value = _kept_vault(doc, field, value)
-        elif isinstance(field, Password) and value is None:
-            value = (doc._stored or {}).get(field.name)
         else:
-            try:
-                value = field.accept(value)
-            except ShapeError as error:
-                raise ValidationError(str(error), field=field.name) from None
-        doc.__dict__[field.name] = value
+            state[name] = _accepted_secret(doc, field, state[name])
+
+
+def _accepted(field: Field, value: Any) -> Any:
+    try:
+        return field.accept(value)
+    except ShapeError as error:
+        raise ValidationError(str(error), field=field.name) from None
+
+
+def _accepted_secret(doc: DocType, field: Field, value: Any) -> Any:
+    if isinstance(field, Vault) and (value is None or isinstance(value, dict)):
+        return _kept_vault(doc, field, value)
+    if isinstance(field, Password) and value is None:
+        return (doc._stored or {}).get(field.name)
+    return _accepted(field, value)
 
 
 def _kept_vault(

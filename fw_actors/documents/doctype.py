@@ -38,6 +38,7 @@ _NAMINGS: Final = "naming is given, random, field:<field> or series:<prefix>.###
 _SERIES: Final = re.compile(r"series:(?P<prefix>[^#/]*?)\.(?P<digits>#+)\Z")
 _FIELD_NAME: Final = re.compile(r"[a-z][A-Za-z0-9_]*\Z")
 _DOCTYPE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*( [A-Za-z0-9]+)*\Z")
+MAX_IDENTIFIER: Final = 63  # of PostgreSQL, which cuts longer ones
 _LEVEL_ACTION: Final = re.compile(r"(read|write):([1-9])\Z")
 
 
@@ -102,8 +103,9 @@ def read_declaration(
     """Return the Meta of a DocType class, with every mistake of its declaration in `problems`."""
     problems: list[str] = []
     doctype = str(name) if name is not None else cls.__name__
-    if not _DOCTYPE_NAME.match(doctype) or len(doctype) > 60:
-        problems.append("name is letters, digits and single spaces, at most 60 characters")
+    most = MAX_IDENTIFIER - len(table_name(""))
+    if not _DOCTYPE_NAME.match(doctype) or len(doctype) > most:
+        problems.append(f"name is letters, digits and single spaces, at most {most} characters")
     fields = _declared_fields(cls)
     for each in fields.values():
         problems += [f"{each.name}: {text}" for text in _field_problems(each, child)]

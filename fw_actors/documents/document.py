@@ -155,17 +155,20 @@ class DocType(DocTypeBase, abstract=True):
         }
         if meta.child:
             shown |= {key: getattr(self, key) for key in CHILD_STANDARD}
-        for field in meta.fields.values():
-            shown[field.name] = shown_value(self, field)
+        state = self.__dict__
+        for name, field in meta.fields.items():
+            shown[name] = state[name] if field.plain else shown_value(self, field)
         return shown
 
 
 def rows_of(doc: DocType, field: Table) -> list[DocType]:
     """Return a table's rows as objects; rows given as dicts become objects here."""
-    rows = getattr(doc, field.name) or []
+    rows = doc.__dict__[field.name]
+    if type(rows) is list and all(isinstance(row, DocType) for row in rows):
+        return rows
     child = child_of(field)
-    made = [row if isinstance(row, DocType) else child(doc._fw, dict(row)) for row in rows]
-    setattr(doc, field.name, made)
+    made = [row if isinstance(row, DocType) else child(doc._fw, dict(row)) for row in rows or ()]
+    doc.__dict__[field.name] = made
     return made
 
 

@@ -29,6 +29,7 @@ class Field:
     column: ClassVar[TypeEngine[Any]] = sa.Text()
     empty: ClassVar[object] = None
     secret: ClassVar[bool] = False
+    plain: ClassVar[bool] = True  # a column that documents show as it is: no secret, no table
     stored: ClassVar[bool] = True  # False: it is written only, and no column keeps it
     wanted: ClassVar[str] = "text"
 

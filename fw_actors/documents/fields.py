@@ -64,6 +64,7 @@ class Password(_Textual):
 
     type = "Password"
     secret = True
+    plain = False
     controls = CONTROLS
 
 
@@ -72,6 +73,7 @@ class Vault(_Textual):
 
     type = "Vault"
     secret = True
+    plain = False
     controls = CONTROLS
 
 
@@ -219,6 +221,7 @@ class Table(Field):
     """Child rows of another DocType, in order; saved and read with their parent."""
 
     type = "Table"
+    plain = False
     wanted = "a list of rows"
 
     def __init__(self, child: Any = None, /, **options: Any) -> None:

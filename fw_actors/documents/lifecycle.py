@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from fw_actors.documents import rows, scopes
+from fw_actors.documents import rows
 from fw_actors.documents.changes import changes_once_submitted
 from fw_actors.documents.checks import check_links, check_values, duplicates_refused, normalize
 from fw_actors.documents.document import DocType
+from fw_actors.documents.guards import require_action, require_readable, require_scope
 from fw_actors.documents.hooks import NoteDefect, has_hook, run_after_commit, run_hook
 from fw_actors.documents.naming import name_for
 from fw_actors.documents.observers import Observer
@@ -21,13 +22,7 @@ from fw_actors.documents.registry import Registry
 from fw_actors.documents.rename import rename
 from fw_actors.documents.times import iso
 from fw_actors.documents.vault import Vault
-from fw_actors.errors import (
-    ConflictError,
-    DuplicateError,
-    NotFoundError,
-    PermissionDeniedError,
-    ValidationError,
-)
+from fw_actors.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
 from fw_actors.runtime import Entropy
 
 if TYPE_CHECKING:
@@ -57,18 +52,15 @@ class Documents:
 
     def read(self, fw: Fw, doctype: str, name: str, ignore_permissions: bool) -> DocType:
         """Return a document. Raises: NotFoundError, PermissionDeniedError."""
-        meta = self.registry.meta(doctype)
-        fw.rights.require_reach(meta)
-        if not ignore_permissions:
-            fw.rights.require(meta, "read")
+        require_readable(fw, self.registry.meta(doctype), ignore_permissions)
         doc = rows.load(self, fw, doctype, name)
-        self._require_scope(fw, doc, ignore_permissions)
+        require_scope(fw, doc, ignore_permissions)
         return doc
 
     def insert(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
         """Write a new document and its child rows."""
         with self._step(fw, doc):
-            self._require(fw, doc, "create", ignore_permissions)
+            require_action(fw, doc, "create", ignore_permissions)
             if not doc.is_new():
                 raise ConflictError(f"{doc.doctype} {doc.name} was inserted before.")
             self._prepare(fw, doc)
@@ -79,27 +71,47 @@ class Documents:
             doc.owner = doc.modified_by = fw.user
             doc.creation = doc.modified = iso(fw.tx.now)
             doc.docstatus = DRAFT
-            self._require_scope(fw, doc, ignore_permissions)
+            require_scope(fw, doc, ignore_permissions)
             self._write(fw, doc, "on_insert", lambda: rows.insert(self, fw.tx, doc))
 
-    def save(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
-        """Write changes; a submitted document takes those of `allow_on_submit` fields only."""
+    def open(self, fw: Fw, doctype: str, name: str) -> tuple[DocType, DocType]:
+        """Return a document to change, as those before have left it, theirs included who are about
+        to commit; and the same as it is stored, for a `save` right after.
+
+        Raises: NotFoundError, PermissionDeniedError.
+        """
+        require_readable(fw, self.registry.meta(doctype), ignore_permissions=False)
+        stored = rows.load(self, fw, doctype, name, lock=True)
+        require_scope(fw, stored, ignore_permissions=False)
+        return rows.twin(stored), stored
+
+    def save(
+        self, fw: Fw, doc: DocType, ignore_permissions: bool, stored: DocType | None = None
+    ) -> None:
+        """Write changes; a submitted document takes those of `allow_on_submit` fields only.
+
+        `stored`: from `open`, where nothing was written since; else it is read again.
+        """
         if doc.is_new():
             return self.insert(fw, doc, ignore_permissions)
         with self._step(fw, doc):
-            self._require(fw, doc, "write", ignore_permissions)
-            stored = self._stored(fw, doc, ignore_permissions)
+            require_action(fw, doc, "write", ignore_permissions)
+            if stored is None:
+                stored = self._stored(fw, doc, ignore_permissions)
+            doc._before = stored
             if stored.docstatus == CANCELLED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is cancelled.")
             rows.adopt_children(stored, doc)
-            normalize(doc)
-            if stored.docstatus == SUBMITTED and not changes_once_submitted(stored, doc):
-                return None  # without a change there is no event
+            submitted = stored.docstatus == SUBMITTED
+            if submitted:
+                normalize(doc)
+                if not changes_once_submitted(stored, doc):
+                    return None  # without a change there is no event
             self._prepare(fw, doc)
-            if stored.docstatus == SUBMITTED:
+            if submitted:
                 changes_once_submitted(stored, doc)  # hooks have no more leave than callers
             self._stamp(fw, doc)
-            self._require_scope(fw, doc, ignore_permissions)
+            require_scope(fw, doc, ignore_permissions)
             self._write(fw, doc, "on_update", lambda: rows.update(self, fw.tx, doc, stored))
         return None
 
@@ -114,7 +126,8 @@ class Documents:
     def delete(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
         """Delete a document and its child rows."""
         with self._step(fw, doc):
-            self._require(fw, doc, "delete", ignore_permissions)
+            require_action(fw, doc, "delete", ignore_permissions)
+            self.registry.table(doc.doctype).take(fw.tx, str(doc.name))
             stored = self._stored(fw, doc, ignore_permissions)
             if stored.docstatus == SUBMITTED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is submitted; cancel it first.")
@@ -128,7 +141,8 @@ class Documents:
     def rename(self, fw: Fw, doc: DocType, name: object, ignore_permissions: bool) -> None:
         """Give a document another name; whatever names it follows. No hooks, no events."""
         with self._step(fw, doc):
-            self._require(fw, doc, "write", ignore_permissions)
+            require_action(fw, doc, "write", ignore_permissions)
+            self.registry.table(doc.doctype).take(fw.tx, str(doc.name))
             self._stored(fw, doc, ignore_permissions)
             old = str(doc.name)
             if name == old:
@@ -144,12 +158,12 @@ class Documents:
         They judge the stored document with the new value, not what else was changed on `doc`.
         """
         with self._step(fw, doc):
-            self._require(fw, doc, "write", ignore_permissions)
+            require_action(fw, doc, "write", ignore_permissions)
             written = self._loaded(fw, doc)
-            self._require_scope(fw, written, ignore_permissions)
+            require_scope(fw, written, ignore_permissions)
             written._before = self._loaded(fw, doc)
             field = rows.assign(written, name, value)
-            self._require_scope(fw, written, ignore_permissions)
+            require_scope(fw, written, ignore_permissions)
             self._tell(fw, "changing", DB_SET, written)
             with duplicates_refused(doc):
                 rows.write_field(self, fw.tx, written, field)
@@ -161,7 +175,7 @@ class Documents:
         self, fw: Fw, doc: DocType, verb: str, status: int, ignore_permissions: bool
     ) -> None:
         with self._step(fw, doc):
-            self._require(fw, doc, verb, ignore_permissions)
+            require_action(fw, doc, verb, ignore_permissions)
             if not doc.meta.submittable:
                 raise ValidationError(f"{doc.doctype} is no DocType that is submitted.")
             stored = self._stored(fw, doc, ignore_permissions)
@@ -173,7 +187,7 @@ class Documents:
                 self._prepare(fw, doc)
             doc.docstatus = status
             self._stamp(fw, doc)
-            self._require_scope(fw, doc, ignore_permissions)
+            require_scope(fw, doc, ignore_permissions)
             self._write(fw, doc, f"on_{verb}", lambda: rows.update(self, fw.tx, doc, stored))
 
     @contextmanager
@@ -218,7 +232,7 @@ class Documents:
         stored = self._loaded(fw, doc)
         if doc.modified != stored.modified:
             raise ConflictError(f"{doc.doctype} {doc.name} was changed meanwhile; read it again.")
-        self._require_scope(fw, stored, ignore_permissions)
+        require_scope(fw, stored, ignore_permissions)
         doc._before = stored
         return stored
 
@@ -229,22 +243,6 @@ class Documents:
             return rows.load(self, fw, doc.doctype, str(doc.name), lock=True)
         except NotFoundError:
             raise ConflictError(f"{doc.doctype} {doc.name} was deleted meanwhile.") from None
-
-    def _require(self, fw: Fw, doc: DocType, action: str, ignore_permissions: bool) -> None:
-        fw.rights.require_writable(doc.meta)
-        if doc.meta.child:
-            raise ValidationError(f"{doc.doctype} rows are saved with their parent.")
-        if doc.meta.read_only:
-            raise PermissionDeniedError(f"{doc.doctype} is written by the service alone.")
-        if not ignore_permissions:
-            fw.rights.require(doc.meta, action)
-            if not doc.is_new():
-                fw.rights.refuse_own_record(doc.meta, doc.name)
-
-    def _require_scope(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
-        """What is stored, and what will be, has to be within the user's access scopes."""
-        if not ignore_permissions:
-            scopes.require_within(fw.rights.scopes, doc)
 
     def _tell(self, fw: Fw, verb: str, event: str, doc: DocType) -> None:
         for observer in self._observers:

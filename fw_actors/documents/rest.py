@@ -70,13 +70,13 @@ def save(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, 
     """Save the changed fields; with `modified`, only over that version."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "write")
-    doc: DocType = fw.get_doc(doctype, name)
+    doc, stored = fw.documents.open(fw, doctype, name)
     body = dict(body)
     if "modified" in body:
         _same_version(doc, body.pop("modified"))
     for key, value in judged(fw, meta, body, doc).items():
         setattr(doc, key, value)
-    doc.save()
+    fw.documents.save(fw, doc, ignore_permissions=False, stored=stored)
     return shown(fw, doc)
 
 
@@ -84,20 +84,21 @@ def submit(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
     """Submit a draft."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "submit")
-    return shown(fw, fw.get_doc(doctype, name).submit())
+    return shown(fw, fw.documents.open(fw, doctype, name)[0].submit())
 
 
 def cancel(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
     """Cancel a submitted document."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "cancel")
-    return shown(fw, fw.get_doc(doctype, name).cancel())
+    return shown(fw, fw.documents.open(fw, doctype, name)[0].cancel())
 
 
 def delete(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
     """Delete a document."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "delete")
+    fw.documents.registry.tables[doctype].take(fw.tx, name)
     fw.get_doc(doctype, name).delete()
     return {"ok": True}
 
@@ -112,6 +113,7 @@ def rename(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str
     if not isinstance(new, str):
         raise BadRequestError("name takes text.", field="name")
     fw.rights.require(meta, "write")
+    fw.documents.registry.tables[doctype].take(fw.tx, name)
     return shown(fw, fw.get_doc(doctype, name).rename(new))
 
 

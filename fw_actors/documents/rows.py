@@ -35,6 +35,16 @@ def load(documents: Documents, fw: Fw, doctype: str, name: str, *, lock: bool = 
     return doc
 
 
+def twin(doc: DocType) -> DocType:
+    """Return another object of the same stored document."""
+    assert doc._stored is not None
+    made = type(doc).from_row(doc._fw, doc._stored)
+    for field in doc.meta.tables:
+        rows = rows_of(doc, field)
+        made.__dict__[field.name] = [type(row).from_row(row._fw, row._stored or {}) for row in rows]
+    return made
+
+
 def _load_rows(documents: Documents, fw: Fw, doc: DocType, field: Table) -> list[DocType]:
     child = child_of(field)
     table = documents.registry.tables[child.meta.name]
@@ -65,7 +75,8 @@ def adopt_children(stored: DocType, doc: DocType) -> None:
 def update(documents: Documents, tx: Tx, doc: DocType, stored: DocType) -> None:
     """Write a changed document's rows; of its child rows those that differ from the stored ones."""
     row = _row_of(documents, doc)
-    documents.registry.tables[doc.doctype].update(tx, doc.name or "", row)
+    table = documents.registry.tables[doc.doctype]
+    table.update(tx, doc.name or "", row, stored._stored or {})
     doc._stored = row
     for field in doc.meta.tables:
         before = {row.name or "": row for row in rows_of(stored, field)}
@@ -95,9 +106,10 @@ def assign(doc: DocType, name: str, value: Any) -> Field:
 def write_field(documents: Documents, tx: Tx, doc: DocType, field: Field) -> None:
     """Write one column of a stored document. Raises: UniqueViolation."""
     assert doc._stored is not None
-    stored = _stored_value(documents, doc, field, doc._stored[ROW_ID])
-    documents.registry.tables[doc.doctype].set_columns(tx, doc.name or "", {field.name: stored})
-    doc._stored[field.name] = stored
+    row_id = _row_id(documents, doc)
+    values = {field.name: _stored_value(documents, doc, field, row_id), ROW_ID: row_id}
+    documents.registry.tables[doc.doctype].set_columns(tx, doc.name or "", values)
+    doc._stored |= values
 
 
 def _child_table(documents: Documents, field: Table) -> DocTable:
@@ -121,7 +133,7 @@ def _write_children(
             row.modified, row.modified_by = doc.modified, doc.modified_by
             row._stored = _row_of(documents, row)
             if old is not None and not table.has_unique:
-                table.update(tx, str(row.name), row._stored)
+                table.update(tx, str(row.name), row._stored, old._stored or {})
                 continue
             if old is not None:  # two rows may change places: both go before either comes
                 gone[str(row.name)] = old
@@ -139,9 +151,7 @@ def _is_stored(documents: Documents, row: DocType, old: DocType) -> bool:
 
 def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:
     """Return the row that holds the document; secrets sealed, kept ones as they were stored."""
-    row_id = (doc._stored or {}).get(ROW_ID)
-    if row_id is None and documents.registry.tables[doc.doctype].has_vault:
-        row_id = random_name(documents.entropy)
+    row_id = _row_id(documents, doc)
     row: dict[str, Any] = {
         "name": doc.name,
         "owner": doc.owner,
@@ -157,6 +167,14 @@ def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:
     for field in doc.meta.columns:
         row[field.name] = _stored_value(documents, doc, field, row_id)
     return row
+
+
+def _row_id(documents: Documents, doc: DocType) -> str | None:
+    """What Vault values of the row are bound to: made when the row first may hold one."""
+    row_id: str | None = (doc._stored or {}).get(ROW_ID)
+    if row_id is None and documents.registry.tables[doc.doctype].has_vault:
+        row_id = random_name(documents.entropy)
+    return row_id
 
 
 def _stored_value(documents: Documents, doc: DocType, field: Field, row_id: Any) -> Any:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from fw_actors.documents.doctype import ROW_ID, Meta
+from fw_actors.documents.doctype import MAX_IDENTIFIER, ROW_ID, Meta
 from fw_actors.documents.field import Field
 from fw_actors.documents.fields import Check, Link, Vault
 from fw_actors.errors import ConfigurationError
 from fw_actors.store import Statement, Tx, UniqueViolation
+
+_DIGEST_BYTES: Final = 4
+_KEPT_UPDATES: Final = 64  # ways in which documents of one DocType change
 
 
 class DocTable:
@@ -36,18 +40,14 @@ class DocTable:
         self._insert = Statement(
             sa.insert(self.table).values({n: sa.bindparam(n) for n in self.names})
         )
-        self._update = Statement(
-            sa.update(self.table)
-            .where(c.name == sa.bindparam("key"))
-            .values({n: sa.bindparam(n) for n in self.names if n != "name"})
-        )
+        self._updates: dict[tuple[str, ...], Statement] = {}
         found = sa.select(*c).where(c.name == sa.bindparam("key"))
-        self._select = Statement(found)
-        # No more than a name for SQLite, which has one writer.
-        self._select_locked = Statement(found.with_for_update())
         named = sa.select(c.name).where(c.name == sa.bindparam("key"))
-        self._exists = Statement(named)
+        self._select, self._exists = Statement(found), Statement(named)
+        # Row locks; no more than a name for SQLite, which has one writer.
+        self._select_locked = Statement(found.with_for_update(key_share=True))
         self._held = Statement(named.with_for_update(read=True, key_share=True))
+        self._taken = Statement(named.with_for_update())
         self._delete = Statement(sa.delete(self.table).where(c.name == sa.bindparam("key")))
         if meta.child:
             parent = sa.and_(
@@ -62,13 +62,31 @@ class DocTable:
         """Write a new row; `row` has every column. Raises: UniqueViolation."""
         tx.run(self._insert, **row)
 
-    def update(self, tx: Tx, name: str, row: Mapping[str, Any]) -> None:
-        """Write all columns but the name. Raises: UniqueViolation."""
-        tx.run(self._update, key=name, **{k: v for k, v in row.items() if k != "name"})
+    def update(self, tx: Tx, name: str, row: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+        """Write the columns that differ from the row as it is stored. Raises: UniqueViolation.
+
+        The others are left alone, and so are their indexes.
+        """
+        changed = tuple(n for n in self.names if row[n] != before[n])
+        if changed:
+            tx.run(self._update_of(changed), key=name, **{f"new_{n}": row[n] for n in changed})
 
     def set_columns(self, tx: Tx, name: str, values: Mapping[str, Any]) -> None:
-        """Write just these columns (`db_set`)."""
-        tx.run(sa.update(self.table).where(self.table.c.name == name).values(dict(values)))
+        """Write just these columns (`db_set`, rename)."""
+        changed = tuple(values)
+        tx.run(self._update_of(changed), key=name, **{f"new_{n}": values[n] for n in changed})
+
+    def _update_of(self, columns: tuple[str, ...]) -> Statement:
+        statement = self._updates.get(columns)
+        if statement is None:
+            if len(self._updates) >= _KEPT_UPDATES:
+                self._updates.clear()
+            statement = self._updates[columns] = Statement(
+                sa.update(self.table)
+                .where(self.table.c.name == sa.bindparam("key"))
+                .values({n: sa.bindparam(f"new_{n}") for n in columns})
+            )
+        return statement
 
     def fetch(self, tx: Tx, name: str, *, lock: bool = False) -> dict[str, Any] | None:
         """Return a row by its name; `lock` makes other writers of it wait for this transaction."""
@@ -82,6 +100,10 @@ class DocTable:
     def holds(self, tx: Tx, name: str) -> bool:
         """Whether a row of this name is there; it then stays so until the transaction ends."""
         return tx.one(self._held, key=name) is not None
+
+    def take(self, tx: Tx, name: str) -> None:
+        """Before a row is removed or renamed: wait for those who `hold` it, and have them wait."""
+        tx.run(self._taken, key=name)
 
     def delete(self, tx: Tx, name: str) -> None:
         """Delete a row by its name."""
@@ -128,17 +150,28 @@ def _standard_columns(meta: Meta) -> Iterable[sa.Column[Any]]:
 def _indexes(meta: Meta) -> Iterable[sa.Index]:
     for field in meta.columns:
         if field.unique:
-            yield sa.Index(f"{meta.table}_{field.name}_key", field.name, unique=True)
+            yield sa.Index(_index_name("key", meta, field.name), field.name, unique=True)
         elif isinstance(field, Link):
-            yield sa.Index(f"{meta.table}_{field.name}", field.name)
+            yield sa.Index(_index_name("by", meta, field.name), field.name)
     for together in meta.unique_together:
-        yield sa.Index(f"{meta.table}_{'_'.join(together)}_key", *together, unique=True)
+        yield sa.Index(_index_name("keys", meta, *together), *together, unique=True)
     for together in meta.index_together:
-        yield sa.Index(f"{meta.table}_{'_'.join(together)}", *together)
+        yield sa.Index(_index_name("by", meta, *together), *together)
     if meta.child:
-        yield sa.Index(f"{meta.table}_parent", "parent", "parenttype", "parentfield", "idx")
+        parent = ("parent", "parenttype", "parentfield", "idx")
+        yield sa.Index(_index_name("by", meta, *parent), *parent)
     else:
-        yield sa.Index(f"{meta.table}_creation", "creation")
+        yield sa.Index(_index_name("by", meta, "creation"), "creation")
+
+
+def _index_name(kind: str, meta: Meta, *columns: str) -> str:
+    """Return a name that no other DocType's index has, and that PostgreSQL does not cut: a long
+    one ends with its digest instead."""
+    name = "__".join((f"{kind}_{meta.table}", *columns))  # no table has two underscores in a row
+    if len(name) <= MAX_IDENTIFIER:
+        return name
+    digest = hashlib.blake2b(name.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    return f"{name[: MAX_IDENTIFIER - len(digest) - 1]}_{digest}"
 
 
 class AddColumn(sa.schema.ExecutableDDLElement):
@@ -179,10 +212,12 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
 
 
 def _make_indexes(tx: Tx, table: DocTable) -> Iterable[str]:
-    for index in sorted(table.table.indexes, key=lambda i: str(i.name)):
+    there = tx.indexes(table.table.name)  # asked first: CREATE INDEX waits for every writer
+    missing = [index for index in table.table.indexes if index.name not in there]
+    for index in sorted(missing, key=lambda i: str(i.name)):
         try:
             with tx.savepoint():
-                tx.run(CreateIndex(index, if_not_exists=True))
+                tx.run(CreateIndex(index))
         except UniqueViolation:
             columns = ", ".join(column.name for column in index.columns)
             yield (

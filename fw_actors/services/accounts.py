@@ -17,6 +17,7 @@ from fw_actors.documents.registry import Registry
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.services import links, sessions
+from fw_actors.services.account_hold import hold
 from fw_actors.store import Statement, Tx, UniqueViolation
 from fw_actors.store.schema import IDENTIFIER, PASSWORD
 
@@ -89,7 +90,7 @@ class Accounts(Observer):
         if user == ADMINISTRATOR:
             return Rights(user, frozenset())
         found = tx.rows(self._rights, user=user)
-        if not found:
+        if all(kind != _AN_ACCOUNT for kind, _, _ in found):
             raise NotFoundError(f"There is no enabled user {user[:140]}.")
         scopes: dict[str, frozenset[str]] = {}
         for kind, allow, value in found:
@@ -128,16 +129,15 @@ class Accounts(Observer):
 
 def _rights_of(users: sa.Table, roles: sa.Table, scopes: sa.Table) -> sa.CompoundSelect[Any]:
     """All that limits a user in one statement: it is run for every request."""
-    enabled = sa.and_(users.c.name == _USER, users.c.enabled == 1)
     nothing: sa.ColumnElement[str] = sa.literal_column("''")
+    enabled = sa.and_(users.c.name == _USER, users.c.enabled == 1)
+    of_user = sa.and_(roles.c.parent == _USER, roles.c.parenttype == "User")
     return sa.union_all(
         sa.select(sa.literal_column(str(_AN_ACCOUNT)), nothing, nothing).where(enabled),
-        sa.select(sa.literal_column(str(_A_ROLE)), nothing, roles.c.role)
-        .join(users, users.c.name == roles.c.parent)
-        .where(enabled, roles.c.parenttype == "User"),
-        sa.select(sa.literal_column(str(_A_SCOPE)), scopes.c.allow, scopes.c.for_value)
-        .join(users, users.c.name == scopes.c.user)
-        .where(enabled),
+        sa.select(sa.literal_column(str(_A_ROLE)), nothing, roles.c.role).where(of_user),
+        sa.select(sa.literal_column(str(_A_SCOPE)), scopes.c.allow, scopes.c.for_value).where(
+            scopes.c.user == _USER
+        ),
     )
 
 
@@ -212,6 +212,7 @@ def set_password(tx: Tx, user: str, password_hash: str, spare: str | None = None
     """Store a password's hash; the sessions of the user but for the one with the handle `spare`
     end, and every open link (spec, Authentication 5). `services.passwords` tells the owner, too.
     """
+    hold(tx, user)
     replaced = tx.run(_FORGET_PASSWORD, user=user) > 0
     tx.run(_SET_PASSWORD, user=user, new=password_hash, now=tx.now)
     links.end(tx, user)

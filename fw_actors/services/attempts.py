@@ -79,7 +79,8 @@ def _fail() -> Statement:
         .where(sa.or_(other.c.state == FAILED, other.c.at <= _STALE))
         .scalar_subquery()
     )
-    lock = sa.case((failures + 1 >= sa.bindparam("limit"), sa.bindparam("until")))
+    until = sa.bindparam("until", type_=sa.BigInteger)  # where it is null its type still counts
+    lock = sa.case((failures + 1 >= sa.bindparam("limit"), until))
     return Statement(
         sa.update(LOGIN_ATTEMPT)
         .where(_T.id == _ID)
@@ -127,6 +128,7 @@ def wait_of(tx: Tx, key: bytes, budget: Budget) -> float | None:
 
 def settle_failure(tx: Tx, charge_id: str, key: bytes, budget: Budget) -> float | None:
     """Keep a charge as a failure. Returns the seconds of the lock that it began, or None."""
+    tx.lock(key.hex())  # of two that fail at once the later one has to see the other
     until = tx.now + budget.window if budget.locks else None
     lock = tx.scalar(
         _FAIL,

@@ -45,5 +45,5 @@ class DeliveryRenames(Observer):
         if doctype == "Webhook":
             fw.tx.run(self._move_deliveries, old=old, new=new)
             fw.tx.run(_MOVE_JOBS, old=old, new=new)
-            self._subscriptions.forget()
+            self._subscriptions.forget(fw.tx)
             self._subscriptions.clear_after_commit(fw.tx)

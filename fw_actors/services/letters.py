@@ -49,7 +49,10 @@ class Letters:
         key: sa.BindParameter[Any] = sa.bindparam("key")
         self._links, self._site = links, site
         known = users.outerjoin(PASSWORD, PASSWORD.c.user == u.name)
-        account = sa.select(u.name, u.email, u.fullName, PASSWORD.c.hash.is_not(None))
+        # Held: a link must not go to an address that is just being replaced.
+        account = sa.select(
+            u.name, u.email, u.fullName, PASSWORD.c.hash.is_not(None)
+        ).with_for_update(key_share=True, of=users)
         self._by_user = Statement(account.select_from(known).where(u.name == key, u.enabled == 1))
         self._by_identifier = Statement(
             account.select_from(known.join(IDENTIFIER, IDENTIFIER.c.user == u.name)).where(

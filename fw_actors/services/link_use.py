@@ -13,6 +13,7 @@ from fw_actors.errors import FwError, InvalidTokenError, TooManyRequestsError
 from fw_actors.hashing import Hasher
 from fw_actors.services import links
 from fw_actors.services.access import LinkFacts, LinkKind
+from fw_actors.services.account_hold import hold
 from fw_actors.services.links import Links
 from fw_actors.services.passwords import Passwords
 from fw_actors.services.recovery_throttle import RecoveryThrottle
@@ -69,6 +70,7 @@ class LinkUse:
         password_hash = await self._hasher.hash(password, name=facts.user, email=facts.email)
 
         def work(tx: Tx) -> None:
+            hold(tx, facts.user)
             user = links.spend(tx, kind, token)
             self._passwords.set(tx, user, password_hash, owner=user)
             further(tx, facts)

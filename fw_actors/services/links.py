@@ -21,6 +21,7 @@ from fw_actors.errors import InvalidTokenError
 from fw_actors.rules.tokens import BEARER_BYTES, bearer, digest
 from fw_actors.runtime import Entropy
 from fw_actors.services.access import LinkFacts, LinkKind
+from fw_actors.services.account_hold import hold
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import TOKEN
 
@@ -90,6 +91,7 @@ class Links:
         """Make a link; the older ones of the same user and kind end."""
         token = bearer(self._entropy.bytes(BEARER_BYTES))
         expires = self.expiry(kind, tx.now)
+        hold(tx, user)
         tx.run(_END_OLDER, user=user, kind=kind.value)
         tx.run(
             _INSERT,

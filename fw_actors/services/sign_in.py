@@ -20,6 +20,7 @@ from fw_actors.rules.tokens import BEARER_BYTES, bearer, digest, record_id
 from fw_actors.runtime import Entropy
 from fw_actors.services import accounts, attempts, sessions
 from fw_actors.services.access import SignedIn, SignInAttempt
+from fw_actors.services.account_hold import hold
 from fw_actors.services.accounts import Account, Accounts
 from fw_actors.store import Store, Tx
 
@@ -154,6 +155,7 @@ class SignIn:
         handle: str,
         fresh: str | None,
     ) -> SignedIn | FwError:
+        hold(tx, account.user)
         now = self._directory.find(tx, admitted.identified.canonical or "")
         if now is None or not now.enabled or now.password_changed != account.password_changed:
             return self._fail(tx, attempt, admitted)  # it changed while the hash ran
@@ -162,18 +164,18 @@ class SignIn:
         if attempt.old_sid is not None:
             sessions.end(tx, attempt.old_sid)
         if fresh is not None:
-            accounts.rehash(tx, account.user, fresh)
+            accounts.rehash(tx, now.user, fresh)
         days = self._policy.session_days
         expires = sessions.begin(
             tx,
             handle=handle,
             sid=sid,
-            user=account.user,
+            user=now.user,
             ip=attempt.address,
             user_agent=attempt.user_agent,
             days=days,
         )
-        return SignedIn(sid, account.user, account.full_name, expires, days * _SECONDS_PER_DAY)
+        return SignedIn(sid, now.user, now.full_name, expires, days * _SECONDS_PER_DAY)
 
     def _address_key(self, attempt: SignInAttempt) -> bytes:
         return attempts.counter_key(self._key, "address", counted_address(attempt.address))

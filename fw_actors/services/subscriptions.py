@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
@@ -36,7 +37,10 @@ class Subscriptions:
 
 
 class SubscriptionCache:
-    """The subscriptions that this process knows. Used inside write transactions only."""
+    """The subscriptions that this process knows. Used inside write transactions only.
+
+    On PostgreSQL these overlap, in threads of their own: what is shared is replaced whole.
+    """
 
     def __init__(self, registry: Registry) -> None:
         c = registry.tables["Webhook"].table.c
@@ -49,42 +53,40 @@ class SubscriptionCache:
             .order_by(c.name)
         )
         self._known: Subscriptions | None = None
-        self._pinned: tuple[Tx, Subscriptions] | None = None
-        self._generation = 0
+        self._pinned: WeakKeyDictionary[Tx, Subscriptions] = WeakKeyDictionary()
+        self._generation = object()
 
     def of(self, tx: Tx) -> Subscriptions:
         """Return what is subscribed, from memory where it is known."""
-        if self._pinned is not None and self._pinned[0] is tx:
-            return self._pinned[1]
-        if self._known is not None:
-            return self._known
-        loaded = _grouped(tx.rows(self._enabled))
-        self._pinned = (tx, loaded)
-        generation = self._generation
+        known = self._pinned.get(tx) or self._known
+        if known is not None:
+            return known
+        generation = self._generation  # before the rows: what is cleared meanwhile is not kept
+        loaded = self._pinned[tx] = _grouped(tx.rows(self._enabled))
         # What was read may hold changes that are rolled back; it is kept only once it is durable.
         tx.after_commit(lambda: self._keep(loaded, generation))
         return loaded
 
     def pin(self, tx: Tx) -> None:
         """Hold what is subscribed now for the rest of a transaction that changes a Webhook."""
-        self._pinned = (tx, self.of(tx))
+        self._pinned[tx] = self.of(tx)
 
     def clear_after_commit(self, tx: Tx) -> None:
         """A Webhook changed in this transaction: writes that start after its commit see it."""
         tx.after_commit(self._clear)
 
-    def forget(self) -> None:
+    def forget(self, tx: Tx) -> None:
         """Read anew from here on: a Webhook's name is what its deliveries are found by."""
         self._clear()
-        self._pinned = None
+        self._pinned.pop(tx, None)
 
-    def _keep(self, loaded: Subscriptions, generation: int) -> None:
-        if generation == self._generation:
+    def _keep(self, loaded: Subscriptions, generation: object) -> None:
+        if generation is self._generation:
             self._known = loaded
 
     def _clear(self) -> None:
         self._known = None
-        self._generation += 1
+        self._generation = object()
 
 
 _EVENT_COLUMNS: Final = 5  # where the five on_… columns begin in a row

@@ -25,6 +25,10 @@ _COLUMNS: Final = (
     b"SELECT attname::text FROM pg_catalog.pg_attribute "
     b"WHERE attrelid = to_regclass(quote_ident(%s)) AND attnum > 0 AND NOT attisdropped"
 )
+_INDEXES: Final = (
+    b"SELECT relname::text FROM pg_catalog.pg_index JOIN pg_catalog.pg_class ON oid = indexrelid "
+    b"WHERE indrelid = to_regclass(quote_ident(%s))"
+)
 _LIVE: Final = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
@@ -97,8 +101,10 @@ class PostgresTx(Tx):
             self._execute(_LOCK, (int.from_bytes(digest, "big", signed=True),))
 
     def columns(self, table: str) -> frozenset[str]:
-        self._execute(_COLUMNS, (table,))
-        return frozenset(name for (name,) in self._fetch())
+        return self._names(_COLUMNS, table)
+
+    def indexes(self, table: str) -> frozenset[str]:
+        return self._names(_INDEXES, table)
 
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         self._refuse_ended()
@@ -110,6 +116,10 @@ class PostgresTx(Tx):
                 return [dict(zip(names, row, strict=True)) for row in self._fetch()]
         except StatementError as error:
             raise ValidationError(str(error)) from None
+
+    def _names(self, text: bytes, table: str) -> frozenset[str]:
+        self._execute(text, (table,))
+        return frozenset(name for (name,) in self._fetch())
 
     def end(self) -> None:
         """Refuse every further statement: the function has returned."""

@@ -92,11 +92,10 @@ class SqliteTx(Tx):
         """Do nothing: SQLite has one writer."""
 
     def columns(self, table: str) -> frozenset[str]:
-        try:
-            rows = self._execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
-        except REFUSALS as error:
-            raise self._refused(error) from error
-        return frozenset(name for (name,) in rows)
+        return self._names("SELECT name FROM pragma_table_info(?)", table)
+
+    def indexes(self, table: str) -> frozenset[str]:
+        return self._names("SELECT name FROM pragma_index_list(?)", table)
 
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         guard = self._connection.guard
@@ -117,6 +116,13 @@ class SqliteTx(Tx):
     def end(self) -> None:
         """Refuse every further statement: the function has returned."""
         self._execute = _ended
+
+    def _names(self, text: str, table: str) -> frozenset[str]:
+        try:
+            rows = self._execute(text, (table,)).fetchall()
+        except REFUSALS as error:
+            raise self._refused(error) from error
+        return frozenset(name for (name,) in rows)
 
     def _command(self, text: str) -> None:
         try:

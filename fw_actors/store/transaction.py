@@ -89,6 +89,10 @@ class Tx(ABC):
         """Return the names of a table's columns; none when there is no such table."""
 
     @abstractmethod
+    def indexes(self, table: str) -> frozenset[str]:
+        """Return the names of a table's indexes; none when there is no such table."""
+
+    @abstractmethod
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Run one statement of an app (`fw.db.sql`, interface §4) and return its rows.
 

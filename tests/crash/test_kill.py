@@ -6,9 +6,12 @@ import signal
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.interop.test_main_job import deliveries, make_webhook
 from tests.live_site import LiveReceiver, LiveSite, eventually
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 DEVELOPMENT = {"FW_MODE": "development"}
 AFTER_THE_LEASE = {**DEVELOPMENT, "FW_CLOCK_OFFSET": "45"}  # timeout 10 and 30 more

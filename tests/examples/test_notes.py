@@ -16,6 +16,8 @@ from fw_actors.services.site import Site
 from fw_actors.services.users import add_user
 from tests.site_kit import inline_site
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 SHARE = "examples.notes.share"
 
 

@@ -11,6 +11,7 @@ import pytest
 import standardwebhooks
 import svix.webhooks
 
+from fw_actors.store.statement import POSTGRESQL
 from tests.live_site import SECRET, LiveReceiver, LiveSite, eventually
 
 
@@ -92,6 +93,27 @@ def test_a_hook_that_refuses_takes_the_event_with_the_write(site: LiveSite) -> N
         client.post("/api/resource/Note", json={"title": "taken"})
         eventually(lambda: deliveries(client, status="Sent"))
         assert len(deliveries(client)) == len(receiver.got) == 1
+
+
+@pytest.mark.parametrize("on_both_stores", [POSTGRESQL], indirect=True)
+def test_on_postgresql_a_note_is_sent_and_what_another_process_commits_too(
+    on_both_stores: None, tmp_path: Path
+) -> None:
+    """FW_DATABASE=postgresql://…: what the tests above show on SQLite, in one go."""
+    with LiveSite(tmp_path, ops={"backoffSeconds": 0.2}) as site:
+        site.add_manager()
+        site.start()
+        with LiveReceiver(503, 200) as receiver, site.client() as client:
+            make_webhook(client, receiver.url)
+            client.post("/api/resource/Note", json={"title": "ünïcode ☃"})
+            [sent] = eventually(lambda: deliveries(client, status="Sent"))
+            assert sent["attempts"] == 2
+            for got in receiver.got:
+                standardwebhooks.Webhook(SECRET).verify(got.body, got.headers)
+            site.fw("eval", 'fw.new_doc("Note", title="from outside").insert().name', "--commit")
+            eventually(lambda: len(receiver.got) == 3)
+        assert site.end() == 0
+    assert not (tmp_path / "data" / "fw.db").exists()
 
 
 def test_what_the_command_line_commits_is_sent_within_a_second_or_so(site: LiveSite) -> None:

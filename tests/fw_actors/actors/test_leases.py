@@ -11,6 +11,8 @@ from trio.testing import MockClock
 from fw_actors.store import Tx, jobs
 from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 LEASE_SECONDS = 40  # timeout 10 and 30 more
 
 

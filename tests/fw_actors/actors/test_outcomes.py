@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -26,6 +27,8 @@ from fw_actors.services.deliveries import Deliveries, Due, Ended
 from fw_actors.store import LeasedJob, Store, Tx
 from supervisors import actor_child, open_supervisor
 from tests.site_kit import START_MS
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 T = TypeVar("T")
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 from fw_actors.http import Answer, Target
 from fw_actors.http.request import MakeHeaders
 from tests.fw_actors.actors.delivery_kit import Receiver, delivering
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 
 class Town(Receiver):

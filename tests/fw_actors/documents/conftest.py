@@ -11,7 +11,7 @@ import pytest
 
 from fw_actors.services.site import Site
 from fw_actors.services.users import add_user
-from tests.site_kit import inline_site
+from tests.site_kit import database_of, inline_site
 from tests.virtual_time import in_virtual_time
 
 T = TypeVar("T")
@@ -42,8 +42,7 @@ class Desk:
 
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    database = f"sqlite:///{tmp_path}/fw.db"
-    async with inline_site(APPS, apps=("shop",), database=database) as site:
+    async with inline_site(APPS, apps=("shop",), database=database_of(tmp_path)) as site:
         desk = Desk(site)
         desk.shop.CALLED.clear()
         desk.shop.LATE.clear()

@@ -9,7 +9,9 @@ import pytest
 from fw_actors.documents.vault import UnreadableError
 from fw_actors.errors import BadRequestError, ValidationError
 from tests.fw_actors.documents.conftest import APPS, Desk
-from tests.site_kit import inline_site
+from tests.site_kit import database_of, inline_site
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 
 def new(fw: Any, **fields: Any) -> Any:
@@ -168,7 +170,7 @@ async def test_without_the_key_writing_a_secret_fails_and_all_else_goes_on(
 ) -> None:
     """Spec, Webhook: "writing or changing it needs `FW_SECRET_KEY`, else the write fails"."""
     await desk.do(lambda fw: fw.new_doc("Sample", name="s", token="s3cret").insert())
-    same: dict[str, Any] = {"apps": ("shop",), "database": f"sqlite:///{tmp_path}/fw.db"}
+    same: dict[str, Any] = {"apps": ("shop",), "database": database_of(tmp_path)}
 
     def work(fw: Any) -> None:
         doc = fw.get_doc("Sample", "s")

@@ -10,7 +10,7 @@ import pytest
 from fw_actors.documents.permissions import Rights
 from fw_actors.errors import NotFoundError, PermissionDeniedError, ValidationError
 from tests.fw_actors.documents.conftest import APPS, Desk
-from tests.site_kit import inline_site
+from tests.site_kit import database_of, inline_site
 
 
 def customer(fw: Any, title: str = "ada", **fields: Any) -> Any:
@@ -101,7 +101,7 @@ async def test_sql_beyond_the_transaction_is_refused_and_the_transaction_lives_o
 async def test_a_secret_is_read_by_its_name_in_lower_case(tmp_path: Path) -> None:
     """Spec, Authentication 10; interface §8: "`fw.secret("key")` is refused"."""
     secrets = {"key": "the site's own", "crm_token": "abc"}
-    database = f"sqlite:///{tmp_path}/fw.db"
+    database = database_of(tmp_path)
     async with inline_site(APPS, secrets=secrets, database=database) as site:
         found = await site.read("Administrator", lambda fw: fw.secret("crm_token"))
         assert found == "abc"

@@ -17,6 +17,8 @@ from fw_actors.errors import (
 )
 from tests.fw_actors.documents.conftest import Desk
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 
 def order(fw: Any, **fields: Any) -> Any:
     return fw.new_doc("Sales Order", **{"title": "t", **fields}).insert()

@@ -11,6 +11,8 @@ import trio
 from fw_actors.errors import BadRequestError
 from tests.fw_actors.documents.conftest import Desk
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 ROWS: list[dict[str, Any]] = [
     {"name": "a", "data": "Apple", "count": 1, "done": 0, "day": "2026-01-01", "ratio": 0.5},
     {"name": "b", "data": "banana", "count": 2, "day": "2026-02-01",

@@ -21,6 +21,8 @@ from fw_actors.errors import (
 )
 from tests.fw_actors.documents.conftest import Desk
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 ORDER = "Sales Order"
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import trio
 
 from tests.fw_actors.documents.conftest import Desk
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 
 def order(fw: Any, *items: str) -> Any:

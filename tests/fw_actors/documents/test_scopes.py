@@ -11,6 +11,8 @@ from fw_actors.documents import rest
 from fw_actors.errors import PermissionDeniedError
 from tests.fw_actors.documents.conftest import Desk
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 ORDER = "Sales Order"
 NEAR, FAR, NONE, LINES, FAR_LINE = "SO-00001", "SO-00002", "SO-00003", "SO-00004", "SO-00005"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,12 @@ from fw_actors.app import Check, Data, DocType, Link
 from fw_actors.documents.tables import DocTable, make_tables
 from fw_actors.errors import ConfigurationError
 from fw_actors.runtime import SeededEntropy, SystemClock
-from fw_actors.store import Store, Tx, UniqueViolation, open_sqlite
+from fw_actors.services.site import open_store
+from fw_actors.store import Store, Tx, UniqueViolation
+from fw_actors.store.postgres_transaction import PostgresTx
+from tests.site_kit import make_config
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 
 def table_of(doctype: type[DocType]) -> DocTable:
@@ -34,9 +40,8 @@ class Wide(DocType, name="Thing"):
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    path = tmp_path / "fw.db"
-    options: dict[str, Any] = {"clock": SystemClock(), "entropy": SeededEntropy(1), "inline": True}
-    async with open_sqlite(path, **options) as store:
+    config = make_config(tmp_path)
+    async with open_store(config, SystemClock(), SeededEntropy(1), inline=True) as store:
         yield store
 
 
@@ -116,15 +121,18 @@ async def test_null_is_no_duplicate(store: Store) -> None:
     await store.write(twice)
 
 
-async def test_a_look_up_by_name_and_by_link_uses_an_index(store: Store) -> None:
+async def test_a_look_up_by_link_uses_an_index(store: Store) -> None:
     wide = table_of(Wide)
 
     def plan(tx: Tx) -> str:
         make_tables(tx, [wide])
-        rows = tx.rows(sa.text("EXPLAIN QUERY PLAN SELECT 1 FROM doc_thing WHERE link = 'x'"))
-        return str(rows)
+        explain = "EXPLAIN QUERY PLAN"
+        if isinstance(tx, PostgresTx):
+            tx.run(sa.text("SET LOCAL enable_seqscan = off"))  # the table is empty
+            explain = "EXPLAIN"
+        return str(tx.rows(sa.text(f"{explain} SELECT 1 FROM doc_thing WHERE link = 'x'")))
 
-    assert "doc_thing_link" in await store.write(plan)
+    assert "by_doc_thing__link" in await store.write(plan)
 
 
 async def test_what_stored_rows_share_can_not_become_unique(store: Store) -> None:
@@ -143,3 +151,46 @@ async def test_what_stored_rows_share_can_not_become_unique(store: Store) -> Non
         await store.write(work)
     (problem,) = refusal.value.problems
     assert "class Unique: old: it can't be unique" in problem
+
+
+LONGEST = "x" * 59
+
+
+class Long(DocType, name=LONGEST):
+    """Names as long as they may be: PostgreSQL would cut more than 63 characters."""
+
+    a_field_whose_name_is_as_long_as_the_rules_for_names_allow_a = Data(unique=True)
+    a_field_whose_name_is_as_long_as_the_rules_for_names_allow_b = Data(unique=True)
+
+
+async def test_the_longest_names_are_kept_whole_and_apart(store: Store) -> None:
+    long = table_of(Long)
+    assert Long.meta.problems == ()
+    assert await store.write(lambda tx: make_tables(tx, [long])) == [f"doc_{LONGEST}"]
+    assert await store.write(lambda tx: make_tables(tx, [long])) == []
+    there = await store.read(lambda tx: tx.indexes(long.table.name))
+    assert {str(index.name) for index in long.table.indexes} <= there
+    assert max(len(str(index.name)) for index in long.table.indexes) == 63
+
+
+def test_a_name_that_postgresql_would_cut_is_refused() -> None:
+    class TooLong(DocType, name=LONGEST + "x"):
+        pass
+
+    assert "at most 59 characters" in str(TooLong.meta.problems)
+
+
+class Sales(DocType):
+    order_creation = Link(options="Sales")
+
+
+class SalesOrder(DocType, name="Sales Order"):
+    pass
+
+
+async def test_indexes_of_two_doctypes_never_share_a_name(store: Store) -> None:
+    tables = [table_of(Sales), table_of(SalesOrder)]
+    await store.write(lambda tx: make_tables(tx, tables))
+    for each in tables:
+        there = await store.read(methodcaller("indexes", each.table.name))
+        assert {str(index.name) for index in each.table.indexes} <= there

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from fw_actors.documents.vault import UnreadableError, Vault
 from fw_actors.errors import ValidationError
 from fw_actors.runtime import SeededEntropy
+from tests.fw_actors.documents.conftest import Desk
 
 PLACE = ("Webhook", "secret", "row1")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
@@ -79,3 +81,22 @@ def test_without_a_key_nothing_is_sealed(key: str | None) -> None:
         vault(key).seal("s", *PLACE)
     assert refusal.value.extra == {"field": "secret"}
     assert "FW_SECRET_KEY" in str(refusal.value)
+
+
+async def test_a_row_from_before_its_doctype_had_a_vault_field_takes_one(desk: Desk) -> None:
+    """Rows get what binds a value to them when they first may hold one."""
+
+    def work(fw: Any) -> list[Any]:
+        for name in ("a", "b"):
+            fw.new_doc("Sample", name=name).insert()
+        fw.db.sql("UPDATE doc_sample SET row_id = NULL")
+        saved = fw.get_doc("Sample", "a")
+        saved.token = "one"
+        saved.save()
+        fw.get_doc("Sample", "b").db_set("token", "two")
+        ids = {row["row_id"] for row in fw.db.sql("SELECT row_id FROM doc_sample")}
+        assert None not in ids
+        assert len(ids) == 2
+        return [fw.get_doc("Sample", name).vault("token") for name in ("a", "b")]
+
+    assert await desk.do(work) == ["one", "two"]

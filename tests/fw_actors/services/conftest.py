@@ -12,7 +12,7 @@ import pytest
 
 from fw_actors.services.site import Site
 from fw_actors.services.users import add_user
-from tests.site_kit import inline_site
+from tests.site_kit import database_of, inline_site
 from tests.virtual_time import in_virtual_time
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class Office:
 async def open_office(folder: Path, **changes: Any) -> AsyncIterator[Office]:
     """Open a site whose store is in `folder`; `changes` as in `inline_site`."""
     apps = ("shop", "examples.notes")
-    database = f"sqlite:///{folder}/fw.db"
+    database = database_of(folder)
     async with inline_site(APPS, apps=apps, database=database, **changes) as site:
         yield Office(site)
 

@@ -10,6 +10,8 @@ from examples import notes
 from fw_actors.errors import ConflictError, DuplicateError, ValidationError
 from tests.fw_actors.services.conftest import Office
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 
 async def rename(office: Office, doctype: str, old: str, new: str) -> None:
     await office.do(lambda fw: fw.get_doc(doctype, old).rename(new))
@@ -54,15 +56,15 @@ async def test_password_sessions_and_roles_come_along(office: Office) -> None:
 
     def open_session(fw: Any) -> None:
         fw.db.sql(
-            "INSERT INTO fw_session (id, sid_hash, user, created, last_seen, expires)"
+            'INSERT INTO fw_session (id, sid_hash, "user", created, last_seen, expires)'
             " VALUES ('s', :hash, 'ada', 0, 0, 9)",
             {"hash": b"h"},
         )
 
     await office.do(open_session)
     await rename(office, "User", "ada", "lovelace")
-    assert await office.sql("SELECT user FROM fw_password") == [("lovelace",)]
-    assert await office.sql("SELECT user FROM fw_session") == [("lovelace",)]
+    assert await office.sql('SELECT "user" FROM fw_password') == [("lovelace",)]
+    assert await office.sql('SELECT "user" FROM fw_session') == [("lovelace",)]
     assert await office.do(lambda fw: fw.rights.roles, "lovelace") == {"System Manager"}
 
 
@@ -70,7 +72,7 @@ async def test_a_job_that_waits_runs_as_the_renamed_user(office: Office) -> None
     await office.hire("ada", password=None)
     await office.do(lambda fw: fw.enqueue(notes.share, note="n", with_whom="w"), "ada")
     await rename(office, "User", "ada", "lovelace")
-    assert await office.sql("SELECT user FROM fw_job") == [("lovelace",)]
+    assert await office.sql('SELECT "user" FROM fw_job') == [("lovelace",)]
 
 
 @pytest.mark.parametrize("role", ["System Manager", "Event Publisher", "Seller"])

@@ -10,6 +10,8 @@ from fw_actors.errors import ConflictError, DuplicateError, NotFoundError, Valid
 from fw_actors.services import accounts
 from tests.fw_actors.services.conftest import Office
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 
 async def find(office: Office, key: str) -> str | None:
     account = await office.site.store.read(lambda tx: office.site.accounts.find(tx, key))
@@ -133,7 +135,7 @@ async def test_a_deleted_account_leaves_nothing_behind(office: Office) -> None:
 async def sessions_of(office: Office, user: str, number: int) -> None:
     for each in range(number):
         await office.sql(
-            "INSERT INTO fw_session (id, sid_hash, user, created, last_seen, expires) "
+            'INSERT INTO fw_session (id, sid_hash, "user", created, last_seen, expires) '
             "VALUES (:id, :hash, :user, 0, 0, 9000000000000)",
             id=f"{user}{each}", hash=f"{user}{each}".encode(), user=user,
         )  # fmt: skip
@@ -155,7 +157,7 @@ async def test_setting_a_password_ends_the_users_sessions_and_nobody_elses(offic
         await office.hire(name)
         await sessions_of(office, name, 1)
     await office.site.store.write(lambda tx: accounts.set_password(tx, "ada", "a hash"))
-    assert await office.sql("SELECT user FROM fw_session") == [("bob",)]
+    assert await office.sql('SELECT "user" FROM fw_session') == [("bob",)]
 
 
 async def test_a_rehash_ends_no_session(office: Office) -> None:

@@ -13,6 +13,8 @@ from fw_actors.rules.delivery_outcome import Backoff, Ending, Status
 from fw_actors.services.deliveries import Batch, Deliveries, Due, Ended, Hook, readable
 from tests.fw_actors.services.conftest import Office
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 START = 1_800_000_000_000
 
 

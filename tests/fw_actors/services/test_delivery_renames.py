@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.fw_actors.services.conftest import Office
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 
 async def references(office: Office) -> list[tuple[str, str]]:

@@ -12,6 +12,8 @@ import trio
 from fw_actors.errors import DuplicateError, ValidationError
 from tests.fw_actors.services.conftest import Office, open_office
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 NOW = "2027-01-15T08:00:00.000Z"
 ALL = ("on_insert", "on_update", "on_submit", "on_cancel", "on_trash")
 

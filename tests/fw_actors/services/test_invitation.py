@@ -20,6 +20,8 @@ from fw_actors.errors import (
 from fw_actors.services import invitation
 from tests.mail_kit import ADDRESS, OTHER, MailSite, mail_site, token_of
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 
 @pytest.fixture
 async def site(tmp_path: Path, autojump_clock: MockClock) -> AsyncIterator[MailSite]:
@@ -43,9 +45,9 @@ async def test_an_invited_account_gets_its_password_and_name_by_the_link(
     facts = await site.recovery.look(token, ADDRESS)
     assert facts.expires - site.site.clock.now() == 72 * 3_600_000
     await site.invitation.accept(token, OTHER, " Ida Example ", ADDRESS)
-    (user,) = await site.rows("SELECT fullName, modified_by FROM doc_user")
+    (user,) = await site.rows('SELECT "fullName", modified_by FROM doc_user')
     assert user == {"fullName": "Ida Example", "modified_by": "ida"}
-    (row,) = await site.rows("SELECT hash FROM fw_password WHERE user = 'ida'")
+    (row,) = await site.rows("SELECT hash FROM fw_password WHERE \"user\" = 'ida'")
     assert (await site.site.hasher.verify(row["hash"], OTHER)).ok
     assert await site.rows("SELECT * FROM fw_session") == []
     with pytest.raises(InvalidTokenError):

@@ -28,21 +28,24 @@ from tests.mail_kit import ADDRESS, OTHER, PASSWORD, MailSite, mail_site, token_
 
 
 @pytest.fixture
-async def site(tmp_path: Path, autojump_clock: MockClock) -> AsyncIterator[MailSite]:
+async def site(
+    tmp_path: Path, on_both_stores: None, autojump_clock: MockClock
+) -> AsyncIterator[MailSite]:
     async with mail_site(tmp_path) as made:
         yield made
 
 
 async def password_is(site: MailSite, name: str, password: str) -> bool:
-    (row,) = await site.rows("SELECT hash FROM fw_password WHERE user = :name", name=name)
+    (row,) = await site.rows('SELECT hash FROM fw_password WHERE "user" = :name', name=name)
     return (await site.site.hasher.verify(row["hash"], password)).ok
 
 
 async def session(site: MailSite, user: str, handle: str) -> None:
     await site.rows(
-        "INSERT INTO fw_session (id, sid_hash, user, created, last_seen, expires)"
-        " VALUES (:id, :id, :user, 0, 0, 9999999999999)",
+        'INSERT INTO fw_session (id, sid_hash, "user", created, last_seen, expires)'
+        " VALUES (:id, :hash, :user, 0, 0, 9999999999999)",
         id=handle,
+        hash=handle.encode(),
         user=user,
     )
 
@@ -68,7 +71,7 @@ async def test_a_reset_ends_all_sessions_and_tells_the_owner(
     for number, user in enumerate(("anna", "anna", "bert")):
         await session(site, user, f"s{number}")
     await site.recovery.reset(await site.recover("anna"), OTHER, ADDRESS)
-    assert [row["user"] for row in await site.rows("SELECT user FROM fw_session")] == ["bert"]
+    assert [row["user"] for row in await site.rows('SELECT "user" FROM fw_session')] == ["bert"]
     await trio.sleep(1)
     _, told = site.postbox.taken[-1]
     assert (told.template, told.recipient, told.link) == (

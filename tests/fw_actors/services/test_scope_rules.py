@@ -15,6 +15,8 @@ from fw_actors.errors import (
 )
 from tests.fw_actors.services.conftest import Office
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 SCOPE = "User Permission"
 
 
@@ -108,7 +110,7 @@ async def test_scopes_follow_a_renamed_document(scene: Office) -> None:
 
 async def test_scopes_follow_a_renamed_user(scene: Office) -> None:
     await scene.do(lambda fw: fw.get_doc("User", "ada").rename("lovelace"))
-    assert await scene.sql("SELECT user FROM doc_user_permission") == [("lovelace",)]
+    assert await scene.sql('SELECT "user" FROM doc_user_permission') == [("lovelace",)]
     assert await scene.do(lambda fw: fw.rights.scopes, "lovelace") == {"Customer": {"Near"}}
 
 

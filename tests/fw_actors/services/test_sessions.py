@@ -14,6 +14,8 @@ from fw_actors.services import sessions
 from fw_actors.services.sessions import LiveSession, Sessions
 from tests.fw_actors.services.conftest import Office
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 DAY = 86_400
 START = 1_800_000_000_000
 

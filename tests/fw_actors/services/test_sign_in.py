@@ -24,7 +24,9 @@ from fw_actors.services.sign_in import Admitted, SignIn
 from fw_actors.services.site import open_site
 from fw_actors.store import Tx
 from tests.fw_actors.services.conftest import APPS, PASSWORD, Office, open_office
-from tests.site_kit import make_config
+from tests.site_kit import database_of, make_config
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 DAY = 86_400_000
 
@@ -84,7 +86,7 @@ async def test_the_right_password_makes_a_session(door: Door) -> None:
     assert isinstance(answer, SignedIn)
     assert (answer.user, answer.full_name, answer.max_age) == ("ada", "Ada", 30 * 86_400)
     assert answer.expires == 1_800_000_000_000 + 30 * DAY
-    rows = await door.office.sql("SELECT user, ip, user_agent, expires FROM fw_session")
+    rows = await door.office.sql('SELECT "user", ip, user_agent, expires FROM fw_session')
     assert rows == [("ada", "192.0.2.1", "a browser", answer.expires)]
 
 
@@ -386,7 +388,7 @@ def real_clock() -> RealClock:
 async def test_store_and_hasher_with_their_threads_count_as_exactly(
     tmp_path: Path, real_clock: RealClock
 ) -> None:
-    config = make_config(APPS, database=f"sqlite:///{tmp_path}/fw.db")
+    config = make_config(APPS, database=database_of(tmp_path))
     async with open_site(config, clock=SystemClock()) as site:
         office = Office(site)
         await office.hire("ada")

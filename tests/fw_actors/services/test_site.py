@@ -11,7 +11,9 @@ import trio
 from fw_actors.errors import ConfigurationError, NotFoundError, PasswordPolicyError
 from fw_actors.store import StoreError
 from tests.fw_actors.services.conftest import APPS, Office, open_office
-from tests.site_kit import inline_site
+from tests.site_kit import database_of, inline_site
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 ROLES = ["Boss", "Event Publisher", "Exporter", "Note Chair", "Note Writer", "Reader", "Seller"]
 ROLES += ["System Manager"]
@@ -89,7 +91,7 @@ async def test_a_new_password_meets_the_policy(office: Office) -> None:
 
 
 async def test_all_problems_of_apps_are_told_before_the_store_is_touched(tmp_path: Path) -> None:
-    database = f"sqlite:///{tmp_path}/fw.db"
+    database = database_of(tmp_path)
     with pytest.raises(ConfigurationError) as refusal:
         async with inline_site(APPS, apps=("missing_one", "tests"), database=database):
             pytest.fail("it opened")

@@ -10,6 +10,8 @@ import trio
 from fw_actors.services import sweeps
 from tests.fw_actors.services.conftest import Office
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 NOW = 1_800_000_000_000
 DAY = 86_400_000
 MINUTE = 60_000

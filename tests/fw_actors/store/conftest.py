@@ -55,7 +55,7 @@ async def store(request: pytest.FixtureRequest, open_store: OpenStore) -> AsyncI
 @pytest.fixture
 async def threaded(open_store: OpenStore) -> AsyncIterator[Store]:
     """A store with its threads, with the notes table."""
-    async with open_store(busy_seconds=0.2) as store:
+    async with open_store() as store:
         await store.write(create_notes)
         yield store
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import pytest
 import trio
@@ -17,6 +13,7 @@ from fw_actors.store import Store
 from fw_actors.store.statement import SQLITE
 from tests.fw_actors.store.conftest import OpenStore
 from tests.fw_actors.store.notes import add, create_notes, texts
+from tests.fw_actors.store.other_process import process
 
 COMMIT = """
 import sqlite3, sys
@@ -33,44 +30,10 @@ print("locked", flush=True)
 sys.stdin.read()
 """
 
-OPEN = """
-import sys
-from pathlib import Path
-import trio
-from fw_actors.runtime.clock import SystemClock
-from fw_actors.runtime.entropy import SystemEntropy
-from fw_actors.store import installation_key, open_sqlite
-
-async def main():
-    print("ready", flush=True)
-    sys.stdin.readline()
-    options = {"clock": SystemClock(), "entropy": SystemEntropy()}
-    async with open_sqlite(Path(sys.argv[1]), **options) as store:
-        print((await store.read(installation_key)).hex())
-
-trio.run(main)
-"""
-
 
 @pytest.fixture
 def kind() -> str:
     return SQLITE
-
-
-@contextmanager
-def process(program: str, path: Path) -> Iterator[tuple[IO[str], IO[str]]]:
-    """Run a program on the database; give its standard input and output."""
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as started:
-        assert started.stdin is not None
-        assert started.stdout is not None
-        yield started.stdin, started.stdout
-        started.stdin.close()
-        assert started.wait(timeout=20) == 0
 
 
 async def commit_elsewhere(path: Path) -> None:
@@ -117,23 +80,14 @@ async def test_a_look_at_once_notices_too_and_a_listener_can_leave(
 
 
 async def test_a_locked_database_gives_503_and_the_store_recovers_by_itself(
-    threaded: Store, path: Path
+    open_store: OpenStore, path: Path
 ) -> None:
-    with process(LOCK, path) as (_, said):
-        assert await trio.to_thread.run_sync(said.readline) == "locked\n"
-        with pytest.raises(OverloadedError, match="locked"):
-            await threaded.write(add("a"))
-        assert await threaded.read(texts) == [], "reads go on"
-    await threaded.write(add("b"))
-    assert await threaded.read(texts) == ["b"]
-
-
-def test_processes_that_open_a_new_database_together_make_it_once(path: Path) -> None:
-    with process(OPEN, path) as (first_in, first_out), process(OPEN, path) as (in_, out):
-        assert first_out.readline() == out.readline() == "ready\n"
-        for stream in (first_in, in_):
-            stream.write("go\n")
-            stream.flush()
-        key = first_out.readline()
-        assert len(key) == 65
-        assert out.readline() == key
+    async with open_store(busy_seconds=0.2) as store:
+        await store.write(create_notes)
+        with process(LOCK, str(path)) as (_, said):
+            assert await trio.to_thread.run_sync(said.readline) == "locked\n"
+            with pytest.raises(OverloadedError, match="locked"):
+                await store.write(add("a"))
+            assert await store.read(texts) == [], "reads go on"
+        await store.write(add("b"))
+        assert await store.read(texts) == ["b"]

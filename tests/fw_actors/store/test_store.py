@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 import pytest
 import trio
@@ -78,6 +79,30 @@ async def test_each_of_many_callers_gets_its_own_answer(threaded: Store) -> None
             nursery.start_soon(caller, number)
     assert answers == {number: number for number in range(100)}
     assert threaded.statistics().waiting_writes == 0
+
+
+async def test_no_function_runs_twice_and_one_that_raises_is_undone_alone(
+    threaded: Store,
+) -> None:
+    """Architecture, The store: no `fn` is ever run twice."""
+    ran: list[str] = []
+
+    async def caller(name: str, fails: bool) -> None:
+        def fn(tx: Tx) -> None:
+            ran.append(name)
+            add(name)(tx)
+            if fails:
+                raise Refused
+
+        with suppress(Refused):
+            await threaded.write(fn)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(60):
+            nursery.start_soon(caller, str(number), number % 3 == 0)
+    assert sorted(ran) == sorted(map(str, range(60)))
+    kept = {str(number) for number in range(60) if number % 3}
+    assert set(await threaded.read(texts)) == kept
 
 
 async def test_a_caller_cancelled_before_its_function_began_changes_nothing(

@@ -241,6 +241,17 @@ async def test_columns_of_a_table_are_known_and_those_of_no_table_are_none(store
     assert found == (frozenset({"id", "owner", "text"}), frozenset())
 
 
+async def test_indexes_of_a_table_are_known_and_those_of_no_table_are_none(store: Store) -> None:
+    def work(tx: Tx) -> Any:
+        tx.run(sql("CREATE INDEX notes_by_text ON notes (text)"))
+        return tx.indexes("notes"), tx.indexes("missing")
+
+    found, none = await store.write(work)
+    assert "notes_by_text" in found
+    assert len(found) >= 2, "that of the unique constraint, too"
+    assert none == frozenset()
+
+
 async def test_raw_sql_gives_dictionaries(store: Store) -> None:
     await store.write(add("a"))
 

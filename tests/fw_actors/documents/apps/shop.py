@@ -139,6 +139,43 @@ class Box(DocType, permissions={"Seller": SELLER}):
     parts = Table(Part)
 
 
+class Hidden(DocType, child=True):
+    """A row of secrets."""
+
+    pin = Password()
+    password = Data()
+    wifi_password = Data()
+    vault = Vault()
+    unset_vault = Vault()
+    margin = Float(permlevel=1)
+    secretary = Data()
+
+
+class Strongbox(DocType, permissions={"Seller": SELLER, "Boss": "read:1 write:1"}):
+    """Every field that events treat otherwise, and some that only look like it."""
+
+    pin = Password()
+    password = Data()
+    password_hash = Data()
+    new_password = Data()
+    api_secret = Data()
+    secret = Data()
+    wifi_password = Data()
+    client_secret = Data()
+    vault = Vault()
+    unset_vault = Vault()
+    vault_secret = Vault()
+    margin = Float(permlevel=1)
+    hidden_pin = Password(permlevel=1)
+    hidden_vault = Vault(permlevel=2)
+    secretary = Data()
+    passwords = Data()
+    secret_santa = Data()
+    api_key = Data()
+    rows = Table(Hidden)
+    hidden_rows = Table(Hidden, permlevel=1)
+
+
 @whitelist(roles=["Seller"])
 def close_order(fw: Any, name: str, reason: str = "", *, force: bool = False) -> dict[str, Any]:
     """Say what was asked."""

@@ -1,0 +1,86 @@
+"""How PostgreSQL carries out the statements of the queue. Pitfalls, Queue and delivery."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import AsyncIterator
+from functools import partial
+from operator import methodcaller
+from typing import Any, Final
+
+import pytest
+import trio
+from sqlalchemy import text
+
+from fw_actors.store import LeasedJob, Statement, Store, Tx, jobs
+from fw_actors.store.job_statements import CLAIM, HEADS
+from fw_actors.store.statement import POSTGRESQL
+from tests.fw_actors.store.conftest import OpenStore
+
+# A dead receiver with many due rows beside many finished ones.
+_FILL: Final = (
+    "INSERT INTO fw_job (queue, partition, created, next_at) "
+    "SELECT 'webhook', 'w' || n % 40, 0, CASE WHEN n % 5 = 0 THEN n END "
+    "FROM generate_series(1, 20000) n",
+    "ANALYZE fw_job",
+)
+
+
+@pytest.fixture
+def kind() -> str:
+    return POSTGRESQL
+
+
+@pytest.fixture
+async def store(open_store: OpenStore) -> AsyncIterator[Store]:
+    async with open_store() as store:
+        for statement in _FILL:
+            await store.write(methodcaller("run", text(statement)))
+        yield store
+
+
+def plan(tx: Tx, statement: Statement, options: str = "COSTS OFF", **params: Any) -> str:
+    form = statement.form(POSTGRESQL)
+    sql, values = form.resolve(dict.fromkeys(form.names, 1) | params)
+    for value in values:
+        sql = sql.replace("%s", f"'{value}'", 1)
+    return "\n".join(line for (line,) in tx.rows(text(f"EXPLAIN ({options}) {sql}")))
+
+
+async def test_a_claim_seeks_in_the_partial_index_once(store: Store) -> None:
+    """Pitfalls: through a materialised CTE, or more rows than LIMIT may be taken."""
+    given: dict[str, Any] = {"queue": "webhook", "partition": "w0", "now": 20_000, "places": 5}
+    found = await store.read(lambda tx: plan(tx, CLAIM, **given))
+    assert "CTE due" in found
+    assert "Index Scan using fw_job_due on fw_job" in found
+    assert "next_at <= '20000'" in found.split("Index Cond", 1)[1].split("\n", 1)[0]
+    assert "Seq Scan on fw_job" not in found, found
+    assert "Sort" not in found.split("CTE due", 1)[1].split("->  Index Scan using fw_job_due")[0]
+
+
+async def test_heads_read_a_few_pages_for_each_partition(store: Store) -> None:
+    """The work is counted in pages, which no load can change; a walk would read thousands."""
+    found = await store.read(lambda tx: plan(tx, HEADS, "ANALYZE, BUFFERS", queue="webhook"))
+    assert "Seq Scan on fw_job" not in found, found
+    pages = re.search(r"Buffers: shared hit=(\d+)(?: read=(\d+))?", found)
+    assert pages is not None
+    assert sum(map(int, pages.groups("0"))) < 40 * 2 * 8, found
+
+
+async def test_claims_at_once_share_the_rows_and_neither_waits(store: Store) -> None:
+    """Each holds what it took until its own commit; the other goes past it."""
+    barrier = threading.Barrier(2)
+    taken: list[list[LeasedJob]] = []
+
+    def claim(tx: Tx, token: str) -> None:
+        leased = jobs.claim(tx, "webhook", "w0", 5, 40_000, token)
+        barrier.wait(timeout=30)  # a claim that waited for the other would never come here
+        taken.append(leased)
+
+    async with trio.open_nursery() as nursery:
+        for token in ("t1", "t2"):
+            nursery.start_soon(store.write, partial(claim, token=token))
+    first, second = ({job.id for job in leased} for leased in taken)
+    assert len(first) == len(second) == 5
+    assert not first & second

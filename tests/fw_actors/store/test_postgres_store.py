@@ -1,0 +1,262 @@
+"""What the store on PostgreSQL has of its own: overlapping writers, a server that restarts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
+
+import psycopg
+import pytest
+import trio
+from sqlalchemy import text as sql
+
+from fw_actors.errors import ConfigurationError, OverloadedError
+from fw_actors.runtime.clock import SystemClock
+from fw_actors.runtime.entropy import SeededEntropy
+from fw_actors.store import StatementError, Store, Tx
+from fw_actors.store.postgres import open_postgres
+from fw_actors.store.statement import POSTGRESQL
+from tests.fw_actors.store.conftest import OpenStore
+from tests.fw_actors.store.notes import ADD, Refused, add, create_notes, texts
+from tests.postgres_cluster import PostgresCluster
+
+
+@pytest.fixture
+def kind() -> str:
+    return POSTGRESQL
+
+
+@pytest.fixture
+async def store(open_store: OpenStore) -> AsyncIterator[Store]:
+    async with open_store(busy_seconds=30) as store:  # a slow machine is no lock
+        await store.write(create_notes)
+        yield store
+
+
+class Meeting:
+    """Two transactions that go on only once both have come so far."""
+
+    def __init__(self) -> None:
+        self._barrier = threading.Barrier(2)
+
+    def __call__(self) -> None:
+        self._barrier.wait(timeout=30)
+
+
+async def both(*calls: Callable[[], Any]) -> list[object]:
+    """Run two calls at once; give what each returned or raised."""
+    found: list[object] = [None, None]
+
+    async def one(place: int) -> None:
+        try:
+            found[place] = await calls[place]()
+        except Exception as error:
+            found[place] = error
+
+    async with trio.open_nursery() as nursery:
+        for place in range(2):
+            nursery.start_soon(one, place)
+    return found
+
+
+async def test_writes_overlap(store: Store) -> None:
+    meeting = Meeting()
+
+    def write(tx: Tx, text: str) -> None:
+        tx.run(ADD, owner="ada", text=text)
+        meeting()  # neither gets here alone if one waits for the other's end
+
+    await both(*(partial(store.write, partial(write, text=name)) for name in "ab"))
+    assert sorted(await store.read(texts)) == ["a", "b"]
+
+
+async def test_a_lock_makes_them_wait_for_each_other(store: Store) -> None:
+    """Architecture, The store: `tx.lock(name)` first where a rule spans several rows."""
+
+    def at_most_one(tx: Tx) -> str:
+        tx.lock("the only note")
+        if texts(tx):
+            raise Refused
+        tx.run(ADD, owner="ada", text="only")
+        return "made"
+
+    found = await both(*[partial(store.write, at_most_one)] * 2)
+    assert sorted(map(str, found)) == ["", "made"]
+    assert await store.read(texts) == ["only"]
+
+
+async def test_a_deadlock_is_503_for_one_and_the_other_goes_on(store: Store) -> None:
+    """Architecture, The store: a deadlock is a 503."""
+    await store.write(lambda tx: [tx.run(ADD, owner="ada", text=name) for name in "ab"])
+    meeting = Meeting()
+
+    def write(tx: Tx, first: str, second: str) -> str:
+        change = "UPDATE notes SET owner = :owner WHERE text = :text"
+        tx.raw(change, {"owner": first, "text": first})
+        meeting()
+        tx.raw(change, {"owner": first, "text": second})
+        return "done"
+
+    found = await both(
+        partial(store.write, partial(write, first="a", second="b")),
+        partial(store.write, partial(write, first="b", second="a")),
+    )
+    assert "done" in found
+    (refusal,) = [each for each in found if each != "done"]
+    assert isinstance(refusal, OverloadedError)
+    assert "in the way" in refusal.message
+
+
+async def test_a_locked_table_gives_503_reads_go_on_and_the_store_recovers(
+    open_store: OpenStore, postgres_url: str
+) -> None:
+    async with open_store(busy_seconds=0.1) as store:
+        await store.write(create_notes)
+        with psycopg.connect(postgres_url) as other:
+            other.execute("LOCK TABLE notes IN SHARE ROW EXCLUSIVE MODE")
+            with pytest.raises(OverloadedError, match="locked"):
+                await store.write(add("a"))
+            assert await store.read(texts) == []
+        await store.write(add("b"))
+        assert await store.read(texts) == ["b"]
+
+
+async def test_a_full_disk_gives_503_changes_nothing_and_the_store_recovers(store: Store) -> None:
+    """The server's own error for it, raised by a function, since no test fills a disk."""
+    fill = (
+        "CREATE FUNCTION fill() RETURNS int LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$"
+    )
+    await store.write(lambda tx: tx.run(sql(fill)))
+
+    def write(tx: Tx) -> None:
+        tx.run(ADD, owner="ada", text="undone")
+        tx.run(sql("SELECT fill()"))
+
+    with pytest.raises(OverloadedError, match="disk is full"):
+        await store.write(write)
+    await store.write(add("later"))
+    assert await store.read(texts) == ["later"]
+
+
+async def test_a_caught_error_outside_a_savepoint_is_refused_and_told_how_to_mend_it(
+    store: Store,
+) -> None:
+    def careless(tx: Tx) -> None:
+        with pytest.raises(StatementError):
+            tx.rows(sql("SELECT nothing FROM nowhere"))
+
+    with pytest.raises(StatementError, match="savepoint"):
+        await store.write(careless)
+
+
+def end_connections(cluster: PostgresCluster, *, but: int = 0) -> None:
+    """End all connections of stores, as a restarted server or a firewall would."""
+    cluster.execute(
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+        f"WHERE application_name = 'fw' AND pid <> {but}"
+    )
+
+
+async def test_connections_that_were_lost_while_idle_are_replaced_unseen(
+    store: Store, cluster: PostgresCluster
+) -> None:
+    await store.write(add("a"))
+    await store.read(texts)
+    end_connections(cluster)
+    await store.write(add("b"))
+    assert await store.read(texts) == ["a", "b"]
+
+
+async def test_a_connection_lost_inside_a_transaction_is_503_and_nothing_was_changed(
+    store: Store, cluster: PostgresCluster
+) -> None:
+    ran: list[str] = []
+
+    def write(tx: Tx) -> None:
+        ran.append("once")
+        tx.run(ADD, owner="ada", text="undone")
+        end_connections(cluster)
+        with pytest.raises(OverloadedError):
+            tx.run(ADD, owner="ada", text="lost")
+        tx.run(ADD, owner="ada", text="never in a transaction of its own")
+
+    with pytest.raises(OverloadedError, match="lost"):
+        await store.write(write)
+    assert ran == ["once"]
+    await store.write(add("later"))
+    assert await store.read(texts) == ["later"]
+
+
+class Growing:
+    """What has come so far, and how to wait for more."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+        self._grown = trio.Event()
+
+    def add(self, text: str) -> None:
+        self.all.append(text)
+        self._grown.set()
+        self._grown = trio.Event()
+
+    async def more_by(self, count: int) -> None:
+        enough = len(self.all) + count
+        while len(self.all) < enough:
+            await self._grown.wait()
+
+
+async def test_a_server_that_restarts_under_load_gives_503_and_loses_nothing(
+    store: Store, cluster: PostgresCluster
+) -> None:
+    """Every write is told ok and stored, or told 503; the store recovers by itself."""
+    told_ok, refused = Growing(), Growing()
+    over = trio.Event()
+
+    async def writer(name: str) -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            text = f"{name} {number}"
+            try:
+                await store.write(add(text))
+            except OverloadedError as refusal:
+                refused.add(refusal.message)
+                await trio.sleep(0.01)
+            else:
+                told_ok.add(text)
+
+    async with trio.open_nursery() as nursery:
+        for name in "abcdefgh":
+            nursery.start_soon(writer, name)
+        await told_ok.more_by(50)
+        await trio.to_thread.run_sync(cluster.stop, "immediate")
+        await refused.more_by(1)
+        await trio.to_thread.run_sync(cluster.start)
+        await told_ok.more_by(50)
+        over.set()
+    stored = set(await store.read(texts))
+    assert set(told_ok.all) <= stored
+    assert all("database" in message for message in refused.all), refused.all
+
+
+async def test_no_server_is_said_plainly_and_without_the_password() -> None:
+    url = "postgresql://fw:a-secret@127.0.0.1:1/fw"
+    with pytest.raises(ConfigurationError, match="can't be opened") as caught:
+        async with open_postgres(url, clock=SystemClock(), entropy=SeededEntropy(1)):
+            pass
+    assert "a-secret" not in str(caught.value)
+
+
+async def test_a_database_of_another_encoding_is_refused(cluster: PostgresCluster) -> None:
+    make = "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
+    cluster.execute(make)
+    url = cluster.url(database="latin")
+    try:
+        with pytest.raises(ConfigurationError, match="UTF8"):
+            async with open_postgres(url, clock=SystemClock(), entropy=SeededEntropy(1)):
+                pass
+    finally:
+        cluster.execute("DROP DATABASE latin")

@@ -1,0 +1,118 @@
+"""Several processes, or several stores of one, on one database: the same on both kinds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from fw_actors.store import jobs
+from fw_actors.store.statement import SQLITE
+from tests.fw_actors.store.conftest import OpenStore
+from tests.fw_actors.store.notes import add, create_notes, texts
+from tests.fw_actors.store.other_process import process
+
+OPEN = """
+import sys
+from pathlib import Path
+import trio
+from fw_actors.runtime.clock import SystemClock
+from fw_actors.runtime.entropy import SystemEntropy
+from fw_actors.store import installation_key, open_sqlite
+from fw_actors.store.postgres import open_postgres
+
+async def main():
+    print("ready", flush=True)
+    sys.stdin.readline()
+    where, options = sys.argv[1], {"clock": SystemClock(), "entropy": SystemEntropy()}
+    postgres = where.startswith("postgresql:")
+    opened = open_postgres(where, **options) if postgres else open_sqlite(Path(where), **options)
+    async with opened as store:
+        print((await store.read(installation_key)).hex())
+
+trio.run(main)
+"""
+
+
+@pytest.fixture
+def database(kind: str, path: Path, request: pytest.FixtureRequest) -> str:
+    """What the program above is told to open."""
+    return str(path) if kind == SQLITE else str(request.getfixturevalue("postgres_url"))
+
+
+def test_processes_that_open_a_new_database_together_make_it_once(database: str) -> None:
+    with process(OPEN, database) as (first_in, first_out), process(OPEN, database) as (in_, out):
+        assert first_out.readline() == out.readline() == "ready\n"
+        for stream in (first_in, in_):
+            stream.write("go\n")
+            stream.flush()
+        key = first_out.readline()
+        assert len(key) == 65
+        assert out.readline() == key
+
+
+async def test_a_commit_of_another_store_is_noticed_without_being_asked_for(
+    open_store: OpenStore,
+) -> None:
+    """Interface §7: what another process commits is seen within a second."""
+    async with open_store() as ours, open_store() as theirs:
+        await ours.write(create_notes)
+        noticed = trio.Event()
+        ours.on_foreign_commit(noticed.set)
+        await theirs.write(add("from outside"))
+        with trio.fail_after(30):
+            await noticed.wait()
+        assert await ours.read(texts) == ["from outside"]
+        assert ours.statistics().foreign_commits >= 1
+
+
+async def test_a_look_at_once_notices_what_was_told_before(open_store: OpenStore) -> None:
+    called: list[str] = []
+    async with open_store(inline=True) as ours, open_store(inline=True) as theirs:
+        leave = ours.on_foreign_commit(lambda: called.append("noticed"))
+        await ours.write(create_notes)
+        await ours.write(add("our own"))
+        ours.look_now()
+        assert called == []
+        await theirs.write(add("theirs"))
+        for _ in range(1000):  # a notice travels for a moment
+            ours.look_now()
+            if called:
+                break
+            await trio.sleep(0.02)
+        assert called == ["noticed"]
+        leave()
+        await theirs.write(add("more of theirs"))
+        ours.look_now()
+        assert called == ["noticed"]
+
+
+async def test_no_job_is_leased_twice_by_two_stores_that_claim_at_once(
+    open_store: OpenStore,
+) -> None:
+    """Each job is in one hand, and neither store takes more than it asked for."""
+    leased: list[int] = []
+    async with open_store() as ours, open_store() as theirs:
+        for _ in range(60):
+            await ours.write(lambda tx: jobs.enqueue(tx, queue="webhook", partition="w"))
+
+        async def claim(place: int) -> None:
+            store = (ours, theirs)[place % 2]
+            for number in range(5):
+                token = f"t{place} {number}"
+                taken = await store.write(
+                    lambda tx: jobs.claim(tx, "webhook", "w", 3, 40_000, token)  # noqa: B023
+                )
+                assert len(taken) <= 3
+                leased.extend(job.id for job in taken)
+
+        async with trio.open_nursery() as nursery:
+            for place in range(4):
+                nursery.start_soon(claim, place)
+        while rest := await ours.write(
+            lambda tx: jobs.claim(tx, "webhook", "w", 60, 40_000, "rest")
+        ):
+            leased.extend(job.id for job in rest)
+    assert sorted(leased) == sorted(set(leased))
+    assert len(leased) == 60

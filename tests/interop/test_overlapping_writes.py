@@ -1,0 +1,229 @@
+"""Transactions that overlap on PostgreSQL end as they would one after another on SQLite.
+
+Each test lets a first transaction do its work and hold it until the database says that the second
+one waits for it: the order is forced, and no clock decides.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import trio
+
+from fw_actors.documents import rest
+from fw_actors.errors import AuthenticationError, ConflictError, FwError, ValidationError
+from fw_actors.rules.lockout import Budget
+from fw_actors.services import attempts
+from fw_actors.services.access import LinkKind, SignInAttempt
+from fw_actors.services.accounts import set_password
+from fw_actors.services.links import Links
+from fw_actors.services.sign_in import Admitted, SignIn
+from fw_actors.services.site import Site, open_site
+from fw_actors.services.users import add_user
+from fw_actors.store import Tx
+from fw_actors.store.postgres import open_postgres
+from tests.site_kit import make_config
+
+APPS = Path(__file__).parent.parent / "fw_actors" / "documents" / "apps"
+PASSWORD = "correct horse battery"
+OTHER = "another decent passphrase"
+WAITS = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+Fn = Callable[[Tx], Any]
+
+
+@pytest.fixture
+async def site(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Site]:
+    patient = partial(open_postgres, postgres_url, busy_seconds=30)  # a slow machine is no lock
+    monkeypatch.setattr(
+        "fw_actors.services.site.open_store",
+        lambda config, clock, entropy, inline: patient(clock=clock, entropy=entropy, inline=inline),
+    )
+    config = make_config(APPS, apps=("shop", "examples.notes"), database=postgres_url)
+    async with open_site(config) as site:
+        yield site
+
+
+class Overlap:
+    """Runs a transaction, and beside it something that has to wait for it."""
+
+    def __init__(self, site: Site, url: str) -> None:
+        self._site, self._url = site, url
+        self._worked = threading.Event()
+
+    async def __call__(self, first: Fn, second: Callable[[], Awaitable[Any]]) -> tuple[Any, Any]:
+        found: list[Any] = [None, None]
+
+        async def run(place: int, call: Callable[[], Awaitable[Any]]) -> None:
+            try:
+                found[place] = await call()
+            except FwError as refusal:
+                found[place] = refusal
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run, 0, partial(self._site.store.write, partial(self._hold, first)))
+            await trio.to_thread.run_sync(self._worked.wait, 30)
+            nursery.start_soon(run, 1, second)
+        return found[0], found[1]
+
+    def _hold(self, first: Fn, tx: Tx) -> Any:
+        result = first(tx)
+        self._worked.set()
+        deadline = time.monotonic() + 30
+        with psycopg.connect(self._url, autocommit=True) as watcher:
+            while watcher.execute(WAITS).fetchone() == (0,):
+                assert time.monotonic() < deadline, "the second transaction does not wait"
+                time.sleep(0.01)
+        return result
+
+
+@pytest.fixture
+def overlap(site: Site, postgres_url: str) -> Overlap:
+    return Overlap(site, postgres_url)
+
+
+def as_administrator(site: Site, fn: Callable[[Any], Any]) -> Fn:
+    return lambda tx: fn(site.handle(tx, "Administrator"))
+
+
+async def order(site: Site, **fields: Any) -> str:
+    made = await site.write(
+        "Administrator", lambda fw: fw.new_doc("Sales Order", **fields).insert()
+    )
+    return str(made.name)
+
+
+async def read(site: Site, doctype: str, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = await site.read(
+        "Administrator", lambda fw: fw.get_doc(doctype, name).as_dict()
+    )
+    return found
+
+
+def change(name: str, **fields: Any) -> Callable[[Any], Any]:
+    return lambda fw: rest.save(fw, "Sales Order", name, fields)
+
+
+async def test_of_two_saves_without_a_version_both_win(site: Site, overlap: Overlap) -> None:
+    """Interface §3: "without it the save wins": neither takes the other's change back."""
+    name = await order(site, title="first", lines=[{"item": "a"}])
+    second = partial(site.write, "Administrator", change(name, remark="second"))
+    first = change(name, title="changed", lines=[{"item": "b"}, {"item": "c"}])
+    await overlap(as_administrator(site, first), second)
+    after = await read(site, "Sales Order", name)
+    assert (after["title"], after["remark"]) == ("changed", "second")
+    assert [row["item"] for row in after["lines"]] == ["b", "c"]
+
+
+async def test_a_save_over_a_version_that_another_transaction_replaced_is_refused(
+    site: Site, overlap: Overlap
+) -> None:
+    name = await order(site, title="first")
+    modified = (await read(site, "Sales Order", name))["modified"]
+    await trio.sleep(0.002)  # versions are told apart by milliseconds
+    second = change(name, title="late", modified=modified)
+    _, refusal = await overlap(
+        as_administrator(site, change(name, title="changed")),
+        partial(site.write, "Administrator", second),
+    )
+    assert isinstance(refusal, ConflictError)
+    assert (await read(site, "Sales Order", name))["title"] == "changed"
+
+
+async def test_a_document_is_submitted_once(site: Site, overlap: Overlap) -> None:
+    """Interface §1: submit of a submitted document is a conflict."""
+    name = await order(site, title="once")
+    submit = partial(rest.submit, doctype="Sales Order", name=name)
+    first, second = await overlap(
+        as_administrator(site, submit), partial(site.write, "Administrator", submit)
+    )
+    assert first["docstatus"] == 1
+    assert isinstance(second, ConflictError)
+
+
+async def test_no_document_links_to_one_that_is_being_deleted(site: Site, overlap: Overlap) -> None:
+    """Interface §8: a Link to a missing document is 422, whoever was first."""
+    await site.write("Administrator", lambda fw: fw.new_doc("Customer", title="gone").insert())
+    delete = partial(rest.delete, doctype="Customer", name="gone")
+    _, refusal = await overlap(
+        as_administrator(site, delete), partial(order, site, title="late", customer="gone")
+    )
+    assert isinstance(refusal, ValidationError)
+
+
+async def test_a_document_that_is_being_linked_to_is_not_deleted(
+    site: Site, overlap: Overlap
+) -> None:
+    """Interface §8: delete of a linked document is 409."""
+    await site.write("Administrator", lambda fw: fw.new_doc("Customer", title="kept").insert())
+    delete = partial(rest.delete, doctype="Customer", name="kept")
+
+    def link(fw: Any) -> Any:
+        return fw.new_doc("Sales Order", title="first", customer="kept").insert()
+
+    _, refusal = await overlap(
+        as_administrator(site, link), partial(site.write, "Administrator", delete)
+    )
+    assert isinstance(refusal, ConflictError)
+
+
+async def hire(site: Site, name: str) -> None:
+    email = f"{name}@x.test"
+    hashed = await site.hash_password(PASSWORD, name, email)
+    await site.write("Administrator", lambda fw: add_user(fw, name, email, "", (), hashed))
+
+
+async def test_no_session_is_made_beside_a_change_of_the_password(
+    site: Site, overlap: Overlap
+) -> None:
+    """Spec, Authentication 5: every path that sets a password ends the user's sessions."""
+    await hire(site, "ada")
+    sign_in = SignIn(
+        site.store, site.hasher, site.accounts, site.config.auth, site.entropy,
+        site.installation_key,
+    )  # fmt: skip
+    attempt = SignInAttempt("ada", PASSWORD, "192.0.2.1", "a browser", None, "request")
+    admitted = await sign_in.admit(attempt, sign_in.identify("ada"))
+    assert isinstance(admitted, Admitted)
+    hashed = await site.hash_password(OTHER, "ada", "ada@x.test")
+    _, refusal = await overlap(
+        lambda tx: set_password(tx, "ada", hashed), partial(sign_in.verify, attempt, admitted)
+    )
+    assert isinstance(refusal, AuthenticationError)
+    assert await site.store.read(lambda tx: tx.raw("SELECT id FROM fw_session")) == []
+
+
+async def test_of_two_links_that_are_made_at_once_the_later_one_works(
+    site: Site, overlap: Overlap
+) -> None:
+    """Interface §2: a new one ends the older ones of the same user and kind."""
+    await hire(site, "ada")
+    links = Links(site.registry, site.config.auth, site.entropy, "https://desk.example")
+    mint = partial(links.mint, kind=LinkKind.RECOVERY, user="ada")
+    await overlap(mint, partial(site.store.write, mint))
+    (count,) = await site.store.read(lambda tx: tx.raw("SELECT count(*) AS tokens FROM fw_token"))
+    assert count == {"tokens": 1}
+
+
+async def test_of_two_failures_at_once_the_one_that_reaches_the_limit_locks(
+    site: Site, overlap: Overlap
+) -> None:
+    """Spec, Sign-in lockout: failures reach `maxLoginAttempts`; interface §2: it is told so."""
+    key, budget = b"a counter", Budget(2, 900_000)
+    for charge in ("one", "two"):
+        waits = partial(attempts.charge, charge_id=charge, key=key, budget=budget)
+        assert await site.store.write(waits) is None
+    settle = partial(attempts.settle_failure, key=key, budget=budget)
+    first, second = await overlap(
+        partial(settle, charge_id="one"),
+        partial(site.store.write, partial(settle, charge_id="two")),
+    )
+    assert (first, second) == (None, 900.0)
