@@ -30,6 +30,7 @@ from web.headers import CACHE_CONTROL, REQUEST_ID, common_headers
 from web.operations import Path
 from web.pages.paths import page_paths
 from web.routes.access import AccessRoutes
+from web.routes.description import DescriptionRoutes
 from web.routes.health import HealthRoutes
 from web.routes.methods import MethodRoutes
 from web.routes.recovery import RecoveryRoutes
@@ -59,7 +60,8 @@ def make_app(
         *HealthRoutes(gateway).paths(),
         *page_paths(gateway, documents, settings),
     ]
-    return FrontEnd(paths, gateway, settings, entropy)
+    description = DescriptionRoutes(paths, settings.name)
+    return FrontEnd([*paths, *description.paths()], gateway, settings, entropy)
 
 
 def _routable(scope: Any) -> Any:

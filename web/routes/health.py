@@ -10,7 +10,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 
+from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.errors import OverloadedError, PermissionDeniedError
+from web.answers import Done
 from web.client_address import is_loopback
 from web.envelope import Answer, answer_json
 from web.exchange import Exchange
@@ -32,9 +34,9 @@ class HealthRoutes:
     def paths(self) -> list[Path]:
         """Return what is served."""
         return [
-            Path("/api/health", {"GET": Operation(self.health, Session.IGNORED)}),
-            Path("/api/ready", {"GET": Operation(self.ready, Session.IGNORED)}),
-            Path("/metrics", {"GET": Operation(self.metrics, Session.IGNORED)}),
+            Path("/api/health", {"GET": Operation(self.health, Session.IGNORED, answer=Done)}),
+            Path("/api/ready", {"GET": Operation(self.ready, Session.IGNORED, answer=Done)}),
+            Path("/metrics", {"GET": Operation(self.metrics, Session.OPTIONAL)}),
         ]
 
     async def health(self, exchange: Exchange) -> Answer:
@@ -48,9 +50,19 @@ class HealthRoutes:
         return answer_json({"ok": True})
 
     async def metrics(self, exchange: Exchange) -> Answer:
-        """Show the numbers to this machine; a proxy on it speaks for others, and says so."""
+        """Show the numbers to this machine, or to the API key of a System Manager.
+
+        A proxy on this machine speaks for others, and says so.
+        """
+        caller = exchange.caller
+        by_key = caller is not None and caller.api_key is not None
+        if by_key and caller is not None and SYSTEM_MANAGER in caller.roles:
+            return self._page()
         if not is_loopback(exchange.peer) or _was_forwarded(exchange.request.headers.keys()):
-            raise PermissionDeniedError("The metrics are for this machine only.")
+            raise PermissionDeniedError("The metrics are for this machine and System Managers.")
+        return self._page()
+
+    def _page(self) -> Answer:
         return Answer(generate_latest(self._registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
