@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from benchmarks.access import suite as access
 from benchmarks.delivery import suite as delivery
 from benchmarks.documents import suite as documents
 from benchmarks.report import table, write_json
 from benchmarks.rows import Effort
 
-SUITES = {"delivery": delivery.rows, "documents": documents.rows}
+SUITES = {"access": access.rows, "delivery": delivery.rows, "documents": documents.rows}
 
 
 @click.command()
