@@ -8,12 +8,14 @@ import click
 from rich.console import Console
 
 from benchmarks import runtime, sender, store
+from benchmarks.access import suite as access
 from benchmarks.delivery import suite as delivery
 from benchmarks.documents import suite as documents
 from benchmarks.report import table, write_json
 from benchmarks.rows import Effort
 
 SUITES = {
+    "access": access.rows,
     "delivery": delivery.rows,
     "documents": documents.rows,
     "runtime": runtime.rows,

@@ -31,6 +31,7 @@ from web.headers import CACHE_CONTROL, REQUEST_ID, common_headers, says_forwarde
 from web.operations import Path
 from web.pages.paths import page_paths
 from web.routes.access import AccessRoutes
+from web.routes.description import DescriptionRoutes
 from web.routes.health import LOOKED_AT, HealthRoutes
 from web.routes.methods import MethodRoutes
 from web.routes.recovery import RecoveryRoutes
@@ -62,7 +63,8 @@ def make_app(
         *HealthRoutes(gateway, traffic).paths(),
         *page_paths(gateway, documents, settings),
     ]
-    return FrontEnd(paths, gateway, settings, entropy, traffic)
+    description = DescriptionRoutes(paths, settings.name)
+    return FrontEnd([*paths, *description.paths()], gateway, settings, entropy, traffic)
 
 
 def _routable(scope: Any) -> Any:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from fw_actors.errors import FwError
 from web.body import KIB, MIB
 from web.envelope import Answer
@@ -37,6 +39,12 @@ class BodyRule:
     limit: int = LARGE
     may_be_absent: bool = False
 
+    @property
+    def kind(self) -> type[msgspec.Struct] | None:
+        """The struct that the body is read as, where `read` is one of `read_struct`."""
+        kind: type[msgspec.Struct] | None = getattr(self.read, "keywords", {}).get("kind")
+        return kind
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -44,6 +52,7 @@ class Operation:
 
     `query` names the parameters that are taken; None leaves that to the handler. `admit` may
     refuse before the body is looked at (interface §8: address 429 comes before 415 and 400).
+    `answer` and `status` are what a carried out operation answers, for the description.
     """
 
     handle: Callable[[Exchange], Awaitable[Answer]]
@@ -51,6 +60,8 @@ class Operation:
     body: BodyRule | None = None
     query: frozenset[str] | None = frozenset()
     admit: Callable[[Exchange], Awaitable[None]] | None = None
+    answer: type[msgspec.Struct] | None = None
+    status: int = 200
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import msgspec
 
 from fw_actors.errors import BadRequestError
 from fw_actors.services.access import Profile, SignInAttempt
+from web import answers
 from web.cookies import clear_cookie, set_cookie
 from web.envelope import Answer, answer_json
 from web.exchange import Exchange
@@ -58,12 +59,19 @@ class AccessRoutes:
         sign_in_body = BodyRule(
             partial(read_struct, kind=SignInRequest, texts=PASSWORD), limit=SMALL
         )
-        sign_in = Operation(self.sign_in, Session.IGNORED, sign_in_body, admit=self.admit_address)
-        sign_out = Operation(self.sign_out, Session.IGNORED, NO_ARGUMENTS)
+        sign_in = Operation(
+            self.sign_in,
+            Session.IGNORED,
+            sign_in_body,
+            admit=self.admit_address,
+            answer=answers.SignedInAnswer,
+        )
+        sign_out = Operation(self.sign_out, Session.IGNORED, NO_ARGUMENTS, answer=answers.Done)
+        boot = Operation(self.boot, Session.OPTIONAL, answer=answers.BootAnswer)
         return [
             Path("/api/login", {"POST": sign_in}),
             Path("/api/logout", {"POST": sign_out}),
-            Path("/api/boot", {"GET": Operation(self.boot, Session.OPTIONAL)}),
+            Path("/api/boot", {"GET": boot}),
         ]
 
     async def admit_address(self, exchange: Exchange) -> None:

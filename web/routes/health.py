@@ -17,6 +17,7 @@ from prometheus_client.metrics_core import Metric
 from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.errors import OverloadedError, PermissionDeniedError
 from fw_actors.services.access import Caller, Reading
+from web.answers import Done
 from web.client_address import is_loopback
 from web.envelope import Answer, answer_json
 from web.exchange import Exchange
@@ -40,8 +41,8 @@ class HealthRoutes:
     def paths(self) -> list[Path]:
         """Return what is served."""
         return [
-            Path("/api/health", {"GET": Operation(self.health, Session.IGNORED)}),
-            Path("/api/ready", {"GET": Operation(self.ready, Session.IGNORED)}),
+            Path("/api/health", {"GET": Operation(self.health, Session.IGNORED, answer=Done)}),
+            Path("/api/ready", {"GET": Operation(self.ready, Session.IGNORED, answer=Done)}),
             Path(METRICS, {"GET": Operation(self.metrics, Session.OPTIONAL)}),
         ]
 

@@ -9,6 +9,7 @@ import msgspec
 
 from fw_actors.errors import NotFoundError, PermissionDeniedError
 from fw_actors.services.access import Caller
+from web.answers import EmittedAnswer
 from web.envelope import Answer, answer_json
 from web.exchange import Exchange
 from web.gateway import Gateway, WhitelistedFunction
@@ -56,8 +57,9 @@ class MethodRoutes:
         """Return what is served."""
         emit_body = BodyRule(partial(read_struct, kind=EmitRequest, texts=Texts(lines=("data",))))
         arguments = BodyRule(partial(read_object, texts=Texts(every_line=True)), may_be_absent=True)
+        emit = Operation(self.emit, body=emit_body, answer=EmittedAnswer)
         return [
-            Path(SERVICES + "webhooks.emit", {"POST": Operation(self.emit, body=emit_body)}),
+            Path(SERVICES + "webhooks.emit", {"POST": emit}),
             Path(
                 "/api/method/<path>",
                 {"POST": Operation(self.call, body=arguments)},

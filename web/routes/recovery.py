@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from fw_actors.errors import BadRequestError
+from web.answers import Done, LinkAnswer
 from web.envelope import Answer, answer_json
 from web.exchange import Exchange
 from web.gateway import Gateway
@@ -59,7 +60,7 @@ class RecoveryRoutes:
         """Return what is served."""
         return [
             _path("forgot-password", self.forgot_password, ForgotPasswordRequest),
-            _path("token", self.token, TokenRequest, self.admit_address),
+            _path("token", self.token, TokenRequest, self.admit_address, LinkAnswer),
             _path("reset-password", self.reset_password, ResetPasswordRequest, self.admit_address),
             _path("accept-invite", self.accept_invite, AcceptInviteRequest, self.admit_address),
         ]
@@ -108,6 +109,8 @@ def _path(
     handle: Handle,
     kind: type[msgspec.Struct],
     admit: Callable[[Exchange], Awaitable[None]] | None = None,
+    answer: type[msgspec.Struct] = Done,
 ) -> Path:
     body = BodyRule(partial(read_struct, kind=kind, texts=PASSWORD), limit=SMALL)
-    return Path(AUTH + name, {"POST": Operation(handle, Session.IGNORED, body, admit=admit)})
+    post = Operation(handle, Session.IGNORED, body, admit=admit, answer=answer)
+    return Path(AUTH + name, {"POST": post})

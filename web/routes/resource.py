@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
 from fw_actors.errors import BadRequestError
+from web.answers import DocumentAnswer, Done, ListAnswer
 from web.envelope import Answer, answer_json
 from web.exchange import Exchange
 from web.gateway import Documents, Gateway
@@ -32,21 +34,21 @@ class ResourceRoutes:
     def paths(self) -> list[Path]:
         """Return what is served."""
         whole = {
-            "GET": Operation(self.listing, query=LISTING),
-            "POST": Operation(self.insert, body=DOCUMENT),
+            "GET": Operation(self.listing, query=LISTING, answer=ListAnswer),
+            "POST": Operation(self.insert, body=DOCUMENT, answer=DocumentAnswer, status=201),
         }
         one = {
-            "GET": Operation(self.read),
-            "PUT": Operation(self.save, body=DOCUMENT),
-            "DELETE": Operation(self.delete),
+            "GET": Operation(self.read, answer=DocumentAnswer),
+            "PUT": Operation(self.save, body=DOCUMENT, answer=DocumentAnswer),
+            "DELETE": Operation(self.delete, answer=Done),
         }
         rule = "/api/resource/<doctype>"
         return [
             Path(rule, whole),
             Path(rule + "/<name>", one),
-            Path(rule + "/<name>/submit", {"POST": Operation(self.submit, body=NO_ARGUMENTS)}),
-            Path(rule + "/<name>/cancel", {"POST": Operation(self.cancel, body=NO_ARGUMENTS)}),
-            Path(rule + "/<name>/rename", {"POST": Operation(self.rename, body=NEW_NAME)}),
+            Path(rule + "/<name>/submit", {"POST": _moving(self.submit, NO_ARGUMENTS)}),
+            Path(rule + "/<name>/cancel", {"POST": _moving(self.cancel, NO_ARGUMENTS)}),
+            Path(rule + "/<name>/rename", {"POST": _moving(self.rename, NEW_NAME)}),
             Path(rule + "/<name>/export", {"GET": Operation(self.export)}),
         ]
 
@@ -142,6 +144,10 @@ class ResourceRoutes:
             exchange.request_id,
         )
         return answer_json(document, 200, ("Content-Disposition", _attachment(doctype, name)))
+
+
+def _moving(handle: Callable[[Exchange], Awaitable[Answer]], body: BodyRule) -> Operation:
+    return Operation(handle, body=body, answer=DocumentAnswer)
 
 
 def _attachment(doctype: str, name: str) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from fw_actors.services.access import PasswordChange, Profile
 from fw_actors.services.self_service import in_person
+from web import answers
 from web.envelope import Answer, answer_json
 from web.exchange import Exchange
 from web.gateway import Gateway
@@ -68,14 +69,31 @@ class SelfServiceRoutes:
     def paths(self) -> list[Path]:
         """Return what is served."""
         return [
-            reading("profile.getMyProfile", self.profile),
-            writing("profile.updateMyProfile", self.update_profile, ProfileRequest),
-            writing("profile.changeMyPassword", self.change_password, PasswordRequest, PASSWORDS),
-            reading("sessions.listMySessions", self.sessions),
+            reading("profile.getMyProfile", self.profile, answers.ProfileAnswer),
+            writing(
+                "profile.updateMyProfile",
+                self.update_profile,
+                ProfileRequest,
+                answer=answers.ProfileAnswer,
+            ),
+            writing(
+                "profile.changeMyPassword",
+                self.change_password,
+                PasswordRequest,
+                answer=answers.DoneToSessions,
+                texts=PASSWORDS,
+            ),
+            reading("sessions.listMySessions", self.sessions, answers.SessionsAnswer),
             writing("sessions.revokeMySession", self.revoke_session, HandleRequest),
-            writing("sessions.revokeMyOtherSessions", self.revoke_other_sessions),
-            reading("api_keys.listMyAPIKeys", self.keys),
-            writing("api_keys.createMyAPIKey", self.make_key, KeyRequest),
+            writing(
+                "sessions.revokeMyOtherSessions",
+                self.revoke_other_sessions,
+                answer=answers.DoneToSessions,
+            ),
+            reading("api_keys.listMyAPIKeys", self.keys, answers.KeysAnswer),
+            writing(
+                "api_keys.createMyAPIKey", self.make_key, KeyRequest, answer=answers.MadeKeyAnswer
+            ),
             writing("api_keys.revokeMyAPIKey", self.revoke_key, KeyNameRequest),
         ]
 

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from web.answers import Done
 from web.envelope import Answer
 from web.exchange import Exchange
 from web.json_in import PLAIN, Texts, read_struct
@@ -27,20 +28,23 @@ class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 NO_ARGUMENTS: Final = BodyRule(partial(read_struct, kind=Nothing), may_be_absent=True)
 
 
-def reading(name: str, handle: Handle) -> Path:
+def reading(name: str, handle: Handle, answer: type[msgspec.Struct]) -> Path:
     """Return the path of an operation that only reads: GET serves it as well."""
-    return Path(
-        SERVICES + name,
-        {"POST": Operation(handle, body=NO_ARGUMENTS), "GET": Operation(handle)},
-    )
+    post = Operation(handle, body=NO_ARGUMENTS, answer=answer)
+    return Path(SERVICES + name, {"POST": post, "GET": Operation(handle, answer=answer)})
 
 
 def writing(
-    name: str, handle: Handle, kind: type[msgspec.Struct] | None = None, texts: Texts = PLAIN
+    name: str,
+    handle: Handle,
+    kind: type[msgspec.Struct] | None = None,
+    *,
+    answer: type[msgspec.Struct] = Done,
+    texts: Texts = PLAIN,
 ) -> Path:
     """Return the path of an operation that writes, with the arguments `kind`."""
     body = NO_ARGUMENTS if kind is None else BodyRule(partial(read_struct, kind=kind, texts=texts))
-    return Path(SERVICES + name, {"POST": Operation(handle, body=body)})
+    return Path(SERVICES + name, {"POST": Operation(handle, body=body, answer=answer)})
 
 
 def given(value: T | msgspec.UnsetType) -> T | None:

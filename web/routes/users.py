@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from fw_actors.services.link_mail import SentLink
+from web import answers
 from web.envelope import Answer, answer_json
 from web.exchange import Exchange
 from web.gateway import Gateway
@@ -44,11 +45,17 @@ class UserRoutes:
 
     def paths(self) -> list[Path]:
         """Return what is served."""
+        sent = answers.SentLinkAnswer
         return [
-            writing("users.invite", self.invite, InviteRequest),
-            writing("users.resendInvite", self.resend_invite, UserRequest),
-            writing("users.sendPasswordReset", self.send_password_reset, UserRequest),
-            writing("users.revokeUserSessions", self.revoke_sessions, UserRequest),
+            writing("users.invite", self.invite, InviteRequest, answer=answers.InvitedAnswer),
+            writing("users.resendInvite", self.resend_invite, UserRequest, answer=sent),
+            writing("users.sendPasswordReset", self.send_password_reset, UserRequest, answer=sent),
+            writing(
+                "users.revokeUserSessions",
+                self.revoke_sessions,
+                UserRequest,
+                answer=answers.DoneToSessions,
+            ),
             writing("users.unlockUser", self.unlock, UserRequest),
         ]
 

@@ -1,0 +1,1 @@
+"""How fast people are signed in, turned away and served."""

@@ -1,0 +1,79 @@
+"""Ours: `fw serve` on a site of its own, a process of its own, as a user would start it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+_ROOT: Final = Path(__file__).parents[2]
+# A file system as a site would have it: on many machines /tmp is memory, where a commit is free.
+FOLDER: Final = _ROOT / "build"
+PASSWORD: Final = "correct horse battery staple"
+USERS: Final = 8  # who sign in at once; one alone would meet the budget of the own name
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that listens."""
+
+    port: int
+
+
+@contextmanager
+def site() -> Iterator[Served]:
+    """Serve a site with `USERS` accounts and throttles that are out of the way."""
+    FOLDER.mkdir(exist_ok=True)
+    with TemporaryDirectory(dir=FOLDER) as folder:
+        policy = {
+            "site": {"name": "benchmark"},
+            "auth": {"addressAttempts": 1_000_000, "maxLoginAttempts": 5},
+        }
+        (Path(folder) / "fw.json").write_text(json.dumps(policy))
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("FW_")}
+        environ |= {"FW_BIND": "127.0.0.1:0", "FW_LOG_LEVEL": "error", "PYTHONPATH": str(_ROOT)}
+        for number in range(USERS):
+            name = f"user{number}"
+            add = ["user", "add", name, "--email", f"{name}@x.test", "--password-stdin"]
+            _run(add, folder, environ)
+        with _started([sys.executable, "-P", "-m", "fw_cli", "serve"], folder, environ) as line:
+            yield Served(int(line.rpartition(":")[2]))
+
+
+@contextmanager
+def empty_route() -> Iterator[Served]:
+    """Serve the reference."""
+    command = [sys.executable, "-m", "benchmarks.access.empty_route"]
+    with _started(command, str(_ROOT), dict(os.environ)) as line:
+        yield Served(int(line))
+
+
+def _run(arguments: list[str], folder: str, environ: dict[str, str]) -> None:
+    subprocess.run(
+        [sys.executable, "-P", "-m", "fw_cli", *arguments],
+        cwd=folder,
+        env=environ,
+        input=PASSWORD,
+        text=True,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+
+
+@contextmanager
+def _started(command: list[str], folder: str, environ: dict[str, str]) -> Iterator[str]:
+    with subprocess.Popen(
+        command, cwd=folder, env=environ, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()

@@ -1,0 +1,149 @@
+"""The suite `access`: signing in, being turned away, and what others feel of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from statistics import median
+from typing import Final
+
+import httpx
+import trio
+
+from benchmarks.access import argon2, identifiers, service
+from benchmarks.access.load import Measured, load, request
+from benchmarks.access.service import FOLDER, PASSWORD, USERS, Served
+from benchmarks.rows import Comparison, Effort, Row
+
+SUITE: Final = "access"
+CSRF: Final = ("X-FW-CSRF", "1")
+EMPTY: Final = "empty JSON route of Quart-Trio"
+PROFILE: Final = "/api/method/core.services.profile.getMyProfile"
+TRIES_TO_LOCK: Final = 5
+MEMORY_MIB: Final = 50.0  # what the counters of all identifiers may take in the process
+P99: Final = 0.99
+IDLE_TIMES: Final = 3  # as many times its idle p99 may a quick request take under a flood
+SIGN_INS_AN_EVENT: Final = 0.02
+REQUESTS_AN_EVENT: Final = 0.2
+IDENTIFIERS_AN_EVENT: Final = 100
+
+
+def rows(effort: Effort) -> Iterator[Row]:
+    """Measure the suite."""
+    with service.site() as ours, service.empty_route() as reference:
+        yield _sign_ins(ours, effort)
+        yield _throttled(ours, reference, effort)
+        yield _authenticated(ours, reference, effort)
+        yield _under_flood(ours, effort)
+    yield _identifiers(effort)
+
+
+def _sign_in(user: str, password: str = PASSWORD) -> bytes:
+    body = json.dumps({"usr": user, "pwd": password}).encode()
+    return request("POST", "/api/login", body, [CSRF])
+
+
+def _sign_ins(ours: Served, effort: Effort) -> Row:
+    each = max(1, round(effort.events * SIGN_INS_AN_EVENT / USERS))
+    return Comparison(
+        suite=SUITE,
+        name="sign_ins",
+        unit="sign-ins/s",
+        ours=lambda: trio.run(_flood, ours.port, each),
+        reference=partial(argon2.verify, each * USERS),
+        reference_name="argon2 alone on all cores",
+    ).measure(effort)
+
+
+async def _flood(port: int, each: int) -> float:
+    """Have all users sign in `each` times, side by side; return sign-ins per second."""
+    begun = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for number in range(USERS):
+            nursery.start_soon(load, port, _sign_in(f"user{number}"), 200, each, 1)
+    return each * USERS / (trio.current_time() - begun)
+
+
+def _throttled(ours: Served, reference: Served, effort: Effort) -> Row:
+    wrong = _sign_in("victim", "wrong")
+    with httpx.Client(base_url=f"http://127.0.0.1:{ours.port}", headers=[CSRF]) as client:
+        for _ in range(TRIES_TO_LOCK):
+            client.post("/api/login", json={"usr": "victim", "pwd": "wrong"})
+    empty = request("POST", "/", b'{"usr": "victim", "pwd": "wrong"}')
+    return _requests("throttled", ours, wrong, 429, reference, empty, effort)
+
+
+def _authenticated(ours: Served, reference: Served, effort: Effort) -> Row:
+    with httpx.Client(base_url=f"http://127.0.0.1:{ours.port}", headers=[CSRF]) as client:
+        client.post("/api/login", json={"usr": "user0", "pwd": PASSWORD}).raise_for_status()
+        cookie = ("Cookie", f"sid={client.cookies['sid']}")
+    mine = request("GET", PROFILE, headers=[cookie])
+    empty = request("GET", "/")
+    return _requests("authenticated_get", ours, mine, 200, reference, empty, effort)
+
+
+def _requests(
+    name: str,
+    ours: Served,
+    asked: bytes,
+    status: int,
+    reference: Served,
+    empty: bytes,
+    effort: Effort,
+) -> Row:
+    count = round(effort.events * REQUESTS_AN_EVENT)
+    return Comparison(
+        suite=SUITE,
+        name=name,
+        unit="requests/s",
+        ours=lambda: trio.run(load, ours.port, asked, status, count).rate,
+        reference=lambda: trio.run(load, reference.port, empty, 200, count).rate,
+        reference_name=EMPTY,
+    ).measure(effort)
+
+
+def _under_flood(ours: Served, effort: Effort) -> Row:
+    """What a request that hashes nothing feels of a flood of sign-ins."""
+    count = max(100, round(effort.events * REQUESTS_AN_EVENT / 10))
+    idle, flooded = [], []
+    for number in range(1, effort.rounds + 1):
+        idle.append(trio.run(_boots, ours.port, count).percentile(P99) * 1000)
+        flooded.append(trio.run(_boots_in_flood, ours.port, count).percentile(P99) * 1000)
+        effort.tell(
+            f"{SUITE}/boot_p99 round {number} of {effort.rounds}: "
+            f"{flooded[-1]:.1f} ms in a flood, {idle[-1]:.1f} ms idle"
+        )
+    allowed = IDLE_TIMES * median(idle)
+    name = f"{IDLE_TIMES} times its idle p99"
+    mine = median(flooded)
+    return Row(
+        SUITE, "boot_p99_in_flood", "ms (less is better)", mine, allowed, name, allowed / mine
+    )
+
+
+async def _boots(port: int, count: int) -> Measured:
+    return await load(port, request("GET", "/api/boot"), 200, count, 1)
+
+
+async def _boots_in_flood(port: int, count: int) -> Measured:
+    async with trio.open_nursery() as nursery:
+        for number in range(USERS):
+            nursery.start_soon(_sign_in_for_ever, port, f"user{number}")
+        measured = await _boots(port, count)
+        nursery.cancel_scope.cancel()
+    return measured
+
+
+async def _sign_in_for_ever(port: int, user: str) -> None:
+    while True:
+        await load(port, _sign_in(user), 200, 100, 1)
+
+
+def _identifiers(effort: Effort) -> Row:
+    count = effort.events * IDENTIFIERS_AN_EVENT
+    grown = max(1.0, trio.run(identifiers.grown, count, FOLDER, effort.tell))
+    name = f"MiB that {count:,} identifiers may take"
+    return Row(
+        SUITE, "identifiers", "MiB (less is better)", grown, MEMORY_MIB, name, MEMORY_MIB / grown
+    )

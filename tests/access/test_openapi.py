@@ -1,0 +1,137 @@
+"""GET /api/openapi.json: interface §2, "OpenAPI 3.1 of all of it"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.http_site import PASSWORD, SERVICES, HttpSite
+
+OTHER = "another decent passphrase"
+
+
+async def document_of(site: HttpSite) -> dict[str, Any]:
+    reply = await site.ask("GET", "/api/openapi.json")
+    assert (reply.status, reply.header("content-type")) == (200, "application/json; charset=utf-8")
+    found: dict[str, Any] = reply.json
+    return found
+
+
+def assert_fits(document: dict[str, Any], schema: dict[str, Any], value: Any) -> None:
+    """What the document says of objects: the keys that must and may be there, all the way down."""
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    if "anyOf" in schema:
+        if value is None:
+            assert {"type": "null"} in schema["anyOf"]
+            return
+        (schema,) = (each for each in schema["anyOf"] if each != {"type": "null"})
+        assert_fits(document, schema, value)
+    elif schema.get("type") == "object" and "properties" in schema:
+        assert set(schema["required"]) <= set(value) <= set(schema["properties"])
+        for key, under in value.items():
+            assert_fits(document, schema["properties"][key], under)
+    elif schema.get("type") == "array":
+        for each in value:
+            assert_fits(document, schema["items"], each)
+    else:
+        kinds = {"string": str, "integer": int, "boolean": bool, "object": dict, "null": type(None)}
+        assert isinstance(value, kinds[schema["type"]])
+
+
+async def test_every_path_of_the_interface_is_described(site: HttpSite) -> None:
+    document = await document_of(site)
+    assert document["openapi"].startswith("3.1")
+    paths = document["paths"]
+    served = {
+        rule.rule.replace("<", "{").replace(">", "}")
+        for rule in site.app.url_map.iter_rules()
+        if rule.rule.startswith(("/api/", "/metrics"))
+    }
+    assert set(paths) == served
+    assert set(paths["/api/login"]) == {"post"}
+    assert set(paths[SERVICES + "sessions.listMySessions"]) == {"get", "post"}
+    names = [each["operationId"] for path in paths.values() for each in path.values()]
+    assert len(set(names)) == len(names)
+    assert all(each["summary"] for path in paths.values() for each in path.values())
+
+
+async def test_what_a_request_takes_is_described(site: HttpSite) -> None:
+    document = await document_of(site)
+    login = document["paths"]["/api/login"]["post"]
+    body = login["requestBody"]
+    assert body["required"] is True
+    assert_fits(document, body["content"]["application/json"]["schema"], {"usr": "", "pwd": ""})
+    assert [each["name"] for each in login["parameters"]] == ["X-FW-CSRF"]
+    assert "security" not in login
+    assert document["paths"]["/api/auth/token"]["post"]["parameters"] == []
+    listing = document["paths"]["/api/resource/{doctype}"]["get"]
+    assert {each["name"] for each in listing["parameters"]} == {
+        "doctype", "fields", "filters", "limit", "order_by", "start",
+    }  # fmt: skip
+    assert listing["security"] == [{"session": []}, {"key": []}]
+
+
+async def test_answers_are_as_described(site: HttpSite) -> None:
+    """A tour of the access operations, and each answer held against the document."""
+    document = await document_of(site)
+    await site.hire("boss", "System Manager")
+    sid = await site.sid("boss")
+
+    async def tour(path: str, body: object = None, verb: str = "POST", status: int = 200) -> Any:
+        reply = await site.ask(verb, path, body, sid=sid)
+        assert reply.status == status, reply.body
+        where = path
+        if path.startswith("/api/resource/"):
+            where = "/api/resource/{doctype}" + ("/{name}" if path.count("/") > 3 else "")
+        described = document["paths"][where][verb.lower()]["responses"][str(status)]
+        assert_fits(document, described["content"]["application/json"]["schema"], reply.json)
+        return reply.json
+
+    await tour("/api/boot", verb="GET")
+    await tour("/api/health", verb="GET")
+    await tour("/api/auth/forgot-password", {"usr": "nobody"})
+    invited = await tour(SERVICES + "users.invite", {"email": "ida@example.test"})
+    again = await tour(SERVICES + "users.resendInvite", {"user": invited["user"]})
+    token = again["link"].partition("#token=")[2]
+    await tour("/api/auth/token", {"token": token})
+    await tour("/api/auth/accept-invite", {"token": token, "password": OTHER})
+    await tour(SERVICES + "users.sendPasswordReset", {"user": invited["user"]})
+    await tour(SERVICES + "users.unlockUser", {"user": invited["user"]})
+    await tour(SERVICES + "users.revokeUserSessions", {"user": invited["user"]})
+    for name in ("profile.getMyProfile", "sessions.listMySessions", "api_keys.listMyAPIKeys"):
+        await tour(SERVICES + name)
+        await tour(SERVICES + name, verb="GET")
+    await tour(SERVICES + "profile.updateMyProfile", {"language": "de"})
+    await tour(SERVICES + "api_keys.createMyAPIKey", {"label": "x", "days": 1})
+    keys = await tour(SERVICES + "api_keys.listMyAPIKeys")
+    await tour(SERVICES + "api_keys.revokeMyAPIKey", {"name": keys["keys"][0]["name"]})
+    await tour(SERVICES + "sessions.revokeMyOtherSessions")
+    change = {"current": PASSWORD, "password": OTHER}
+    await tour(SERVICES + "profile.changeMyPassword", change)
+    await tour("/api/resource/Role", {"name": "Clerk"}, status=201)
+    await tour("/api/resource/Role", verb="GET")
+    await tour("/api/resource/Role/Clerk", verb="GET")
+    await tour("/api/resource/Role/Clerk", verb="DELETE")
+    await tour("/api/login", {"usr": "boss", "pwd": OTHER})
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/api/nowhere"), ("POST", "/api/login")])
+async def test_refusals_are_as_described(site: HttpSite, method: str, path: str) -> None:
+    document = await document_of(site)
+    reply = await site.ask(method, path, {})
+    refusal = document["paths"]["/api/login"]["post"]["responses"]["default"]
+    assert_fits(document, refusal["content"]["application/json"]["schema"], reply.json)
+
+
+async def test_the_metrics_are_open_to_a_managers_key(site: HttpSite) -> None:
+    """Interface §8: "else to a System Manager's key; 403 otherwise"."""
+    await site.hire("boss", "System Manager")
+    await site.hire("ann")
+    boss, ann = await site.sid("boss"), await site.sid("ann")
+    by_key = [(await site.key(sid))["key"] for sid in (boss, ann)]
+    assert [(await site.ask("GET", "/metrics", key=key)).status for key in by_key] == [200, 403]
+    assert (await site.ask("GET", "/metrics", sid=boss)).status == 403
+    assert (await site.ask("GET", "/metrics", peer="127.0.0.1")).status == 200
+    assert (await site.ask("GET", "/metrics", key="fwk_x", peer="127.0.0.1")).status == 401

@@ -1,0 +1,55 @@
+"""Guesses at one name as fast as it can, on the site of the working directory; a process of its
+own. Prints, as JSON, how many tries were verified, and the refusals by status."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+import trio
+
+from fw_actors.config import load
+from fw_actors.errors import FwError
+from fw_actors.services.access import SignInAttempt
+from fw_actors.services.sign_in import SignIn
+from fw_actors.services.site import open_site
+
+
+async def main(usr: str, guesses: int) -> None:
+    """Make `guesses` at once, once a line comes on stdin."""
+    async with open_site(load(dict(os.environ), Path.cwd())) as site:
+        sign_in = SignIn(
+            site.store, site.hasher, site.accounts, site.config.auth, site.entropy,
+            site.installation_key,
+        )  # fmt: skip
+        refusals: Counter[str] = Counter()
+        _tell("ready")
+        sys.stdin.readline()
+        before = site.hasher.statistics().hashes
+
+        async def guess(number: int) -> None:
+            attempt = SignInAttempt(usr, f"guess {number}", "192.0.2.1", "", None, "")
+            admitted = await sign_in.admit(attempt, sign_in.identify(usr))
+            if isinstance(admitted, FwError):
+                answer: object = admitted
+            else:
+                answer = await sign_in.verify(attempt, admitted)
+            refusals[type(answer).__name__] += 1
+
+        async with trio.open_nursery() as nursery:
+            for number in range(guesses):
+                nursery.start_soon(guess, number)
+        hashes = site.hasher.statistics().hashes - before
+    _tell(json.dumps({"hashes": hashes, "refusals": refusals}))
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    trio.run(main, sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,123 @@
+"""Whom the throttles count behind a real nginx: interface §1, "Client address"."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import httpx
+
+from tests.live_site import LiveSite, eventually
+
+CSRF = {"X-FW-CSRF": "1"}
+CONFIGURATION = """\
+daemon off;
+worker_processes 1;
+pid {folder}/nginx.pid;
+error_log {folder}/error.log;
+events {{ worker_connections 64; }}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    server {{
+        listen 127.0.0.1:{port};
+        location / {{
+            proxy_pass {upstream};
+            proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+            proxy_set_header X-Forwarded-Proto https;
+        }}
+    }}
+}}
+"""
+
+
+@contextmanager
+def proxy(folder: Path, upstream: str) -> Iterator[str]:
+    """Run nginx before `upstream`; its URL. It adds the peer to X-Forwarded-For."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    file = folder / "nginx.conf"
+    file.write_text(CONFIGURATION.format(folder=folder, port=port, upstream=upstream))
+    command = ["/usr/sbin/nginx", "-p", str(folder), "-c", str(file), "-e", "stderr"]
+    process = subprocess.Popen(command)
+    try:
+        eventually(lambda: _listens(port))
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _listens(port: int) -> bool:
+    try:
+        with closing(socket.create_connection(("127.0.0.1", port), timeout=1)):
+            return True
+    except OSError:
+        return False
+
+
+def statuses(url: str, forwarded: list[str]) -> list[int]:
+    """Sign in wrongly once for each claim of an address; the answers' statuses."""
+    found = []
+    with httpx.Client(base_url=url, headers=CSRF, timeout=30) as client:
+        for number, claim in enumerate(forwarded):
+            body = {"usr": f"nobody{number}", "pwd": "x"}
+            headers = {"X-Forwarded-For": claim}
+            found.append(client.post("/api/login", json=body, headers=headers).status_code)
+    return found
+
+
+def narrow(folder: Path) -> LiveSite:
+    """A site whose addresses have two tries."""
+    site = LiveSite(folder, apps=())
+    (folder / "fw.json").write_text('{"site": {"name": "x"}, "auth": {"addressAttempts": 2}}')
+    return site
+
+
+def test_behind_a_trusted_proxy_the_right_most_entry_counts(tmp_path: Path) -> None:
+    """The client's own inventions stand left of what nginx has seen, which is loopback here."""
+    with narrow(tmp_path) as site:
+        site.start(FW_TRUST_PROXY="on")
+        with proxy(tmp_path, site.url) as url:
+            inventions = [f"198.51.100.{number}" for number in range(4)]
+            assert statuses(url, inventions) == [401, 401, 429, 429]
+
+
+def test_trusted_networks_are_walked_through_from_the_right(tmp_path: Path) -> None:
+    """Behind nginx and a further trusted proxy the first stranger from the right counts."""
+    with narrow(tmp_path) as site:
+        site.start(FW_TRUST_PROXY="127.0.0.0/8,10.0.0.0/8")
+        with proxy(tmp_path, site.url) as url:
+            first = ["6.6.6.6, 198.51.100.1, 10.1.1.1", "7.7.7.7, 198.51.100.1, 10.1.1.2"]
+            assert statuses(url, [*first, "8.8.8.8, 198.51.100.1, 10.1.1.3"]) == [401, 401, 429]
+            assert statuses(url, ["198.51.100.2, 10.1.1.1"]) == [401]
+
+
+def test_without_trust_the_proxy_itself_counts(tmp_path: Path) -> None:
+    """Spec, Authentication 6: "When `trustProxy` is off, `X-Forwarded-For` is ignored"."""
+    with narrow(tmp_path) as site:
+        site.start()
+        with proxy(tmp_path, site.url) as url:
+            assert statuses(url, ["198.51.100.1", "198.51.100.2", "198.51.100.3"]) == [
+                401,
+                401,
+                429,
+            ]
+
+
+def test_the_proxys_word_for_tls_is_believed_only_under_trust(tmp_path: Path) -> None:
+    """Interface §1: "`X-Forwarded-Proto` is believed under the same rule"."""
+    with narrow(tmp_path) as site:
+        for trust, secure in (("on", True), ("off", False)):
+            site.start(FW_TRUST_PROXY=trust)
+            with proxy(tmp_path, site.url) as url:
+                reply = httpx.post(f"{url}/api/logout", headers=CSRF, timeout=30)
+                assert ("; Secure" in reply.headers["set-cookie"]) is secure
+            site.end()
