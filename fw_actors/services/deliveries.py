@@ -7,7 +7,8 @@ are the Dispatcher (claim) and the DeliveryActor (settle, give back).
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -20,10 +21,11 @@ from fw_actors.rules.delivery_outcome import (
     Backoff,
     Ending,
     Status,
+    Verdict,
     judge,
 )
 from fw_actors.services.events import QUEUE
-from fw_actors.store import LeasedJob, Statement, Tx, jobs
+from fw_actors.store import JsonRows, LeasedJob, Statement, Tx, jobs, rows_as_json
 
 KEPT_BYTES: Final = 512
 _ERROR_CHARACTERS: Final = 500
@@ -100,13 +102,22 @@ class Deliveries:
                 hooks.name == name
             )
         )
+        named = JsonRows("names")
         self._read = Statement(
-            sa.select(d.payload, d.attempts, d.max_attempts, d.status).where(d.name == name)
+            sa.select(d.name, d.payload, d.attempts, d.max_attempts, d.status)
+            .select_from(named.table)
+            .where(d.name == named.item(0, str))
         )
         self._settle = Statement(
             sa.update(deliveries)
             .where(d.name == name)
             .values({n: sa.bindparam(n) for n in _OUTCOME})
+        )
+        ended = JsonRows("ended")
+        self._settle_all = Statement(
+            sa.update(deliveries)
+            .where(d.name == ended.item(0, str))
+            .values({n: ended.item(at, _OUTCOME[n]) for at, n in enumerate(_OUTCOME, 1)})
         )
 
     def claim(self, tx: Tx, places: Places, token: Callable[[], str]) -> Batch:
@@ -136,44 +147,75 @@ class Deliveries:
     def _lease(self, tx: Tx, hook: Hook | None, webhook: str, free: int, token: str) -> list[Due]:
         timeout = hook.timeout if hook is not None else _DEFAULT_TIMEOUT
         lease_ms = (timeout + LEASE_MARGIN_SECONDS) * 1000
+        leased = jobs.claim(tx, QUEUE, webhook, free, lease_ms, token)
+        names = rows_as_json((job.subject,) for job in leased)
+        read = {row[0]: row[1:] for row in tx.rows(self._read, names=names)}
         found = []
-        for job in jobs.claim(tx, QUEUE, webhook, free, lease_ms, token):
-            row = tx.one(self._read, key=job.subject)
+        for job in leased:
+            row = read.get(job.subject)
             if row is None:  # swept away; its job has nothing left to do
                 jobs.finish(tx, job.id, job.lease)
                 continue
             found.append(Due(job, hook, tx.now + lease_ms, job.subject, row[0].encode(), *row[1:]))
         return found
 
+    def settle_all(self, tx: Tx, attempts: Sequence[tuple[Due, Ended]]) -> list[Status | None]:
+        """Write many outcomes, each fenced by its lease's token: all in three statements, or one
+        by one where one of the leases is lost.
+
+        Returns: the new statuses, None for a lease that is lost.
+        """
+        verdicts = [self._verdict(due, ended) for due, ended in attempts]
+        if len(attempts) > 1:
+            with suppress(_LeaseLost), tx.savepoint():
+                self._settle_held(tx, attempts, verdicts)
+                return [verdict.status for verdict in verdicts]
+        return [
+            self._settle_one(tx, due, ended, verdict)
+            for (due, ended), verdict in zip(attempts, verdicts, strict=True)
+        ]
+
     def settle(self, tx: Tx, due: Due, ended: Ended) -> Status | None:
         """Write an attempt's outcome, fenced by the lease's token.
 
         Returns: the new status, or None when the lease is lost and nothing was written.
         """
-        verdict = judge(
+        return self.settle_all(tx, [(due, ended)])[0]
+
+    def _verdict(self, due: Due, ended: Ended) -> Verdict:
+        return judge(
             ended.ending,
             attempts_before=due.attempts,
             max_attempts=due.max_attempts,
             ended=ended.at,
             backoff=self._backoff,
         )
-        if not _settle_job(tx, due.job, verdict.status, verdict.next_attempt, ended.error):
+
+    def _settle_held(
+        self, tx: Tx, attempts: Sequence[tuple[Due, Ended]], verdicts: Sequence[Verdict]
+    ) -> None:
+        """Raises: _LeaseLost, when not all of the leases hold."""
+        sent: list[tuple[int, str]] = []
+        others: list[jobs.Settlement] = []
+        rows = []
+        for (due, ended), verdict in zip(attempts, verdicts, strict=True):
+            job = due.job
+            if verdict.status is Status.SENT:
+                sent.append((job.id, job.lease))
+            else:
+                others.append(
+                    jobs.Settlement(job.id, job.lease, verdict.next_attempt, _told(ended))
+                )
+            rows.append((due.delivery, *_outcome(ended, verdict).values()))
+        # The fence: it comes first, and holds the jobs' rows until the end of the transaction.
+        if jobs.finish_all(tx, sent) + jobs.settle_all(tx, others) != len(attempts):
+            raise _LeaseLost
+        tx.run(self._settle_all, ended=rows_as_json(rows))
+
+    def _settle_one(self, tx: Tx, due: Due, ended: Ended, verdict: Verdict) -> Status | None:
+        if not _settle_job(tx, due.job, verdict.status, verdict.next_attempt, _told(ended)):
             return None
-        body = ended.response_body
-        tx.run(
-            self._settle,
-            key=due.delivery,
-            status=verdict.status.value,
-            attempts=verdict.attempts,
-            next_attempt=verdict.next_attempt,
-            last_attempt=ended.at,
-            response_status=ended.response_status,
-            response_body=None if body is None else readable(body),
-            error=ended.error[:_ERROR_CHARACTERS] or None,
-            duration_ms=ended.duration_ms,
-            sent=ended.at if verdict.status is Status.SENT else None,
-            modified=ended.at,
-        )
+        tx.run(self._settle, key=due.delivery, **_outcome(ended, verdict))
         return verdict.status
 
     def give_back(self, tx: Tx, due: Due) -> bool:
@@ -181,18 +223,39 @@ class Deliveries:
         return jobs.give_back(tx, due.job.id, due.job.lease)
 
 
-_OUTCOME: Final = (
-    "status",
-    "attempts",
-    "next_attempt",
-    "last_attempt",
-    "response_status",
-    "response_body",
-    "error",
-    "duration_ms",
-    "sent",
-    "modified",
-)
+class _LeaseLost(Exception):
+    """Raised when not all of a group's leases hold."""
+
+
+# The columns that an outcome writes, in the order of `_outcome`.
+_OUTCOME: Final[dict[str, type]] = {
+    "status": str,
+    "attempts": int,
+    "next_attempt": int,
+    "last_attempt": int,
+    "response_status": int,
+    "response_body": str,
+    "error": str,
+    "duration_ms": int,
+    "sent": int,
+    "modified": int,
+}
+
+
+def _outcome(ended: Ended, verdict: Verdict) -> dict[str, int | str | None]:
+    body = ended.response_body
+    return {
+        "status": verdict.status.value,
+        "attempts": verdict.attempts,
+        "next_attempt": verdict.next_attempt,
+        "last_attempt": ended.at,
+        "response_status": ended.response_status,
+        "response_body": None if body is None else readable(body),
+        "error": _told(ended) or None,
+        "duration_ms": ended.duration_ms,
+        "sent": ended.at if verdict.status is Status.SENT else None,
+        "modified": ended.at,
+    }
 
 
 def _settle_job(
@@ -204,6 +267,10 @@ def _settle_job(
     if status is Status.SENT:
         return jobs.finish(tx, job.id, job.lease)
     return jobs.fail(tx, job.id, job.lease, error)
+
+
+def _told(ended: Ended) -> str:
+    return ended.error[:_ERROR_CHARACTERS].replace("\x00", "\ufffd")
 
 
 def readable(body: bytes) -> str:

@@ -10,6 +10,7 @@ Every function runs inside `Store.write` (`heads` and `stats` also inside `Store
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -19,11 +20,14 @@ from fw_actors.store.job_statements import (
     ENQUEUE,
     FAIL,
     FINISH,
+    FINISH_ALL,
     GIVE_BACK,
     HEADS,
     RETRY,
+    SETTLE_ALL,
     STATS,
 )
+from fw_actors.store.json_rows import rows_as_json
 from fw_actors.store.transaction import Tx
 
 MS_PER_SECOND: Final = 1000
@@ -46,6 +50,15 @@ class LeasedJob(msgspec.Struct, frozen=True):
     attempts: int
     deaths: int
     lease: str
+
+
+class Settlement(NamedTuple):
+    """How a leased job ends: when it is due next (None: never again), and with which error."""
+
+    job_id: int
+    token: str
+    next_at: int | None
+    error: str
 
 
 class QueueHead(NamedTuple):
@@ -130,6 +143,16 @@ def finish(tx: Tx, job_id: int, token: str) -> bool:
 def fail(tx: Tx, job_id: int, token: str, error: str) -> bool:
     """Count an attempt and keep the row, due no more. False when the lease is lost."""
     return tx.run(FAIL, job=job_id, token=token, reason=error) == 1
+
+
+def finish_all(tx: Tx, held: Sequence[tuple[int, str]]) -> int:
+    """Delete jobs that are done, each given with its token; return how many leases held."""
+    return tx.run(FINISH_ALL, settled=rows_as_json(held)) if held else 0
+
+
+def settle_all(tx: Tx, settled: Sequence[Settlement]) -> int:
+    """`retry` and `fail` for many at once; return how many leases held."""
+    return tx.run(SETTLE_ALL, settled=rows_as_json(settled)) if settled else 0
 
 
 def give_back(tx: Tx, job_id: int, token: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from fw_actors.rules.delivery_outcome import Backoff, Ending, Status
 from fw_actors.services.deliveries import Batch, Deliveries, Due, Ended, Hook, readable
-from tests.fw_actors.services.conftest import Office
+from tests.fw_actors.services.conftest import Office, open_office
 
 START = 1_800_000_000_000
 
@@ -144,6 +145,62 @@ async def test_a_lost_lease_writes_nothing(depot: Depot) -> None:
     assert await depot.row() == before
     store = depot.office.site.store
     assert not await store.write(lambda tx: depot.deliveries.give_back(tx, late))
+
+
+ENDED = [  # one of each, with all that an outcome can hold
+    Ended(Ending.DELIVERED, START + 5, 7, 204, b"thanks \xc3\xa9\x00"),
+    Ended(Ending.TRANSIENT, START + 6, 8, None, None, "timeout: 'late' \x00 \u2028."),
+    Ended(Ending.REFUSED, START + 7, 9, 301, b"", "status: " + "é" * 600),
+    Ended(Ending.DELIVERED, START + 8),
+]
+
+
+async def rows_after(depot: Depot, *groups: list[int]) -> list[dict[str, Any]]:
+    """Settle as many deliveries as `ENDED` has, those of a group in one call; return all rows."""
+    await depot.office.subscribe()
+    for _ in ENDED:
+        await depot.emit()
+    leased = (await depot.claim()).due
+    for group in groups:
+        attempts = [(leased[at], ENDED[at]) for at in group]
+        told = await depot.office.site.store.write(
+            lambda tx, attempts=attempts: depot.deliveries.settle_all(tx, attempts)
+        )
+        assert told == [["Sent", "Retrying", "Failed", "Sent"][at] for at in group]
+    left = await depot.office.sql("SELECT subject, next_at, attempts, lease, error FROM fw_job")
+    return [*await depot.office.deliveries(), {"jobs": left}]
+
+
+async def test_a_group_writes_what_each_of_it_would_have_written_alone(
+    tmp_path: Path,
+) -> None:
+    """Architecture page, Event: outcomes are written in groups."""
+    async with open_office(tmp_path / "alone") as office:
+        alone = await rows_after(Depot(office), [0], [1], [2], [3])
+    async with open_office(tmp_path / "together") as office:
+        together = await rows_after(Depot(office), [0, 1, 2, 3])
+    assert together == alone
+    assert len(together) == len(ENDED) + 1
+
+
+async def test_a_lost_lease_in_a_group_writes_nothing_and_holds_up_no_other(depot: Depot) -> None:
+    """Interface §7: "No row: the outcome is dropped and logged"."""
+    await depot.office.subscribe()
+    for _ in range(3):
+        await depot.emit()
+    late = (await depot.claim()).due
+    await trio.sleep(41)
+    held = (await depot.claim(Room(each=2))).due
+    (lost,) = {due.delivery for due in late} - {due.delivery for due in held}
+    attempts = [*((due, ENDED[1]) for due in held)]
+    attempts.insert(1, (next(due for due in late if due.delivery == lost), ENDED[0]))
+    await depot.claim()  # the third is leased anew too
+    store = depot.office.site.store
+    told = await store.write(lambda tx: depot.deliveries.settle_all(tx, attempts))
+    assert told == ["Retrying", None, "Retrying"]
+    states = {row["name"]: row["status"] for row in await depot.office.deliveries()}
+    assert states.pop(lost) == "Queued"
+    assert set(states.values()) == {"Retrying"}
 
 
 async def test_an_outcome_is_written_once(depot: Depot) -> None:
