@@ -14,7 +14,8 @@ from fw_actors.http.request import MakeHeaders
 from fw_actors.rules.delivery_outcome import MOST_DEATHS_IN_A_ROW, Ending, ending_of
 from fw_actors.rules.signing import sign
 from fw_actors.runtime import Actor, Clock, Log, MailboxPolicy, Message, Overflow, Ref, handles
-from fw_actors.services.deliveries import Deliveries, Due, Ended
+from fw_actors.services.deliveries import Deliveries, Due
+from fw_actors.services.delivery_endings import Ended
 from fw_actors.services.signing_keys import NoSigningKey, SigningKeys
 from fw_actors.store import Store
 

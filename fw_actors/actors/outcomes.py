@@ -11,7 +11,8 @@ from fw_actors.actors.counters import Counter
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery_outcome import Status
 from fw_actors.runtime import Actor, Clock, Log, MailboxPolicy, Message, Overflow, Ref, handles
-from fw_actors.services.deliveries import Deliveries, Due, Ended
+from fw_actors.services.deliveries import Deliveries, Due
+from fw_actors.services.delivery_endings import Ended
 from fw_actors.store import Store, Tx
 
 MOST_AT_ONCE: Final = 256

@@ -6,7 +6,6 @@ are the Dispatcher (claim) and the DeliveryActor (settle, give back).
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
@@ -19,16 +18,14 @@ from fw_actors.documents.registry import Registry
 from fw_actors.rules.delivery_outcome import (
     LEASE_MARGIN_SECONDS,
     Backoff,
-    Ending,
     Status,
     Verdict,
     judge,
 )
+from fw_actors.services.delivery_endings import COLUMNS, Ended, columns, error_of
 from fw_actors.services.events import QUEUE
 from fw_actors.store import JsonRows, LeasedJob, Statement, Tx, jobs, rows_as_json
 
-KEPT_BYTES: Final = 512
-_ERROR_CHARACTERS: Final = 500
 _DEFAULT_TIMEOUT: Final = 10  # of a Webhook that is gone; only the lease needs it
 
 
@@ -54,17 +51,6 @@ class Due(msgspec.Struct, frozen=True):
     attempts: int
     max_attempts: int
     status: str
-
-
-class Ended(msgspec.Struct, frozen=True):
-    """How an attempt ended; `error` is empty after a 2xx."""
-
-    ending: Ending
-    at: int
-    duration_ms: int = 0
-    response_status: int | None = None
-    response_body: bytes | None = None
-    error: str = ""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -111,13 +97,13 @@ class Deliveries:
         self._settle = Statement(
             sa.update(deliveries)
             .where(d.name == name)
-            .values({n: sa.bindparam(n) for n in _OUTCOME})
+            .values({n: sa.bindparam(n) for n in COLUMNS})
         )
         ended = JsonRows("ended")
         self._settle_all = Statement(
             sa.update(deliveries)
             .where(d.name == ended.item(0, str))
-            .values({n: ended.item(at, _OUTCOME[n]) for at, n in enumerate(_OUTCOME, 1)})
+            .values({n: ended.item(at, COLUMNS[n]) for at, n in enumerate(COLUMNS, 1)})
         )
 
     def claim(self, tx: Tx, places: Places, token: Callable[[], str]) -> Batch:
@@ -204,18 +190,18 @@ class Deliveries:
                 sent.append((job.id, job.lease))
             else:
                 others.append(
-                    jobs.Settlement(job.id, job.lease, verdict.next_attempt, _told(ended))
+                    jobs.Settlement(job.id, job.lease, verdict.next_attempt, error_of(ended))
                 )
-            rows.append((due.delivery, *_outcome(ended, verdict).values()))
+            rows.append((due.delivery, *columns(ended, verdict).values()))
         # The fence: it comes first, and holds the jobs' rows until the end of the transaction.
         if jobs.finish_all(tx, sent) + jobs.settle_all(tx, others) != len(attempts):
             raise _LeaseLost
         tx.run(self._settle_all, ended=rows_as_json(rows))
 
     def _settle_one(self, tx: Tx, due: Due, ended: Ended, verdict: Verdict) -> Status | None:
-        if not _settle_job(tx, due.job, verdict.status, verdict.next_attempt, _told(ended)):
+        if not _settle_job(tx, due.job, verdict.status, verdict.next_attempt, error_of(ended)):
             return None
-        tx.run(self._settle, key=due.delivery, **_outcome(ended, verdict))
+        tx.run(self._settle, key=due.delivery, **columns(ended, verdict))
         return verdict.status
 
     def give_back(self, tx: Tx, due: Due) -> bool:
@@ -227,37 +213,6 @@ class _LeaseLost(Exception):
     """Raised when not all of a group's leases hold."""
 
 
-# The columns that an outcome writes, in the order of `_outcome`.
-_OUTCOME: Final[dict[str, type]] = {
-    "status": str,
-    "attempts": int,
-    "next_attempt": int,
-    "last_attempt": int,
-    "response_status": int,
-    "response_body": str,
-    "error": str,
-    "duration_ms": int,
-    "sent": int,
-    "modified": int,
-}
-
-
-def _outcome(ended: Ended, verdict: Verdict) -> dict[str, int | str | None]:
-    body = ended.response_body
-    return {
-        "status": verdict.status.value,
-        "attempts": verdict.attempts,
-        "next_attempt": verdict.next_attempt,
-        "last_attempt": ended.at,
-        "response_status": ended.response_status,
-        "response_body": None if body is None else readable(body),
-        "error": _told(ended) or None,
-        "duration_ms": ended.duration_ms,
-        "sent": ended.at if verdict.status is Status.SENT else None,
-        "modified": ended.at,
-    }
-
-
 def _settle_job(
     tx: Tx, job: LeasedJob, status: Status, next_attempt: int | None, error: str
 ) -> bool:
@@ -267,14 +222,3 @@ def _settle_job(
     if status is Status.SENT:
         return jobs.finish(tx, job.id, job.lease)
     return jobs.fail(tx, job.id, job.lease, error)
-
-
-def _told(ended: Ended) -> str:
-    return ended.error[:_ERROR_CHARACTERS].replace("\x00", "\ufffd")
-
-
-def readable(body: bytes) -> str:
-    """Return the first 512 bytes as text: no half character at the cut, bad bytes replaced."""
-    cut = len(body) >= KEPT_BYTES
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    return decoder.decode(body[:KEPT_BYTES], final=not cut).replace("\x00", "\ufffd")

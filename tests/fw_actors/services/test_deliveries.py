@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fw_actors.rules.delivery_outcome import Backoff, Ending, Status
-from fw_actors.services.deliveries import Batch, Deliveries, Due, Ended, Hook, readable
+from fw_actors.services.deliveries import Batch, Deliveries, Due, Hook
+from fw_actors.services.delivery_endings import Ended, readable
 from tests.fw_actors.services.conftest import Office, open_office
 
 START = 1_800_000_000_000
@@ -59,6 +60,11 @@ class Depot:
         outcome = Ended(Ending[ending], at, **ended)
         return await self.office.site.store.write(
             lambda tx: self.deliveries.settle(tx, due, outcome)
+        )
+
+    async def settle_all(self, attempts: list[tuple[Due, Ended]]) -> list[Status | None]:
+        return await self.office.site.store.write(
+            lambda tx: self.deliveries.settle_all(tx, attempts)
         )
 
     async def row(self) -> dict[str, Any]:
@@ -162,10 +168,7 @@ async def rows_after(depot: Depot, *groups: list[int]) -> list[dict[str, Any]]:
         await depot.emit()
     leased = (await depot.claim()).due
     for group in groups:
-        attempts = [(leased[at], ENDED[at]) for at in group]
-        told = await depot.office.site.store.write(
-            lambda tx, attempts=attempts: depot.deliveries.settle_all(tx, attempts)
-        )
+        told = await depot.settle_all([(leased[at], ENDED[at]) for at in group])
         assert told == [["Sent", "Retrying", "Failed", "Sent"][at] for at in group]
     left = await depot.office.sql("SELECT subject, next_at, attempts, lease, error FROM fw_job")
     return [*await depot.office.deliveries(), {"jobs": left}]
@@ -192,11 +195,10 @@ async def test_a_lost_lease_in_a_group_writes_nothing_and_holds_up_no_other(depo
     await trio.sleep(41)
     held = (await depot.claim(Room(each=2))).due
     (lost,) = {due.delivery for due in late} - {due.delivery for due in held}
-    attempts = [*((due, ENDED[1]) for due in held)]
+    attempts = [(due, ENDED[1]) for due in held]
     attempts.insert(1, (next(due for due in late if due.delivery == lost), ENDED[0]))
     await depot.claim()  # the third is leased anew too
-    store = depot.office.site.store
-    told = await store.write(lambda tx: depot.deliveries.settle_all(tx, attempts))
+    told = await depot.settle_all(attempts)
     assert told == ["Retrying", None, "Retrying"]
     states = {row["name"]: row["status"] for row in await depot.office.deliveries()}
     assert states.pop(lost) == "Queued"
