@@ -115,7 +115,7 @@ class Deliveries:
             if head.next_at > tx.now:
                 later.append(head.next_at)
                 continue
-            hook = self._hook_of(tx, head.partition)
+            hook = self.hook(tx, head.partition)
             free = places.free(hook)
             if free > 0:
                 leased = self._lease(tx, hook, head.partition, free, token())
@@ -126,7 +126,8 @@ class Deliveries:
                 more = True
         return Batch(due, more, min(later, default=None))
 
-    def _hook_of(self, tx: Tx, name: str) -> Hook | None:
+    def hook(self, tx: Tx, name: str) -> Hook | None:
+        """Return a Webhook as it is now; None when there is none."""
         row = tx.one(self._hook, key=name)
         return None if row is None else Hook(name, bool(row[0]), row[1], row[2], row[3], row[4])
 
@@ -175,6 +176,7 @@ class Deliveries:
             max_attempts=due.max_attempts,
             ended=ended.at,
             backoff=self._backoff,
+            at_least=ended.wait_seconds,
         )
 
     def _settle_held(

@@ -17,7 +17,10 @@ _ERROR_CHARACTERS: Final = 500
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How an attempt ended; `error` is empty after a 2xx."""
+    """How an attempt ended; `error` is empty after a 2xx.
+
+    `wait_seconds` is how long the receiver asked to be left alone, where that is honoured.
+    """
 
     ending: Ending
     at: int
@@ -25,6 +28,7 @@ class Ended(msgspec.Struct, frozen=True):
     response_status: int | None = None
     response_body: bytes | None = None
     error: str = ""
+    wait_seconds: float = 0.0
 
 
 COLUMNS: Final[dict[str, type]] = {
