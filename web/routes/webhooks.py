@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -11,10 +10,10 @@ from fw_actors.errors import PermissionDeniedError
 from web.envelope import Answer, answer_json
 from web.exchange import Exchange
 from web.gateway import Gateway
-from web.json_in import Texts, read_struct
-from web.operations import BodyRule, Operation, Path
+from web.json_in import Texts
+from web.operations import Path
 from web.routes.methods import ADMINISTRATOR_ROLE
-from web.routes.service_operations import SERVICES
+from web.routes.service_operations import writing
 
 PUBLISHERS: Final = frozenset({ADMINISTRATOR_ROLE, "Event Publisher"})
 
@@ -63,13 +62,11 @@ class WebhookRoutes:
 
     def paths(self) -> list[Path]:
         """Return what is served."""
-        emit = BodyRule(partial(read_struct, kind=EmitRequest, texts=Texts(lines=("data",))))
-        replay = BodyRule(partial(read_struct, kind=ReplayRequest))
-        test = BodyRule(partial(read_struct, kind=TestRequest))
+        data = Texts(lines=("data",))
         return [
-            Path(SERVICES + "webhooks.emit", {"POST": Operation(self.emit, body=emit)}),
-            Path(SERVICES + "webhooks.replay", {"POST": Operation(self.replay, body=replay)}),
-            Path(SERVICES + "webhooks.test", {"POST": Operation(self.test, body=test)}),
+            writing("webhooks.emit", self.emit, EmitRequest, data),
+            writing("webhooks.replay", self.replay, ReplayRequest),
+            writing("webhooks.test", self.test, TestRequest),
         ]
 
     async def emit(self, exchange: Exchange) -> Answer:
