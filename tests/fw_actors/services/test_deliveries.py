@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from fw_actors.rules.delivery_outcome import Backoff, Ending, Status
 from fw_actors.services.deliveries import Batch, Deliveries, Due, Hook
 from fw_actors.services.delivery_endings import Ended, readable
-from tests.fw_actors.services.conftest import Office, open_office
+from fw_actors.store.statement import SQLITE
+from tests.fw_actors.services.conftest import Office, on_both_stores, on_sqlite, open_office
+from tests.fw_actors.store.kinds import KINDS
 
 START = 1_800_000_000_000
 
@@ -126,6 +128,7 @@ async def test_a_2xx_stores_status_and_body(depot: Depot) -> None:
     assert (row["error"], row["duration_ms"]) == (None, 12)
 
 
+@on_both_stores
 async def test_any_outcome_can_be_stored(depot: Depot) -> None:
     """Pitfalls: "half characters, NUL, gzip bytes, huge bodies"."""
     await depot.office.subscribe()
@@ -138,6 +141,7 @@ async def test_any_outcome_can_be_stored(depot: Depot) -> None:
     assert len(row["error"]) == 500
 
 
+@on_both_stores
 async def test_a_lost_lease_writes_nothing(depot: Depot) -> None:
     """Interface §7: "No row: the outcome is dropped and logged"."""
     await depot.office.subscribe()
@@ -174,18 +178,23 @@ async def rows_after(depot: Depot, *groups: list[int]) -> list[dict[str, Any]]:
     return [*await depot.office.deliveries(), {"jobs": left}]
 
 
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_group_writes_what_each_of_it_would_have_written_alone(
-    tmp_path: Path,
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Architecture page, Event: outcomes are written in groups."""
-    async with open_office(tmp_path / "alone") as office:
+    other = on_sqlite(tmp_path / "other")
+    if kind != SQLITE:
+        other = request.getfixturevalue("postgres_url")
+    async with open_office(tmp_path) as office:
         alone = await rows_after(Depot(office), [0], [1], [2], [3])
-    async with open_office(tmp_path / "together") as office:
+    async with open_office(tmp_path, database=other) as office:
         together = await rows_after(Depot(office), [0, 1, 2, 3])
     assert together == alone
     assert len(together) == len(ENDED) + 1
 
 
+@on_both_stores
 async def test_a_lost_lease_in_a_group_writes_nothing_and_holds_up_no_other(depot: Depot) -> None:
     """Interface §7: "No row: the outcome is dropped and logged"."""
     await depot.office.subscribe()
@@ -254,6 +263,7 @@ async def test_a_lease_given_back_is_due_at_once_and_not_counted(depot: Depot) -
     assert (again.attempts, again.job.deaths, again.status) == (0, 0, "Queued")
 
 
+@on_both_stores
 async def test_a_claim_gives_the_exact_bytes_and_the_webhook_of_this_moment(depot: Depot) -> None:
     """Interface §7: "Each attempt uses the Webhook's url, secret and timeout of that moment"."""
     hook = await depot.office.subscribe(max_attempts=4)
