@@ -1,4 +1,4 @@
-"""Webhooks: what was delivered, and what was not."""
+"""Webhooks: what was delivered, and what was not; sending again."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 from fw_cli.explaining import explain
 from fw_cli.output import as_json, show
 from fw_cli.surroundings import ADMINISTRATOR, Surroundings
+from fw_cli.webhooks_sending import replay, send_test
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -31,7 +32,11 @@ _COLUMNS: Final = {
 
 @click.group()
 def webhooks() -> None:
-    """Webhooks: what was delivered, and what was not."""
+    """Webhooks: what was delivered, and what was not; sending again."""
+
+
+webhooks.add_command(replay)
+webhooks.add_command(send_test)
 
 
 @webhooks.command("list")

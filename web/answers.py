@@ -154,6 +154,13 @@ class EmittedAnswer(Struct, frozen=True):
     deliveries: list[str]
 
 
+class ReplayedAnswer(Struct, frozen=True):
+    """A delivery that is sent again, and its status as that begins."""
+
+    delivery: str
+    status: str
+
+
 class DocumentAnswer(Struct, frozen=True):
     """A document."""
 

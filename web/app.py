@@ -38,6 +38,7 @@ from web.routes.recovery import RecoveryRoutes
 from web.routes.resource import ResourceRoutes
 from web.routes.self_service import SelfServiceRoutes
 from web.routes.users import UserRoutes
+from web.routes.webhooks import WebhookRoutes
 from web.settings import Settings
 from web.traffic import UNROUTED, Traffic
 
@@ -59,6 +60,7 @@ def make_app(
         *UserRoutes(gateway).paths(),
         *RecoveryRoutes(gateway).paths(),
         *ResourceRoutes(gateway, documents).paths(),
+        *WebhookRoutes(gateway).paths(),
         *MethodRoutes(gateway).paths(),
         *HealthRoutes(gateway, traffic).paths(),
         *page_paths(gateway, documents, settings),

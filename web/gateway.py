@@ -19,6 +19,8 @@ from fw_actors.services.user_administration import UserAdministration
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
+    from fw_actors.services.replay import Replayed
+    from fw_actors.services.webhook_trial import TrialResult
 
 T = TypeVar("T")
 
@@ -97,6 +99,13 @@ class Gateway(Protocol):
     ) -> Mapping[str, Any]:
         """Return the body of a write (`name` None: an insert) with what takes long done before the
         transaction. PermissionDeniedError, PasswordPolicyError, OverloadedError."""
+
+    async def replay(self, caller: Caller, delivery: str, request_id: str) -> Replayed:
+        """Send a delivery again. PermissionDeniedError (kept as an Audit Event), NotFoundError,
+        ConflictError."""
+
+    async def test_webhook(self, caller: Caller, webhook: str) -> TrialResult:
+        """Send a Webhook a test event. PermissionDeniedError, NotFoundError."""
 
     def whitelisted(self, path: str) -> WhitelistedFunction | None:
         """Return the app's function under `<module>.<function>`, or None."""

@@ -11,10 +11,17 @@ from fw_actors.actors.outcomes import Settle, Settled
 from fw_actors.errors import OverloadedError
 from fw_actors.http import Answer, AnswerTimeout, NetworkError, Origin, Target
 from fw_actors.http.request import MakeHeaders
-from fw_actors.rules.delivery_outcome import MOST_DEATHS_IN_A_ROW, Ending, ending_of
-from fw_actors.rules.signing import sign
+from fw_actors.rules.delivery_outcome import (
+    MOST_DEATHS_IN_A_ROW,
+    Ending,
+    ending_of,
+    error_of_answer,
+)
+from fw_actors.rules.retry_after import retry_after_seconds
+from fw_actors.rules.signing import signed_headers
 from fw_actors.runtime import Actor, Clock, Log, MailboxPolicy, Message, Overflow, Ref, handles
-from fw_actors.services.deliveries import Deliveries, Due, Ended
+from fw_actors.services.deliveries import Deliveries, Due
+from fw_actors.services.delivery_endings import Ended
 from fw_actors.services.signing_keys import NoSigningKey, SigningKeys
 from fw_actors.store import Store
 
@@ -74,11 +81,14 @@ class DeliveryActor(Actor):
         log: Log,
         dispatcher: Ref,
         outcomes: Ref,
+        *,
+        honour_retry_after: bool = False,
     ) -> None:
-        """`outcomes`: the OutcomeWriter."""
+        """`outcomes`: the OutcomeWriter; `honour_retry_after`: `ops.honourRetryAfter`."""
         self._store, self._deliveries, self._sender = store, deliveries, sender
         self._keys, self._clock, self._log = keys, clock, log
         self._dispatcher, self._outcomes = dispatcher, outcomes
+        self._honour_retry_after = honour_retry_after
 
     @handles(Attempt)
     async def attempt(self, message: Attempt) -> None:
@@ -132,24 +142,24 @@ class DeliveryActor(Actor):
 
     def _headers(self, key: bytes, due: Due) -> tuple[tuple[bytes, bytes], ...]:
         """Called once the connection is ready: the time is that of this attempt."""
-        delivery = due.delivery.encode()
-        timestamp = b"%d" % (self._clock.now() // _MS)
-        return (
-            (b"webhook-id", delivery),
-            (b"webhook-timestamp", timestamp),
-            (b"webhook-signature", sign(key, delivery, timestamp, due.payload)),
-        )
+        return signed_headers(key, due.delivery, self._clock.now(), due.payload)
 
     def _ended(self, began: float, ending: Ending, error: str) -> Ended:
         return Ended(ending, self._clock.now(), _ms_since(began), error=error)
 
     def _judged(self, began: float, answer: Answer) -> Ended:
-        ending = ending_of(answer.status)
-        error = ""
-        if ending is not Ending.DELIVERED:
-            where = f", and pointed to {answer.location}" if answer.location else ""
-            error = f"status: the receiver answered {answer.status}{where}."
-        return Ended(ending, self._clock.now(), _ms_since(began), answer.status, answer.body, error)
+        now, wait = self._clock.now(), 0.0
+        if self._honour_retry_after:
+            wait = retry_after_seconds(answer.status, answer.retry_after, now)
+        return Ended(
+            ending_of(answer.status),
+            now,
+            _ms_since(began),
+            answer.status,
+            answer.body,
+            error_of_answer(answer.status, answer.location),
+            wait,
+        )
 
     async def _give_back(self, due: Due) -> None:
         """A stop cuts the attempt off: it does not count, and the next worker may take it."""

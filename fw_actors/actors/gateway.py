@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from fw_actors.actors.lockouts import Lockouts
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.whitelisting import Whitelisted
-from fw_actors.errors import AuthenticationError, NotFoundError
+from fw_actors.errors import AuthenticationError, NotFoundError, PermissionDeniedError
 from fw_actors.services import sessions
 from fw_actors.services.access import (
     Caller,
@@ -23,10 +23,12 @@ from fw_actors.services.invitation import Invitation
 from fw_actors.services.key_use import KeyUse
 from fw_actors.services.new_passwords import FIELD as NEW_PASSWORD
 from fw_actors.services.recovery import Recovery
+from fw_actors.services.replay import Replayed
 from fw_actors.services.self_service import SelfService
 from fw_actors.services.sessions import SEEN_EVERY_MS, LiveSession, Sessions
 from fw_actors.services.site import Site
 from fw_actors.services.user_administration import UserAdministration
+from fw_actors.services.webhook_trial import Trial, TrialResult
 from fw_actors.store import Tx
 
 T = TypeVar("T")
@@ -43,11 +45,12 @@ class Gateway:
         recovery: Recovery,
         invitation: Invitation,
         users: UserAdministration,
+        trial: Trial,
         readings: Callable[[], Awaitable[Sequence[Reading]]],
     ) -> None:
         """`readings` gives the numbers for `/metrics`."""
         self._site, self._lockouts, self._keys = site, lockouts, keys
-        self._recovery, self._invitation = recovery, invitation
+        self._recovery, self._invitation, self._trial = recovery, invitation, trial
         self._sessions = Sessions(site.registry)
         self._readings = readings
         self._ready = False
@@ -132,6 +135,19 @@ class Gateway:
         if stored is None:
             return body  # the write finds that there is no such user
         return await self._site.new_passwords.prepare(body, stored)
+
+    async def replay(self, caller: Caller, delivery: str, request_id: str) -> Replayed:
+        """Send a delivery again. PermissionDeniedError, NotFoundError, ConflictError."""
+        told = await self.write(
+            caller, lambda fw: self._site.replays.replay(fw, delivery), request_id
+        )
+        if isinstance(told, PermissionDeniedError):
+            raise told
+        return told
+
+    async def test_webhook(self, caller: Caller, webhook: str) -> TrialResult:
+        """Send a Webhook a test event. PermissionDeniedError, NotFoundError."""
+        return await self._trial.send(webhook, lambda fn: self.read(caller, fn))
 
     def whitelisted(self, path: str) -> Whitelisted | None:
         """Return the app's function under `<module>.<function>`, or None."""

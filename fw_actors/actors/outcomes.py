@@ -11,7 +11,8 @@ from fw_actors.actors.counters import DeliveryMeter
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery_outcome import Status
 from fw_actors.runtime import Actor, Clock, Log, MailboxPolicy, Message, Overflow, Ref, handles
-from fw_actors.services.deliveries import Deliveries, Due, Ended
+from fw_actors.services.deliveries import Deliveries, Due
+from fw_actors.services.delivery_endings import Ended
 from fw_actors.store import Store, Tx
 
 MOST_AT_ONCE: Final = 256
@@ -92,7 +93,9 @@ class OutcomeWriter(Actor):
             if len(group) == 1:
                 self._lose(group[0], repr(defect)[:200])
                 return
-            for outcome in group:  # one that can't be written must not hold up the others
+            # One that can't be written must not hold up the others.
+            self._log.warning("delivery.group_split", size=len(group), error=repr(defect)[:200])
+            for outcome in group:
                 await self._write_group([outcome])
             return
         for outcome, status in zip(group, statuses, strict=True):
@@ -105,7 +108,7 @@ class OutcomeWriter(Actor):
         """
 
         def settle(tx: Tx) -> list[Status | None]:
-            return [self._deliveries.settle(tx, one.due, one.ended) for one in group]
+            return self._deliveries.settle_all(tx, [(one.due, one.ended) for one in group])
 
         while True:
             try:
@@ -124,7 +127,10 @@ class OutcomeWriter(Actor):
             self._log.warning("delivery.lease_lost", delivery=due.delivery)
             return
         self._measure(due, ended, status)
-        self._log.info(
+        # One that arrived is told to those who ask for it: at thousands a second, its line costs
+        # more than its way.
+        tell = self._log.debug if status is Status.SENT else self._log.info
+        tell(
             "delivery.ended",
             delivery=due.delivery,
             webhook=due.job.partition,

@@ -68,13 +68,15 @@ class PlainConnection:
     quarter of a POST's time when measured; here one wait for readability is the only checkpoint.
     """
 
-    __slots__ = ("_socket", "broken", "idle_since", "origin")
+    __slots__ = ("_poll", "_socket", "broken", "idle_since", "origin")
 
     def __init__(self, origin: Origin, sock: socket.socket) -> None:
         self.origin = origin
         self.idle_since = 0.0
         self.broken = False
         self._socket = sock
+        self._poll = select.poll()  # made once: asked before each use
+        self._poll.register(sock, select.POLLIN)
 
     async def start(self, data: bytes | bytearray | memoryview) -> int:
         return self._send_nowait(data)
@@ -114,17 +116,9 @@ class PlainConnection:
             return b""
 
     def is_quiet(self) -> bool:
-        return not self.broken and _is_quiet(self._socket.fileno())
+        return not self.broken and self._socket.fileno() >= 0 and not self._poll.poll(0)
 
     def close(self) -> None:
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
-
-
-def _is_quiet(fileno: int) -> bool:
-    if fileno < 0:
-        return False
-    poll = select.poll()
-    poll.register(fileno, select.POLLIN)
-    return not poll.poll(0)

@@ -6,7 +6,10 @@ it, so that it may be stored on a delivery and written to a log.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from fw_actors.http.answer import Times
 
 
 class NetworkError(Exception):
@@ -16,6 +19,9 @@ class NetworkError(Exception):
     """
 
     kind: ClassVar[str]
+
+    times: Times | None = None
+    """How long the steps before it took; set by the sender."""
 
     def __init__(self, sentence: str) -> None:
         if type(self) is NetworkError:

@@ -15,7 +15,7 @@ from fw_actors.http.connection import Connection
 from fw_actors.http.conversation import Stale, converse
 from fw_actors.http.dial import Dialler, system_trust
 from fw_actors.http.dns import Lookup, Resolver, ResolverStatistics, system_lookup
-from fw_actors.http.errors import AnswerTimeout
+from fw_actors.http.errors import AnswerTimeout, NetworkError
 from fw_actors.http.pool import Pool, PoolLimits, PoolStatistics
 from fw_actors.http.progress import Progress
 from fw_actors.http.reader import AnswerReader
@@ -59,7 +59,13 @@ class Sender:
         self._writer = RequestWriter(version)
 
     async def post(
-        self, target: Target, body: bytes, make_headers: MakeHeaders, *, timeout: float
+        self,
+        target: Target,
+        body: bytes,
+        make_headers: MakeHeaders,
+        *,
+        timeout: float,
+        anew: bool = False,
     ) -> Answer:
         """Send one POST and return the answer; nothing is followed, repeated or decoded.
 
@@ -73,6 +79,7 @@ class Sender:
             make_headers: called when the connection is ready, gives this attempt's own headers;
                 what it raises is raised here, with nothing sent.
             timeout: seconds over everything: DNS, connect, TLS, sending and the answer.
+            anew: over a new connection, to see how long each step takes.
 
         Raises:
             DnsError, ConnectError, TlsError, ProtocolError: there was no answer, and why.
@@ -81,18 +88,24 @@ class Sender:
         """
         post = _Post(target, body, make_headers)
         with trio.CancelScope(deadline=trio.current_time() + timeout) as deadline:
-            await self._send(post)
+            try:
+                await self._send(post, anew=anew)
+            except NetworkError as fault:
+                fault.times = post.progress.times
+                raise
         if deadline.cancelled_caught and post.reader.status is None:
-            raise AnswerTimeout(post.progress.overdue(target.origin.host, timeout))
+            late = AnswerTimeout(post.progress.overdue(target.origin.host, timeout))
+            late.times = post.progress.times
+            raise late
         return post.reader.answer(post.progress.times)
 
     def statistics(self) -> SenderStatistics:
         """Counts of now, for the console and `/metrics`."""
         return SenderStatistics(self._pool.statistics(), self._resolver.statistics())
 
-    async def _send(self, post: _Post) -> None:
+    async def _send(self, post: _Post, *, anew: bool) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()  # else a kept connection would be sent on
-        kept = self._pool.take(post.target.origin)
+        kept = None if anew else self._pool.take(post.target.origin)
         if kept is not None:
             try:
                 await self._converse(kept, post, kept=True)

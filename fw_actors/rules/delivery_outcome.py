@@ -60,6 +60,17 @@ def ending_of(response_status: int) -> Ending:
     return Ending.REFUSED
 
 
+def error_of_answer(status: int, location: str | None) -> str:
+    """Return what a delivery's `error` says of an answer: nothing of a 2xx (interface §7).
+
+    `location`: where a redirect points to, without its query.
+    """
+    if ending_of(status) is Ending.DELIVERED:
+        return ""
+    where = f", and pointed to {location}" if location else ""
+    return f"status: the receiver answered {status}{where}."
+
+
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """The waits between attempts: `ops.backoffSeconds` and `ops.backoffCapSeconds`."""
@@ -82,15 +93,23 @@ class Verdict:
 
 
 def judge(
-    ending: Ending, *, attempts_before: int, max_attempts: int, ended: int, backoff: Backoff
+    ending: Ending,
+    *,
+    attempts_before: int,
+    max_attempts: int,
+    ended: int,
+    backoff: Backoff,
+    at_least: float = 0.0,
 ) -> Verdict:
     """Return what an attempt that ended at `ended` (ms) makes of a delivery.
 
     `attempts_before` are those counted until now; this one is counted here, at its outcome.
+    `at_least` seconds pass before the next one: it lengthens a wait, and never shortens it.
     An attempt that sent nothing (WITHDRAWN, UNSIGNABLE) counts as well: it was a try.
     """
     attempt = attempts_before + 1
     status = outcome(ending, attempt, max_attempts)
     if status is not Status.RETRYING:
         return Verdict(status, attempt, None)
-    return Verdict(status, attempt, ended + round(backoff.wait(attempt) * 1000))
+    wait = max(backoff.wait(attempt), at_least)
+    return Verdict(status, attempt, ended + round(wait * 1000))

@@ -54,6 +54,18 @@ def judge_secret(secret: str) -> None:
     key_of(secret)
 
 
+def signed_headers(
+    key: bytes, delivery: str, now: int, body: bytes
+) -> tuple[tuple[bytes, bytes], ...]:
+    """Return the three headers of an attempt that is made at `now` (ms since the epoch)."""
+    name, timestamp = delivery.encode(), b"%d" % (now // 1000)
+    return (
+        (b"webhook-id", name),
+        (b"webhook-timestamp", timestamp),
+        (b"webhook-signature", sign(key, name, timestamp, body)),
+    )
+
+
 def sign(key: bytes, delivery: bytes, timestamp: bytes, body: bytes) -> bytes:
     """Return the value of `webhook-signature`: HMAC-SHA256 over `<id>.<timestamp>.<body>`."""
     # Not hmac.digest: it gives up the interpreter's lock, and waits for it beside busy threads.

@@ -8,6 +8,8 @@ from typing import Protocol
 class Log(Protocol):
     """An event and its fields; a structlog logger is one."""
 
+    def debug(self, event: str, **fields: object) -> object: ...
+
     def info(self, event: str, **fields: object) -> object: ...
 
     def warning(self, event: str, **fields: object) -> object: ...
@@ -17,6 +19,9 @@ class Log(Protocol):
 
 class SilentLog:
     """Says nothing; for tests and benchmarks."""
+
+    def debug(self, event: str, **fields: object) -> None:
+        """Do nothing."""
 
     def info(self, event: str, **fields: object) -> None:
         """Do nothing."""

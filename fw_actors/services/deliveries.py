@@ -6,8 +6,8 @@ are the Dispatcher (claim) and the DeliveryActor (settle, give back).
 
 from __future__ import annotations
 
-import codecs
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -18,15 +18,16 @@ from fw_actors.documents.registry import Registry
 from fw_actors.rules.delivery_outcome import (
     LEASE_MARGIN_SECONDS,
     Backoff,
-    Ending,
     Status,
+    Verdict,
     judge,
 )
+from fw_actors.rules.retry_after import LONGEST_SECONDS
+from fw_actors.services.delivery_endings import COLUMNS, Ended, columns, error_of
 from fw_actors.services.events import QUEUE
-from fw_actors.store import LeasedJob, Statement, Tx, jobs
+from fw_actors.services.far_rows import FarRows
+from fw_actors.store import JsonRows, LeasedJob, Statement, Tx, jobs, rows_as_json
 
-KEPT_BYTES: Final = 512
-_ERROR_CHARACTERS: Final = 500
 _DEFAULT_TIMEOUT: Final = 10  # of a Webhook that is gone; only the lease needs it
 
 
@@ -54,26 +55,17 @@ class Due(msgspec.Struct, frozen=True):
     status: str
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """How an attempt ended; `error` is empty after a 2xx."""
-
-    ending: Ending
-    at: int
-    duration_ms: int = 0
-    response_status: int | None = None
-    response_body: bytes | None = None
-    error: str = ""
-
-
 class Batch(msgspec.Struct, frozen=True):
     """What one look at the queue gave.
 
-    `more` says that rows may be due which found no place, `next_at` when the next one will be.
+    `more` says that rows may be due which found no place, `next_at` when the next one will be,
+    `brought_forward` how many were due too far away to be right.
     """
 
     due: list[Due]
     more: bool
     next_at: int | None
+    brought_forward: int = 0
 
 
 class Places(Protocol):
@@ -95,18 +87,28 @@ class Deliveries:
         d = deliveries.c
         name: sa.BindParameter[Any] = sa.bindparam("key")
         self._backoff = backoff
+        self._far = FarRows(max(backoff.cap, LONGEST_SECONDS))
         self._hook = Statement(
             sa.select(hooks.enabled, hooks.url, hooks.timeout, hooks.secret, hooks[ROW_ID]).where(
                 hooks.name == name
             )
         )
+        named = JsonRows("names")
         self._read = Statement(
-            sa.select(d.payload, d.attempts, d.max_attempts, d.status).where(d.name == name)
+            sa.select(d.name, d.payload, d.attempts, d.max_attempts, d.status)
+            .select_from(named.table)
+            .where(d.name == named.item(0, str))
         )
         self._settle = Statement(
             sa.update(deliveries)
             .where(d.name == name)
-            .values({n: sa.bindparam(n) for n in _OUTCOME})
+            .values({n: sa.bindparam(n) for n in COLUMNS})
+        )
+        ended = JsonRows("ended")
+        self._settle_all = Statement(
+            sa.update(deliveries)
+            .where(d.name == ended.item(0, str))
+            .values({n: ended.item(at, COLUMNS[n]) for at, n in enumerate(COLUMNS, 1)})
         )
 
     def claim(self, tx: Tx, places: Places, token: Callable[[], str]) -> Batch:
@@ -114,11 +116,12 @@ class Deliveries:
         due: list[Due] = []
         later: list[int] = []
         more = False
+        forward = self._far.bring_forward(tx)
         for head in sorted(jobs.heads(tx, QUEUE), key=lambda head: (head.next_at, head.partition)):
             if head.next_at > tx.now:
                 later.append(head.next_at)
                 continue
-            hook = self._hook_of(tx, head.partition)
+            hook = self.hook(tx, head.partition)
             free = places.free(hook)
             if free > 0:
                 leased = self._lease(tx, hook, head.partition, free, token())
@@ -127,53 +130,86 @@ class Deliveries:
                 more = more or len(leased) == free
             else:
                 more = True
-        return Batch(due, more, min(later, default=None))
+        return Batch(due, more, min(later, default=None), forward)
 
-    def _hook_of(self, tx: Tx, name: str) -> Hook | None:
+    def hook(self, tx: Tx, name: str) -> Hook | None:
+        """Return a Webhook as it is now; None when there is none."""
         row = tx.one(self._hook, key=name)
         return None if row is None else Hook(name, bool(row[0]), row[1], row[2], row[3], row[4])
 
     def _lease(self, tx: Tx, hook: Hook | None, webhook: str, free: int, token: str) -> list[Due]:
         timeout = hook.timeout if hook is not None else _DEFAULT_TIMEOUT
         lease_ms = (timeout + LEASE_MARGIN_SECONDS) * 1000
+        leased = jobs.claim(tx, QUEUE, webhook, free, lease_ms, token)
+        names = rows_as_json((job.subject,) for job in leased)
+        read = {row[0]: row[1:] for row in tx.rows(self._read, names=names)}
         found = []
-        for job in jobs.claim(tx, QUEUE, webhook, free, lease_ms, token):
-            row = tx.one(self._read, key=job.subject)
+        for job in leased:
+            row = read.get(job.subject)
             if row is None:  # swept away; its job has nothing left to do
                 jobs.finish(tx, job.id, job.lease)
                 continue
             found.append(Due(job, hook, tx.now + lease_ms, job.subject, row[0].encode(), *row[1:]))
         return found
 
+    def settle_all(self, tx: Tx, attempts: Sequence[tuple[Due, Ended]]) -> list[Status | None]:
+        """Write many outcomes, each fenced by its lease's token: all in three statements, or one
+        by one where one of the leases is lost.
+
+        Returns: the new statuses, None for a lease that is lost.
+        """
+        verdicts = [self._verdict(due, ended) for due, ended in attempts]
+        if len(attempts) > 1:
+            with suppress(_LeaseLost), tx.savepoint():
+                self._settle_held(tx, attempts, verdicts)
+                return [verdict.status for verdict in verdicts]
+        return [
+            self._settle_one(tx, due, ended, verdict)
+            for (due, ended), verdict in zip(attempts, verdicts, strict=True)
+        ]
+
     def settle(self, tx: Tx, due: Due, ended: Ended) -> Status | None:
         """Write an attempt's outcome, fenced by the lease's token.
 
         Returns: the new status, or None when the lease is lost and nothing was written.
         """
-        verdict = judge(
+        return self.settle_all(tx, [(due, ended)])[0]
+
+    def _verdict(self, due: Due, ended: Ended) -> Verdict:
+        return judge(
             ended.ending,
             attempts_before=due.attempts,
             max_attempts=due.max_attempts,
             ended=ended.at,
             backoff=self._backoff,
+            at_least=ended.wait_seconds,
         )
-        if not _settle_job(tx, due.job, verdict.status, verdict.next_attempt, ended.error):
+
+    def _settle_held(
+        self, tx: Tx, attempts: Sequence[tuple[Due, Ended]], verdicts: Sequence[Verdict]
+    ) -> None:
+        """Raises: _LeaseLost, when not all of the leases hold."""
+        sent: list[tuple[int, str]] = []
+        others: list[jobs.Settlement] = []
+        rows = []
+        for (due, ended), verdict in zip(attempts, verdicts, strict=True):
+            job = due.job
+            if verdict.status is Status.SENT:
+                sent.append((job.id, job.lease))
+            else:
+                others.append(
+                    jobs.Settlement(job.id, job.lease, verdict.next_attempt, error_of(ended))
+                )
+            rows.append((due.delivery, *columns(ended, verdict).values()))
+        # The fence: it comes first, and holds the jobs' rows until the end of the transaction.
+        if jobs.finish_all(tx, sent) + jobs.settle_all(tx, others) != len(attempts):
+            raise _LeaseLost
+        tx.run(self._settle_all, ended=rows_as_json(rows))
+
+    def _settle_one(self, tx: Tx, due: Due, ended: Ended, verdict: Verdict) -> Status | None:
+        if not _settle_job(tx, due.job, verdict.status, verdict.next_attempt, error_of(ended)):
             return None
-        body = ended.response_body
-        tx.run(
-            self._settle,
-            key=due.delivery,
-            status=verdict.status.value,
-            attempts=verdict.attempts,
-            next_attempt=verdict.next_attempt,
-            last_attempt=ended.at,
-            response_status=ended.response_status,
-            response_body=None if body is None else readable(body),
-            error=ended.error[:_ERROR_CHARACTERS] or None,
-            duration_ms=ended.duration_ms,
-            sent=ended.at if verdict.status is Status.SENT else None,
-            modified=ended.at,
-        )
+        tx.run(self._settle, key=due.delivery, **columns(ended, verdict))
         return verdict.status
 
     def give_back(self, tx: Tx, due: Due) -> bool:
@@ -181,18 +217,8 @@ class Deliveries:
         return jobs.give_back(tx, due.job.id, due.job.lease)
 
 
-_OUTCOME: Final = (
-    "status",
-    "attempts",
-    "next_attempt",
-    "last_attempt",
-    "response_status",
-    "response_body",
-    "error",
-    "duration_ms",
-    "sent",
-    "modified",
-)
+class _LeaseLost(Exception):
+    """Raised when not all of a group's leases hold."""
 
 
 def _settle_job(
@@ -204,10 +230,3 @@ def _settle_job(
     if status is Status.SENT:
         return jobs.finish(tx, job.id, job.lease)
     return jobs.fail(tx, job.id, job.lease, error)
-
-
-def readable(body: bytes) -> str:
-    """Return the first 512 bytes as text: no half character at the cut, bad bytes replaced."""
-    cut = len(body) >= KEPT_BYTES
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    return decoder.decode(body[:KEPT_BYTES], final=not cut).replace("\x00", "\ufffd")

@@ -36,6 +36,7 @@ from fw_actors.services.links import LinkRules
 from fw_actors.services.mail import Outbox
 from fw_actors.services.new_passwords import NewPasswords
 from fw_actors.services.passwords import Passwords
+from fw_actors.services.replay import Replays
 from fw_actors.services.scope_rules import ScopeRules
 from fw_actors.services.subscriptions import SubscriptionCache
 from fw_actors.services.versions import VersionRecorder
@@ -70,6 +71,7 @@ class Site:
     outbox: Outbox
     new_passwords: NewPasswords
     audit: AuditLog
+    replays: Replays
     errors: ErrorLog
     passwords: Passwords
     api_keys: ApiKeys
@@ -151,6 +153,8 @@ async def open_site(
         hidden = (*config.secrets.hidden(), config.mail.password or "")
         errors = ErrorLog(registry, entropy, hidden, partial(recorded, error_log.QUEUE))
         documents = Documents(registry, vault, entropy, observers, errors.note)
+        audit = AuditLog(registry, entropy)
+        replays = Replays(registry, audit, partial(recorded, events.QUEUE))
         enqueue = JobRecorder(partial(recorded, jobs_of_apps.QUEUE))
         surroundings = Surroundings(documents, publisher, accounts, enqueue, config.secrets)
         await store.write(lambda tx: _furnish(tx, registry, surroundings))
@@ -166,7 +170,8 @@ async def open_site(
             surroundings,
             outbox,
             new_passwords,
-            AuditLog(registry, entropy),
+            audit,
+            replays,
             errors,
             passwords,
             api_keys,

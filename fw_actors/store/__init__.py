@@ -8,6 +8,7 @@ from fw_actors.store.errors import (
     UniqueViolation,
 )
 from fw_actors.store.jobs import LeasedJob, QueueHead, QueueStats
+from fw_actors.store.json_rows import JsonRows, rows_as_json
 from fw_actors.store.lanes import THREAD_SWITCH_SECONDS
 from fw_actors.store.migrations import installation_key
 from fw_actors.store.statement import Statement
@@ -18,6 +19,7 @@ __all__ = [
     "THREAD_SWITCH_SECONDS",
     "AfterCommit",
     "ConstraintViolation",
+    "JsonRows",
     "LeasedJob",
     "QueueHead",
     "QueueStats",
@@ -31,4 +33,5 @@ __all__ = [
     "UniqueViolation",
     "installation_key",
     "open_sqlite",
+    "rows_as_json",
 ]

@@ -15,9 +15,11 @@ from sqlalchemy import (
     literal,
     null,
     select,
+    tuple_,
     update,
 )
 
+from fw_actors.store.json_rows import JsonRows
 from fw_actors.store.schema import JOB
 from fw_actors.store.statement import Statement
 
@@ -117,6 +119,34 @@ RETRY: Final = Statement(update(JOB).where(_HELD).values(next_at=bindparam("at")
 FAIL: Final = Statement(update(JOB).where(_HELD).values(next_at=null(), **_COUNTED))
 FINISH: Final = Statement(delete(JOB).where(_HELD))
 GIVE_BACK: Final = Statement(update(JOB).where(_HELD).values(next_at=bindparam("at"), lease=null()))
+
+BRING_FORWARD: Final = Statement(
+    update(JOB)
+    .where(JOB.c.queue == bindparam("queue"), JOB.c.partition == bindparam("partition"))
+    .where(JOB.c.next_at > bindparam("latest"))
+    .values(next_at=bindparam("now"))
+)
+SETTLED: Final = JsonRows("settled")
+"""Rows of `FINISH_ALL` (job, token) and `SETTLE_ALL` (job, token, when it is due next, error)."""
+
+FINISH_ALL: Final = Statement(
+    delete(JOB).where(
+        tuple_(JOB.c.id, JOB.c.lease).in_(
+            select(SETTLED.item(0, int), SETTLED.item(1, str)).select_from(SETTLED.table)
+        )
+    )
+)
+SETTLE_ALL: Final = Statement(
+    update(JOB)
+    .where(JOB.c.id == SETTLED.item(0, int), JOB.c.lease == SETTLED.item(1, str))
+    .values(
+        {
+            **_COUNTED,
+            "next_at": SETTLED.item(2, int),
+            "error": SETTLED.item(3, str),
+        }
+    )
+)
 
 
 def _stats() -> Statement:

@@ -10,20 +10,25 @@ Every function runs inside `Store.write` (`heads` and `stats` also inside `Store
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from fw_actors.store.job_statements import (
+    BRING_FORWARD,
     CLAIM,
     ENQUEUE,
     FAIL,
     FINISH,
+    FINISH_ALL,
     GIVE_BACK,
     HEADS,
     RETRY,
+    SETTLE_ALL,
     STATS,
 )
+from fw_actors.store.json_rows import rows_as_json
 from fw_actors.store.transaction import Tx
 
 MS_PER_SECOND: Final = 1000
@@ -48,6 +53,15 @@ class LeasedJob(msgspec.Struct, frozen=True):
     deaths: int
     lease: str
     created: int = 0
+
+
+class Settlement(NamedTuple):
+    """How a leased job ends: when it is due next (None: never again), and with which error."""
+
+    job_id: int
+    token: str
+    next_at: int | None
+    error: str
 
 
 class QueueHead(NamedTuple):
@@ -119,6 +133,11 @@ def claim(
     return [LeasedJob(*row) for row in sorted(rows)]
 
 
+def bring_forward(tx: Tx, queue: str, partition: str, latest: int) -> int:
+    """Make due now what is due after `latest`, which no wait reaches; return how many rows."""
+    return tx.run(BRING_FORWARD, queue=queue, partition=partition, latest=latest, now=tx.now)
+
+
 def retry(tx: Tx, job_id: int, token: str, next_at: int, error: str) -> bool:
     """Count an attempt and make the job due again at `next_at`. False when the lease is lost."""
     return tx.run(RETRY, job=job_id, token=token, at=next_at, reason=error) == 1
@@ -132,6 +151,16 @@ def finish(tx: Tx, job_id: int, token: str) -> bool:
 def fail(tx: Tx, job_id: int, token: str, error: str) -> bool:
     """Count an attempt and keep the row, due no more. False when the lease is lost."""
     return tx.run(FAIL, job=job_id, token=token, reason=error) == 1
+
+
+def finish_all(tx: Tx, held: Sequence[tuple[int, str]]) -> int:
+    """Delete jobs that are done, each given with its token; return how many leases held."""
+    return tx.run(FINISH_ALL, settled=rows_as_json(held)) if held else 0
+
+
+def settle_all(tx: Tx, settled: Sequence[Settlement]) -> int:
+    """`retry` and `fail` for many at once; return how many leases held."""
+    return tx.run(SETTLE_ALL, settled=rows_as_json(settled)) if settled else 0
 
 
 def give_back(tx: Tx, job_id: int, token: str) -> bool:

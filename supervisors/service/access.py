@@ -19,6 +19,7 @@ from fw_actors.services.recovery import Recovery
 from fw_actors.services.recovery_throttle import RecoveryThrottle
 from fw_actors.services.sign_in import SignIn
 from fw_actors.services.user_administration import UserAdministration
+from fw_actors.services.webhook_trial import Trial
 from supervisors.children import ChildSpec, pool_child
 from supervisors.service.parts import Parts
 from supervisors.service.readings import Readings
@@ -64,6 +65,7 @@ def access(parts: Parts) -> tuple[ChildSpec, Gateway]:
         recovery,
         invitation,
         _users(parts, links),
+        Trial(site, parts.sender),
         readings,
     )
     return pool_child("lockouts", lockouts), gateway

@@ -49,6 +49,7 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
             parts.log,
             dispatcher,
             outcomes,
+            honour_retry_after=ops.honour_retry_after,
         ),
     )
     return (

@@ -25,8 +25,10 @@ from fw_actors.services.access import (
     SignedIn,
     SignInAttempt,
 )
+from fw_actors.services.replay import Replayed
 from fw_actors.services.self_service import SelfService
 from fw_actors.services.user_administration import UserAdministration
+from fw_actors.services.webhook_trial import StepTimes, TrialResult
 from web.app import FrontEnd, make_app
 from web.gateway import WhitelistedFunction
 from web.settings import Settings
@@ -161,6 +163,18 @@ class FakeGateway:
     ) -> Mapping[str, Any]:
         self.asked.append(("prepare", caller.user, doctype, name))
         return {**body, "new_password": "hashed"} if "new_password" in body else body
+
+    async def replay(self, caller: Caller, delivery: str, request_id: str) -> Replayed:
+        self.asked.append(("replay", caller.user, delivery, request_id))
+        if self.refuse is not None:
+            raise self.refuse
+        return Replayed(delivery)
+
+    async def test_webhook(self, caller: Caller, webhook: str) -> TrialResult:
+        self.asked.append(("test_webhook", caller.user, webhook))
+        if self.refuse is not None:
+            raise self.refuse
+        return TrialResult(None, "timeout: late.", StepTimes(dns=1.5, connect=2.0))
 
     def whitelisted(self, path: str) -> WhitelistedFunction | None:
         return self.functions.get(path)

@@ -16,7 +16,8 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
     """
 
     unique_together = (("webhook", "key"),)
-    index_together = (("reference_doctype", "reference_name"),)  # so that a rename finds them
+    # A rename finds them by their reference; the sweep and doctor by how they ended, and when.
+    index_together = (("reference_doctype", "reference_name"), ("status", "last_attempt"))
 
     webhook = Data()
     event = Data()

@@ -42,7 +42,8 @@ class Got:
 
 @dataclass
 class Receiver:
-    """Answers `answers` in turn, the last one for ever: a status, "timeout", "refused" or "hang".
+    """Answers `answers` in turn, the last one for ever: a status ("503 after 90": with that
+    Retry-After), "timeout", "refused" or "hang".
 
     `busy` seconds pass before each answer.
     """
@@ -83,7 +84,8 @@ class Receiver:
         if answer == "defect":
             raise RuntimeError("a defect of ours")
         await trio.sleep(self.busy)
-        told = Answer(int(answer), b"what the receiver said")
+        status, _, retry_after = answer.partition(" after ")
+        told = Answer(int(status), b"what the receiver said", None, retry_after or None)
         told.times.answer = self.busy * 1000
         return told
 
@@ -168,7 +170,8 @@ async def _actors(site: Site, receiver: Receiver) -> AsyncIterator[Post]:
         pool = KeyedPool(
             runtime, "deliveries", capacity=ops.delivery_concurrency, idle_seconds=1.0,
             make=lambda key: DeliveryActor(
-                site.store, deliveries, receiver, keys, site.clock, log, dispatcher, outcomes
+                site.store, deliveries, receiver, keys, site.clock, log, dispatcher, outcomes,
+                honour_retry_after=ops.honour_retry_after,
             ),
         )  # fmt: skip
         children = [

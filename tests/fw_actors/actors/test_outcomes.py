@@ -23,7 +23,8 @@ from fw_actors.runtime import (
     handles,
     open_runtime,
 )
-from fw_actors.services.deliveries import Deliveries, Due, Ended
+from fw_actors.services.deliveries import Deliveries, Due
+from fw_actors.services.delivery_endings import Ended
 from fw_actors.store import LeasedJob, Store, Tx
 from supervisors import actor_child, open_supervisor
 from tests.site_kit import START_MS
@@ -55,11 +56,14 @@ class Memory:
         self.groups.append(self._group)
         return result
 
-    def settle(self, tx: Tx, due: Due, ended: Ended) -> Status | None:
-        if due.delivery in self.unwritable:
+    def settle_all(self, tx: Tx, attempts: Sequence[tuple[Due, Ended]]) -> list[Status | None]:
+        return [self._settle(due.delivery) for due, _ in attempts]
+
+    def _settle(self, delivery: str) -> Status | None:
+        if delivery in self.unwritable:
             raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
-        self._group.append(due.delivery)
-        return None if due.delivery in self.lost else Status.SENT
+        self._group.append(delivery)
+        return None if delivery in self.lost else Status.SENT
 
     @property
     def written(self) -> list[str]:
@@ -88,7 +92,7 @@ class Log:
     def info(self, event: str, **fields: object) -> None:
         self.said.append((event, fields.get("delivery")))
 
-    warning = error = info
+    debug = warning = error = info
 
 
 class Desk:
@@ -157,6 +161,7 @@ async def test_an_outcome_that_cannot_be_written_holds_up_no_other(
         await trio.sleep(1)
         assert desk.memory.written == ["good", "better"]
         assert desk.heard == [3]
+    assert [event for event, _ in desk.log.said if event == "delivery.group_split"] != []
     assert ("delivery.outcome_lost", "bad") in desk.log.said
 
 

@@ -189,3 +189,27 @@ async def test_a_stop_and_start_between_attempts_changes_nothing(
     async with delivering(tmp_path, receiver, seed=2) as post:
         found = await post.settled(delivery)
     assert (found["status"], found["attempts"]) == ("Sent", 2)
+
+
+WAITS = [  # honoured, answer, seconds from the event to the second attempt
+    (True, "503 after 90", 90),
+    (True, "429 after 90", 90),
+    (True, "503 after 10", 30),  # it never shortens a wait
+    (True, "503 after 999999", 3600),
+    (True, "503 after whenever", 30),
+    (True, "500 after 90", 30),
+    (False, "503 after 90", 30),
+]
+
+
+@pytest.mark.parametrize(("honoured", "answer", "second"), WAITS)
+async def test_retry_after_lengthens_a_wait_where_it_is_honoured(
+    honoured: bool, answer: str, second: int, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Interface §7, Waits: `ops.honourRetryAfter`."""
+    receiver = Receiver([answer, "204"])
+    async with delivering(tmp_path, receiver, honour_retry_after=honoured) as post:
+        await post.webhook()
+        [delivery] = await post.emit()
+        await post.settled(delivery)
+    assert receiver.times == [0, second]

@@ -26,6 +26,9 @@ class LogBook:
     def __init__(self) -> None:
         self.entries: list[tuple[str, str, dict[str, object]]] = []
 
+    def debug(self, event: str, **fields: object) -> None:
+        self.entries.append(("debug", event, fields))
+
     def info(self, event: str, **fields: object) -> None:
         self.entries.append(("info", event, fields))
 

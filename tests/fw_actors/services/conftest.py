@@ -12,6 +12,8 @@ import pytest
 
 from fw_actors.services.site import Site
 from fw_actors.services.users import add_user
+from fw_actors.store.statement import SQLITE
+from tests.fw_actors.store.kinds import KINDS
 from tests.site_kit import database_of, inline_site
 from tests.virtual_time import in_virtual_time
 
@@ -75,13 +77,30 @@ class Office:
 @asynccontextmanager
 async def open_office(folder: Path, **changes: Any) -> AsyncIterator[Office]:
     """Open a site whose store is in `folder`; `changes` as in `inline_site`."""
-    apps = ("shop", "examples.notes")
-    database = database_of(folder)
-    async with inline_site(APPS, apps=apps, database=database, **changes) as site:
+    settings = {"apps": ("shop", "examples.notes"), "database": database_of(folder), **changes}
+    async with inline_site(APPS, **settings) as site:
         yield Office(site)
 
 
+def on_sqlite(folder: Path) -> str:
+    """Return FW_DATABASE for a file in `folder`."""
+    return f"sqlite:///{folder}/fw.db"
+
+
+on_both_stores = pytest.mark.parametrize("database", KINDS, indirect=True)
+"""For tests of statements of their own; the others run on SQLite."""
+
+
 @pytest.fixture
-async def office(tmp_path: Path) -> AsyncIterator[Office]:
-    async with open_office(tmp_path) as office:
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """FW_DATABASE of the office."""
+    if getattr(request, "param", SQLITE) == SQLITE:
+        return database_of(tmp_path)
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+@pytest.fixture
+async def office(tmp_path: Path, database: str) -> AsyncIterator[Office]:
+    async with open_office(tmp_path, database=database) as office:
         yield office

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fw_actors.rules.delivery_outcome import Backoff, Ending, Status
-from fw_actors.services.deliveries import Batch, Deliveries, Due, Ended, Hook, readable
-from tests.fw_actors.services.conftest import Office
+from fw_actors.services.deliveries import Batch, Deliveries, Due, Hook
+from fw_actors.services.delivery_endings import Ended, readable
+from fw_actors.store.statement import SQLITE
+from tests.fw_actors.services.conftest import Office, on_both_stores, on_sqlite, open_office
+from tests.fw_actors.store.kinds import KINDS
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -60,6 +64,11 @@ class Depot:
         outcome = Ended(Ending[ending], at, **ended)
         return await self.office.site.store.write(
             lambda tx: self.deliveries.settle(tx, due, outcome)
+        )
+
+    async def settle_all(self, attempts: list[tuple[Due, Ended]]) -> list[Status | None]:
+        return await self.office.site.store.write(
+            lambda tx: self.deliveries.settle_all(tx, attempts)
         )
 
     async def row(self) -> dict[str, Any]:
@@ -121,6 +130,7 @@ async def test_a_2xx_stores_status_and_body(depot: Depot) -> None:
     assert (row["error"], row["duration_ms"]) == (None, 12)
 
 
+@on_both_stores
 async def test_any_outcome_can_be_stored(depot: Depot) -> None:
     """Pitfalls: "half characters, NUL, gzip bytes, huge bodies"."""
     await depot.office.subscribe()
@@ -133,6 +143,7 @@ async def test_any_outcome_can_be_stored(depot: Depot) -> None:
     assert len(row["error"]) == 500
 
 
+@on_both_stores
 async def test_a_lost_lease_writes_nothing(depot: Depot) -> None:
     """Interface §7: "No row: the outcome is dropped and logged"."""
     await depot.office.subscribe()
@@ -146,6 +157,63 @@ async def test_a_lost_lease_writes_nothing(depot: Depot) -> None:
     assert await depot.row() == before
     store = depot.office.site.store
     assert not await store.write(lambda tx: depot.deliveries.give_back(tx, late))
+
+
+ENDED = [  # one of each, with all that an outcome can hold
+    Ended(Ending.DELIVERED, START + 5, 7, 204, b"thanks \xc3\xa9\x00"),
+    Ended(Ending.TRANSIENT, START + 6, 8, None, None, "timeout: 'late' \x00 \u2028."),
+    Ended(Ending.REFUSED, START + 7, 9, 301, b"", "status: " + "é" * 600),
+    Ended(Ending.DELIVERED, START + 8),
+]
+
+
+async def rows_after(depot: Depot, *groups: list[int]) -> list[dict[str, Any]]:
+    """Settle as many deliveries as `ENDED` has, those of a group in one call; return all rows."""
+    await depot.office.subscribe()
+    for _ in ENDED:
+        await depot.emit()
+    leased = (await depot.claim()).due
+    for group in groups:
+        told = await depot.settle_all([(leased[at], ENDED[at]) for at in group])
+        assert told == [["Sent", "Retrying", "Failed", "Sent"][at] for at in group]
+    left = await depot.office.sql("SELECT subject, next_at, attempts, lease, error FROM fw_job")
+    return [*await depot.office.deliveries(), {"jobs": left}]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_group_writes_what_each_of_it_would_have_written_alone(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Architecture page, Event: outcomes are written in groups."""
+    other = on_sqlite(tmp_path / "other")
+    if kind != SQLITE:
+        other = request.getfixturevalue("postgres_url")
+    async with open_office(tmp_path) as office:
+        alone = await rows_after(Depot(office), [0], [1], [2], [3])
+    async with open_office(tmp_path, database=other) as office:
+        together = await rows_after(Depot(office), [0, 1, 2, 3])
+    assert together == alone
+    assert len(together) == len(ENDED) + 1
+
+
+@on_both_stores
+async def test_a_lost_lease_in_a_group_writes_nothing_and_holds_up_no_other(depot: Depot) -> None:
+    """Interface §7: "No row: the outcome is dropped and logged"."""
+    await depot.office.subscribe()
+    for _ in range(3):
+        await depot.emit()
+    late = (await depot.claim()).due
+    await trio.sleep(41)
+    held = (await depot.claim(Room(each=2))).due
+    (lost,) = {due.delivery for due in late} - {due.delivery for due in held}
+    attempts = [(due, ENDED[1]) for due in held]
+    attempts.insert(1, (next(due for due in late if due.delivery == lost), ENDED[0]))
+    await depot.claim()  # the third is leased anew too
+    told = await depot.settle_all(attempts)
+    assert told == ["Retrying", None, "Retrying"]
+    states = {row["name"]: row["status"] for row in await depot.office.deliveries()}
+    assert states.pop(lost) == "Queued"
+    assert set(states.values()) == {"Retrying"}
 
 
 async def test_an_outcome_is_written_once(depot: Depot) -> None:
@@ -197,6 +265,7 @@ async def test_a_lease_given_back_is_due_at_once_and_not_counted(depot: Depot) -
     assert (again.attempts, again.job.deaths, again.status) == (0, 0, "Queued")
 
 
+@on_both_stores
 async def test_a_claim_gives_the_exact_bytes_and_the_webhook_of_this_moment(depot: Depot) -> None:
     """Interface §7: "Each attempt uses the Webhook's url, secret and timeout of that moment"."""
     hook = await depot.office.subscribe(max_attempts=4)

@@ -1,0 +1,75 @@
+"""What the end of an attempt leaves in the columns of its delivery.
+
+Source: interface §3, Webhook Delivery fields.
+"""
+
+from __future__ import annotations
+
+import codecs
+from typing import Final
+
+import msgspec
+
+from fw_actors.rules.delivery_outcome import Ending, Status, Verdict
+
+KEPT_BYTES: Final = 512
+_ERROR_CHARACTERS: Final = 500
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How an attempt ended; `error` is empty after a 2xx.
+
+    `wait_seconds` is how long the receiver asked to be left alone, where that is honoured.
+    """
+
+    ending: Ending
+    at: int
+    duration_ms: int = 0
+    response_status: int | None = None
+    response_body: bytes | None = None
+    error: str = ""
+    wait_seconds: float = 0.0
+
+
+COLUMNS: Final[dict[str, type]] = {
+    "status": str,
+    "attempts": int,
+    "next_attempt": int,
+    "last_attempt": int,
+    "response_status": int,
+    "response_body": str,
+    "error": str,
+    "duration_ms": int,
+    "sent": int,
+    "modified": int,
+}
+"""The columns that an outcome writes, in the order of `columns`."""
+
+
+def columns(ended: Ended, verdict: Verdict) -> dict[str, int | str | None]:
+    """Return what an outcome writes, by column."""
+    body = ended.response_body
+    return {
+        "status": verdict.status.value,
+        "attempts": verdict.attempts,
+        "next_attempt": verdict.next_attempt,
+        "last_attempt": ended.at,
+        "response_status": ended.response_status,
+        "response_body": None if body is None else readable(body),
+        "error": error_of(ended) or None,
+        "duration_ms": ended.duration_ms,
+        "sent": ended.at if verdict.status is Status.SENT else None,
+        "modified": ended.at,
+    }
+
+
+def error_of(ended: Ended) -> str:
+    """Return the error as it is kept: text that any store takes, cut to its column."""
+    return ended.error[:_ERROR_CHARACTERS].replace("\x00", "\ufffd")
+
+
+def readable(body: bytes) -> str:
+    """Return the first 512 bytes as text: no half character at the cut, bad bytes replaced."""
+    cut = len(body) >= KEPT_BYTES
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    return decoder.decode(body[:KEPT_BYTES], final=not cut).replace("\x00", "\ufffd")

@@ -1,0 +1,44 @@
+"""A moment as people give it to commands: `7d`, `12h`, `30m` ago, or ISO 8601."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import click
+
+Moment = Callable[[int], int]
+"""Gives the moment in milliseconds since the epoch, told what time it is now."""
+
+_AGO: Final = re.compile(r"([0-9]{1,6})([dhm])\Z")
+_UNIT_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Since(click.ParamType[Moment]):
+    """The type of `--since`."""
+
+    name = "moment"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Moment:
+        """Return what the text says; a time without an offset is UTC."""
+        if callable(value):
+            return value  # type: ignore[no-any-return]
+        ago = _AGO.match(value)
+        if ago is not None:
+            back = int(ago[1]) * _UNIT_MS[ago[2]]
+            return lambda now: max(0, now - back)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a time (2026-01-31T08:00Z) nor 7d, 12h, 30m.")
+        at = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        ms = max(0, (at - _EPOCH) // timedelta(milliseconds=1))
+        return lambda now: ms
+
+
+SINCE: Final = Since()

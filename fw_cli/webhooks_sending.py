@@ -1,0 +1,139 @@
+"""`fw webhooks replay` and `fw webhooks test`: sends a delivery again, or a test event now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from fw_cli.output import as_json, show, show_json
+from fw_cli.since import SINCE
+from fw_cli.surroundings import ADMINISTRATOR, Surroundings
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+    from fw_actors.errors import FwError
+    from fw_actors.services.replay import Replayed
+    from fw_actors.services.site import Site
+    from fw_actors.services.webhook_trial import TrialResult
+
+_FINAL: Final = ("Failed", "Sent")
+_A_TRANSACTION: Final = 100  # deliveries; writers never wait long for the others
+_COLUMNS: Final = {"delivery": "Delivery", "status": "Status", "refused": "Refused because"}
+
+
+@click.command()
+@click.argument("delivery", required=False)
+@click.option("--webhook", help="Replay the deliveries of this Webhook.")
+@click.option(
+    "--status", type=click.Choice(_FINAL), help="Replay those of this status.  [default: Failed]"
+)
+@click.option(
+    "--since", type=SINCE, help="Only events since then: 7d, 12h, 30m, or ISO 8601 (UTC)."
+)
+@click.option("--limit", type=click.IntRange(1), help="At most so many, the oldest first.")
+@click.option("--dry-run", is_flag=True, help="Name them, and do nothing.")
+@as_json
+@click.pass_obj
+def replay(
+    surroundings: Surroundings,
+    delivery: str | None,
+    webhook: str | None,
+    status: str | None,
+    since: Any,
+    limit: int | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Send DELIVERY again, or all that the options name: same ids, same bytes, fresh attempts."""
+    many = [webhook, status, since]
+    if (delivery is None) == all(option is None for option in many):
+        raise click.UsageError("Name one DELIVERY, or many by --webhook, --status or --since.")
+
+    async def use(site: Site) -> list[dict[str, Any]]:
+        if delivery is not None:
+            names = [delivery]
+        else:
+            moment = None if since is None else since(site.clock.now())
+            names = await site.read(
+                ADMINISTRATOR,
+                lambda fw: site.replays.find(
+                    fw, webhook=webhook, status=status or _FINAL[0], since=moment, limit=limit
+                ),
+            )
+        if dry_run:
+            return [{"delivery": name} for name in names]
+        if delivery is not None:
+            return [_row(delivery, await _replay_one(site, delivery))]
+        return await _replay_all(site, names)
+
+    rows = surroundings.on_site(use)
+    if rows or as_json:
+        show(rows, _COLUMNS if not dry_run else {"delivery": "Delivery"}, json=as_json)
+    else:
+        click.echo("Nothing to replay.")
+
+
+async def _replay_one(site: Site, delivery: str) -> Replayed:
+    """Raises: NotFoundError, ConflictError."""
+    told = await site.write(ADMINISTRATOR, lambda fw: site.replays.replay(fw, delivery))
+    if isinstance(told, Exception):
+        raise told
+    return told
+
+
+async def _replay_all(site: Site, names: list[str]) -> list[dict[str, Any]]:
+    """Replay in transactions of a hundred; what changed since it was found is told, and stays."""
+    rows = []
+    for begin in range(0, len(names), _A_TRANSACTION):
+        part = names[begin : begin + _A_TRANSACTION]
+        told = await site.write(ADMINISTRATOR, partial(_many, site, part))
+        rows += [_row(name, each) for name, each in zip(part, told, strict=True)]
+    return rows
+
+
+def _many(site: Site, names: list[str], fw: Fw) -> Sequence[Replayed | FwError]:
+    return site.replays.replay_many(fw, names)
+
+
+def _row(delivery: str, told: Any) -> dict[str, Any]:
+    if isinstance(told, Exception):
+        return {"delivery": delivery, "status": None, "refused": str(told)}
+    return {"delivery": delivery, "status": told.status}
+
+
+@click.command("test")
+@click.argument("webhook")
+@as_json
+@click.pass_obj
+def send_test(surroundings: Surroundings, webhook: str, as_json: bool) -> None:
+    """Send WEBHOOK a signed test event now, and show how long each step took.
+
+    Nothing is kept of it. Exit 1 when the receiver did not answer 2xx.
+    """
+
+    async def use(site: Site) -> TrialResult:
+        from fw_actors.http import open_sender
+        from fw_actors.services.webhook_trial import Trial
+
+        async with open_sender() as sender:
+            return await Trial(site, sender).send(webhook, lambda fn: site.read(ADMINISTRATOR, fn))
+
+    told = surroundings.on_site(use)
+    if as_json:
+        show_json(told)
+    else:
+        _show_result(told)
+    if told.error is not None:
+        raise click.exceptions.Exit(1)
+
+
+def _show_result(told: TrialResult) -> None:
+    times = told.times
+    steps = {"dns": times.dns, "connect": times.connect, "tls": times.tls, "answer": times.answer}
+    taken = ", ".join(f"{name} {ms:.1f} ms" for name, ms in steps.items())
+    click.echo(f"{told.status or 'no answer'} ({taken})")
+    if told.error is not None:
+        click.echo(told.error, err=True)

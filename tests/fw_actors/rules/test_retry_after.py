@@ -1,0 +1,48 @@
+"""Interface §7, Waits: `Retry-After` where `ops.honourRetryAfter` is true."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fw_actors.rules.retry_after import retry_after_seconds
+
+NOW = 1_800_000_000_000  # Fri, 15 Jan 2027 08:00:00 GMT
+
+READ = [  # value, seconds
+    ("0", 0),
+    ("1", 1),
+    (" 120 ", 120),
+    ("3600", 3600),
+    ("3601", 3600),
+    ("9" * 18, 3600),
+    ("Fri, 15 Jan 2027 08:00:30 GMT", 30),
+    ("Friday, 15-Jan-27 08:01:00 GMT", 60),
+    ("Fri, 15 Jan 2027 07:00:00 GMT", 0),
+    ("Fri, 15 Jan 2126 08:00:00 GMT", 3600),
+]
+UNREADABLE = ["", "-1", "1.5", "1e3", "٣", "soon", "9" * 400, "Fri, 99 Foo 2027 08:00:00 GMT"]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(("value", "seconds"), READ)
+def test_it_is_read_and_clamped_on_429_and_503(status: int, value: str, seconds: float) -> None:
+    assert retry_after_seconds(status, value, NOW) == seconds
+
+
+@pytest.mark.parametrize("value", UNREADABLE)
+def test_an_unreadable_one_is_ignored(value: str) -> None:
+    assert retry_after_seconds(503, value, NOW) == 0
+
+
+@pytest.mark.parametrize("status", [200, 301, 408, 500, 502, 504])
+def test_on_any_other_status_it_means_nothing(status: int) -> None:
+    assert retry_after_seconds(status, "100", NOW) == 0
+    assert retry_after_seconds(503, None, NOW) == 0
+
+
+@given(st.text(max_size=80))
+def test_whatever_a_receiver_says_the_wait_is_within_its_limits(value: str) -> None:
+    """Pitfalls: "Clamp whatever a receiver says before any arithmetic"."""
+    assert 0 <= retry_after_seconds(429, value, NOW) <= 3600

@@ -1,0 +1,33 @@
+"""`--since` of `fw webhooks replay` (interface §8, Operating): ISO 8601 or `7d`, `12h`."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from fw_cli.since import SINCE
+
+NOW = 1_800_000_000_000  # 2027-01-15T08:00:00Z
+
+READ = [
+    ("7d", NOW - 7 * 86_400_000),
+    ("12h", NOW - 12 * 3_600_000),
+    ("30m", NOW - 30 * 60_000),
+    ("999999d", 0),
+    ("2027-01-15T08:00:00Z", NOW),
+    ("2027-01-15T09:00:00+01:00", NOW),
+    ("2027-01-15T08:00", NOW),
+    ("2027-01-15", NOW - 8 * 3_600_000),
+    ("1900-01-01", 0),
+]
+
+
+@pytest.mark.parametrize(("text", "moment"), READ)
+def test_a_moment_is_read(text: str, moment: int) -> None:
+    assert SINCE.convert(text, None, None)(NOW) == moment
+
+
+@pytest.mark.parametrize("text", ["", "soon", "7", "7w", "-1d", "1.5h", "2027-13-01", "15.1.2027"])
+def test_what_is_no_moment_is_refused_with_what_would_be(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="7d, 12h, 30m"):
+        SINCE.convert(text, None, None)

@@ -1,0 +1,125 @@
+"""`webhooks replay` and `webhooks test` (spec, Webhooks, Command line; interface §7 and §8)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import standardwebhooks
+
+from tests.fw_cli.conftest import CommandLine
+from tests.live_site import SECRET, LiveReceiver
+
+OWE = """
+import json
+ids = [fw.webhooks.emit("a.b", {"n": n})["deliveries"][0] for n in range(4)]
+fw.db.sql("UPDATE doc_webhook_delivery SET status = 'Failed' WHERE name <> :it", {"it": ids[3]})
+fw.db.sql("UPDATE fw_job SET next_at = NULL WHERE subject <> :it", {"it": ids[3]})
+print(json.dumps(ids))
+"""
+
+
+@pytest.fixture
+def made(fw: CommandLine) -> list[str]:
+    """A webhook, three failed deliveries, and one that is queued."""
+    hook = make_hook(fw, "https://example.test/hook")
+    script = fw.folder / "owe.py"
+    script.write_text(OWE)
+    return [hook, *json.loads(fw.done("exec", str(script), "--commit"))]
+
+
+def audit(fw: CommandLine) -> list[tuple[str, ...]]:
+    rows = fw.json(
+        "eval", 'fw.get_all("Audit Event", fields=["action", "target", "actor", "detail"])'
+    )
+    return sorted((row["action"], row["target"], row["actor"]) for row in rows)
+
+
+def statuses(fw: CommandLine) -> dict[str, str]:
+    rows = fw.json("webhooks", "list", "--json")
+    return {row["name"]: row["status"] for row in rows}
+
+
+def test_one_is_replayed_as_administrator(fw: CommandLine, made: list[str]) -> None:
+    assert fw.json("webhooks", "replay", made[1], "--json") == [
+        {"delivery": made[1], "status": "Queued"}
+    ]
+    assert statuses(fw)[made[1]] == "Queued"
+    assert audit(fw) == [("webhook.replay", made[1], "Administrator")]
+
+
+def test_refusals_are_told_with_exit_1_and_leave_no_audit_event(
+    fw: CommandLine, made: list[str]
+) -> None:
+    for delivery in (made[4], "msg_" + "0" * 27):
+        assert fw.refused("webhooks", "replay", delivery)
+    fw.done("eval", f'fw.get_doc("Webhook", "{made[0]}").delete()', "--commit")
+    assert "deleted" in fw.refused("webhooks", "replay", made[1])
+    assert audit(fw) == []
+
+
+def test_many_are_replayed_with_an_audit_event_each(fw: CommandLine, made: list[str]) -> None:
+    args = ("webhooks", "replay", "--webhook", made[0], "--status", "Failed", "--since", "7d")
+    dry = fw.json(*args, "--dry-run", "--json")
+    assert dry == [{"delivery": name} for name in made[1:4]]
+    assert (audit(fw), statuses(fw)[made[1]]) == ([], "Failed")
+    assert len(fw.json(*args, "--limit", "2", "--json")) == 2
+    assert [row["delivery"] for row in fw.json(*args, "--json")] == [made[3]]
+    assert [row[1] for row in audit(fw)] == sorted(made[1:4])
+    assert fw.done(*args) == "Nothing to replay.\n"
+
+
+USAGE: list[list[str]] = [
+    [],
+    ["msg_x", "--webhook", "w"],
+    ["--status", "Queued"],
+    ["--since", "soon"],
+    ["--webhook", "w", "--limit", "0"],
+]
+
+
+@pytest.mark.parametrize("args", USAGE)
+def test_wrong_usage_is_exit_2(fw: CommandLine, args: list[str]) -> None:
+    assert fw.run("webhooks", "replay", *args).exit_code == 2
+
+
+def make_hook(fw: CommandLine, url: str, **fields: Any) -> str:
+    given = "".join(f", {key}={value!r}" for key, value in fields.items())
+    name: str = fw.json(
+        "eval",
+        f'fw.new_doc("Webhook", event_type="Custom", custom_event="a.b", secret="{SECRET}", '
+        f'url="{url}"{given}).insert().name',
+        "--commit",
+    )
+    return name
+
+
+def test_a_test_event_is_signed_sent_at_once_and_kept_nowhere(fw: CommandLine) -> None:
+    """Interface §7: "leaves no row, and answers `{status, error, times: …}`"."""
+    with LiveReceiver(200) as receiver:
+        hook = make_hook(fw, receiver.url, enabled=0)
+        told = fw.json("webhooks", "test", hook, "--json")
+        assert fw.done("webhooks", "test", hook).startswith("200 (dns 0.0 ms, connect ")
+    assert (told["status"], told["error"]) == (200, None)
+    assert set(told["times"]) == {"dns", "connect", "tls", "answer"}
+    assert told["times"]["answer"] > 0
+    [got, _] = receiver.got
+    body = standardwebhooks.Webhook(SECRET).verify(got.body, got.headers)
+    assert (body["type"], body["data"]) == ("fw.test", {"webhook": hook})
+    assert (statuses(fw), audit(fw)) == ({}, [])
+
+
+def test_a_receiver_that_fails_is_exit_1_with_the_reason(fw: CommandLine) -> None:
+    """Interface §8, Operating: "on a failing receiver: exit 1"."""
+    with LiveReceiver(500) as receiver:
+        hook = make_hook(fw, receiver.url)
+        result = fw.run("webhooks", "test", hook, "--json")
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["status"]) == (1, 500)
+    assert told["error"] == "status: the receiver answered 500."
+    result = fw.run("webhooks", "test", hook)  # nobody listens there any more
+    assert result.exit_code == 1
+    assert "connect: " in result.stderr
+    assert fw.run("webhooks", "test", hook, FW_SECRET_KEY="another " * 5).exit_code == 1
+    assert "There is no Webhook" in fw.refused("webhooks", "test", "nowhere")

@@ -1,0 +1,77 @@
+"""Interface §2 and §7: webhooks.replay and webhooks.test; spec, Webhooks."""
+
+from __future__ import annotations
+
+import pytest
+
+from fw_actors.errors import ConflictError, FwError, NotFoundError, PermissionDeniedError
+from tests.web.asgi import Client
+from tests.web.fakes import SID, FakeGateway
+
+REPLAY = "/api/method/core.services.webhooks.replay"
+TEST = "/api/method/core.services.webhooks.test"
+
+
+async def test_a_replay_answers_the_delivery_and_queued(
+    client: Client, gateway: FakeGateway
+) -> None:
+    headers = [("X-Request-Id", "r-7")]
+    reply = await client.ask("POST", REPLAY, {"delivery": "msg_1"}, sid=SID, headers=headers)
+    assert (reply.status, reply.json) == (200, {"delivery": "msg_1", "status": "Queued"})
+    assert gateway.asked == [("replay", "ann", "msg_1", "r-7")]
+
+
+async def test_a_test_answers_status_error_and_times(client: Client, gateway: FakeGateway) -> None:
+    """Interface §8: "over HTTP 200 with `error`"."""
+    reply = await client.ask("POST", TEST, {"webhook": "hook"}, sid=SID)
+    assert (reply.status, reply.json) == (
+        200,
+        {
+            "status": None,
+            "error": "timeout: late.",
+            "times": {"dns": 1.5, "connect": 2.0, "tls": 0.0, "answer": 0.0},
+        },
+    )
+    assert gateway.asked == [("test_webhook", "ann", "hook")]
+
+
+REFUSALS = [
+    (PermissionDeniedError(), 403),
+    (NotFoundError("No."), 404),
+    (ConflictError("No."), 409),
+]
+
+
+@pytest.mark.parametrize(("refusal", "status"), REFUSALS)
+@pytest.mark.parametrize(("path", "body"), [(REPLAY, {"delivery": "x"}), (TEST, {"webhook": "x"})])
+async def test_a_refusal_comes_in_the_envelope(
+    client: Client,
+    gateway: FakeGateway,
+    path: str,
+    body: dict[str, str],
+    refusal: FwError,
+    status: int,
+) -> None:
+    gateway.refuse = refusal
+    reply = await client.ask("POST", path, body, sid=SID)
+    assert (reply.status, reply.error["type"]) == (status, type(refusal).__name__)
+
+
+@pytest.mark.parametrize("path", [REPLAY, TEST])
+@pytest.mark.parametrize("body", [{}, {"delivery": 5, "webhook": 5}, {"x": "y"}, [], "x", None])
+async def test_a_malformed_body_is_400(
+    client: Client, gateway: FakeGateway, path: str, body: object
+) -> None:
+    assert (await client.ask("POST", path, body, sid=SID)).status == 400
+    assert gateway.asked == []
+
+
+@pytest.mark.parametrize("path", [REPLAY, TEST])
+async def test_it_takes_a_session_the_csrf_header_and_post(
+    client: Client, gateway: FakeGateway, path: str
+) -> None:
+    body = {"delivery": "x"}
+    assert (await client.ask("POST", path, body)).status == 401
+    assert (await client.ask("POST", path, body, sid=SID, csrf=False)).status == 403
+    assert (await client.ask("GET", path, sid=SID)).status == 405
+    assert gateway.asked == []
