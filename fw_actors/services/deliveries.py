@@ -109,6 +109,11 @@ class Deliveries:
             .values({n: sa.bindparam(n) for n in _OUTCOME})
         )
 
+    @property
+    def longest_wait(self) -> float:
+        """Seconds: no attempt waits longer for the next one."""
+        return self._backoff.cap
+
     def claim(self, tx: Tx, places: Places, token: Callable[[], str]) -> Batch:
         """Lease what is due and has a place; the Webhook that waits longest first."""
         due: list[Due] = []

@@ -62,9 +62,10 @@ class AccessWork:
             self.world.broke(f"a session of {account.name} lives on after it was ended")
         if alive and expired and not self.world.disturbed:
             self.world.broke(f"a session of {account.name} is used after its expiry")
-        if isinstance(told, AuthenticationError) and state == "live" and not changed:
-            if self.world.clock.now() < session.expires and account.certain:
-                self.world.broke(f"a session of {account.name} is lost")
+        certain = state == "live" and not changed and account.certain
+        young = self.world.clock.now() < session.expires
+        if isinstance(told, AuthenticationError) and certain and young:
+            self.world.broke(f"a session of {account.name} is lost")
 
     async def sign_out(self) -> None:
         """End a session."""
@@ -206,4 +207,3 @@ class AccessWork:
     def _minutes(self, kind: LinkKind) -> int:
         auth = self.world.config.auth
         return auth.reset_minutes if kind is LinkKind.RECOVERY else auth.invite_hours * 60
-

@@ -97,17 +97,21 @@ class EventWork:
         if choice == "new" or not others:
             return await self._new_hook(number)
         name = self.dice.choice(others)
-        body: dict[str, Any] = {
+        bodies: dict[str, dict[str, Any]] = {
             "enabled": {"enabled": self.dice.choice((0, 1))},
             "url": {"url": self.world.url(number)},
             "secret": {"secret": self.client.secret()},
             "numbers": {"timeout": self.dice.choice((1, 2)), "max_attempts": self._attempts()},
-        }.get(choice, {})
+        }
+        body = bodies.get(choice, {})
         if "secret" in body:
             self.world.secrets[name].append(body["secret"])
-        work = (lambda fw: rest.delete(fw, "Webhook", name)) if not body else (
-            lambda fw: rest.save(fw, "Webhook", name, body)
-        )  # fmt: skip
+
+        def work(fw: Fw) -> Any:
+            if body:
+                return rest.save(fw, "Webhook", name, body)
+            return rest.delete(fw, "Webhook", name)
+
         told = await self.client.write(f"changes {choice} of {name}", work, MANAGER)
         if refused(told) and isinstance(told, NotFoundError):
             del self.world.secrets[name]

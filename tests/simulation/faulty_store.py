@@ -35,6 +35,8 @@ class Weather:
     torn: float = 0.0  # at one of its statements, or at the commit: the disk is full
     defect: float = 0.0  # an exception that nobody expects
     slow: float = 0.0  # waits for the lock, up to two seconds
+    struck_at: float = float("-inf")
+    """When something failed last, in trio's time."""
 
     def clear(self) -> None:
         """Let nothing fail any more."""
@@ -93,14 +95,16 @@ class FaultyStore:
 
         def torn(tx: Tx) -> T:
             faulty = _TornTx(tx, at)
-            result = fn(faulty)
-            faulty.commit()
-            return result
+            fn(faulty)
+            faulty.fail()
 
         return torn
 
     def _happens(self, share: float) -> bool:
-        return share > 0.0 and self._dice.random() < share
+        happens = share > 0.0 and self._dice.random() < share
+        if happens:
+            self._weather.struck_at = trio.current_time()
+        return happens
 
     def on_foreign_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
         """See `Store.on_foreign_commit`."""
@@ -152,10 +156,10 @@ class _TornTx(Tx):
         self._count()
         return self._inner.raw(text, params)
 
-    def commit(self) -> NoReturn:
+    def fail(self) -> NoReturn:
         raise OverloadedError("The database or its disk is full; nothing was changed.")
 
     def _count(self) -> None:
         self._left -= 1
         if self._left < 0:
-            self.commit()
+            self.fail()

@@ -83,7 +83,8 @@ _JOBS: Final = "SELECT id, queue, subject, next_at, lease, attempts FROM fw_job"
 _MAILS: Final = "SELECT name, status FROM doc_email_delivery"
 _PASSWORDS: Final = """SELECT u.name, p.changed,
     (SELECT group_concat(id) FROM fw_session s WHERE s.user = u.name),
-    (SELECT group_concat(kind || ' ' || hex(hash)) FROM fw_token t WHERE t.user = u.name AND t.spent IS NULL)
+    (SELECT group_concat(kind || ' ' || hex(hash)) FROM fw_token t
+        WHERE t.user = u.name AND t.spent IS NULL)
     FROM doc_user u LEFT JOIN fw_password p ON p.user = u.name"""
 
 
@@ -157,8 +158,8 @@ class Ledger:
                 self._judge_step(name, old, new)
         for name in before.deliveries.keys() - after.deliveries.keys():
             self._judge_sweep(name, before.deliveries[name])
-        for name in before.jobs.keys() - after.jobs.keys():
-            self._judge_end(before.jobs[name], life)
+        for gone in before.jobs.keys() - after.jobs.keys():
+            self._judge_end(before.jobs[gone], life)
         for user, password in after.passwords.items():
             _judge_password(user, before.passwords.get(user), password)
             for link in password.links - self.minted.keys():
@@ -170,7 +171,7 @@ class Ledger:
             due = old.next_at if old is not None else None
             wrong = due is None or self._now() < due <= self._now() + self._far_ms()
             _expect(not wrong, f"job of {new.subject} was leased before it was due, at {due}")
-        elif old is not None and old.lease is not None and old != new:
+        elif old is not None and old.lease != new.lease:
             self._judge_end(old, life)
 
     def _judge_end(self, old: Job, life: Life) -> None:

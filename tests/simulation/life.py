@@ -7,11 +7,12 @@ once, and its tasks are unwound without a moment of virtual time passing, shield
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 import trio
 from trio.lowlevel import Task
 
-MOST_UNWINDING: int = 20_000
+MOST_UNWINDING: Final = 20_000
 
 
 class StillThere(Exception):
@@ -82,7 +83,7 @@ class Life:
 
         trio offers no such thing, and rightly so: it is for a process that is no more.
         """
-        status = task._cancel_status
+        status: Any = task._cancel_status
         while status is not None and status._scope is not self._scope:
             if status._scope.shield:
                 status._scope.shield = False

@@ -83,6 +83,11 @@ class Wire:
         self._ended, self._reset = True, reset
         self._note()
 
+    async def deserted_at_last(self) -> None:
+        """Wait until the sender closes it."""
+        while not self._hung_up:
+            await self._changed.wait()
+
     @property
     def deserted(self) -> bool:
         """Whether the sender has closed it."""

@@ -172,13 +172,12 @@ class Node:
                     transport=around.post_office.for_life(life),
                 )  # fmt: skip
                 try:
-                    async with run_parts(parts, None) as service:
-                        async with trio.open_nursery() as requests:
-                            self.up = Up(site, service.gateway, runtime, sender, requests)
-                            self.accepting = True
-                            ready.set()
-                            await self._stop.wait()
-                            requests.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
+                    async with run_parts(parts, None) as service, trio.open_nursery() as requests:
+                        self.up = Up(site, service.gateway, runtime, sender, requests)
+                        self.accepting = True
+                        ready.set()
+                        await self._stop.wait()
+                        requests.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
                     around.stopped(life, self.up)
                 finally:
                     pool.shut()  # as the kernel does for a process that was killed
@@ -187,4 +186,3 @@ class Node:
 
 def _with_key(config: Config, key: str) -> Config:
     return replace(config, secrets=type(config.secrets)({"key": key} if key else {}))
-

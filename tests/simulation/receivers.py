@@ -112,7 +112,9 @@ class Receiver:
     async def _status(self, wire: Wire, status: int, behaviour: str) -> bool:
         await trio.sleep(1.5 if behaviour.endswith("slow") else self.dice.choice((0.0, 0.005, 0.1)))
         body = b"" if status == 204 else f"what {self.name} says".encode()
-        more = b"location: https://elsewhere.example/hook?token=1\r\n" if status // 100 == 3 else b""
+        more = (
+            b"location: https://elsewhere.example/hook?token=1\r\n" if status // 100 == 3 else b""
+        )
         head = b"HTTP/1.1 %d x\r\n%bcontent-length: %d\r\n" % (status, more, len(body))
         if status == 204:
             head = b"HTTP/1.1 204 x\r\n"
@@ -144,8 +146,7 @@ class Receiver:
         wire.end(reset=True)
 
     async def _mute(self, wire: Wire) -> None:
-        while not wire.deserted:
-            await trio.sleep(0.5)
+        await wire.deserted_at_last()
 
     async def _half_head(self, wire: Wire) -> None:
         wire.write(b"HTTP/1.1 200 x\r\ncontent-le")

@@ -14,6 +14,7 @@ import trio
 from fw_actors.config import Config
 from fw_actors.http import Origin, parse_target
 from fw_actors.mail import MailMessage
+from supervisors import SupervisorFailed
 from tests.simulation.faulty_store import InjectedDefect, Weather
 from tests.simulation.ledger import Ledger, Rules
 from tests.simulation.life import Life
@@ -24,9 +25,9 @@ from tests.simulation.receivers import Post, Receiver, judge
 from tests.simulation.surroundings import Surroundings, Trace
 from tests.simulation.wall_clock import WallClock
 from tests.site_kit import SECRET_KEY, make_config
-from supervisors import SupervisorFailed
 
 DISTURBED_SECONDS: Final = 150.0
+LEASE_SECONDS: Final = 61.0  # no lease is longer
 RECEIVERS: Final = 4
 APP: Final = "tickets"
 DELIVERED: Final = frozenset(
@@ -165,7 +166,11 @@ class World:
             self.broke(broken)
         for user, new in self.ledger.state.passwords.items():
             old = before.get(user)
-            if old is not None and old != new and (new.sessions - old.sessions or old.changed != new.changed):
+            if (
+                old is not None
+                and old != new
+                and (new.sessions - old.sessions or old.changed != new.changed)
+            ):
                 account = self.people.accounts.get(user)
                 self.guesses.forgiven(user, "" if account is None else account.email)
 
@@ -191,6 +196,6 @@ class World:
             self.broke(f"{life.label} left {left}, {seen.deadlines} deadlines, {seen.workers}")
         if up.sender.statistics().pool.in_use:
             self.broke(f"{life.label} left connections in use")
-        stormy = any(vars(self.weather).values())
+        stormy = trio.current_time() - self.weather.struck_at < LEASE_SECONDS
         if self.ledger is not None and (held := self.ledger.leases_of(life)) and not stormy:
             self.broke(f"{life.label} stopped in order and kept the leases of {held}")
