@@ -91,6 +91,7 @@ def _recall() -> Statement:
         .where(JOB.c.queue == bindparam("queue"), JOB.c.partition.in_(select(part.c[0])))
         .where(JOB.c.next_at > bindparam("latest"))
         .values(next_at=bindparam("now"))
+        .returning(JOB.c.id)  # SQLite counts no rows of a statement that begins with WITH
     )
 
 
