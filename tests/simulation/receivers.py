@@ -26,7 +26,7 @@ MOODS: Final[Mapping[str, tuple[str, ...]]] = {
     "well": ("200", "204", "202", "200 kept", "200 slow", "early hints"),
     "flaky": ("200 kept", "200", "500", "503", "429", "408", "reset", "dribble", "stale"),
     "down": ("reset", "500", "502", "mute"),
-    "refusing": ("refuse",),
+    "refusing": ("reset",),  # on a connection from before; new ones are refused
     "mute": ("mute", "mute", "half head", "late accept"),
     "lying": ("garbage", "short body", "301", "302", "404", "410", "done then reset", "huge"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -58,6 +59,9 @@ def simulate(seed: int, seconds: float = SECONDS) -> Result:
     try:
         with task_order(seed):
             return trio.run(_run, seed, seconds, folder, clock=MockClock(autojump_threshold=0))
+    except Exception as error:  # a defect of the simulation itself, told with its seed
+        text = "".join(traceback.format_exception(error))
+        return Result(seed, (f"the simulation failed: {text}",), (), "", 0.0, 0, 0)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
