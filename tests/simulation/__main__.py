@@ -28,6 +28,8 @@ def main(arguments: Sequence[str]) -> int:
         if result.broken:
             broken += 1
             print(_complaint(result, asked.days), flush=True)
+            if asked.first:
+                return 1
         elif asked.verbose or asked.trace:
             print(_line(result), flush=True)
     took = time.monotonic() - began
@@ -67,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=_seeds, default=range(1, 101), metavar="A-B")
     parser.add_argument("--days", type=float, help="virtual days of work instead of 20 s")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--first", action="store_true", help="end at the first that is broken")
     parser.add_argument("--trace", action="store_true", help="print everything that happened")
     parser.add_argument("--verbose", action="store_true", help="a line for each seed")
     return parser

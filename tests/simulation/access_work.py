@@ -52,7 +52,7 @@ class AccessWork:
             return
         session = self.dice.choice(account.sessions)
         state, version = session.state, account.version
-        expired = self.world.clock.now() >= session.expires
+        expired, jumps = self.world.clock.now() >= session.expires, self.world.clock.jumps
         told = await self.client.ask(
             f"uses a {state} session", lambda up: up.gateway.authenticate(session.sid)
         )
@@ -60,7 +60,7 @@ class AccessWork:
         changed = account.changing or version != account.version or session.state != state
         if alive and state == "ended":
             self.world.broke(f"a session of {account.name} lives on after it was ended")
-        if alive and expired and not self.world.disturbed:
+        if alive and expired and jumps == self.world.clock.jumps:
             self.world.broke(f"a session of {account.name} is used after its expiry")
         certain = state == "live" and not changed and account.certain
         young = self.world.clock.now() < session.expires

@@ -27,6 +27,7 @@ from tests.simulation.wall_clock import WallClock
 from tests.site_kit import SECRET_KEY, make_config
 
 DISTURBED_SECONDS: Final = 150.0
+TIMESTAMP_MS: Final = 3000  # whole seconds, and up to two on the way
 LEASE_SECONDS: Final = 61.0  # no lease is longer
 RECEIVERS: Final = 4
 APP: Final = "tickets"
@@ -148,6 +149,9 @@ class World:
         wrong = judge(post, self.secrets.get(row.webhook, self.any_secret))
         if wrong is not None:
             return self.broke(f"{post.delivery}: {wrong}")
+        off = abs(int(post.headers["webhook-timestamp"]) * 1000 - self.clock.now())
+        if off > TIMESTAMP_MS and not self.disturbed:
+            return self.broke(f"{post.delivery} says that it is sent {off} ms from now")
         if post.body.decode() != row.payload:
             return self.broke(f"{post.delivery} was sent with another body")
         if row.status in ("Sent", "Failed") and not self.disturbed:
