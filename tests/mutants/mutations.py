@@ -167,6 +167,7 @@ MUTATIONS: Final = (
         _ACCOUNTS,
         'if event == "on_trash" or not getattr(doc, "enabled", 1):\n            sessions.end_all',
         'if event == "on_trash":\n            sessions.end_all',
+        "tests/fw_actors/services/test_accounts.py",
     ),
     Mutation(
         "a new link leaves the old ones",

@@ -120,6 +120,30 @@ class AccessWork:
             for _ in range(self.dice.choice((1, 1, 2))):
                 nursery.start_soon(self._spend, letter, account, kind)
 
+    async def set_password(self) -> None:
+        """Set somebody's password as a System Manager."""
+        account = self.client.account()
+        password = f"the password {self.client.marker()} of {account.name}"
+        with account.change():
+            account.passwords.append(password)
+            told = await self.client.write(
+                f"sets the password of {account.name}",
+                lambda fw: rest.save(fw, "User", account.name, {"new_password": password}),
+                MANAGER,
+            )
+            if refused(told):
+                account.passwords.remove(password)
+            else:
+                self._was_set(account, password, certainly=not lost(told))
+
+    def _was_set(self, account: Account, password: str, *, certainly: bool) -> None:
+        """A password was set, or may have been; every session ended with the old one."""
+        alone = account.changing == 1
+        if certainly and alone:
+            account.passwords[:] = [password]
+            account.invited = False
+        account.sessions_end(certainly=certainly and alone)
+
     async def switch(self) -> None:
         """Disable an account, or enable it."""
         account = self.client.account()
@@ -177,7 +201,7 @@ class AccessWork:
                 account.passwords.remove(password)
                 return
             if lost(told):
-                account.sessions_end(certainly=False)
+                self._was_set(account, password, certainly=False)
                 return
             promises.spent[letter.token] += 1
             if promises.spent[letter.token] > 1:
@@ -185,12 +209,7 @@ class AccessWork:
             if not right_kind or newer or late:
                 why = f"kind {right_kind}, newer {newer}, late {late}"
                 self.world.broke(f"a link of {account.name} that was no good was taken: {why}")
-            if account.changing == 1:
-                account.passwords[:] = [password]
-                account.invited = False
-                account.sessions_end(certainly=True)
-            else:
-                account.sessions_end(certainly=False)
+            self._was_set(account, password, certainly=True)
 
     def _newer(self, letter: Letter) -> bool:
         """Whether a later link of this user and kind was made: that ended this one."""

@@ -147,6 +147,7 @@ async def _work(client: Client, until: float) -> None:
         events.ticket, events.ticket, events.job, events.hook, events.sweep, access.sign_in,
         access.sign_in, access.guess, access.use_session, access.use_session, access.sign_out,
         access.forget, access.use_link, access.use_link, access.invite, access.switch,
+        access.set_password,
     )  # fmt: skip
     dice = client.dice
     favourites = dice.sample(works, dice.randint(4, len(works)))
