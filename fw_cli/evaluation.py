@@ -37,7 +37,7 @@ def evaluate(surroundings: Surroundings, expression: str, commit: bool, user: st
     def value(fw: Fw) -> str:
         # Turned into text inside: a document may need its transaction, and what can't be
         # shown is not committed.
-        return json_text(eval(code, _names(fw)), _plain)
+        return json_text(eval(code, _names(fw)), _plain)  # what `fw eval` is for  # nosec B307
 
     click.echo(_run(surroundings, user, value, commit=commit))
 
@@ -69,7 +69,7 @@ def _run(surroundings: Surroundings, user: str, fn: Callable[[Fw], Any], *, comm
 
 def _execute(code: CodeType, names: dict[str, Any]) -> None:
     try:
-        exec(code, names)
+        exec(code, names)  # what `fw exec` is for  # nosec B102
     except SystemExit as end:
         if end.code not in (None, 0):  # sys.exit() is a script's way to say that it is done
             raise

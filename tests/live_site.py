@@ -48,7 +48,7 @@ class LiveSite:
     def fw(self, *args: str, stdin: str = "", **environ: str) -> str:
         """Run a command to its end; return what it printed."""
         done = subprocess.run(
-            self._command(*args), cwd=self.folder, env=self._environ(**environ), input=stdin,
+            self._command(*args), cwd=self.folder, env=self.environ(**environ), input=stdin,
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -63,7 +63,7 @@ class LiveSite:
         """Start `fw serve` and wait until it is ready."""
         with (self.folder / "serve.log").open("a") as log:
             self.process = subprocess.Popen(
-                self._command("serve"), cwd=self.folder, env=self._environ(**environ),
+                self._command("serve"), cwd=self.folder, env=self.environ(**environ),
                 stdout=subprocess.PIPE, stderr=log, text=True,
             )  # fmt: skip
         stdout = self.process.stdout
@@ -107,7 +107,8 @@ class LiveSite:
     def _command(self, *args: str) -> list[str]:
         return [sys.executable, "-P", "-m", "fw_cli", *args]
 
-    def _environ(self, **environ: str) -> dict[str, str]:
+    def environ(self, **environ: str) -> dict[str, str]:
+        """Return the environment of the processes of this site."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith("FW_")}
         own = {"FW_BIND": "127.0.0.1:0", "FW_SECRET_KEY": "k" * 40, "PYTHONPATH": str(ROOT)}
         own["FW_DATABASE"] = database_of(self.folder)
@@ -120,6 +121,13 @@ class Got:
 
     headers: dict[str, str]
     body: bytes
+
+
+class _QuietServer(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a sender that was killed."""
 
 
 class LiveReceiver:
@@ -153,8 +161,7 @@ class LiveReceiver:
             def log_message(self, format: str, *args: object) -> None:
                 """Say nothing."""
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _QuietServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/hook"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 

@@ -13,12 +13,14 @@ from typing import Final
 from fw_actors.actors.delivery import Attempt, Finished
 from fw_actors.actors.nudge import Nudge
 from fw_actors.actors.outcomes import Settled
+from fw_actors.actors.recall import Recall
 from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.http import Origin, Target, parse_target
 from fw_actors.rules.receiver_places import ReceiverPlaces, startable
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Actor, KeyedPool, MailboxPolicy, Message, Overflow, Timer, handles
 from fw_actors.services.deliveries import Batch, Deliveries, Due, Hook
+from fw_actors.services.events import QUEUE
 from fw_actors.store import Store
 
 LONGEST_SLEEP_SECONDS: Final = 1.0
@@ -48,6 +50,7 @@ class Dispatcher(Actor):
         self._store, self._deliveries, self._actors = store, deliveries, actors
         self._places, self._per_receiver = places, per_receiver
         self._free = places
+        self._recall = Recall(QUEUE, deliveries.longest_wait)
         self._receivers: dict[Origin | None, ReceiverPlaces] = {}
         self._look_waits = False
         self._more = True
@@ -93,6 +96,7 @@ class Dispatcher(Actor):
         # Copies: a transaction that fails changes nothing here.
         plan = _Plan(self._receivers, self._free, self._places, self._per_receiver)
         try:
+            await self._recall.look(self._store, self.context.log)
             batch = await self._store.write(
                 lambda tx: self._deliveries.claim(tx, plan, self._token)
             )

@@ -17,6 +17,7 @@ from outcome import Error, Outcome
 
 from fw_actors.actors.job_tries import QueuePolicy, TryFailed, verdict_on
 from fw_actors.actors.nudge import Nudge
+from fw_actors.actors.recall import Recall
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery_outcome import MOST_DEATHS_IN_A_ROW, Verdict
 from fw_actors.rules.raised_at import raised_at
@@ -56,6 +57,7 @@ class JobQueue(Actor, ABC):
     def __init__(self, store: Store, policy: QueuePolicy) -> None:
         self._store, self._policy = store, policy
         self._free = policy.places
+        self._recall = Recall(policy.queue, policy.backoff.cap)
         self._scopes: dict[int, trio.CancelScope] = {}
         self._cut_off = inf
         self._look_waits = False
@@ -102,6 +104,7 @@ class JobQueue(Actor, ABC):
         if not self._free or self._draining:
             return  # the next place that is free looks again
         try:
+            await self._recall.look(self._store, self.context.log)
             due_in = await self._seconds_until_due()
             if due_in <= 0.0:
                 for job in await self._store.write(self._claim):

@@ -111,6 +111,11 @@ class Deliveries:
             .values({n: ended.item(at, COLUMNS[n]) for at, n in enumerate(COLUMNS, 1)})
         )
 
+    @property
+    def longest_wait(self) -> float:
+        """Seconds: no attempt waits longer for the next one."""
+        return self._backoff.cap
+
     def claim(self, tx: Tx, places: Places, token: Callable[[], str]) -> Batch:
         """Lease what is due and has a place; the Webhook that waits longest first."""
         due: list[Due] = []

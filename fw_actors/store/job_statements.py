@@ -81,6 +81,26 @@ def _heads() -> Statement:
 HEADS: Final = _heads()
 
 
+def _recall() -> Statement:
+    """The same skip scan, for each partition's latest row; nothing is written where none is far."""
+    waiting = and_(JOB.c.queue == bindparam("queue"), JOB.c.next_at.is_not(None))
+    first = select(func.min(JOB.c.partition)).where(waiting).cte("part", recursive=True)
+    following = select(func.min(JOB.c.partition)).where(waiting, JOB.c.partition > first.c[0])
+    part = first.union_all(
+        select(following.correlate(first).scalar_subquery()).where(first.c[0].is_not(None))
+    )
+    return Statement(
+        update(JOB)
+        .where(JOB.c.queue == bindparam("queue"), JOB.c.partition.in_(select(part.c[0])))
+        .where(JOB.c.next_at > bindparam("latest"))
+        .values(next_at=bindparam("now"))
+        .returning(JOB.c.id)  # SQLite counts no rows of a statement that begins with WITH
+    )
+
+
+RECALL: Final = _recall()
+
+
 def _claim() -> Statement:
     # Materialised, or PostgreSQL may run it again and take more rows than the limit.
     due = (

@@ -24,6 +24,7 @@ from fw_actors.store.job_statements import (
     FINISH_ALL,
     GIVE_BACK,
     HEADS,
+    RECALL,
     RETRY,
     SETTLE_ALL,
     STATS,
@@ -111,6 +112,14 @@ def enqueue(
 def heads(tx: Tx, queue: str) -> list[QueueHead]:
     """Return every partition of `queue` that has work, in order, with its earliest time."""
     return [QueueHead(*row) for row in tx.rows(HEADS, queue=queue)]
+
+
+def recall(tx: Tx, queue: str, latest: int) -> int:
+    """Make due whatever waits for a time after `latest`, which only a wrong clock can have given.
+
+    A lease that was given by such a clock ends with it. Returns: how many rows there were.
+    """
+    return tx.run(RECALL, queue=queue, latest=latest, now=tx.now)
 
 
 def claim(

@@ -14,7 +14,7 @@ from fw_actors.documents import rest
 from supervisors.children import ChildSpec, task_child
 from supervisors.service.parts import Parts
 from supervisors.service.signals import DRAIN_SECONDS
-from web.app import make_app
+from web.app import FrontEnd, make_app
 from web.server import Bound, bind, serve
 from web.settings import Settings, login_screen
 
@@ -32,8 +32,8 @@ def listening(config: Config) -> Iterator[Bound]:
         bound.socket.close()  # no difference where the server has closed it
 
 
-def front(parts: Parts, bound: Bound, gateway: Gateway) -> ChildSpec:
-    """Return the server of the site's application."""
+def application(parts: Parts, gateway: Gateway) -> FrontEnd:
+    """Return the site's application, for any server of ASGI."""
     config = parts.site.config
     settings = Settings(
         name=config.site.name,
@@ -44,8 +44,12 @@ def front(parts: Parts, bound: Bound, gateway: Gateway) -> ChildSpec:
         max_requests=config.web.max_requests,
         trust=config.deployment.trust_proxy,
     )
-    app = make_app(gateway, rest, settings, parts.site.entropy)
-    stop = trio.Event()
+    return make_app(gateway, rest, settings, parts.site.entropy)
+
+
+def front(parts: Parts, bound: Bound, gateway: Gateway) -> ChildSpec:
+    """Return the server of the site's application."""
+    app, stop = application(parts, gateway), trio.Event()
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
         await serve(app, bound, stop=stop, task_status=task_status)

@@ -28,7 +28,7 @@ def mailing(parts: Parts) -> Sequence[ChildSpec]:
     backoff = Backoff(config.ops.backoff_seconds, config.ops.backoff_cap_seconds)
     links = Links(site.registry, config.auth, site.entropy, parts.url)
     letters = Letters(site.registry, links, config.site.name)
-    transport = transport_of(parts)
+    transport = parts.transport or transport_of(parts)
     return (
         actor_child(
             MAILER,

@@ -7,6 +7,7 @@ from typing import Final
 
 from fw_actors.actors.counters import Counter, DeliveryMeter
 from fw_actors.http import Sender
+from fw_actors.mail import Transport
 from fw_actors.runtime import Log, Runtime
 from fw_actors.services.site import Site
 from fw_actors.store import Store
@@ -20,7 +21,8 @@ class Parts:
     """Shared by all; made once, before the first child.
 
     `url` is what links begin with: the public URL, or the bound address. `slow_reads` is a store
-    on the same database for an app's functions that may take their time in a read.
+    on the same database for an app's functions that may take their time in a read. `transport`
+    carries mail in place of what the configuration asks for.
     """
 
     site: Site
@@ -32,3 +34,4 @@ class Parts:
     signed_in: Counter
     delivered: DeliveryMeter
     recorded: Counter
+    transport: Transport | None = None

@@ -117,9 +117,16 @@ async def open_service(
                     delivered=DeliveryMeter(DELIVERY_OUTCOMES),
                     recorded=recorded,
                 )
-                with _nudged_by_others(parts):
-                    async with _run(parts, bound) as service:
-                        yield service
+                async with run_parts(parts, bound) as service:
+                    yield service
+
+
+@asynccontextmanager
+async def run_parts(parts: Parts, bound: Bound | None) -> AsyncIterator[RunningService]:
+    """Run the tree over parts that are open already; without `bound` there is no front."""
+    with _nudged_by_others(parts):
+        async with _run(parts, bound) as service:
+            yield service
 
 
 @asynccontextmanager

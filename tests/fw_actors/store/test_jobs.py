@@ -200,3 +200,20 @@ async def test_stats_tell_every_state_apart(queue: Store, clock: SteppedClock) -
 
 def test_the_claim_returns_the_fields_of_a_leased_job_in_order() -> None:
     assert LeasedJob.__struct_fields__ == LEASED_FIELDS
+
+
+async def test_what_a_wrong_clock_set_far_away_is_due_now(
+    queue: Store, clock: SteppedClock
+) -> None:
+    """A next attempt further away than it can be is due now; what is near stays as it was."""
+    latest = clock.ms + 1000
+    near = await queue.write(put("w1", next_at=latest))
+    far = [await queue.write(put(p, next_at=latest + 1)) for p in ("w1", "w2", "")]
+    failed = await queue.write(put("w2"))
+    await queue.write(take("w2"))
+    await queue.write(lambda tx: jobs.fail(tx, failed, "t1", "gone"))
+    other = await queue.write(lambda tx: jobs.enqueue(tx, queue="mail", next_at=latest + 1))
+    assert await queue.write(lambda tx: jobs.recall(tx, "webhook", latest)) == len(far)
+    times = await queue.read(lambda tx: {n: row(tx, n)["next_at"] for n in (near, *far, other)})
+    assert times == {near: latest, other: latest + 1} | dict.fromkeys(far, clock.ms)
+    assert await queue.read(lambda tx: row(tx, failed)["next_at"]) is None

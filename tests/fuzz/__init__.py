@@ -1,0 +1,1 @@
+"""Bytes, texts and values of every kind against what reads them."""

@@ -1,0 +1,90 @@
+"""What reads from outside raises what it says, whatever it reads."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fw_actors.errors import BadRequestError, ValidationError
+from fw_actors.http import ProtocolError, Times, parse_target
+from fw_actors.http.reader import AnswerReader
+from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
+from fw_actors.rules.redaction import Treatment, treatment
+from fw_actors.services.deliveries import readable
+from web.json_in import read_object
+
+ANY_TEXT = st.text(st.characters())
+HEADS = st.sampled_from(
+    (b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 204\r\n", b"HTTP/1.0 500 x\r\n", b"HTTP/1.1 99999 x\r\n",
+     b"HTTP/1.1 103 x\r\n\r\n", b"content-length: 5\r\n", b"content-length: -1\r\n",
+     b"transfer-encoding: chunked\r\n", b"location: \xff\r\n", b"\r\n", b"\r\n\r\n",
+     b"5\r\nhello\r\n", b"ffffffffffffffff\r\n", b"connection: close\r\n", b"retry-after: \x00\r\n")
+)  # fmt: skip
+
+
+@given(st.lists(HEADS | st.binary(max_size=30), max_size=12))
+def test_an_answer_of_any_bytes_is_an_answer_or_a_protocol_error(parts: list[bytes]) -> None:
+    """Interface §7: once a whole head is in, its status decides; at most 512 bytes are kept."""
+    reader = AnswerReader()
+    with suppress(ProtocolError):
+        for part in parts:
+            if not reader.satisfied:
+                reader.feed(part)
+        if not reader.satisfied:
+            reader.break_off()
+        answer = reader.answer(Times())
+        assert 200 <= answer.status <= 999
+        assert len(answer.body) <= 512
+        assert len(readable(answer.body)) <= 512
+
+
+@given(st.binary() | ANY_TEXT.map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_a_body_of_any_bytes_is_an_object_or_a_bad_request(body: bytes) -> None:
+    """Interface §1: not JSON, duplicate keys, NaN, nesting, surrogates, controls: 400."""
+    with suppress(BadRequestError):
+        value = read_object(body)
+        assert json.loads(json.dumps(value, allow_nan=False)) == value
+
+
+@given(st.recursive(st.floats() | st.integers() | ANY_TEXT, lambda x: st.lists(x, max_size=2)))
+def test_json_edges_are_taken_as_they_are_or_refused(value: Any) -> None:
+    """Integers beyond 2^53, infinities, lone surrogates: refused, never changed."""
+    body = json.dumps({"value": value}).encode()
+    with suppress(BadRequestError):
+        assert read_object(body) == {"value": value}
+
+
+@given(ANY_TEXT | st.from_regex(r"https?://[a-z0-9.\-\[\]:@%]*(:[0-9]*)?(/.*)?", fullmatch=True))
+def test_any_text_is_a_target_whose_parts_can_be_sent_or_is_refused(text: str) -> None:
+    """No byte of a URL can end a header line."""
+    with suppress(ValidationError):
+        target = parse_target(text, development=True)
+        for part in (target.authority, target.path):
+            assert part.isascii()
+            assert part.isprintable()
+            assert " " not in part
+
+
+@given(ANY_TEXT)
+def test_a_canonical_form_is_its_own_and_the_same_for_other_cases(text: str) -> None:
+    """Pitfalls, Lockout: f(f(x)) = f(x); no way around a counter by letter case or white space."""
+    with suppress(UnusableIdentifierError):
+        form = canonical(text)
+        assert canonical(form) == form
+        assert canonical(f"  {text}\t") == form
+
+
+@given(ANY_TEXT, st.sampled_from(("Data", "Text", "Password", "Vault", "JSON")), st.integers(0, 9))
+def test_nothing_named_like_a_secret_is_shown(name: str, kind: str, permlevel: int) -> None:
+    """Spec, Redaction, written out again."""
+    secret = name in {"password", "password_hash", "new_password", "api_secret", "secret"}
+    secret = secret or name.endswith(("_password", "_secret")) or kind == "Password"
+    how = treatment(name, kind, permlevel)
+    if permlevel > 0:
+        assert how is Treatment.REMOVED
+    elif kind != "Vault" and secret:
+        assert how is Treatment.BLANKED

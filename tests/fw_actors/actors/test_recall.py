@@ -1,0 +1,62 @@
+"""Pitfalls, Queue and delivery: waiting never trusts the wall clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trio
+from trio.testing import MockClock
+
+from fw_actors.actors.recall import EVERY_SECONDS, Recall
+from fw_actors.services.site import Site
+from fw_actors.store import jobs
+from tests.mail_kit import Log
+from tests.site_kit import inline_site
+
+CAP_SECONDS = 100.0
+FAR_SECONDS = 400.0
+
+
+async def put(site: Site, seconds: float) -> None:
+    """Enqueue a job that is due in so many seconds."""
+    at = site.clock.now() + round(seconds * 1000)
+    await site.store.write(lambda tx: jobs.enqueue(tx, queue="mail", next_at=at))
+
+
+async def due_in(site: Site) -> list[float]:
+    heads = await site.store.read(lambda tx: jobs.heads(tx, "mail"))
+    return [(head.next_at - site.clock.now()) / 1000 for head in heads]
+
+
+async def test_a_job_further_away_than_the_cap_and_five_minutes_is_due_now_and_logged_once(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with inline_site(tmp_path) as site:
+        recall, log = Recall("mail", CAP_SECONDS), Log()
+        await put(site, FAR_SECONDS + 1)
+        await recall.look(site.store, log)
+        assert await due_in(site) == [0.0]
+        assert log.entries == [("queue.recalled", {"queue": "mail", "jobs": 1})]
+        await trio.sleep(EVERY_SECONDS)
+        await recall.look(site.store, log)
+        assert len(log.entries) == 1
+
+
+async def test_a_job_within_them_keeps_its_time(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with inline_site(tmp_path) as site:
+        await put(site, FAR_SECONDS)
+        await Recall("mail", CAP_SECONDS).look(site.store, Log())
+        assert await due_in(site) == [FAR_SECONDS]
+
+
+async def test_it_looks_once_a_minute(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with inline_site(tmp_path) as site:
+        recall = Recall("mail", CAP_SECONDS)
+        await recall.look(site.store, Log())
+        await put(site, FAR_SECONDS * 10)
+        await trio.sleep(EVERY_SECONDS - 1)
+        await recall.look(site.store, Log())
+        assert (await due_in(site))[0] > FAR_SECONDS
+        await trio.sleep(1)
+        await recall.look(site.store, Log())
+        assert await due_in(site) == [0.0]

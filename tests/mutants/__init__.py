@@ -1,0 +1,1 @@
+"""Deliberate faults, each of which a test has to find: docs/testing.md."""

@@ -1,0 +1,228 @@
+"""What clients do with accounts: sign in right and wrong, recover, invite, end sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+
+from fw_actors.documents import rest
+from fw_actors.errors import AuthenticationError
+from fw_actors.services.access import LinkKind, SignedIn, SignInAttempt
+from fw_actors.services.invitation import invite
+from fw_actors.services.link_mail import LinkMail
+from fw_actors.services.links import Links
+from tests.simulation.clients import MANAGER, Client, lost, refused
+from tests.simulation.node import Up
+from tests.simulation.people import Account, Guesses, KnownSession
+from tests.simulation.post_office import Letter
+
+TEMPLATES = {"recovery": LinkKind.RECOVERY, "invitation": LinkKind.INVITATION}
+
+
+class AccessWork:
+    """One client at the doors of the site."""
+
+    def __init__(self, client: Client) -> None:
+        self.client, self.world, self.dice = client, client.world, client.dice
+        self._guesses = 0
+
+    async def sign_in(self) -> None:
+        """Sign in with a password that is right, as far as anybody knows."""
+        account = self.client.account()
+        if account.passwords:
+            usr = self.dice.choice((account.name, account.email, account.name.upper()))
+            await self._try(account, usr, self.dice.choice(account.passwords))
+
+    async def guess(self) -> None:
+        """Guess, many times at once now and then, and at names that nobody has."""
+        account = self.client.account()
+        usr = self.dice.choice((account.name, account.email, "nobody", "nobody@mail.example"))
+        times = self.dice.choice((1, 1, 2, 5, 9))
+        async with trio.open_nursery() as nursery:
+            for _ in range(times):
+                self._guesses += 1
+                password = Guesses.password(usr, self._guesses)
+                nursery.start_soon(self._try, None, usr, password)
+
+    async def use_session(self) -> None:
+        """Use a session: one that has ended is refused, one that has not is not."""
+        account = self.client.account()
+        if not account.sessions:
+            return
+        session = self.dice.choice(account.sessions)
+        state, version = session.state, account.version
+        expired, jumps = self.world.clock.now() >= session.expires, self.world.clock.jumps
+        told = await self.client.ask(
+            f"uses a {state} session", lambda up: up.gateway.authenticate(session.sid)
+        )
+        alive = not refused(told) and not lost(told)
+        changed = account.changing or version != account.version or session.state != state
+        if alive and state == "ended":
+            self.world.broke(f"a session of {account.name} lives on after it was ended")
+        if alive and expired and jumps == self.world.clock.jumps:
+            self.world.broke(f"a session of {account.name} is used after its expiry")
+        certain = state == "live" and not changed and account.certain
+        young = self.world.clock.now() < session.expires
+        if isinstance(told, AuthenticationError) and certain and young:
+            self.world.broke(f"a session of {account.name} is lost")
+
+    async def sign_out(self) -> None:
+        """End a session."""
+        account = self.client.account()
+        if account.sessions:
+            session = account.sessions.pop()
+            session.state = "unknown"
+            told = await self.client.ask(
+                "signs out", lambda up: up.gateway.sign_out(session.sid), hasty=False
+            )
+            if not refused(told) and not lost(told):
+                session.state = "ended"
+                account.sessions.insert(0, session)
+
+    async def forget(self) -> None:
+        """Ask for a recovery link."""
+        account = self.client.account()
+        usr = self.dice.choice((account.name, account.email, "nobody"))
+        await self.client.ask(
+            f"forgot the password of {usr}",
+            lambda up: up.gateway.forgot_password(usr, self.client.address),
+        )
+
+    async def invite(self) -> None:
+        """Make an account, and have its invitation mailed."""
+        name = f"guest-{self.client.marker()}"
+        email = f"{name}@mail.example"
+
+        async def work(up: Up) -> Any:
+            links = Links(up.site.registry, up.site.config.auth, up.site.entropy, "https://s.test")
+            mail = LinkMail(links, up.site.outbox, None)
+            return await up.gateway.write(MANAGER, lambda fw: invite(fw, mail, email, name))
+
+        told = await self.client.ask(f"invites {name}", work)
+        if not refused(told):
+            account = self.world.people.add(name)
+            account.enabled = None if lost(told) else True
+
+    async def use_link(self) -> None:
+        """Set a password by a link that came by mail, by two hands at once now and then."""
+        letters = [one for one in self.world.post_office.letters if one.message.link]
+        if not letters:
+            return
+        letter = self.dice.choice(letters[-4:])
+        account = self.world.people.of_email(letter.message.recipient)
+        if account is None:
+            return
+        kind = TEMPLATES[letter.message.template]
+        if self.dice.random() < 0.1:
+            kind = LinkKind.INVITATION if kind is LinkKind.RECOVERY else LinkKind.RECOVERY
+        async with trio.open_nursery() as nursery:
+            for _ in range(self.dice.choice((1, 1, 2))):
+                nursery.start_soon(self._spend, letter, account, kind)
+
+    async def set_password(self) -> None:
+        """Set somebody's password as a System Manager."""
+        account = self.client.account()
+        password = f"the password {self.client.marker()} of {account.name}"
+        with account.change():
+            account.passwords.append(password)
+            told = await self.client.write(
+                f"sets the password of {account.name}",
+                lambda fw: rest.save(fw, "User", account.name, {"new_password": password}),
+                MANAGER,
+            )
+            if refused(told):
+                account.passwords.remove(password)
+            else:
+                self._was_set(account, password, certainly=not lost(told))
+
+    def _was_set(self, account: Account, password: str, *, certainly: bool) -> None:
+        """A password was set, or may have been; every session ended with the old one."""
+        alone = account.changing == 1
+        if certainly and alone:
+            account.passwords[:] = [password]
+            account.invited = False
+        account.sessions_end(certainly=certainly and alone)
+
+    async def switch(self) -> None:
+        """Disable an account, or enable it."""
+        account = self.client.account()
+        enabled = self.dice.choice((0, 1, 1))
+        with account.change():
+            told = await self.client.write(
+                f"sets enabled={enabled} of {account.name}",
+                lambda fw: rest.save(fw, "User", account.name, {"enabled": enabled}),
+                MANAGER,
+            )
+            if lost(told):
+                account.enabled = None
+                account.sessions_end(certainly=False)
+            elif not refused(told):
+                account.enabled = bool(enabled)
+                if not enabled:
+                    account.sessions_end(certainly=True)
+
+    async def _try(self, account: Account | None, usr: str, password: str) -> None:
+        attempt = SignInAttempt(usr, password, self.client.address, "simulated", None, "")
+        version = account.version if account is not None else 0
+        certain = account is not None and account.certain
+        told = await self.client.ask(f"signs in as {usr}", lambda up: up.gateway.sign_in(attempt))
+        if account is None:
+            if isinstance(told, SignedIn):
+                self.world.broke(f"a wrong password of {usr} was taken")
+            return
+        same = certain and not account.changing and version == account.version
+        if isinstance(told, SignedIn):
+            if same and not account.enabled:
+                self.world.broke(f"{usr} is disabled, and signed in")
+            state = "live" if same else "unknown"
+            account.sessions.append(KnownSession(told.sid, told.expires, state))
+        elif isinstance(told, AuthenticationError) and same and account.enabled:
+            self.world.broke(f"the right password of {usr} was refused as wrong")
+
+    async def _spend(self, letter: Letter, account: Account, kind: LinkKind) -> None:
+        password = f"the password {self.client.marker()} of {account.name}"
+        promises, clock = self.world.promises, self.world.clock
+        newer = self._newer(letter)
+        right_kind = TEMPLATES[letter.message.template] is kind
+        late = clock.now() > letter.wall + self._minutes(kind) * 60_000
+        late = late and clock.jumps == letter.jumps
+
+        async def work(up: Up) -> None:
+            if kind is LinkKind.RECOVERY:
+                await up.gateway.reset_password(letter.token, password, self.client.address)
+            else:
+                await up.gateway.accept_invite(letter.token, password, None, self.client.address)
+
+        with account.change():
+            account.passwords.append(password)
+            told = await self.client.ask(f"spends a link of {account.name}", work)
+            if refused(told):
+                account.passwords.remove(password)
+                return
+            if lost(told):
+                self._was_set(account, password, certainly=False)
+                return
+            promises.spent[letter.token] += 1
+            if promises.spent[letter.token] > 1:
+                self.world.broke(f"a link of {account.name} was spent twice")
+            if not right_kind or newer or late:
+                why = f"kind {right_kind}, newer {newer}, late {late}"
+                self.world.broke(f"a link of {account.name} that was no good was taken: {why}")
+            self._was_set(account, password, certainly=True)
+
+    def _newer(self, letter: Letter) -> bool:
+        """Whether a later link of this user and kind was made: that ended this one."""
+        assert self.world.ledger is not None
+        minted = self.world.ledger.minted
+        made = minted.get(letter.link, 0)
+        return any(
+            minted.get(one.link, 0) > made
+            for one in self.world.post_office.letters
+            if one.message.template == letter.message.template
+            and one.message.recipient == letter.message.recipient
+        )
+
+    def _minutes(self, kind: LinkKind) -> int:
+        auth = self.world.config.auth
+        return auth.reset_minutes if kind is LinkKind.RECOVERY else auth.invite_hours * 60

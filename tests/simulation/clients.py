@@ -1,0 +1,94 @@
+"""Clients of the simulated site: what they do is chosen by chance, what they are told is judged."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable
+from math import inf
+from typing import Any, Final, TypeVar
+
+import trio
+
+from fw_actors.documents.handle import Fw
+from fw_actors.errors import FwError
+from fw_actors.runtime import RuntimeFault
+from fw_actors.services.access import Caller
+from tests.simulation.faulty_store import InjectedDefect
+from tests.simulation.node import Lost, Up
+from tests.simulation.people import Account
+from tests.simulation.world import World
+
+T = TypeVar("T")
+MANAGER: Final = Caller("admin", frozenset({"System Manager"}))
+AGENT: Final = Caller("agent", frozenset({"Agent"}))
+UNKNOWN: Final = "unknown"
+"""Stands for an answer that never came."""
+
+
+class Client:
+    """One client: asks one thing after the other until it is told to end."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
+        self.dice = world.dice(name)
+        self.address = f"192.0.2.{self.dice.randrange(1, 4)}"
+        self._count = 0
+
+    def marker(self) -> str:
+        """Return a text that nothing else of the run holds."""
+        self._count += 1
+        return f"{self.name}-{self._count}"
+
+    def account(self) -> Account:
+        """Return some account."""
+        return self.dice.choice(list(self.world.people.accounts.values()))
+
+    def secret(self) -> str:
+        """Return a signing secret."""
+        return "whsec_" + base64.b64encode(self.dice.randbytes(32)).decode()
+
+    async def ask(self, what: str, fn: Callable[[Up], Awaitable[T]], *, hasty: bool = True) -> Any:
+        """Make a request; the answer, a refusal as a value, or UNKNOWN.
+
+        One in six clients is hasty, and goes away before the answer comes.
+        """
+        node = self.world.nodes[self.dice.random() < 0.2]
+        if not node.accepting:
+            node = self.world.nodes[0]
+        patience = self.dice.choice((0.0, 0.01, 1.0)) if self._is_hasty(hasty) else inf
+        told: Any = UNKNOWN
+        try:
+            with trio.move_on_after(patience):
+                told = await node.request(fn)
+        except FwError as refusal:
+            told = refusal
+        except (Lost, RuntimeFault, InjectedDefect) as failure:
+            told = UNKNOWN
+            what += f" ({type(failure).__name__})"
+        except Exception as error:  # an answer that the interface does not know
+            self.world.broke(f"{self.name} {what}: {error!r}")
+        self.world.trace(self.name, f"{what}: {_shown(told)}")
+        return told
+
+    async def write(self, what: str, fn: Callable[[Fw], T], caller: Caller = AGENT) -> Any:
+        """Ask for one transaction."""
+        return await self.ask(what, lambda up: up.gateway.write(caller, fn))
+
+    def _is_hasty(self, may_be: bool) -> bool:
+        return may_be and self.dice.random() < 1 / 6
+
+
+def refused(told: Any) -> bool:
+    """Whether an answer is a refusal: nothing was changed."""
+    return isinstance(told, FwError)
+
+
+def lost(told: Any) -> bool:
+    """Whether nobody knows."""
+    return isinstance(told, str) and told == UNKNOWN
+
+
+def _shown(told: Any) -> str:
+    if isinstance(told, FwError):
+        return type(told).__name__
+    return UNKNOWN if lost(told) else "done"

@@ -1,0 +1,203 @@
+"""What clients do with documents, events and webhooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fw_actors.documents import rest
+from fw_actors.documents.handle import Fw
+from fw_actors.errors import DuplicateError, NotFoundError, ValidationError
+from fw_actors.services.sweeps import webhook_batches
+from tests.simulation.clients import MANAGER, Client, lost, refused
+from tests.simulation.world import RECEIVERS
+
+EVENT = "sim.happened"
+_NEXT = {"draft": ("update", "update", "submit", "trash"), "submitted": ("note", "cancel"),
+         "cancelled": ("trash",)}  # fmt: skip
+_STATE_AFTER = {"submit": "submitted", "cancel": "cancelled", "trash": "gone"}
+_EVENT_OF = {"note": "on_update"}
+
+
+class EventWork:
+    """One client's tickets, events and webhooks."""
+
+    def __init__(self, client: Client) -> None:
+        self.client, self.world, self.dice = client, client.world, client.dice
+        self._tickets: dict[str, str] = {}
+        self._keys: list[str] = []
+
+    async def emit(self) -> None:
+        """Emit an event, with a key now and then; a key that was used is refused."""
+        marker = self.client.marker()
+        key = self._key(marker)
+        fresh = key not in self._keys
+        data = {"marker": marker}
+        told = await self.client.write(
+            f"emits {marker}", lambda fw: fw.webhooks.emit(EVENT, data, key=key), MANAGER
+        )
+        if refused(told):
+            if isinstance(told, DuplicateError) and fresh:
+                self.world.broke(f"{marker}: the key {key} is new, and was refused")
+            self.world.promises.refused.add(marker)
+        elif not lost(told):
+            self._promise(told["deliveries"], marker)
+        if key is not None:
+            self._keys.append(key)
+
+    async def roll_back(self) -> None:
+        """Emit and write, then raise: nothing of it may remain."""
+        marker = self.client.marker()
+        self.world.promises.refused.add(marker)
+
+        def work(fw: Fw) -> None:
+            fw.webhooks.emit(EVENT, {"marker": marker})
+            fw.new_doc("Ticket", title=marker).insert()
+            fw.enqueue(self.world.job(), title=f"{marker} by a job")
+            raise ValidationError("On second thoughts, no.")
+
+        await self.client.write(f"takes {marker} back", work, MANAGER)
+
+    async def caught(self) -> None:
+        """Catch a refusal inside a transaction, which goes on."""
+        marker, refused_marker = self.client.marker(), self.client.marker()
+        self.world.promises.refused.add(refused_marker)
+
+        def work(fw: Fw) -> Any:
+            try:
+                fw.webhooks.emit("doc.forged", {"marker": refused_marker})
+            except ValidationError:
+                return fw.webhooks.emit(EVENT, {"marker": marker})
+
+        told = await self.client.write(f"emits {marker} after a refusal", work, MANAGER)
+        if not refused(told) and not lost(told):
+            self._promise(told["deliveries"], marker)
+
+    async def ticket(self) -> None:
+        """Write a ticket, or go on with one."""
+        if not self._tickets or self.dice.random() < 0.4:
+            return await self._insert()
+        name = self.dice.choice(list(self._tickets))
+        verb = self.dice.choice(_NEXT[self._tickets[name]])
+        return await self._change(name, verb)
+
+    async def job(self) -> None:
+        """Enqueue a function of the app."""
+        title = f"{self.client.marker()} by a job"
+        told = await self.client.write(
+            f"enqueues {title}", lambda fw: fw.enqueue(self.world.job(), title=title), MANAGER
+        )
+        if not refused(told):
+            self.world.promises.jobs[title] = not lost(told)
+
+    async def hook(self) -> None:
+        """Change a webhook that nobody counts on."""
+        number = self.dice.randrange(RECEIVERS)
+        choice = self.dice.choice(("new", "enabled", "url", "secret", "numbers", "gone"))
+        others = [name for name in self.world.secrets if name not in self.world.steady]
+        if choice == "new" or not others:
+            return await self._new_hook(number)
+        name = self.dice.choice(others)
+        bodies: dict[str, dict[str, Any]] = {
+            "enabled": {"enabled": self.dice.choice((0, 1))},
+            "url": {"url": self.world.url(number)},
+            "secret": {"secret": self.client.secret()},
+            "numbers": {"timeout": self.dice.choice((1, 2)), "max_attempts": self._attempts()},
+        }
+        body = bodies.get(choice, {})
+        if "secret" in body:
+            self.world.secrets[name].append(body["secret"])
+
+        def work(fw: Fw) -> Any:
+            if body:
+                return rest.save(fw, "Webhook", name, body)
+            return rest.delete(fw, "Webhook", name)
+
+        told = await self.client.write(f"changes {choice} of {name}", work, MANAGER)
+        if refused(told) and isinstance(told, NotFoundError):
+            del self.world.secrets[name]
+        return None
+
+    async def sweep(self) -> None:
+        """Sweep what is old, as the command line does."""
+        await self.client.ask(
+            "sweeps",
+            lambda up: up.site.store.write(webhook_batches(up.site.registry, 30)[0]),
+        )
+
+    def _key(self, marker: str) -> str | None:
+        if self.dice.random() < 0.7:
+            return None
+        return self.dice.choice([marker, *self._keys[-2:]])
+
+    def _attempts(self) -> int:
+        return self.dice.randint(1, 5)
+
+    def _promise(self, deliveries: list[str], marker: str) -> None:
+        if not deliveries:
+            self.world.broke(f"{marker} has no delivery, and a webhook that wants it")
+        for delivery in deliveries:
+            self.world.promises.sent[delivery] = marker
+
+    async def _new_hook(self, number: int) -> None:
+        secret = self.client.secret()
+        self.world.any_secret.append(secret)  # whatever its name will be
+        body = hook_body(self.world.url(number), secret)
+        body |= {"max_attempts": self._attempts(), "timeout": self.dice.choice((1, 2))}
+        told = await self.client.write(
+            "makes a webhook", lambda fw: rest.insert(fw, "Webhook", body), MANAGER
+        )
+        if not refused(told) and not lost(told):
+            self.world.secrets[told["name"]] = [secret]
+
+    async def _insert(self) -> None:
+        title = self.client.marker()
+        submit = self.dice.random() < 0.3
+        body: dict[str, Any] = {
+            "title": title, "pin": "1234", "token": "a vault's secret", "submit": submit,
+            "lines": [{"item": "one"}, {"item": "two"}],
+        }  # fmt: skip
+        told = await self.client.write(
+            f"inserts {title}", lambda fw: rest.insert(fw, "Ticket", body)
+        )
+        if refused(told):
+            self.world.promises.refused.add(title)
+        elif not lost(told):
+            self._tickets[told["name"]] = "submitted" if submit else "draft"
+            self._count(told["name"], "on_insert", certainly=True)
+            if submit:
+                self._count(told["name"], "on_submit", certainly=True)
+
+    async def _change(self, name: str, verb: str) -> None:
+        text = self.client.marker()
+        thrown = verb == "update" and self.dice.random() < 0.2
+
+        def work(fw: Fw) -> Any:
+            if verb == "trash":
+                return rest.delete(fw, "Ticket", name)
+            if verb in ("submit", "cancel"):
+                return getattr(rest, verb)(fw, "Ticket", name)
+            return rest.save(
+                fw, "Ticket", name, {"title": "thrown away"} if thrown else {"text": text}
+            )
+
+        told = await self.client.write(f"{verb}s {name}", work)
+        if refused(told):
+            return
+        event = _EVENT_OF.get(verb, f"on_{verb}")
+        self._count(name, event, certainly=not lost(told))
+        state = _STATE_AFTER.get(verb)
+        if state == "gone" or (state is not None and lost(told)):
+            del self._tickets[name]
+        elif state is not None:
+            self._tickets[name] = state
+
+    def _count(self, name: str, event: str, *, certainly: bool) -> None:
+        counts = self.world.promises.events if certainly else self.world.promises.perhaps
+        counts[name, f"doc.{event}"] += 1
+
+
+def hook_body(url: str, secret: str) -> dict[str, Any]:
+    """Return a Webhook for the custom event of the simulation."""
+    return {
+        "url": url, "event_type": "Custom", "custom_event": EVENT, "secret": secret, "timeout": 2,
+    }  # fmt: skip

@@ -1,0 +1,165 @@
+"""The real store of one process, with a disk that fails, a lock that is held, and a kill anywhere.
+
+A fault may strike before a transaction, at any of its statements, at its commit, or between the
+commit and the answer. What the store promises holds all the same: nothing or all of it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+import trio
+from sqlalchemy.sql import ClauseElement
+
+from fw_actors.errors import OverloadedError
+from fw_actors.store import Statement, Store, StoreStatistics, Tx
+from fw_actors.store.transaction import AfterCommit, Row
+from tests.simulation.life import Life
+
+T = TypeVar("T")
+
+
+class InjectedDefect(Exception):
+    """Raised in place of an answer: a defect, which crashes whoever does not expect it."""
+
+
+@dataclass
+class Weather:
+    """How often the stores of a site fail; each a share of all transactions."""
+
+    refused: float = 0.0  # before it begins: locked by another writer
+    torn: float = 0.0  # at one of its statements, or at the commit: the disk is full
+    defect: float = 0.0  # an exception that nobody expects
+    slow: float = 0.0  # waits for the lock, up to two seconds
+    struck_at: float = float("-inf")
+    """When something failed last, in trio's time."""
+
+    def clear(self) -> None:
+        """Let nothing fail any more."""
+        self.refused = self.torn = self.defect = self.slow = 0.0
+
+
+class FaultyStore:
+    """See `Store`. `committed` is called after each write, before anybody learns of it."""
+
+    def __init__(
+        self,
+        inner: Store,
+        life: Life,
+        weather: Weather,
+        dice: random.Random,
+        committed: Callable[[Life], None],
+    ) -> None:
+        self._inner, self._life, self._weather = inner, life, weather
+        self._dice, self._committed = dice, committed
+
+    async def write(self, fn: Callable[[Tx], T]) -> T:
+        """See `Store.write`."""
+        await self._before()
+        if self._happens(self._weather.torn):
+            fn = self._torn(fn)
+        try:
+            result = await self._inner.write(fn)
+        finally:
+            self._committed(self._life)
+        if self._dice.random() < 0.1:
+            await self._uncancelled_step()
+        return result
+
+    async def read(self, fn: Callable[[Tx], T]) -> T:
+        """See `Store.read`."""
+        await self._before()
+        return await self._inner.read(fn)
+
+    async def _before(self) -> None:
+        await self._life.step()
+        if self._happens(self._weather.slow):
+            await trio.sleep(self._dice.uniform(0.0, 2.0))
+            await self._life.step()
+        if self._happens(self._weather.refused):
+            raise OverloadedError("The database is locked by another process.")
+        if self._happens(self._weather.defect):
+            raise InjectedDefect("a defect of the simulation")
+
+    async def _uncancelled_step(self) -> None:
+        """Between commit and answer a process may die, but no caller may be cancelled."""
+        with trio.CancelScope(shield=True):
+            await self._life.step()
+
+    def _torn(self, fn: Callable[[Tx], T]) -> Callable[[Tx], T]:
+        at = self._dice.randrange(8)
+
+        def torn(tx: Tx) -> T:
+            faulty = _TornTx(tx, at)
+            fn(faulty)
+            faulty.fail()
+
+        return torn
+
+    def _happens(self, share: float) -> bool:
+        happens = share > 0.0 and self._dice.random() < share
+        if happens:
+            self._weather.struck_at = trio.current_time()
+        return happens
+
+    def on_foreign_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """See `Store.on_foreign_commit`."""
+        return self._inner.on_foreign_commit(callback)
+
+    def look_now(self) -> None:
+        """See `Store.look_now`."""
+        self._inner.look_now()
+
+    def statistics(self) -> StoreStatistics:
+        """See `Store.statistics`."""
+        return self._inner.statistics()
+
+
+class _TornTx(Tx):
+    """A transaction whose disk is full from its `at`th statement on, at the latest at its end."""
+
+    def __init__(self, inner: Tx, at: int) -> None:
+        self.now, self.writable = inner.now, inner.writable
+        self._inner, self._left = inner, at
+
+    def rows(self, statement: Statement | ClauseElement, /, **params: Any) -> list[Row]:
+        self._count()
+        return self._inner.rows(statement, **params)
+
+    def run(self, statement: Statement | ClauseElement, /, **params: Any) -> int:
+        self._count()
+        return self._inner.run(statement, **params)
+
+    def run_many(
+        self, statement: Statement | ClauseElement, params: Iterable[dict[str, Any]], /
+    ) -> None:
+        self._count()
+        self._inner.run_many(statement, params)
+
+    def savepoint(self) -> AbstractContextManager[None]:
+        return self._inner.savepoint()
+
+    def after_commit(self, callback: AfterCommit) -> None:
+        self._inner.after_commit(callback)
+
+    def lock(self, name: str) -> None:
+        self._inner.lock(name)
+
+    def columns(self, table: str) -> frozenset[str]:
+        return self._inner.columns(table)
+
+    def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        self._count()
+        return self._inner.raw(text, params)
+
+    def fail(self) -> NoReturn:
+        raise OverloadedError("The database or its disk is full; nothing was changed.")
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            self.fail()

@@ -1,0 +1,188 @@
+"""One process of the site: the real tree of the service over a store, a sender and a transport
+that can fail. It is started, stopped in order, killed, frozen, and started again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import trio
+
+from fw_actors.actors.counters import Counter
+from fw_actors.actors.gateway import Gateway
+from fw_actors.actors.nudge import Nudge
+from fw_actors.config import Config
+from fw_actors.hashing import Hasher, Lane, Verified
+from fw_actors.http import Sender
+from fw_actors.http.dns import Resolver
+from fw_actors.http.pool import Pool
+from fw_actors.runtime import Runtime, SeededEntropy, open_runtime
+from fw_actors.services.site import Site, open_site
+from supervisors.service.delivering import kept_connections
+from supervisors.service.parts import Parts
+from supervisors.service.tree import DELIVERY_OUTCOMES, SIGN_IN_OUTCOMES, WORKERS, run_parts
+from tests.simulation.faulty_store import FaultyStore
+from tests.simulation.life import Life
+from tests.simulation.network import VirtualDialler
+from tests.simulation.surroundings import Surroundings
+
+T = TypeVar("T")
+DRAIN_SECONDS = 10.0
+
+
+class Lost(Exception):
+    """Raised in a client whose answer never came: the process died, or was not there."""
+
+
+class RecordingHasher(Hasher):
+    """The real hasher, under the eyes of the simulation."""
+
+    seen: Callable[[str], None]
+
+    async def verify(
+        self, stored: str | None, password: str, lane: Lane = Lane.SIGN_IN
+    ) -> Verified:
+        """See `Hasher.verify`."""
+        self.seen(password)
+        return await super().verify(stored, password, lane)
+
+
+@dataclass(frozen=True)
+class Up:
+    """What a running process consists of."""
+
+    site: Site
+    gateway: Gateway
+    runtime: Runtime
+    sender: Sender
+    requests: trio.Nursery
+
+
+class Node:
+    """See the module. `name` stays over its lives."""
+
+    def __init__(self, name: str, config: Config, around: Surroundings) -> None:
+        self.name, self.config, self._around = name, config, around
+        self.life: Life | None = None
+        self.up: Up | None = None
+        self.accepting = False
+        self._lives = 0
+        self._stop = trio.Event()
+
+    async def start(self, *, key: str | None = None) -> bool:
+        """Start a new life, with `key` as FW_SECRET_KEY; False when it did not come up."""
+        self._lives += 1
+        life = self.life = Life(f"{self.name}.{self._lives}")
+        self._stop, ready = trio.Event(), trio.Event()
+        config = self.config if key is None else _with_key(self.config, key)
+
+        async def live() -> None:
+            try:
+                await life.run(lambda: self._body(life, config, ready))
+            except Exception as error:
+                self._around.process_failed(life, error)
+            self.accepting, self.up = False, None
+            ready.set()
+
+        self._around.trace(life.label, "starts")
+        self._around.nursery.start_soon(live)
+        await ready.wait()
+        return not life.dead
+
+    async def stop(self) -> None:
+        """Stop in order, and wait for the end."""
+        if self.life is not None and not self.life.dead:
+            self.life.thaw()
+            self._around.trace(self.life.label, "stops")
+            self.accepting = False
+            self._stop.set()
+            await self.life.ended.wait()
+
+    async def kill(self) -> None:
+        """Kill it where it stands."""
+        if self.life is not None and not self.life.dead:
+            self._around.trace(self.life.label, "is killed")
+            self.accepting = False
+            await self.life.kill()
+
+    async def request(self, fn: Callable[[Up], Awaitable[T]]) -> T:
+        """Run a request in the process, as the front does: a client that goes away cancels it.
+
+        Raises: what `fn` raises; Lost.
+        """
+        up, life = self.up, self.life
+        if up is None or life is None or not self.accepting:
+            await trio.sleep(0.05)
+            raise Lost
+        scope, done = trio.CancelScope(), trio.Event()
+        told: list[T] = []
+        failures: list[Exception] = []
+
+        async def route() -> None:
+            try:
+                with scope:
+                    told.append(await fn(up))
+            except Exception as error:
+                failures.append(error)
+            finally:
+                done.set()
+
+        up.requests.start_soon(route)
+        try:
+            await done.wait()
+        except trio.Cancelled:
+            scope.cancel()
+            raise
+        if life.dead or not (told or failures):
+            raise Lost
+        if failures:
+            raise failures[0]
+        return told[0]
+
+    async def _body(self, life: Life, config: Config, ready: trio.Event) -> None:
+        around = self._around
+        entropy = SeededEntropy(around.seed_of(life.label))
+        dice = random.Random(around.seed_of(f"store of {life.label}"))
+        log = around.log_of(life)
+        async with open_runtime(clock=around.clock, entropy=entropy, log=log) as runtime:
+
+            def nudge(queue: str) -> None:
+                runtime.ref(WORKERS[queue]).tell(Nudge())
+
+            async with (
+                open_site(
+                    config, clock=around.clock, entropy=entropy, inline=True, recorded=nudge
+                ) as opened,
+                trio.open_nursery() as nursery,
+            ):
+                hasher = RecordingHasher.of(config, entropy, inline=True)
+                assert isinstance(hasher, RecordingHasher)
+                hasher.seen = around.hashed
+                store = FaultyStore(opened.store, life, around.weather, dice, around.committed)
+                site = replace(opened, store=store, hasher=hasher)
+                pool = Pool(kept_connections(config))
+                dialler: Any = VirtualDialler(around.listeners, life)
+                sender = Sender(pool, Resolver(nursery), dialler, "simulated")
+                parts = Parts(
+                    site=site, url="https://site.example", runtime=runtime, sender=sender,
+                    slow_reads=store, log=log, signed_in=Counter(SIGN_IN_OUTCOMES),
+                    delivered=Counter(DELIVERY_OUTCOMES),
+                    transport=around.post_office.for_life(life),
+                )  # fmt: skip
+                try:
+                    async with run_parts(parts, None) as service, trio.open_nursery() as requests:
+                        self.up = Up(site, service.gateway, runtime, sender, requests)
+                        self.accepting = True
+                        ready.set()
+                        await self._stop.wait()
+                        requests.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
+                    around.stopped(life, self.up)
+                finally:
+                    pool.shut()  # as the kernel does for a process that was killed
+                nursery.cancel_scope.cancel()
+
+
+def _with_key(config: Config, key: str) -> Config:
+    return replace(config, secrets=type(config.secrets)({"key": key} if key else {}))

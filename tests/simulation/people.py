@@ -1,0 +1,103 @@
+"""What the clients of the simulation know of accounts, sessions and links, and so may expect.
+
+A change whose answer was lost leaves two possibilities; nothing is expected of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Account:
+    """One account; `passwords` are all that may be right at this moment."""
+
+    name: str
+    email: str
+    passwords: list[str]
+    enabled: bool | None = True  # None: nobody knows
+    invited: bool = False  # it may have no password yet
+    changing: int = 0
+    version: int = 0
+    sessions: list[KnownSession] = field(default_factory=list)
+
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        """While a change is under way nothing is certain; afterwards it is another account."""
+        self.changing += 1
+        self.version += 1
+        try:
+            yield
+        finally:
+            self.changing -= 1
+            self.version += 1
+
+    @property
+    def certain(self) -> bool:
+        """Whether its one password and its state are known."""
+        known = len(self.passwords) == 1 and not self.invited
+        return known and not self.changing and self.enabled is not None
+
+    def sessions_end(self, *, certainly: bool) -> None:
+        """Something ended all of its sessions, or may have."""
+        for session in self.sessions:
+            session.state = "ended" if certainly else "unknown"
+
+
+@dataclass
+class KnownSession:
+    """A sid that somebody has; `state` is live, ended or unknown."""
+
+    sid: str
+    expires: int
+    state: str = "live"
+
+
+@dataclass
+class Directory:
+    """All accounts of a run, by name."""
+
+    accounts: dict[str, Account] = field(default_factory=dict)
+
+    def add(self, name: str, *passwords: str) -> Account:
+        """Note an account that was made."""
+        account = Account(name, f"{name}@mail.example", list(passwords), invited=not passwords)
+        self.accounts[name] = account
+        return account
+
+    def of_email(self, email: str) -> Account | None:
+        """Return whose address this is."""
+        return next((a for a in self.accounts.values() if a.email == email), None)
+
+
+@dataclass
+class Guesses:
+    """Every wrong password that was hashed, by the identifier that it was a guess for."""
+
+    limit: int
+    window_ms: int
+    hashed: dict[str, list[int]] = field(default_factory=dict)
+
+    @staticmethod
+    def password(identifier: str, number: int) -> str:
+        """Return a wrong password that says whose door it was tried at."""
+        return f"guess {number} at {identifier}"
+
+    def note(self, password: str, now: int) -> str | None:
+        """A password is hashed; return what that breaks."""
+        if not password.startswith("guess "):
+            return None
+        identifier = password.partition(" at ")[2]
+        times = self.hashed.setdefault(identifier, [])
+        times.append(now)
+        counted = sum(at > now - self.window_ms for at in times)
+        if counted > self.limit:
+            return f"{counted} guesses at {identifier} were hashed; {self.limit} are allowed"
+        return None
+
+    def forgiven(self, *identifiers: str) -> None:
+        """A success, an unlock or a new password cleared the counters of these."""
+        for identifier in identifiers:
+            self.hashed.pop(identifier, None)

@@ -1,0 +1,84 @@
+"""The mail server of the simulation: takes mail, refuses it, loses the answer, or hangs."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+
+from fw_actors.mail import MailMessage, MailNotSent, MailRefused
+from tests.simulation.life import Life
+
+MOODS: Final = {
+    "well": ("take",),
+    "busy": ("take", "later", "take slowly", "lose the answer"),
+    "down": ("later", "hang"),
+    "strict": ("take", "refuse"),
+}
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A message that arrived, and the state of the clock at that moment."""
+
+    at: float
+    wall: int
+    jumps: int
+    message: MailMessage
+
+    @property
+    def token(self) -> str:
+        """The token of its link."""
+        return (self.message.link or "").partition("#token=")[2]
+
+    @property
+    def link(self) -> str:
+        """Its kind and its token's hash, as the ledger knows a link."""
+        return f"{self.message.template} {hashlib.sha256(self.token.encode()).hexdigest().upper()}"
+
+
+@dataclass
+class PostOffice:
+    """What all processes of a site hand their mail to; `stamp` makes the Letter."""
+
+    dice: random.Random
+    stamp: Callable[[MailMessage], Letter]
+    mood: str = "well"
+    letters: list[Letter] = field(default_factory=list)
+
+    def for_life(self, life: Life) -> VirtualTransport:
+        """Return the transport of one process."""
+        return VirtualTransport(self, life)
+
+    async def take(self, message: MailMessage, life: Life) -> None:
+        """See `Transport.send`."""
+        await life.step()
+        behaviour = self.dice.choice(MOODS[self.mood])
+        await trio.sleep(2.0 if behaviour == "take slowly" else self.dice.choice((0.0, 0.02)))
+        await life.step()
+        if behaviour == "hang":
+            await trio.sleep_forever()
+        if behaviour == "later":
+            raise MailNotSent("smtp: 451 come back later.")
+        if behaviour == "refuse":
+            raise MailRefused("smtp: 550 nobody here.")
+        self.letters.append(self.stamp(message))
+        if behaviour == "lose the answer":
+            raise MailNotSent("smtp: the connection broke.")
+        await life.step()
+
+
+@dataclass(frozen=True)
+class VirtualTransport:
+    """See `Transport`."""
+
+    office: PostOffice
+    life: Life
+
+    async def send(self, message: MailMessage) -> None:
+        """See `Transport.send`."""
+        await self.office.take(message, self.life)

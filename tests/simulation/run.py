@@ -1,0 +1,182 @@
+"""Runs one seed: makes the world, lets clients and disasters loose, and judges what is left."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+from trio.testing import MockClock
+
+from fw_actors.documents import rest
+from fw_actors.documents.handle import Fw
+from fw_actors.services.users import add_user
+from tests.simulation.access_work import AccessWork
+from tests.simulation.clients import Client
+from tests.simulation.disasters import Disasters
+from tests.simulation.event_work import EventWork, hook_body
+from tests.simulation.people import Account
+from tests.simulation.verdict import judge_end, settled
+from tests.simulation.world import World
+from tests.task_order import task_order
+
+SECONDS: Final = 20.0
+SETTLE_SECONDS: Final = 1200.0
+CLIENTS: Final = 3
+MOST_SECONDS_AT_FULL_PACE: Final = 600.0  # a day is no busier than ten minutes
+PEOPLE: Final = ("anna", "bert", "cleo")
+FAST_DISK: Final = Path("/dev/shm")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of one seed."""
+
+    seed: int
+    broken: tuple[str, ...]
+    lines: tuple[str, ...]
+    digest: str
+    virtual_seconds: float
+    commits: int
+    deliveries: int
+
+
+def simulate(seed: int, seconds: float = SECONDS) -> Result:
+    """Run one seed from its beginning to its verdict.
+
+    Args:
+        seed: decides everything.
+        seconds: how long clients and disasters go on, in virtual time.
+    """
+    where = FAST_DISK if FAST_DISK.is_dir() else None
+    folder = Path(tempfile.mkdtemp(prefix="fw-simulation-", dir=where))
+    try:
+        with task_order(seed):
+            return trio.run(_run, seed, seconds, folder, clock=MockClock(autojump_threshold=0))
+    except Exception as error:  # a defect of the simulation itself, told with its seed
+        text = "".join(traceback.format_exception(error))
+        return Result(seed, (f"the simulation failed: {text}",), (), "", 0.0, 0, 0)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _run(seed: int, seconds: float, folder: Path) -> Result:
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        world = World(str(seed), folder, nursery)
+        await _found(world)
+        await _live(world, began + seconds)
+        await _come_to_rest(world)
+        nursery.cancel_scope.cancel()
+    return await _result(world, seed, trio.current_time() - began)
+
+
+async def _result(world: World, seed: int, seconds: float) -> Result:
+    """Reached when a promise was broken, too: whatever still runs was cancelled then."""
+    ledger = world.ledger
+    commits = ledger.commits if ledger is not None else 0
+    deliveries = len(ledger.state.deliveries) if ledger is not None else 0
+    if ledger is not None:
+        ledger.close()
+    return Result(
+        seed, tuple(world.broken), tuple(world.trace.lines), world.trace.digest, seconds, commits,
+        deliveries,
+    )  # fmt: skip
+
+
+async def _found(world: World) -> None:
+    """Start the first process; make people and the webhooks that nobody changes."""
+    node = world.nodes[0]
+    await node.start()
+    assert node.up is not None, world.trace.lines
+    site = node.up.site
+    for name in (*PEOPLE, "admin", "agent"):
+        password = f"the first password of {name}"
+        account = world.people.add(name, password)
+        hashed = await site.hash_password(password, name, account.email)
+        roles = {"admin": ["System Manager"], "agent": ["Agent"]}.get(name, [])
+        add = partial(_add, account, roles, hashed)
+        await site.write("Administrator", add)
+        if roles:
+            del world.people.accounts[name]  # nobody meddles with those
+    client = Client(world, "founder")
+    for number, watched in enumerate(("custom", "tickets")):
+        secret = client.secret()
+        body = hook_body(world.url(number), secret)
+        if watched == "tickets":
+            body |= {"event_type": "Document", "webhook_doctype": "Ticket", "custom_event": None}
+            body |= dict.fromkeys(("on_insert", "on_update", "on_submit", "on_cancel"), 1)
+            body |= {"on_trash": 1}
+        made = await site.write("Administrator", partial(_hook, body))
+        world.steady.append(made["name"])
+        world.secrets[made["name"]] = [secret]
+    world.open_ledger()
+    if world.dice("second").random() < 0.6:
+        await world.nodes[1].start()
+
+
+def _add(account: Account, roles: Sequence[str], hashed: str, fw: Fw) -> None:
+    add_user(fw, account.name, account.email, "", roles, hashed)
+
+
+def _hook(body: Mapping[str, Any], fw: Fw) -> dict[str, Any]:
+    return rest.insert(fw, "Webhook", body)
+
+
+async def _live(world: World, until: float) -> None:
+    """Let everybody loose, then end every disaster."""
+    disasters = Disasters(world)
+    async with trio.open_nursery() as nursery:
+        for number in range(CLIENTS):
+            nursery.start_soon(_work, Client(world, f"client{number}"), until)
+        nursery.start_soon(disasters.strike, until)
+        nursery.start_soon(_watch, world, until)
+    await disasters.repair()
+
+
+async def _work(client: Client, until: float) -> None:
+    events, access = EventWork(client), AccessWork(client)
+    works = (
+        events.emit, events.emit, events.emit, events.roll_back, events.caught, events.ticket,
+        events.ticket, events.ticket, events.job, events.hook, events.sweep, access.sign_in,
+        access.sign_in, access.guess, access.use_session, access.use_session, access.sign_out,
+        access.forget, access.use_link, access.use_link, access.invite, access.switch,
+        access.set_password,
+    )  # fmt: skip
+    dice = client.dice
+    favourites = dice.sample(works, dice.randint(4, len(works)))
+    pace = max(1.0, (until - trio.current_time()) / MOST_SECONDS_AT_FULL_PACE)
+    while trio.current_time() < until:
+        await dice.choice(favourites)()
+        await trio.sleep(pace * dice.choice((0.0, 0.01, 0.2, 1.0, 2.0)))
+
+
+async def _watch(world: World, until: float) -> None:
+    """Mailboxes stay within their bounds, whatever happens."""
+    while trio.current_time() < until:
+        for node in world.nodes:
+            up = node.up
+            for seen in up.runtime.snapshot().walk() if up is not None else ():
+                if seen.capacity and seen.depth > seen.capacity:
+                    world.broke(f"{seen.name} holds {seen.depth} messages of {seen.capacity}")
+        await trio.sleep(1.0)
+
+
+async def _come_to_rest(world: World) -> None:
+    """Wait until nothing is owed any more; stop in order; judge."""
+    with trio.move_on_after(SETTLE_SECONDS):
+        while not settled(world):  # noqa: ASYNC110 - the store has no event for a stranger
+            await trio.sleep(0.5)
+    judge_end(world)
+    for node in world.nodes:
+        await node.stop()
+    await trio.sleep(3.0)  # receivers notice that nobody is there
+    leftover = sum(receiver.wires for receiver in world.receivers)
+    if leftover:
+        world.broke(f"{leftover} connections are left after the stop")

@@ -1,0 +1,87 @@
+"""What the processes of a simulated site share: the machine, the network, and who looks on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import trio
+
+from fw_actors.http import Origin
+from tests.simulation.faulty_store import Weather
+from tests.simulation.life import Life
+from tests.simulation.network import Listener
+from tests.simulation.post_office import PostOffice
+from tests.simulation.wall_clock import WallClock
+
+if TYPE_CHECKING:
+    from tests.simulation.node import Up
+
+
+class Broken(Exception):
+    """Raised for a promise that was not kept; the text says which."""
+
+
+@dataclass
+class Trace:
+    """Everything that happened, in order; the same seed gives the same lines, byte for byte."""
+
+    began: float
+    lines: list[str] = field(default_factory=list)
+
+    def __call__(self, who: str, what: str) -> None:
+        """Add a line."""
+        self.lines.append(f"{trio.current_time() - self.began:10.3f} {who}: {what}")
+
+    @property
+    def digest(self) -> str:
+        """A hash of all lines."""
+        return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()
+
+
+@dataclass
+class TraceLog:
+    """The log of one process: its events' names are part of the trace."""
+
+    trace: Trace
+    life: Life
+
+    def info(self, event: str, **fields: object) -> None:
+        """Note an event."""
+        if not self.life.dead:
+            self.trace(self.life.label, f"log {event}")
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Note an event, with its error."""
+        if not self.life.dead:
+            self.trace(self.life.label, f"log {event} {fields.get('error', '')}".rstrip())
+
+    error = warning
+
+
+@dataclass
+class Surroundings:
+    """See the module."""
+
+    seed: str
+    clock: WallClock
+    trace: Trace
+    nursery: trio.Nursery
+    weather: Weather
+    listeners: Mapping[Origin, Listener]
+    post_office: PostOffice
+    committed: Callable[[Life], None]
+    hashed: Callable[[str], None]
+    process_failed: Callable[[Life, Exception], None]
+    stopped: Callable[[Life, Up], None]
+
+    def seed_of(self, what: str) -> int:
+        """Return the seed of one source of chance: none depends on how often another is asked."""
+        text = f"{self.seed}/{what}".encode()
+        return int.from_bytes(hashlib.sha256(text).digest()[:8], "big")
+
+    def log_of(self, life: Life) -> TraceLog:
+        """Return the log of one process."""
+        return TraceLog(self.trace, life)

@@ -1,0 +1,205 @@
+"""One simulated site with its surroundings, made from a seed; keeps what was promised to whom."""
+
+from __future__ import annotations
+
+import importlib
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+
+from fw_actors.config import Config
+from fw_actors.http import Origin, parse_target
+from fw_actors.mail import MailMessage
+from supervisors import SupervisorFailed
+from tests.simulation.faulty_store import InjectedDefect, Weather
+from tests.simulation.ledger import Ledger, Rules
+from tests.simulation.life import Life
+from tests.simulation.node import Node, Up
+from tests.simulation.people import Directory, Guesses
+from tests.simulation.post_office import Letter, PostOffice
+from tests.simulation.receivers import Post, Receiver, judge
+from tests.simulation.surroundings import Surroundings, Trace
+from tests.simulation.wall_clock import WallClock
+from tests.site_kit import SECRET_KEY, make_config
+
+DISTURBED_SECONDS: Final = 150.0
+TIMESTAMP_MS: Final = 3000  # whole seconds, and up to two on the way
+LEASE_SECONDS: Final = 61.0  # no lease is longer
+RECEIVERS: Final = 4
+APP: Final = "tickets"
+DELIVERED: Final = frozenset(
+    {"200", "202", "204", "200 kept", "200 slow", "early hints", "dribble", "stale", "short body",
+     "late accept", "done then reset", "huge"}
+)  # fmt: skip
+"""Behaviours whose answer has a 2xx head; the head decides (interface §7)."""
+
+
+def site_config(folder: Path, dice: random.Random) -> Config:
+    """Return a site whose limits are small, so that a minute reaches all of them."""
+    return make_config(
+        Path(__file__).parent / "apps",
+        apps=(APP,),
+        database=f"sqlite:///{folder / 'fw.db'}",
+        max_login_attempts=dice.randint(1, 4),
+        lockout_minutes=1,
+        reset_minutes=dice.randint(1, 3),
+        invite_hours=1,
+        session_days=1,
+        backoff_seconds=dice.choice((0.2, 0.5, 1.0)),
+        backoff_cap_seconds=dice.choice((2.0, 4.0)),
+        delivery_concurrency=dice.choice((1, 2, 8, 64)),
+        per_receiver_concurrency=dice.choice((1, 2, 16)),
+        address_attempts=dice.choice((10, 1000)),
+        recovery_attempts=dice.choice((8, 1000)),
+    )
+
+
+@dataclass
+class Promises:
+    """What clients were told, and so may hold the service to."""
+
+    sent: dict[str, str] = field(default_factory=dict)  # delivery: the marker of its event
+    refused: set[str] = field(default_factory=set)  # markers that must be nowhere
+    events: Counter[tuple[str, str]] = field(default_factory=Counter)  # (ticket, event) for sure
+    perhaps: Counter[tuple[str, str]] = field(default_factory=Counter)  # whose answer was lost
+    jobs: dict[str, bool] = field(default_factory=dict)  # title: whether it is for sure
+    spent: Counter[str] = field(default_factory=Counter)  # token: how often it set a password
+
+
+class World:
+    """Made for one run. `broke` ends it."""
+
+    def __init__(self, seed: str, folder: Path, nursery: trio.Nursery) -> None:
+        self.seed, self.nursery = seed, nursery
+        self.clock, self.trace = WallClock(), Trace(trio.current_time())
+        self.broken: list[str] = []
+        self.weather, self.promises, self.people = Weather(), Promises(), Directory()
+        self.secrets: dict[str, list[str]] = {}  # of each Webhook, all that it ever had
+        self.any_secret: list[str] = []  # of Webhooks whose name nobody was told
+        self.steady: list[str] = []  # Webhooks that nobody changes: for the event, for tickets
+        self.answers: dict[str, list[str]] = {}
+        self.disturbed_at = float("-inf")
+        self.post_office = PostOffice(self.dice("post office"), self._stamp)
+        self.receivers = [self._receiver(number) for number in range(RECEIVERS)]
+        self.config = site_config(folder, self.dice("config"))
+        self._database = folder / "fw.db"
+        self.guesses = Guesses(self.config.auth.max_login_attempts, 60_000)
+        self.ledger: Ledger | None = None
+        self.around = Surroundings(
+            seed, self.clock, self.trace, nursery, self.weather, self._listeners(),
+            self.post_office, self._committed, self._hashed, self._process_failed, self._stopped,
+        )  # fmt: skip
+        self.nodes = [Node(name, self.config, self.around) for name in ("a", "b")]
+        self.keys = [SECRET_KEY]
+
+    def dice(self, what: str) -> random.Random:
+        """Return a source of chance of its own."""
+        return random.Random(f"{self.seed}/{what}")
+
+    def broke(self, promise: str) -> None:
+        """Note a broken promise, and end the run."""
+        self.broken.append(promise)
+        self.trace("BROKEN", promise)
+        self.nursery.cancel_scope.cancel()
+
+    def open_ledger(self) -> Ledger:
+        """Begin to look at the durable state; the database is there."""
+        ops = self.config.ops
+        rules = Rules(ops.backoff_seconds, ops.backoff_cap_seconds, ops.webhook_retention_days)
+        self.ledger = Ledger(self._database, rules, self.clock.now)
+        return self.ledger
+
+    def url(self, number: int) -> str:
+        """Return a URL of a receiver; loopback, so that http is allowed."""
+        return f"http://127.0.0.{number + 1}:8080/hook"
+
+    def job(self) -> Any:
+        """Return the function of the app that is run as a job; the app is found by its site."""
+        return importlib.import_module(APP).write_ticket
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether a clock that was set, or a frozen process, may still have made one lease two."""
+        latest = max(self.disturbed_at, self.clock.jumped_at)
+        return trio.current_time() - latest < DISTURBED_SECONDS
+
+    def _receiver(self, number: int) -> Receiver:
+        name = f"receiver {number}"
+        return Receiver(name, self.dice(name), self.nursery, self._posted, self._answered)
+
+    def _listeners(self) -> dict[Origin, Any]:
+        return {
+            parse_target(self.url(number), development=False).origin: receiver
+            for number, receiver in enumerate(self.receivers)
+        }
+
+    def _stamp(self, message: MailMessage) -> Letter:
+        self.trace("post office", f"{message.template} to {message.recipient}")
+        return Letter(trio.current_time(), self.clock.now(), self.clock.jumps, message)
+
+    def _posted(self, receiver: Receiver, post: Post) -> None:
+        self.trace(receiver.name, f"got {post.delivery}")
+        row = self.ledger.state.deliveries.get(post.delivery) if self.ledger is not None else None
+        if row is None:
+            return self.broke(f"{post.delivery} was sent, and is not in the store")
+        wrong = judge(post, self.secrets.get(row.webhook, self.any_secret))
+        if wrong is not None:
+            return self.broke(f"{post.delivery}: {wrong}")
+        off = abs(int(post.headers["webhook-timestamp"]) * 1000 - self.clock.now())
+        if off > TIMESTAMP_MS and not self.disturbed:
+            return self.broke(f"{post.delivery} says that it is sent {off} ms from now")
+        if post.body.decode() != row.payload:
+            return self.broke(f"{post.delivery} was sent with another body")
+        if row.status in ("Sent", "Failed") and not self.disturbed:
+            return self.broke(f"{post.delivery} was sent while {row.status}")
+        return None
+
+    def _answered(self, receiver: Receiver, post: Post, behaviour: str) -> None:
+        self.trace(receiver.name, f"does {behaviour} to {post.delivery}")
+        self.answers.setdefault(post.delivery, []).append(behaviour)
+
+    def _committed(self, life: Life) -> None:
+        if self.ledger is None:
+            return
+        before = self.ledger.state.passwords
+        for broken in self.ledger.look(life):
+            self.broke(broken)
+        for user, new in self.ledger.state.passwords.items():
+            old = before.get(user)
+            if (
+                old is not None
+                and old != new
+                and (new.sessions - old.sessions or old.changed != new.changed)
+            ):
+                account = self.people.accounts.get(user)
+                self.guesses.forgiven(user, "" if account is None else account.email)
+
+    def _hashed(self, password: str) -> None:
+        broken = self.guesses.note(password, self.clock.now())
+        if broken is not None:
+            self.broke(broken)
+
+    def _process_failed(self, life: Life, error: Exception) -> None:
+        self.trace(life.label, f"failed: {type(error).__name__}")
+        if not self.weather_excuses(error):
+            self.broke(f"{life.label} failed: {error!r}")
+
+    def weather_excuses(self, error: Exception) -> bool:
+        """Whether a process may fail so: a child that crashed too often, or at its start."""
+        return isinstance(error, SupervisorFailed | InjectedDefect)
+
+    def _stopped(self, life: Life, up: Up) -> None:
+        """Nothing is left of what ran, and no lease is kept."""
+        seen = up.runtime.snapshot()
+        left = [node.name for node in seen.walk()]
+        if left or seen.deadlines or seen.workers - seen.workers_parked:
+            self.broke(f"{life.label} left {left}, {seen.deadlines} deadlines, {seen.workers}")
+        if up.sender.statistics().pool.in_use:
+            self.broke(f"{life.label} left connections in use")
+        stormy = trio.current_time() - self.weather.struck_at < LEASE_SECONDS
+        if self.ledger is not None and (held := self.ledger.leases_of(life)) and not stormy:
+            self.broke(f"{life.label} stopped in order and kept the leases of {held}")
