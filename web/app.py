@@ -7,7 +7,7 @@ place, so that a refused sign-in costs little more than an empty route.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import structlog
@@ -15,7 +15,7 @@ from h11 import LocalProtocolError
 from quart.ctx import RequestContext
 from quart.wrappers import Response
 from quart_trio import QuartTrio
-from quart_trio.wrappers import TrioRequest
+from quart_trio.wrappers import TrioRequest, TrioResponse
 from werkzeug.routing import MapAdapter
 
 from fw_actors.errors import InternalError, NotFoundError, OverloadedError
@@ -23,13 +23,15 @@ from fw_actors.runtime.entropy import Entropy
 from web.body import LimitedBody
 from web.connection import FrontConnection
 from web.envelope import Answer, refusal, refusal_in
+from web.event_streams import EventStreams, SendPart
 from web.exchange import Exchange, new_request_id
-from web.gateway import Documents, Gateway
+from web.gateway import Console, Documents, Gateway
 from web.guard import admit
 from web.headers import CACHE_CONTROL, REQUEST_ID, common_headers
 from web.operations import Path
 from web.pages.paths import page_paths
 from web.routes.access import AccessRoutes
+from web.routes.console import ConsoleRoutes
 from web.routes.health import HealthRoutes
 from web.routes.methods import MethodRoutes
 from web.routes.recovery import RecoveryRoutes
@@ -43,12 +45,18 @@ PATH_LENGTH_LOGGED: Final = 200
 
 
 def make_app(
-    gateway: Gateway, documents: Documents, settings: Settings, entropy: Entropy
+    gateway: Gateway,
+    documents: Documents,
+    settings: Settings,
+    entropy: Entropy,
+    console: Console | None = None,
 ) -> FrontEnd:
     """Return the application that serves `gateway`.
 
-    `documents` is `fw_actors.documents.rest`; `entropy` makes request ids.
+    `documents` is `fw_actors.documents.rest`; `entropy` makes request ids; without
+    a `console` there is no page of it.
     """
+    streams = EventStreams()
     paths = [
         *AccessRoutes(gateway, settings).paths(),
         *SelfServiceRoutes(gateway).paths(),
@@ -57,9 +65,11 @@ def make_app(
         *ResourceRoutes(gateway, documents).paths(),
         *MethodRoutes(gateway).paths(),
         *HealthRoutes(gateway).paths(),
-        *page_paths(gateway, documents, settings),
+        *page_paths(gateway, documents, settings, console, streams),
     ]
-    return FrontEnd(paths, gateway, settings, entropy)
+    if console is not None:
+        paths += ConsoleRoutes(gateway, console).paths()
+    return FrontEnd(paths, gateway, settings, entropy, streams)
 
 
 def _routable(scope: Any) -> Any:
@@ -69,6 +79,12 @@ def _routable(scope: Any) -> Any:
     """
     path = scope["path"]
     return scope if path[:1] and path[:2] != "//" else {**scope, "path": "*"}
+
+
+class FrontResponse(TrioResponse):
+    """An answer that may send its body part by part."""
+
+    stream_body: Callable[[SendPart], Awaitable[None]] | None = None
 
 
 class FrontRequest(TrioRequest):
@@ -82,9 +98,15 @@ class FrontEnd(QuartTrio):
 
     asgi_http_class = FrontConnection
     request_class = FrontRequest
+    response_class = FrontResponse
 
     def __init__(
-        self, paths: Iterable[Path], gateway: Gateway, settings: Settings, entropy: Entropy
+        self,
+        paths: Iterable[Path],
+        gateway: Gateway,
+        settings: Settings,
+        entropy: Entropy,
+        streams: EventStreams,
     ) -> None:
         super().__init__(__name__, static_folder=None, template_folder=None)
         self.config["RESPONSE_TIMEOUT"] = None  # ClientStream knows better whether a client reads
@@ -95,6 +117,8 @@ class FrontEnd(QuartTrio):
         self._headers = common_headers(settings)
         self._log = structlog.get_logger("web")
         self._in_hand = 0
+        self.streams = streams
+        """Open event streams; whoever stops the server ends them first."""
         self._paths: dict[str, Path] = {}
         for path in paths:
             self._paths[path.rule] = path
@@ -204,4 +228,7 @@ class FrontEnd(QuartTrio):
         response.headers.extend((*self._headers, *answer.headers, (REQUEST_ID, request_id)))
         if answer.cache is not None:
             response.headers[CACHE_CONTROL] = answer.cache
+        if answer.stream is not None:
+            response.stream_body = answer.stream
+            del response.headers["Content-Length"]
         return response

@@ -8,6 +8,7 @@ from typing import Any
 
 import trio
 
+from fw_actors.actors.console import Console
 from fw_actors.actors.gateway import Gateway
 from fw_actors.config import Config
 from fw_actors.documents import rest
@@ -32,7 +33,7 @@ def listening(config: Config) -> Iterator[Bound]:
         bound.socket.close()  # no difference where the server has closed it
 
 
-def front(parts: Parts, bound: Bound, gateway: Gateway) -> ChildSpec:
+def front(parts: Parts, bound: Bound, gateway: Gateway, console: Console) -> ChildSpec:
     """Return the server of the site's application."""
     config = parts.site.config
     settings = Settings(
@@ -44,7 +45,7 @@ def front(parts: Parts, bound: Bound, gateway: Gateway) -> ChildSpec:
         max_requests=config.web.max_requests,
         trust=config.deployment.trust_proxy,
     )
-    app = make_app(gateway, rest, settings, parts.site.entropy)
+    app = make_app(gateway, rest, settings, parts.site.entropy, console)
     stop = trio.Event()
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:

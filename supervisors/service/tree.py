@@ -13,6 +13,7 @@ from typing import Final
 
 import trio
 
+from fw_actors.actors.console import Console
 from fw_actors.actors.counters import Counter
 from fw_actors.actors.error_writer import ErrorWriter
 from fw_actors.actors.gateway import Gateway
@@ -128,7 +129,9 @@ async def _run(parts: Parts, bound: Bound | None) -> AsyncIterator[RunningServic
     if parts.site.config.ops.scheduler:
         children.append(actor_child("sweeper", lambda: _sweeper(parts)))
     if bound is not None:
-        children.append(front_child(parts, bound, gateway))
+        dispatcher = parts.runtime.ref(DISPATCHER)
+        console = Console(parts.site, parts.runtime, dispatcher, parts.delivered)
+        children.append(front_child(parts, bound, gateway, console))
     async with open_supervisor(
         parts.runtime, "service", children, stop_seconds=DRAIN_SECONDS + GIVE_BACK_SECONDS
     ):

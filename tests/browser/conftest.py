@@ -16,7 +16,7 @@ from tests.browser.watch import WATCHER, Watch
 from tests.live_site import PASSWORD, LiveReceiver, LiveSite
 
 CHROMIUM = "/usr/bin/chromium"
-PATIENCE_MS = 30_000
+PATIENCE_MS = 9_000
 SECONDS = 180  # of one test with the fixtures it is the first to use, on a slow and busy machine
 HERE = Path(__file__).parent
 POLICY = {
