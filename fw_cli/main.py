@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "sweep": "fw_cli.sweep:sweep",
     "eval": "fw_cli.evaluation:evaluate",
     "exec": "fw_cli.evaluation:execute",
+    "console": "fw_cli.console:console",
     "version": "fw_cli.version:version",
 }
 

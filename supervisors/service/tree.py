@@ -37,11 +37,13 @@ from fw_actors.services.sweeps import auth_batches, webhook_batches
 from fw_actors.store import Store
 from supervisors.children import ChildSpec, actor_child
 from supervisors.service.access import access
+from supervisors.service.console_socket import acts_of, console_socket
 from supervisors.service.delivering import DISPATCHER, delivering, kept_connections
 from supervisors.service.front import front as front_child
 from supervisors.service.front import listening
 from supervisors.service.mailing import APP_JOBS, MAILER, mailing
 from supervisors.service.parts import GIVE_BACK_SECONDS, Parts
+from supervisors.service.places import Places
 from supervisors.service.signals import DRAIN_SECONDS
 from supervisors.service.site_url import site_url
 from supervisors.tree import open_supervisor
@@ -115,13 +117,16 @@ async def open_service(
                     signed_in=Counter(SIGN_IN_OUTCOMES),
                     delivered=Counter(DELIVERY_OUTCOMES),
                 )
+                places = None if inline else Places(config.folder)
                 with _nudged_by_others(parts):
-                    async with _run(parts, bound) as service:
+                    async with _run(parts, bound, places) as service:
                         yield service
 
 
 @asynccontextmanager
-async def _run(parts: Parts, bound: Bound | None) -> AsyncIterator[RunningService]:
+async def _run(
+    parts: Parts, bound: Bound | None, places: Places | None
+) -> AsyncIterator[RunningService]:
     lockouts, gateway = access(parts)
     site = parts.site
     errors = actor_child(ERRORS, lambda: ErrorWriter(site.store, site.errors))
@@ -131,6 +136,10 @@ async def _run(parts: Parts, bound: Bound | None) -> AsyncIterator[RunningServic
     if bound is not None:
         dispatcher = parts.runtime.ref(DISPATCHER)
         console = Console(parts.site, parts.runtime, dispatcher, parts.delivered)
+        if places is not None:
+            places.prepare()
+            acts = acts_of(console, {})
+            children.append(console_socket(places.console, console, acts, parts.log))
         children.append(front_child(parts, bound, gateway, console))
     async with open_supervisor(
         parts.runtime, "service", children, stop_seconds=DRAIN_SECONDS + GIVE_BACK_SECONDS
