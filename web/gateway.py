@@ -127,6 +127,9 @@ class Console(Protocol):
     async def restart(self, user: str, actor: str, request_id: str = "") -> None:
         """Restart a single actor. NotFoundError."""
 
+    async def unlock(self, user: str, identifier: str, request_id: str = "") -> None:
+        """Lift a lockout early. NotFoundError."""
+
     async def trace(self, user: str, actor: str, request_id: str = "") -> None:
         """Trace a single actor for a minute. NotFoundError, OverloadedError."""
 

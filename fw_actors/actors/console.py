@@ -17,8 +17,10 @@ from fw_actors.actors.console_view import ConsoleView, DeadLetterShown, Node, Re
 from fw_actors.actors.counters import Counter
 from fw_actors.actors.dispatcher import Pause, Resume
 from fw_actors.actors.traces import Traces
+from fw_actors.documents.handle import Fw
 from fw_actors.errors import NotFoundError, OverloadedError
 from fw_actors.runtime import ActorRef, AskTimeout, NodeSnapshot, Runtime, RuntimeFault
+from fw_actors.services import users
 from fw_actors.services.audit import Action
 from fw_actors.services.console_facts import ConsoleFacts, StoreFacts
 from fw_actors.services.site import Site
@@ -81,6 +83,17 @@ class Console:
         """Trace a single actor for a minute. Raises: NotFoundError, OverloadedError."""
         self._traces.begin(self._single(actor))
         await self._note(user, Action.CONSOLE_TRACE, actor, request_id)
+
+    async def unlock(self, user: str, identifier: str, request_id: str = "") -> None:
+        """Lift a lockout early, at both spellings of an account. Raises: NotFoundError."""
+        site = self._site
+
+        def work(fw: Fw) -> None:
+            name = users.unlock(fw, site.accounts, site.installation_key, identifier)
+            site.audit.record(fw, Action.CONSOLE_UNLOCK, name)
+
+        await site.write(user, work, request_id)
+        self._store_due = 0.0
 
     def _single(self, name: str) -> ActorRef:
         for node in self._runtime.snapshot().walk():

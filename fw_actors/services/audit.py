@@ -23,6 +23,7 @@ class Action(StrEnum):
     CONSOLE_RESUME = "console.resume"
     CONSOLE_RESTART = "console.restart"
     CONSOLE_TRACE = "console.trace"
+    CONSOLE_UNLOCK = "console.unlock"
 
 
 class AuditLog:

@@ -41,9 +41,9 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: int = 0
 
 
-def console_socket(path: Path, console: Console, acts: Mapping[str, Act], log: Log) -> ChildSpec:
+def console_socket(path: Path, console: Console, log: Log) -> ChildSpec:
     """Return the child that serves the console at `path`."""
-    door = _Door(console, acts, log)
+    door = _Door(console, _acts_of(console), log)
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
         with _bound(path) as listening:
@@ -53,8 +53,8 @@ def console_socket(path: Path, console: Console, acts: Mapping[str, Act], log: L
     return task_child("console", run)
 
 
-def acts_of(console: Console, others: Mapping[str, Act]) -> dict[str, Act]:
-    """Return what a terminal can do, by its name: the acts of the console and `others`."""
+def _acts_of(console: Console) -> dict[str, Act]:
+    """Return what a terminal can do, by its name."""
 
     def by_administrator(act: Callable[[str, str], Awaitable[None]]) -> Act:
         return lambda name: act(ADMINISTRATOR, name)
@@ -64,8 +64,9 @@ def acts_of(console: Console, others: Mapping[str, Act]) -> dict[str, Act]:
         "resume": console.resume,
         "restart": console.restart,
         "trace": console.trace,
+        "unlock": console.unlock,
     }
-    return {**{name: by_administrator(act) for name, act in own.items()}, **others}
+    return {name: by_administrator(act) for name, act in own.items()}
 
 
 class _Door:

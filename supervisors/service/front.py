@@ -41,6 +41,8 @@ def front(parts: Parts, bound: Bound, gateway: Gateway, console: Console) -> Chi
         url=parts.url,
         login=login_screen(config.login.notice, config.login.demo_user, config.login.demo_password),
         min_password_length=config.auth.min_password_length,
+        self_service_api_keys=config.auth.self_service_api_keys,
+        api_key_days=config.auth.api_key_days,
         secure_cookie=config.auth.secure_cookie,
         max_requests=config.web.max_requests,
         trust=config.deployment.trust_proxy,

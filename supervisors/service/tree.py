@@ -37,7 +37,7 @@ from fw_actors.services.sweeps import auth_batches, webhook_batches
 from fw_actors.store import Store
 from supervisors.children import ChildSpec, actor_child
 from supervisors.service.access import access
-from supervisors.service.console_socket import acts_of, console_socket
+from supervisors.service.console_socket import console_socket
 from supervisors.service.delivering import DISPATCHER, delivering, kept_connections
 from supervisors.service.front import front as front_child
 from supervisors.service.front import listening
@@ -138,8 +138,7 @@ async def _run(
         console = Console(parts.site, parts.runtime, dispatcher, parts.delivered)
         if places is not None:
             places.prepare()
-            acts = acts_of(console, {})
-            children.append(console_socket(places.console, console, acts, parts.log))
+            children.append(console_socket(places.console, console, parts.log))
         children.append(front_child(parts, bound, gateway, console))
     async with open_supervisor(
         parts.runtime, "service", children, stop_seconds=DRAIN_SECONDS + GIVE_BACK_SECONDS

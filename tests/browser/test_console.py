@@ -90,6 +90,7 @@ def test_the_console_shows_what_is_alive_and_acts_on_it(
     assert audited(page, "console.pause") == [{"target": origin, "actor": "admin"}]
     assert audited(page, "console.resume") == [{"target": origin, "actor": "admin"}]
     assert audited(page, "console.trace") == [{"target": "dispatcher", "actor": "admin"}]
+    assert audited(page, "console.unlock") == [{"target": "demo", "actor": "admin"}]
     assert audited(page, "console.restart") == [{"target": "mailer", "actor": "admin"}]
 
 
@@ -106,6 +107,7 @@ def test_the_console_is_for_system_managers_alone(page: Page, sign_in: SignIn) -
         ("resume", {"receiver": "https://x.test:443"}),
         ("restart", {"actor": "mailer"}),
         ("trace", {"actor": "mailer"}),
+        ("unlock", {"user": "demo"}),
     ):
         path = f"/api/method/core.services.console.{act}"
         assert page.request.post(path, data=body, headers=HEADERS).status == 403
@@ -116,6 +118,7 @@ def test_what_is_not_there_is_said(page: Page) -> None:
         ("pause", {"receiver": "https://x.test:443"}),
         ("restart", {"actor": "deliveries"}),
         ("trace", {"actor": "nobody"}),
+        ("unlock", {"user": "nobody"}),
     ):
         path = f"/api/method/core.services.console.{act}"
         answer = page.request.post(path, data=body, headers=HEADERS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from web.event_streams import EventStreams
 from web.gateway import Console, Documents, Gateway
 from web.operations import Path
+from web.pages.account import AccountPages
 from web.pages.assets import Assets
 from web.pages.console import ConsolePages
 from web.pages.desk import DeskPages
@@ -30,5 +31,6 @@ def page_paths(
         *assets.paths(),
         *consoles,
         *SignInPages(settings, rendering).paths(),
+        *AccountPages(gateway, settings, rendering).paths(),
         *DeskPages(gateway, documents, rendering).paths(),
     ]

@@ -1,4 +1,4 @@
-"""The acts of the console: pause and resume a receiver, restart or trace an actor."""
+"""The acts of the console: on receivers, actors and lockouts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from web.gateway import Console, Gateway
 from web.json_in import read_struct
 from web.operations import BodyRule, Operation, Path
 from web.pages.console import refuse_who_manages_nothing
-from web.routes.access import SERVICES
+from web.routes.service_operations import SERVICES
 
 
 class ReceiverRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,6 +26,12 @@ class ActorRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of console.restart and console.trace: the name of a single actor."""
 
     actor: str
+
+
+class UserRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of console.unlock: an account's name or e-mail."""
+
+    user: str
 
 
 class ConsoleRoutes:
@@ -41,19 +47,19 @@ class ConsoleRoutes:
             self._path("resume", ReceiverRequest, self._console.resume),
             self._path("restart", ActorRequest, self._console.restart),
             self._path("trace", ActorRequest, self._console.trace),
+            self._path("unlock", UserRequest, self._console.unlock),
         ]
 
     def _path(
         self,
         name: str,
-        kind: type[ReceiverRequest | ActorRequest],
+        kind: type[ReceiverRequest | ActorRequest | UserRequest],
         act: Callable[[str, str, str], Awaitable[None]],
     ) -> Path:
         async def handle(exchange: Exchange) -> Answer:
             caller = exchange.known_caller
             await self._gateway.read(caller, refuse_who_manages_nothing, exchange.request_id)
-            body = exchange.body
-            target = body.receiver if isinstance(body, ReceiverRequest) else body.actor
+            (target,) = msgspec.structs.astuple(exchange.body)
             await act(caller.user, target, exchange.request_id)
             return answer_json({"ok": True})
 

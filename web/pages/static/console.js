@@ -150,7 +150,7 @@ const ACTS = {
   resume: { done: "Resumed.", work: (receiver) => operation("console.resume", { receiver }) },
   restart: { title: "Restart this actor?", text: "What waits in its mailbox is dropped; what is in the store stays and is found again.", ok: "Restart", danger: true, done: "Restarted.", work: (actor) => operation("console.restart", { actor }) },
   trace: { done: "Traced for a minute, see below.", work: (actor) => operation("console.trace", { actor }) },
-  unlock: { title: "Unlock this account?", text: "Its name and e-mail may be tried again at once.", ok: "Unlock", done: "Unlocked.", work: (user) => operation("users.unlockUser", { user }) },
+  unlock: { title: "Unlock this account?", text: "Its name and e-mail may be tried again at once.", ok: "Unlock", done: "Unlocked.", work: (user) => operation("console.unlock", { user }) },
 };
 
 document.querySelector("main").addEventListener("click", async (event) => {
