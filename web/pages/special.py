@@ -61,7 +61,7 @@ def _recent(row: Mapping[str, Any]) -> RecentDelivery:
 
 
 def _delivery(fw: Fw, values: Mapping[str, Any]) -> dict[str, Any]:
-    return {"status": badge(values["status"]), "payload": readable(values["payload"])}
+    return {"how": badge(values["status"]), "payload": readable(values["payload"])}
 
 
 def _nothing(fw: Fw, values: Mapping[str, Any]) -> dict[str, Any]:
