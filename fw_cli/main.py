@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "sweep": "fw_cli.sweep:sweep",
     "eval": "fw_cli.evaluation:evaluate",
     "exec": "fw_cli.evaluation:execute",
+    "console": "fw_cli.console:console",
     "backup": "fw_cli.backup:backup",
     "completion": "fw_cli.completion:completion",
     "version": "fw_cli.version:version",

@@ -7,7 +7,7 @@ place, so that a refused sign-in costs little more than an empty route.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import structlog
@@ -16,7 +16,7 @@ from h11 import LocalProtocolError
 from quart.ctx import RequestContext
 from quart.wrappers import Response
 from quart_trio import QuartTrio
-from quart_trio.wrappers import TrioRequest
+from quart_trio.wrappers import TrioRequest, TrioResponse
 from werkzeug.routing import MapAdapter
 
 from fw_actors.errors import InternalError, NotFoundError, OverloadedError
@@ -24,13 +24,15 @@ from fw_actors.runtime.entropy import Entropy
 from web.body import LimitedBody
 from web.connection import FrontConnection
 from web.envelope import Answer, refusal, refusal_in
+from web.event_streams import EventStreams, SendPart
 from web.exchange import Exchange, new_request_id
-from web.gateway import Documents, Gateway
+from web.gateway import Console, Documents, Gateway
 from web.guard import admit
 from web.headers import CACHE_CONTROL, REQUEST_ID, common_headers, says_forwarded
 from web.operations import Path
 from web.pages.paths import page_paths
 from web.routes.access import AccessRoutes
+from web.routes.console import ConsoleRoutes
 from web.routes.description import DescriptionRoutes
 from web.routes.health import LOOKED_AT, HealthRoutes
 from web.routes.methods import MethodRoutes
@@ -47,13 +49,18 @@ PATH_LENGTH_LOGGED: Final = 200
 
 
 def make_app(
-    gateway: Gateway, documents: Documents, settings: Settings, entropy: Entropy
+    gateway: Gateway,
+    documents: Documents,
+    settings: Settings,
+    entropy: Entropy,
+    console: Console | None = None,
 ) -> FrontEnd:
     """Return the application that serves `gateway`.
 
-    `documents` is `fw_actors.documents.rest`; `entropy` makes request ids.
+    `documents` is `fw_actors.documents.rest`; `entropy` makes request ids; without
+    a `console` there is no page of it.
     """
-    traffic = Traffic()
+    traffic, streams = Traffic(), EventStreams()
     paths = [
         *AccessRoutes(gateway, settings).paths(),
         *SelfServiceRoutes(gateway).paths(),
@@ -63,10 +70,14 @@ def make_app(
         *WebhookRoutes(gateway).paths(),
         *MethodRoutes(gateway).paths(),
         *HealthRoutes(gateway, traffic).paths(),
-        *page_paths(gateway, documents, settings),
+        *page_paths(gateway, documents, settings, console, streams),
     ]
+    if console is not None:
+        paths += ConsoleRoutes(gateway, console).paths()
     description = DescriptionRoutes(paths, settings.name)
-    return FrontEnd([*paths, *description.paths()], gateway, settings, entropy, traffic)
+    return FrontEnd(
+        [*paths, *description.paths()], gateway, settings, entropy, traffic, streams
+    )
 
 
 def _routable(scope: Any) -> Any:
@@ -76,6 +87,12 @@ def _routable(scope: Any) -> Any:
     """
     path = scope["path"]
     return scope if path[:1] and path[:2] != "//" else {**scope, "path": "*"}
+
+
+class FrontResponse(TrioResponse):
+    """An answer that may send its body part by part."""
+
+    stream_body: Callable[[SendPart], Awaitable[None]] | None = None
 
 
 class FrontRequest(TrioRequest):
@@ -89,6 +106,7 @@ class FrontEnd(QuartTrio):
 
     asgi_http_class = FrontConnection
     request_class = FrontRequest
+    response_class = FrontResponse
 
     def __init__(
         self,
@@ -97,6 +115,7 @@ class FrontEnd(QuartTrio):
         settings: Settings,
         entropy: Entropy,
         traffic: Traffic,
+        streams: EventStreams,
     ) -> None:
         super().__init__(__name__, static_folder=None, template_folder=None)
         self.config["RESPONSE_TIMEOUT"] = None  # ClientStream knows better whether a client reads
@@ -108,6 +127,8 @@ class FrontEnd(QuartTrio):
         self._headers = common_headers(settings)
         self._log = structlog.get_logger("web")
         self._in_hand = 0
+        self.streams = streams
+        """Open event streams; whoever stops the server ends them first."""
         self._paths: dict[str, Path] = {}
         for path in paths:
             self._paths[path.rule] = path
@@ -239,4 +260,7 @@ class FrontEnd(QuartTrio):
         response.headers.extend((*self._headers, *answer.headers, (REQUEST_ID, request_id)))
         if answer.cache is not None:
             response.headers[CACHE_CONTROL] = answer.cache
+        if answer.stream is not None:
+            response.stream_body = answer.stream
+            del response.headers["Content-Length"]
         return response

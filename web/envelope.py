@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +16,8 @@ JSON: Final = "application/json; charset=utf-8"
 class Answer:
     """What a handler gives back: the response but for the headers that every response has.
 
-    `cache` stands for the usual `Cache-Control: no-store`.
+    `cache` stands for the usual `Cache-Control: no-store`. `stream` sends the body part by part
+    in place of `body`.
     """
 
     body: bytes
@@ -23,6 +25,7 @@ class Answer:
     content_type: str = JSON
     headers: tuple[tuple[str, str], ...] = ()
     cache: str | None = None
+    stream: Callable[[Callable[[bytes], Awaitable[None]]], Awaitable[None]] | None = None
 
 
 def answer_json(value: Any, status: int = 200, *headers: tuple[str, str]) -> Answer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from fw_actors.actors.console_view import ConsoleView
 from fw_actors.services.access import (
     Caller,
     LinkFacts,
@@ -118,6 +119,28 @@ class Gateway(Protocol):
 
     async def snapshot(self) -> Sequence[Reading]:
         """Return the numbers of this moment, for `/metrics`."""
+
+
+class Console(Protocol):
+    """The running process, to look into and to act upon; every act leaves an Audit Event."""
+
+    async def view(self, after: int = 0) -> ConsoleView:
+        """Return the view that follows number `after`, as soon as it may be made."""
+
+    async def pause(self, user: str, receiver: str, request_id: str = "") -> None:
+        """Start no attempt at a receiver until it is resumed. NotFoundError."""
+
+    async def resume(self, user: str, receiver: str, request_id: str = "") -> None:
+        """Go on with a receiver. NotFoundError."""
+
+    async def restart(self, user: str, actor: str, request_id: str = "") -> None:
+        """Restart a single actor. NotFoundError."""
+
+    async def unlock(self, user: str, identifier: str, request_id: str = "") -> None:
+        """Lift a lockout early. NotFoundError."""
+
+    async def trace(self, user: str, actor: str, request_id: str = "") -> None:
+        """Trace a single actor for a minute. NotFoundError, OverloadedError."""
 
 
 class Documents(Protocol):

@@ -132,6 +132,7 @@ class _Server:
     """The connections of one serving application."""
 
     def __init__(self, app: FrontEnd) -> None:
+        self._front = app
         self._app = ASGIWrapper(app)
         self._config = hypercorn_config()
         self._context = WorkerContext(None)
@@ -160,6 +161,7 @@ class _Server:
 
     async def drain(self, seconds: float) -> None:
         """Let each connection end after its request in hand, for at most `seconds`."""
+        self._front.streams.end()
         await self._context.terminated.set()
         self.idle.end()
         with trio.move_on_after(seconds):

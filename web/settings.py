@@ -14,6 +14,7 @@ class Settings:
     `url`: the public one, without a slash at its end, or else the one that is listened at.
     `login`: what the sign-in screen may show to anyone (spec, Sign-in screen configuration).
     `min_password_length`: counted in runes; pages tell it before they send.
+    `self_service_api_keys`, `api_key_days`: as the policy has them, for the page of the account.
     `secure_cookie`: `auth.secureCookie`; None decides per request.
     """
 
@@ -21,6 +22,8 @@ class Settings:
     url: str
     login: dict[str, str] = field(default_factory=dict)
     min_password_length: int = 8
+    self_service_api_keys: bool = True
+    api_key_days: int = 0
     secure_cookie: bool | None = None
     max_requests: int = 1000
     trust: ProxyTrustPolicy = field(default_factory=ProxyTrustPolicy)

@@ -18,7 +18,16 @@ from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.http import Origin, Target, parse_target
 from fw_actors.rules.receiver_places import ReceiverPlaces, startable
 from fw_actors.rules.tokens import record_id
-from fw_actors.runtime import Actor, KeyedPool, MailboxPolicy, Message, Overflow, Timer, handles
+from fw_actors.runtime import (
+    Actor,
+    KeyedPool,
+    MailboxPolicy,
+    Message,
+    Overflow,
+    Request,
+    Timer,
+    handles,
+)
 from fw_actors.services.deliveries import Batch, Deliveries, Due, Hook
 from fw_actors.services.events import QUEUE
 from fw_actors.store import Store
@@ -26,10 +35,23 @@ from fw_actors.store import Store
 LONGEST_SLEEP_SECONDS: Final = 1.0
 AFTER_TROUBLE_SECONDS: Final = 0.5
 TOKEN_BYTES: Final = 12
+RECEIVERS_SHOWN: Final = 100
 
 
 class Look(Message, frozen=True):
     """Look at the queue now; at most one is under way."""
+
+
+class Pause(Request[bool], frozen=True):
+    """Start no attempt at a receiver, an origin as text; answered whether it is known."""
+
+    receiver: str
+
+
+class Resume(Request[bool], frozen=True):
+    """Go on with a receiver; answered whether it is known."""
+
+    receiver: str
 
 
 class Dispatcher(Actor):
@@ -111,9 +133,44 @@ class Dispatcher(Actor):
         self._forget_idle_receivers()
         self._look_after(self._seconds_until(batch))
 
+    @handles(Pause)
+    def pause(self, message: Pause) -> bool:
+        """Attempts that are in flight come to their end; what is due waits in the store."""
+        return self._set_paused(message.receiver, paused=True)
+
+    @handles(Resume)
+    def resume(self, message: Resume) -> bool:
+        """Look at once: there may be much that waited."""
+        self._look_soon()
+        return self._set_paused(message.receiver, paused=False)
+
     def describe(self) -> dict[str, object]:
-        """What the console shows."""
-        return {"free": self._free, "places": self._places, "receivers": len(self._receivers)}
+        """What the console shows: the receivers with the most in flight first, paused ones too."""
+        receivers = sorted(
+            ((str(origin), each) for origin, each in self._receivers.items() if origin is not None),
+            key=lambda pair: (not pair[1].paused, not pair[1].slow, -pair[1].in_flight, pair[0]),
+        )
+        return {
+            "free": self._free,
+            "places": self._places,
+            "receivers": [
+                {
+                    "origin": origin,
+                    "in_flight": each.in_flight,
+                    "window": each.window,
+                    "limit": each.limit,
+                    "health": each.health,
+                }
+                for origin, each in receivers[:RECEIVERS_SHOWN]
+            ],
+        }
+
+    def _set_paused(self, receiver: str, *, paused: bool) -> bool:
+        for origin, each in self._receivers.items():
+            if origin is not None and str(origin) == receiver:
+                each.paused = paused
+                return True
+        return False
 
     def _start(self, due: Due, target: Target | None) -> None:
         origin = target.origin if target is not None else None
@@ -132,7 +189,9 @@ class Dispatcher(Actor):
     def _forget_idle_receivers(self) -> None:
         """A receiver without an attempt in flight is forgotten once there are many."""
         if len(self._receivers) > self._places:
-            self._receivers = {k: r for k, r in self._receivers.items() if r.in_flight or r.slow}
+            self._receivers = {
+                k: r for k, r in self._receivers.items() if r.in_flight or r.slow or r.paused
+            }
 
     def _seconds_until(self, batch: Batch) -> float:
         """Never trusts the wall clock for more than a second at a time."""

@@ -22,11 +22,18 @@ class ReceiverPlaces:
     window: int = 1
     slow: bool = False
     in_flight: int = 0
+    paused: bool = False
+    """Whether an operator has asked that nothing be started here."""
 
     @property
     def free(self) -> int:
         """Places that are free for this receiver, as far as it alone is concerned."""
-        return max(0, self.window - self.in_flight)
+        return 0 if self.paused else max(0, self.window - self.in_flight)
+
+    @property
+    def health(self) -> str:
+        """How it does, in a word: paused, slow or healthy."""
+        return "paused" if self.paused else "slow" if self.slow else "healthy"
 
     def take(self, places: int) -> None:
         """Attempts begin."""

@@ -19,6 +19,11 @@ class Action(StrEnum):
 
     REPLAY = "webhook.replay"
     DENIED = "Denied"
+    CONSOLE_PAUSE = "console.pause"
+    CONSOLE_RESUME = "console.resume"
+    CONSOLE_RESTART = "console.restart"
+    CONSOLE_TRACE = "console.trace"
+    CONSOLE_UNLOCK = "console.unlock"
 
 
 class AuditLog:

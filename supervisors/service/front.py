@@ -8,6 +8,7 @@ from typing import Any
 
 import trio
 
+from fw_actors.actors.console import Console
 from fw_actors.actors.gateway import Gateway
 from fw_actors.config import Config
 from fw_actors.documents import rest
@@ -32,7 +33,7 @@ def listening(config: Config) -> Iterator[Bound]:
         bound.socket.close()  # no difference where the server has closed it
 
 
-def application(parts: Parts, gateway: Gateway) -> FrontEnd:
+def application(parts: Parts, gateway: Gateway, console: Console | None = None) -> FrontEnd:
     """Return the site's application, for any server of ASGI."""
     config = parts.site.config
     settings = Settings(
@@ -40,16 +41,18 @@ def application(parts: Parts, gateway: Gateway) -> FrontEnd:
         url=parts.url,
         login=login_screen(config.login.notice, config.login.demo_user, config.login.demo_password),
         min_password_length=config.auth.min_password_length,
+        self_service_api_keys=config.auth.self_service_api_keys,
+        api_key_days=config.auth.api_key_days,
         secure_cookie=config.auth.secure_cookie,
         max_requests=config.web.max_requests,
         trust=config.deployment.trust_proxy,
     )
-    return make_app(gateway, rest, settings, parts.site.entropy)
+    return make_app(gateway, rest, settings, parts.site.entropy, console)
 
 
-def front(parts: Parts, bound: Bound, gateway: Gateway) -> ChildSpec:
+def front(parts: Parts, bound: Bound, gateway: Gateway, console: Console) -> ChildSpec:
     """Return the server of the site's application."""
-    app, stop = application(parts, gateway), trio.Event()
+    app, stop = application(parts, gateway, console), trio.Event()
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
         await serve(app, bound, stop=stop, task_status=task_status)

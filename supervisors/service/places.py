@@ -33,6 +33,11 @@ class Places:
         """What a background service writes on stdout and stderr."""
         return self.data / "serve.log"
 
+    @property
+    def console(self) -> Path:
+        """The Unix socket of the running service's console."""
+        return self.data / "console.sock"
+
     def prepare(self) -> None:
         """Make the data folder, for its owner only, when it is missing.
 

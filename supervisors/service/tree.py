@@ -13,6 +13,7 @@ from typing import Final
 
 import trio
 
+from fw_actors.actors.console import Console
 from fw_actors.actors.counters import Counter, DeliveryMeter
 from fw_actors.actors.error_writer import ErrorWriter
 from fw_actors.actors.gateway import Gateway
@@ -36,11 +37,13 @@ from fw_actors.services.sweeps import auth_batches, webhook_batches
 from fw_actors.store import Store
 from supervisors.children import ChildSpec, actor_child
 from supervisors.service.access import access
+from supervisors.service.console_socket import console_socket
 from supervisors.service.delivering import DISPATCHER, delivering, kept_connections
 from supervisors.service.front import front as front_child
 from supervisors.service.front import listening
 from supervisors.service.mailing import APP_JOBS, MAILER, mailing
 from supervisors.service.parts import GIVE_BACK_SECONDS, Parts
+from supervisors.service.places import Places
 from supervisors.service.signals import DRAIN_SECONDS
 from supervisors.service.site_url import site_url
 from supervisors.tree import open_supervisor
@@ -117,20 +120,28 @@ async def open_service(
                     delivered=DeliveryMeter(DELIVERY_OUTCOMES),
                     recorded=recorded,
                 )
-                async with run_parts(parts, bound) as service:
+                places = None if inline else Places(config.folder)
+                async with run_parts(parts, bound, places) as service:
                     yield service
 
 
 @asynccontextmanager
-async def run_parts(parts: Parts, bound: Bound | None) -> AsyncIterator[RunningService]:
-    """Run the tree over parts that are open already; without `bound` there is no front."""
+async def run_parts(
+    parts: Parts, bound: Bound | None, places: Places | None = None
+) -> AsyncIterator[RunningService]:
+    """Run the tree over parts that are open already.
+
+    Without `bound` there is no front; without `places` no socket of the console.
+    """
     with _nudged_by_others(parts):
-        async with _run(parts, bound) as service:
+        async with _run(parts, bound, places) as service:
             yield service
 
 
 @asynccontextmanager
-async def _run(parts: Parts, bound: Bound | None) -> AsyncIterator[RunningService]:
+async def _run(
+    parts: Parts, bound: Bound | None, places: Places | None
+) -> AsyncIterator[RunningService]:
     lockouts, gateway = access(parts)
     site = parts.site
     errors = actor_child(ERRORS, lambda: ErrorWriter(site.store, site.errors))
@@ -138,7 +149,12 @@ async def _run(parts: Parts, bound: Bound | None) -> AsyncIterator[RunningServic
     if parts.site.config.ops.scheduler:
         children.append(actor_child("sweeper", lambda: _sweeper(parts)))
     if bound is not None:
-        children.append(front_child(parts, bound, gateway))
+        dispatcher = parts.runtime.ref(DISPATCHER)
+        console = Console(parts.site, parts.runtime, dispatcher, parts.delivered)
+        if places is not None:
+            places.prepare()
+            children.append(console_socket(places.console, console, parts.log))
+        children.append(front_child(parts, bound, gateway, console))
     async with open_supervisor(
         parts.runtime, "service", children, stop_seconds=DRAIN_SECONDS + GIVE_BACK_SECONDS
     ):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from argon2 import PasswordHasher
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser.watch import WATCHER, Watch
@@ -31,15 +30,17 @@ POLICY = {
     "apps": ["shop"],
 }
 FURNISH = """
-from fw_actors.services.users import add_user
-
 for name, full, role in (
     ("admin", "Ada Admin", "System Manager"),
     ("sally", "Sally Seller", "Sales"),
     ("demo", "Demo", "Sales"),
     ("bea", "Bea Busy", "Sales"),
+    ("carl", "Carl Changing", "Sales"),
 ):
-    add_user(fw, name, f"{name}@example.test", full, [role], HASH)
+    email = f"{name}@example.test"
+    user = fw.new_doc("User", name=name, email=email, fullName=full, roles=[{"role": role}])
+    user.new_password = PASSWORD
+    user.insert()
 for title in ("Anders & Sons", "Brasserie Clément", "Café Ötzi"):
     fw.new_doc("Customer", title=title, city="Bozen").insert()
 for number in range(1, 61):
@@ -77,9 +78,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSite]:
     with LiveSite(folder, apps=("shop",)) as site:
         (folder / "fw.json").write_text(json.dumps(POLICY))
         shutil.copy(HERE / "shop.py", folder / "shop.py")
-        (folder / "furnish.py").write_text(
-            FURNISH.replace("HASH", repr(PasswordHasher().hash(PASSWORD)))
-        )
+        (folder / "furnish.py").write_text(FURNISH.replace("PASSWORD", repr(PASSWORD)))
         site.fw("exec", "furnish.py", "--commit")
         site.start(FW_MODE="development")
         yield site

@@ -64,9 +64,11 @@ def look(page: Page, name: str) -> None:
         page.emulate_media(color_scheme=scheme)
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": HEIGHT})
-            assert page.evaluate(TOO_WIDE, width) == [], (name, width)
+            too_wide = page.evaluate(TOO_WIDE, width)
+            assert not too_wide, (name, width, too_wide)
             page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{scheme}.png", full_page=True)
             if (scheme == "dark") == (width == WIDTHS[0]):  # both schemes, both widths
-                assert page.evaluate(RUN_AXE) == [], (name, width, scheme)
+                objections = page.evaluate(RUN_AXE)
+                assert not objections, (name, width, scheme, objections)
     page.emulate_media(color_scheme="light")
     page.set_viewport_size(before)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fw_actors.documents.doctype import Meta
 from web.envelope import Answer
@@ -18,14 +17,13 @@ from web.pages.history import history
 from web.pages.listing import NEVER_MADE, listing
 from web.pages.rendering import Rendering
 from web.pages.shell import Shell, list_path, manages, new_path, shell
+from web.pages.special import PLAIN, SPECIAL
 from web.pages.wording import DOCSTATUS, TITLES
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
 
 T = TypeVar("T")
-READABLE_JSON: Final = {"Webhook Delivery": "payload"}
-"""A text field that holds JSON, to be shown as such."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +72,7 @@ class DeskPages:
     async def document(self, exchange: Exchange) -> Answer:
         """Show a document's form."""
         doctype, name = exchange.argument("doctype"), exchange.argument("name")
+        special = SPECIAL.get(doctype, PLAIN)
 
         def view(fw: Fw) -> dict[str, Any]:
             values = self._documents.read(fw, doctype, name)
@@ -85,10 +84,10 @@ class DeskPages:
                 "acts": _acts(fw, meta, values),
                 "history": history(fw, doctype, name),
                 "values": values,
-                "payload": _readable(values.get(READABLE_JSON.get(doctype, ""))),
+                **special.view(fw, values),
             }
 
-        return await self._page(exchange, "document.html", doctype, view)
+        return await self._page(exchange, special.template, doctype, view)
 
     async def new(self, exchange: Exchange) -> Answer:
         """Show the form for a new document."""
@@ -104,10 +103,9 @@ class DeskPages:
                 "acts": Acts(True, False, False, False, False, False),
                 "history": (),
                 "values": None,
-                "payload": "",
             }
 
-        return await self._page(exchange, "document.html", doctype, view)
+        return await self._page(exchange, SPECIAL.get(doctype, PLAIN).template, doctype, view)
 
     async def _page(
         self, exchange: Exchange, template: str, here: str, view: Callable[[Fw], dict[str, Any]]
@@ -149,11 +147,3 @@ def _acts(fw: Fw, meta: Meta, values: dict[str, Any]) -> Acts:
 def _title(values: dict[str, Any]) -> str:
     found = (values.get(field) for field in (*TITLES, "url", "event"))
     return str(next((text for text in found if text), values["name"]))
-
-
-def _readable(text: str | None) -> str:
-    """Return JSON text with its structure in sight; anything else as it is."""
-    try:
-        return json.dumps(json.loads(text or ""), ensure_ascii=False, indent=2)
-    except ValueError:
-        return text or ""

@@ -103,7 +103,7 @@ def group_of(doctype: str) -> str:
 
 def described(meta: Meta) -> str:
     """Return the first sentence of what a DocType's class says about itself."""
-    return (meta.cls.__doc__ or "").strip().partition("\n")[0]
+    return (meta.cls.__doc__ or "").strip().partition("\n")[0].replace("`", "")
 
 
 def listable(field: Field) -> bool:

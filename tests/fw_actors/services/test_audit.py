@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 
 def test_actions_are_named_as_in_the_spec() -> None:
-    assert [str(action) for action in Action] == ["webhook.replay", "Denied"]
+    assert {"webhook.replay", "Denied"} <= {str(action) for action in Action}
 
 
 async def test_an_event_tells_what_was_done_by_whom_in_which_request(office: Office) -> None:

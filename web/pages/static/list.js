@@ -1,1 +1,87 @@
-// What a list can do beside being read.
+// What a list can do beside being read: invite to the list of users, replay to that of deliveries.
+
+import { operation } from "./api.js";
+import { ask } from "./app.js";
+import { handOver } from "./links.js";
+
+const REPLAYED_AT_ONCE = 4;
+const many = (count, one, more) => (count === 1 ? `1 ${one}` : `${count} ${more}`);
+
+document.querySelector("[data-invite]")?.addEventListener("click", async () => {
+  let invited;
+  const email = await ask({
+    title: "Invite somebody",
+    text: "A link to choose a password goes to this address. Roles are given on the account's page.",
+    ok: "Invite",
+    field: { label: "E-mail", type: "email" },
+    work: async (typed) => { invited = await operation("users.invite", { email: typed }); },
+  });
+  if (email === null) return;
+  const page = `/app/User/${encodeURIComponent(invited.user)}`;
+  await handOver("Invited.", invited.link);
+  location.assign(page);
+});
+
+// Replay of what is ticked, some at a time, until it is done or stopped.
+
+const ticked = () => [...document.querySelectorAll("#found tbody .pick input:checked")];
+
+function count() {
+  const button = document.querySelector("[data-replay]");
+  if (!button) return;
+  const chosen = ticked().length;
+  button.disabled = chosen === 0;
+  button.textContent = chosen ? `Replay ${many(chosen, "delivery", "deliveries")}` : "Replay selected";
+}
+
+async function replay() {
+  const names = ticked().map((input) => input.value);
+  const sure = await ask({
+    title: `Replay ${many(names.length, "delivery", "deliveries")}?`,
+    text: "Each is sent again with the same id and body. What is still on its way is left alone.",
+    ok: "Replay",
+  });
+  if (sure === null) return;
+  const holder = document.querySelector("[data-progress]");
+  const bar = holder.querySelector("progress");
+  const status = holder.querySelector("[role=status]");
+  let stopped = false;
+  holder.querySelector("[data-stop]").onclick = () => { stopped = true; };
+  holder.hidden = false;
+  bar.max = names.length;
+  const refused = new Map();
+  let done = 0;
+  const tell = () => {
+    bar.value = done;
+    status.textContent = `${done} of ${names.length}`;
+  };
+  tell();
+  const work = async () => {
+    while (names.length > 0 && !stopped) {
+      const delivery = names.shift();
+      try {
+        await operation("webhooks.replay", { delivery });
+      } catch (refusal) {
+        refused.set(refusal.message, (refused.get(refusal.message) ?? 0) + 1);
+      }
+      done += 1;
+      bar.value = done;
+      status.textContent = `${done} of ${bar.max}`;
+    }
+  };
+  await Promise.all(Array.from({ length: REPLAYED_AT_ONCE }, work));
+  holder.querySelector("[data-stop]").hidden = true;
+  const replayed = done - [...refused.values()].reduce((sum, number) => sum + number, 0);
+  const told = [...refused].map(([message, number]) => `${number} refused: ${message}`);
+  status.textContent = [stopped ? "Stopped." : "Done.", `${many(replayed, "delivery is", "deliveries are")} queued again.`, ...told].join(" ");
+}
+
+document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-all]")) {
+    for (const input of document.querySelectorAll("#found tbody .pick input")) input.checked = event.target.checked;
+  }
+  if (event.target.closest("#found .pick")) count();
+});
+document.addEventListener("click", (event) => {
+  if (event.target.closest("[data-replay]")) replay();
+});

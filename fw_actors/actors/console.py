@@ -1,0 +1,207 @@
+"""The console of the running process: what is alive in it, and a few acts of its operators.
+
+The pages and the terminal look through the same eyes. Nobody watches, nothing is computed: a view
+is made when somebody waits for one, and shared by all who do. Making it may take at most a
+fortieth of the time, so that a process with 100,000 actors is not slowed by being looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import trio
+
+from fw_actors.actors.console_view import ConsoleView, DeadLetterShown, Node, Receiver
+from fw_actors.actors.counters import Counter
+from fw_actors.actors.dispatcher import Pause, Resume
+from fw_actors.actors.traces import Traces
+from fw_actors.documents.handle import Fw
+from fw_actors.errors import NotFoundError, OverloadedError
+from fw_actors.runtime import ActorRef, AskTimeout, NodeSnapshot, Runtime, RuntimeFault
+from fw_actors.services import users
+from fw_actors.services.audit import Action
+from fw_actors.services.console_facts import ConsoleFacts, StoreFacts
+from fw_actors.services.site import Site
+
+EVERY_SECONDS: Final = 1.0
+STORE_SECONDS: Final = 2.0
+SHARE: Final = 40
+"""A look that took t seconds is not repeated for 40 t."""
+ASK_SECONDS: Final = 2.0
+STOP_SECONDS: Final = 5.0
+NO_STORE: Final = StoreFacts([], [], [], [])
+
+
+class Console:
+    """One for each process. For trio's own thread."""
+
+    def __init__(
+        self, site: Site, runtime: Runtime, dispatcher: ActorRef, delivered: Counter
+    ) -> None:
+        self._site, self._runtime = site, runtime
+        self._dispatcher, self._delivered = dispatcher, delivered
+        self._facts = ConsoleFacts(site.registry, site.installation_key)
+        self._traces = Traces(site.clock)
+        self._one_at_a_time = trio.Lock()
+        self._view: ConsoleView | None = None
+        self._due = 0.0
+        self._made_at = 0.0
+        self._store, self._store_due = NO_STORE, 0.0
+        self._before: Mapping[str, float] = {}
+
+    async def view(self, after: int = 0) -> ConsoleView:
+        """Return the view that follows number `after`, as soon as it may be made; 0 is any."""
+        async with self._one_at_a_time:
+            view = self._view
+            if view is None or view.number <= after or trio.current_time() > self._due:
+                await trio.sleep_until(self._due)
+                view = self._view = await self._look()
+            return view
+
+    async def pause(self, user: str, receiver: str, request_id: str = "") -> None:
+        """Start no attempt at a receiver in this process until it is resumed.
+
+        Raises: NotFoundError when no delivery for it was seen since the start.
+        """
+        await self._tell_dispatcher(Pause(receiver))
+        await self._note(user, Action.CONSOLE_PAUSE, receiver, request_id)
+
+    async def resume(self, user: str, receiver: str, request_id: str = "") -> None:
+        """Go on with a receiver. Raises: NotFoundError."""
+        await self._tell_dispatcher(Resume(receiver))
+        await self._note(user, Action.CONSOLE_RESUME, receiver, request_id)
+
+    async def restart(self, user: str, actor: str, request_id: str = "") -> None:
+        """Stop a single actor; its supervisor starts it again. Raises: NotFoundError."""
+        ref = self._single(actor)
+        await self._note(user, Action.CONSOLE_RESTART, actor, request_id)
+        ref.cell.stop(trio.current_time() + STOP_SECONDS)
+
+    async def trace(self, user: str, actor: str, request_id: str = "") -> None:
+        """Trace a single actor for a minute. Raises: NotFoundError, OverloadedError."""
+        self._traces.begin(self._single(actor))
+        await self._note(user, Action.CONSOLE_TRACE, actor, request_id)
+
+    async def unlock(self, user: str, identifier: str, request_id: str = "") -> None:
+        """Lift a lockout early, at both spellings of an account. Raises: NotFoundError."""
+        site = self._site
+
+        def work(fw: Fw) -> None:
+            name = users.unlock(fw, site.accounts, site.installation_key, identifier)
+            site.audit.record(fw, Action.CONSOLE_UNLOCK, name)
+
+        await site.write(user, work, request_id)
+        self._store_due = 0.0
+
+    def _single(self, name: str) -> ActorRef:
+        for node in self._runtime.snapshot().walk():
+            if node.kind == "actor" and node.name == name:
+                return self._runtime.ref(name)
+        raise NotFoundError(f"There is no single actor {name[:60]}.")
+
+    async def _tell_dispatcher(self, message: Pause | Resume) -> None:
+        try:
+            known = await self._dispatcher.ask(message, deadline=ASK_SECONDS)
+        except (RuntimeFault, AskTimeout):
+            raise OverloadedError("The dispatcher does not answer. Try again.") from None
+        if not known:
+            raise NotFoundError(f"No delivery went to {message.receiver[:200]} of late.")
+
+    async def _note(self, user: str, action: Action, target: str, request_id: str) -> None:
+        audit = self._site.audit
+        await self._site.write(user, lambda fw: audit.record(fw, action, target), request_id)
+
+    async def _look(self) -> ConsoleView:
+        began = trio.current_time()
+        if began >= self._store_due:
+            await self._look_at_store()
+        dispatcher = await self._dispatcher_described()
+        before = trio.current_time()
+        snapshot = self._runtime.snapshot()
+        totals = {f"deliveries {k}": float(n) for k, n in self._delivered.counts().items()}
+        totals |= {f"node {p}": float(node.handled) for p, _, node in _paths(snapshot.tree)}
+        rates = self._rates(totals, began)
+        cost = trio.current_time() - before
+        every = max(EVERY_SECONDS, SHARE * cost)
+        self._due = trio.current_time() + every
+        return ConsoleView(
+            number=(self._view.number if self._view else 0) + 1,
+            at=self._site.clock.now(),
+            every=round(every, 3),
+            tree=[_node(path, level, node, rates) for path, level, node in _paths(snapshot.tree)],
+            rates={k.removeprefix("deliveries "): r for k, r in rates.items() if k[0] == "d"},
+            in_flight=int(dispatcher.get("places", 0)) - int(dispatcher.get("free", 0)),
+            places=int(dispatcher.get("places", 0)),
+            receivers=[Receiver(**each) for each in dispatcher.get("receivers", ())],
+            store=self._store,
+            dead_letters=sum(snapshot.dead_letters.values()),
+            last_dead_letters=[
+                DeadLetterShown(letter.recipient, letter.message, letter.reason.value, letter.at)
+                for letter in reversed(snapshot.last_dead_letters)
+            ],
+            traces=self._traces.shown(),
+            numbers={
+                "deadlines": snapshot.deadlines,
+                "workers": snapshot.workers,
+                "workersParked": snapshot.workers_parked,
+                "lateReplies": snapshot.late_replies,
+            },
+        )
+
+    async def _look_at_store(self) -> None:
+        """A store in trouble leaves the last facts; its readers are shared with everybody."""
+        began = trio.current_time()
+        with suppress(OverloadedError):
+            self._store = await self._site.store.read(self._facts.read)
+        now = trio.current_time()
+        self._store_due = now + max(STORE_SECONDS, SHARE * (now - began))
+
+    async def _dispatcher_described(self) -> Mapping[str, Any]:
+        try:
+            return (await self._dispatcher.inspect(ASK_SECONDS)).described
+        except (RuntimeFault, AskTimeout):
+            return {}  # it is being restarted, or busy; the tree says so
+
+    def _rates(self, totals: Mapping[str, float], now: float) -> dict[str, float]:
+        seconds = now - self._made_at
+        before, self._before, self._made_at = self._before, totals, now
+        if not before or seconds <= 0:
+            return dict.fromkeys(totals, 0.0)
+        # An actor that was restarted counts on; a pool that was reopened may begin anew.
+        return {
+            key: round(max(0.0, count - before.get(key, count)) / seconds, 1)
+            for key, count in totals.items()
+        }
+
+
+def _paths(
+    nodes: tuple[NodeSnapshot, ...], above: str = "", level: int = 0
+) -> list[tuple[str, int, NodeSnapshot]]:
+    """Return every node with its path and level, parents first."""
+    found = []
+    for node in nodes:
+        path = f"{above}/{node.name}"
+        found.append((path, level, node))
+        found += _paths(node.children, path, level + 1)
+    return found
+
+
+def _node(path: str, level: int, node: NodeSnapshot, rates: Mapping[str, float]) -> Node:
+    return Node(
+        path=path,
+        name=node.name,
+        kind=node.kind,
+        state=node.state,
+        level=level,
+        depth=node.depth,
+        capacity=node.capacity,
+        alive=node.alive,
+        running=node.running,
+        handled=node.handled,
+        rate=rates.get(f"node {path}", 0.0),
+        failed=node.failed,
+        restarts=node.restarts,
+        last_error=node.last_error or "",
+    )

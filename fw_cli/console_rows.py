@@ -1,0 +1,107 @@
+"""What the console's tables hold, made of a view of the service. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+Row = tuple[str, tuple[str, ...]]
+"""A row's key, and its cells."""
+
+View = Mapping[str, Any]
+"""A `ConsoleView` as JSON."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """A tab: its columns, and the rows that a view gives it."""
+
+    id: str
+    title: str
+    columns: tuple[str, ...]
+    rows: Callable[[View], Iterator[Row]]
+
+
+def now_of(view: View) -> tuple[float, float, float, float]:
+    """Return deliveries a second, attempts in flight, events waiting, messages a second."""
+    waiting = {queue[0]: queue[1] for queue in view["store"]["queues"]}
+    return (
+        sum(view["rates"].values()),
+        view["inFlight"],
+        waiting.get("webhook", 0),
+        round(sum(node["rate"] for node in view["tree"]), 1),
+    )
+
+
+def _tree(view: View) -> Iterator[Row]:
+    for node in view["tree"]:
+        full = node["kind"] == "actor" and node["capacity"]
+        cells = (
+            "  " * node["level"] + node["name"],
+            node["state"],
+            f"{node['depth']} of {node['capacity']}" if full else str(node["depth"]),
+            str(node["alive"]) if node["kind"] == "pool" else "",
+            f"{node['rate']:g}",
+            str(node["handled"]),
+            str(node["failed"]),
+            str(node["restarts"]),
+            node["lastError"],
+        )
+        yield node["path"], cells
+
+
+def _receivers(view: View) -> Iterator[Row]:
+    for each in view["receivers"]:
+        places = (each["inFlight"], each["window"], each["limit"])
+        yield each["origin"], (each["origin"], each["health"], *map(str, places))
+
+
+def _queues(view: View) -> Iterator[Row]:
+    for queue, *numbers in view["store"]["queues"]:
+        yield queue, (queue, *(f"{number:g}" for number in numbers))
+
+
+def _deliveries(view: View) -> Iterator[Row]:
+    for each in view["store"]["inFlight"] + view["store"]["upcoming"]:
+        facts = (each["event"], each["status"], str(each["attempts"]), _clock(each["at"]))
+        yield each["delivery"], (each["delivery"], *facts)
+
+
+def _locks(view: View) -> Iterator[Row]:
+    for lock in view["store"]["locks"]:
+        name = lock["identifier"] or f"somebody ({lock['key']})"
+        yield lock["key"], (name, lock["account"] or "none", _clock(lock["until"]))
+
+
+def _letters(view: View) -> Iterator[Row]:
+    for number, letter in enumerate(view["lastDeadLetters"]):
+        at = _clock(letter["at"])
+        yield str(number), (letter["recipient"], letter["message"], letter["reason"], at)
+
+
+def _traces(view: View) -> Iterator[Row]:
+    for trace in view["traces"]:
+        for number, each in enumerate(reversed(trace["messages"])):
+            text = f"{each['message']}({each['fields']})"
+            yield f"{trace['actor']} {number}", (_clock(each["at"]), trace["actor"], text)
+
+
+def _clock(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000).astimezone().strftime("%H:%M:%S")
+
+
+BOARDS: Final = (
+    Board("tree", "Actors", ("Name", "State", "Mailbox", "Alive", "Per second", "Handled",
+                             "Failed", "Restarts", "Last error"), _tree),
+    Board("receivers", "Receivers", ("Receiver", "Health", "In flight", "Places now", "At most"),
+          _receivers),
+    Board("queues", "Queues", ("Queue", "Ready", "Scheduled", "Leased", "Failed", "Oldest (s)"),
+          _queues),
+    Board("deliveries", "Deliveries", ("Delivery", "Event", "Status", "Attempts", "At"),
+          _deliveries),
+    Board("locks", "Lockouts", ("Identifier", "Account", "Until"), _locks),
+    Board("letters", "Dead letters", ("Recipient", "Message", "Why", "When"), _letters),
+    Board("traces", "Traces", ("When", "Actor", "Message"), _traces),
+)  # fmt: skip

@@ -1,0 +1,214 @@
+"""The console's screen: tables that follow the service, and keys that act on the chosen row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import (
+    Button,
+    DataTable,
+    Footer,
+    Header,
+    Label,
+    Sparkline,
+    Static,
+    TabbedContent,
+    TabPane,
+)
+
+from fw_cli.console_client import ConsoleClient
+from fw_cli.console_rows import BOARDS, Board, Row, now_of
+from fw_cli.refusals import CommandFailed
+
+KEPT: Final = 120
+GRAPHS: Final = (
+    ("deliveries", "Deliveries/s"),
+    ("flight", "In flight"),
+    ("waiting", "Events waiting"),
+    ("messages", "Messages/s"),
+)
+
+
+class Question(ModalScreen[bool]):
+    """Asks before something happens."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes"),
+        Binding("n,escape", "answer(False)", "No"),
+    ]
+    DEFAULT_CSS = """
+    Question { align: center middle; }
+    Question > Vertical { width: 60; height: auto; padding: 1 2; border: round $primary;
+                          background: $surface; }
+    Question Horizontal { height: auto; margin-top: 1; align-horizontal: right; }
+    Question Button { margin-left: 2; }
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        """Show the question."""
+        with Vertical():
+            yield Label(self._text)
+            with Horizontal():
+                yield Button("No (n)", id="no")
+                yield Button("Yes (y)", id="yes", variant="primary")
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """Take the answer of a button."""
+        self.dismiss(event.button.id == "yes")
+
+    def action_answer(self, answer: bool) -> None:
+        """Take the answer of a key."""
+        self.dismiss(answer)
+
+
+class ConsoleScreen(App[None]):
+    """The application; `path` is the service's socket."""
+
+    TITLE = "fw console"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("t", "trace", "Trace"),
+        Binding("r", "restart", "Restart"),
+        Binding("p", "pause", "Pause or resume"),
+        Binding("u", "unlock", "Unlock"),
+        Binding("q", "quit", "Quit"),
+    ]
+    CSS = """
+    #graphs { height: 5; padding: 0 1; }
+    #graphs > Vertical { width: 1fr; padding-right: 2; }
+    #graphs Sparkline { height: 3; }
+    DataTable { height: 1fr; }
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._watcher, self._actor = ConsoleClient(path), ConsoleClient(path)
+        self._series: dict[str, list[float]] = {name: [] for name, _ in GRAPHS}
+        self.view: dict[str, Any] = {}
+
+    def compose(self) -> ComposeResult:
+        """Lay out graphs and tabs."""
+        yield Header()
+        with Horizontal(id="graphs"):
+            for name, title in GRAPHS:
+                with Vertical():
+                    yield Static(title, id=f"now-{name}")
+                    yield Sparkline([], id=f"graph-{name}")
+        with TabbedContent(initial="tab-tree"):
+            for board in BOARDS:
+                with TabPane(board.title, id=f"tab-{board.id}"):
+                    yield DataTable(id=board.id, cursor_type="row", zebra_stripes=True)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Make the columns, and begin to watch."""
+        for board in BOARDS:
+            self.query_one(f"#{board.id}", DataTable).add_columns(*board.columns)
+        self.watch_service()
+
+    async def on_unmount(self) -> None:
+        """Leave the service."""
+        await self._watcher.close()
+        await self._actor.close()
+
+    @work(exclusive=True)
+    async def watch_service(self) -> None:
+        """Show view after view, for as long as the service runs."""
+        number = 0
+        while True:
+            try:
+                answer = await self._watcher.ask("view", after=number)
+            except CommandFailed as error:
+                self.exit(message=f"fw: {error}")
+                return
+            self.view = answer["view"]
+            number = self.view["number"]
+            self._show()
+
+    def _show(self) -> None:
+        for (name, title), value in zip(GRAPHS, now_of(self.view), strict=True):
+            series = self._series[name]
+            series.append(value)
+            del series[:-KEPT]
+            self.query_one(f"#graph-{name}", Sparkline).data = list(series)
+            self.query_one(f"#now-{name}", Static).update(f"{title}  {value:g}")
+        for board in BOARDS:
+            self._fill(board, list(board.rows(self.view)))
+
+    def _fill(self, board: Board, rows: Sequence[Row]) -> None:
+        """Write rows over where they are the same ones, so that the cursor stays."""
+        table: DataTable[str] = self.query_one(f"#{board.id}", DataTable)
+        if [key for key, _ in rows] != [str(key.value) for key in table.rows]:
+            chosen = self._chosen(board.id)
+            table.clear()
+            for key, cells in rows:
+                table.add_row(*cells, key=key)
+            keys = [key for key, _ in rows]
+            if chosen in keys:
+                table.move_cursor(row=keys.index(chosen))
+            return
+        for index, (_, cells) in enumerate(rows):
+            for place, cell in enumerate(cells):
+                if table.get_cell_at((index, place)) != cell:  # type: ignore[arg-type] # a Coordinate
+                    table.update_cell_at((index, place), cell)  # type: ignore[arg-type]
+
+    def _chosen(self, board: str) -> str:
+        """Return the key of the row under the cursor; empty without one."""
+        table: DataTable[str] = self.query_one(f"#{board}", DataTable)
+        if not table.row_count:
+            return ""
+        return str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value)
+
+    def _on(self, board: str) -> str:
+        """Return the chosen row of a board when it is the one that shows."""
+        return self._chosen(board) if self.query_one(TabbedContent).active == f"tab-{board}" else ""
+
+    def action_trace(self) -> None:
+        """Trace the chosen actor."""
+        name = self._on("tree").rpartition("/")[2]
+        if name:
+            self._act("trace", name, "")
+
+    def action_restart(self) -> None:
+        """Restart the chosen actor."""
+        name = self._on("tree").rpartition("/")[2]
+        if name:
+            self._act("restart", name, f"Restart {name}? What waits in its mailbox is dropped.")
+
+    def action_pause(self) -> None:
+        """Pause the chosen receiver, or resume it."""
+        name = self._on("receivers")
+        paused = {each["origin"]: each["health"] == "paused" for each in self.view["receivers"]}
+        if paused.get(name):
+            self._act("resume", name, "")
+        elif name:
+            self._act("pause", name, f"Pause {name}? Nothing is sent there until it is resumed.")
+
+    def action_unlock(self) -> None:
+        """Unlock the chosen account."""
+        key = self._on("locks")
+        account = next((x["account"] for x in self.view["store"]["locks"] if x["key"] == key), "")
+        if account:
+            self._act("unlock", account, f"Unlock {account}?")
+
+    @work
+    async def _act(self, do: str, name: str, question: str) -> None:
+        if question and not await self.push_screen_wait(Question(question)):
+            return
+        try:
+            await self._actor.ask(do, name=name)
+        except CommandFailed as error:
+            self.notify(str(error), severity="error")
+        else:
+            self.notify(f"{do}: {name}")

@@ -1,0 +1,111 @@
+"""My account. Spec, Self-service operations; interface §2."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import httpx
+from playwright.sync_api import Page, expect
+
+from tests.browser.watch import look
+from tests.live_site import PASSWORD, LiveSite
+
+SignIn = Callable[[str], None]
+HEADERS = {"X-FW-CSRF": "1"}
+CHANGED = "another good password"
+
+
+@contextmanager
+def another_session(site: LiveSite, name: str, agent: str) -> Iterator[httpx.Client]:
+    headers = {**HEADERS, "User-Agent": agent}
+    with httpx.Client(base_url=site.url, headers=headers, timeout=30) as client:
+        answer = client.post("/api/login", json={"usr": name, "pwd": PASSWORD})
+        assert answer.status_code == 200
+        yield client
+
+
+def test_the_profile_is_changed(page: Page, sign_in: SignIn) -> None:
+    sign_in("carl")
+    page.goto("/account")
+    page.get_by_label("Full name").fill("Carl Changed")
+    page.get_by_label("Language").fill("de")
+    page.get_by_role("button", name="Save profile").click()
+    expect(page.get_by_text("Saved.")).to_be_visible()
+    page.reload()
+    expect(page.get_by_label("Full name")).to_have_value("Carl Changed")
+
+
+def test_sessions_are_listed_and_ended(page: Page, site: LiveSite, sign_in: SignIn) -> None:
+    sign_in("carl")
+    with (
+        another_session(site, "carl", "curl/8.0") as one,
+        another_session(site, "carl", "Mozilla/5.0 (X11; Linux) Firefox/140.0") as two,
+    ):
+        page.goto("/account")
+        sessions = page.locator("#sessions li")
+        own = sessions.filter(has_text="this one")
+        expect(own).to_have_count(1)
+        expect(own.get_by_role("button")).to_have_count(0)
+        look(page, "account")
+        sessions.filter(has_text="curl/8.0").get_by_role("button").click()
+        expect(page.get_by_text("The session has ended.")).to_be_visible()
+        expect(sessions.filter(has_text="curl/8.0")).to_have_count(0)
+        assert one.get("/api/boot").json()["user"] is None
+        expect(sessions.filter(has_text="Firefox on Linux")).to_have_count(1)
+        page.get_by_role("button", name="End all others").click()
+        page.get_by_role("dialog").get_by_role("button", name="End them").click()
+        expect(sessions).to_have_count(1)
+        assert two.get("/api/boot").json()["user"] is None
+
+
+def test_an_api_key_is_shown_once_works_and_is_revoked(
+    page: Page, site: LiveSite, sign_in: SignIn
+) -> None:
+    """Interface §1, API key: shown this once."""
+    sign_in("carl")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto("/account")
+    page.get_by_label("What it is for").fill("nightly export")
+    page.get_by_label("Days it is good for").fill("30")
+    page.get_by_role("button", name="Make a key").click()
+    shown = page.locator("#made-key code")
+    expect(shown).to_have_text(re.compile(r"^fwk_[0-9A-Za-z]{12}_[0-9A-Za-z]{32}$"))
+    key = shown.inner_text()
+    page.locator("#made-key").get_by_role("button", name="Copy").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == key
+    look(page, "account-key")
+    bearer = {"Authorization": f"Bearer {key}"}
+    assert httpx.get(f"{site.url}/api/boot", headers=bearer).json()["user"]["name"] == "carl"
+    page.reload()
+    assert key not in page.content()
+    page.locator("#keys li").filter(has_text="nightly export").get_by_role("button").click()
+    page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    expect(page.get_by_text("No keys yet.")).to_be_visible()
+    assert httpx.get(f"{site.url}/api/boot", headers=bearer).status_code == 401
+
+
+def test_the_password_is_changed_and_what_is_wrong_is_said(page: Page, sign_in: SignIn) -> None:
+    sign_in("carl")
+    page.goto("/account")
+    current = page.get_by_label("Current password", exact=True)
+    new = page.get_by_label("New password", exact=True)
+    button = page.get_by_role("button", name="Change password")
+    current.fill("not this one")
+    new.fill("carl")
+    button.click()
+    expect(new).to_have_accessible_description(re.compile("not good enough"))
+    new.fill(CHANGED)
+    button.click()
+    expect(current).to_have_accessible_description(re.compile("wrong|current"))
+    expect(new).to_have_value(CHANGED)
+    current.fill(PASSWORD)
+    button.click()
+    expect(page.get_by_text("Your password is changed.")).to_be_visible()
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_label("Name or e-mail").fill("carl")
+    page.get_by_label("Password", exact=True).fill(CHANGED)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    expect(page).to_have_url(re.compile("/app$"))

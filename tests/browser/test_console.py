@@ -1,0 +1,125 @@
+"""The console in the process: what is alive in it, and its acts. Every act is an Audit Event."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.watch import look
+from tests.live_site import PASSWORD, SECRET, LiveReceiver, LiveSite
+
+SignIn = Callable[[str], None]
+HEADERS = {"X-FW-CSRF": "1"}
+
+
+@pytest.fixture(autouse=True)
+def admin(sign_in: SignIn) -> None:
+    sign_in("admin")
+
+
+def row(page: Page, board: str, name: str) -> Any:
+    header = page.get_by_role("rowheader", name=name, exact=True)
+    return page.locator(f"#{board} tbody tr").filter(has=header)
+
+
+def audited(page: Page, action: str) -> list[dict[str, Any]]:
+    query = (
+        f'/api/resource/Audit Event?filters=[["action","=","{action}"]]&fields=["target","actor"]'
+    )
+    found: list[dict[str, Any]] = page.request.get(query).json()["data"]
+    return found
+
+
+def deliver_something(page: Page, receiver: LiveReceiver) -> str:
+    """Have one event delivered; return the receiver's origin."""
+    hook = {"event_type": "Custom", "custom_event": "console.seen", "secret": SECRET}
+    made = page.request.post(
+        "/api/resource/Webhook", data={**hook, "url": receiver.url}, headers=HEADERS
+    )
+    assert made.ok, made.text()
+    event = {"name": "console.seen", "data": {}}
+    told = page.request.post("/api/method/core.services.webhooks.emit", data=event, headers=HEADERS)
+    assert told.ok, told.text()
+    return receiver.url.removesuffix("/hook")
+
+
+def test_the_console_shows_what_is_alive_and_acts_on_it(
+    page: Page, site: LiveSite, receiver: LiveReceiver
+) -> None:
+    origin = deliver_something(page, receiver)
+    for _ in range(3):
+        httpx.post(f"{site.url}/api/login", json={"usr": "demo", "pwd": "x"}, headers=HEADERS)
+    page.goto("/app/console")
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    for name in ("service", "dispatcher", "mailer", "outcomes", "deliveries", "lockouts"):
+        expect(row(page, "tree", name).get_by_text("running")).to_be_visible()
+    expect(row(page, "receivers", origin).get_by_text("healthy")).to_be_visible()
+
+    row(page, "receivers", origin).get_by_role("button", name="Pause").click()
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    expect(row(page, "receivers", origin).get_by_text("paused")).to_be_visible()
+    before = len(receiver.got)
+    deliver_something(page, receiver)
+    expect(page.locator("#upcoming tbody tr").first).to_be_visible()
+    assert len(receiver.got) == before
+    row(page, "tree", "dispatcher").get_by_role("button", name="Trace").click()
+    expect(page.get_by_label("Messages to dispatcher")).to_contain_text("Look()")
+    look(page, "console")
+    row(page, "receivers", origin).get_by_role("button", name="Resume").click()
+    expect(row(page, "receivers", origin).get_by_text("healthy")).to_be_visible()
+    expect(page.get_by_text("Nothing waits for its next attempt.")).to_be_visible()
+
+    row(page, "locks", "demo").get_by_role("button", name="Unlock").click()
+    page.get_by_role("dialog").get_by_role("button", name="Unlock").click()
+    expect(page.get_by_text("Nobody is locked out.")).to_be_visible()
+    freed = {"usr": "demo", "pwd": PASSWORD}
+    assert httpx.post(f"{site.url}/api/login", json=freed, headers=HEADERS).status_code == 200
+
+    restarts = row(page, "tree", "mailer").locator("td").nth(6)
+    expect(restarts).to_have_text("0")
+    row(page, "tree", "mailer").get_by_role("button", name="Restart").click()
+    page.get_by_role("dialog").get_by_role("button", name="Restart").click()
+    expect(restarts).to_have_text("1")
+    expect(row(page, "tree", "mailer").get_by_text("running")).to_be_visible()
+
+    assert audited(page, "console.pause") == [{"target": origin, "actor": "admin"}]
+    assert audited(page, "console.resume") == [{"target": origin, "actor": "admin"}]
+    assert audited(page, "console.trace") == [{"target": "dispatcher", "actor": "admin"}]
+    assert audited(page, "console.unlock") == [{"target": "demo", "actor": "admin"}]
+    assert audited(page, "console.restart") == [{"target": "mailer", "actor": "admin"}]
+
+
+def test_the_console_is_for_system_managers_alone(page: Page, sign_in: SignIn) -> None:
+    page.context.clear_cookies()
+    page.goto("/app/console")
+    expect(page).to_have_url(re.compile(r"/login\?next="))
+    sign_in("sally")
+    page.goto("/app/console")
+    expect(page.get_by_role("heading", name="Not allowed")).to_be_visible()
+    assert page.request.get("/app/console/events").status == 403
+    for act, body in (
+        ("pause", {"receiver": "https://x.test:443"}),
+        ("resume", {"receiver": "https://x.test:443"}),
+        ("restart", {"actor": "mailer"}),
+        ("trace", {"actor": "mailer"}),
+        ("unlock", {"user": "demo"}),
+    ):
+        path = f"/api/method/core.services.console.{act}"
+        assert page.request.post(path, data=body, headers=HEADERS).status == 403
+
+
+def test_what_is_not_there_is_said(page: Page) -> None:
+    for act, body in (
+        ("pause", {"receiver": "https://x.test:443"}),
+        ("restart", {"actor": "deliveries"}),
+        ("trace", {"actor": "nobody"}),
+        ("unlock", {"user": "nobody"}),
+    ):
+        path = f"/api/method/core.services.console.{act}"
+        answer = page.request.post(path, data=body, headers=HEADERS)
+        assert (answer.status, answer.json()["error"]["type"]) == (404, "NotFoundError")

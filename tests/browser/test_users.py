@@ -1,0 +1,79 @@
+"""What a System Manager does with accounts, on their pages. Interface §2, users.*."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.watch import look
+from tests.live_site import PASSWORD, LiveSite
+
+HEADERS = {"X-FW-CSRF": "1"}
+
+
+@pytest.fixture(autouse=True)
+def admin(sign_in: Callable[[str], None]) -> None:
+    sign_in("admin")
+
+
+def test_somebody_is_invited_and_the_link_handed_over(page: Page) -> None:
+    """Interface §2, Links: handed back to a System Manager with transport `log` alone."""
+    page.goto("/app/User")
+    look(page, "users")
+    page.get_by_role("button", name="Invite").click()
+    page.get_by_label("E-mail", exact=True).fill("sally@example.test")
+    page.get_by_role("dialog").get_by_role("button", name="Invite").click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_be_visible()
+    page.get_by_label("E-mail", exact=True).fill("nina@example.test")
+    page.get_by_role("dialog").get_by_role("button", name="Invite").click()
+    link = page.locator("dialog code")
+    expect(link).to_have_text(re.compile(r"/accept-invite#token="))
+    look(page, "user-invited")
+    page.get_by_role("button", name="Done").click()
+    expect(page).to_have_url(re.compile(r"/app/User/nina%40example.test$"))
+    page.get_by_role("button", name="Send reset link").click()
+    expect(page.locator("#user-acts").get_by_role("alert")).to_be_visible()
+    page.get_by_role("button", name="Send again").click()
+    expect(link).to_have_text(re.compile(r"/accept-invite#token="))
+    page.get_by_role("button", name="Done").click()
+
+
+def test_an_account_is_unlocked_signed_out_and_sent_a_reset_link(
+    page: Page, site: LiveSite
+) -> None:
+    """Spec, Sign-in lockout: `users.unlockUser` clears both spellings."""
+    right, wrong = {"usr": "demo", "pwd": PASSWORD}, {"usr": "demo", "pwd": "wrong"}
+    with httpx.Client(base_url=site.url, headers=HEADERS, timeout=30) as client:
+        assert client.post("/api/login", json=right).status_code == 200
+        statuses = [client.post("/api/login", json=wrong).status_code for _ in range(3)]
+        assert statuses == [401, 401, 429]
+        page.goto("/app/User/demo")
+        look(page, "user")
+        page.get_by_role("button", name="Unlock").click()
+        expect(page.get_by_text("The account may sign in again.")).to_be_visible()
+        assert client.post("/api/login", json=right).status_code == 200
+        page.get_by_role("button", name="End all sessions").click()
+        expect(page.get_by_text(re.compile("sessions? ha(s|ve) ended"))).to_be_visible()
+        assert client.get("/api/boot").json()["user"] is None
+    page.get_by_role("button", name="Send reset link").click()
+    expect(page.locator("dialog code")).to_have_text(re.compile(r"/reset-password#token="))
+    page.get_by_role("button", name="Done").click()
+
+
+def test_roles_are_given_on_the_account_and_others_see_no_accounts(
+    page: Page, sign_in: Callable[[str], None]
+) -> None:
+    page.goto("/app/User/bea")
+    page.get_by_role("button", name="Add a row").click()
+    page.locator("[data-table=roles] tbody tr").last.get_by_label("Role").fill("Event Publisher")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Saved.")).to_be_visible()
+    expect(page.locator("[data-table=roles] tbody tr")).to_have_count(2)
+    page.context.clear_cookies()
+    sign_in("sally")
+    page.goto("/app/User/bea")
+    expect(page.get_by_role("heading", name="Not allowed")).to_be_visible()

@@ -1,0 +1,139 @@
+"""Interface §5, `console`: the running service in the terminal, through its Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.widgets import DataTable
+
+from fw_cli.console_client import NOT_RUNNING, ConsoleClient
+from fw_cli.console_screen import ConsoleScreen
+from fw_cli.refusals import CommandFailed
+from supervisors.service.console_socket import LONGEST_PATH, short_path
+from tests.live_site import LiveSite
+
+SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSite]:
+    # A folder whose path is longer than the kernel takes for a socket.
+    folder = tmp_path_factory.mktemp("console") / ("long" * 25)
+    folder.mkdir()
+    with LiveSite(folder) as site:
+        site.start()
+        yield site
+
+
+def door(site: LiveSite) -> Path:
+    return site.folder / "data" / "console.sock"
+
+
+def asked(site: LiveSite, *lines: bytes) -> list[dict[str, Any]]:
+    with socket.socket(socket.AF_UNIX) as client, short_path(door(site)) as path:
+        client.settimeout(SECONDS)
+        client.connect(path)
+        client.sendall(b"".join(line + b"\n" for line in lines))
+        with client.makefile("rb") as answers:
+            return [json.loads(answers.readline()) for _ in lines]
+
+
+def test_the_socket_is_open_to_its_own_user_alone(site: LiveSite) -> None:
+    assert len(os.fsencode(door(site))) > LONGEST_PATH
+    assert stat.S_IMODE(door(site).stat().st_mode) == 0o600
+
+
+def test_a_view_is_printed_as_json(site: LiveSite) -> None:
+    view = json.loads(site.fw("console", "--json"))
+    names = {node["name"] for node in view["tree"]}
+    assert {"service", "dispatcher", "mailer", "deliveries", "lockouts", "web"} <= names
+    assert view["store"] == {"queues": [], "locks": [], "inFlight": [], "upcoming": []}
+
+
+def test_without_a_terminal_the_command_says_what_it_needs(site: LiveSite) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "fw_cli", "console"], cwd=site.folder, check=False,
+        capture_output=True, text=True, env={**os.environ, "FW_CONFIG": "fw.json"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "--json" in done.stderr
+
+
+def test_without_a_service_the_command_says_so(tmp_path: Path) -> None:
+    async def ask() -> None:
+        with pytest.raises(CommandFailed, match=NOT_RUNNING):
+            await ConsoleClient(tmp_path / "console.sock").ask("view")
+
+    asyncio.run(ask())
+
+
+def test_what_is_no_question_is_refused_and_the_connection_stays(site: LiveSite) -> None:
+    answers = asked(
+        site,
+        b"no json",
+        b'{"do": "explode"}',
+        b'{"do": "trace", "name": "nobody"}',
+        b'{"do": "pause", "name": "https://x.test:443"}',
+        b'{"do": "trace", "name": "mailer"}',
+    )
+    types = [answer.get("error", {}).get("type") for answer in answers]
+    assert types == [
+        "BadRequestError", "BadRequestError", "NotFoundError", "NotFoundError", None,
+    ]  # fmt: skip
+
+
+def test_every_act_is_an_audit_event_by_administrator(site: LiveSite) -> None:
+    assert asked(site, b'{"do": "restart", "name": "sweeper"}') == [{"ok": True}]
+    told = site.fw(
+        "eval", 'fw.get_all("Audit Event", {"action": "console.restart"}, ["target", "actor"])'
+    )
+    assert json.loads(told) == [{"target": "sweeper", "actor": "Administrator"}]
+
+
+def test_the_screen_shows_the_service_and_acts_by_keys(site: LiveSite) -> None:
+    async def use() -> None:
+        screen = ConsoleScreen(door(site))
+        async with screen.run_test(size=(140, 40)) as pilot:
+
+            async def until(look: Any) -> None:
+                with_end = asyncio.timeout(SECONDS)
+                async with with_end:
+                    while not look():
+                        await pilot.pause(0.02)
+
+            table = screen.query_one("#tree", DataTable)
+            await until(lambda: table.row_count > 5)
+            keys = [str(key.value) for key in table.rows]
+            table.focus()
+            table.move_cursor(row=keys.index("/service/mailer"))
+            await pilot.press("r")
+            await until(lambda: len(screen.screen_stack) == 2)
+            await pilot.press("y")
+
+            def restarts() -> int:
+                nodes = {node["path"]: node for node in screen.view["tree"]}
+                return int(nodes["/service/mailer"]["restarts"])
+
+            await until(lambda: restarts() == 1)
+            await pilot.press("t")
+            await until(lambda: any(t["actor"] == "mailer" for t in screen.view["traces"]))
+
+    asyncio.run(use())
+
+
+def test_a_stop_takes_the_socket_away(tmp_path: Path) -> None:
+    with LiveSite(tmp_path) as site:
+        site.start()
+        assert door(site).exists()
+        assert site.end() == 0
+        assert not door(site).exists()

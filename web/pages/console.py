@@ -1,0 +1,80 @@
+"""The console's page, and the stream of views that it lives on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from fw_actors.errors import PermissionDeniedError
+from web.envelope import Answer
+from web.event_streams import EventStreams, SendPart, event
+from web.exchange import Exchange
+from web.gateway import Console, Gateway
+from web.json_out import encode
+from web.operations import Operation, Path
+from web.pages.rendering import Rendering
+from web.pages.shell import Shell, manages, shell
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+CHECK_SECONDS: Final = 30.0
+"""How often an open stream asks whether its session may still see it."""
+
+
+class ConsolePages:
+    """The paths of this module, over one gateway and the console of the process."""
+
+    def __init__(
+        self, gateway: Gateway, console: Console, streams: EventStreams, rendering: Rendering
+    ) -> None:
+        self._gateway, self._console = gateway, console
+        self._streams, self._rendering = streams, rendering
+
+    def paths(self) -> list[Path]:
+        """Return what is served."""
+        refuse = self._rendering.refuse
+        return [
+            Path("/app/console", {"GET": Operation(self.page)}, refuse=refuse),
+            Path("/app/console/events", {"GET": Operation(self.events)}),
+        ]
+
+    async def page(self, exchange: Exchange) -> Answer:
+        """Show the page; what is on it comes by the stream."""
+
+        def frame(fw: Fw) -> Shell:
+            refuse_who_manages_nothing(fw)
+            return shell(fw, "console")
+
+        shown = await self._gateway.read(exchange.known_caller, frame, exchange.request_id)
+        return self._rendering.page("console.html", frame=shown)
+
+    async def events(self, exchange: Exchange) -> Answer:
+        """Send a view as soon as there is a new one, for as long as the session may see it."""
+        await self._may_still_see(exchange)
+
+        async def events(send: SendPart) -> None:
+            number, checked = 0, trio.current_time()
+            while True:
+                view = await self._console.view(number)
+                number = view.number
+                await send(event(encode(view)))
+                if trio.current_time() - checked > CHECK_SECONDS:
+                    await self._may_still_see(exchange)
+                    checked = trio.current_time()
+
+        return self._streams.answer(events)
+
+    async def _may_still_see(self, exchange: Exchange) -> None:
+        """Raises: AuthenticationError, PermissionDeniedError."""
+        caller = exchange.known_caller
+        if exchange.sid is not None:
+            caller = await self._gateway.authenticate(exchange.sid)
+        await self._gateway.read(caller, refuse_who_manages_nothing, exchange.request_id)
+
+
+def refuse_who_manages_nothing(fw: Fw) -> None:
+    """Raises: PermissionDeniedError for all but System Managers without access scopes."""
+    if not manages(fw):
+        raise PermissionDeniedError("The console is for System Managers without access scopes.")

@@ -1,0 +1,113 @@
+// My account: every act is a self-service operation of the JSON API.
+
+import { operation } from "./api.js";
+import { ask, copy, flash, flashNext } from "./app.js";
+import { blame, busy, onSubmit, revealable } from "./forms.js";
+import { saidOf, watch } from "./policy.js";
+
+function again(text) {
+  flashNext(text);
+  location.reload();
+}
+
+const profile = document.getElementById("profile");
+onSubmit(profile, async () => {
+  const { fullName, language } = profile.elements;
+  await operation("profile.updateMyProfile", { fullName: fullName.value, language: language.value });
+  flash("Saved.");
+});
+
+const change = document.getElementById("change-password");
+const policy = document.getElementById("policy");
+const { minimum, maximum, names } = change.dataset;
+const judge = watch(change.elements.password, policy, Number(minimum), Number(maximum), () => JSON.parse(names));
+revealable(change);
+onSubmit(change, async () => {
+  const { current, password } = change.elements;
+  const said = saidOf(policy, judge());
+  if (said) {
+    blame(password, said);
+    return;
+  }
+  try {
+    await operation("profile.changeMyPassword", { current: current.value, password: password.value });
+  } catch (refusal) {
+    if (refusal.type === "PasswordPolicyError") blame(password, refusal.message);
+    else if (refusal.type === "AuthenticationError") blame(current, refusal.message);
+    else throw refusal;
+    return;
+  }
+  again("Your password is changed.");
+});
+
+document.getElementById("revoke-others").addEventListener("click", async () => {
+  const sure = await ask({
+    title: "End all other sessions?",
+    text: "Whoever is signed in elsewhere with your account has to sign in again.",
+    ok: "End them",
+    work: () => operation("sessions.revokeMyOtherSessions"),
+  });
+  if (sure !== null) again("The other sessions have ended.");
+});
+
+for (const button of document.querySelectorAll("[data-revoke-session]")) {
+  button.addEventListener("click", () => busy(button, async () => {
+    await operation("sessions.revokeMySession", { id: button.closest("li").dataset.id }).catch((refusal) => {
+      if (refusal.status !== 404) throw refusal; // it has ended meanwhile
+    });
+    again("The session has ended.");
+  }).catch((refusal) => flash(refusal.message)));
+}
+
+const make = document.getElementById("make-key");
+if (make) {
+  onSubmit(make, async () => {
+    const { label, days } = make.elements;
+    const body = { label: label.value };
+    if (days.value) body.days = Number(days.value);
+    const made = await operation("api_keys.createMyAPIKey", body);
+    make.reset();
+    const shown = document.getElementById("made-key");
+    shown.querySelector("[data-text]").textContent = made.key;
+    shown.hidden = false;
+    const button = shown.querySelector("[data-copy]");
+    button.onclick = () => copy(made.key, button);
+    button.focus();
+    add(made);
+  });
+}
+
+// The new key joins the list without a reload, which would take it out of sight for ever.
+function add(made) {
+  const list = document.getElementById("keys");
+  list.querySelector("li.muted")?.remove();
+  const item = document.createElement("li");
+  item.dataset.name = made.name;
+  const text = document.createElement("p");
+  const strong = document.createElement("strong");
+  strong.textContent = made.label;
+  const code = document.createElement("code");
+  code.textContent = made.name;
+  text.append(strong, " ", code);
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "compact danger";
+  button.dataset.revokeKey = "";
+  button.textContent = "Revoke";
+  item.append(text, button);
+  list.prepend(item);
+}
+
+document.getElementById("keys").addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-revoke-key]");
+  if (!button) return;
+  const { name } = button.closest("li").dataset;
+  const sure = await ask({
+    title: "Revoke this key?",
+    text: "Whatever uses it is refused from then on.",
+    ok: "Revoke",
+    danger: true,
+    work: () => operation("api_keys.revokeMyAPIKey", { name }),
+  });
+  if (sure !== null) again("The key is revoked.");
+});
