@@ -130,7 +130,7 @@ def run(program: str, *args: str) -> None:
     as_account = ["runuser", "-u", USER, "--"] if os.getuid() == 0 else []
     done = subprocess.run(
         [*as_account, _find(program), *args], cwd="/", stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=60,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, f"{program} failed: {done.stdout}"
 

@@ -9,8 +9,6 @@ import pytest
 from fw_actors.errors import DuplicateError, ValidationError
 from tests.fw_actors.documents.conftest import Desk
 
-pytestmark = pytest.mark.usefixtures("on_both_stores")
-
 
 def role(fw: Any, name: Any) -> str:
     return str(fw.new_doc("Role", name=name).insert().name)

@@ -15,8 +15,6 @@ from fw_actors.services.audit import Action
 from tests.fw_actors.services.conftest import Office
 from tests.site_kit import START_MS
 
-pytestmark = pytest.mark.usefixtures("on_both_stores")
-
 
 def test_actions_are_named_as_in_the_spec() -> None:
     assert {"webhook.replay", "Denied"} <= {str(action) for action in Action}

@@ -20,8 +20,6 @@ from fw_actors.errors import (
 from fw_actors.services import invitation
 from tests.mail_kit import ADDRESS, OTHER, MailSite, mail_site, token_of
 
-pytestmark = pytest.mark.usefixtures("on_both_stores")
-
 
 @pytest.fixture
 async def site(tmp_path: Path, autojump_clock: MockClock) -> AsyncIterator[MailSite]:

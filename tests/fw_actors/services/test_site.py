@@ -13,8 +13,6 @@ from fw_actors.store import StoreError
 from tests.fw_actors.services.conftest import APPS, Office, open_office
 from tests.site_kit import database_of, inline_site
 
-pytestmark = pytest.mark.usefixtures("on_both_stores")
-
 ROLES = ["Boss", "Event Publisher", "Exporter", "Note Chair", "Note Writer", "Reader", "Seller"]
 ROLES += ["System Manager"]
 

@@ -9,8 +9,6 @@ import pytest
 
 from tests.fw_actors.services.conftest import Office, open_office
 
-pytestmark = pytest.mark.usefixtures("on_both_stores")
-
 
 def emit(fw: Any) -> int:
     return len(fw.webhooks.emit("note.shared", {})["deliveries"])

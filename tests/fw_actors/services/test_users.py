@@ -8,8 +8,6 @@ from fw_actors.errors import DuplicateError, PermissionDeniedError
 from fw_actors.services.users import add_user, list_users
 from tests.fw_actors.services.conftest import Office
 
-pytestmark = pytest.mark.usefixtures("on_both_stores")
-
 
 async def test_an_account_is_made_with_its_roles(office: Office) -> None:
     told = await office.do(

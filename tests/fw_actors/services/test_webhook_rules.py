@@ -10,8 +10,6 @@ import pytest
 from fw_actors.errors import PermissionDeniedError, ValidationError
 from tests.fw_actors.services.conftest import Office, open_office
 
-pytestmark = pytest.mark.usefixtures("on_both_stores")
-
 CUSTOM = {
     "url": "https://receiver.test/hook", "event_type": "Custom", "custom_event": "note.shared",
     "secret": "a signing secret",
