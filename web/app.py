@@ -75,9 +75,7 @@ def make_app(
     if console is not None:
         paths += ConsoleRoutes(gateway, console).paths()
     description = DescriptionRoutes(paths, settings.name)
-    return FrontEnd(
-        [*paths, *description.paths()], gateway, settings, entropy, traffic, streams
-    )
+    return FrontEnd([*paths, *description.paths()], gateway, settings, entropy, traffic, streams)
 
 
 def _routable(scope: Any) -> Any:

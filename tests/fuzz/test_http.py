@@ -18,13 +18,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from fw_actors.actors.counters import Counter
+from fw_actors.actors.counters import Counter, DeliveryMeter
 from fw_actors.http import open_sender
 from fw_actors.runtime import SilentLog, open_runtime
 from fw_actors.services.users import add_user
 from supervisors.service.front import application
 from supervisors.service.parts import Parts
-from supervisors.service.tree import DELIVERY_OUTCOMES, SIGN_IN_OUTCOMES, run_parts
+from supervisors.service.tree import DELIVERY_OUTCOMES, SIGN_IN_OUTCOMES, WORKERS, run_parts
 from tests.site_kit import inline_site
 from tests.web.asgi import Client, Reply
 
@@ -119,7 +119,7 @@ async def served(folder: Path) -> AsyncIterator[tuple[Client, str, list[str]]]:
             parts = Parts(
                 site=site, url="https://site.example", runtime=runtime, sender=sender,
                 slow_reads=site.store, log=log, signed_in=Counter(SIGN_IN_OUTCOMES),
-                delivered=Counter(DELIVERY_OUTCOMES),
+                delivered=DeliveryMeter(DELIVERY_OUTCOMES), recorded=Counter(WORKERS),
             )  # fmt: skip
             async with run_parts(parts, None) as service:
                 app = application(parts, service.gateway)

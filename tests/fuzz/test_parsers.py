@@ -14,7 +14,7 @@ from fw_actors.http import ProtocolError, Times, parse_target
 from fw_actors.http.reader import AnswerReader
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.rules.redaction import Treatment, treatment
-from fw_actors.services.deliveries import readable
+from fw_actors.services.delivery_endings import readable
 from web.json_in import read_object
 
 ANY_TEXT = st.text(st.characters())

@@ -152,6 +152,9 @@ class _TornTx(Tx):
     def columns(self, table: str) -> frozenset[str]:
         return self._inner.columns(table)
 
+    def indexes(self, table: str) -> frozenset[str]:
+        return self._inner.indexes(table)
+
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         self._count()
         return self._inner.raw(text, params)

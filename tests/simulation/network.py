@@ -45,11 +45,11 @@ class Wire:
             if self._reset:
                 raise Broken
             if self._to_sender or self._ended:
-                return self.receive_nowait(limit)
+                return await self.receive_ready(limit)
             await self._changed.wait()
 
-    def receive_nowait(self, limit: int) -> bytes:
-        """See `Connection.receive_nowait`."""
+    async def receive_ready(self, limit: int) -> bytes:
+        """See `Connection.receive_ready`."""
         data = bytes(self._to_sender[:limit])
         del self._to_sender[:limit]
         return data

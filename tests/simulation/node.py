@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from fw_actors.actors.counters import Counter
+from fw_actors.actors.counters import Counter, DeliveryMeter
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.nudge import Nudge
 from fw_actors.config import Config
@@ -168,7 +168,7 @@ class Node:
                 parts = Parts(
                     site=site, url="https://site.example", runtime=runtime, sender=sender,
                     slow_reads=store, log=log, signed_in=Counter(SIGN_IN_OUTCOMES),
-                    delivered=Counter(DELIVERY_OUTCOMES),
+                    delivered=DeliveryMeter(DELIVERY_OUTCOMES), recorded=Counter(WORKERS),
                     transport=around.post_office.for_life(life),
                 )  # fmt: skip
                 try:

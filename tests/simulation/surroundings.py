@@ -53,6 +53,8 @@ class TraceLog:
         if not self.life.dead:
             self.trace(self.life.label, f"log {event}")
 
+    debug = info
+
     def warning(self, event: str, **fields: object) -> None:
         """Note an event, with its error."""
         if not self.life.dead:

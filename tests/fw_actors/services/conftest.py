@@ -12,8 +12,6 @@ import pytest
 
 from fw_actors.services.site import Site
 from fw_actors.services.users import add_user
-from fw_actors.store.statement import SQLITE
-from tests.fw_actors.store.kinds import KINDS
 from tests.site_kit import database_of, inline_site
 from tests.virtual_time import in_virtual_time
 
@@ -87,20 +85,7 @@ def on_sqlite(folder: Path) -> str:
     return f"sqlite:///{folder}/fw.db"
 
 
-on_both_stores = pytest.mark.parametrize("database", KINDS, indirect=True)
-"""For tests of statements of their own; the others run on SQLite."""
-
-
 @pytest.fixture
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """FW_DATABASE of the office."""
-    if getattr(request, "param", SQLITE) == SQLITE:
-        return database_of(tmp_path)
-    url: str = request.getfixturevalue("postgres_url")
-    return url
-
-
-@pytest.fixture
-async def office(tmp_path: Path, database: str) -> AsyncIterator[Office]:
-    async with open_office(tmp_path, database=database) as office:
+async def office(tmp_path: Path) -> AsyncIterator[Office]:
+    async with open_office(tmp_path) as office:
         yield office

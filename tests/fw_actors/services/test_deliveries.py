@@ -14,7 +14,7 @@ from fw_actors.rules.delivery_outcome import Backoff, Ending, Status
 from fw_actors.services.deliveries import Batch, Deliveries, Due, Hook
 from fw_actors.services.delivery_endings import Ended, readable
 from fw_actors.store.statement import SQLITE
-from tests.fw_actors.services.conftest import Office, on_both_stores, on_sqlite, open_office
+from tests.fw_actors.services.conftest import Office, on_sqlite, open_office
 from tests.fw_actors.store.kinds import KINDS
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -130,7 +130,6 @@ async def test_a_2xx_stores_status_and_body(depot: Depot) -> None:
     assert (row["error"], row["duration_ms"]) == (None, 12)
 
 
-@on_both_stores
 async def test_any_outcome_can_be_stored(depot: Depot) -> None:
     """Pitfalls: "half characters, NUL, gzip bytes, huge bodies"."""
     await depot.office.subscribe()
@@ -143,7 +142,6 @@ async def test_any_outcome_can_be_stored(depot: Depot) -> None:
     assert len(row["error"]) == 500
 
 
-@on_both_stores
 async def test_a_lost_lease_writes_nothing(depot: Depot) -> None:
     """Interface §7: "No row: the outcome is dropped and logged"."""
     await depot.office.subscribe()
@@ -196,7 +194,6 @@ async def test_a_group_writes_what_each_of_it_would_have_written_alone(
     assert len(together) == len(ENDED) + 1
 
 
-@on_both_stores
 async def test_a_lost_lease_in_a_group_writes_nothing_and_holds_up_no_other(depot: Depot) -> None:
     """Interface §7: "No row: the outcome is dropped and logged"."""
     await depot.office.subscribe()
@@ -265,7 +262,6 @@ async def test_a_lease_given_back_is_due_at_once_and_not_counted(depot: Depot) -
     assert (again.attempts, again.job.deaths, again.status) == (0, 0, "Queued")
 
 
-@on_both_stores
 async def test_a_claim_gives_the_exact_bytes_and_the_webhook_of_this_moment(depot: Depot) -> None:
     """Interface §7: "Each attempt uses the Webhook's url, secret and timeout of that moment"."""
     hook = await depot.office.subscribe(max_attempts=4)

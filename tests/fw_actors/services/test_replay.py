@@ -12,7 +12,7 @@ from fw_actors.rules.delivery_outcome import Backoff, Ending
 from fw_actors.services.deliveries import Deliveries
 from fw_actors.services.delivery_endings import Ended
 from fw_actors.services.replay import Replayed
-from tests.fw_actors.services.conftest import Office, on_both_stores
+from tests.fw_actors.services.conftest import Office
 
 
 class Depot:
@@ -72,7 +72,7 @@ async def depot(office: Office) -> Depot:
     ("endings", "previous"),
     [(["DELIVERED"], "Sent"), (["REFUSED"], "Failed"), (["WITHDRAWN"], "Failed")],
 )
-@on_both_stores
+@pytest.mark.usefixtures("on_both_stores")
 async def test_sent_and_failed_begin_anew_with_the_same_id_and_bytes(
     depot: Depot, endings: list[str], previous: str
 ) -> None:
@@ -107,7 +107,7 @@ async def test_queued_and_retrying_are_left_as_they_are(
     assert (await depot.row(), await depot.audit()) == (before, [])
 
 
-@on_both_stores
+@pytest.mark.usefixtures("on_both_stores")
 async def test_a_second_replay_finds_the_first_one_under_way(depot: Depot) -> None:
     delivery = await depot.ended("DELIVERED")
     await depot.replay(delivery)
@@ -173,7 +173,7 @@ async def test_who_may_not_is_refused_and_recorded_whatever_was_asked_for(
     assert await depot.office.sql("SELECT count(*) FROM fw_job") == [(0,)]
 
 
-@on_both_stores
+@pytest.mark.usefixtures("on_both_stores")
 async def test_of_many_each_is_told_and_audited_for_itself(depot: Depot) -> None:
     """Interface §7: "replays many, an audit event each"."""
     final = await depot.ended("REFUSED")
@@ -190,7 +190,7 @@ async def test_of_many_each_is_told_and_audited_for_itself(depot: Depot) -> None
     assert [row[:2] for row in await depot.audit()] == [("webhook.replay", final)]
 
 
-@on_both_stores
+@pytest.mark.usefixtures("on_both_stores")
 async def test_many_are_found_by_webhook_status_and_time_oldest_first(depot: Depot) -> None:
     await depot.ended("REFUSED")
     hook = (await depot.row())["webhook"]

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from fw_actors.services import sweeps
-from tests.fw_actors.services.conftest import Office, on_both_stores
+from tests.fw_actors.services.conftest import Office
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -96,7 +96,6 @@ def delivery(name: str, status: str, age_days: float, **values: Any) -> dict[str
     }  # fmt: skip
 
 
-@on_both_stores
 async def test_sent_and_failed_older_than_the_retention_go_with_their_jobs(office: Office) -> None:
     """Spec: "default 30, zero keeps forever; applies to Sent and Failed"."""
     rows = [
@@ -132,7 +131,6 @@ async def test_retention_counts_from_the_last_attempt(office: Office) -> None:
     assert await sweep(office, steps) == [1]
 
 
-@on_both_stores
 async def test_sweeping_frees_the_key_of_an_emit(office: Office) -> None:
     """Interface §8: "sweeping frees the key"."""
     await office.subscribe()
