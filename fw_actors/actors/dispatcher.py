@@ -125,8 +125,6 @@ class Dispatcher(Actor):
         except OverloadedError:
             self._look_after(AFTER_TROUBLE_SECONDS)
             return
-        if batch.brought_forward:
-            self.context.log.warning("delivery.due_too_late", brought_forward=batch.brought_forward)
         self._more = batch.more
         for due in batch.due:
             self._start(due, plan.target(due.hook))

@@ -25,7 +25,6 @@ from fw_actors.rules.delivery_outcome import (
 from fw_actors.rules.retry_after import LONGEST_SECONDS
 from fw_actors.services.delivery_endings import COLUMNS, Ended, columns, error_of
 from fw_actors.services.events import QUEUE
-from fw_actors.services.far_rows import FarRows
 from fw_actors.store import JsonRows, LeasedJob, Statement, Tx, jobs, rows_as_json
 
 _DEFAULT_TIMEOUT: Final = 10  # of a Webhook that is gone; only the lease needs it
@@ -58,14 +57,12 @@ class Due(msgspec.Struct, frozen=True):
 class Batch(msgspec.Struct, frozen=True):
     """What one look at the queue gave.
 
-    `more` says that rows may be due which found no place, `next_at` when the next one will be,
-    `brought_forward` how many were due too far away to be right.
+    `more` says that rows may be due which found no place, `next_at` when the next one will be.
     """
 
     due: list[Due]
     more: bool
     next_at: int | None
-    brought_forward: int = 0
 
 
 class Places(Protocol):
@@ -87,7 +84,6 @@ class Deliveries:
         d = deliveries.c
         name: sa.BindParameter[Any] = sa.bindparam("key")
         self._backoff = backoff
-        self._far = FarRows(max(backoff.cap, LONGEST_SECONDS))
         self._hook = Statement(
             sa.select(hooks.enabled, hooks.url, hooks.timeout, hooks.secret, hooks[ROW_ID]).where(
                 hooks.name == name
@@ -113,15 +109,14 @@ class Deliveries:
 
     @property
     def longest_wait(self) -> float:
-        """Seconds: no attempt waits longer for the next one."""
-        return self._backoff.cap
+        """Seconds: no attempt waits longer for the next one, whatever a receiver asks for."""
+        return max(self._backoff.cap, LONGEST_SECONDS)
 
     def claim(self, tx: Tx, places: Places, token: Callable[[], str]) -> Batch:
         """Lease what is due and has a place; the Webhook that waits longest first."""
         due: list[Due] = []
         later: list[int] = []
         more = False
-        forward = self._far.bring_forward(tx)
         for head in sorted(jobs.heads(tx, QUEUE), key=lambda head: (head.next_at, head.partition)):
             if head.next_at > tx.now:
                 later.append(head.next_at)
@@ -135,7 +130,7 @@ class Deliveries:
                 more = more or len(leased) == free
             else:
                 more = True
-        return Batch(due, more, min(later, default=None), forward)
+        return Batch(due, more, min(later, default=None))
 
     def hook(self, tx: Tx, name: str) -> Hook | None:
         """Return a Webhook as it is now; None when there is none."""

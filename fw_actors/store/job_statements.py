@@ -140,12 +140,6 @@ FAIL: Final = Statement(update(JOB).where(_HELD).values(next_at=null(), **_COUNT
 FINISH: Final = Statement(delete(JOB).where(_HELD))
 GIVE_BACK: Final = Statement(update(JOB).where(_HELD).values(next_at=bindparam("at"), lease=null()))
 
-BRING_FORWARD: Final = Statement(
-    update(JOB)
-    .where(JOB.c.queue == bindparam("queue"), JOB.c.partition == bindparam("partition"))
-    .where(JOB.c.next_at > bindparam("latest"))
-    .values(next_at=bindparam("now"))
-)
 SETTLED: Final = JsonRows("settled")
 """Rows of `FINISH_ALL` (job, token) and `SETTLE_ALL` (job, token, when it is due next, error)."""
 

@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from fw_actors.store.job_statements import (
-    BRING_FORWARD,
     CLAIM,
     ENQUEUE,
     FAIL,
@@ -140,11 +139,6 @@ def claim(
         token=token,
     )
     return [LeasedJob(*row) for row in sorted(rows)]
-
-
-def bring_forward(tx: Tx, queue: str, partition: str, latest: int) -> int:
-    """Make due now what is due after `latest`, which no wait reaches; return how many rows."""
-    return tx.run(BRING_FORWARD, queue=queue, partition=partition, latest=latest, now=tx.now)
 
 
 def retry(tx: Tx, job_id: int, token: str, next_at: int, error: str) -> bool:

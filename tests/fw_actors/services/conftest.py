@@ -80,11 +80,6 @@ async def open_office(folder: Path, **changes: Any) -> AsyncIterator[Office]:
         yield Office(site)
 
 
-def on_sqlite(folder: Path) -> str:
-    """Return FW_DATABASE for a file in `folder`."""
-    return f"sqlite:///{folder}/fw.db"
-
-
 @pytest.fixture
 async def office(tmp_path: Path) -> AsyncIterator[Office]:
     async with open_office(tmp_path) as office:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,8 @@ from hypothesis import strategies as st
 from fw_actors.rules.delivery_outcome import Backoff, Ending, Status
 from fw_actors.services.deliveries import Batch, Deliveries, Due, Hook
 from fw_actors.services.delivery_endings import Ended, readable
-from fw_actors.store.statement import SQLITE
-from tests.fw_actors.services.conftest import Office, on_sqlite, open_office
-from tests.fw_actors.store.kinds import KINDS
+from tests.fw_actors.services.conftest import Office, open_office
+from tests.site_kit import database_of
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -178,17 +178,25 @@ async def rows_after(depot: Depot, *groups: list[int]) -> list[dict[str, Any]]:
     return [*await depot.office.deliveries(), {"jobs": left}]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.fixture
+def another_database(
+    on_both_stores: None, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[str]:
+    """An empty one beside the site's own, of the same kind."""
+    if database_of(tmp_path).startswith("sqlite"):
+        yield f"sqlite:///{tmp_path}/another/fw.db"
+    else:
+        with request.getfixturevalue("cluster").schema() as url:
+            yield url
+
+
 async def test_a_group_writes_what_each_of_it_would_have_written_alone(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+    tmp_path: Path, another_database: str
 ) -> None:
     """Architecture page, Event: outcomes are written in groups."""
-    other = on_sqlite(tmp_path / "other")
-    if kind != SQLITE:
-        other = request.getfixturevalue("postgres_url")
     async with open_office(tmp_path) as office:
         alone = await rows_after(Depot(office), [0], [1], [2], [3])
-    async with open_office(tmp_path, database=other) as office:
+    async with open_office(tmp_path, database=another_database) as office:
         together = await rows_after(Depot(office), [0, 1, 2, 3])
     assert together == alone
     assert len(together) == len(ENDED) + 1
