@@ -1,0 +1,78 @@
+"""Nothing tells which accounts there are: spec, Sign-in rule 2 and Recovery rule 1.
+
+What is compared is the work, which is exact, and then the time, of tries that take turns: a rank
+test with room for any machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.http_site import HttpSite, http_site
+
+NAMES = ("ann", "nobody-at-all", "off", "invited")
+ROUNDS = 60
+LEAST, MOST = 0.2, 0.8  # alike means 0.5; 60 against 60 by chance alone stays within 0.25 to 0.75
+
+
+@pytest.fixture
+async def wide(tmp_path: Path) -> AsyncIterator[HttpSite]:
+    policy = {"max_login_attempts": 1000, "address_attempts": 100_000, "recovery_attempts": 100_000}
+    async with http_site(tmp_path, **policy) as site:
+        await site.hire("ann")
+        await site.hire("off")
+        await site.hire("invited", password=None)
+        await site.rows("UPDATE doc_user SET enabled = 0 WHERE name = 'off'")
+        yield site
+
+
+def work_so_far(site: HttpSite) -> tuple[int, int, int]:
+    """Hashes, transactions and reads since the start."""
+    store = site.site.store.statistics()
+    return site.site.hasher.statistics().hashes, store.committed, store.reads
+
+
+async def ask(site: HttpSite, path: str, name: str) -> tuple[int, bytes, list[str]]:
+    body = {"usr": name} if path.endswith("forgot-password") else {"usr": name, "pwd": "wrong"}
+    reply = await site.ask("POST", path, body, headers=[("X-Request-Id", "same")])
+    return reply.status, reply.body, sorted(f"{k}: {v}" for k, v in reply.headers)
+
+
+async def test_a_refused_sign_in_is_the_same_work_for_every_name(wide: HttpSite) -> None:
+    """Pitfalls: "Exactly one argon2 verification for each refused sign-in"."""
+    answers, works = [], []
+    for name in NAMES:
+        before = work_so_far(wide)
+        answers.append(await ask(wide, "/api/login", name))
+        after = work_so_far(wide)
+        works.append(tuple(b - a for a, b in zip(before, after, strict=True)))
+    assert answers == [answers[0]] * len(NAMES)
+    assert works == [works[0]] * len(NAMES)
+    assert works[0][0] == 1
+
+
+async def test_forgot_password_answers_alike_and_hashes_nothing(wide: HttpSite) -> None:
+    """Spec: "answers identically (status, body, timing)", "with no hashing on this path"."""
+    hashes, *_ = work_so_far(wide)
+    answers = [await ask(wide, "/api/auth/forgot-password", name) for name in NAMES]
+    assert answers == [answers[0]] * len(NAMES)
+    assert work_so_far(wide)[0] == hashes
+
+
+@pytest.mark.parametrize("path", ["/api/login", "/api/auth/forgot-password"])
+async def test_times_of_known_and_unknown_names_rank_alike(wide: HttpSite, path: str) -> None:
+    known: list[float] = []
+    unknown: list[float] = []
+    for number in range(ROUNDS):
+        for name, times in (("ann", known), ("nobody-at-all", unknown)):
+            wide.pass_time(3600 if path.endswith("forgot-password") else 0)  # no throttle
+            begun = time.perf_counter()
+            status, *_ = await ask(wide, path, name)
+            times.append(time.perf_counter() - begun)
+            assert status == (200 if path.endswith("forgot-password") else 401), number
+    later = sum((k > u) + (k == u) / 2 for k in known for u in unknown)
+    assert LEAST < later / (ROUNDS * ROUNDS) < MOST
