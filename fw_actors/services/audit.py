@@ -24,6 +24,11 @@ class Action(StrEnum):
     CONSOLE_RESTART = "console.restart"
     CONSOLE_TRACE = "console.trace"
     CONSOLE_UNLOCK = "console.unlock"
+    INVITE = "user.invite"
+    RESEND_INVITE = "user.resend_invite"
+    SEND_RESET = "user.send_password_reset"
+    REVOKE_SESSIONS = "user.revoke_sessions"
+    UNLOCK = "user.unlock"
 
 
 class AuditLog:

@@ -1,4 +1,7 @@
-"""What a System Manager does with others' accounts over HTTP (interface §2, users.*)."""
+"""What a System Manager does with others' accounts over HTTP (interface §2, users.*).
+
+Each operation leaves an Audit Event in its transaction: whose account it was, and who did it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Sequence
 from fw_actors.documents.handle import Fw
 from fw_actors.services import invitation, recovery, users
 from fw_actors.services.accounts import Accounts
+from fw_actors.services.audit import Action, AuditLog
 from fw_actors.services.invitation import Invited
 from fw_actors.services.link_mail import LinkMail, SentLink
 
@@ -17,27 +21,39 @@ class UserAdministration:
     All of them raise PermissionDeniedError for who is no System Manager.
     """
 
-    def __init__(self, accounts: Accounts, link_mail: LinkMail, installation_key: bytes) -> None:
+    def __init__(
+        self, accounts: Accounts, link_mail: LinkMail, audit: AuditLog, installation_key: bytes
+    ) -> None:
         self._accounts, self._link_mail, self._key = accounts, link_mail, installation_key
+        self._audit = audit
 
     def invite(
         self, fw: Fw, email: str, name: str | None, full_name: str, roles: Sequence[str]
     ) -> Invited:
         """Make an account and send its invitation. See `invitation.invite`."""
-        return invitation.invite(fw, self._link_mail, email, name, full_name, roles)
+        made = invitation.invite(fw, self._link_mail, email, name, full_name, roles)
+        self._audit.record(fw, Action.INVITE, made.user, {"roles": list(roles)})
+        return made
 
     def resend_invite(self, fw: Fw, user: str) -> SentLink:
         """Send an invitation again. See `invitation.resend`."""
-        return invitation.resend(fw, self._link_mail, user)
+        sent = invitation.resend(fw, self._link_mail, user)
+        self._audit.record(fw, Action.RESEND_INVITE, user)
+        return sent
 
     def send_password_reset(self, fw: Fw, user: str) -> SentLink:
         """Send a recovery link. See `recovery.send_reset`."""
-        return recovery.send_reset(fw, self._link_mail, user)
+        sent = recovery.send_reset(fw, self._link_mail, user)
+        self._audit.record(fw, Action.SEND_RESET, user)
+        return sent
 
     def revoke_sessions(self, fw: Fw, user: str) -> int:
         """End all sessions of a user; return how many. See `users.revoke_sessions`."""
-        return users.revoke_sessions(fw, user)
+        ended = users.revoke_sessions(fw, user)
+        self._audit.record(fw, Action.REVOKE_SESSIONS, user, {"sessions_ended": ended})
+        return ended
 
     def unlock(self, fw: Fw, identifier: str) -> None:
         """Lift a lockout early. See `users.unlock`."""
-        users.unlock(fw, self._accounts, self._key, identifier)
+        user = users.unlock(fw, self._accounts, self._key, identifier)
+        self._audit.record(fw, Action.UNLOCK, user)

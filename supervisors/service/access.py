@@ -75,7 +75,7 @@ def _users(parts: Parts, links: Links) -> UserAdministration:
     site = parts.site
     by_log = LogTransport(parts.log) if site.config.mail.transport == "log" else None
     link_mail = LinkMail(links, site.outbox, by_log)
-    return UserAdministration(site.accounts, link_mail, site.installation_key)
+    return UserAdministration(site.accounts, link_mail, site.audit, site.installation_key)
 
 
 def _link_uses(parts: Parts, links: Links) -> tuple[Recovery, Invitation]:

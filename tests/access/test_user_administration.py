@@ -170,3 +170,29 @@ def _change(user: str, values: dict[str, Any], fw: Any) -> None:
     for name, value in values.items():
         setattr(doc, name, value)
     doc.save()
+
+
+async def test_each_operation_leaves_an_audit_event_and_a_refused_one_none(
+    site: HttpSite, boss: str
+) -> None:
+    await site.hire("ann")
+    await site.hire("ida", password=None)
+    body: dict[str, Any] = {"email": "new@example.test", "roles": ["Event Publisher"]}
+    await site.op("users.invite", body, sid=boss, headers=[("X-Request-Id", "r-1")])
+    assert (await site.op("users.invite", body, sid=boss)).status == 409
+    done = [("resendInvite", "ida"), ("sendPasswordReset", "ann"), ("revokeUserSessions", "ann")]
+    for name, user in (*done, ("unlockUser", "ANN@example.test")):
+        assert (await site.op(f"users.{name}", {"user": user}, sid=boss)).status == 200
+    rows = await site.rows(
+        "SELECT action, target, detail, actor FROM doc_audit_event ORDER BY creation, rowid"
+    )
+    assert [(row["action"], row["target"], row["detail"]) for row in rows] == [
+        ("user.invite", "new@example.test", '{"roles":["Event Publisher"]}'),
+        ("user.resend_invite", "ida", None),
+        ("user.send_password_reset", "ann", None),
+        ("user.revoke_sessions", "ann", '{"sessions_ended":0}'),
+        ("user.unlock", "ann", None),
+    ]
+    assert {row["actor"] for row in rows} == {"boss"}
+    (first,) = await site.rows("SELECT request_id FROM doc_audit_event WHERE action='user.invite'")
+    assert first == {"request_id": "r-1"}
