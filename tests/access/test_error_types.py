@@ -1,0 +1,150 @@
+"""Every `error.type` of interface §1, each met once over HTTP in the one envelope."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.http_site import PEER, HttpSite
+from tests.web.asgi import Client, Reply
+
+Scene = Callable[[HttpSite, str], Awaitable[Reply]]
+ROWS: dict[str, tuple[int, Scene]] = {}
+
+
+def row(kind: str, status: int) -> Callable[[Scene], Scene]:
+    """Enter a scene into the table."""
+
+    def enter(scene: Scene) -> Scene:
+        ROWS[kind] = (status, scene)
+        return scene
+
+    return enter
+
+
+@row("BadRequestError", 400)
+async def _(site: HttpSite, sid: str) -> Reply:
+    return await site.op("users.unlockUser", {"usr": "x"}, sid=sid)
+
+
+@row("InvalidTokenError", 400)
+async def _(site: HttpSite, sid: str) -> Reply:
+    return await site.ask("POST", "/api/auth/token", {"token": "x" * 32})
+
+
+@row("AuthenticationError", 401)
+async def _(site: HttpSite, sid: str) -> Reply:
+    return await site.login("boss", "wrong")
+
+
+@row("PermissionDeniedError", 403)
+async def _(site: HttpSite, sid: str) -> Reply:
+    return await site.ask("PUT", "/api/resource/User/boss", {"fullName": "x"}, sid=sid)
+
+
+@row("CSRFError", 403)
+async def _(site: HttpSite, sid: str) -> Reply:
+    return await site.op("sessions.revokeMyOtherSessions", sid=sid, csrf=False)
+
+
+@row("NotFoundError", 404)
+async def _(site: HttpSite, sid: str) -> Reply:
+    return await site.op("sessions.revokeMySession", {"id": "x"}, sid=sid)
+
+
+@row("MethodNotAllowedError", 405)
+async def _(site: HttpSite, sid: str) -> Reply:
+    return await site.ask("GET", "/api/login")
+
+
+@row("RequestTimeoutError", 408)
+async def _(site: HttpSite, sid: str) -> Reply:
+    lines = [("X-FW-CSRF", "1"), ("Content-Type", "application/json"), ("Content-Length", "9")]
+    return await Client(site.app, PEER).send("POST", "/api/login", lines, [b"{"], ends=False)
+
+
+@row("PayloadTooLargeError", 413)
+async def _(site: HttpSite, sid: str) -> Reply:
+    return await site.ask("POST", "/api/login", b" " * 65_537)
+
+
+@row("UnsupportedMediaTypeError", 415)
+async def _(site: HttpSite, sid: str) -> Reply:
+    lines = [("X-FW-CSRF", "1"), ("Content-Type", "text/plain"), ("Content-Length", "2")]
+    return await Client(site.app, PEER).send("POST", "/api/login", lines, [b"{}"])
+
+
+@row("DuplicateError", 409)
+async def _(site: HttpSite, sid: str) -> Reply:
+    return await site.op("users.invite", {"email": "boss@example.test"}, sid=sid)
+
+
+@row("ConflictError", 409)
+async def _(site: HttpSite, sid: str) -> Reply:
+    return await site.op("users.resendInvite", {"user": "boss"}, sid=sid)
+
+
+@row("ValidationError", 422)
+async def _(site: HttpSite, sid: str) -> Reply:
+    return await site.op("api_keys.createMyAPIKey", {"label": "x", "days": 0}, sid=sid)
+
+
+@row("PasswordPolicyError", 422)
+async def _(site: HttpSite, sid: str) -> Reply:
+    body = {"name": "ann", "email": "ann@example.test", "new_password": "short"}
+    return await site.ask("POST", "/api/resource/User", body, sid=sid)
+
+
+@row("TooManyRequestsError", 429)
+async def _(site: HttpSite, sid: str) -> Reply:
+    *_, last = [await site.login("nobody", "wrong") for _ in range(5)]
+    return last
+
+
+@row("OverloadedError", 503)
+async def _(site: HttpSite, sid: str) -> Reply:
+    site.service.gateway.drain()
+    return await site.ask("GET", "/api/ready")
+
+
+@pytest.mark.parametrize("kind", ROWS)
+async def test_each_error_type_comes_in_the_envelope(site: HttpSite, kind: str) -> None:
+    status, scene = ROWS[kind]
+    await site.hire("boss", "System Manager")
+    reply = await scene(site, await site.sid("boss"))
+    error: dict[str, Any] = reply.error
+    assert (reply.status, error["type"]) == (status, kind)
+    assert reply.header("cache-control") == "no-store"
+    assert reply.header("x-request-id") is not None
+    if status in (429, 503):
+        assert int(reply.header("retry-after") or 0) >= 1
+    if status == 429:
+        assert error["extra"] == {"retryAfter": int(reply.header("retry-after") or 0)}
+
+
+async def test_a_defect_tells_its_request_id_and_nothing_else(
+    site: HttpSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interface §1: 500 InternalError, "the message holds nothing but the request id"."""
+
+    async def broken(address: str) -> None:
+        raise ValueError("a secret of the inside")
+
+    monkeypatch.setattr(site.service.gateway, "admit_sign_in", broken)
+    reply = await site.login("x", "y", headers=[("X-Request-Id", "r-1")])
+    assert (reply.status, reply.error["type"]) == (500, "InternalError")
+    assert "r-1" in reply.error["message"]
+    assert b"secret" not in reply.body
+
+
+def test_the_table_names_every_type() -> None:
+    """Interface §1's table, written out."""
+    assert {*ROWS, "InternalError"} == {
+        "BadRequestError", "InvalidTokenError", "AuthenticationError", "PermissionDeniedError",
+        "CSRFError", "NotFoundError", "MethodNotAllowedError", "RequestTimeoutError",
+        "PayloadTooLargeError", "UnsupportedMediaTypeError", "DuplicateError", "ConflictError",
+        "ValidationError", "PasswordPolicyError", "TooManyRequestsError", "OverloadedError",
+        "InternalError",
+    }  # fmt: skip
