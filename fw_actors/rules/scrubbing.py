@@ -24,8 +24,8 @@ _PATTERNS: Final = (
     (re.compile(r"\b(fwk|whsec)_[\w+/=-]+"), rf"\1_{SCRUBBED}"),
     (re.compile(r"(\w://)[^\s/@]+@"), rf"\1{SCRUBBED}@"),
     (re.compile(r"(\w://[^\s?#'\"]*)[?#][^\s'\"]+"), rf"\1?{SCRUBBED}"),
-    # As long as 192 bits in base64 or more, letters and digits mixed.
-    (re.compile(r"\b(?=[\w+/-]*\d)(?=[\w+/-]*[A-Za-z])[\w+/-]{32,}=*"), SCRUBBED),
+    # As long as 192 bits in base64 or more, letters and digits mixed; a slash is a path's.
+    (re.compile(r"\b(?=[\w+-]*\d)(?=[\w+-]*[A-Za-z])[\w+-]{32,}=*"), SCRUBBED),
 )
 
 

@@ -1,4 +1,4 @@
-"""Which fields of a log entry are never written: secrets by their names, at any depth.
+"""What of a log entry is never written: secrets by their fields' names, and in tracebacks.
 
 Pitfalls, Logs. It guards against a slip; code that logs has no secret to give in the first place.
 """
@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping, MutableMapping
 from functools import lru_cache
 from typing import Any, Final
+
+from fw_actors.rules.scrubbing import scrub
 
 SCRUBBED: Final = "[scrubbed]"
 
@@ -43,6 +45,8 @@ class Scrubber:
         for name, value in entry.items():
             if name == "link":
                 entry[name] = value if allowed else SCRUBBED
+            elif name == "exception":  # a traceback, with whatever text was raised
+                entry[name] = scrub(str(value))
             elif name != "_record":
                 entry[name] = _scrubbed(name, value, _MAX_DEPTH)
         return entry

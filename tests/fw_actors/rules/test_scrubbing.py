@@ -24,6 +24,10 @@ ROWS = [  # a text, what is kept of it
     ("There is no Customer key account.", "There is no Customer key account."),
     ("a monkey: eats", "a monkey: eats"),
     ("/srv/site/apps/shop.py, line 12", "/srv/site/apps/shop.py, line 12"),
+    (
+        "/srv/lib/python3.11/site-packages/trio/_core/_traps.py",
+        "/srv/lib/python3.11/site-packages/trio/_core/_traps.py",
+    ),
 ]
 
 

@@ -193,6 +193,20 @@ def test_a_traceback_is_marked_line_by_line(library: bool) -> None:
     assert "\x1b" not in log.stream.getvalue()
 
 
+@pytest.mark.parametrize("library", [False, True])
+def test_what_was_raised_is_written_without_its_secrets(library: bool) -> None:
+    """Pitfalls, Logs: "no password, token, …, nor the query string of any URL"."""
+    log = Log("text")
+    logger: Any = logging.getLogger("lib") if library else log.logger
+    raised = "password=" + "hunter2", "https://x.test/?" + "q=private"
+    try:
+        raise ValueError(" and ".join(raised))
+    except ValueError:
+        logger.error("failed", exc_info=True)
+    assert log.lines[-1] == ("  | ValueError: password=[scrubbed] and https://x.test/?[scrubbed]")
+    assert not [word for word in ("=hunter2", "q=private") if word in log.stream.getvalue()]
+
+
 def test_a_broken_template_of_a_library_ends_nothing() -> None:
     log = Log()
     logging.getLogger("lib").warning("%d", "no number")
