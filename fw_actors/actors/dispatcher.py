@@ -34,6 +34,7 @@ from fw_actors.store import Store
 
 LONGEST_SLEEP_SECONDS: Final = 1.0
 AFTER_TROUBLE_SECONDS: Final = 0.5
+GATHER_SECONDS: Final = 0.005
 TOKEN_BYTES: Final = 12
 RECEIVERS_SHOWN: Final = 100
 
@@ -75,6 +76,7 @@ class Dispatcher(Actor):
         self._recall = Recall(QUEUE, deliveries.longest_wait)
         self._receivers: dict[Origin | None, ReceiverPlaces] = {}
         self._look_waits = False
+        self._look_comes = False
         self._more = True
         self._timer: Timer | None = None
 
@@ -99,20 +101,27 @@ class Dispatcher(Actor):
             receiver.answered(message.head_seconds)
         else:
             receiver.ended()
-        if self._more:
+        if not self._more:
+            return
+        if receiver.free * 2 >= receiver.window:
             self._look_soon()
+        elif not self._look_waits and not self._look_comes:
+            # Half a window at a time: a transaction for each place would cost more than it gives.
+            self._look_after(GATHER_SECONDS)
+            self._look_comes = True
 
     @handles(Settled)
     def settled(self, message: Settled) -> None:
         """So many deliveries are no longer held."""
+        scarce = self._free < max(self._per_receiver, self._places // 2)
         self._free = min(self._places, self._free + message.count)  # some were another's before us
-        if self._more:
+        if self._more and scarce:  # else only receivers were short of places
             self._look_soon()
 
     @handles(Look)
     async def look(self, message: Look) -> None:
         """Lease what can start now, start it, and sleep until the next is due."""
-        self._look_waits = False
+        self._look_waits = self._look_comes = False
         if self._timer is not None:
             self._timer.cancel()
         # Copies: a transaction that fails changes nothing here.
@@ -204,6 +213,8 @@ class Dispatcher(Actor):
 
     def _look_after(self, seconds: float) -> None:
         if not self._look_waits:
+            if self._timer is not None:
+                self._timer.cancel()
             self._timer = self.context.after(seconds, Nudge())
 
     def _token(self) -> str:
