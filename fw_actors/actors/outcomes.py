@@ -10,12 +10,24 @@ import trio
 from fw_actors.actors.counters import DeliveryMeter
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery_outcome import Status
-from fw_actors.runtime import Actor, Clock, Log, MailboxPolicy, Message, Overflow, Ref, handles
+from fw_actors.runtime import (
+    Actor,
+    Clock,
+    Log,
+    MailboxPolicy,
+    Message,
+    Overflow,
+    Ref,
+    Timer,
+    handles,
+)
 from fw_actors.services.deliveries import Deliveries, Due
 from fw_actors.services.delivery_endings import Ended
 from fw_actors.store import Store, Tx
 
 MOST_AT_ONCE: Final = 256
+ENOUGH: Final = 32
+GATHER_SECONDS: Final = 0.003
 AGAIN_SECONDS: Final = 0.5
 _MS: Final = 1000
 
@@ -60,18 +72,26 @@ class OutcomeWriter(Actor):
         self._log, self._dispatcher, self._meter = log, dispatcher, meter
         self._waiting: list[Settle] = []
         self._write_waits = False
+        self._timer: Timer | None = None
 
     @handles(Settle)
     def collect(self, message: Settle) -> None:
         """Keep it for the next transaction."""
         self._waiting.append(message)
-        if not self._write_waits:
+        if self._write_waits:
+            return
+        if len(self._waiting) >= ENOUGH:
             self._write_waits = self.context.ref.tell(Write())
+        elif self._timer is None:  # a commit for each would cost more than the few ms give
+            self._timer = self.context.after(GATHER_SECONDS, Write())
 
     @handles(Write)
     async def write(self, message: Write) -> None:
         """Write what was collected."""
         self._write_waits = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         await self._write_all()
 
     async def stopping(self) -> None:

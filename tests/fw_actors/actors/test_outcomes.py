@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.actors.counters import DeliveryMeter
-from fw_actors.actors.outcomes import OutcomeWriter, Settle, Settled
+from fw_actors.actors.outcomes import ENOUGH, GATHER_SECONDS, OutcomeWriter, Settle, Settled
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery_outcome import Ending, Status
 from fw_actors.runtime import (
@@ -150,6 +150,20 @@ async def test_outcomes_that_come_while_one_is_written_are_written_together(
         assert desk.heard == [1, 3]
     assert desk.counter.counts() == {"Sent": 4}
     assert desk.log.said[-1] == ("delivery.ended", "fourth")
+
+
+async def test_a_few_outcomes_are_waited_for_and_enough_are_written_at_once(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_desk() as desk:
+        desk.settle(*(str(number) for number in range(ENOUGH)))
+        await trio.sleep(0.0101)  # what a write takes here
+        assert [len(group) for group in desk.memory.groups] == [ENOUGH]
+        desk.settle("one")
+        await trio.sleep(0.0101)
+        assert len(desk.memory.groups) == 1
+        await trio.sleep(GATHER_SECONDS)
+        assert desk.memory.groups[1] == ["one"]
 
 
 async def test_an_outcome_that_cannot_be_written_holds_up_no_other(
