@@ -84,3 +84,16 @@ async def test_the_policy_of_the_site_is_told(gateway: FakeGateway) -> None:
     client = Client(app_of(gateway, min_password_length=11))
     for path in ("/reset-password", "/accept-invite"):
         assert b"At least 11 characters" in (await client.ask("GET", path)).body
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_form_that_is_sent_before_its_script_is_there_tells_no_address_what_it_holds(
+    client: Client, path: str
+) -> None:
+    """No password in a query: the button waits for the script, and the form would be a POST."""
+    text = (await client.ask("GET", path)).body.decode()
+    assert re.findall(r"<form[^>]*>", text)
+    assert all('method="post"' in form for form in re.findall(r"<form[^>]*>", text))
+    submits = re.findall(r'<button[^>]*type="submit"[^>]*>', text)
+    assert submits
+    assert all(" disabled " in button for button in submits)

@@ -2,7 +2,7 @@
 
 import { operation } from "./api.js";
 import { ask, copy, flash, flashNext } from "./app.js";
-import { blame, busy, onSubmit, revealable } from "./forms.js";
+import { blame, busy, enable, onSubmit, revealable } from "./forms.js";
 import { saidOf, watch } from "./policy.js";
 
 function again(text) {
@@ -111,3 +111,4 @@ document.getElementById("keys").addEventListener("click", async (event) => {
   });
   if (sure !== null) again("The key is revoked.");
 });
+enable("account");

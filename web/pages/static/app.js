@@ -1,7 +1,7 @@
 // What every page of the desk has: the menu on small screens, sign-out, local times, questions.
 
 import { call } from "./api.js";
-import { clear } from "./forms.js";
+import { clear, enable } from "./forms.js";
 
 const FLASH = "fw-flash";
 const FORMAT = { dateStyle: "medium", timeStyle: "short" };
@@ -124,4 +124,5 @@ if (document.body.classList.contains("desk")) {
     await call("POST", "/api/logout", {}).catch(() => null);
     location.assign("/login");
   });
+  enable("app");
 }

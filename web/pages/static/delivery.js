@@ -2,7 +2,7 @@
 
 import { operation } from "./api.js";
 import { flashNext } from "./app.js";
-import { busy, say } from "./forms.js";
+import { busy, enable, say } from "./forms.js";
 
 // Delegated: the part with the button is exchanged while the delivery moves.
 document.addEventListener("click", (event) => {
@@ -15,3 +15,5 @@ document.addEventListener("click", (event) => {
     location.reload();
   }).catch((refusal) => say(section, refusal.message));
 });
+enable("delivery");
+document.addEventListener("htmx:afterSwap", () => enable("delivery"));

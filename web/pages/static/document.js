@@ -2,7 +2,7 @@
 
 import { call, documentPath, Refusal } from "./api.js";
 import { ask, copy, flashNext, suggest } from "./app.js";
-import { blame, busy, onSubmit, revealable, say } from "./forms.js";
+import { blame, busy, enable, onSubmit, revealable, say } from "./forms.js";
 
 const form = document.getElementById("document");
 const { doctype, name, modified, list } = form.dataset;
@@ -149,6 +149,7 @@ function tables() {
       const row = table.querySelector("template").content.firstElementChild.cloneNode(true);
       number += 1;
       for (const input of row.querySelectorAll("[id]")) input.id = input.id.replace("-new-", `-${number}-`);
+      enable("document", row);
       rows.append(row);
       table.querySelector("[data-none]")?.remove();
       suggest(row);
@@ -208,3 +209,4 @@ document.addEventListener("keydown", (event) => {
     if (button) form.requestSubmit(button);
   }
 });
+enable("document");

@@ -1,7 +1,7 @@
 // Asking for a recovery link: the answer is the same whoever is meant.
 
 import { call } from "./api.js";
-import { onSubmit, swap } from "./forms.js";
+import { enable, onSubmit, swap } from "./forms.js";
 
 const form = document.getElementById("forgot");
 onSubmit(form, async () => {
@@ -11,3 +11,4 @@ onSubmit(form, async () => {
   sent.querySelector("[data-usr]").textContent = usr;
   swap(document.getElementById("ask"), sent);
 });
+enable("forgot");

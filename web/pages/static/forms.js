@@ -70,6 +70,12 @@ export function onSubmit(form, work) {
   });
 }
 
+// Let buttons be pressed that a script answers for: until it is there they are disabled, so that
+// no press is lost, and no form is sent as a plain one.
+export function enable(module, root = document) {
+  for (const button of root.querySelectorAll(`button[data-scripted="${module}"]`)) button.disabled = false;
+}
+
 export function swap(from, to) {
   from.hidden = true;
   to.hidden = false;

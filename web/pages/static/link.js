@@ -1,7 +1,7 @@
 // A recovery link or an invitation: what it is good for, the new password, and the end.
 
 import { call } from "./api.js";
-import { blame, onSubmit, revealable, swap } from "./forms.js";
+import { blame, enable, onSubmit, revealable, swap } from "./forms.js";
 import { saidOf, watch } from "./policy.js";
 
 const PATHS = { recovery: "/api/auth/reset-password", invitation: "/api/auth/accept-invite" };
@@ -73,4 +73,5 @@ async function send() {
 revealable();
 onSubmit(form, send);
 addEventListener("link-token", look);
+enable("link");
 look();

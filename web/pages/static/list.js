@@ -2,6 +2,7 @@
 
 import { operation } from "./api.js";
 import { ask } from "./app.js";
+import { enable } from "./forms.js";
 import { handOver } from "./links.js";
 
 const REPLAYED_AT_ONCE = 4;
@@ -85,3 +86,4 @@ document.addEventListener("change", (event) => {
 document.addEventListener("click", (event) => {
   if (event.target.closest("[data-replay]")) replay();
 });
+enable("list");

@@ -1,7 +1,7 @@
 // The sign-in screen.
 
 import { call } from "./api.js";
-import { onSubmit, revealable, say } from "./forms.js";
+import { enable, onSubmit, revealable, say } from "./forms.js";
 
 const MINUTE = 60;
 const form = document.getElementById("login");
@@ -52,3 +52,4 @@ demo?.addEventListener("click", () => {
   pwd.value = demo.dataset.password;
   form.requestSubmit();
 });
+enable("login");

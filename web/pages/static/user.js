@@ -2,7 +2,7 @@
 
 import { operation } from "./api.js";
 import { flash } from "./app.js";
-import { busy, clear, say } from "./forms.js";
+import { busy, clear, enable, say } from "./forms.js";
 import { handOver } from "./links.js";
 
 const DONE = {
@@ -25,3 +25,4 @@ for (const button of acts.querySelectorAll("[data-user-act]")) {
     }).catch((refusal) => say(acts, refusal.message));
   });
 }
+enable("user");

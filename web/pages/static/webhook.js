@@ -1,7 +1,7 @@
 // A webhook's test event: sent at once, and how long each part took.
 
 import { operation } from "./api.js";
-import { busy, clear, say } from "./forms.js";
+import { busy, clear, enable, say } from "./forms.js";
 
 const STEPS = [["dns", "DNS"], ["connect", "Connect"], ["tls", "TLS"], ["answer", "Answer"]];
 
@@ -36,3 +36,4 @@ button.addEventListener("click", () => {
   busy(button, async () => tell(await operation("webhooks.test", { webhook: section.dataset.webhook })))
     .catch((refusal) => say(section, refusal.message));
 });
+enable("webhook");
