@@ -127,7 +127,7 @@ class Dispatcher(Actor):
         # Copies: a transaction that fails changes nothing here.
         plan = _Plan(self._receivers, self._free, self._places, self._per_receiver)
         try:
-            await self._recall.look(self._store, self.context.log)
+            await self._recall.look(self._store, self.context.log, self.context.clock.now())
             batch = await self._store.write(
                 lambda tx: self._deliveries.claim(tx, plan, self._token)
             )

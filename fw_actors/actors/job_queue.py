@@ -104,7 +104,7 @@ class JobQueue(Actor, ABC):
         if not self._free or self._draining:
             return  # the next place that is free looks again
         try:
-            await self._recall.look(self._store, self.context.log)
+            await self._recall.look(self._store, self.context.log, self.context.clock.now())
             due_in = await self._seconds_until_due()
             if due_in <= 0.0:
                 for job in await self._store.write(self._claim):

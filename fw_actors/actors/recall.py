@@ -20,17 +20,23 @@ _MS: Final = 1000
 
 
 class Recall:
-    """Looks at one queue at the first call, and then once a minute."""
+    """Looks at one queue: at the first call, once a minute, and when the clock has gone back."""
 
     def __init__(self, queue: str, cap_seconds: float) -> None:
         """`cap_seconds`: the longest wait between two tries; leases are shorter than the margin."""
         self._queue, self._far_ms = queue, round((cap_seconds + MARGIN_SECONDS) * _MS)
         self._next = -inf
+        self._latest = 0
 
-    async def look(self, store: Store, log: Log) -> None:
-        """Bring back what is too far away, when it is time to look. Raises: OverloadedError."""
-        if trio.current_time() < self._next:
+    async def look(self, store: Store, log: Log, now: int) -> None:
+        """Bring back what is too far away, when it is time to look; `now` in ms of the clock.
+
+        Raises: OverloadedError.
+        """
+        went_back, self._latest = now < self._latest, now
+        if trio.current_time() < self._next and not went_back:
             return
+        self._next = -inf  # until it has been done
         count = await store.write(lambda tx: jobs.recall(tx, self._queue, tx.now + self._far_ms))
         self._next = trio.current_time() + EVERY_SECONDS
         if count:

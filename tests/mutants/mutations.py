@@ -209,7 +209,7 @@ MUTATIONS: Final = (
     Mutation(
         "a time that a wrong clock gave is waited for",
         "fw_actors/actors/recall.py",
-        "if trio.current_time() < self._next:",
+        "if trio.current_time() < self._next and not went_back:",
         "if self._far_ms:",
     ),
     Mutation(
