@@ -1,0 +1,137 @@
+"""Webhooks and their deliveries on pages. Spec, Webhook and Webhook Delivery; interface §7."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.watch import look
+from tests.live_site import SECRET, LiveReceiver, eventually
+
+HEADERS = {"X-FW-CSRF": "1"}
+DELIVERIES = "/app/Webhook%20Delivery"
+
+
+@pytest.fixture(autouse=True)
+def admin(sign_in: Callable[[str], None]) -> None:
+    sign_in("admin")
+
+
+def make_webhook(page: Page, url: str, event: str) -> str:
+    hook = {"event_type": "Custom", "custom_event": event, "secret": SECRET, "url": url}
+    made = page.request.post("/api/resource/Webhook", data=hook, headers=HEADERS)
+    assert made.ok, made.text()
+    name: str = made.json()["data"]["name"]
+    return name
+
+
+def emit(page: Page, event: str, data: dict[str, Any]) -> str:
+    body = {"name": event, "data": data}
+    told = page.request.post("/api/method/core.services.webhooks.emit", data=body, headers=HEADERS)
+    assert told.ok, told.text()
+    (delivery,) = told.json()["deliveries"]
+    return str(delivery)
+
+
+def status(page: Page, delivery: str) -> str:
+    told = page.request.get(f"/api/resource/Webhook Delivery/{delivery}")
+    return str(told.json()["data"]["status"])
+
+
+def test_the_form_shows_what_applies_and_makes_a_strong_secret_once(
+    page: Page, receiver: LiveReceiver
+) -> None:
+    """Spec, Webhook: `secret` is never returned by a read; interface §7: `whsec_`."""
+    page.goto("/new/Webhook")
+    page.get_by_label("URL").fill(receiver.url)
+    page.get_by_label("Event type").select_option("Custom")
+    expect(page.get_by_label("Custom event")).to_be_visible()
+    expect(page.get_by_label("DocType", exact=True)).to_be_hidden()
+    page.get_by_label("Event type").select_option("Document")
+    expect(page.get_by_label("Custom event")).to_be_hidden()
+    watched = page.get_by_label("DocType", exact=True)
+    assert "Webhook Delivery" not in watched.inner_text()
+    watched.select_option("Sales Order")
+    page.get_by_role("button", name="Make a strong one").click()
+    made = page.locator("[data-made] code").inner_text()
+    assert re.fullmatch(r"whsec_[A-Za-z0-9+/]{43}=", made)
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_label("Inserted")).to_have_accessible_description(re.compile("on_"))
+    page.get_by_label("Inserted").check()
+    look(page, "webhook-new")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_text("configured")).to_be_visible()
+    assert made not in page.content()
+    page.get_by_role("button", name="Send a test event").click()
+    expect(page.get_by_text("The receiver answered 204.")).to_be_visible()
+    expect(page.locator(".times")).to_contain_text("ms")
+    look(page, "webhook")
+    page.get_by_label("Timeout (seconds)").fill("99")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_label("Timeout (seconds)")).to_be_focused()
+    page.get_by_label("Timeout (seconds)").fill("20")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Saved.")).to_be_visible()
+    expect(page.get_by_text("configured")).to_be_visible()
+
+
+def test_a_test_event_that_fails_is_told(page: Page) -> None:
+    with LiveReceiver(500) as broken:
+        name = make_webhook(page, broken.url, "broken.tested")
+        page.goto(f"/app/Webhook/{name}")
+        page.get_by_role("button", name="Send a test event").click()
+        expect(page.locator("[data-result]")).to_contain_text("500")
+
+
+def test_a_delivery_shows_how_it_went_and_is_sent_again(page: Page, receiver: LiveReceiver) -> None:
+    """Spec, Webhook Delivery status: a replay keeps id and body."""
+    name = make_webhook(page, receiver.url, "page.shown")
+    delivery = emit(page, "page.shown", {"total": 12, "who": "Ötzi"})
+    page.goto(f"{DELIVERIES}/{delivery}")
+    state = page.locator("#delivery .state")
+    expect(state).to_contain_text("Sent")
+    expect(page.locator("#delivery")).to_contain_text("204")
+    expect(page.locator("pre").last).to_contain_text('"who": "Ötzi"')
+    look(page, "delivery")
+    page.get_by_role("button", name="Replay").click()
+    expect(page.get_by_text("Queued again.")).to_be_visible()
+    expect(state).to_contain_text("Sent")
+    eventually(lambda: receiver.ids.count(delivery) == 2)
+    page.goto(f"/app/Webhook/{name}")
+    expect(page.locator("#recent tbody tr")).to_have_count(1)
+    look(page, "webhook-recent")
+
+
+def test_a_failing_delivery_tells_why_and_when_it_is_tried_again(page: Page) -> None:
+    with LiveReceiver(503) as failing:
+        make_webhook(page, failing.url, "page.retried")
+        delivery = emit(page, "page.retried", {})
+        page.goto(f"{DELIVERIES}/{delivery}")
+        expect(page.locator("#delivery .state")).to_contain_text("Retrying")
+        expect(page.locator("#delivery .state")).to_contain_text("next attempt")
+        expect(page.locator("#delivery")).to_contain_text("status:")
+        expect(page.get_by_role("button", name="Replay")).to_have_count(0)
+        look(page, "delivery-retrying")
+
+
+def test_many_deliveries_are_replayed_with_progress(page: Page, receiver: LiveReceiver) -> None:
+    name = make_webhook(page, receiver.url, "page.many")
+    sent = [emit(page, "page.many", {"number": number}) for number in range(5)]
+    eventually(lambda: all(status(page, each) == "Sent" for each in sent))
+    page.goto(f"{DELIVERIES}?webhook={name}&status=Sent")
+    expect(page.locator("#found tbody tr")).to_have_count(5)
+    expect(page.get_by_role("button", name="Replay selected")).to_be_disabled()
+    page.get_by_label("All of this page").check()
+    look(page, "deliveries")
+    page.get_by_role("button", name="Replay 5 deliveries").click()
+    page.get_by_role("dialog").get_by_role("button", name="Replay").click()
+    progress = page.locator("[data-progress]")
+    expect(progress).to_contain_text("Done. 5 deliveries are queued again.")
+    look(page, "deliveries-replayed")
+    eventually(lambda: all(receiver.ids.count(each) == 2 for each in sent))
+    page.goto(f"{DELIVERIES}?webhook={name}&status=Failed")
+    expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()

@@ -1,0 +1,64 @@
+"""Answers without an end: few of them, and none once the service stops."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+
+from fw_actors.errors import OverloadedError
+from web.event_streams import MOST, RETRY, EventStreams, SendPart, event
+
+
+async def endless(send: SendPart) -> None:
+    await send(event(b"{}"))
+    await trio.sleep_forever()
+
+
+async def test_a_stream_sends_its_events_until_all_are_ended() -> None:
+    streams, sent = EventStreams(), list[bytes]()
+
+    async def send(part: bytes) -> None:
+        sent.append(part)
+
+    answer = streams.answer(endless)
+    assert answer.stream is not None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(answer.stream, send)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (len(streams), sent) == (1, [RETRY, b"data: {}\n\n"])
+        streams.end()
+    assert len(streams) == 0
+
+
+async def test_no_more_than_sixteen_are_open() -> None:
+    streams = EventStreams()
+
+    async def send(part: bytes) -> None:
+        """Take it."""
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(MOST):
+            answer = streams.answer(endless)
+            assert answer.stream is not None
+            nursery.start_soon(answer.stream, send)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(OverloadedError):
+            streams.answer(endless)
+        streams.end()
+
+
+async def test_none_is_opened_while_the_service_stops() -> None:
+    streams = EventStreams()
+    late = streams.answer(endless)
+    streams.end()
+    with pytest.raises(OverloadedError):
+        streams.answer(endless)
+    sent: list[bytes] = []
+
+    async def send(part: bytes) -> None:
+        sent.append(part)
+
+    assert late.stream is not None
+    await late.stream(send)  # begun before the end, and run only after it
+    assert sent == []
