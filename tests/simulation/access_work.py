@@ -124,7 +124,7 @@ class AccessWork:
         """Set somebody's password as a System Manager."""
         account = self.client.account()
         password = f"the password {self.client.marker()} of {account.name}"
-        with account.change():
+        with account.change() as version:
             account.passwords.append(password)
             told = await self.client.write(
                 f"sets the password of {account.name}",
@@ -134,27 +134,27 @@ class AccessWork:
             if refused(told):
                 account.passwords.remove(password)
             else:
-                self._was_set(account, password, certainly=not lost(told))
+                certainly = not lost(told) and account.alone(version)
+                self._was_set(account, password, certainly=certainly)
 
     def _was_set(self, account: Account, password: str, *, certainly: bool) -> None:
         """A password was set, or may have been; every session ended with the old one."""
-        alone = account.changing == 1
-        if certainly and alone:
+        if certainly:
             account.passwords[:] = [password]
             account.invited = False
-        account.sessions_end(certainly=certainly and alone)
+        account.sessions_end(certainly=certainly)
 
     async def switch(self) -> None:
         """Disable an account, or enable it."""
         account = self.client.account()
         enabled = self.dice.choice((0, 1, 1))
-        with account.change():
+        with account.change() as version:
             told = await self.client.write(
                 f"sets enabled={enabled} of {account.name}",
                 lambda fw: rest.save(fw, "User", account.name, {"enabled": enabled}),
                 MANAGER,
             )
-            if lost(told):
+            if lost(told) or (not refused(told) and not account.alone(version)):
                 account.enabled = None
                 account.sessions_end(certainly=False)
             elif not refused(told):
@@ -194,7 +194,7 @@ class AccessWork:
             else:
                 await up.gateway.accept_invite(letter.token, password, None, self.client.address)
 
-        with account.change():
+        with account.change() as version:
             account.passwords.append(password)
             told = await self.client.ask(f"spends a link of {account.name}", work)
             if refused(told):
@@ -209,7 +209,7 @@ class AccessWork:
             if not right_kind or newer or late:
                 why = f"kind {right_kind}, newer {newer}, late {late}"
                 self.world.broke(f"a link of {account.name} that was no good was taken: {why}")
-            self._was_set(account, password, certainly=True)
+            self._was_set(account, password, certainly=account.alone(version))
 
     def _newer(self, letter: Letter) -> bool:
         """Whether a later link of this user and kind was made: that ended this one."""

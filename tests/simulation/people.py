@@ -24,15 +24,23 @@ class Account:
     sessions: list[KnownSession] = field(default_factory=list)
 
     @contextmanager
-    def change(self) -> Iterator[None]:
-        """While a change is under way nothing is certain; afterwards it is another account."""
+    def change(self) -> Iterator[int]:
+        """While a change is under way nothing is certain; afterwards it is another account.
+
+        Gives the version that `alone` asks for.
+        """
         self.changing += 1
         self.version += 1
         try:
-            yield
+            yield self.version
         finally:
             self.changing -= 1
             self.version += 1
+
+    def alone(self, version: int) -> bool:
+        """Whether no other change began, was under way or ended meanwhile: the last one to be
+        answered need not be the last one to be written."""
+        return self.changing == 1 and self.version == version
 
     @property
     def certain(self) -> bool:
@@ -79,6 +87,7 @@ class Guesses:
     limit: int
     window_ms: int
     hashed: dict[str, list[int]] = field(default_factory=dict)
+    clearings: dict[str, list[int]] = field(default_factory=dict)
 
     @staticmethod
     def password(identifier: str, number: int) -> str:
@@ -92,12 +101,19 @@ class Guesses:
         identifier = password.partition(" at ")[2]
         times = self.hashed.setdefault(identifier, [])
         times.append(now)
-        counted = sum(at > now - self.window_ms for at in times)
-        if counted > self.limit:
-            return f"{counted} guesses at {identifier} were hashed; {self.limit} are allowed"
+        allowed = self.limit * (1 + self._recent(self.clearings.get(identifier, []), now))
+        counted = self._recent(times, now)
+        if counted > allowed:
+            return f"{counted} guesses at {identifier} were hashed; {allowed} are allowed"
         return None
 
-    def forgiven(self, *identifiers: str) -> None:
-        """A success, an unlock or a new password cleared the counters of these."""
+    def forgiven(self, now: int, *identifiers: str) -> None:
+        """A success, an unlock or a new password cleared the counters of these.
+
+        What was admitted before it may be hashed after it, so that the budget counts once more.
+        """
         for identifier in identifiers:
-            self.hashed.pop(identifier, None)
+            self.clearings.setdefault(identifier, []).append(now)
+
+    def _recent(self, times: list[int], now: int) -> int:
+        return sum(at > now - self.window_ms for at in times)

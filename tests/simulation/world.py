@@ -111,6 +111,7 @@ class World:
         ops = self.config.ops
         rules = Rules(ops.backoff_seconds, ops.backoff_cap_seconds, ops.webhook_retention_days)
         self.ledger = Ledger(self._database, rules, self.clock.now)
+        self.ledger.look(Life("the founder"))  # what is there already is nobody's doing
         return self.ledger
 
     def url(self, number: int) -> str:
@@ -176,7 +177,9 @@ class World:
                 and (new.sessions - old.sessions or old.changed != new.changed)
             ):
                 account = self.people.accounts.get(user)
-                self.guesses.forgiven(user, "" if account is None else account.email)
+                self.guesses.forgiven(
+                    self.clock.now(), user, "" if account is None else account.email
+                )
 
     def _hashed(self, password: str) -> None:
         broken = self.guesses.note(password, self.clock.now())
