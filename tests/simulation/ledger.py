@@ -47,9 +47,9 @@ class Job(NamedTuple):
 
 
 class Password(NamedTuple):
-    """When a user's password was set, and the sessions and open links that the user has."""
+    """A user's hash (two passwords may be set in one millisecond), sessions and open links."""
 
-    changed: int | None
+    hashed: str | None
     sessions: frozenset[str]
     links: frozenset[str]
 
@@ -81,7 +81,7 @@ _DELIVERIES: Final = """SELECT name, status, attempts, max_attempts, next_attemp
     payload, webhook, event, reference_name, sent, error FROM doc_webhook_delivery"""
 _JOBS: Final = "SELECT id, queue, subject, next_at, lease, attempts FROM fw_job"
 _MAILS: Final = "SELECT name, status FROM doc_email_delivery"
-_PASSWORDS: Final = """SELECT u.name, p.changed,
+_PASSWORDS: Final = """SELECT u.name, p.hash,
     (SELECT group_concat(id) FROM fw_session s WHERE s.user = u.name),
     (SELECT group_concat(kind || ' ' || hex(hash)) FROM fw_token t
         WHERE t.user = u.name AND t.spent IS NULL)
@@ -237,7 +237,7 @@ class Ledger:
 
 def _judge_password(user: str, old: Password | None, new: Password) -> None:
     """A password that is set ends every other session and every link of its user."""
-    if old is None or old.changed == new.changed:
+    if old is None or old.hashed == new.hashed:
         return
     kept = old.sessions & new.sessions
     _expect(len(kept) <= 1, f"the password of {user} was set, and {len(kept)} sessions live on")

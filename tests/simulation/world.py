@@ -174,7 +174,7 @@ class World:
             if (
                 old is not None
                 and old != new
-                and (new.sessions - old.sessions or old.changed != new.changed)
+                and (new.sessions - old.sessions or old.hashed != new.hashed)
             ):
                 account = self.people.accounts.get(user)
                 self.guesses.forgiven(
