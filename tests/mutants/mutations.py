@@ -134,8 +134,8 @@ MUTATIONS: Final = (
     Mutation(
         "the time of an attempt is that of its lease",
         "fw_actors/actors/delivery.py",
-        "self._clock.now() // _MS)",
-        "(due.lease_end // _MS))",
+        "signed_headers(key, due.delivery, self._clock.now(), due.payload)",
+        "signed_headers(key, due.delivery, due.lease_end, due.payload)",
     ),
     Mutation(
         "an event shows secrets",
