@@ -16,13 +16,14 @@ from fw_actors.runtime.faults import (
 )
 from fw_actors.runtime.inspection import Inspection, NodeSnapshot, RuntimeSnapshot
 from fw_actors.runtime.keyed_pool import KeyedPool
+from fw_actors.runtime.life import Down
 from fw_actors.runtime.log import Log, SilentLog
 from fw_actors.runtime.mailbox import MailboxPolicy, Overflow
 from fw_actors.runtime.messages import Message, Request, handles
 from fw_actors.runtime.reference import ActorRef, KeyedRef, Ref
 from fw_actors.runtime.reply import Reply
 from fw_actors.runtime.runtime import Runtime, open_runtime
-from fw_actors.runtime.side import Down, Timer, Watch
+from fw_actors.runtime.side import Timer, Watch
 
 __all__ = [
     "Actor",

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, TypeVarTuple
+from typing import Any, ClassVar, TypeVar, TypeVarTuple
 
 from outcome import Outcome
 
+from fw_actors.runtime.cell import Cell
+from fw_actors.runtime.clock import Clock
+from fw_actors.runtime.entropy import Entropy
 from fw_actors.runtime.faults import ActorGone, MailboxFull
+from fw_actors.runtime.life import Down
+from fw_actors.runtime.log import Log
 from fw_actors.runtime.mailbox import MailboxPolicy
 from fw_actors.runtime.messages import HandlerTable, Message, handler_table
+from fw_actors.runtime.reference import ActorRef, Ref
 from fw_actors.runtime.reply import Reply
-from fw_actors.runtime.side import Down, Timer, Watch, Work
-
-if TYPE_CHECKING:
-    from fw_actors.runtime.cell import Cell
-    from fw_actors.runtime.clock import Clock
-    from fw_actors.runtime.entropy import Entropy
-    from fw_actors.runtime.log import Log
-    from fw_actors.runtime.reference import ActorRef, Ref
-    from fw_actors.runtime.runtime import Runtime
+from fw_actors.runtime.side import Timer, Watch, Work
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -50,7 +49,7 @@ class Actor:
         return {}
 
 
-class Context:
+class Context(ABC):
     """What the runtime gives to an actor, for use on trio's thread and while it lives."""
 
     __slots__ = ("_cell", "key")
@@ -61,14 +60,9 @@ class Context:
         """The actor's key in its pool; None outside of one."""
 
     @property
+    @abstractmethod
     def ref(self) -> Ref:
         """This actor's own address."""
-        return self._cell.ref
-
-    @property
-    def runtime(self) -> Runtime:
-        """The runtime that this actor lives in."""
-        return self._cell.runtime
 
     @property
     def clock(self) -> Clock:

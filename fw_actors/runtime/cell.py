@@ -9,24 +9,21 @@ task of its own, `KeyedCell` borrows a parked worker.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 
 from fw_actors.runtime.dead_letters import Reason
 from fw_actors.runtime.faults import ActorFailed, ActorGone, MailboxFull, RuntimeFault, one_line
-from fw_actors.runtime.life import Arrival, CrashedError, Hold, State
+from fw_actors.runtime.ground import Ground
+from fw_actors.runtime.holds import Holder
+from fw_actors.runtime.life import Arrival, CrashedError, Instance, State, Watcher
 from fw_actors.runtime.mailbox import Item, Mailbox, Overflow
+from fw_actors.runtime.messages import Message
 from fw_actors.runtime.reply import Reply
-
-if TYPE_CHECKING:
-    from fw_actors.runtime.actor import Actor
-    from fw_actors.runtime.messages import Message
-    from fw_actors.runtime.reference import Ref
-    from fw_actors.runtime.runtime import Runtime
 
 INSPECTIONS: Final = 16
 RECENT: Final = 16
@@ -36,7 +33,7 @@ Tamper = Callable[["Cell", Item], Item | None]
 """What a test does to items as they leave the mailbox; see `testing`."""
 
 
-class Cell(ABC):
+class Cell(Holder):
     """The common part; see the module."""
 
     __slots__ = (
@@ -48,15 +45,12 @@ class Cell(ABC):
         "failed",
         "handled",
         "handler_seconds",
-        "holds",
         "inspections",
         "last_error",
         "mailbox",
-        "name",
         "overflow",
         "recent",
         "restarts",
-        "runtime",
         "side",
         "side_was_last",
         "skipped",
@@ -65,15 +59,15 @@ class Cell(ABC):
         "timers",
         "trace",
         "waits",
+        "watchers",
         "works",
     )
 
-    def __init__(self, runtime: Runtime, name: str, mailbox: Mailbox) -> None:
-        self.runtime = runtime
-        self.name = name
+    def __init__(self, runtime: Ground, name: str, mailbox: Mailbox) -> None:
+        super().__init__(runtime, name)
         self.mailbox = mailbox
         self.overflow = Overflow.WAIT
-        self.actor: Actor | None = None
+        self.actor: Instance | None = None
         self.awake = True
         """Whether somebody runs this cell, or will without being woken."""
         self.alert = False
@@ -82,7 +76,6 @@ class Cell(ABC):
         """The question that the running handler still has to answer."""
         self.side: deque[Arrival] | None = None
         self.side_was_last = False
-        self.holds: dict[Hold, None] | None = None
         self.works = 0
         self.timers = 0
         self.inspections: deque[Reply[Any]] | None = None
@@ -90,6 +83,7 @@ class Cell(ABC):
         self.trace: Callable[[Message], object] | None = None
         self.tamper: Tamper | None = None
         self.waits: tuple[Cell, ...] = ()
+        self.watchers: dict[Watcher, None] | None = None
         self.recent: list[type[Message]] = []
         """Types of the last messages, oldest first: a few more than `last_messages` tells of."""
         self.handled = self.failed = self.skipped = self.restarts = 0
@@ -103,10 +97,6 @@ class Cell(ABC):
         """See that the cell is run; called when it is not awake."""
 
     @abstractmethod
-    def freed(self) -> None:
-        """Note that the last hold has ended."""
-
-    @abstractmethod
     def stop(self, deadline: float) -> None:
         """Ask the cell to end in order, before `deadline` on trio's clock."""
 
@@ -114,11 +104,6 @@ class Cell(ABC):
     @abstractmethod
     def state(self) -> State:
         """Where the actor is in its life."""
-
-    @property
-    @abstractmethod
-    def ref(self) -> Ref:
-        """This cell's address."""
 
     @property
     def last_messages(self) -> tuple[str, ...]:
@@ -210,22 +195,29 @@ class Cell(ABC):
         else:
             self.runtime.dead_letters.add(self.name, item, reason)
 
-    # Holds of the instance.
+    # What others may do to it beside sending: the supervisor's hand, and death watch.
 
-    def hold(self, hold: Hold) -> None:
-        """Note something that the instance is still to bring to an end."""
-        if self.holds is None:
-            self.holds = {}
-        self.holds[hold] = None
+    def suspend(self) -> None:
+        """Handle nothing after the message in hand."""
+        self.suspended = True
+        self.alert = True
 
-    def release(self, hold: Hold) -> None:
-        """Note that it came to its end; unknown ones are ignored."""
-        if self.holds is None or hold not in self.holds:
-            return
-        del self.holds[hold]
-        if not self.holds:
-            self.holds = None
-            self.freed()
+    def resume(self) -> None:
+        """Go on."""
+        self.suspended = False
+        if not self.awake:
+            self.wake()
+
+    def watch(self, watcher: Watcher) -> None:
+        """Have `watcher` told when the present instance has gone."""
+        if self.watchers is None:
+            self.watchers = {}
+        self.watchers[watcher] = None
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Tell it no longer; unknown ones are ignored."""
+        if self.watchers is not None:
+            self.watchers.pop(watcher, None)
 
     # Ends: one place settles whoever still waits.
 

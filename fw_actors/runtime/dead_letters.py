@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from fw_actors.runtime.clock import Clock
-    from fw_actors.runtime.log import Log
+from fw_actors.runtime.clock import Clock
+from fw_actors.runtime.log import Log
 
 REMEMBERED: Final = 64
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from fw_actors.runtime.deadlines import Deadlines
-    from fw_actors.runtime.keyed_cell import KeyedCell
+from fw_actors.runtime.deadlines import Deadlines
+from fw_actors.runtime.keyed_cell import KeyedCell
 
 CLOCK_GRAIN: Final = 1e-6  # seconds; so that rounding never sets an alarm for now
 

@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 import trio
 
 from fw_actors.runtime.actor import Actor, Context
-from fw_actors.runtime.cell import Cell
+from fw_actors.runtime.cell import Cell, Tamper
 from fw_actors.runtime.faults import ActorFailed, ActorGone, one_line
-from fw_actors.runtime.life import CrashedError, State
-from fw_actors.runtime.reference import KeyedRef
+from fw_actors.runtime.life import CrashedError, Instance, State
+from fw_actors.runtime.mailbox import Mailbox
+from fw_actors.runtime.reference import KeyedRef, Keyring
 from fw_actors.runtime.reply import Reply
 from fw_actors.runtime.rings import CURRENT
-from fw_actors.runtime.side import Timer, Watch
 from fw_actors.runtime.turn import run_turn
 
-if TYPE_CHECKING:
-    from fw_actors.runtime.keyed_pool import KeyedPool
+
+class Home(Keyring, Protocol):
+    """The pool, as far as its cells have to know it; see `KeyedPool`."""
+
+    make: Callable[[str], Actor]
+    no_mailbox: Mailbox
+    tamper: Tamper | None
+
+    def awoken(self, cell: KeyedCell) -> None: ...
+
+    def slept(self, cell: KeyedCell) -> None: ...
+
+    def rested(self, cell: KeyedCell) -> None: ...
+
+
+class KeyedContext(Context):
+    """What an actor of a pool has in its hands."""
+
+    __slots__ = ("_keyed",)
+
+    def __init__(self, cell: KeyedCell) -> None:
+        super().__init__(cell, cell.key)
+        self._keyed = cell
+
+    @property
+    def ref(self) -> KeyedRef:
+        """This actor's own address."""
+        return KeyedRef(self._keyed.pool, self._keyed.key)
 
 
 class KeyedCell(Cell):
@@ -25,7 +52,7 @@ class KeyedCell(Cell):
 
     __slots__ = ("dismissed", "fresh", "idle_since", "key", "leaving", "pool", "scope")
 
-    def __init__(self, pool: KeyedPool, key: str) -> None:
+    def __init__(self, pool: Home, key: str) -> None:
         super().__init__(pool.runtime, f"{pool.name}/{key}", pool.no_mailbox)
         self.pool = pool
         self.key = key
@@ -48,11 +75,6 @@ class KeyedCell(Cell):
             return State.STOPPING
         return State.RUNNING if self.actor is not None else State.ABSENT
 
-    @property
-    def ref(self) -> KeyedRef:
-        """This actor's address."""
-        return KeyedRef(self.pool, self.key)
-
     def wake(self) -> None:
         """Have a worker run it."""
         self.awake = True
@@ -68,12 +90,6 @@ class KeyedCell(Cell):
         """Go away when it is idle next; the deadline is kept by the pool."""
         self.dismissed = True
 
-    def cancel_timers(self) -> None:
-        """Forget what is to come later, since there is no later."""
-        for hold in list(self.holds or ()):
-            if isinstance(hold, Timer | Watch):
-                hold.cancel()
-
     @property
     def leaves_at_once(self) -> bool:
         """Whether the instance has nothing to run at its end."""
@@ -84,7 +100,7 @@ class KeyedCell(Cell):
         """Make the instance; `started` is called when it runs. Raises CrashedError."""
         try:
             self.actor = actor = self.pool.make(self.key)
-            actor.context = Context(self, self.key)
+            actor.context = KeyedContext(self)
             self.overflow = actor.mailbox.overflow
         except Exception as error:
             raise self.note_failure("construct", error) from error
@@ -132,7 +148,7 @@ class KeyedCell(Cell):
                 first.abandon(ActorFailed(self.name, str(crash)))
             raise
 
-    async def _start(self, actor: Actor) -> None:
+    async def _start(self, actor: Instance) -> None:
         self.fresh = False
         try:
             await actor.started()

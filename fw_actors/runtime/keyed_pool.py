@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
 from fw_actors.runtime.actor import Actor
+from fw_actors.runtime.cell import Tamper
 from fw_actors.runtime.faults import ActorFailed, ActorGone, MailboxFull
+from fw_actors.runtime.ground import Ground
 from fw_actors.runtime.idle_queue import IdleQueue
 from fw_actors.runtime.inspection import NodeSnapshot
 from fw_actors.runtime.keyed_cell import KeyedCell
@@ -25,10 +27,7 @@ from fw_actors.runtime.mailbox import Mailbox
 from fw_actors.runtime.pool_totals import Totals
 from fw_actors.runtime.reference import KeyedRef
 from fw_actors.runtime.rings import waiting_for
-
-if TYPE_CHECKING:
-    from fw_actors.runtime.cell import Tamper
-    from fw_actors.runtime.runtime import Runtime
+from fw_actors.runtime.side import cancel_timers
 
 SPARE_MAILBOXES: Final = 256
 
@@ -42,7 +41,7 @@ class KeyedPool:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: Ground,
         name: str,
         make: Callable[[str], Actor],
         *,
@@ -152,7 +151,7 @@ class KeyedPool:
         self._closed = True
         for cell in list(self._cells.values()):
             cell.mailbox.close()
-            cell.cancel_timers()
+            cancel_timers(cell)
         self._idle.close()
         try:
             if self._cells:

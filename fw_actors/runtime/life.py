@@ -1,15 +1,16 @@
-"""The terms of an actor's life: its states, what an instance holds, how one fails."""
+"""The terms of an actor's life: its states, its instance, what comes to it aside, how it fails."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, ClassVar, Protocol
 
-from fw_actors.runtime.faults import RuntimeFault, one_line
-
-if TYPE_CHECKING:
-    from fw_actors.runtime.messages import Message
-    from fw_actors.runtime.reply import Reply
+from fw_actors.runtime.faults import one_line
+from fw_actors.runtime.holds import Hold
+from fw_actors.runtime.mailbox import MailboxPolicy
+from fw_actors.runtime.messages import HandlerTable, Message
+from fw_actors.runtime.reply import Reply
 
 
 class State(Enum):
@@ -23,11 +24,17 @@ class State(Enum):
     FAILED = "failed"
 
 
-class Hold(Protocol):
-    """Something an instance is still to bring to an end: a kept reply, work, a timer, a watch."""
+class Instance(Protocol):
+    """What a cell runs: an `Actor`, as far as the cell has to know it."""
 
-    def abandon(self, fault: RuntimeFault) -> None:
-        """End it because the instance has gone. Must not raise."""
+    mailbox: ClassVar[MailboxPolicy]
+    handlers: ClassVar[HandlerTable]
+
+    async def started(self) -> None: ...
+
+    async def stopping(self) -> None: ...
+
+    def describe(self) -> dict[str, object]: ...
 
 
 class Arrival(Hold, Protocol):
@@ -35,6 +42,21 @@ class Arrival(Hold, Protocol):
 
     def take(self) -> Message | Reply[Any] | None:
         """Give the message and end the hold; None when there is nothing to handle any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """An instance of the single actor `name` went away; `error` is one line, None when in order."""
+
+    name: str
+    error: str | None
+
+
+class Watcher(Protocol):
+    """Somebody who is told when an instance has gone."""
+
+    def fire(self, down: Down) -> None:
+        """Hear of it; must not raise."""
 
 
 class CrashedError(Exception):

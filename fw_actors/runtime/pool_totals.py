@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from fw_actors.runtime.keyed_cell import KeyedCell
+from fw_actors.runtime.keyed_cell import KeyedCell
 
 
 class Totals:

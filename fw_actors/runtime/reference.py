@@ -5,22 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import trio
 from trio.lowlevel import wait_task_rescheduled
 
+from fw_actors.runtime.cell import Cell
 from fw_actors.runtime.dead_letters import Reason
 from fw_actors.runtime.faults import ActorFailed, ActorGone, AskTimeout, MailboxFull, RuntimeFault
+from fw_actors.runtime.ground import Ground
+from fw_actors.runtime.inspection import Inspection
 from fw_actors.runtime.messages import Message, Request
 from fw_actors.runtime.reply import Reply
 from fw_actors.runtime.rings import CURRENT, join, leave
-
-if TYPE_CHECKING:
-    from fw_actors.runtime.cell import Cell
-    from fw_actors.runtime.inspection import Inspection
-    from fw_actors.runtime.keyed_pool import KeyedPool
-    from fw_actors.runtime.single import SingleCell
 
 R = TypeVar("R")
 
@@ -138,7 +135,7 @@ class ActorRef(Ref):
 
     __slots__ = ("cell",)
 
-    def __init__(self, cell: SingleCell) -> None:
+    def __init__(self, cell: Cell) -> None:
         self.cell = cell
         """What is behind it; for supervisors."""
 
@@ -181,12 +178,23 @@ class ActorRef(Ref):
         return hash(self.cell.name)
 
 
+class Keyring(Protocol):
+    """A pool, as far as the addresses of its actors have to know it; see `KeyedPool`."""
+
+    name: str
+    runtime: Ground
+
+    def cell(self, key: str) -> Cell: ...
+
+    def present(self, key: str) -> Cell: ...
+
+
 class KeyedRef(Ref):
     """The address of one key in a pool, from `pool[key]`; the actor is made when it is used."""
 
     __slots__ = ("_pool", "key")
 
-    def __init__(self, pool: KeyedPool, key: str) -> None:
+    def __init__(self, pool: Keyring, key: str) -> None:
         self._pool = pool
         self.key = key
 

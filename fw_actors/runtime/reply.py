@@ -9,19 +9,16 @@ not fail because the asker's side is closed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import trio
 from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 
-from fw_actors.runtime.faults import AlreadyAnswered, AskTimeout
-
-if TYPE_CHECKING:
-    from fw_actors.runtime.cell import Cell
-    from fw_actors.runtime.deadlines import Pending
-    from fw_actors.runtime.faults import RuntimeFault
-    from fw_actors.runtime.messages import Message
+from fw_actors.runtime.deadlines import Pending
+from fw_actors.runtime.faults import AlreadyAnswered, AskTimeout, RuntimeFault
+from fw_actors.runtime.holds import Holder
+from fw_actors.runtime.messages import Message
 
 R = TypeVar("R")
 RaiseCancel = Callable[[], Any]
@@ -33,7 +30,7 @@ class Reply(msgspec.Struct, Generic[R], eq=False):
     `wanted` says whether somebody still waits for the answer.
     """
 
-    _cell: Cell
+    _cell: Holder
     message: Message
     wanted: bool = True
     kept: bool = False

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from fw_actors.runtime.cell import Cell
 from fw_actors.runtime.faults import AskCycle
-
-if TYPE_CHECKING:
-    from fw_actors.runtime.cell import Cell
 
 CURRENT: Final[ContextVar[Cell | None]] = ContextVar("current actor", default=None)
 """The actor whose handler this task runs; tasks that a handler starts inherit it."""

@@ -11,34 +11,25 @@ import trio
 
 from fw_actors.runtime.actor import Actor
 from fw_actors.runtime.clock import Clock
-from fw_actors.runtime.dead_letters import DeadLetters
-from fw_actors.runtime.deadlines import Deadlines
 from fw_actors.runtime.entropy import Entropy
-from fw_actors.runtime.inspection import Inspectable, RuntimeSnapshot
+from fw_actors.runtime.ground import Ground
+from fw_actors.runtime.inspection import RuntimeSnapshot
 from fw_actors.runtime.keyed_pool import KeyedPool
 from fw_actors.runtime.log import Log, SilentLog
 from fw_actors.runtime.lone_error import lone_error
 from fw_actors.runtime.reference import ActorRef
 from fw_actors.runtime.single import SingleCell
-from fw_actors.runtime.workers import Workers
 
 SHUTDOWN_SECONDS: Final = 5.0
 
 
-class Runtime:
+class Runtime(Ground):
     """Made by `open_runtime`. All of it is for trio's own thread."""
 
     def __init__(self, nursery: trio.Nursery, clock: Clock, entropy: Entropy, log: Log) -> None:
-        self.clock = clock
-        self.entropy = entropy
-        self.log = log
-        self.deadlines = Deadlines()
-        self.workers = Workers(nursery)
-        self.dead_letters = DeadLetters(clock, log)
-        self.late_replies = 0
+        super().__init__(nursery, clock, entropy, log)
         # Weak: an address that nobody holds and nothing runs under is forgotten.
         self._cells: WeakValueDictionary[str, SingleCell] = WeakValueDictionary()
-        self._nodes: dict[Inspectable, None] = {}
 
     def ref(self, name: str) -> ActorRef:
         """Return the address `name`, whether an actor of that name runs or not."""
@@ -86,14 +77,6 @@ class Runtime:
             dead_letters=self.dead_letters.counts(),
             last_dead_letters=self.dead_letters.last(),
         )
-
-    def add_node(self, node: Inspectable) -> None:
-        """Show a node at the top of the tree."""
-        self._nodes[node] = None
-
-    def remove_node(self, node: Inspectable) -> None:
-        """Show it no longer at the top: it has gone, or somebody else shows it."""
-        self._nodes.pop(node, None)
 
     async def close(self, deadline: float) -> None:
         """Close the pools that nobody closed, and end the runtime's own tasks."""

@@ -6,27 +6,16 @@ Each is a hold on the instance that began it, and arrives in the side lane as a 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 from outcome import Error, Outcome, Value
 
+from fw_actors.runtime.cell import Cell
+from fw_actors.runtime.faults import RuntimeFault
+from fw_actors.runtime.life import Down
+from fw_actors.runtime.messages import Message
 from fw_actors.runtime.rings import CURRENT
-
-if TYPE_CHECKING:
-    from fw_actors.runtime.cell import Cell
-    from fw_actors.runtime.faults import RuntimeFault
-    from fw_actors.runtime.messages import Message
-    from fw_actors.runtime.single import SingleCell
-
-
-@dataclass(frozen=True, slots=True)
-class Down:
-    """An instance of the single actor `name` went away; `error` is one line, None when in order."""
-
-    name: str
-    error: str | None
 
 
 class Work:
@@ -124,7 +113,7 @@ class Watch:
 
     __slots__ = ("_cell", "_down", "_pending", "_then", "_watched")
 
-    def __init__(self, cell: Cell, watched: SingleCell, then: Callable[[Down], Message]) -> None:
+    def __init__(self, cell: Cell, watched: Cell, then: Callable[[Down], Message]) -> None:
         self._cell, self._watched, self._then = cell, watched, then
         self._down: Down | None = None
         self._pending = True
@@ -133,7 +122,7 @@ class Watch:
         if watched.actor is None:
             self.fire(Down(watched.name, watched.last_error))
         else:
-            watched.watchers[self] = None
+            watched.watch(self)
 
     def fire(self, down: Down) -> None:
         """Send word on its way: the instance has gone."""
@@ -144,7 +133,7 @@ class Watch:
         """Watch no longer; no difference when word was taken or it was cancelled before."""
         if self._pending:
             self._pending = False
-            self._watched.watchers.pop(self, None)
+            self._watched.unwatch(self)
             self._cell.timers -= 1
             self._cell.release(self)
 
@@ -160,4 +149,11 @@ class Watch:
     def abandon(self, fault: RuntimeFault) -> None:
         """Watch no longer, since the watcher's instance has gone."""
         self._pending = False
-        self._watched.watchers.pop(self, None)
+        self._watched.unwatch(self)
+
+
+def cancel_timers(cell: Cell) -> None:
+    """Forget what is to come to a cell later, since there is no later."""
+    for hold in list(cell.holds or ()):
+        if isinstance(hold, Timer | Watch):
+            hold.cancel()

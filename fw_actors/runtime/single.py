@@ -7,7 +7,6 @@ closed, whoever waits settled. After a failure its supervisor decides: another `
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import trio
 from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
@@ -15,28 +14,37 @@ from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 from fw_actors.runtime.actor import Actor, Context
 from fw_actors.runtime.cell import Cell
 from fw_actors.runtime.faults import ActorFailed, one_line
-from fw_actors.runtime.inspection import NodeSnapshot, node_of
-from fw_actors.runtime.life import CrashedError, State
+from fw_actors.runtime.ground import Ground
+from fw_actors.runtime.inspection import NodeSnapshot
+from fw_actors.runtime.life import CrashedError, Down, State
 from fw_actors.runtime.mailbox import Mailbox
+from fw_actors.runtime.portrait import node_of
 from fw_actors.runtime.reference import ActorRef
 from fw_actors.runtime.rings import CURRENT
-from fw_actors.runtime.side import Down, Timer, Watch
+from fw_actors.runtime.side import cancel_timers
 from fw_actors.runtime.turn import run_turn
 
-if TYPE_CHECKING:
-    from fw_actors.runtime.runtime import Runtime
+
+class SingleContext(Context):
+    """What a single actor has in its hands."""
+
+    __slots__ = ()
+
+    @property
+    def ref(self) -> ActorRef:
+        """This actor's own address."""
+        return ActorRef(self._cell)
 
 
 class SingleCell(Cell):
     """One named actor. `live` is its task, run by a supervisor; one at a time."""
 
-    __slots__ = ("_retired", "_scope", "_state", "_task", "stop_requested", "watchers")
+    __slots__ = ("_retired", "_scope", "_state", "_task", "stop_requested")
 
-    def __init__(self, runtime: Runtime, name: str) -> None:
+    def __init__(self, runtime: Ground, name: str) -> None:
         closed = Mailbox(1)
         closed.close()
         super().__init__(runtime, name, closed)
-        self.watchers: dict[Watch, None] = {}
         self.stop_requested = False
         self._retired = True
         self._scope: trio.CancelScope | None = None
@@ -49,11 +57,6 @@ class SingleCell(Cell):
         if self._state is State.RUNNING and self.suspended:
             return State.SUSPENDED
         return self._state
-
-    @property
-    def ref(self) -> ActorRef:
-        """This actor's address."""
-        return ActorRef(self)
 
     def snapshot(self) -> NodeSnapshot:
         """Return what can be seen of it."""
@@ -79,7 +82,7 @@ class SingleCell(Cell):
             with self._scope:
                 actor = await self._begin(make)
                 self._state = State.RUNNING
-                task_status.started(self.ref)
+                task_status.started(ActorRef(self))
                 await self._serve(actor)
                 await self._end(actor)
             ended = True
@@ -106,23 +109,17 @@ class SingleCell(Cell):
         self.stop_requested = True
         self.suspended = False
         self.mailbox.close()
-        for hold in list(self.holds or ()):
-            if isinstance(hold, Timer | Watch):
-                hold.cancel()
+        cancel_timers(self)
         if self._scope is not None:
             self._scope.deadline = min(self._scope.deadline, deadline)
             self._state = State.STOPPING
-        self._rouse()
+        if not self.awake:
+            self.wake()
 
     def suspend(self) -> None:
-        """Handle nothing after the message in hand."""
-        self.suspended = not self.stop_requested
-        self.alert = True
-
-    def resume(self) -> None:
-        """Go on."""
-        self.suspended = False
-        self._rouse()
+        """Handle nothing after the message in hand; one that is to stop goes on to its end."""
+        if not self.stop_requested:
+            super().suspend()
 
     def wake(self) -> None:
         """Reschedule the parked task."""
@@ -134,16 +131,12 @@ class SingleCell(Cell):
     def freed(self) -> None:
         """A single actor stays whether it holds anything or not."""
 
-    def _rouse(self) -> None:
-        if not self.awake:
-            self.wake()
-
     async def _begin(self, make: Callable[[], Actor]) -> Actor:
         CURRENT.set(self)
         phase = "construct"
         try:
             actor = make()
-            actor.context = Context(self)
+            actor.context = SingleContext(self)
             if self._retired:
                 self._retired = False
                 self.mailbox = Mailbox(actor.mailbox.capacity)
@@ -186,6 +179,6 @@ class SingleCell(Cell):
         self.settle_instance(failure)
         if retire:
             self.retire()
-        watchers, self.watchers = self.watchers, {}
-        for watch in watchers:
-            watch.fire(Down(self.name, failure))
+        watchers, self.watchers = self.watchers or {}, None
+        for watcher in watchers:
+            watcher.fire(Down(self.name, failure))

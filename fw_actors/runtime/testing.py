@@ -12,17 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from fw_actors.runtime.cell import Cell
+from fw_actors.runtime.faults import RuntimeFault
 from fw_actors.runtime.keyed_pool import KeyedPool
+from fw_actors.runtime.mailbox import Item
+from fw_actors.runtime.messages import Message
+from fw_actors.runtime.reference import ActorRef
 from fw_actors.runtime.reply import Reply
-
-if TYPE_CHECKING:
-    from fw_actors.runtime.cell import Cell
-    from fw_actors.runtime.faults import RuntimeFault
-    from fw_actors.runtime.mailbox import Item
-    from fw_actors.runtime.messages import Message
-    from fw_actors.runtime.reference import ActorRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class Crash:
 
 
 Fault = Drop | Delay | Crash
-Plan = Callable[[int, "Message"], Fault | None]
+Plan = Callable[[int, Message], Fault | None]
 """Decides on each message: how many there were with it, and the message itself."""
 
 

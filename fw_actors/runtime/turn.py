@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 
 from fw_actors.runtime.cell import RECENT, Cell
 from fw_actors.runtime.dead_letters import Reason
 from fw_actors.runtime.faults import ActorFailed, NotHandled, one_line
-from fw_actors.runtime.inspection import inspection_of
+from fw_actors.runtime.life import Instance
+from fw_actors.runtime.mailbox import Item
+from fw_actors.runtime.messages import Message
+from fw_actors.runtime.portrait import inspection_of
 from fw_actors.runtime.reply import Reply
-
-if TYPE_CHECKING:
-    from fw_actors.runtime.actor import Actor
-    from fw_actors.runtime.mailbox import Item
-    from fw_actors.runtime.messages import Message
 
 MESSAGES_A_TURN: Final = 128
 
 
-async def run_turn(cell: Cell, actor: Actor) -> bool:  # noqa: C901 - the hottest loop of all
+async def run_turn(cell: Cell, actor: Instance) -> bool:  # noqa: C901 - the hottest loop of all
     """Handle what is there, up to a turn's worth; return whether more may be there.
 
     After True the caller has to make a checkpoint, so that nobody starves.
@@ -76,7 +74,7 @@ async def run_turn(cell: Cell, actor: Actor) -> bool:  # noqa: C901 - the hottes
     return True
 
 
-def _attend(cell: Cell, actor: Actor) -> Item | None:
+def _attend(cell: Cell, actor: Instance) -> Item | None:
     """Look beyond the mailbox; return the next message of all, None when it needs no handling.
 
     Raises what the mailbox's `take` raises when there is nothing to be handled now.
@@ -133,7 +131,7 @@ def _refuse(cell: Cell, message: Message | None) -> None:
     cell.runtime.dead_letters.add(cell.name, message, Reason.NOT_HANDLED)
 
 
-def _answer_inspections(cell: Cell, actor: Actor) -> None:
+def _answer_inspections(cell: Cell, actor: Instance) -> None:
     slots, cell.inspections = cell.inspections, None
     for slot in slots or ():
         result: Any

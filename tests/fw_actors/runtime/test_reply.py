@@ -163,7 +163,7 @@ async def test_an_actor_that_fails_gives_each_caller_an_error_of_its_own(
 
     async def ask() -> None:
         with pytest.raises(ActorFailed, match="'a' failed: ValueError: broken") as info:
-            await cell.ref.ask(Keep())
+            await runtime.ref("a").ask(Keep())
         errors.append(info.value)
 
     async def live(task_status: trio.TaskStatus[object]) -> None:
@@ -284,7 +284,7 @@ async def test_a_failed_question_is_gone_while_the_others_keep_their_places(
 
     async def ask(request: Request[int]) -> None:
         try:
-            answers[type(request).__name__] = await cell.ref.ask(request, deadline=60.0)
+            answers[type(request).__name__] = await runtime.ref("a").ask(request, deadline=60.0)
         except ActorFailed as error:
             answers[type(request).__name__] = error.error
 

@@ -163,7 +163,7 @@ async def test_actors_that_come_and_go_under_a_watch_leave_all_tables_empty(
 ) -> None:
     async with runtime.running("watcher", Sample) as watcher:
         cell = watcher.cell
-        assert cell.actor is not None
+        assert isinstance(cell.actor, Sample)
         for n in range(500):
             await watched(runtime, cell.actor, n)
             await wait_all_tasks_blocked()
