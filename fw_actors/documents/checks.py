@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
@@ -17,6 +17,7 @@ from fw_actors.store import Tx, UniqueViolation
 if TYPE_CHECKING:
     from fw_actors.documents.lifecycle import Documents
 
+MOST_ROWS: Final = 5000  # of one table: whoever writes more holds up all other writers for seconds
 _LINKS_MAY_DANGLE = ("Webhook",)  # its deliveries outlive it (interface §8, Documents)
 
 
@@ -27,6 +28,8 @@ def normalize(doc: DocType) -> None:
         if field.plain:
             state[name] = _accepted(field, state[name])
         elif isinstance(field, Table):
+            if len(state[name] or ()) > MOST_ROWS:
+                raise ValidationError(f"{name} has at most {MOST_ROWS} rows.", field=name)
             for row in rows_of(doc, field):
                 normalize(row)
         else:

@@ -12,8 +12,10 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from fw_actors.documents.field import CONTROLS_AND_BREAKS, Field
+from fw_actors.documents.column_limits import limit_problems
+from fw_actors.documents.field import Field
 from fw_actors.documents.fields import Table
+from fw_actors.documents.names import NAME_RULE, Naming, is_name, parse_naming
 
 ACTIONS: Final = ("list", "read", "create", "write", "delete", "submit", "cancel", "export")
 STANDARD: Final = (
@@ -32,24 +34,10 @@ _METHODS: Final = (
     "insert", "save", "submit", "cancel", "delete", "rename", "db_set", "reload", "as_dict",
     "is_new", "from_row", "meta", "doctype",
 )  # fmt: skip
-NAME_CHARACTERS: Final = 140
-NAME_RULE: Final = f"a name is 1 to {NAME_CHARACTERS} characters without / and outer white space"
-_NAMINGS: Final = "naming is given, random, field:<field> or series:<prefix>.#####"
-_SERIES: Final = re.compile(r"series:(?P<prefix>[^#/]*?)\.(?P<digits>#+)\Z")
 _FIELD_NAME: Final = re.compile(r"[a-z][A-Za-z0-9_]*\Z")
 _DOCTYPE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*( [A-Za-z0-9]+)*\Z")
 MAX_IDENTIFIER: Final = 63  # of PostgreSQL, which cuts longer ones
 _LEVEL_ACTION: Final = re.compile(r"(read|write):([1-9])\Z")
-
-
-@dataclass(frozen=True)
-class Naming:
-    """How a new document gets its name: given, by a field, from a series, or at random."""
-
-    kind: str
-    field: str = ""
-    prefix: str = ""
-    digits: int = 0
 
 
 @dataclass(frozen=True)
@@ -110,17 +98,16 @@ def read_declaration(
     for each in fields.values():
         problems += [f"{each.name}: {text}" for text in _field_problems(each, child)]
     problems += _twins(fields)
-    parsed = _parse_naming(naming, fields)
+    parsed = parse_naming(naming, fields)
     if isinstance(parsed, str):
         problems.append(parsed)
         parsed = Naming("random")
     granted = _parse_permissions(permissions, problems)
     if child and (submittable or granted):
         problems.append("a child DocType has neither permissions nor a submit of its own")
-    for option in ("unique_together", "index_together"):
-        for column in {c for together in getattr(cls, option, ()) for c in together}:
-            if column not in fields or isinstance(fields[column], Table):
-                problems.append(f"{option}: there is no column {column}")
+    unique_together = _parse_together(cls, "unique_together", fields, problems)
+    index_together = _parse_together(cls, "index_together", fields, problems)
+    problems += limit_problems(fields, (*unique_together, *index_together))
     return Meta(
         doctype,
         table_name(doctype),
@@ -132,10 +119,26 @@ def read_declaration(
         read_only,
         parsed,
         MappingProxyType(granted),
-        tuple(getattr(cls, "unique_together", ())),
-        tuple(getattr(cls, "index_together", ())),
+        unique_together,
+        index_together,
         tuple(problems),
     )
+
+
+def _parse_together(
+    cls: type, option: str, fields: Mapping[str, Field], problems: list[str]
+) -> tuple[tuple[str, ...], ...]:
+    declared = getattr(cls, option, ())
+    parsed = []
+    for together in declared if isinstance(declared, list | tuple) else (declared,):
+        if not isinstance(together, list | tuple):
+            problems.append(f'{option} is a tuple of tuples of names: (("a", "b"), …)')
+            continue
+        missing = [c for c in together if c not in fields or isinstance(fields[c], Table)]
+        problems += [f"{option}: there is no column {column}" for column in missing]
+        if not missing:
+            parsed.append(tuple(together))
+    return tuple(parsed)
 
 
 def _parse_permissions(permissions: object, problems: list[str]) -> dict[str, frozenset[str]]:
@@ -152,17 +155,6 @@ def _parse_permissions(permissions: object, problems: list[str]) -> dict[str, fr
             problems.append(f"permissions: {role!r} can't be a role: {NAME_RULE}")
         granted[role] = frozenset(actions)
     return granted
-
-
-def is_name(name: object) -> bool:
-    """Whether a document may have this name (interface §3)."""
-    return (
-        isinstance(name, str)
-        and 0 < len(name) <= NAME_CHARACTERS
-        and name == name.strip()
-        and "/" not in name
-        and not CONTROLS_AND_BREAKS.search(name)
-    )
 
 
 def _declared_fields(cls: type) -> dict[str, Field]:
@@ -190,22 +182,6 @@ def _twins(fields: Mapping[str, Field]) -> Iterator[str]:
     for name in fields:
         if first.setdefault(name.lower(), name) != name:
             yield f"{name}: it differs from {first[name.lower()]} in letter case alone"
-
-
-def _parse_naming(naming: object, fields: Mapping[str, Field]) -> Naming | str:
-    if not isinstance(naming, str):
-        return _NAMINGS
-    if naming in ("given", "random"):
-        return Naming(naming)
-    if naming.startswith("field:"):
-        target = naming.removeprefix("field:")
-        if target not in fields or fields[target].type not in ("Data", "Link", "Select"):
-            return f"naming: there is no text field {target}"
-        return Naming("field", field=target)
-    series = _SERIES.match(naming)
-    if series:
-        return Naming("series", prefix=series["prefix"], digits=len(series["digits"]))
-    return _NAMINGS
 
 
 class DocTypeBase:

@@ -95,8 +95,13 @@ class Int(Field):
             raise ShapeError(f"{self.name} is beyond 2^53.")
         low, high = self.minimum, self.maximum
         if (low is not None and value < low) or (high is not None and value > high):
-            raise ValidationError(f"{self.name} is {low} to {high}.", field=self.name)
+            raise ValidationError(f"{self.name} is {self._range()}.", field=self.name)
         return value
+
+    def _range(self) -> str:
+        if self.minimum is None or self.maximum is None:
+            return f"{self.maximum} or less" if self.minimum is None else f"{self.minimum} or more"
+        return f"{self.minimum} to {self.maximum}"
 
 
 class Float(Field):
@@ -111,7 +116,7 @@ class Float(Field):
             raise self.shape()
         if not math.isfinite(value) or (isinstance(value, int) and abs(value) > LARGEST_INTEGER):
             raise ShapeError(f"{self.name} is no finite number within 2^53.")
-        return float(value)
+        return value + 0.0  # SQLite keeps no sign of a zero, so -0.0 is 0.0
 
 
 class Check(Field):

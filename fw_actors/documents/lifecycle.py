@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fw_actors.documents import rows
@@ -22,7 +23,7 @@ from fw_actors.documents.registry import Registry
 from fw_actors.documents.rename import rename
 from fw_actors.documents.times import iso
 from fw_actors.documents.vault import Vault
-from fw_actors.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
+from fw_actors.errors import ConflictError, NotFoundError, ValidationError
 from fw_actors.runtime import Entropy
 
 if TYPE_CHECKING:
@@ -64,10 +65,8 @@ class Documents:
             if not doc.is_new():
                 raise ConflictError(f"{doc.doctype} {doc.name} was inserted before.")
             self._prepare(fw, doc)
-            doc.name = name_for(doc, fw.tx, self.entropy)
-            chosen = doc.meta.naming.kind in ("given", "field")  # the others are new by themselves
-            if chosen and self.registry.table(doc.doctype).exists(fw.tx, doc.name):
-                raise DuplicateError(f"{doc.doctype} {doc.name} is there already.")
+            is_taken = partial(self.registry.table(doc.doctype).exists, fw.tx)
+            doc.name = name_for(doc, fw.tx, self.entropy, is_taken)
             doc.owner = doc.modified_by = fw.user
             doc.creation = doc.modified = iso(fw.tx.now)
             doc.docstatus = DRAFT

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.doctype import NAME_RULE, Meta, is_name
+from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import DocType
-from fw_actors.errors import ValidationError
+from fw_actors.documents.names import NAME_RULE, is_name
+from fw_actors.errors import DuplicateError, ValidationError
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx, schema
@@ -16,22 +18,28 @@ from fw_actors.store import Statement, Tx, schema
 _RANDOM_BYTES: Final = 9  # 72 bits: 13 characters
 
 
-def name_for(doc: DocType, tx: Tx, entropy: Entropy) -> str:
+def name_for(doc: DocType, tx: Tx, entropy: Entropy, is_taken: Callable[[str], bool]) -> str:
     """Return the name of a document that is being inserted.
 
-    Raises: ValidationError when the name is unusable, or not to be chosen.
+    A series passes over the names that are taken: a document may have got one by a rename.
+
+    Raises: ValidationError when the name is unusable; DuplicateError when a chosen one is taken.
     """
     meta = doc.meta
     naming = meta.naming
     if meta.child:
         return doc.name or random_name(entropy)  # a row keeps the name its parent's list gave back
-    if naming.kind == "random":
+    if naming.kind == "random" or (naming.kind == "given" and doc.name is None):
         return random_name(entropy)
     if naming.kind == "series":
-        return _next_in_series(tx, naming.prefix, naming.digits)
-    if naming.kind == "field":
-        return judge_name(str(getattr(doc, naming.field) or ""), meta)
-    return random_name(entropy) if doc.name is None else judge_name(doc.name, meta)
+        while is_taken(name := _next_in_series(tx, naming.prefix, naming.digits)):
+            continue
+        return name
+    given = str(getattr(doc, naming.field) or "") if naming.kind == "field" else doc.name
+    chosen = judge_name(given, meta)
+    if is_taken(chosen):
+        raise DuplicateError(f"{meta.name} {chosen} is there already.")
+    return chosen
 
 
 def random_name(entropy: Entropy) -> str:

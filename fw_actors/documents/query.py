@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 Filters = Sequence[Sequence[Any]] | Mapping[str, Any]
 
 DEFAULT_ORDER: Final = "creation desc"
+MOST_FILTERS: Final = 100  # SQLite nests conditions 1,000 deep at most
+MOST_VALUES: Final = (
+    30_000  # in all lists of a query: SQLite binds 32,766 values, PostgreSQL 65,535
+)
+LONGEST_PATTERN: Final = 1000
 _LIST_OPERATORS: Final = ("in", "not in")
 _NULL_OPERATORS: Final = ("=", "!=")
 _ASCII_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)  # as the stores' lower()
@@ -59,6 +64,7 @@ class Query:
         self._table = fw.documents.registry.tables[meta.name].table
         if isinstance(filters, Mapping):
             filters = [[name, "=", value] for name, value in filters.items()]
+        _require_bounded(filters)
         self._where = [self._condition(each) for each in filters]
         if not ignore_permissions:
             self._where += scopes.conditions(fw.rights.scopes, fw.documents.registry, meta)
@@ -67,7 +73,7 @@ class Query:
         self, fields: Sequence[str] | None, order_by: str | None, limit: int | None, start: int = 0
     ) -> list[dict[str, Any]]:
         """Return the rows that match, as dicts. Raises: BadRequestError."""
-        wanted = list(fields) if fields else list(STANDARD)
+        wanted = list(dict.fromkeys(fields) if fields else STANDARD)
         columns = [self._column(name) for name in wanted]
         statement = sa.select(*columns).where(*self._where)
         statement = statement.order_by(*self._order(order_by or DEFAULT_ORDER))
@@ -119,7 +125,8 @@ class Query:
         return _COMPARE[operator](column, _operand(self._meta, name, operator, triple[2]))
 
     def _order(self, order_by: str) -> list[Any]:
-        terms, down = [], False
+        terms: dict[str, Any] = {}  # a column that comes again orders nothing any more
+        down = False
         for part in order_by.split(","):
             words = part.split()
             if (
@@ -130,9 +137,20 @@ class Query:
                 raise BadRequestError("order_by is `field asc|desc[, …]`.", field="order_by")
             column = self._column(words[0])
             down = len(words) == 2 and words[1].lower() == "desc"
-            terms.append(column.desc().nulls_last() if down else column.asc().nulls_first())
+            term = column.desc().nulls_last() if down else column.asc().nulls_first()
+            terms.setdefault(column.name, term)
         # The name makes the order total, so that pages neither repeat nor skip a row.
-        return [*terms, self._table.c.name.desc() if down else self._table.c.name.asc()]
+        by_name = self._table.c.name
+        return [*terms.values(), by_name.desc() if down else by_name.asc()]
+
+
+def _require_bounded(filters: Sequence[Any]) -> None:
+    """Refuse more than both stores take. Raises: BadRequestError."""
+    if len(filters) > MOST_FILTERS:
+        raise BadRequestError(f"There are at most {MOST_FILTERS} filters.", field="filters")
+    lists = (each[2] for each in filters if isinstance(each, list | tuple) and len(each) > 2)
+    if sum(len(values) for values in lists if isinstance(values, list | tuple)) > MOST_VALUES:
+        raise BadRequestError(f"Filters list at most {MOST_VALUES} values.", field="filters")
 
 
 def _operand(meta: Meta, name: str, operator: str, value: Any) -> Any:
@@ -149,6 +167,10 @@ def _pattern(meta: Meta, name: str, value: Any) -> str:
     field = _field_of(meta, name)
     if not isinstance(value, str) or (field is not None and not isinstance(field.column, sa.Text)):
         raise BadRequestError("like compares text with text.", field="filters")
+    if len(value) > LONGEST_PATTERN:
+        raise BadRequestError(
+            f"A pattern has at most {LONGEST_PATTERN} characters.", field="filters"
+        )
     if (len(value) - len(value.rstrip("\\"))) % 2:
         raise BadRequestError("A pattern ends with a lone backslash.", field="filters")
     return value.translate(_ASCII_LOWER)

@@ -12,9 +12,10 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.doctype import NAME_RULE, Meta, is_name
+from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import DocType
 from fw_actors.documents.fields import Link, Table
+from fw_actors.documents.names import NAME_RULE, is_name
 from fw_actors.documents.tables import DocTable
 from fw_actors.documents.whitelisting import Whitelisted
 from fw_actors.errors import ConfigurationError, NotFoundError

@@ -125,7 +125,10 @@ class EventRecorder(Observer):
         tx = fw.tx
         made = []
         for subscription in wanted:
-            delivery = self._ids.new(tx.now)
+            delivery, webhook = (
+                self._ids.new(tx.now),
+                self._subscriptions.name_now(tx, subscription),
+            )
             try:
                 tx.run(
                     self._insert,
@@ -136,7 +139,7 @@ class EventRecorder(Observer):
                     modified_by=fw.user,
                     docstatus=0,
                     idx=0,
-                    webhook=subscription.webhook,
+                    webhook=webhook,
                     event=event,
                     status="Queued",
                     attempts=0,
@@ -149,10 +152,10 @@ class EventRecorder(Observer):
                 )
             except UniqueViolation:
                 raise DuplicateError(
-                    f"An event with this key went to Webhook {subscription.webhook} before.",
+                    f"An event with this key went to Webhook {webhook} before.",
                     field="key",
                 ) from None
-            jobs.enqueue(tx, queue=QUEUE, partition=subscription.webhook, subject=delivery)
+            jobs.enqueue(tx, queue=QUEUE, partition=webhook, subject=delivery)
             made.append(delivery)
         tx.after_commit(self._recorded)
         return made

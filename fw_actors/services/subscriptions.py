@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
 from fw_actors.documents.core.webhook import CUSTOM, DOCUMENT
+from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.registry import Registry
 from fw_actors.rules.event_names import DOCUMENT_EVENTS
-from fw_actors.store import Statement, Tx
+from fw_actors.store import Row, Statement, Tx
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Subscription:
 
     webhook: str
     max_attempts: int
+    row_id: str | None  # tells a renamed Webhook from one that is gone, and from its namesake
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,15 @@ class SubscriptionCache:
         events = [c[event] for event in DOCUMENT_EVENTS]
         self._enabled = Statement(
             sa.select(
-                c.name, c.max_attempts, c.event_type, c.webhook_doctype, c.custom_event, *events
+                c.name, c.max_attempts, c[ROW_ID],
+                c.event_type, c.webhook_doctype, c.custom_event, *events,
             )
             .where(c.enabled == 1)
             .order_by(c.name)
-        )
+        )  # fmt: skip
+        key: sa.BindParameter[Any] = sa.bindparam("key")
+        self._named = Statement(_held(sa.select(c[ROW_ID]).where(c.name == key)))
+        self._moved = Statement(_held(sa.select(c.name).where(c[ROW_ID] == key)))
         self._known: Subscriptions | None = None
         self._pinned: WeakKeyDictionary[Tx, Subscriptions] = WeakKeyDictionary()
         self._generation = object()
@@ -66,6 +72,17 @@ class SubscriptionCache:
         # What was read may hold changes that are rolled back; it is kept only once it is durable.
         tx.after_commit(lambda: self._keep(loaded, generation))
         return loaded
+
+    def name_now(self, tx: Tx, subscription: Subscription) -> str:
+        """Return the name by which the deliveries of a Webhook are found.
+
+        It is no other until the transaction ends: a rename that overlaps waits, and takes what is
+        recorded here along. One that was deleted keeps its name, and its deliveries fail (spec).
+        """
+        if tx.scalar(self._named, key=subscription.webhook) == subscription.row_id:
+            return subscription.webhook
+        moved = tx.scalar(self._moved, key=subscription.row_id)
+        return subscription.webhook if moved is None else str(moved)
 
     def pin(self, tx: Tx) -> None:
         """Hold what is subscribed now for the rest of a transaction that changes a Webhook."""
@@ -89,15 +106,19 @@ class SubscriptionCache:
         self._generation = object()
 
 
-_EVENT_COLUMNS: Final = 5  # where the five on_… columns begin in a row
+_EVENT_COLUMNS: Final = 6  # where the five on_… columns begin in a row
 
 
-def _grouped(rows: list[tuple[object, ...]]) -> Subscriptions:
+def _held(select: sa.Select[Any]) -> sa.Select[Any]:
+    return select.with_for_update(read=True, key_share=True)
+
+
+def _grouped(rows: list[Row]) -> Subscriptions:
     documents: defaultdict[tuple[str, str], list[Subscription]] = defaultdict(list)
     custom: defaultdict[str, list[Subscription]] = defaultdict(list)
     for row in rows:
-        name, max_attempts, event_type, doctype, custom_event = row[:_EVENT_COLUMNS]
-        subscription = Subscription(str(name), int(str(max_attempts)))
+        name, max_attempts, row_id, event_type, doctype, custom_event = row[:_EVENT_COLUMNS]
+        subscription = Subscription(name, max_attempts, row_id)
         if event_type == DOCUMENT:
             for event, wanted in zip(DOCUMENT_EVENTS, row[_EVENT_COLUMNS:], strict=True):
                 if wanted:

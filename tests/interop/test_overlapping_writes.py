@@ -175,6 +175,55 @@ async def test_a_document_that_is_being_linked_to_is_not_deleted(
     assert isinstance(refusal, ConflictError)
 
 
+async def subscribe(site: Site) -> str:
+    """Make a Webhook for `a.b`, and let the process know it; its name."""
+    hook = {"url": "https://x.test", "event_type": "Custom", "custom_event": "a.b", "secret": "s"}
+    made = await site.write("Administrator", lambda fw: fw.new_doc("Webhook", **hook).insert())
+    await site.write("Administrator", emit)
+    return str(made.name)
+
+
+def emit(fw: Any) -> Any:
+    return fw.webhooks.emit("a.b", {})
+
+
+def rename_hook(name: str) -> Callable[[Any], Any]:
+    return lambda fw: rest.rename(fw, "Webhook", name, {"name": "renamed"})
+
+
+async def receivers(site: Site) -> set[tuple[str, str]]:
+    """Return the Webhook of each delivery, and what its job is kept by."""
+    text = (
+        "SELECT d.webhook AS webhook, j.partition AS partition FROM doc_webhook_delivery d "
+        "JOIN fw_job j ON j.subject = d.name"
+    )
+    found = await site.store.read(lambda tx: tx.raw(text))
+    assert len(found) == 2
+    return {(row["webhook"], row["partition"]) for row in found}
+
+
+async def test_a_rename_of_a_webhook_takes_along_what_is_being_recorded(
+    site: Site, overlap: Overlap
+) -> None:
+    """Interface §8: "Rename carries links, children … and delivery references"."""
+    name = await subscribe(site)
+    await overlap(
+        as_administrator(site, emit), partial(site.write, "Administrator", rename_hook(name))
+    )
+    assert await receivers(site) == {("renamed", "renamed")}
+
+
+async def test_what_is_recorded_beside_a_rename_of_a_webhook_has_the_new_name(
+    site: Site, overlap: Overlap
+) -> None:
+    """Else it would fail as a delivery of a Webhook that was deleted."""
+    name = await subscribe(site)
+    await overlap(
+        as_administrator(site, rename_hook(name)), partial(site.write, "Administrator", emit)
+    )
+    assert await receivers(site) == {("renamed", "renamed")}
+
+
 async def hire(site: Site, name: str) -> None:
     email = f"{name}@x.test"
     hashed = await site.hash_password(PASSWORD, name, email)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from fw_actors.app import Check, Data, DocType, Float, Int, Password, Table, Vault
-from fw_actors.documents.doctype import Naming, table_name
+from fw_actors.documents.doctype import table_name
+from fw_actors.documents.names import Naming
 
 
 def declare(fields: dict[str, Any] | None = None, **options: Any) -> Any:
@@ -54,7 +55,8 @@ def test_the_four_namings_are_understood(naming: str, parsed: Naming) -> None:
 
 
 WRONG_NAMINGS = ["", "Given", "field:", "field:nothing", "field:done", "series:SO-", "series:#.x",
-                 "series:a/b.##", "autoincrement"]  # fmt: skip
+                 "series:a/b.##", "autoincrement", "series: a.##", f"series:{'a' * 130}.#",
+                 f"series:.{'#' * 141}"]  # fmt: skip
 
 
 @pytest.mark.parametrize("naming", WRONG_NAMINGS)

@@ -73,6 +73,17 @@ async def test_a_series_goes_on_past_its_digits(desk: Desk) -> None:
     assert await desk.do(late) == "SO-100000"
 
 
+async def test_a_series_passes_over_names_that_a_rename_has_given(desk: Desk) -> None:
+    """Otherwise each insert would meet the taken number, and give it back, for ever."""
+
+    def names(fw: Any) -> list[str]:
+        first = fw.new_doc("Sales Order", title="t").insert()
+        first.rename("SO-00002")
+        return [fw.new_doc("Sales Order", title="t").insert().name for _ in range(2)]
+
+    assert await desk.do(names) == ["SO-00003", "SO-00004"]
+
+
 async def test_a_field_names_the_document(desk: Desk) -> None:
     assert (await desk.do(lambda fw: fw.new_doc("Customer", title="Ada").insert())).name == "Ada"
 

@@ -80,3 +80,41 @@ async def test_an_event_after_the_rename_goes_to_the_new_name(office: Office) ->
 
     await office.do(work)
     assert [row["webhook"] for row in await office.deliveries()] == ["our receiver"]
+
+
+async def other_process(office: Office, hook: str, text: str) -> None:
+    """Change a Webhook behind the back of the process that knows it."""
+    await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 1}))
+    await office.do(lambda fw: fw.db.sql(text, {"hook": hook}))
+    await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 2}))
+
+
+async def test_an_event_goes_to_a_webhook_that_another_process_has_renamed(office: Office) -> None:
+    """Spec, Webhook rule 2: the change is not seen; its deliveries are found all the same."""
+    hook = await office.subscribe("a.b")
+    await other_process(office, hook, "UPDATE doc_webhook SET name = 'new' WHERE name = :hook")
+    assert [row["webhook"] for row in await office.deliveries()] == [hook, "new"]
+    assert await office.sql("SELECT partition FROM fw_job ORDER BY id") == [(hook,), ("new",)]
+
+
+async def test_an_event_for_a_webhook_that_another_process_has_deleted_is_recorded(
+    office: Office,
+) -> None:
+    """Spec, Webhook rule 2: "is not seen by a running server until it restarts"."""
+    hook = await office.subscribe("a.b")
+    await other_process(office, hook, "DELETE FROM doc_webhook WHERE name = :hook")
+    assert [row["webhook"] for row in await office.deliveries()] == [hook, hook]
+
+
+async def test_an_event_does_not_go_to_another_webhook_that_took_the_name(office: Office) -> None:
+    hook = await office.subscribe("a.b")
+    await office.subscribe("c.d")
+    await other_process(
+        office, hook,
+        "UPDATE doc_webhook SET name = CASE name WHEN :hook THEN 'new' ELSE 'odd' END",
+    )  # fmt: skip
+    await office.do(lambda fw: fw.db.sql(
+        "UPDATE doc_webhook SET name = :hook WHERE name = 'odd'", {"hook": hook}
+    ))  # fmt: skip
+    await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 3}))
+    assert [row["webhook"] for row in await office.deliveries()] == [hook, "new", "new"]

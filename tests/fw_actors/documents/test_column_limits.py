@@ -1,0 +1,113 @@
+"""What one of the stores could not hold is refused where it is declared, on both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from types import new_class
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from fw_actors.app import JSON, Data, Date, DocType, Int, Password, Select, Table, Text, Vault
+from fw_actors.documents.registry import Registry
+from fw_actors.documents.tables import DocTable, make_tables
+from fw_actors.errors import ConfigurationError
+from fw_actors.runtime import SeededEntropy, SystemClock
+from fw_actors.services.site import open_store
+from fw_actors.store import Tx
+from tests.site_kit import make_config
+
+Body = dict[str, Any]
+LONGEST = 650
+
+
+def declare(body: Body) -> Any:
+    body = {"__module__": __name__, **body}
+    return new_class("Thing", (DocType,), {}, lambda namespace: namespace.update(body))
+
+
+REFUSED: list[tuple[Body, str]] = [
+    ({"code": Data(unique=True, length=LONGEST + 1)}, "code: too long for an index"),
+    ({"code": Text(unique=True)}, "code: what has no length can't be in an index"),
+    ({"code": JSON(unique=True, length=9)}, "code: what has no length can't be in an index"),
+    ({"code": Select(options=["é" * 2000], unique=True)}, "code: too long for an index"),
+    (
+        {"a": Data(length=400), "b": Data(length=400), "unique_together": (("a", "b"),)},
+        "a, b: too long for an index",
+    ),
+    (
+        {"a": Date(), "b": Text(), "index_together": (("a", "b"),)},
+        "a, b: what has no length can't be in an index",
+    ),
+    ({"a": Vault(), "index_together": (("a",),)}, "a: what has no length can't be in an index"),
+    ({f"f{n}": Int() for n in range(401)}, "there are 401 fields, at most 400 are possible"),
+]
+
+
+@pytest.mark.parametrize(("body", "says"), REFUSED)
+def test_what_a_store_could_not_hold_stops_the_start(body: Body, says: str) -> None:
+    """Told with file, class and field, like every mistake of a declaration."""
+    with pytest.raises(ConfigurationError) as refusal:
+        Registry([declare(body)], ())
+    (problem,) = refusal.value.problems
+    assert problem.startswith(f"{__file__}: class Thing: {says}")
+
+
+TOLD_ONCE: list[tuple[Body, str]] = [
+    ({"code": Data(unique=True, length="x")}, "code: length is a whole number from 1"),
+    ({"code": Select(options=5, unique=True)}, "code: options is a list of texts"),
+    ({"code": Password(unique=True)}, "code: a Password cannot be unique"),
+    ({"rows": Table(5, unique=True)}, "rows: a Table cannot be unique"),
+]
+
+
+@pytest.mark.parametrize(("body", "says"), TOLD_ONCE)
+def test_a_field_that_is_wrong_by_itself_is_told_for_that(body: Body, says: str) -> None:
+    assert declare(body).meta.problems[0] == says
+    assert not [text for text in declare(body).meta.problems if "index" in text]
+
+
+@pytest.mark.parametrize("together", [("a", "b"), "a", 5, (("a", "nothing"),), (("rows",),)])
+def test_together_takes_tuples_of_columns(together: Any) -> None:
+    body = {"a": Data(), "b": Data(), "rows": Table(Row), "unique_together": together}
+    assert declare(body).meta.problems
+
+
+class Row(DocType, child=True):
+    """What a table holds."""
+
+    text = Data()
+
+
+FULL = {
+    "code": Data(unique=True, length=LONGEST),
+    "a": Data(length=LONGEST - 10),
+    "b": Int(),
+    "unique_together": (("a", "b"),),
+    **{f"text{n}": Text() for n in range(397)},
+}
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_what_may_be_declared_can_be_filled(tmp_path: Path) -> None:
+    """Texts of four bytes a character that no compression makes shorter, in every column."""
+    meta = declare(FULL).meta
+    table = DocTable(meta, sa.MetaData())
+    random = Random(1)
+
+    def text(length: int) -> str:
+        return "".join(chr(random.randrange(0x10000, 0x110000)) for _ in range(length))
+
+    values: Body = {name: text(f.length or 700) for name, f in meta.fields.items() if name != "b"}
+    row = {**dict.fromkeys(table.names), **values, "b": 2**53, "name": text(140)}
+
+    def fill(tx: Tx) -> dict[str, Any] | None:
+        make_tables(tx, [table])
+        table.insert(tx, row)
+        return table.fetch(tx, str(row["name"]))
+
+    config = make_config(tmp_path)
+    async with open_store(config, SystemClock(), SeededEntropy(1), inline=True) as store:
+        assert await store.write(fill) == row
