@@ -49,10 +49,9 @@ class Surroundings:
 
         Raises: ConfigurationError, when there is no site.
         """
-        from fw_actors.config.environment import CONFIG_VARIABLE
-        from fw_actors.config.load import DEFAULT_FILE
+        from fw_actors.config import site_file
 
-        file = self.cwd / (self.environ.get(CONFIG_VARIABLE) or DEFAULT_FILE)
+        file = site_file(self.environ, self.cwd)
         return file.parent if file.is_file() else self.config.folder
 
     @property

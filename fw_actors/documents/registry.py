@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Final
 
 import sqlalchemy as sa
 
@@ -19,8 +18,6 @@ from fw_actors.documents.names import NAME_RULE, is_name
 from fw_actors.documents.tables import DocTable
 from fw_actors.documents.whitelisting import Whitelisted
 from fw_actors.errors import ConfigurationError, NotFoundError
-
-_RESERVED_APPS: Final = ("web", "supervisors", "tests", "scripts")
 
 
 class Registry:
@@ -109,17 +106,14 @@ def _file_of_module(name: str) -> str:
 def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:
     """Import the site's apps; its folder comes last on sys.path, so that none hides a module.
 
+    `names` are those that the configuration let pass (`rules.site_policy`).
+
     Raises: ConfigurationError naming app, file and line of every one that fails.
     """
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
     modules, problems = [], []
     for name in names:
-        if name.split(".")[0] in _RESERVED_APPS or name.startswith("fw_"):
-            problems.append(
-                f"apps: {name} is a name of the framework itself; call the app otherwise"
-            )
-            continue
         try:
             modules.append(importlib.import_module(name))
         except Exception as error:  # whatever an app's own top level raises

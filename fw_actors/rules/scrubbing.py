@@ -34,9 +34,19 @@ def scrub(text: str, secrets: Iterable[str] = ()) -> str:
 
     Names stay, so that one sees what was there: `password=[scrubbed]`.
     """
+    text = scrub_known(text, secrets)
+    for pattern, replacement in _PATTERNS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def scrub_known(text: str, secrets: Iterable[str]) -> str:
+    """Return `text` without the known `secrets`, whatever else is in it.
+
+    For what code says of itself, such as the place of an error: a folder's name may look like
+    a secret, and is none.
+    """
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, SCRUBBED)
-    for pattern, replacement in _PATTERNS:
-        text = pattern.sub(replacement, text)
     return text

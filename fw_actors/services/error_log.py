@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.documents.records import Records
 from fw_actors.documents.registry import Registry
-from fw_actors.rules.scrubbing import scrub
+from fw_actors.rules.scrubbing import scrub, scrub_known
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx
 
@@ -71,7 +71,10 @@ class ErrorLog:
 
     def note(self, method: str, error: BaseException, request_id: str) -> None:
         """Keep a defect to be written: where it happened, and what was raised, scrubbed."""
-        message = scrub(_message(error), self._secrets)
+        raised, places = _raised(error), _places(error)
+        message = "\n".join(
+            [scrub(raised, self._secrets), *(scrub_known(p, self._secrets) for p in places)]
+        )
         self._waiting.append(Noted(method[:_METHOD_CHARACTERS], message, request_id))
         self._noted()
 
@@ -103,9 +106,12 @@ class ErrorLog:
         self._waiting.extend(left)
 
 
-def _message(error: BaseException) -> str:
-    """The kind and text of an exception, and the places it came through, the innermost last."""
+def _raised(error: BaseException) -> str:
+    """The kind and text of an exception."""
+    return f"{type(error).__name__}: {error}"[:_TEXT_CHARACTERS].replace("\x00", "\ufffd")
+
+
+def _places(error: BaseException) -> list[str]:
+    """The places that an exception came through, the innermost last."""
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
-    places = [f"  {frame.filename}, line {frame.lineno}, in {frame.name}" for frame in frames]
-    text = f"{type(error).__name__}: {error}"[:_TEXT_CHARACTERS]
-    return "\n".join([text.replace("\x00", "\ufffd"), *places])
+    return [f"  {frame.filename}, line {frame.lineno}, in {frame.name}" for frame in frames]

@@ -133,16 +133,6 @@ def test_the_folder_comes_last_so_that_no_app_hides_a_module(folder: Path) -> No
     assert sys.path.count(str(folder)) == 1
 
 
-RESERVED = ["web", "web.routes", "supervisors", "tests", "tests.site_kit", "scripts", "fw_actors",
-            "fw_cli.main", "fw_mine"]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", RESERVED)
-def test_names_of_the_framework_are_refused(folder: Path, name: str) -> None:
-    """Interface §3: "`web`, `supervisors`, `tests`, `scripts`, `fw_*` are refused"."""
-    assert f"{name} is a name of the framework itself" in loading(folder, name)
-
-
 def test_every_app_that_fails_is_told_with_file_and_line(folder: Path) -> None:
     write(folder, "myapp_syntax.py", "x = 1\ndef broken(:\n")
     write(folder, "myapp_raises.py", "x = 1\n\n1 / 0\n")

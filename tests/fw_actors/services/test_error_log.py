@@ -47,6 +47,18 @@ async def test_a_defect_is_kept_with_its_place_and_its_request(office: Office) -
     assert "test_error_log.py, line " in places[-1]
 
 
+async def test_a_place_that_looks_like_a_secret_stays_readable(office: Office) -> None:
+    """A site may lie in any folder; only what was raised holds what an app put into it."""
+    place = "/srv/token=releases/0123456789abcdef0123456789abcdef01/app.py"
+    code = compile("raise RuntimeError('token=hunter2')", place, "exec")
+    office.site.errors.note("m", raised(lambda: exec(code)), "r")
+    await flush(office)
+    ((_, message, _),) = await logged(office)
+    first, *places = message.splitlines()
+    assert first == "RuntimeError: token=[scrubbed]"
+    assert places[-1] == f"  {place}, line 1, in <module>"
+
+
 async def test_a_system_manager_reads_it(office: Office) -> None:
     office.site.errors.note("m", fail("x"), "")
     await flush(office)
