@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http.cookies import SimpleCookie
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import trio
 
 from fw_actors.documents import rest
 from fw_actors.runtime import SeededEntropy, TrioClock
-from fw_actors.services.site import Site
-from fw_actors.services.users import add_user
 from supervisors.service.tree import RunningService, open_service
 from tests.mail_kit import Log
 from tests.site_kit import START_MS, make_config
+from tests.staff import PASSWORD, Staffed
 from tests.web.asgi import Client, Reply
 from web.app import FrontEnd, make_app
 from web.settings import Settings
 
-T = TypeVar("T")
 URL = "https://desk.example"
-PASSWORD = "correct horse battery staple"
 PEER = "203.0.113.9"
 SERVICES = "/api/method/core.services."
 
@@ -40,7 +37,7 @@ class WallClock(TrioClock):
 
 
 @dataclass
-class HttpSite:
+class HttpSite(Staffed):
     """A running service and the shortest ways to what tests ask of it."""
 
     service: RunningService
@@ -48,28 +45,9 @@ class HttpSite:
     clock: WallClock
     log: Log = field(default_factory=Log)
 
-    @property
-    def site(self) -> Site:
-        return self.service.site
-
     def pass_time(self, seconds: float) -> None:
         """Set the wall clock forward: what the store judges by it is that much later."""
         self.clock.ahead += round(seconds * 1000)
-
-    async def do(self, fn: Callable[[Any], T], user: str = "Administrator") -> T:
-        """Run `fn` in a transaction of its own."""
-        return await self.site.write(user, fn)
-
-    async def rows(self, text: str, **params: object) -> list[dict[str, Any]]:
-        """Run SQL; the rows as dicts."""
-        return await self.do(lambda fw: fw.db.sql(text, params))
-
-    async def hire(self, name: str, *roles: str, password: str | None = PASSWORD) -> str:
-        """Make an account; its name."""
-        email = f"{name}@example.test"
-        hashed = await self.site.hash_password(password, name, email) if password else None
-        await self.do(lambda fw: add_user(fw, name, email, name.title(), roles, hashed))
-        return name
 
     async def ask(
         self,
@@ -132,4 +110,4 @@ async def http_site(folder: Path, **changes: Any) -> AsyncIterator[HttpSite]:
     async with opening as service:
         settings = Settings(name="tests", url=URL, trust=config.deployment.trust_proxy)
         app = make_app(service.gateway, rest, settings, entropy)
-        yield HttpSite(service, app, clock, log)
+        yield HttpSite(service.site, service, app, clock, log)

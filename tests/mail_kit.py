@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import trio
 
@@ -26,13 +26,11 @@ from fw_actors.services.links import Links
 from fw_actors.services.recovery import Recovery
 from fw_actors.services.recovery_throttle import RecoveryThrottle
 from fw_actors.services.site import Site
-from fw_actors.services.users import add_user
 from supervisors import actor_child, open_supervisor
 from tests.site_kit import inline_site
+from tests.staff import Staffed
 
-T = TypeVar("T")
 URL = "https://desk.example"
-PASSWORD = "correct horse battery staple"
 OTHER = "another decent passphrase"
 ADDRESS = "203.0.113.9"
 
@@ -104,10 +102,9 @@ class Log:
 
 
 @dataclass
-class MailSite:
+class MailSite(Staffed):
     """Everything that a test of links and mail asks for."""
 
-    site: Site
     runtime: Runtime
     postbox: Postbox
     log: Log
@@ -116,21 +113,6 @@ class MailSite:
     invitation: Invitation
     link_mail: LinkMail
     by_log: LinkMail
-
-    async def do(self, fn: Callable[[Any], T], user: str = "Administrator") -> T:
-        """Run `fn` in a transaction of its own."""
-        return await self.site.write(user, fn)
-
-    async def rows(self, text: str, **params: object) -> list[dict[str, Any]]:
-        """Run SQL; the rows as dicts."""
-        return await self.do(lambda fw: fw.db.sql(text, params))
-
-    async def hire(self, name: str, *roles: str, password: str | None = PASSWORD) -> str:
-        """Make an account; its name."""
-        email = f"{name}@example.test"
-        hashed = await self.site.hash_password(password, name, email) if password else None
-        await self.do(lambda fw: add_user(fw, name, email, name.title(), roles, hashed))
-        return name
 
     async def deliveries(self) -> list[dict[str, Any]]:
         """All Email Deliveries, oldest first."""

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.http_site import PASSWORD, SERVICES, HttpSite
+from tests.http_site import SERVICES, HttpSite
+from tests.staff import PASSWORD
 
 OTHER = "another decent passphrase"
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.http_site import PASSWORD, HttpSite, http_site
+from tests.http_site import HttpSite, http_site
+from tests.staff import PASSWORD
 
 OTHER = "another decent passphrase"
 ONLY_SESSIONS: tuple[tuple[str, dict[str, str]], ...] = (
@@ -95,7 +96,7 @@ async def test_nobody_writes_the_own_user_record(site: HttpSite, role: str) -> N
     for body in ({"roles": [{"role": "System Manager"}]}, {"fullName": "x"}, {"enabled": 0}):
         assert (await site.ask("PUT", path, body, sid=sid)).error["type"] == "PermissionDeniedError"
     assert (await site.ask("DELETE", path, sid=sid)).status == 403
-    (user,) = await site.rows("SELECT fullName, enabled FROM doc_user WHERE name = 'ann'")
+    (user,) = await site.rows("SELECT \"fullName\", enabled FROM doc_user WHERE name = 'ann'")
     assert user == {"fullName": "Ann", "enabled": 1}
 
 

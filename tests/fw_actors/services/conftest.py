@@ -3,52 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
-from fw_actors.services.site import Site
-from fw_actors.services.users import add_user
 from tests.site_kit import database_of, inline_site
+from tests.staff import Staffed
 from tests.virtual_time import in_virtual_time
 
-T = TypeVar("T")
 HERE = Path(__file__).parent
 APPS = HERE.parent / "documents" / "apps"
-PASSWORD = "correct horse battery"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     in_virtual_time(items, HERE)
 
 
-class Office:
+class Office(Staffed):
     """A site and the shortest ways to what the tests need of it."""
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
-
-    async def do(self, fn: Callable[[Any], T], user: str = "Administrator") -> T:
-        """Run `fn` in a transaction of its own."""
-        return await self.site.write(user, fn)
+    domain = "x.test"
 
     async def sql(self, text: str, **params: Any) -> list[tuple[Any, ...]]:
         """Run SQL in a transaction of its own; the rows as tuples."""
         rows = await self.do(lambda fw: fw.db.sql(text, params))
         return [tuple(row.values()) for row in rows]
-
-    async def hire(
-        self, name: str, *roles: str, password: str | None = PASSWORD, email: str = ""
-    ) -> str:
-        """Make an account; its name."""
-        email = email or f"{name}@x.test"
-        site = self.site
-        hashed = await site.hash_password(password, name, email) if password else None
-        await self.do(lambda fw: add_user(fw, name, email, name.title(), roles, hashed))
-        return name
 
     async def subscribe(self, event: str = "note.shared", **fields: Any) -> str:
         """Make a Webhook for a custom event; its name."""

@@ -11,7 +11,8 @@ from fw_actors.errors import BadRequestError, PasswordPolicyError
 from fw_actors.hashing import PreparedPassword
 from fw_actors.rules.lockout import Budget
 from fw_actors.services import attempts
-from tests.fw_actors.services.conftest import PASSWORD, Office
+from tests.fw_actors.services.conftest import Office
+from tests.staff import PASSWORD
 
 NEW = "battery staple horse"
 

@@ -24,7 +24,8 @@ from fw_actors.rules.identifiers import canonical
 from fw_actors.services import attempts, recovery
 from fw_actors.services.access import LinkKind
 from fw_actors.services.link_mail import LinkMail
-from tests.mail_kit import ADDRESS, OTHER, PASSWORD, MailSite, mail_site, token_of
+from tests.mail_kit import ADDRESS, OTHER, MailSite, mail_site, token_of
+from tests.staff import PASSWORD
 
 
 @pytest.fixture
