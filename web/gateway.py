@@ -46,7 +46,7 @@ class Gateway(Protocol):
     cancels a route whose client goes away: what must not be lost is the gateway's to settle.
     """
 
-    async def admit_sign_in(self, address: str) -> None:
+    async def admit_sign_in(self, address: str, request_id: str) -> None:
         """Let an address try to sign in. TooManyRequestsError."""
 
     async def admit_link_use(self, address: str) -> None:

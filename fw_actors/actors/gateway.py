@@ -57,9 +57,9 @@ class Gateway:
         self.own = SelfService(site.config.auth, site.accounts, site.api_keys)
         self.users = users
 
-    async def admit_sign_in(self, address: str) -> None:
+    async def admit_sign_in(self, address: str, request_id: str) -> None:
         """Let an address try to sign in. Raises: TooManyRequestsError."""
-        await self._lockouts.admit_address(address)
+        await self._lockouts.admit_address(address, request_id)
 
     async def admit_link_use(self, address: str) -> None:
         """Let an address use a link. Raises: TooManyRequestsError."""

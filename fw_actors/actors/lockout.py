@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from outcome import Outcome
 
+from fw_actors.actors.try_log import TryLog
 from fw_actors.errors import FwError, OverloadedError
 from fw_actors.runtime import Actor, MailboxPolicy, Message, Overflow, Reply, Request, handles
 from fw_actors.services.access import PasswordChange, PasswordChanged, SignedIn, SignInAttempt
@@ -50,23 +51,27 @@ class LockoutActor(Actor):
 
     mailbox = MailboxPolicy(capacity=128, overflow=Overflow.REFUSE, max_work=MAX_VERIFYING)
 
-    def __init__(self, sign_in: SignIn, changes: PasswordChanges) -> None:
-        self._sign_in, self._changes = sign_in, changes
+    def __init__(self, sign_in: SignIn, changes: PasswordChanges, tries: TryLog) -> None:
+        self._sign_in, self._changes, self._tries = sign_in, changes, tries
 
     @handles(TrySignIn)
     async def sign_in(self, message: TrySignIn) -> SignedIn | FwError | None:
         """Charge the try, and verify it."""
+        attempt, identified = message.attempt, message.identified
         return await self._guard(
-            self._sign_in.admit(message.attempt, message.identified),
-            partial(self._sign_in.verify, message.attempt),
+            self._sign_in.admit(attempt, identified),
+            partial(self._sign_in.verify, attempt),
+            lambda answer: self._tries.sign_in(answer, attempt, identified.key),
         )
 
     @handles(TryPasswordChange)
     async def change(self, message: TryPasswordChange) -> PasswordChanged | FwError | None:
         """The same for the current password of who is signed in."""
+        change = message.change
         return await self._guard(
-            self._changes.admit(message.change, message.counter),
-            partial(self._changes.verify, message.change),
+            self._changes.admit(change, message.counter),
+            partial(self._changes.verify, change),
+            lambda answer: self._tries.change(answer, change),
         )
 
     @handles(Verified)
@@ -81,23 +86,34 @@ class LockoutActor(Actor):
         self,
         admit: Awaitable[A | FwError],
         verify: Callable[[A], Awaitable[R | FwError]],
+        note: Callable[[R | FwError], None],
     ) -> FwError | None:
-        """Charge here; verify beside the mailbox, so that the next try is judged at once."""
+        """Charge here; verify beside the mailbox, so that the next try is judged at once.
+
+        `note` is told what came of it.
+        """
+        admitted: A | FwError
         try:
             admitted = await admit
         except OverloadedError as refusal:
-            return refusal
+            admitted = refusal
         if isinstance(admitted, FwError):
+            note(admitted)
             return admitted
         reply: Reply[Any] = self.context.keep_reply()
         self.context.work(
-            partial(_settled, verify, admitted), then=lambda outcome: Verified(reply, outcome)
+            partial(_settled, verify, admitted, note), then=lambda outcome: Verified(reply, outcome)
         )
         return None
 
 
-async def _settled(verify: Callable[[A], Awaitable[R | FwError]], admitted: A) -> R | FwError:
+async def _settled(
+    verify: Callable[[A], Awaitable[R | FwError]], admitted: A, note: Callable[[R | FwError], None]
+) -> R | FwError:
+    answer: R | FwError
     try:
-        return await verify(admitted)
+        answer = await verify(admitted)
     except OverloadedError as refusal:
-        return refusal  # the charge could not be settled and stays a failure
+        answer = refusal  # the charge could not be settled and stays a failure
+    note(answer)
+    return answer

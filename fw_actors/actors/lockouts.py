@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, TypeVar
 
-from fw_actors.actors.counters import Counter
 from fw_actors.actors.lockout import TryPasswordChange, TrySignIn
-from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
+from fw_actors.actors.try_log import TryLog
+from fw_actors.errors import FwError, OverloadedError, TooManyRequestsError
 from fw_actors.runtime import AskTimeout, KeyedPool, MailboxFull, Request
 from fw_actors.services.access import PasswordChange, PasswordChanged, SignedIn, SignInAttempt
 from fw_actors.services.password_change import PasswordChanges
@@ -16,51 +15,61 @@ from fw_actors.services.sign_in import SignIn
 R = TypeVar("R")
 
 TRY_SECONDS: Final = 60.0
-_OUTCOMES: Final[Mapping[type, str]] = {
-    SignedIn: "signed_in",
-    AuthenticationError: "wrong",
-    TooManyRequestsError: "throttled",
-    OverloadedError: "overloaded",
-}
 
 
 class Lockouts:
     """Brings each try to its identifier's actor."""
 
     def __init__(
-        self, pool: KeyedPool, sign_in: SignIn, changes: PasswordChanges, outcomes: Counter
+        self, pool: KeyedPool, sign_in: SignIn, changes: PasswordChanges, tries: TryLog
     ) -> None:
-        """`outcomes` counts sign-ins."""
+        """`tries` is told of those that no actor has to decide; the actors tell it the others."""
         self._pool, self._sign_in, self._changes = pool, sign_in, changes
-        self._outcomes = outcomes
+        self._tries = tries
 
-    async def admit_address(self, address: str) -> None:
+    async def admit_address(self, address: str, request_id: str) -> None:
         """Let an address try. Raises: TooManyRequestsError."""
-        self._refuse(await self._sign_in.address_wait(address))
+        wait = await self._sign_in.address_wait(address)
+        if wait is not None:
+            refusal = TooManyRequestsError(wait)
+            self._tries.address_refused(refusal, address, request_id)
+            raise refusal
 
     async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
         """Raises: AuthenticationError, TooManyRequestsError, OverloadedError."""
         identified = self._sign_in.identify(attempt.usr)
-        self._refuse(await self._sign_in.wait(identified))
-        answer = await self._ask(identified.key, TrySignIn(attempt, identified))
-        self._outcomes.add(_OUTCOMES.get(type(answer), "refused"))
-        return _taken(answer)
+        wait = await self._sign_in.wait(identified)
+        refusal: FwError
+        if wait is not None:
+            refusal = TooManyRequestsError(wait)
+        else:
+            try:
+                return _taken(await self._ask(identified.key, TrySignIn(attempt, identified)))
+            except MailboxFull:
+                refusal = _too_many()
+        self._tries.sign_in(refusal, attempt, identified.key)
+        raise refusal
 
     async def change_password(self, change: PasswordChange) -> PasswordChanged:
         """Raises: as `sign_in`, and PasswordPolicyError."""
         counter = self._changes.counter(change.user)
-        return _taken(await self._ask(counter, TryPasswordChange(change, counter)))
-
-    def _refuse(self, wait: float | None) -> None:
-        if wait is not None:
-            self._outcomes.add("throttled")
-            raise TooManyRequestsError(wait)
+        try:
+            return _taken(await self._ask(counter, TryPasswordChange(change, counter)))
+        except MailboxFull:
+            refusal = _too_many()
+        self._tries.change(refusal, change)
+        raise refusal
 
     async def _ask(self, counter: bytes, request: Request[R | FwError]) -> R | FwError:
+        """Raises: MailboxFull, when no actor has seen the try; one that is late decides it yet."""
         try:
             return await self._pool[counter.hex()].ask(request, deadline=TRY_SECONDS)
-        except (MailboxFull, AskTimeout):
-            return OverloadedError("Too many sign-ins at once. Try again in a moment.")
+        except AskTimeout:
+            return _too_many()
+
+
+def _too_many() -> OverloadedError:
+    return OverloadedError("Too many sign-ins at once. Try again in a moment.")
 
 
 def _taken(answer: R | FwError) -> R:

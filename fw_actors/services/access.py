@@ -52,6 +52,7 @@ class PasswordChange:
     session: str
     current: str = field(repr=False)
     password: str = field(repr=False)
+    request_id: str = ""
 
 
 @dataclass(frozen=True)

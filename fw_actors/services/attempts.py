@@ -22,6 +22,7 @@ FAILED: Final = 1
 
 IDENTIFIER: Final = "identifier"  # the kind of counter that sign-in has for a canonical form
 
+_KEY_SHOWN: Final = 12
 _T: Final = LOGIN_ATTEMPT.c
 _ID: Final[sa.BindParameter[Any]] = sa.bindparam("id")
 _KEY: Final[sa.BindParameter[Any]] = sa.bindparam("key")
@@ -37,6 +38,11 @@ def counter_key(installation_key: bytes, kind: str, identifier: str) -> bytes:
     """
     text = f"{kind}\x00{identifier}".encode("utf-8", "surrogatepass")
     return hmac.digest(installation_key, text, hashlib.sha256)
+
+
+def shown_key(key: bytes) -> str:
+    """Return what log and console show of a counter: enough to tell it from others."""
+    return key.hex()[:_KEY_SHOWN]
 
 
 def _charge() -> Statement:

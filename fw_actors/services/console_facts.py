@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents.registry import Registry
 from fw_actors.services.attempts import IDENTIFIER as IDENTIFIER_KIND
-from fw_actors.services.attempts import counter_key
+from fw_actors.services.attempts import counter_key, shown_key
 from fw_actors.services.events import QUEUE
 from fw_actors.store import Statement, Tx, jobs
 from fw_actors.store.schema import IDENTIFIER, JOB, LOGIN_ATTEMPT
@@ -17,7 +17,6 @@ from fw_actors.store.schema import IDENTIFIER, JOB, LOGIN_ATTEMPT
 MOST_LOCKS: Final = 50
 MOST_IDENTIFIERS: Final = 2_000
 MOST_DELIVERIES: Final = 20
-HEX_SHOWN: Final = 12
 
 
 class Lock(msgspec.Struct, frozen=True):
@@ -85,7 +84,7 @@ class ConsoleFacts:
 
     def _lock(self, key: bytes, until: int, known: dict[bytes, tuple[str, str]]) -> Lock:
         identifier, account = known.get(key, ("", ""))
-        return Lock(key.hex()[:HEX_SHOWN], account, identifier, until)
+        return Lock(shown_key(key), account, identifier, until)
 
     def _identifiers(self, tx: Tx) -> dict[bytes, tuple[str, str]]:
         """Return identifier and account by the key of their counter."""

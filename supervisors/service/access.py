@@ -7,6 +7,7 @@ from typing import Final
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.lockout import LockoutActor
 from fw_actors.actors.lockouts import Lockouts
+from fw_actors.actors.try_log import TryLog
 from fw_actors.mail import LogTransport
 from fw_actors.runtime import KeyedPool
 from fw_actors.services.invitation import Invitation
@@ -48,10 +49,11 @@ def access(parts: Parts) -> tuple[ChildSpec, Gateway]:
         site.entropy,
         site.installation_key,
     )
+    tries = TryLog(parts.signed_in, parts.log)
     lockouts = KeyedPool(
         parts.runtime,
         "lockouts",
-        make=lambda key: LockoutActor(sign_in, changes),
+        make=lambda key: LockoutActor(sign_in, changes, tries),
         capacity=MAX_LOCKOUTS,
         idle_seconds=_IDLE_SECONDS,
     )
@@ -60,7 +62,7 @@ def access(parts: Parts) -> tuple[ChildSpec, Gateway]:
     recovery, invitation = _link_uses(parts, links)
     gateway = Gateway(
         site,
-        Lockouts(lockouts, sign_in, changes, parts.signed_in),
+        Lockouts(lockouts, sign_in, changes, tries),
         KeyUse(site.store, site.api_keys, site.accounts, site.entropy, site.installation_key),
         recovery,
         invitation,

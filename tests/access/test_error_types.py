@@ -129,7 +129,7 @@ async def test_a_defect_tells_its_request_id_and_nothing_else(
 ) -> None:
     """Interface §1: 500 InternalError, "the message holds nothing but the request id"."""
 
-    async def broken(address: str) -> None:
+    async def broken(address: str, request_id: str) -> None:
         raise ValueError("a secret of the inside")
 
     monkeypatch.setattr(site.service.gateway, "admit_sign_in", broken)

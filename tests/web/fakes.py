@@ -93,11 +93,12 @@ class FakeGateway:
         self.own = cast(SelfService, FakeOwn())
         self.users = cast(UserAdministration, None)
 
-    async def admit_sign_in(self, address: str) -> None:
+    async def admit_sign_in(self, address: str, request_id: str) -> None:
+        await self.admit_link_use(address)
+
+    async def admit_link_use(self, address: str) -> None:
         if address in self.shut_out:
             raise TooManyRequestsError(60)
-
-    admit_link_use = admit_sign_in
 
     async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
         self.attempts.append(attempt)

@@ -76,7 +76,7 @@ class AccessRoutes:
 
     async def admit_address(self, exchange: Exchange) -> None:
         """Refuse an address that has used up its tries, before its body is read."""
-        await self._gateway.admit_sign_in(exchange.address)
+        await self._gateway.admit_sign_in(exchange.address, exchange.request_id)
 
     async def sign_in(self, exchange: Exchange) -> Answer:
         """Make a session and set its cookie; a `sid` that came along is ended, never adopted."""

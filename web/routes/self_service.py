@@ -117,7 +117,13 @@ class SelfServiceRoutes:
         caller = exchange.known_caller
         body: PasswordRequest = exchange.body
         changed = await self._gateway.change_password(
-            PasswordChange(caller.user, in_person(caller), body.current, body.password)
+            PasswordChange(
+                user=caller.user,
+                session=in_person(caller),
+                current=body.current,
+                password=body.password,
+                request_id=exchange.request_id,
+            )
         )
         return answer_json({"ok": True, "sessionsEnded": changed.sessions_ended})
 

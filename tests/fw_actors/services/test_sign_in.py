@@ -6,13 +6,16 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
+from fw_actors.actors.counters import Counter as Outcomes
 from fw_actors.actors.lockout import LockoutActor, TrySignIn
+from fw_actors.actors.try_log import TryLog
 from fw_actors.config import Argon2
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
 from fw_actors.hashing import Hasher
@@ -23,8 +26,10 @@ from fw_actors.services.password_change import PasswordChanges
 from fw_actors.services.sign_in import Admitted, SignIn
 from fw_actors.services.site import open_site
 from fw_actors.store import Tx
-from tests.fw_actors.services.conftest import APPS, PASSWORD, Office, open_office
+from tests.fw_actors.services.conftest import APPS, Office, open_office
+from tests.mail_kit import Log
 from tests.site_kit import database_of, make_config
+from tests.staff import PASSWORD
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -46,6 +51,8 @@ class Door:
             site.store, self.hasher, site.accounts, site.passwords, site.config.auth,
             site.entropy, site.installation_key,
         )  # fmt: skip
+        self.log = Log()
+        self.tries = TryLog(Outcomes(()), self.log)
 
     async def admit(self, usr: str, pwd: str = "wrong", **given: Any) -> Admitted | FwError:
         attempt = asked(usr, pwd, **given)
@@ -223,9 +230,12 @@ async def lockouts(door: Door) -> AsyncIterator[KeyedPool]:
     site = door.office.site
     async with open_runtime(clock=site.clock, entropy=site.entropy) as runtime:
         yield KeyedPool(
-            runtime, "lockouts", make=lambda key: LockoutActor(door.sign_in, door.changes),
-            capacity=100, idle_seconds=60.0,
-        )  # fmt: skip
+            runtime,
+            "lockouts",
+            make=lambda key: LockoutActor(door.sign_in, door.changes, door.tries),
+            capacity=100,
+            idle_seconds=60.0,
+        )
 
 
 async def test_honest_sign_ins_at_once_lock_nobody(door: Door) -> None:
@@ -258,6 +268,37 @@ async def test_a_busy_hasher_takes_the_charges_back(door: Door) -> None:
     for _ in range(10):
         assert await busy.told() == 503
     assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("pwd", "outcome", "failures"), [("wrong", "wrong", 2), (PASSWORD, "signed_in", 0)]
+)
+async def test_a_client_that_goes_away_leaves_no_charge_unsettled(
+    door: Door, pwd: str, outcome: str, failures: int
+) -> None:
+    """Interface §2: "taken back on success", and a failure counts, whoever still waits for it."""
+    begun, may_end = trio.Event(), trio.Event()
+
+    class Slow(Hasher):
+        async def verify(self, *args: Any, **given: Any) -> Any:
+            begun.set()
+            await may_end.wait()
+            return await super().verify(*args, **given)
+
+    slow = Door(door.office, Slow(Argon2(64, 1, 1), 8, door.office.site.entropy, inline=True))
+    identified = slow.sign_in.identify("ada")
+    async with lockouts(slow) as pool:
+        message = TrySignIn(asked("ada", pwd), identified)
+        async with trio.open_nursery() as client:
+            ref = pool[identified.key.hex()]
+            client.start_soon(partial(ref.ask, message, deadline=60.0))
+            await begun.wait()
+            client.cancel_scope.cancel()
+        may_end.set()
+        while not slow.log.of("sign_in.ended"):
+            await trio.lowlevel.checkpoint()
+    assert [line["outcome"] for line in slow.log.of("sign_in.ended")] == [outcome]
+    assert await door.office.sql("SELECT state FROM fw_login_attempt") == [(1,)] * failures
 
 
 async def test_a_try_that_was_cut_off_stays_charged(door: Door) -> None:

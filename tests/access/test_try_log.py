@@ -1,0 +1,86 @@
+"""Each try at a password is one line of the log: pitfalls, Logs; interface §8, Operating."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fw_actors.services.access import SignInAttempt
+from tests.http_site import PEER, HttpSite
+from tests.staff import PASSWORD
+
+OTHER = "another decent passphrase"
+PASSWORD_AS_NAME = "oh no, this is my password"
+
+
+def lines(site: HttpSite, event: str = "sign_in.ended") -> list[dict[str, Any]]:
+    return [dict(fields) for fields in site.log.of(event)]
+
+
+async def test_a_sign_in_is_one_line_with_request_outcome_and_user(site: HttpSite) -> None:
+    await site.hire("ann")
+    await site.login("ANN", headers=[("X-Request-Id", "r-1")])
+    (line,) = lines(site)
+    assert len(line.pop("counter")) == 12
+    assert line == {"request_id": "r-1", "outcome": "signed_in", "address": PEER, "user": "ann"}
+
+
+async def test_each_refusal_is_one_line_that_names_nobody(site: HttpSite) -> None:
+    """Pitfalls: "people type passwords into the name field"."""
+    await site.hire("ann")
+    for usr in ("ann", PASSWORD_AS_NAME):
+        for number in range(7):
+            await site.login(usr, "wrong", headers=[("X-Request-Id", f"{usr[0]}-{number}")])
+    found = lines(site)
+    assert [line["outcome"] for line in found] == (["wrong"] * 4 + ["throttled"] * 3) * 2
+    assert [line["request_id"] for line in found[:2]] == ["a-0", "a-1"]
+    assert [len({line["counter"] for line in half}) for half in (found[:7], found[7:])] == [1, 1]
+    assert found[0]["counter"] != found[7]["counter"]
+    assert all(set(line) == {"request_id", "outcome", "address", "counter"} for line in found)
+    assert PASSWORD_AS_NAME not in str(site.log.entries)
+
+
+async def test_a_refused_address_is_one_line_without_a_counter(site: HttpSite) -> None:
+    for number in range(51):
+        await site.login(f"nobody-{number}", "wrong")
+    last = lines(site)[-1]
+    assert (last["outcome"], last["address"], "counter" in last) == ("throttled", PEER, False)
+
+
+@pytest.mark.parametrize(
+    ("current", "password", "outcome"),
+    [(PASSWORD, OTHER, "changed"), ("wrong", OTHER, "wrong"), (PASSWORD, "short", "refused")],
+)
+async def test_a_changed_password_is_one_line(
+    site: HttpSite, current: str, password: str, outcome: str
+) -> None:
+    await site.hire("ann")
+    sid = await site.sid("ann")
+    body = {"current": current, "password": password}
+    await site.op("profile.changeMyPassword", body, sid=sid, headers=[("X-Request-Id", "r-2")])
+    (line,) = lines(site, "password_change.ended")
+    assert line == {"request_id": "r-2", "outcome": outcome, "user": "ann"}
+
+
+async def test_what_is_counted_for_the_metrics_is_what_is_logged(site: HttpSite) -> None:
+    await site.hire("ann")
+    await site.login("ann")
+    for _ in range(6):
+        await site.login("nobody", "wrong")
+    page = (await site.ask("GET", "/metrics", peer="127.0.0.1")).body.decode()
+    told = [line["outcome"] for line in lines(site)]
+    for outcome in ("signed_in", "wrong", "throttled", "overloaded"):
+        assert f'fw_sign_ins_total{{outcome="{outcome}"}} {told.count(outcome)}.0' in page
+
+
+async def test_a_malformed_request_is_no_try(site: HttpSite) -> None:
+    for body in ({"usr": "ann"}, {"usr": " ", "pwd": "x"}, b"{"):
+        await site.ask("POST", "/api/login", body)
+    assert lines(site) == []
+
+
+def test_a_try_shows_no_password_in_a_log_either() -> None:
+    attempt = SignInAttempt("ann", PASSWORD, PEER, "", "a sid", "r")
+    assert PASSWORD not in repr(attempt)
+    assert "a sid" not in repr(attempt)
