@@ -7,21 +7,31 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
+import msgspec
+
 from fw_actors.errors import BadRequestError
 from web.answers import DocumentAnswer, Done, ListAnswer
 from web.envelope import Answer, answer_json
 from web.exchange import Exchange
 from web.gateway import Documents, Gateway
-from web.json_in import MAX_INTEGER, Texts, read_argument, read_object
+from web.json_in import MAX_INTEGER, Texts, read_argument, read_object, read_struct
 from web.operations import BodyRule, Operation, Path
 from web.routes.service_operations import NO_ARGUMENTS
 
 # Only the DocType knows its Text and JSON fields; it refuses tab and line breaks in the others.
 FIELDS: Final = Texts(every_line=True, free=("new_password",))
 DOCUMENT: Final = BodyRule(partial(read_object, texts=FIELDS))
-NEW_NAME: Final = BodyRule(read_object)
 LISTING: Final = frozenset({"filters", "fields", "order_by", "limit", "start"})
 LONGEST_NUMBER: Final = len(str(MAX_INTEGER))
+
+
+class RenameRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a rename."""
+
+    name: str
+
+
+NEW_NAME: Final = BodyRule(partial(read_struct, kind=RenameRequest))
 
 
 class ResourceRoutes:
@@ -127,10 +137,10 @@ class ResourceRoutes:
     async def rename(self, exchange: Exchange) -> Answer:
         """Give a document another name."""
         doctype, name = _place(exchange)
-        body = exchange.body
+        body: RenameRequest = exchange.body
         document = await self._gateway.write(
             exchange.known_caller,
-            lambda fw: self._documents.rename(fw, doctype, name, body),
+            lambda fw: self._documents.rename(fw, doctype, name, {"name": body.name}),
             exchange.request_id,
         )
         return answer_json({"data": document})

@@ -1,0 +1,93 @@
+"""A live service against its own OpenAPI document: interface §2, "OpenAPI 3.1 of all of it".
+
+Schemathesis makes requests of the document, fitting ones and others, keeps what answers tell for
+later requests, and holds each answer against the document. A 5xx is a defect; so is a refusal
+outside of the envelope, a body that the document forbids and the service takes, or an operation
+that asks for a session and serves without.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.live_site import ROOT, LiveSite
+
+CHECKS = (
+    "not_a_server_error", "status_code_conformance", "content_type_conformance",
+    "response_schema_conformance", "response_headers_conformance", "negative_data_rejection",
+    "unsupported_method", "allow_header_conformance", "ignored_auth",
+)  # fmt: skip
+ENDS_SESSIONS = r"logout|login|revokeMySession"
+# The credentials are given below; the throttles are wide, or they would answer most requests.
+SETTINGS = "[generation]\nwith-security-parameters = false\n"
+POLICY = (
+    '{"site": {"name": "fuzz"}, "apps": ["examples.notes"], "auth": {"addressAttempts": 1000000,'
+    ' "recoveryAttempts": 1000000, "maxLoginAttempts": 1000}}'
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSite]:
+    folder = tmp_path_factory.mktemp("fuzzed")
+    with LiveSite(folder) as site:
+        (folder / "fw.json").write_text(POLICY)
+        (folder / "schemathesis.toml").write_text(SETTINGS)
+        site.add_manager()
+        site.start()
+        yield site
+
+
+def fuzz(site: LiveSite, *arguments: str, sid: str | None = None) -> None:
+    """Run the fuzzer to its end; fail with what it has found."""
+    command = [
+        sys.executable, "-P", "-m", "schemathesis.cli", "run", f"{site.url}/api/openapi.json",
+        "--checks", ",".join(CHECKS), "--seed", "1", "--no-color", "--no-shrink",
+        "--output-truncate", "false", "--suppress-health-check", "all",
+        "--request-timeout", "60", "-H", "X-FW-CSRF: 1", *arguments,
+    ]  # fmt: skip
+    if sid is not None:
+        command += ["-H", f"Cookie: sid={sid}"]
+    environ = os.environ | {
+        "SCHEMATHESIS_HOOKS": "tests.fuzz.openapi_hooks",
+        "PYTHONPATH": str(ROOT),
+    }
+    done = subprocess.run(
+        command, cwd=site.folder, env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed\n" in done.stdout, done.stdout
+
+
+def signed_in(site: LiveSite) -> str:
+    with site.client() as client:
+        return client.cookies["sid"]
+
+
+@pytest.mark.timeout(300)
+def test_all_that_a_manager_may_ask_is_answered_as_described(site: LiveSite) -> None:
+    """But for what ends sessions: it would end this one."""
+    sid = signed_in(site)
+    left_out = f"{ENDS_SESSIONS}|/auth/"
+    phases = ("--phases", "coverage,fuzzing", "--max-examples", "3")
+    fuzz(site, *phases, "--exclude-path-regex", left_out, sid=sid)
+    with site.client() as client:
+        client.cookies.clear()
+        client.cookies["sid"] = sid
+        assert client.get("/api/boot").json()["user"]["name"] == "admin", "it was signed in"
+
+
+@pytest.mark.timeout(300)
+def test_what_ends_sessions_is_answered_as_described(site: LiveSite) -> None:
+    phases = ("--phases", "coverage", "--max-examples", "3")
+    fuzz(site, *phases, "--include-path-regex", ENDS_SESSIONS, sid=signed_in(site))
+
+
+@pytest.mark.timeout(300)
+def test_all_that_a_stranger_may_ask_is_answered_as_described(site: LiveSite) -> None:
+    """Everything but the public operations is refused, as described as well."""
+    fuzz(site, "--phases", "coverage,fuzzing", "--max-examples", "2")
