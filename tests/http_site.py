@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -91,13 +90,6 @@ class HttpSite(Staffed):
         assert reply.status == 200, reply.body
         told: dict[str, Any] = reply.json
         return told
-
-    def link(self, recipient: str) -> str:
-        """The token of the last link that the log was told for a recipient."""
-        lines = [e for e in self.log.of("mail.sent") if e.get("recipient") == recipient]
-        found = re.search(r"#token=([A-Za-z0-9_-]{32})", str(lines[-1]["link"]))
-        assert found is not None
-        return found[1]
 
 
 @asynccontextmanager

@@ -65,6 +65,7 @@ async def test_each_verb_answers_as_the_interface_says(
 )
 async def test_a_document_that_is_not_there_is_404(client: Client, method: str, path: str) -> None:
     body: object = {} if method in ("PUT", "POST") else None
+    body = {"name": "b"} if path.endswith("rename") else body
     reply = await client.ask(method, ORDERS + path, body, sid=SID)
     assert (reply.status, reply.error["type"]) == (404, "NotFoundError")
 

@@ -1,0 +1,250 @@
+"""Recovery and invitation as a client meets them: spec, Recovery and invitation; interface §2."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.errors import PasswordPolicyError
+from tests.http_site import HttpSite
+from tests.staff import PASSWORD
+from tests.web.asgi import Reply
+
+OTHER = "another decent passphrase"
+FORGOT = "/api/auth/forgot-password"
+RESET = "/api/auth/reset-password"
+ACCEPT = "/api/auth/accept-invite"
+
+
+Path = Callable[[HttpSite, str], Awaitable[str]]
+
+
+async def token_for(site: HttpSite, name: str, **given: Any) -> str:
+    """Ask for a recovery as anybody may; the token of the mail."""
+    before = len(links(site))
+    reply = await site.ask("POST", FORGOT, {"usr": name}, csrf=False, **given)
+    assert (reply.status, reply.json) == (200, {"ok": True})
+    while len(links(site)) == before:
+        await trio.sleep(0.1)
+    return links(site)[-1].partition("#token=")[2]
+
+
+def links(site: HttpSite) -> list[str]:
+    """The links that the log was told, in order."""
+    return [str(line["link"]) for line in site.log.of("mail.sent") if "link" in line]
+
+
+async def spend(site: HttpSite, path: str, token: str, password: str = OTHER) -> Reply:
+    return await site.ask("POST", path, {"token": token, "password": password}, csrf=False)
+
+
+async def invited(site: HttpSite) -> str:
+    """Have a System Manager invite ida; the token."""
+    await site.hire("boss", "System Manager")
+    body = {"email": "ida@example.test", "name": "ida"}
+    reply = await site.op("users.invite", body, sid=await site.sid("boss"))
+    return str(reply.json["link"]).partition("#token=")[2]
+
+
+async def test_a_recovery_sets_the_password_ends_all_sessions_and_signs_nobody_in(
+    site: HttpSite,
+) -> None:
+    """Spec: "A recovery ends all of the user's sessions. Accepting an invitation and resetting do
+    not create a session"."""
+    await site.hire("ann")
+    sids = [await site.sid("ann") for _ in range(2)]
+    reply = await spend(site, RESET, await token_for(site, "ann"))
+    assert (reply.status, reply.json, reply.header("set-cookie")) == (200, {"ok": True}, None)
+    assert [await site.alive(sid) for sid in sids] == [False, False]
+    assert await site.rows("SELECT * FROM fw_session") == []
+    assert [(await site.login("ann", pwd)).status for pwd in (PASSWORD, OTHER)] == [401, 200]
+
+
+async def test_an_invitation_signs_nobody_in(site: HttpSite) -> None:
+    """Spec: "An invited account has an empty hash, which refuses every sign-in until a password
+    is set"."""
+    token = await invited(site)
+    assert [(await site.login("ida", pwd)).status for pwd in ("", PASSWORD)] == [401, 401]
+    reply = await spend(site, ACCEPT, token)
+    assert (reply.status, reply.json, reply.header("set-cookie")) == (200, {"ok": True}, None)
+    assert (await site.login("ida", OTHER)).status == 200
+
+
+async def test_every_unusable_token_gets_the_same_answer(site: HttpSite) -> None:
+    """Interface §1: "link token unknown, expired, spent or of the other kind: one identical
+    answer for all four"."""
+    await site.hire("ann")
+    invitation = await invited(site)
+    spent = await token_for(site, "ann")
+    assert (await spend(site, RESET, spent)).status == 200
+    expired = await token_for(site, "ann")
+    site.pass_time(60 * 60)
+    ended, fresh = await token_for(site, "ann"), await token_for(site, "ann")
+    unusable = (spent, expired, ended, invitation, "x" * 32, "", "\u00fc" * 9000)
+    answers = {(r.status, r.body) for r in [await spend(site, RESET, t) for t in unusable]}
+    (only,) = answers
+    assert only[0] == 400
+    assert b"InvalidTokenError" in only[1]
+    assert (await spend(site, ACCEPT, fresh)).body == only[1]
+    for token, path in ((fresh, RESET), (invitation, ACCEPT)):
+        assert (await spend(site, path, token)).status == 200, "the other kind's try spent nothing"
+
+
+async def test_an_invitation_works_for_its_hours_and_not_longer(site: HttpSite) -> None:
+    """Spec, Limits: "invitation link validity | `inviteHours`"."""
+    token = await invited(site)
+    site.pass_time(72 * 3600 - 1)
+    told = (await site.ask("POST", "/api/auth/token", {"token": token}, csrf=False)).json
+    assert told == {
+        "kind": "invitation", "user": "ida", "fullName": "", "expires": "2027-01-18T08:00:00.000Z",
+    }  # fmt: skip
+    site.pass_time(1)
+    assert (await spend(site, ACCEPT, token)).error["type"] == "InvalidTokenError"
+
+
+async def test_a_link_begins_with_the_sites_url_whatever_the_request_says(site: HttpSite) -> None:
+    """Interface §2: "Never built from the Host header"; pitfalls: "from configuration alone"."""
+    await site.hire("ann")
+    forged = [("Host", "evil.example"), ("X-Forwarded-Host", "evil.example"),
+              ("Origin", "https://evil.example"), ("Referer", "https://evil.example/")]  # fmt: skip
+    await token_for(site, "ann", headers=forged)
+    (link,) = links(site)
+    assert link.startswith("http://127.0.0.1:")
+    assert "evil" not in str(site.log.of("mail.sent"))
+
+
+async def test_mail_goes_to_the_stored_address(site: HttpSite) -> None:
+    """Pitfalls: "Mail goes to the stored address, never the typed one"."""
+    await site.hire("ann", email="Ann.L@Example.test")
+    await site.ask("POST", FORGOT, {"usr": "\uff41nn.l@EXAMPLE.TEST"}, csrf=False)
+    while not site.log.of("mail.sent"):
+        await trio.sleep(0.1)
+    assert [line["recipient"] for line in site.log.of("mail.sent")] == ["Ann.L@Example.test"]
+
+
+@pytest.mark.parametrize("verb", ["GET", "HEAD"])
+async def test_looking_at_the_page_spends_nothing(site: HttpSite, verb: str) -> None:
+    """Pitfalls: "Only a POST with the password spends; GET and HEAD of the page never"."""
+    await site.hire("ann")
+    token = await token_for(site, "ann")
+    for path in ("/reset-password", RESET, "/api/auth/token"):
+        await site.ask(verb, path)
+        await site.ask(verb, f"{path}?token={token}")
+    assert (await spend(site, RESET, token)).status == 200
+
+
+async def test_a_token_is_taken_from_the_body_alone(site: HttpSite) -> None:
+    await site.hire("ann")
+    token = await token_for(site, "ann")
+    body = {"token": token, "password": OTHER}
+    assert (await site.ask("POST", f"{RESET}?token={token}", body, csrf=False)).status == 400
+    assert (await spend(site, RESET, token)).status == 200
+
+
+async def test_two_submissions_at_once_are_one_success(site: HttpSite) -> None:
+    """Spec: "two submissions of one link cannot both succeed"."""
+    await site.hire("ann")
+    token = await token_for(site, "ann")
+    statuses: list[int] = []
+
+    async def submit(password: str) -> None:
+        statuses.append((await spend(site, RESET, token, password)).status)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(5):
+            nursery.start_soon(submit, f"{OTHER} {number}")
+    assert sorted(statuses) == [200] + [400] * 4
+
+
+def refusal(reply: Reply) -> str:
+    """What a reply refuses with; nothing where it is done."""
+    return "" if reply.status == 200 else str(reply.error["type"])
+
+
+async def by_form(site: HttpSite, password: str) -> str:
+    boss = await site.sid("boss")
+    body = {"new_password": password}
+    return refusal(await site.ask("PUT", "/api/resource/User/ann", body, sid=boss))
+
+
+async def by_code(site: HttpSite, password: str) -> str:
+    def change(fw: Any) -> None:
+        doc = fw.get_doc("User", "ann")
+        doc.new_password = password
+        doc.save()
+
+    try:
+        await site.do(change)
+    except PasswordPolicyError as error:
+        return type(error).__name__
+    return ""
+
+
+async def by_recovery(site: HttpSite, password: str) -> str:
+    return refusal(await spend(site, RESET, await token_for(site, "ann"), password))
+
+
+async def by_self_service(site: HttpSite, password: str) -> str:
+    body = {"current": PASSWORD, "password": password}
+    sid = await site.sid("ann")
+    told = refusal(await site.op("profile.changeMyPassword", body, sid=sid))
+    assert await site.alive(sid), "the caller's own is spared"
+    return told
+
+
+async def by_a_managers_link(site: HttpSite, password: str) -> str:
+    boss = await site.sid("boss")
+    reply = await site.op("users.sendPasswordReset", {"user": "ann"}, sid=boss)
+    return refusal(await spend(site, RESET, str(reply.json["link"])[-32:], password))
+
+
+PATHS = (by_form, by_code, by_recovery, by_self_service, by_a_managers_link)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.__name__)
+async def test_every_path_to_a_password_ends_the_other_sessions(site: HttpSite, path: Path) -> None:
+    """Spec, Authentication 5; the command line's own is in `tests/fw_cli/test_user.py`. Links end
+    as well, keys stay (interface §8), and the owner is told."""
+    await site.hire("ann")
+    await site.hire("boss", "System Manager")
+    sids = [await site.sid("ann") for _ in range(2)]
+    key = (await site.key(sids[0]))["key"]
+    assert await path(site, OTHER) == ""
+    assert [await site.alive(sid) for sid in sids] == [False, False]
+    assert (await site.op("profile.getMyProfile", key=key)).status == 200
+    assert [(await site.login("ann", pwd)).status for pwd in (PASSWORD, OTHER)] == [401, 200]
+    told = await site.rows(
+        "SELECT recipient FROM doc_email_delivery WHERE template = 'password_changed'"
+    )
+    assert told == [{"recipient": "ann@example.test"}]
+    assert await site.rows("SELECT * FROM fw_token WHERE spent IS NULL") == []
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.__name__)
+async def test_no_path_to_a_password_escapes_the_policy(site: HttpSite, path: Path) -> None:
+    """Spec, Authentication 7: "applied where hashing happens …, so all call sites meet it"."""
+    await site.hire("ann")
+    await site.hire("boss", "System Manager")
+    sid = await site.sid("ann")
+    assert await path(site, "seven77") == "PasswordPolicyError"
+    assert await site.alive(sid)
+    assert (await site.login("ann", PASSWORD)).status == 200
+
+
+async def test_the_recovery_routes_share_the_bucket_of_an_address(site: HttpSite) -> None:
+    """Interface §2: "20 requests per address in 15 minutes, then 429, but for forgot-password,
+    which goes on answering `{ok: true}` and does nothing"."""
+    await site.hire("ann")
+    for _ in range(20):
+        assert (await spend(site, RESET, "x" * 32)).status == 400
+    assert [(await spend(site, path, "x" * 32)).status for path in (RESET, ACCEPT)] == [429, 429]
+    assert (await site.ask("POST", "/api/auth/token", {"token": "x"}, csrf=False)).status == 429
+    reply = await site.ask("POST", FORGOT, {"usr": "ann"}, csrf=False)
+    assert (reply.status, reply.json) == (200, {"ok": True})
+    assert await site.rows("SELECT * FROM fw_job") == []
+    assert await site.rows("SELECT * FROM doc_email_delivery") == []
+    assert (await spend(site, RESET, "x" * 32)).header("retry-after") == "900"
+    assert (await site.login("ann")).status == 200, "sign-ins have a bucket of their own"

@@ -1,0 +1,180 @@
+"""Sign-in lockout as a client meets it: spec, Sign-in lockout (each row) and Errors; interface §2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.http_site import HttpSite, http_site
+from tests.staff import PASSWORD
+from tests.web.asgi import Reply
+
+MINUTES = 15
+
+
+async def lock(site: HttpSite, usr: str = "ann") -> Reply:
+    """Fail until the identifier is locked; the answer that locked it."""
+    replies = [await site.login(usr, "wrong") for _ in range(5)]
+    assert [reply.status for reply in replies] == [401] * 4 + [429]
+    return replies[-1]
+
+
+def seconds(reply: Reply) -> int:
+    """What a 429 says, in header and envelope."""
+    assert (reply.status, reply.error["type"]) == (429, "TooManyRequestsError")
+    told = int(reply.header("retry-after") or "0")
+    assert reply.error["extra"] == {"retryAfter": told}
+    return told
+
+
+async def test_the_failure_that_reaches_the_limit_is_answered_429(site: HttpSite) -> None:
+    """Spec: "failures for the typed identifier reach `maxLoginAttempts` | locked | answered 429"."""
+    await site.hire("ann")
+    assert seconds(await lock(site)) == MINUTES * 60
+
+
+async def test_the_correct_password_is_no_way_out(site: HttpSite) -> None:
+    """Spec: "locked | sign-in with correct password | any | locked"."""
+    await site.hire("ann")
+    await lock(site)
+    reply = await site.login("ann", PASSWORD)
+    assert seconds(reply) == MINUTES * 60
+    assert reply.header("set-cookie") is None
+    assert await site.rows("SELECT * FROM fw_session") == []
+
+
+async def test_the_wait_falls_and_no_try_prolongs_it(site: HttpSite) -> None:
+    """Spec: "`lockoutMinutes` elapse | open"; interface §2: "Attempts during a lock do not prolong
+    it"; seconds are whole and rounded up."""
+    await site.hire("ann")
+    await lock(site)
+    told = []
+    for wait in (0.0, 0.4, 0.6, 299.0, 599.0, 0.5):
+        site.pass_time(wait)
+        told.append(seconds(await site.login("ann", PASSWORD)))
+    assert told == [900, 900, 899, 600, 1, 1]
+    site.pass_time(0.5)
+    assert (await site.login("ann", PASSWORD)).status == 200
+    again = [(await site.login("ann", "wrong")).status for _ in range(5)]
+    assert again == [401] * 4 + [429], "a lock that is over leaves a whole budget"
+
+
+async def test_a_restart_keeps_a_lock(tmp_path: Path) -> None:
+    """Spec, Login attempt: "stored in table `fw_login_attempt`"."""
+    async with http_site(tmp_path) as site:
+        await site.hire("ann")
+        await lock(site)
+        await lock(site, "nobody")
+    async with http_site(tmp_path) as site:
+        for usr in ("ann", "nobody"):
+            assert 0 < seconds(await site.login(usr, PASSWORD)) <= MINUTES * 60
+
+
+async def test_a_clock_that_goes_back_opens_nothing_early(site: HttpSite) -> None:
+    """Pitfalls: "A clock that jumps gives no negative Retry-After and no early unlock"."""
+    await site.hire("ann")
+    await lock(site)
+    site.pass_time(-7 * 86_400)
+    assert seconds(await site.login("ann", PASSWORD)) >= MINUTES * 60
+    site.pass_time(7 * 86_400 + MINUTES * 60)
+    assert (await site.login("ann", PASSWORD)).status == 200
+
+
+async def test_a_lock_is_the_typed_identifiers_alone(site: HttpSite) -> None:
+    """Spec: "keyed on the typed account identifier (name or e-mail), not on the resolved
+    account"."""
+    await site.hire("ann")
+    await site.hire("bob")
+    await lock(site, "ANN")
+    seconds(await site.login("\uff41nn ", PASSWORD))
+    assert (await site.login("bob", PASSWORD)).status == 200
+    assert (await site.login("Ann@Example.test", PASSWORD)).status == 200
+
+
+DEEP = b'{"usr": "ann", "pwd": ' + b"[" * 40 + b"]" * 40 + b"}"
+MALFORMED: tuple[tuple[int, Any, dict[str, Any]], ...] = (
+    (400, b"", {}),
+    (400, b"{", {}),
+    (400, b'["ann", "wrong"]', {}),
+    (400, b'{"usr": "ann", "pwd": NaN}', {}),
+    (400, b'{"usr": "ann", "usr": "ann", "pwd": "wrong"}', {}),
+    (400, b'{"usr": "ann", "pwd": "wrong", "pwd": "x"}', {}),
+    (400, b'{"usr": "ann", "pwd": "\\ud800"}', {}),
+    (400, b'{"usr": "ann\\u0000", "pwd": "wrong"}', {}),
+    (400, b'{"usr": "ann\\n", "pwd": "wrong"}', {}),
+    (400, b'\xff\xfe{"usr": "ann", "pwd": "wrong"}', {}),
+    (400, DEEP, {}),
+    (400, {"usr": "ann"}, {}),
+    (400, {"pwd": "wrong"}, {}),
+    (400, {"usr": " \u3000", "pwd": "wrong"}, {}),
+    (400, {"usr": "ann", "pwd": None}, {}),
+    (400, {"usr": ["ann"], "pwd": "wrong"}, {}),
+    (400, {"usr": 7, "pwd": "wrong"}, {}),
+    (400, {"usr": "ann", "pwd": "wrong", "remember": True}, {}),
+    (413, {"usr": "ann", "pwd": "x" * 65_536}, {}),
+    (403, {"usr": "ann", "pwd": "wrong"}, {"csrf": False}),
+    (403, {"usr": "ann", "pwd": "wrong"}, {"headers": [("Sec-Fetch-Site", "cross-site")]}),
+    (400, {"usr": "ann", "pwd": "wrong"}, {"headers": [("Cookie", "sid=a; sid=b")]}),
+)
+
+
+async def test_a_malformed_request_moves_no_counter(site: HttpSite) -> None:
+    """Interface §1: "A request that is malformed moves no counter"."""
+    await site.hire("ann")
+    for status, body, given in MALFORMED:
+        reply = await site.ask("POST", "/api/login", body, **given)
+        assert (reply.status, reply.header("set-cookie")) == (status, None), body
+    for verb in ("GET", "PUT", "DELETE", "PATCH"):
+        body = {"usr": "ann", "pwd": "wrong"}
+        reply = await site.ask(verb, "/api/login", body)
+        assert (reply.status, reply.header("allow")) == (405, "POST, OPTIONS"), verb
+    assert await site.rows("SELECT * FROM fw_login_attempt") == []
+
+
+async def test_what_was_typed_may_be_anything_else(site: HttpSite) -> None:
+    """Interface §8: "Passwords are exempt from the control-character rule"; an empty one is a
+    try; a name that no account can have takes the decoy path."""
+    await site.hire("ann")
+    tries = [
+        ("ann", ""), ("ann", "\x00\t\r\n"), ("ann", "x" * 60_000), ("x" * 321, PASSWORD),
+        ("a\u202enn", PASSWORD), ("a\u200bnn", PASSWORD), ("Administrator", PASSWORD),
+        ("\u00e9" * 320, PASSWORD), ("' OR 1=1 --", PASSWORD),
+    ]  # fmt: skip
+    hashes = site.site.hasher.statistics
+    for number, (usr, pwd) in enumerate(tries, 1):
+        reply = await site.login(usr, pwd)
+        assert (reply.status, reply.error["message"]) == (401, "The name or the password is wrong.")
+        assert hashes().hashes == number + 1, "one for the account, one for each try"
+
+
+async def test_a_sid_that_a_client_brings_is_never_adopted(site: HttpSite) -> None:
+    """Pitfalls: "one that the client brings is never adopted; `sid` from query or form never
+    read"."""
+    await site.hire("ann")
+    brought = "a" * 32
+    assert await site.sid("ann", sid=brought) != brought
+    assert not await site.alive(brought)
+    live = await site.sid("ann")
+    path = "/api/method/core.services.profile.getMyProfile"
+    assert (await site.ask("GET", f"{path}?sid={live}")).status == 401
+    assert (await site.ask("POST", path, {"sid": live})).status == 401
+    query = await site.ask("POST", f"/api/login?sid={live}", {"usr": "ann", "pwd": PASSWORD})
+    assert query.status == 400
+    assert await site.alive(live)
+
+
+async def test_the_cookie_is_that_of_the_spec(tmp_path: Path) -> None:
+    """Spec: "HttpOnly, SameSite=Lax, Max-Age from `sessionDays`, Secure …"; one value for the
+    stored expiry and the cookie."""
+    async with http_site(tmp_path, session_days=3) as site:
+        await site.hire("ann")
+        reply = await site.login("ann")
+        cookie = (reply.header("set-cookie") or "").split("; ")
+        assert cookie[0].startswith("sid=")
+        assert set(cookie[1:]) == {"Max-Age=259200", "Path=/", "HttpOnly", "SameSite=Lax", "Secure"}
+        assert reply.json["expires"] == "2027-01-18T08:00:00.000Z"
+        sid = cookie[0].removeprefix("sid=")
+        site.pass_time(3 * 86_400 - 0.001)
+        assert await site.alive(sid)
+        site.pass_time(0.001)
+        assert not await site.alive(sid)
