@@ -91,14 +91,22 @@ class Log:
     """Remembers events."""
 
     entries: list[tuple[str, dict[str, object]]] = field(default_factory=list)
+    changed: trio.Event = field(default_factory=trio.Event)
 
     def info(self, event: str, **fields: object) -> None:
         self.entries.append((event, fields))
+        self.changed.set()
+        self.changed = trio.Event()
 
     debug = warning = error = info
 
     def of(self, event: str) -> list[dict[str, object]]:
         return [fields for name, fields in self.entries if name == event]
+
+    async def wait(self, event: str, count: int) -> None:
+        """Return once there are so many of an event."""
+        while len(self.of(event)) < count:
+            await self.changed.wait()
 
 
 @dataclass

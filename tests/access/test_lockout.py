@@ -1,4 +1,4 @@
-"""Sign-in lockout as a client meets it: spec, Sign-in lockout (each row) and Errors; interface §2."""
+"""Sign-in lockout as a client meets it: each row of the spec's table and Errors; interface §2."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def seconds(reply: Reply) -> int:
 
 
 async def test_the_failure_that_reaches_the_limit_is_answered_429(site: HttpSite) -> None:
-    """Spec: "failures for the typed identifier reach `maxLoginAttempts` | locked | answered 429"."""
+    """Spec: "failures for the typed identifier reach `maxLoginAttempts`" → locked, 429."""
     await site.hire("ann")
     assert seconds(await lock(site)) == MINUTES * 60
 
