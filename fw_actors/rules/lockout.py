@@ -13,6 +13,9 @@ IN_FLIGHT_MS: Final = 30_000  # a charge still open after it (a crash) is a fail
 BUSY_RETRY_SECONDS: Final = 1.0  # others are in flight: come back at once, nobody is locked
 ADDRESS_WINDOW_MS: Final = 15 * 60_000
 RECOVERY_MAIL_WINDOW_MS: Final = 60 * 60_000
+REGION_BYTES: Final = 2  # of a counter's key: 65,536 regions
+MOST_IN_REGION: Final = 64  # counters that a region may hold: 4 million in all
+SHARED_TRIES: Final = 100  # in a window, for all of a full region that have no counter
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,34 @@ class Budget:
     limit: int
     window: int
     locks: bool = True  # the failure that reaches the limit closes the door for a whole window
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The counters whose keys begin alike. Once it is full, no counter gives way (that would flush
+    a victim's): who has none yet is counted together with the others that have none.
+
+    Keys are HMACs, so that nobody can choose a region (pitfalls, "Never evict a counter").
+    """
+
+    first: bytes
+    last: bytes
+
+    @classmethod
+    def of(cls, key: bytes) -> Region:
+        """Return the region of a counter."""
+        start, rest = key[:REGION_BYTES], len(key) - REGION_BYTES
+        return cls(start + b"\x00" * rest, start + b"\xff" * rest)
+
+    @property
+    def shared(self) -> bytes:
+        """The key of the counter that those without one share; no HMAC is likely to equal it."""
+        return self.first
+
+
+def shared_budget(budget: Budget) -> Budget:
+    """Return what those who share a counter have together; nobody is locked by others' tries."""
+    return Budget(SHARED_TRIES, budget.window, locks=False)
 
 
 @dataclass(frozen=True, slots=True)

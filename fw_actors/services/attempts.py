@@ -13,7 +13,16 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.rules.identifiers import canonical
-from fw_actors.rules.lockout import IN_FLIGHT_MS, Budget, Tally, is_closed, refusal_seconds
+from fw_actors.rules.lockout import (
+    IN_FLIGHT_MS,
+    MOST_IN_REGION,
+    Budget,
+    Region,
+    Tally,
+    is_closed,
+    refusal_seconds,
+    shared_budget,
+)
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import LOGIN_ATTEMPT
 
@@ -65,6 +74,19 @@ def _charge() -> Statement:
 
 _CHARGE: Final = _charge()
 
+
+def _full() -> Statement:
+    """A row where the region of a counter that is not there yet has no room for it."""
+    live = sa.select(_T.key).where(_T.at > _SINCE)
+    in_region = live.where(_T.key.between(sa.bindparam("first"), sa.bindparam("last")))
+    counters = in_region.distinct().limit(MOST_IN_REGION).subquery()
+    count = sa.select(sa.func.count()).select_from(counters).scalar_subquery()
+    known = sa.select(_T.id).where(_T.key == _KEY, sa.or_(_T.at > _SINCE, _T.until > _NOW)).exists()
+    return Statement(sa.select(sa.literal_column("1")).where(~known, count >= MOST_IN_REGION))
+
+
+_FULL: Final = _full()
+
 _COUNTS_AS_FAILURE: Final = sa.or_(_T.state == FAILED, _T.at <= _STALE)
 _TALLY: Final = Statement(
     sa.select(
@@ -89,7 +111,7 @@ def _fail() -> Statement:
     lock = sa.case((failures + 1 >= sa.bindparam("limit"), until))
     return Statement(
         sa.update(LOGIN_ATTEMPT)
-        .where(_T.id == _ID)
+        .where(_T.id == _ID, _T.key == _KEY)
         .values(state=FAILED, until=lock)
         .returning(_T.until)
     )
@@ -97,16 +119,22 @@ def _fail() -> Statement:
 
 _FAIL: Final = _fail()
 _TAKE_BACK: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.id == _ID))
-_CLEAR: Final = Statement(
-    sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY, sa.or_(_COUNTS_AS_FAILURE, _T.id == _ID))
-)
+_CLEAR: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY, _COUNTS_AS_FAILURE))
 _UNLOCK: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY))
 
 
 def charge(tx: Tx, charge_id: str, key: bytes, budget: Budget) -> float | None:
-    """Charge a try. Returns None when it is admitted, else the seconds to wait."""
+    """Charge a try. Returns None when it is admitted, else the seconds to wait.
+
+    In a full region a try at a counter that is not there yet is charged to the shared one, where
+    it stays in flight: which failed and which not makes no difference there.
+    """
     tx.lock(key.hex())
     since, stale = tx.now - budget.window, tx.now - IN_FLIGHT_MS
+    region = Region.of(key)
+    if tx.one(_FULL, key=key, first=region.first, last=region.last, since=since, now=tx.now):
+        key, budget = region.shared, shared_budget(budget)
+        tx.lock(key.hex())
     if tx.run(_CHARGE, id=charge_id, key=key, now=tx.now, since=since, limit=budget.limit):
         return None
     row = tx.one(_TALLY, key=key, since=since, now=tx.now, stale=stale)
@@ -155,7 +183,8 @@ def take_back(tx: Tx, charge_id: str) -> None:
 
 def clear(tx: Tx, charge_id: str, key: bytes) -> None:
     """A success: its own charge and the failures go; tries in flight stay charged."""
-    tx.run(_CLEAR, id=charge_id, key=key, stale=tx.now - IN_FLIGHT_MS)
+    tx.run(_CLEAR, key=key, stale=tx.now - IN_FLIGHT_MS)
+    take_back(tx, charge_id)
 
 
 def unlock(tx: Tx, key: bytes) -> None:

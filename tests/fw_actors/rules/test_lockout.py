@@ -5,7 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.lockout import Budget, Tally, refusal_seconds
+from fw_actors.rules.lockout import (
+    SHARED_TRIES,
+    Budget,
+    Region,
+    Tally,
+    refusal_seconds,
+    shared_budget,
+)
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000
@@ -59,3 +66,15 @@ def test_a_refusal_never_answers_a_negative_or_endless_wait(
 @given(st.integers(1, 15 * MINUTE))
 def test_a_lock_is_answered_to_the_millisecond(left: int) -> None:
     assert refusal_seconds(Tally(5, NOW, NOW, NOW + left), LOCKING, NOW) == left / 1000
+
+
+@given(st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32))
+def test_a_region_holds_the_keys_that_begin_as_it_does(key: bytes, other: bytes) -> None:
+    region = Region.of(key)
+    assert region.first <= key <= region.last
+    assert (region.first <= other <= region.last) is (other[:2] == key[:2])
+    assert Region.of(region.shared) == region
+
+
+def test_a_shared_counter_has_the_window_of_its_kind_and_locks_nobody() -> None:
+    assert shared_budget(Budget(5, 1000)) == Budget(SHARED_TRIES, 1000, locks=False)
