@@ -58,6 +58,8 @@ class Root(LazyGroup):
             raise refusal(error, debugging=debugging) from None
 
 
+SECRETS: Final = "FW_SECRET_"
+
 cli: Final = Root(
     "fw",
     COMMANDS,
@@ -67,5 +69,13 @@ cli: Final = Root(
 
 
 def main() -> None:
-    """Run the command that the process was started for, and exit."""
-    cli.main(prog_name="fw", obj=Surroundings(dict(os.environ), Path.cwd()))
+    """Run the command that the process was started for, and exit.
+
+    Secrets are read here and gone from the process's own environment: what an app starts has no
+    business with them (spec, Authentication 10).
+    """
+    environ = dict(os.environ)
+    for name in environ:
+        if name.startswith(SECRETS):
+            del os.environ[name]
+    cli.main(prog_name="fw", obj=Surroundings(environ, Path.cwd()))

@@ -14,13 +14,14 @@ from fw_actors.errors import ConfigurationError
 from fw_actors.store.new_file import new_file
 
 PG_DUMP: Final = "pg_dump"
+_OURS: Final = "FW_"
 
 
 def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
     """Dump the database to `target`, which must not exist, in the format of `pg_restore`.
 
-    `environ`: the process's; pg_dump is looked for on its PATH. A password goes by environment,
-    where `ps` does not show it.
+    `environ`: the process's; pg_dump is looked for on its PATH, and gets all of it but what is
+    ours. A password goes by environment, where `ps` does not show it.
 
     Returns: the size of the dump, in bytes.
     Raises: ConfigurationError when there is no pg_dump, it fails, or `target` can't be written.
@@ -30,10 +31,12 @@ def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
         raise ConfigurationError([f"A backup of PostgreSQL needs {PG_DUMP}, which is not there."])
     facts = {name: str(value) for name, value in conninfo_to_dict(url).items()}
     password = facts.pop("password", None)
-    secret = {} if password is None else {"PGPASSWORD": password}
+    passed = {name: value for name, value in environ.items() if not name.startswith(_OURS)}
+    if password is not None:
+        passed["PGPASSWORD"] = password
     with new_file(target) as draft:
         command = [program, "--format=custom", "--no-owner", f"--file={draft}"]
-        _run([*command, f"--dbname={make_conninfo(**facts)}"], {**environ, **secret})
+        _run([*command, f"--dbname={make_conninfo(**facts)}"], passed)
     return target.stat().st_size
 
 

@@ -50,3 +50,18 @@ def test_postgresql_is_dumped_and_restored_by_its_own_tools(
         )
         assert "which is not there" in fw.refused("backup", "no.dump", PATH="/nowhere")
     assert not (fw.folder / "no.dump").exists()
+
+
+def test_pg_dump_is_told_no_secret_of_ours(fw: CommandLine) -> None:
+    """Spec, Authentication 10: an app's credentials and the key are nobody else's."""
+    tools = fw.folder / "tools"
+    tools.mkdir()
+    program = tools / "pg_dump"
+    program.write_text(f"#!/bin/sh\nenv > {fw.folder}/seen\n")
+    program.chmod(0o755)
+    secrets = {"FW_SECRET_KEY": "a" * 40, "FW_SECRET_CRM": "b" * 40, "FW_SMTP_PASSWORD": "c" * 40}
+    database = "postgresql://x:pw@127.0.0.1:1/none"
+    fw.run("backup", "no.dump", FW_DATABASE=database, PATH=f"{tools}:/usr/bin:/bin", **secrets)
+    seen = (fw.folder / "seen").read_text()
+    assert "PGPASSWORD=pw" in seen
+    assert "FW_" not in seen

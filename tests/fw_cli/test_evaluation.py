@@ -105,3 +105,12 @@ def test_a_file_that_fails_commits_nothing(fw: CommandLine, last: str, said: str
     assert said in result.stderr
     assert "Traceback" not in result.stderr
     assert fw.json("eval", LOOK) is None
+
+
+def test_what_code_starts_inherits_no_secret(fw: CommandLine) -> None:
+    """Spec, Authentication 10: credentials come by `fw.secret`, to the app alone."""
+    fw.environ["FW_SECRET_CRM"] = "a credential"
+    listing = "__import__('subprocess').check_output('env', text=True)"
+    process = fw.process("eval", f"[fw.secret('crm'), 'FW_SECRET_' in {listing}]")
+    out, err = process.communicate(timeout=50)
+    assert (json.loads(out), process.returncode) == (["a credential", False], 0), err
