@@ -53,17 +53,17 @@ def _command(command: click.Command, path: str) -> str:
 
 def _paragraphs(text: str) -> str:
     """Click's help has paragraphs, whose lines are one."""
-    return "\n\n".join(_plain(" ".join(part.split())) for part in text.strip().split("\n\n"))
+    return "\n\n".join(plain(" ".join(part.split())) for part in text.strip().split("\n\n"))
 
 
 def _options(command: click.Command, context: click.Context) -> Iterator[str]:
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
         if isinstance(parameter, click.Option) and record is not None and record[0] != "--help":
-            yield f"| `{record[0].replace('|', chr(92) + '|')}` | {_plain(record[1])} |"
+            yield f"| `{record[0].replace('|', chr(92) + '|')}` | {plain(record[1])} |"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """What Markdown would take for its own, such as `<` and `|`, stays as it is."""
     for character in "\\<>|*[]_":
         text = text.replace(character, f"\\{character}")

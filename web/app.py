@@ -62,20 +62,29 @@ def make_app(
     """
     traffic, streams = Traffic(), EventStreams()
     paths = [
-        *AccessRoutes(gateway, settings).paths(),
-        *SelfServiceRoutes(gateway).paths(),
-        *UserRoutes(gateway).paths(),
-        *RecoveryRoutes(gateway).paths(),
-        *ResourceRoutes(gateway, documents).paths(),
-        *WebhookRoutes(gateway).paths(),
-        *MethodRoutes(gateway).paths(),
-        *HealthRoutes(gateway, traffic).paths(),
+        *api_paths(gateway, documents, settings, traffic),
         *page_paths(gateway, documents, settings, console, streams),
     ]
     if console is not None:
         paths += ConsoleRoutes(gateway, console).paths()
     description = DescriptionRoutes(paths, settings.name)
     return FrontEnd([*paths, *description.paths()], gateway, settings, entropy, traffic, streams)
+
+
+def api_paths(
+    gateway: Gateway, documents: Documents, settings: Settings, traffic: Traffic
+) -> list[Path]:
+    """Return the paths for programs, in the order of the interface page."""
+    return [
+        *AccessRoutes(gateway, settings).paths(),
+        *RecoveryRoutes(gateway).paths(),
+        *SelfServiceRoutes(gateway).paths(),
+        *UserRoutes(gateway).paths(),
+        *ResourceRoutes(gateway, documents).paths(),
+        *WebhookRoutes(gateway).paths(),
+        *MethodRoutes(gateway).paths(),
+        *HealthRoutes(gateway, traffic).paths(),
+    ]
 
 
 def _routable(scope: Any) -> Any:

@@ -13,14 +13,20 @@ from typing import Any
 import click
 import pytest
 
+from fw_actors import errors
+from fw_cli.http_reference import NOBODY, SITE, http_reference
 from fw_cli.main import cli
 from fw_cli.reference import command_line
 from tests.supervisors.service.test_readings import EXPECTED
+from web.app import api_paths
+from web.openapi import DESCRIBED
+from web.traffic import Traffic
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 HISTOGRAM = re.compile(r"_seconds_(bucket|sum|count)$")
 OF_THE_FRONT = {"fw_requests", "fw_request_seconds", "fw_forwarded_ignored"}
+LINK = re.compile(r"\]\(([a-z-]+\.md)\)")
 METRIC = re.compile(r"\bfw_[a-z_]+\b")
 
 
@@ -31,6 +37,28 @@ def test_the_pages_are_built_and_no_link_is_broken(tmp_path: Path) -> None:
     pages = {path.stem for path in DOCS.glob("*.md")}
     assert pages <= {path.stem for path in tmp_path.glob("*.html")}
     assert "fw webhooks explain" in (tmp_path / "command-line.html").read_text()
+    assert "POST /api/auth/forgot-password" in (tmp_path / "http.html").read_text()
+
+
+def test_the_first_page_leads_to_every_other() -> None:
+    pages = {path.name for path in DOCS.glob("*.md")}
+    assert set(LINK.findall((DOCS / "index.md").read_text())) == pages - {"index.md"}
+
+
+def test_every_operation_and_every_refusal_is_on_the_page_of_http() -> None:
+    page = http_reference()
+    paths = api_paths(NOBODY, NOBODY, SITE, Traffic())
+    assert [
+        heading
+        for path in paths
+        for verb in path.operations
+        if (heading := f"## {verb} {path.rule.replace('<', '{').replace('>', '}')}\n") not in page
+        and path.rule.startswith(DESCRIBED)
+    ] == []
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    refusals = [k for k in kinds if issubclass(k, errors.FwError) and k is not errors.FwError]
+    assert refusals
+    assert [k for k in refusals if f"| `{k.__name__}` | {k.status} | " not in page] == []
 
 
 def commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:

@@ -1,0 +1,127 @@
+"""The HTTP interface as a page of the documentation, made from the OpenAPI document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from fw_actors import errors
+from fw_cli.reference import plain
+from web.app import api_paths
+from web.openapi import SESSION, described
+from web.settings import Settings
+from web.traffic import Traffic
+
+PAGE: Final = "http.md"
+SITE: Final = Settings("fw", "http://127.0.0.1:8000")
+NOBODY: Final[Any] = None  # what is only described needs nobody to carry it out
+_JSON: Final = "application/json"
+_HEAD: Final = (
+    "# HTTP reference\n"
+    "Bodies and answers are JSON. A request is signed in by the cookie `sid` of `POST /api/login`, "
+    "or by `Authorization: Bearer` with an API key. With the cookie, whatever may change something "
+    "carries the header `X-FW-CSRF` with any value. An unknown field or query parameter is "
+    "refused. Every answer has an `X-Request-Id`, which is in the log too.\n\n"
+    "`GET /api/openapi.json` of a running site is the same for programs (OpenAPI 3.1); to who is "
+    "signed in it describes each DocType's fields as well. This page is made from it.\n\n"
+    "## Refusals\n"
+    "```json\n"
+    '{"error": {"type": "BadRequestError", "message": "One sentence that says what to do.", '
+    '"extra": {}}}\n'
+    "```\n\n"
+    "| `error.type` | Status | |\n"
+    "|---|---|---|\n"
+)
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Put the operations in the place of their page: a hook that mkdocs calls for every page."""
+    return http_reference() if page.file.src_uri == PAGE else markdown
+
+
+def http_reference() -> str:
+    """Return the whole page: every refusal and every operation, in the interface's order."""
+    document = described(api_paths(NOBODY, NOBODY, SITE, Traffic()), SITE.name)
+    return _HEAD + "\n".join([*_refusals(), "", *_operations(document)])
+
+
+def _refusals() -> Iterator[str]:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    for kind in kinds:
+        if issubclass(kind, errors.FwError) and kind is not errors.FwError:
+            yield f"| `{kind.__name__}` | {kind.status} | {_meaning(kind)} |"
+
+
+def _meaning(kind: type) -> str:
+    """An error's docstring says when it is raised: `Raised when…`, `Stands for…`."""
+    first = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
+    return plain(re.sub(r"^(Raised|Stands) ", "", first).rstrip("."))
+
+
+def _operations(document: Mapping[str, Any]) -> Iterator[str]:
+    for path, verbs in document["paths"].items():
+        for verb, operation in verbs.items():
+            yield f"## {verb.upper()} {path}"
+            yield f"{plain(operation['summary'])}{_who(operation)}\n"
+            yield from _table("Parameter", _parameters(operation))
+            yield from _table("Body", _fields(_body(operation), document))
+            yield from _table("Answer", _fields(_answer(operation), document))
+
+
+def _who(operation: Mapping[str, Any]) -> str:
+    security = operation.get("security")
+    if security is None:
+        return " For anybody."
+    return " For guests too." if {} in security else f" Signed in, by {SESSION} or key."
+
+
+def _parameters(operation: Mapping[str, Any]) -> Iterator[str]:
+    for each in operation["parameters"]:
+        required = "required" if each.get("required") else ""
+        yield f"| `{each['name']}` | {each['in']} | {required} |"
+
+
+def _body(operation: Mapping[str, Any]) -> Any:
+    return operation.get("requestBody", {}).get("content", {}).get(_JSON, {}).get("schema")
+
+
+def _answer(operation: Mapping[str, Any]) -> Any:
+    done = next(code for code in operation["responses"] if code != "default")
+    return operation["responses"][done].get("content", {}).get(_JSON, {}).get("schema")
+
+
+def _fields(schema: Any, document: Mapping[str, Any]) -> Iterator[str]:
+    shape = _resolved(schema or {}, document)
+    for name, kind in shape.get("properties", {}).items():
+        required = "required" if name in shape.get("required", ()) else ""
+        yield f"| `{name}` | {plain(_kind(kind, document))} | {required} |"
+
+
+def _resolved(schema: Mapping[str, Any], document: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "$ref" not in schema:
+        return schema
+    shape: Mapping[str, Any] = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+    return shape
+
+
+def _kind(schema: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+    """Return a type in words: `text or null`, `array of object(name, expires)`."""
+    if "anyOf" in schema:
+        return " or ".join(_kind(each, document) for each in schema["anyOf"])
+    if "enum" in schema:
+        return " or ".join(map(repr, schema["enum"]))
+    shape = _resolved(schema, document)
+    if "items" in shape:
+        return f"array of {_kind(shape['items'], document)}"
+    if shape.get("properties"):
+        return f"object ({', '.join(shape['properties'])})"
+    kind = shape.get("type", "anything")
+    return kind if isinstance(kind, str) else " or ".join(kind)
+
+
+def _table(title: str, rows: Iterator[str]) -> Iterator[str]:
+    """Yield a table, or nothing where it would be empty."""
+    lines = list(rows)
+    if lines:
+        yield "\n".join([f"| {title} | | |", "|---|---|---|", *lines, ""])
