@@ -147,6 +147,27 @@ async def test_what_was_typed_may_be_anything_else(site: HttpSite) -> None:
         assert hashes().hashes == number + 1, "one for the account, one for each try"
 
 
+async def test_every_try_is_one_hash_and_a_429_none(site: HttpSite) -> None:
+    """Interface §8: "`fw_password_hashes_total` (decoys too)"; spec: "The throttle runs … before
+    any hashing"."""
+    await site.hire("ann")
+
+    async def hashes() -> float:
+        page = (await site.ask("GET", "/metrics", peer="127.0.0.1")).body.decode()
+        (line,) = [
+            each for each in page.split("\n") if each.startswith("fw_password_hashes_total ")
+        ]
+        return float(line.split()[1])
+
+    for usr in ("ann", "nobody-at-all"):
+        before = await hashes()
+        await lock(site, usr)
+        assert await hashes() - before == 5
+        for pwd in ("wrong", PASSWORD):
+            seconds(await site.login(usr, pwd))
+        assert await hashes() - before == 5
+
+
 async def test_a_sid_that_a_client_brings_is_never_adopted(site: HttpSite) -> None:
     """Pitfalls: "one that the client brings is never adopted; `sid` from query or form never
     read"."""

@@ -20,6 +20,7 @@ class MailServer:
         self,
         *,
         host: str = "127.0.0.1",
+        port: int = 0,
         users: dict[str, str] | None = None,
         starttls: ssl.SSLContext | None = None,
         tls: ssl.SSLContext | None = None,
@@ -31,7 +32,7 @@ class MailServer:
         self.mails: list[tuple[str, list[str], EmailMessage]] = []
         self._users, self._starttls = users, starttls
         self._loop = asyncio.new_event_loop()
-        listening = self._loop.create_server(self._connection, host, 0, ssl=tls)
+        listening = self._loop.create_server(self._connection, host, port, ssl=tls)
         self._server = self._loop.run_until_complete(listening)
         self.port: int = self._server.sockets[0].getsockname()[1]
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
