@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from fw_actors.actors.lockouts import Lockouts
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.whitelisting import Whitelisted
-from fw_actors.errors import AuthenticationError, NotFoundError, PermissionDeniedError
+from fw_actors.errors import (
+    AuthenticationError,
+    NotFoundError,
+    OverloadedError,
+    PermissionDeniedError,
+)
 from fw_actors.services import sessions
 from fw_actors.services.access import (
     Caller,
@@ -104,7 +110,8 @@ class Gateway:
 
         session, roles, now = await self._site.store.read(work)
         if now - session.last_seen >= SEEN_EVERY_MS:
-            await self._site.store.write(lambda tx: sessions.seen(tx, session.id))
+            with suppress(OverloadedError):  # who may only read is not refused for a note's sake
+                await self._site.store.write(lambda tx: sessions.seen(tx, session.id))
         return Caller(session.user, frozenset(roles), session=session.id)
 
     async def authenticate_key(self, key: str, address: str) -> Caller:

@@ -7,10 +7,16 @@ lets the right one through would not slow down who guesses.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from fw_actors.errors import AuthenticationError, FwError, TooManyRequestsError
+from fw_actors.errors import (
+    AuthenticationError,
+    FwError,
+    OverloadedError,
+    TooManyRequestsError,
+)
 from fw_actors.rules.addresses import counted_address
 from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, Budget
 from fw_actors.rules.tokens import parse_api_key, record_id
@@ -59,7 +65,8 @@ class KeyUse:
         if isinstance(found, FwError):
             raise found
         if found.last_used is None or found.now - found.last_used >= SEEN_EVERY_MS:
-            await self._store.write(lambda tx: self._keys.used(tx, found.caller.api_key or ""))
+            with suppress(OverloadedError):  # a request is not refused for a note's sake
+                await self._store.write(lambda tx: self._keys.used(tx, found.caller.api_key or ""))
         return found.caller
 
     def _look(self, tx: Tx, presented: str, counter: bytes) -> _Found | FwError | None:

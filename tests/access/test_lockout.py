@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from fw_actors.errors import OverloadedError
+from fw_actors.services import attempts
 from tests.http_site import HttpSite, http_site
 from tests.staff import PASSWORD
 from tests.web.asgi import Reply
@@ -166,6 +170,33 @@ async def test_every_try_is_one_hash_and_a_429_none(site: HttpSite) -> None:
         for pwd in ("wrong", PASSWORD):
             seconds(await site.login(usr, pwd))
         assert await hashes() - before == 5
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/login", {"usr": "ann", "pwd": PASSWORD}),
+        ("/api/auth/token", {"token": "x" * 32}),
+        ("/api/auth/forgot-password", {"usr": "ann"}),
+        ("/api/auth/forgot-password", {"usr": "nobody"}),
+    ],
+)
+async def test_a_counter_that_can_not_be_written_refuses_the_try(
+    site: HttpSite, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, str]
+) -> None:
+    """Pitfalls: "A counter that cannot be written refuses the try (503)"."""
+    await site.hire("ann")
+    hashes = site.site.hasher.statistics().hashes
+
+    def full(*args: object, **given: object) -> None:
+        raise OverloadedError
+
+    monkeypatch.setattr(attempts, "charge", full)
+    reply = await site.ask("POST", path, body)
+    assert (reply.status, reply.error["type"]) == (503, "OverloadedError")
+    assert int(reply.header("retry-after") or 0) >= 1
+    assert site.site.hasher.statistics().hashes == hashes
+    assert await site.rows("SELECT * FROM fw_job") == []
 
 
 async def test_a_sid_that_a_client_brings_is_never_adopted(site: HttpSite) -> None:

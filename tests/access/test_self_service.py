@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from fw_actors.errors import OverloadedError
+from fw_actors.services import sessions
+from fw_actors.services.api_keys import ApiKeys
 from tests.http_site import HttpSite, http_site
 from tests.staff import PASSWORD
 
@@ -254,3 +257,23 @@ async def test_a_session_is_seen_at_most_once_a_minute(site: HttpSite) -> None:
     site.pass_time(1)
     assert await site.alive(sid)
     assert commits().committed == before + 1
+
+
+async def test_a_store_that_takes_no_writes_refuses_no_read(
+    site: HttpSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`lastSeen` and `lastUsed` are notes: without them a full disk would sign everybody out."""
+    await site.hire("ann")
+    sid = await site.sid("ann")
+    key = (await site.key(sid))["key"]
+
+    def full(*args: object, **given: object) -> None:
+        raise OverloadedError
+
+    monkeypatch.setattr(sessions, "seen", full)
+    monkeypatch.setattr(ApiKeys, "used", full)
+    site.pass_time(61)
+    assert await site.alive(sid)
+    assert (await site.op("profile.getMyProfile", key=key)).status == 200
+    (mine,) = (await site.op("sessions.listMySessions", sid=sid)).json["sessions"]
+    assert mine["lastSeen"] == mine["created"]
