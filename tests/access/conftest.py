@@ -1,4 +1,4 @@
-"""A service in virtual time for each test, on each store."""
+"""A service in virtual time for each test."""
 
 from __future__ import annotations
 
@@ -15,11 +15,6 @@ HERE = Path(__file__).parent
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     in_virtual_time(items, HERE)
-
-
-@pytest.fixture(autouse=True)
-def each_store(on_both_stores: None) -> None:
-    """Every test of access runs on SQLite and on PostgreSQL."""
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ import pytest
 from fw_actors.errors import PermissionDeniedError
 from tests.http_site import HttpSite, http_site
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 DAY = 86_400
 
 

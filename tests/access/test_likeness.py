@@ -42,6 +42,7 @@ async def ask(site: HttpSite, path: str, name: str) -> tuple[int, bytes, list[st
     return reply.status, reply.body, sorted(f"{k}: {v}" for k, v in reply.headers)
 
 
+@pytest.mark.usefixtures("on_both_stores")
 async def test_a_refused_sign_in_is_the_same_work_for_every_name(wide: HttpSite) -> None:
     """Pitfalls: "Exactly one argon2 verification for each refused sign-in"."""
     answers, works = [], []
@@ -55,6 +56,7 @@ async def test_a_refused_sign_in_is_the_same_work_for_every_name(wide: HttpSite)
     assert works[0][0] == 1
 
 
+@pytest.mark.usefixtures("on_both_stores")
 async def test_forgot_password_answers_alike_and_hashes_nothing(wide: HttpSite) -> None:
     """Spec: "answers identically (status, body, timing)", "with no hashing on this path"."""
     hashes, *_ = work_so_far(wide)

@@ -13,6 +13,8 @@ from tests.http_site import HttpSite
 from tests.staff import PASSWORD
 from tests.web.asgi import Reply
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 OTHER = "another decent passphrase"
 FORGOT = "/api/auth/forgot-password"
 RESET = "/api/auth/reset-password"

@@ -13,6 +13,8 @@ from tests.http_site import HttpSite, http_site
 from tests.staff import PASSWORD
 from tests.web.asgi import Reply
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 MINUTES = 15
 
 

@@ -13,6 +13,8 @@ from fw_actors.services.api_keys import ApiKeys
 from tests.http_site import HttpSite, http_site
 from tests.staff import PASSWORD
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 OTHER = "another decent passphrase"
 ONLY_SESSIONS: tuple[tuple[str, dict[str, str]], ...] = (
     ("profile.changeMyPassword", {"current": PASSWORD, "password": OTHER}),

@@ -11,6 +11,8 @@ from fw_actors.errors import ConflictError
 from tests.http_site import HttpSite
 from tests.staff import PASSWORD
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 OTHER = "another decent passphrase"
 ON_ONE = ("resendInvite", "sendPasswordReset", "revokeUserSessions", "unlockUser")
 
