@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fw_cli.progress import progress
 from fw_cli.surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 @click.pass_obj
 def migrate(surroundings: Surroundings) -> None:
     """Make or migrate the store: tables, columns, roles; nothing is ever dropped."""
-    surroundings.on_site(_opened_is_migrated)
+    with progress("bringing the store up to date"):  # an index on millions of rows takes its time
+        surroundings.on_site(_opened_is_migrated)
     click.echo("the store is up to date")
 
 

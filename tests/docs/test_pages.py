@@ -27,6 +27,7 @@ DOCS = ROOT / "docs"
 HISTOGRAM = re.compile(r"_seconds_(bucket|sum|count)$")
 OF_THE_FRONT = {"fw_requests", "fw_request_seconds", "fw_forwarded_ignored"}
 LINK = re.compile(r"\]\(([a-z-]+\.md)\)")
+SPOKEN = re.compile(r"(?:`|\bscripts/)fw ((?:[a-z]+[ -]?)+)")
 METRIC = re.compile(r"\bfw_[a-z_]+\b")
 
 
@@ -77,6 +78,25 @@ def test_every_command_and_option_says_what_it_does(path: str, command: click.Co
         assert f"## {path}\n" in command_line()
     options = [each for each in command.params if isinstance(each, click.Option)]
     assert [each.name for each in options if not each.help] == []
+
+
+def unknown_command(words: list[str]) -> bool:
+    """Whether `fw WORDS…` asks for a command that there is not; what follows one is an argument."""
+    group: click.Command | None = cli
+    for word in words:
+        if not isinstance(group, click.Group):
+            return False
+        group = group.get_command(click.Context(group), word)
+    return group is None
+
+
+def test_every_command_that_is_spoken_of_is_there() -> None:
+    files = [ROOT / "README.md", *DOCS.glob("*.md")]
+    for folder in ("fw_actors", "fw_cli", "supervisors", "web"):
+        files += (ROOT / folder).rglob("*.py")
+    spoken = {(file.name, m) for file in files for m in SPOKEN.findall(file.read_text())}
+    assert len(spoken) > len(cli.commands)
+    assert [each for each in spoken if unknown_command(each[1].split())] == []
 
 
 def named(text: str) -> set[str]:
