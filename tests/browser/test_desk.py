@@ -161,6 +161,22 @@ def test_a_document_is_made_changed_submitted_and_cancelled(page: Page) -> None:
     expect(page).to_have_url(re.compile(r"/app/Sales%20Order$"))
 
 
+def test_the_history_tells_what_became_of_each_child_row(page: Page, sign_in: SignIn) -> None:
+    sign_in("admin")
+    fill_order(page, "With a history")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("status").first).to_have_text("Created.")
+    lines = page.locator("[data-table=lines] tbody tr")
+    lines.nth(1).get_by_label("Quantity").fill("5")
+    lines.nth(0).get_by_role("button", name="Remove this row").click()
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("status").first).to_have_text("Saved.")
+    history = page.get_by_role("region", name="History")
+    expect(history).to_contain_text("Lines, Quantity: 3 → 5")
+    expect(history).to_contain_text("Lines, row removed: Item: Beans, Quantity: 2 → nothing")
+    look(page, "history")
+
+
 def test_what_is_refused_is_said_beside_its_field_and_nothing_is_lost(page: Page) -> None:
     fill_order(page, "refuse me")
     page.get_by_role("button", name="Create").click()

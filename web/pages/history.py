@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,20 +46,43 @@ def history(fw: Fw, doctype: str, name: str) -> tuple[Entry, ...]:
         order_by="creation desc, name desc",
         limit=MOST,
     )
-    return tuple(Entry(r["creation"], r["owner"], tuple(_changes(r["data"]))) for r in rows)
+    return tuple(Entry(r["creation"], r["owner"], changes_of(r["data"])) for r in rows)
 
 
-def _changes(data: Mapping[str, Any] | None) -> Iterator[Change]:
-    data = data or {}
+def changes_of(data: Mapping[str, Any] | None) -> tuple[Change, ...]:
+    """Return what a Version's `data` tells, the document's fields before its rows.
+
+    At most 50 changes; a last one says how many more there are.
+    """
+    changes = tuple(_changes(data or {}))
+    if len(changes) <= MOST:
+        return changes
+    more = Change("And", "", f"{len(changes) - MOST + 1} more")
+    return (*changes[: MOST - 1], more)
+
+
+def _changes(data: Mapping[str, Any]) -> Iterator[Change]:
     for field, (old, new) in (data.get("changed") or {}).items():
         yield Change(label_of(field), shortened(told(old)), shortened(told(new)))
-    rows = data.get("rows")
-    if rows:
-        yield Change("Rows", "", _rows_told(rows))
+    for row in data.get("rows") or ():
+        yield from _of_row(label_of(row["table"]), row["change"], row["changed"])
 
 
-def _rows_told(rows: Any) -> str:
-    """Say what happened to child rows, in the shape that the Version has."""
-    if isinstance(rows, Mapping):
-        return ", ".join(label_of(str(table)) for table in rows)
-    return f"{len(rows)} changed"
+def _of_row(table: str, change: str, changed: Mapping[str, Any]) -> Iterator[Change]:
+    """A row that came or went is told at once, one that changed field by field."""
+    if change == "added":
+        yield Change(
+            f"{table}, row added", "", _summed_up((k, new) for k, (_, new) in changed.items())
+        )
+    elif change == "removed":
+        gone = _summed_up((k, old) for k, (old, _) in changed.items())
+        yield Change(f"{table}, row removed", gone, "nothing")
+    else:
+        for field, (old, new) in changed.items():
+            label = "position" if field == "idx" else label_of(field)
+            yield Change(f"{table}, {label}", shortened(told(old)), shortened(told(new)))
+
+
+def _summed_up(values: Iterable[tuple[str, Any]]) -> str:
+    """Return the fields of a row in one line: `Item: Screws, Quantity: 3`."""
+    return shortened(", ".join(f"{label_of(k)}: {told(v)}" for k, v in values)) or "empty"
