@@ -111,10 +111,12 @@ def passwd(surroundings: Surroundings, who: str, password_stdin: bool) -> None:
     async def set_password(site: Site) -> str:
         name, email = await _named(site, who)
         password_hash = await site.hash_password(password, name, email)
-        owner = ADMINISTRATOR
-        await site.store.write(
-            lambda tx: site.passwords.set_and_unlock(tx, name, password_hash, owner=owner)
-        )
+
+        def work(fw: Fw) -> None:
+            site.passwords.set_and_unlock(fw.tx, name, password_hash, owner=ADMINISTRATOR)
+            fw.get_doc("User", name)  # it may have gone meanwhile, and left nothing to set
+
+        await site.write(ADMINISTRATOR, work)
         return name
 
     click.echo(f"set the password of {surroundings.on_site(set_password)}")

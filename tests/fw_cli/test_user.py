@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from fw_actors.services.site import Site
 from tests.fw_cli.conftest import PASSWORD, CommandLine
 
 
@@ -103,6 +104,22 @@ def test_passwd_meets_the_policy(fw: CommandLine, password: str) -> None:
     before = hashes(fw)
     fw.refused("user", "passwd", "ida", "--password-stdin", stdin=password + "\n")
     assert hashes(fw) == before
+
+
+def test_passwd_of_an_account_that_goes_meanwhile_leaves_none_behind(
+    fw: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever got the name later would have that password."""
+    fw.done(*add("ida"), stdin=PASSWORD + "\n")
+    hash_password = Site.hash_password
+
+    async def late(site: Site, *args: str) -> str:
+        await site.write("Administrator", lambda fw: fw.get_doc("User", "ida").delete())
+        return await hash_password(site, *args)
+
+    monkeypatch.setattr(Site, "hash_password", late)
+    assert "ida" in fw.refused("user", "passwd", "ida", "--password-stdin", stdin=OTHER + "\n")
+    assert hashes(fw) == []
 
 
 @pytest.mark.parametrize("command", ["passwd", "unlock", "disable", "enable"])
