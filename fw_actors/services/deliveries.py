@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import sqlalchemy as sa
 
+from fw_actors.documents.core.webhook import DEFAULT_TIMEOUT
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.registry import Registry
 from fw_actors.rules.delivery_outcome import (
@@ -26,8 +27,6 @@ from fw_actors.rules.retry_after import LONGEST_SECONDS
 from fw_actors.services.delivery_endings import COLUMNS, Ended, columns, error_of
 from fw_actors.services.events import QUEUE
 from fw_actors.store import JsonRows, LeasedJob, Statement, Tx, jobs, rows_as_json
-
-_DEFAULT_TIMEOUT: Final = 10  # of a Webhook that is gone; only the lease needs it
 
 
 class Hook(msgspec.Struct, frozen=True):
@@ -85,9 +84,13 @@ class Deliveries:
         name: sa.BindParameter[Any] = sa.bindparam("key")
         self._backoff = backoff
         self._hook = Statement(
-            sa.select(hooks.enabled, hooks.url, hooks.timeout, hooks.secret, hooks[ROW_ID]).where(
-                hooks.name == name
-            )
+            sa.select(
+                hooks.enabled,
+                sa.func.coalesce(hooks.url, ""),  # null only by raw SQL, which nothing checks
+                sa.func.coalesce(hooks.timeout, DEFAULT_TIMEOUT),
+                hooks.secret,
+                hooks[ROW_ID],
+            ).where(hooks.name == name)
         )
         named = JsonRows("names")
         self._read = Statement(
@@ -138,7 +141,7 @@ class Deliveries:
         return None if row is None else Hook(name, bool(row[0]), row[1], row[2], row[3], row[4])
 
     def _lease(self, tx: Tx, hook: Hook | None, webhook: str, free: int, token: str) -> list[Due]:
-        timeout = hook.timeout if hook is not None else _DEFAULT_TIMEOUT
+        timeout = hook.timeout if hook is not None else DEFAULT_TIMEOUT
         lease_ms = (timeout + LEASE_MARGIN_SECONDS) * 1000
         leased = jobs.claim(tx, QUEUE, webhook, free, lease_ms, token)
         names = rows_as_json((job.subject,) for job in leased)

@@ -7,7 +7,7 @@ are the bytes that every attempt and replay signs and sends.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import DocType, child_of
+from fw_actors.documents.field import CONTROLS_AND_BREAKS
 from fw_actors.documents.fields import Table
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.observers import Observer
@@ -203,7 +204,22 @@ def _json_object(data: object) -> str:
         text.encode()
     except (TypeError, ValueError, RecursionError):
         raise ValidationError("An event's data is JSON.", field="data") from None
+    if not all(isinstance(key, str) for key in _keys(data)):
+        # As text, 1 and "1" would be one key that stands twice in the body.
+        raise ValidationError("The keys of an event's data are text.", field="data")
     return text
+
+
+def _keys(data: object) -> Iterator[object]:
+    """Yield the keys of all the objects in a value that json could encode."""
+    waiting = [data]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            yield from each
+            waiting += each.values()
+        elif isinstance(each, list | tuple):
+            waiting += each
 
 
 def _reference(reference: object) -> tuple[str | None, str | None]:
@@ -213,7 +229,11 @@ def _reference(reference: object) -> tuple[str | None, str | None]:
         raise ValidationError("reference is {doctype, name}.", field="reference")
     doctype, name = reference["doctype"], reference["name"]
     for part in (doctype, name):
-        if not isinstance(part, str) or not 0 < len(part) <= KEY_CHARACTERS:
+        if (
+            not isinstance(part, str)
+            or not 0 < len(part) <= KEY_CHARACTERS
+            or CONTROLS_AND_BREAKS.search(part)  # no store takes all of them
+        ):
             raise ValidationError("reference is {doctype, name}, both text.", field="reference")
     return doctype, name
 
@@ -222,4 +242,6 @@ def _judge_key(key: object) -> None:
     if key is None:
         return
     if not isinstance(key, str) or not key or len(key) > KEY_CHARACTERS or not key.isprintable():
-        raise ValidationError(f"A key is text of 1 to {KEY_CHARACTERS} characters.", field="key")
+        raise ValidationError(
+            f"A key is text of 1 to {KEY_CHARACTERS} printable characters.", field="key"
+        )

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 
+from fw_actors.documents.core.webhook import DEFAULT_MAX_ATTEMPTS
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import Rights
 from fw_actors.documents.registry import Registry
@@ -48,7 +49,8 @@ class Replays:
         name: sa.BindParameter[Any] = sa.bindparam("key")
         self._audit, self._recorded = audit, recorded
         self._read = Statement(sa.select(d.webhook, d.status).where(d.name == name))
-        self._attempts = Statement(sa.select(hooks.max_attempts).where(hooks.name == name))
+        most = sa.func.coalesce(hooks.max_attempts, DEFAULT_MAX_ATTEMPTS)  # null only by raw SQL
+        self._attempts = Statement(sa.select(most).where(hooks.name == name))
         # Compare and set: of two replays at once one begins, and no attempt is run over.
         self._begin = Statement(
             sa.update(table)

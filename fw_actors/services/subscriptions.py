@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
-from fw_actors.documents.core.webhook import CUSTOM, DOCUMENT
+from fw_actors.documents.core.webhook import CUSTOM, DEFAULT_MAX_ATTEMPTS, DOCUMENT
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.registry import Registry
 from fw_actors.rules.event_names import DOCUMENT_EVENTS
@@ -49,8 +49,13 @@ class SubscriptionCache:
         events = [c[event] for event in DOCUMENT_EVENTS]
         self._enabled = Statement(
             sa.select(
-                c.name, c.max_attempts, c[ROW_ID],
-                c.event_type, c.webhook_doctype, c.custom_event, *events,
+                c.name,
+                sa.func.coalesce(c.max_attempts, DEFAULT_MAX_ATTEMPTS),  # null only by raw SQL
+                c[ROW_ID],
+                c.event_type,
+                c.webhook_doctype,
+                c.custom_event,
+                *events,
             )
             .where(c.enabled == 1)
             .order_by(c.name)

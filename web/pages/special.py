@@ -82,5 +82,5 @@ def readable(text: str | None) -> str:
     """Return JSON text with its structure in sight; anything else as it is."""
     try:
         return json.dumps(json.loads(text or ""), ensure_ascii=False, indent=2)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text or ""

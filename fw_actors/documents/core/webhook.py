@@ -6,6 +6,7 @@ from fw_actors.documents.document import DocType
 from fw_actors.documents.fields import Check, Data, Int, Select, Vault
 
 DOCUMENT, CUSTOM = "Document", "Custom"
+DEFAULT_TIMEOUT, DEFAULT_MAX_ATTEMPTS = 10, 6  # spec, Limits; seconds, and total tries
 
 
 class Webhook(DocType, naming="random"):
@@ -22,5 +23,5 @@ class Webhook(DocType, naming="random"):
     on_trash = Check()
     custom_event = Data()
     secret = Vault(required=True)
-    timeout = Int(default=10, minimum=1, maximum=60)
-    max_attempts = Int(default=6, minimum=1, maximum=10)
+    timeout = Int(default=DEFAULT_TIMEOUT, required=True, minimum=1, maximum=60)
+    max_attempts = Int(default=DEFAULT_MAX_ATTEMPTS, required=True, minimum=1, maximum=10)

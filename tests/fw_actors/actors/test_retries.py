@@ -158,6 +158,25 @@ async def test_a_secret_that_is_gone_from_the_store_fails_at_once(
     assert found["error"].startswith("secret_missing:")
 
 
+async def test_a_webhook_whose_url_raw_sql_emptied_fails_its_own_deliveries_alone(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Spec: "Raw `fw.db.sql` is not checked"; pitfalls: an attempt that raises inside us ends."""
+    receiver = Receiver(["200"])
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook()
+        await post.site.write(
+            "Administrator",
+            lambda fw: fw.db.sql("UPDATE doc_webhook SET url = NULL, timeout = NULL"),
+        )
+        await post.webhook()
+        [broken, other] = [await post.settled(each) for each in await post.emit()]
+    assert {broken["status"], other["status"]} == {"Failed", "Sent"}
+    assert {broken["error"], other["error"]} == {
+        None, "internal: the webhook's url can't be sent to.",
+    }  # fmt: skip
+
+
 async def test_each_attempt_uses_the_url_of_its_moment_and_the_max_attempts_of_the_event(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +297,9 @@ async def test_a_reference_is_recorded_and_not_looked_up(office: Office) -> None
 
 RING: list[Any] = []
 RING.append(RING)
+DEEP: dict[str, Any] = {}
+for _ in range(100_000):
+    DEEP = {"a": DEEP}
 REFUSED: list[tuple[dict[str, Any], str]] = [  # arguments of emit, the field to blame
     ({"name": "doc.on_insert"}, "name"),
     ({"name": "doc.mine"}, "name"),
@@ -309,11 +314,20 @@ REFUSED: list[tuple[dict[str, Any], str]] = [  # arguments of emit, the field to
     ({"data": {"a": {1}}}, "data"),
     ({"data": {"a": "\ud800"}}, "data"),
     ({"data": {"a": RING}}, "data"),
+    ({"data": DEEP}, "data"),
+    ({"data": {"a": datetime(2026, 1, 1, tzinfo=UTC)}}, "data"),
+    ({"data": {"a": Decimal("1.5")}}, "data"),
+    ({"data": {"a": b"bytes"}}, "data"),
+    ({"data": {"a": 10**5000}}, "data"),
+    ({"data": {1: "a", "1": "b"}}, "data"),
+    ({"data": {"a": [({None: 1},)]}}, "data"),
     ({"reference": "SO-1"}, "reference"),
     ({"reference": {"doctype": "X"}}, "reference"),
     ({"reference": {"doctype": "X", "name": ""}}, "reference"),
     ({"reference": {"doctype": "X", "name": "y", "z": 1}}, "reference"),
     ({"reference": {"doctype": "X", "name": "y" * 141}}, "reference"),
+    ({"reference": {"doctype": "X", "name": "y\x00"}}, "reference"),
+    ({"reference": {"doctype": "X", "name": "y\ud800"}}, "reference"),
     ({"key": ""}, "key"),
     ({"key": 5}, "key"),
     ({"key": "k" * 141}, "key"),

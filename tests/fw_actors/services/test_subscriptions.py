@@ -9,6 +9,8 @@ import pytest
 
 from tests.fw_actors.services.conftest import Office, open_office
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 
 def emit(fw: Any) -> int:
     return len(fw.webhooks.emit("note.shared", {})["deliveries"])
@@ -102,3 +104,16 @@ async def test_changing_another_field_by_db_set_is_seen(office: Office) -> None:
     assert await office.do(emit) == 1
     await office.do(lambda fw: fw.get_doc("Webhook", hook).db_set("enabled", 0))
     assert await office.do(emit) == 0
+
+
+async def test_what_raw_sql_emptied_counts_as_its_default_and_fails_no_write(
+    office: Office, tmp_path: Path
+) -> None:
+    """Spec: "Raw `fw.db.sql` is not checked"; no Webhook may stop the documents of a site."""
+    hook = await office.subscribe("note.shared")
+    blanks = "SET max_attempts = NULL, timeout = NULL, url = NULL"
+    await office.sql(f"UPDATE doc_webhook {blanks} WHERE name = :it", it=hook)
+    async with open_office(tmp_path) as restarted:
+        await restarted.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+        [delivery] = await restarted.deliveries()
+    assert delivery["max_attempts"] == 6

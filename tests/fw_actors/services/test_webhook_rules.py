@@ -10,6 +10,8 @@ import pytest
 from fw_actors.errors import PermissionDeniedError, ValidationError
 from tests.fw_actors.services.conftest import Office, open_office
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 CUSTOM = {
     "url": "https://receiver.test/hook", "event_type": "Custom", "custom_event": "note.shared",
     "secret": "a signing secret",
@@ -40,7 +42,9 @@ async def test_a_webhook_that_can_work_is_taken(office: Office) -> None:
     assert await office.sql("SELECT count(*) FROM doc_webhook") == [(len(GOOD),)]
 
 
-UNWATCHABLE = ["Webhook", "Webhook Delivery"]
+UNWATCHABLE = [  # spec, Webhook, rule 1
+    "Webhook", "Webhook Delivery", "Audit Event", "Version", "Error Log", "Email Delivery",
+]  # fmt: skip
 BAD: list[tuple[dict[str, Any], str]] = [  # fields, the one to blame
     ({**CUSTOM, "url": None}, "url"),
     ({**CUSTOM, "url": "http://receiver.test/"}, "url"),
@@ -69,8 +73,10 @@ BAD: list[tuple[dict[str, Any], str]] = [  # fields, the one to blame
     ({**CUSTOM, "secret": "whsec_***"}, "secret"),
     ({**CUSTOM, "secret": "tab\tinside"}, "secret"),
     ({**CUSTOM, "timeout": 0}, "timeout"),
+    ({**CUSTOM, "timeout": None}, "timeout"),
     ({**CUSTOM, "timeout": 61}, "timeout"),
     ({**CUSTOM, "max_attempts": 0}, "max_attempts"),
+    ({**CUSTOM, "max_attempts": None}, "max_attempts"),
     ({**CUSTOM, "max_attempts": 11}, "max_attempts"),
 ]
 
@@ -86,6 +92,19 @@ async def test_each_refusal_names_its_field(office: Office) -> None:
 
     await office.do(work)
     assert await office.sql("SELECT count(*) FROM doc_webhook") == [(0,)]
+
+
+async def test_a_webhook_without_more_said_has_the_defaults_of_the_spec(office: Office) -> None:
+    """Spec, Webhook: "default 10", "default 6"; interface §8: "enabled 1, the five `on_…` 0"."""
+
+    def work(fw: Any) -> dict[str, object]:
+        shown: dict[str, object] = fw.new_doc("Webhook", **CUSTOM).insert().as_dict()
+        return shown
+
+    shown = await office.do(work)
+    assert (shown["enabled"], shown["timeout"], shown["max_attempts"]) == (1, 10, 6)
+    ticked = ("on_insert", "on_update", "on_submit", "on_cancel", "on_trash")
+    assert [shown[event] for event in ticked] == [0] * 5
 
 
 async def test_the_rules_hold_for_every_later_save_and_db_set(office: Office) -> None:
