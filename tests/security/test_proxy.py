@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 
-from tests.live_site import LiveSite, eventually
+from tests.live_site import LiveSite
+from tests.nginx import free_port, nginx
 
 CSRF = {"X-FW-CSRF": "1"}
-CONFIGURATION = """\
-daemon off;
-worker_processes 1;
-pid {folder}/nginx.pid;
-error_log {folder}/error.log;
-events {{ worker_connections 64; }}
-http {{
-    access_log off;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
-    server {{
-        listen 127.0.0.1:{port};
-        location / {{
-            proxy_pass {upstream};
-            proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
-            proxy_set_header X-Forwarded-Proto https;
-        }}
+SERVER = """
+server {{
+    listen 127.0.0.1:{port};
+    location / {{
+        proxy_pass {upstream};
+        proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+        proxy_set_header X-Forwarded-Proto https;
     }}
 }}
 """
@@ -41,26 +27,9 @@ http {{
 @contextmanager
 def proxy(folder: Path, upstream: str) -> Iterator[str]:
     """Run nginx before `upstream`; its URL. It adds the peer to X-Forwarded-For."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    file = folder / "nginx.conf"
-    file.write_text(CONFIGURATION.format(folder=folder, port=port, upstream=upstream))
-    command = ["/usr/sbin/nginx", "-p", str(folder), "-c", str(file), "-e", "stderr"]
-    process = subprocess.Popen(command)
-    try:
-        eventually(lambda: _listens(port))
+    port = free_port()
+    with nginx(folder, SERVER.format(port=port, upstream=upstream), port):
         yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-def _listens(port: int) -> bool:
-    try:
-        with closing(socket.create_connection(("127.0.0.1", port), timeout=1)):
-            return True
-    except OSError:
-        return False
 
 
 def statuses(url: str, forwarded: list[str]) -> list[int]:
