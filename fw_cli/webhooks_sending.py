@@ -54,7 +54,7 @@ def replay(
 
     async def use(site: Site) -> list[dict[str, Any]]:
         if delivery is not None:
-            names = [delivery]
+            names = [await site.read(ADMINISTRATOR, partial(_known, delivery))]
         else:
             moment = None if since is None else since(site.clock.now())
             names = await site.read(
@@ -74,6 +74,14 @@ def replay(
         show(rows, _COLUMNS if not dry_run else {"delivery": "Delivery"}, json=as_json)
     else:
         click.echo("Nothing to replay.")
+    if any("refused" in row for row in rows):
+        raise click.exceptions.Exit(1)
+
+
+def _known(delivery: str, fw: Fw) -> str:
+    """Raises: NotFoundError."""
+    name: str = fw.get_doc("Webhook Delivery", delivery).name
+    return name
 
 
 async def _replay_one(site: Site, delivery: str) -> Replayed:

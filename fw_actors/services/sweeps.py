@@ -60,6 +60,8 @@ def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...
         sa.select(table.c.name)
         .where(table.c.status.in_(_FINAL), table.c.last_attempt <= _BEFORE)
         .limit(BATCH)
+        # Locked (PostgreSQL), or a replay between this look and the deletion would be deleted.
+        .with_for_update(skip_locked=True)
     )
     find = Statement(old)
     forget_job = Statement(

@@ -54,6 +54,7 @@ def test_refusals_are_told_with_exit_1_and_leave_no_audit_event(
 ) -> None:
     for delivery in (made[4], "msg_" + "0" * 27):
         assert fw.refused("webhooks", "replay", delivery)
+    assert "no Webhook Delivery" in fw.refused("webhooks", "replay", "nothing", "--dry-run")
     fw.done("eval", f'fw.get_doc("Webhook", "{made[0]}").delete()', "--commit")
     assert "deleted" in fw.refused("webhooks", "replay", made[1])
     assert audit(fw) == []
@@ -68,6 +69,21 @@ def test_many_are_replayed_with_an_audit_event_each(fw: CommandLine, made: list[
     assert [row["delivery"] for row in fw.json(*args, "--json")] == [made[3]]
     assert [row[1] for row in audit(fw)] == sorted(made[1:4])
     assert fw.done(*args) == "Nothing to replay.\n"
+
+
+def test_what_is_refused_among_many_is_told_and_makes_the_exit_1(
+    fw: CommandLine, made: list[str]
+) -> None:
+    """Interface §5: "1 refused or failed"; it holds up no other."""
+    other = make_hook(fw, "https://other.test/hook")
+    moved = "UPDATE doc_webhook_delivery SET webhook = :other WHERE name = :it"
+    fw.done("eval", f"fw.db.sql({moved!r}, {{'other': {other!r}, 'it': {made[2]!r}}})", "--commit")
+    fw.done("eval", f'fw.get_doc("Webhook", "{other}").delete()', "--commit")
+    result = fw.run("webhooks", "replay", "--status", "Failed", "--json")
+    told = {row["delivery"]: row.get("refused") for row in json.loads(result.stdout)}
+    gone = "The Webhook of this delivery was deleted."
+    assert (result.exit_code, told) == (1, {made[1]: None, made[2]: gone, made[3]: None})
+    assert [row[1] for row in audit(fw)] == [made[1], made[3]]
 
 
 USAGE: list[list[str]] = [

@@ -1,0 +1,217 @@
+"""Outcomes, take-overs, replays and sweeps of one delivery that overlap on PostgreSQL.
+
+As in `test_overlapping_writes`: the first transaction is held until the second one waits for it.
+On SQLite there is one writer, and `tests/fw_actors/services` says the same of what follows.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from itertools import count
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.errors import ConflictError, DuplicateError, NotFoundError
+from fw_actors.rules.delivery_outcome import Backoff, Ending, Status
+from fw_actors.services.deliveries import Deliveries, Due, Hook
+from fw_actors.services.delivery_endings import Ended
+from fw_actors.services.replay import Replayed
+from fw_actors.services.site import Site
+from fw_actors.services.sweeps import webhook_batches
+from fw_actors.store import Tx
+from tests.interop import test_overlapping_writes as overlapping
+from tests.interop.test_overlapping_writes import Overlap, as_administrator
+
+site, overlap = overlapping.site, overlapping.overlap
+TOKENS = count()
+
+
+class Anywhere:
+    """Places without end."""
+
+    def free(self, hook: Hook | None) -> int:
+        return 100
+
+    def take(self, hook: Hook | None, count: int) -> None:
+        """Nothing is counted."""
+
+
+class Depot:
+    """A Webhook for the event `a.b`, and what may become of its deliveries."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.deliveries = Deliveries(site.registry, Backoff(30.0, 3600.0))
+
+    async def owe(self, events: int = 1) -> list[Due]:
+        """Make a Webhook and deliveries, and lease them."""
+        fields = {"event_type": "Custom", "custom_event": "a.b", "secret": "a secret"}
+        url = "https://receiver.test/"
+
+        def work(fw: Any) -> None:
+            fw.new_doc("Webhook", url=url, **fields).insert()
+
+        await self.site.write("Administrator", work)
+        for _ in range(events):
+            await self.site.write("Administrator", lambda fw: fw.webhooks.emit("a.b", {}))
+        return await self.site.store.write(self.claim)
+
+    def claim(self, tx: Tx) -> list[Due]:
+        return self.deliveries.claim(tx, Anywhere(), lambda: f"token {next(TOKENS)}").due
+
+    def settle(self, dues: list[Due], ending: Ending, tx: Tx) -> list[Status | None]:
+        at = tx.now
+        return self.deliveries.settle_all(tx, [(due, Ended(ending, at)) for due in dues])
+
+    def take_over(self, tx: Tx, most: int = 100) -> list[Due]:
+        """Lease again the oldest of what is leased, as if the leases had run out."""
+        tx.raw("UPDATE fw_job SET next_at = 0 WHERE id <= :most", {"most": most})
+        return self.claim(tx)
+
+    async def failed(self) -> str:
+        """Make a delivery that has failed; its name."""
+        [due] = await self.owe()
+        await self.site.store.write(partial(self.settle, [due], Ending.REFUSED))
+        return due.delivery
+
+    def replay(self, delivery: str, fw: Any) -> Any:
+        return self.site.replays.replay(fw, delivery)
+
+    async def rows(self, text: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = await self.site.read(
+            "Administrator", lambda fw: fw.db.sql(text)
+        )
+        return found
+
+    async def states(self) -> list[tuple[str, int]]:
+        rows = await self.rows("SELECT status, attempts FROM doc_webhook_delivery ORDER BY name")
+        return [(row["status"], row["attempts"]) for row in rows]
+
+
+@pytest.fixture
+def depot(site: Site) -> Depot:
+    return Depot(site)
+
+
+@pytest.mark.parametrize("ending", [Ending.DELIVERED, Ending.TRANSIENT, Ending.REFUSED])
+@pytest.mark.parametrize("events", [1, 3])
+async def test_an_outcome_that_waited_for_a_take_over_writes_nothing(
+    depot: Depot, overlap: Overlap, ending: Ending, events: int
+) -> None:
+    """Interface §7: "No row: the outcome is dropped": judged by the row as it is by then."""
+    dues = await depot.owe(events)
+    late = partial(depot.settle, dues, ending)
+    taken, told = await overlap(depot.take_over, partial(depot.site.store.write, late))
+    assert told == [None] * events
+    assert await depot.states() == [("Queued", 0)] * events
+    jobs = await depot.rows("SELECT lease, attempts, deaths FROM fw_job ORDER BY id")
+    held = [{"lease": due.job.lease, "attempts": 0, "deaths": 1} for due in taken]
+    assert jobs == held
+    told = await depot.site.store.write(partial(depot.settle, taken, ending))
+    assert None not in told
+
+
+async def test_of_a_group_only_what_was_taken_over_is_lost(depot: Depot, overlap: Overlap) -> None:
+    dues = await depot.owe(3)
+    late = partial(depot.settle, dues, Ending.DELIVERED)
+    first = partial(depot.take_over, most=dues[0].job.id)
+    _, told = await overlap(first, partial(depot.site.store.write, late))
+    assert told == [None, Status.SENT, Status.SENT]
+    assert await depot.states() == [("Queued", 0), ("Sent", 1), ("Sent", 1)]
+
+
+async def test_a_claim_passes_over_what_is_being_settled(depot: Depot) -> None:
+    """Nobody waits for a claim, and nobody takes over what has its outcome."""
+    [due] = await depot.owe()
+    settled, claimed = threading.Event(), threading.Event()
+
+    def settle(tx: Tx) -> None:
+        tx.raw("UPDATE fw_job SET next_at = 0")
+        depot.settle([due], Ending.DELIVERED, tx)
+        settled.set()
+        assert claimed.wait(30), "the claim waits for the outcome"
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(depot.site.store.write, settle)
+        await trio.to_thread.run_sync(settled.wait, 30)
+        assert await depot.site.store.write(depot.claim) == []
+        claimed.set()
+    assert await depot.states() == [("Sent", 1)]
+    assert await depot.rows("SELECT id FROM fw_job") == []
+
+
+async def test_of_two_replays_one_begins(depot: Depot, overlap: Overlap) -> None:
+    """Interface §8, Webhooks: states as one compare-and-set; one job, one Audit Event."""
+    name = await depot.failed()
+    work = partial(depot.replay, name)
+    first, refusal = await overlap(
+        as_administrator(depot.site, work), partial(depot.site.write, "Administrator", work)
+    )
+    assert first == Replayed(name)
+    assert isinstance(refusal, ConflictError)
+    assert await depot.states() == [("Queued", 0)]
+    assert len(await depot.rows("SELECT id FROM fw_job")) == 1
+    assert len(await depot.rows("SELECT name FROM doc_audit_event")) == 1
+
+
+async def test_a_sweep_passes_over_what_is_being_replayed(depot: Depot) -> None:
+    """Retention applies to Sent and Failed: fresh attempts that have begun are not swept away."""
+    name = await depot.failed()
+    [sweep] = webhook_batches(depot.site.registry, 1)
+    replayed, swept = threading.Event(), threading.Event()
+
+    def replay(fw: Any) -> None:
+        depot.replay(name, fw)
+        replayed.set()
+        assert swept.wait(30), "the sweep waits for the replay"
+
+    await age(depot)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(depot.site.write, "Administrator", replay)
+        await trio.to_thread.run_sync(replayed.wait, 30)
+        assert await depot.site.store.write(sweep) == 0
+        swept.set()
+    assert await depot.states() == [("Queued", 0)]
+    assert len(await depot.rows("SELECT id FROM fw_job")) == 1
+
+
+async def test_a_replay_of_what_is_being_swept_away_is_refused(
+    depot: Depot, overlap: Overlap
+) -> None:
+    name = await depot.failed()
+    [sweep] = webhook_batches(depot.site.registry, 1)
+    await age(depot)
+    work = partial(depot.replay, name)
+    _, refusal = await overlap(sweep, partial(depot.site.write, "Administrator", work))
+    assert isinstance(refusal, ConflictError | NotFoundError)
+    assert (await depot.states(), await depot.rows("SELECT id FROM fw_job")) == ([], [])
+
+
+async def test_of_two_emits_with_one_key_the_second_is_refused(
+    depot: Depot, overlap: Overlap
+) -> None:
+    """Spec: "a unique column makes the emit idempotent per webhook"."""
+    await depot.owe(0)
+
+    def emit(fw: Any) -> Any:
+        return fw.webhooks.emit("a.b", {}, key="once")
+
+    _, refusal = await overlap(
+        as_administrator(depot.site, emit), partial(depot.site.write, "Administrator", emit)
+    )
+    assert isinstance(refusal, DuplicateError)
+    assert await depot.states() == [("Queued", 0)]
+
+
+async def age(depot: Depot) -> None:
+    """Have every attempt been two days ago."""
+    day = 86_400_000
+
+    def work(tx: Tx) -> None:
+        text = "UPDATE doc_webhook_delivery SET last_attempt = last_attempt - :days"
+        tx.raw(text, {"days": 2 * day})
+
+    await depot.site.store.write(work)
