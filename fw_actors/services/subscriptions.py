@@ -59,7 +59,7 @@ class SubscriptionCache:
             )
             .where(c.enabled == 1)
             .order_by(c.name)
-        )  # fmt: skip
+        )
         key: sa.BindParameter[Any] = sa.bindparam("key")
         self._named = Statement(_held(sa.select(c[ROW_ID]).where(c.name == key)))
         self._moved = Statement(_held(sa.select(c.name).where(c[ROW_ID] == key)))
