@@ -1,0 +1,112 @@
+"""An outcome that comes after its lease was taken over by another process changes nothing.
+
+The second process lives two minutes ahead (FW_CLOCK_OFFSET), so that it finds the lease run out
+while the first one is still waiting for its answer.
+"""
+
+from __future__ import annotations
+
+import http.server
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.live_site import SECRET, LiveSite, eventually
+
+DEVELOPMENT = {"FW_MODE": "development"}  # FW_CLOCK_OFFSET is taken there alone
+
+
+class TwoMinds:
+    """A receiver that keeps its first caller waiting, to refuse it when told."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.refuse = threading.Event()
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["content-length"]))
+                outer.ids.append(self.headers["webhook-id"])
+                first = len(outer.ids) == 1
+                if first:
+                    outer.refuse.wait(120)
+                self.send_response(400 if first else 204)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Say nothing."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self.refuse.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def owe(client: httpx.Client, url: str) -> str:
+    """Make a Webhook and owe it an event; the delivery's name."""
+    fields = {"url": url, "event_type": "Custom", "custom_event": "a.b", "timeout": 60}
+    made = client.post("/api/resource/Webhook", json={**fields, "secret": SECRET})
+    assert made.status_code == 201, made.text
+    emit = "/api/method/core.services.webhooks.emit"
+    told = client.post(emit, json={"name": "a.b", "data": {}}).json()
+    name: str = told["deliveries"][0]
+    return name
+
+
+def look(client: httpx.Client, name: str) -> dict[str, Any]:
+    """Return the delivery as it is now."""
+    found: dict[str, Any] = client.get(f"/api/resource/Webhook Delivery/{name}").json()["data"]
+    return found
+
+
+@contextmanager
+def worker_ahead(site: LiveSite) -> Iterator[None]:
+    """Run a further delivery process whose clock is two minutes ahead."""
+    command = [sys.executable, "-P", "-m", "fw_cli", "worker"]
+    environ = site.environ(**DEVELOPMENT, FW_CLOCK_OFFSET="120")
+    with (site.folder / "worker.log").open("ab") as log:
+        process = subprocess.Popen(command, cwd=site.folder, env=environ, stderr=log)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait(30)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.usefixtures("on_both_stores")
+def test_a_late_outcome_of_one_process_leaves_what_another_has_written(tmp_path: Path) -> None:
+    """Interface §7: "written by one statement on condition of the lease's token"; it is logged."""
+    receiver = TwoMinds()
+    with LiveSite(tmp_path, apps=()) as site:
+        site.add_manager()
+        site.start(**DEVELOPMENT)
+        with site.client() as client:
+            name = owe(client, receiver.url)
+            eventually(lambda: receiver.ids)
+            with worker_ahead(site):
+                before = eventually(lambda: _sent(look(client, name)))
+            receiver.refuse.set()
+            log = site.folder / "serve.log"
+            eventually(lambda: "delivery.lease_lost" in log.read_text())
+            after = look(client, name)
+        receiver.close()
+    assert before == after
+    assert (after["attempts"], after["response_status"], after["error"]) == (1, 204, None)
+    assert receiver.ids == [name, name]
+
+
+def _sent(delivery: dict[str, Any]) -> dict[str, Any] | None:
+    return delivery if delivery["status"] == "Sent" else None

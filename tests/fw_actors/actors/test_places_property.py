@@ -1,0 +1,134 @@
+"""Whatever receivers do, no more is under way than interface §7 allows, and all of it ends.
+
+The rules are written out again here, as the interface has them, and judged at each POST.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from fw_actors.http import Answer, AnswerTimeout, Target
+from fw_actors.http.request import MakeHeaders
+from tests.fw_actors.actors.delivery_kit import Got, Receiver, delivering
+
+SLOW = 1.0  # "an attempt that waits over 1 s for an answer's head"
+TIMEOUT = 5
+
+
+@dataclass
+class House:
+    """One receiver: how long it takes for each answer in turn (None: for ever), and its places."""
+
+    paces: list[float | None]
+    window: int = 1
+    slow: bool = False
+    since: float = -1.0  # when the places last shrank
+    in_flight: int = 0
+    got: int = 0
+
+
+@dataclass
+class Town(Receiver):
+    """Many receivers, by host; each POST is judged when it begins."""
+
+    answers: list[str] = field(default_factory=list)
+    houses: dict[str, House] = field(default_factory=dict)
+    places: int = 0
+    per_receiver: int = 0
+    broken: list[str] = field(default_factory=list)
+
+    async def post(
+        self, target: Target, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> Answer:
+        house = self.houses[target.origin.host]
+        now = trio.current_time()
+        self._judge(house, now)
+        headers = {key.decode(): value.decode() for key, value in make_headers()}
+        self.posts.append(Got(now - self.began, target.display, body, headers))
+        pace = house.paces[min(house.got, len(house.paces) - 1)]
+        house.got += 1
+        house.in_flight += 1
+        try:
+            if pace is None:
+                await trio.sleep(timeout)
+                self._shrink(house)
+                raise AnswerTimeout(f"no answer within {timeout} s.")
+            await trio.sleep(pace)
+            if pace > SLOW:
+                self._shrink(house)
+            else:
+                house.window, house.slow = min(self.per_receiver, house.window * 2), False
+            answer = Answer(204, b"", None, None)
+            answer.times.answer = pace * 1000
+            return answer
+        finally:
+            house.in_flight -= 1
+
+    def _shrink(self, house: House) -> None:
+        house.window, house.slow, house.since = 1, True, trio.current_time()
+
+    def _judge(self, house: House, now: float) -> None:
+        """What shrank in this very instant may not be known yet to who starts attempts."""
+        everywhere = sum(each.in_flight for each in self.houses.values())
+        if everywhere >= self.places:
+            self.broken.append("more than deliveryConcurrency")
+        if house.in_flight >= self.per_receiver:
+            self.broken.append("more than perReceiverConcurrency")
+        if house.since < now and house.in_flight >= house.window:
+            self.broken.append(f"{house.in_flight + 1} at a receiver of {house.window}")
+        if house.slow and house.since < now and everywhere >= self.places - self.places // 4:
+            self.broken.append("a slow receiver took a place of the reserve")
+
+
+PACES = st.lists(st.sampled_from([0.0, 0.01, 0.4, 1.0, 1.5, None]), min_size=1, max_size=6)
+BURST = st.lists(st.integers(0, 8), min_size=1, max_size=16)  # to whom each event of it goes
+BURSTS = st.lists(BURST, min_size=1, max_size=4)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(PACES, min_size=1, max_size=8), BURSTS, st.integers(1, 8), st.integers(1, 8))
+def test_places_slow_start_and_reserve_hold_at_every_post(
+    paces: list[list[float | None]], bursts: list[list[int]], places: int, each: int
+) -> None:
+    """Interface §7, "A receiver is scheme, host and port …"."""
+    clock = MockClock(autojump_threshold=0)
+    trio.run(partial(play, paces, bursts, places, each), clock=clock)
+
+
+async def play(
+    paces: list[list[float | None]], bursts: list[list[int]], places: int, each: int
+) -> None:
+    """Emit bursts, each in one transaction; two Webhooks lead to the first receiver."""
+    houses = {f"r{number}.example": House(pace) for number, pace in enumerate(paces)}
+    town = Town([], houses=houses, places=places, per_receiver=each)
+    limits = {"delivery_concurrency": places, "per_receiver_concurrency": each}
+    with tempfile.TemporaryDirectory() as folder:
+        async with delivering(Path(folder), town, backoff_seconds=1.0, **limits) as post:
+            hosts = [*houses, "r0.example"]
+            for number, host in enumerate(hosts):
+                url = f"https://{host}/{number}"
+                await post.webhook(url, f"to.r{number}", timeout=TIMEOUT, max_attempts=3)
+            owed: list[str] = []
+            for burst in bursts:
+                names = [f"to.r{number % len(hosts)}" for number in burst]
+                owed += await post.site.write("Administrator", partial(emit, names))
+                await trio.sleep(0.3)
+            ended = [await post.settled(delivery) for delivery in owed]
+    assert town.broken == []
+    sent = Counter(got.headers["webhook-id"] for got in town.posts)
+    assert sent == {each["name"]: each["attempts"] for each in ended}
+
+
+def emit(names: list[str], fw: Any) -> list[str]:
+    """Emit all of them; the ids of the deliveries."""
+    return [id for name in names for id in fw.webhooks.emit(name, {})["deliveries"]]
