@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.document import CONFIGURED, DocType, rows_of
+from fw_actors.documents.document import DocType, rows_of
 from fw_actors.documents.field import Field, ShapeError
-from fw_actors.documents.fields import Link, Password, Select, Table, Vault
+from fw_actors.documents.fields import CONFIGURED, Link, Password, Select, Table, Vault
 from fw_actors.errors import ConflictError, DuplicateError, ValidationError
 from fw_actors.store import Tx, UniqueViolation
 

@@ -69,6 +69,21 @@ class Meta:
         return tuple(f for f in self.fields.values() if not f.stored)
 
     @cached_property
+    def converted(self) -> tuple[Field, ...]:
+        """The columns that hold something else than the document does."""
+        return tuple(f for f in self.columns if type(f).from_store is not Field.from_store)
+
+    @cached_property
+    def shown(self) -> tuple[str, ...]:
+        """All that JSON shows of a document, in order, but for its DocType."""
+        return (*STANDARD, *(CHILD_STANDARD if self.child else ()), *self.fields)
+
+    @cached_property
+    def veiled(self) -> tuple[Field, ...]:
+        """The fields that JSON shows otherwise than documents hold them: secrets and tables."""
+        return tuple(f for f in self.fields.values() if not f.plain)
+
+    @cached_property
     def tables(self) -> tuple[Table, ...]:
         """The fields that hold child rows."""
         return tuple(f for f in self.fields.values() if isinstance(f, Table))

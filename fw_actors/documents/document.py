@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from fw_actors.documents.doctype import CHILD_STANDARD, ROW_ID, DocTypeBase, Meta
+from fw_actors.documents.doctype import ROW_ID, DocTypeBase, Meta
 from fw_actors.documents.field import Field
-from fw_actors.documents.fields import Table, Vault
+from fw_actors.documents.fields import CONFIGURED, Table, Vault
 from fw_actors.documents.times import iso
 from fw_actors.errors import BadRequestError
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
-
-CONFIGURED: dict[str, object] = {"configured": True}
 
 
 class DocType(DocTypeBase, abstract=True):
@@ -68,21 +66,15 @@ class DocType(DocTypeBase, abstract=True):
         return self.meta.name
 
     def _take(self, row: Mapping[str, Any]) -> None:
-        state = self.__dict__
-        state["name"], state["owner"] = row["name"], row["owner"]
+        state, meta = self.__dict__, self.meta
+        state.update(row)
+        del state[ROW_ID]
         state["creation"], state["modified"] = _iso(row["creation"]), _iso(row["modified"])
-        state["modified_by"] = row["modified_by"]
         state["docstatus"], state["idx"] = row["docstatus"] or 0, row["idx"] or 0
-        if self.meta.child:
-            state |= {key: row[key] for key in CHILD_STANDARD}
-        for field in self.meta.unstored:
+        for field in meta.unstored:
             state[field.name] = None
-        for field in self.meta.columns:
-            value = row[field.name]
-            if isinstance(field, Vault):
-                state[field.name] = CONFIGURED if value else None
-            else:
-                state[field.name] = field.empty if value is None else field.from_store(value)
+        for field in meta.converted:
+            state[field.name] = field.from_store(row[field.name])
 
     def is_new(self) -> bool:
         """Whether the document was never written."""
@@ -142,22 +134,10 @@ class DocType(DocTypeBase, abstract=True):
 
     def as_dict(self) -> dict[str, Any]:
         """Return what JSON shows: standard fields, fields, child rows; secrets blank."""
-        meta = self.meta
-        shown: dict[str, Any] = {
-            "doctype": meta.name,
-            "name": self.name,
-            "owner": self.owner,
-            "creation": self.creation,
-            "modified": self.modified,
-            "modified_by": self.modified_by,
-            "docstatus": self.docstatus,
-            "idx": self.idx,
-        }
-        if meta.child:
-            shown |= {key: getattr(self, key) for key in CHILD_STANDARD}
-        state = self.__dict__
-        for name, field in meta.fields.items():
-            shown[name] = state[name] if field.plain else shown_value(self, field)
+        meta, state = self.meta, self.__dict__
+        shown = {"doctype": meta.name, **{name: state[name] for name in meta.shown}}
+        for field in meta.veiled:
+            shown[field.name] = shown_value(self, field)
         return shown
 
 

@@ -25,6 +25,7 @@ from fw_actors.documents.times import iso, to_ms
 from fw_actors.errors import ValidationError
 
 DATA_LENGTH: Final = 140
+CONFIGURED: Final[dict[str, object]] = {"configured": True}  # what is shown of a Vault value
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 
 
@@ -75,6 +76,9 @@ class Vault(_Textual):
     secret = True
     plain = False
     controls = CONTROLS
+
+    def from_store(self, value: Any) -> dict[str, object] | None:
+        return CONFIGURED if value else None
 
 
 class Int(Field):
@@ -135,6 +139,9 @@ class Check(Field):
         if value not in (0, 1):
             raise ValidationError(f"{self.name} is 0 or 1.", field=self.name)
         return int(value)
+
+    def from_store(self, value: Any) -> int:
+        return value or 0
 
 
 class Date(Field):

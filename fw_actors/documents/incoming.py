@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta
 from fw_actors.documents.document import (
-    CONFIGURED,
     DocType,
     child_of,
     field_unknown,
@@ -20,7 +19,7 @@ from fw_actors.documents.document import (
     shown_value,
 )
 from fw_actors.documents.field import Field, ShapeError
-from fw_actors.documents.fields import Table, Vault
+from fw_actors.documents.fields import CONFIGURED, Table, Vault
 from fw_actors.errors import BadRequestError, PermissionDeniedError, ValidationError
 
 if TYPE_CHECKING:

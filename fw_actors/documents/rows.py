@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from fw_actors.documents.doctype import CHILD_STANDARD, ROW_ID
-from fw_actors.documents.document import CONFIGURED, DocType, child_of, rows_of
+from fw_actors.documents.document import DocType, child_of, rows_of
 from fw_actors.documents.field import Field, ShapeError
-from fw_actors.documents.fields import Table, Vault
+from fw_actors.documents.fields import CONFIGURED, Table, Vault
 from fw_actors.documents.naming import random_name
 from fw_actors.documents.tables import DocTable
 from fw_actors.documents.times import to_ms

@@ -93,6 +93,8 @@ class VersionRecorder(Observer):
 
 
 def _differs(before: DocType, doc: DocType) -> bool:
+    if before._stored is doc._stored:
+        return False  # a row that was not written
     return any(_stored(before, f) != _stored(doc, f) for f in doc.meta.columns)
 
 

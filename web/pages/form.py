@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from fw_actors.documents.doctype import Meta
-from fw_actors.documents.document import CONFIGURED, child_of
+from fw_actors.documents.document import child_of
 from fw_actors.documents.field import Field
-from fw_actors.documents.fields import Int, Link, Select, Table
+from fw_actors.documents.fields import CONFIGURED, Int, Link, Select, Table
 from fw_actors.services.events import UNWATCHABLE
 from web.pages.wording import label_of
 
