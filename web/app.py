@@ -67,7 +67,7 @@ def make_app(
     ]
     if console is not None:
         paths += ConsoleRoutes(gateway, console).paths()
-    description = DescriptionRoutes(paths, settings.name)
+    description = DescriptionRoutes(paths, settings.name, gateway, documents)
     return FrontEnd([*paths, *description.paths()], gateway, settings, entropy, traffic, streams)
 
 

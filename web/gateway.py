@@ -20,6 +20,7 @@ from fw_actors.services.user_administration import UserAdministration
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
+    from fw_actors.documents.rest import Described
     from fw_actors.services.replay import Replayed
     from fw_actors.services.webhook_trial import TrialResult
 
@@ -175,3 +176,6 @@ class Documents(Protocol):
 
     def export(self, fw: Fw, doctype: str, name: str) -> dict[str, Any]:
         """Return the document without secrets."""
+
+    def described(self, fw: Fw) -> Sequence[Described]:
+        """Return what each DocType takes and shows, as far as the user may use it."""

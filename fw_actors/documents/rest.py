@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from fw_actors.documents import query
-from fw_actors.documents.doctype import Meta
+from fw_actors.documents import json_schema, query
+from fw_actors.documents.doctype import ACTIONS, Meta
 from fw_actors.documents.document import DocType, child_of
 from fw_actors.documents.fields import Table
 from fw_actors.documents.incoming import judged
@@ -20,6 +21,18 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT: Final = 20
 MOST: Final = 500
+
+
+@dataclass(frozen=True)
+class Described:
+    """A DocType as a user may use it: the actions, and JSON Schemas of bodies and answers."""
+
+    doctype: str
+    actions: frozenset[str]
+    shown: json_schema.Schema
+    listed: json_schema.Schema
+    inserted: json_schema.Schema
+    saved: json_schema.Schema
 
 
 def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,6 +148,33 @@ def _without_secrets(meta: Meta, values: dict[str, Any]) -> dict[str, Any]:
             for row in values.get(field.name, ()):
                 _without_secrets(child_of(field).meta, row)
     return values
+
+
+def described(fw: Fw) -> list[Described]:
+    """Return what each DocType takes and shows, as far as the user may use it."""
+    rights = fw.rights
+    found = []
+    for meta in sorted(fw.documents.registry.metas.values(), key=lambda meta: meta.name):
+        actions = frozenset(a for a in ACTIONS if _is_possible(meta, a) and rights.allows(meta, a))
+        if actions and not meta.child and not rights.shut_out(meta):
+            found.append(
+                Described(
+                    meta.name,
+                    actions,
+                    shown=json_schema.shown(meta, rights),
+                    listed=json_schema.listed(meta, rights),
+                    inserted=json_schema.accepted(meta, rights, new=True),
+                    saved=json_schema.accepted(meta, rights, new=False),
+                )
+            )
+    return found
+
+
+def _is_possible(meta: Meta, action: str) -> bool:
+    """Whether documents of this DocType ever know the action, whoever asks."""
+    if action in ("submit", "cancel"):
+        return meta.submittable
+    return not meta.read_only or action in ("list", "read", "export")
 
 
 def shown(fw: Fw, doc: DocType) -> dict[str, Any]:

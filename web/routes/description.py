@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from web.envelope import Answer
 from web.exchange import Exchange
+from web.gateway import Documents, Gateway
 from web.json_out import encode
 from web.operations import Operation, Path, Session
 
@@ -17,20 +18,34 @@ PATH: Final = "/api/openapi.json"
 class DescriptionRoutes:
     """The path of the document about all `paths` and itself."""
 
-    def __init__(self, paths: Sequence[Path], site: str) -> None:
+    def __init__(
+        self, paths: Sequence[Path], site: str, gateway: Gateway, documents: Documents
+    ) -> None:
         self._described, self._site = paths, site
+        self._gateway, self._documents = gateway, documents
 
     def paths(self) -> list[Path]:
         """Return what is served."""
-        return [Path(PATH, {"GET": Operation(self.document, Session.IGNORED)})]
+        return [Path(PATH, {"GET": Operation(self.document, Session.OPTIONAL)})]
 
     async def document(self, exchange: Exchange) -> Answer:
-        """Describe every operation as OpenAPI 3.1."""
-        return Answer(self._document)
+        """Describe every operation as OpenAPI 3.1; to who is signed in, the own DocTypes too."""
+        if exchange.caller is None:
+            return Answer(self._for_guests)
+        from web.openapi_documents import with_documents
+
+        found = await self._gateway.read(
+            exchange.caller, self._documents.described, exchange.request_id
+        )
+        return Answer(encode(with_documents(self._generic, found)))
 
     @cached_property
-    def _document(self) -> bytes:
+    def _generic(self) -> dict[str, Any]:
         """Made when it is first asked for: a start need not wait for it."""
         from web.openapi import described
 
-        return encode(described([*self._described, *self.paths()], self._site))
+        return described([*self._described, *self.paths()], self._site)
+
+    @cached_property
+    def _for_guests(self) -> bytes:
+        return encode(self._generic)

@@ -1,0 +1,89 @@
+"""Judges values by JSON Schema: the keywords that the OpenAPI document uses, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
+    "object": (dict,), "array": (list,), "null": (type(None),),
+}  # fmt: skip
+_SAY_NOTHING = {"title", "description", "format", "readOnly", "writeOnly", "default"}
+
+
+class Checker:
+    """Judges by the schemas of one document."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._components: dict[str, Any] = document["components"]["schemas"]
+
+    def problems(self, schema: dict[str, Any], value: Any, where: str = "") -> list[str]:
+        """Return what of `value` the schema refuses."""
+        return list(self._problems(schema, value, where))
+
+    def _problems(self, schema: dict[str, Any], value: Any, where: str) -> Iterator[str]:
+        for keyword, wanted in schema.items():
+            if keyword not in _SAY_NOTHING:
+                judge = getattr(self, f"_{keyword.strip('$')}")  # an unknown keyword is an error
+                yield from judge(wanted, value, where, schema)
+
+    def _ref(self, wanted: str, value: Any, where: str, schema: Any) -> Iterator[str]:
+        yield from self._problems(self._components[wanted.rpartition("/")[2]], value, where)
+
+    def _type(self, wanted: Any, value: Any, where: str, schema: Any) -> Iterator[str]:
+        names = [wanted] if isinstance(wanted, str) else wanted
+        kinds = tuple(kind for name in names for kind in _TYPES[name])
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            yield f"{where} is no {names}"
+
+    def _enum(self, wanted: Any, value: Any, where: str, schema: Any) -> Iterator[str]:
+        if value not in wanted:
+            yield f"{where} is none of {wanted}"
+
+    def _const(self, wanted: Any, value: Any, where: str, schema: Any) -> Iterator[str]:
+        if value != wanted:
+            yield f"{where} is not {wanted}"
+
+    def _anyOf(self, wanted: Any, value: Any, where: str, schema: Any) -> Iterator[str]:  # noqa: N802
+        if all(self.problems(each, value) for each in wanted):
+            yield f"{where} fits none"
+
+    def _maxLength(self, most: int, value: Any, where: str, schema: Any) -> Iterator[str]:  # noqa: N802
+        if isinstance(value, str) and len(value) > most:
+            yield f"{where} is too long"
+
+    def _minLength(self, least: int, value: Any, where: str, schema: Any) -> Iterator[str]:  # noqa: N802
+        if isinstance(value, str) and len(value) < least:
+            yield f"{where} is too short"
+
+    def _maximum(self, most: int, value: Any, where: str, schema: Any) -> Iterator[str]:
+        if isinstance(value, int) and value > most:
+            yield f"{where} is too large"
+
+    def _minimum(self, least: int, value: Any, where: str, schema: Any) -> Iterator[str]:
+        if isinstance(value, int) and value < least:
+            yield f"{where} is too small"
+
+    def _maxItems(self, most: int, value: Any, where: str, schema: Any) -> Iterator[str]:  # noqa: N802
+        if isinstance(value, list) and len(value) > most:
+            yield f"{where} is too many"
+
+    def _items(self, wanted: Any, value: Any, where: str, schema: Any) -> Iterator[str]:
+        for at, each in enumerate(value if isinstance(value, list) else ()):
+            yield from self._problems(wanted, each, f"{where}[{at}]")
+
+    def _required(self, wanted: Any, value: Any, where: str, schema: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            yield from (f"{where}.{key} is missing" for key in wanted if key not in value)
+
+    def _properties(self, wanted: Any, value: Any, where: str, schema: Any) -> Iterator[str]:
+        for key, each in (value if isinstance(value, dict) else {}).items():
+            if key in wanted:
+                yield from self._problems(wanted[key], each, f"{where}.{key}")
+
+    def _additionalProperties(  # noqa: N802
+        self, wanted: Any, value: Any, where: str, schema: Any
+    ) -> Iterator[str]:
+        if isinstance(value, dict) and wanted is False:
+            yield from (f"{where}.{k} is unknown" for k in value if k not in schema["properties"])

@@ -1,0 +1,204 @@
+"""The fields of each DocType in /api/openapi.json: interface §2, "OpenAPI 3.1 of all of it".
+
+What the document says and what the service does are held against each other, in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.access.schema_check import Checker
+from tests.http_site import HttpSite, http_site
+
+APPS = Path(__file__).parent.parent / "fw_actors" / "documents" / "apps"
+ORDER = "/api/resource/Sales%20Order"
+SAMPLE = "/api/resource/Sample"
+JSON = "application/json"
+
+
+@pytest.fixture
+async def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HttpSite]:
+    monkeypatch.syspath_prepend(APPS)
+    async with http_site(tmp_path, apps=("shop",)) as made:
+        yield made
+
+
+class Reader:
+    """A user with the document as that user gets it."""
+
+    def __init__(self, site: HttpSite, sid: str, document: dict[str, Any]) -> None:
+        self.site, self.sid, self.document = site, sid, document
+        self.checker = Checker(document)
+
+    async def ask(self, method: str, path: str, body: object = None) -> Any:
+        return await self.site.ask(method, path, body, sid=self.sid)
+
+    def operation(self, method: str, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.document["paths"][path][method.lower()]
+        return found
+
+    def refused(self, method: str, path: str, body: object) -> list[str]:
+        """What the document has against a body."""
+        content = self.operation(method, path)["requestBody"]["content"]
+        return self.checker.problems(content[JSON]["schema"], body)
+
+    def unlike(self, method: str, path: str, status: int, answer: object) -> list[str]:
+        """What of an answer the document does not tell."""
+        content = self.operation(method, path)["responses"][str(status)]["content"]
+        return self.checker.problems(content[JSON]["schema"], answer)
+
+
+async def reader(site: HttpSite, *roles: str, name: str = "boss") -> Reader:
+    sid = await site.sid(await site.hire(name, *roles))
+    reply = await site.ask("GET", "/api/openapi.json", sid=sid)
+    assert reply.status == 200
+    return Reader(site, sid, reply.json)
+
+
+FULL_SAMPLE = {
+    "name": "full", "data": "0123456789", "text": "a\nb", "count": -5, "ratio": 0.5, "done": True,
+    "day": "2024-02-29", "moment": "2024-02-29T12:00:00Z", "kind": "a", "link": "Ada",
+    "extra": {"a": [1, None]}, "pin": "1", "token": "t",
+}  # fmt: skip
+GOOD: list[tuple[str, dict[str, Any]]] = [
+    (SAMPLE, FULL_SAMPLE),
+    (SAMPLE, {}),
+    (SAMPLE, {**dict.fromkeys(FULL_SAMPLE), "name": "nulls"}),
+    (SAMPLE, {"doctype": "Sample", "kind": "", "done": 0, "count": 2**53, "extra": [1]}),
+    (ORDER, {"title": "t"}),
+    (ORDER, {"title": "t", "lines": [{"item": "x", "cost": 1.5, "token": "s"}], "submit": True}),
+    (ORDER, {"title": "t", "lines": None, "customer": "Ada", "margin": 2}),
+    ("/api/resource/Customer", {"title": "Bob"}),
+    ("/api/resource/Webhook", {"url": "https://x.test", "event_type": "Custom",
+                               "custom_event": "a.b", "secret": "s", "timeout": 60}),
+    ("/api/resource/User", {"name": "ida", "email": "ida@x.test", "roles": [{"role": "Seller"}],
+                            "new_password": "correct horse battery"}),
+]  # fmt: skip
+BAD: list[tuple[str, dict[str, Any]]] = [
+    *((SAMPLE, {name: value}) for name, value in (
+        ("name", ""), ("name", "x" * 141), ("data", "x" * 11), ("data", 5), ("text", ["a"]),
+        ("count", 1.5), ("count", "1"), ("count", True), ("count", 2**53 + 1), ("ratio", "1"),
+        ("done", 2), ("done", "1"), ("day", 20240229), ("moment", 0), ("kind", "c"), ("kind", 1),
+        ("link", "x" * 141), ("link", {}), ("pin", 1), ("token", {"configured": False}),
+        ("token", 1), ("nothing", 1), ("owner", "x"), ("creation", "2024-01-01"), ("idx", 1),
+        ("docstatus", 1), ("doctype", "Other"), ("modified", "2024-01-01"), ("submit", True),
+    )),
+    *((ORDER, body) for body in (
+        {}, {"title": ""}, {"title": None}, {"title": "t", "name": "x"},
+        {"title": "t", "lines": [{}]}, {"title": "t", "lines": [5]}, {"title": "t", "lines": {}},
+        {"title": "t", "lines": [{"item": "x", "no": 1}]}, {"title": "t", "submit": 1},
+    )),
+    ("/api/resource/Customer", {"title": "a", "name": "b"}),
+    *(("/api/resource/Webhook", {"url": "https://x.test", "event_type": "Custom",
+                                 "custom_event": "a.b", "secret": "s", **wrong})
+      for wrong in ({"timeout": 0}, {"timeout": 61}, {"max_attempts": 11}, {"event_type": ""},
+                    {"url": ""}, {"event_type": "Both"}, {"url": "https://x.test/" + "x" * 2048})),
+]  # fmt: skip
+
+
+async def test_what_the_document_takes_the_service_takes_and_answers_as_told(
+    site: HttpSite,
+) -> None:
+    boss = await reader(site, "System Manager")
+    await boss.ask("POST", "/api/resource/Customer", {"title": "Ada"})
+    for path, body in GOOD:
+        assert boss.refused("POST", path, body) == []
+        reply = await boss.ask("POST", path, body)
+        assert reply.status == 201, reply.body
+        assert boss.unlike("POST", path, 201, reply.json) == []
+        await assert_the_rest_is_as_told(boss, path, reply.json["data"])
+
+
+async def assert_the_rest_is_as_told(boss: Reader, path: str, doc: dict[str, Any]) -> None:
+    """Read, list, save, export: of a document that is there."""
+    one, where = f"{path}/{quote(doc['name'])}", path + "/{name}"
+    change = {"modified": doc["modified"], "name": doc["name"], "doctype": doc["doctype"]}
+    assert boss.refused("PUT", where, change) == []
+    for method, asked, told, body in (
+        ("GET", one, where, None),
+        ("GET", path, path, None),
+        ("PUT", one, where, change),
+    ):
+        reply = await boss.ask(method, asked, body)
+        assert reply.status == 200, reply.body
+        assert boss.unlike(method, told, 200, reply.json) == []
+
+
+@pytest.mark.parametrize("bad", range(0, len(BAD), 12))
+async def test_what_the_document_refuses_the_service_refuses(site: HttpSite, bad: int) -> None:
+    boss = await reader(site, "System Manager")
+    for path, body in BAD[bad : bad + 12]:
+        assert boss.refused("POST", path, body), body
+        reply = await boss.ask("POST", path, body)
+        assert reply.status in (400, 422), (body, reply.body)
+
+
+async def test_a_read_document_may_be_sent_back_as_it_is_but_for_what_nobody_writes(
+    site: HttpSite,
+) -> None:
+    boss = await reader(site, "System Manager")
+    body = {"title": "t", "lines": [{"item": "x", "token": "s", "pin": "1"}]}
+    doc = (await boss.ask("POST", ORDER, body)).json["data"]
+    for key in ("docstatus", "owner", "creation", "modified_by", "idx"):
+        del doc[key]
+    assert boss.refused("PUT", ORDER + "/{name}", doc) == []
+    assert (await boss.ask("PUT", f"{ORDER}/{doc['name']}", doc)).status == 200
+
+
+async def test_each_caller_is_told_the_own_doctypes_actions_and_levels(site: HttpSite) -> None:
+    """Interface §8: above the own permlevel a field is "absent on read, 403 on a changed write"."""
+    ann = await reader(site, "Reader", name="ann")
+    paths = {path for path in ann.document["paths"] if path.startswith("/api/resource/")}
+    generic = {path for path in paths if path.startswith("/api/resource/{doctype}")}
+    assert paths - generic == {ORDER, ORDER + "/{name}"}
+    assert set(ann.document["paths"][ORDER]) == {"get"}
+    assert "margin" not in ann.document["components"]["schemas"]["Sales_Order.shown"]["properties"]
+    bob = await reader(site, "Seller", "Boss", name="bob")
+    assert set(bob.document["paths"][ORDER]) == {"get", "post"}
+    assert ORDER + "/{name}/submit" in bob.document["paths"]
+    assert SAMPLE + "/{name}/submit" not in bob.document["paths"]
+    for kind in ("shown", "listed", "inserted", "saved"):
+        assert (
+            "margin" in bob.document["components"]["schemas"][f"Sales_Order.{kind}"]["properties"]
+        )
+
+
+async def test_guests_are_told_of_no_doctype(site: HttpSite) -> None:
+    reply = await site.ask("GET", "/api/openapi.json")
+    assert not [path for path in reply.json["paths"] if "Sales" in path or "User/" in path]
+    assert not [name for name in reply.json["components"]["schemas"] if "." in name]
+
+
+async def test_what_the_service_alone_writes_is_read_only(site: HttpSite) -> None:
+    """Interface §3: Webhook Delivery is "Read only, but for replay"."""
+    boss = await reader(site, "System Manager")
+    path = "/api/resource/Webhook%20Delivery"
+    assert {*boss.document["paths"][path], *boss.document["paths"][path + "/{name}"]} == {"get"}
+    assert "Has Role" not in str(list(boss.document["paths"]))
+
+
+async def test_the_document_is_whole(site: HttpSite) -> None:
+    """Every reference leads to a schema, and no two operations have one id."""
+    boss = await reader(site, "System Manager")
+    schemas = boss.document["components"]["schemas"]
+    operations = [each for path in boss.document["paths"].values() for each in path.values()]
+    assert len({each["operationId"] for each in operations}) == len(operations)
+    assert {name.rpartition("/")[2] for name in references(boss.document)} <= set(schemas)
+    for path, operation in boss.document["paths"].items():
+        for each in operation.values():
+            in_path = {p["name"] for p in each["parameters"] if p["in"] == "path"}
+            assert in_path == {part[1:-1] for part in path.split("/") if part.startswith("{")}
+
+
+def references(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
+        return own.union(*(references(each) for each in value.values()))
+    if isinstance(value, list):
+        return set().union(*(references(each) for each in value))
+    return set()
