@@ -4,8 +4,6 @@ from fw_actors.documents.document import DocType
 from fw_actors.documents.fields import (
     Check,
     Data,
-    Date,
-    Datetime,
     Float,
     Int,
     Link,
@@ -16,6 +14,7 @@ from fw_actors.documents.fields import (
     Vault,
 )
 from fw_actors.documents.json_field import JSON
+from fw_actors.documents.time_fields import Date, Datetime
 from fw_actors.documents.whitelisting import whitelist
 
 __all__ = [

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from fw_actors.documents.document import DocType, rows_of
 from fw_actors.documents.field import Field, ShapeError
 from fw_actors.documents.fields import CONFIGURED, Link, Password, Select, Table, Vault
+from fw_actors.documents.handle import Documents
 from fw_actors.errors import ConflictError, DuplicateError, ValidationError
 from fw_actors.store import Tx, UniqueViolation
-
-if TYPE_CHECKING:
-    from fw_actors.documents.lifecycle import Documents
 
 MOST_ROWS: Final = 5000  # of one table: whoever writes more holds up all other writers for seconds
 _LINKS_MAY_DANGLE = ("Webhook",)  # its deliveries outlive it (interface §8, Documents)

@@ -12,7 +12,8 @@ from typing import Final
 import sqlalchemy as sa
 
 from fw_actors.documents.field import Field
-from fw_actors.documents.fields import Date, Select
+from fw_actors.documents.fields import Select
+from fw_actors.documents.time_fields import Date
 
 MOST_COLUMNS: Final = 400  # a long text that is kept elsewhere leaves 18 bytes in the page
 INDEX_BYTES: Final = 2600

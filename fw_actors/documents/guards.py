@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fw_actors.documents import scopes
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import DocType
+from fw_actors.documents.handle import Fw
 from fw_actors.errors import PermissionDeniedError, ValidationError
-
-if TYPE_CHECKING:
-    from fw_actors.documents.handle import Fw
 
 
 def require_readable(fw: Fw, meta: Meta, ignore_permissions: bool) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from fw_actors.config import Secrets
-from fw_actors.documents import query
-from fw_actors.documents.document import DocType
-from fw_actors.documents.lifecycle import Documents
-from fw_actors.documents.observers import Accounts, Enqueue, Publisher
 from fw_actors.documents.permissions import Rights
+from fw_actors.documents.registry import Registry
+from fw_actors.documents.vault import Vault
 from fw_actors.errors import NotFoundError
+from fw_actors.runtime import Entropy
 from fw_actors.store import Tx
+
+Filters = Sequence[Sequence[Any]] | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,7 @@ class Fw:
     def new_doc(self, doctype: str, **fields: Any) -> Any:
         """Return a new document that is not written yet."""
         meta = self.documents.registry.meta(doctype)
-        doc: DocType = meta.cls(self, fields)
-        return doc
+        return meta.cls(self, fields)
 
     def get_doc(self, doctype: str, name: str) -> Any:
         """Return a document. Raises: NotFoundError, PermissionDeniedError."""
@@ -67,7 +67,7 @@ class Fw:
     def get_list(
         self,
         doctype: str,
-        filters: query.Filters = (),
+        filters: Filters = (),
         fields: list[str] | None = None,
         order_by: str | None = None,
         limit: int | None = None,
@@ -76,17 +76,14 @@ class Fw:
         ignore_permissions: bool = False,
     ) -> list[dict[str, Any]]:
         """Return rows that the user may list, as dicts."""
-        meta = self.documents.registry.meta(doctype)
-        if not ignore_permissions:
-            self.rights.require_reach(meta)
-            self.rights.require(meta, "list")
-        wanted = query.Query(self, meta, filters, ignore_permissions=ignore_permissions)
-        return wanted.rows(fields, order_by, limit, start)
+        return self.documents.lists.rows(
+            self, doctype, filters, fields, order_by, limit, start, ignore_permissions
+        )
 
     def get_all(
         self,
         doctype: str,
-        filters: query.Filters = (),
+        filters: Filters = (),
         fields: list[str] | None = None,
         order_by: str | None = None,
         limit: int | None = None,
@@ -94,17 +91,18 @@ class Fw:
         """Return rows whatever the permissions; the scope of Webhook and its deliveries holds."""
         return self.get_list(doctype, filters, fields, order_by, limit, ignore_permissions=True)
 
-    def count(self, doctype: str, filters: query.Filters = ()) -> int:
+    def count(self, doctype: str, filters: Filters = ()) -> int:
         """Return how many rows the filters match, whatever the permissions (as `get_all`)."""
-        meta = self.documents.registry.meta(doctype)
-        return query.Query(self, meta, filters, ignore_permissions=True).count()
+        return self.documents.lists.count(self, doctype, filters)
 
-    def get_value(self, doctype: str, name_or_filters: str | query.Filters, field: str) -> Any:
+    def get_value(self, doctype: str, name_or_filters: str | Filters, field: str) -> Any:
         """Return one field of the first row that matches, or None."""
-        found = self.get_all(doctype, query.by_name(name_or_filters), [field], limit=1)
+        if isinstance(name_or_filters, str):
+            name_or_filters = [["name", "=", name_or_filters]]
+        found = self.get_all(doctype, name_or_filters, [field], limit=1)
         return found[0][field] if found else None
 
-    def exists(self, doctype: str, name_or_filters: str | query.Filters) -> str | None:
+    def exists(self, doctype: str, name_or_filters: str | Filters) -> str | None:
         """Return the name of the first row that matches, or None."""
         found: str | None = self.get_value(doctype, name_or_filters, "name")
         return found
@@ -155,3 +153,55 @@ class Webhooks:
         """
         with self._fw.tx.savepoint():
             return self._publisher.emit(self._fw, name, data, reference, key)
+
+
+class Documents(Protocol):
+    """Carries out what is asked of the handle and of documents; `lifecycle.Documents` is one."""
+
+    registry: Registry
+    vault: Vault
+    entropy: Entropy
+    lists: Finder
+
+    def read(self, fw: Fw, doctype: str, name: str, ignore_permissions: bool) -> Any: ...
+    def open(self, fw: Fw, doctype: str, name: str) -> tuple[Any, Any]: ...
+    def insert(self, fw: Fw, doc: Any, ignore_permissions: bool) -> None: ...
+    def save(self, fw: Fw, doc: Any, ignore_permissions: bool, stored: Any = None) -> None: ...
+    def submit(self, fw: Fw, doc: Any, ignore_permissions: bool) -> None: ...
+    def cancel(self, fw: Fw, doc: Any, ignore_permissions: bool) -> None: ...
+    def delete(self, fw: Fw, doc: Any, ignore_permissions: bool) -> None: ...
+    def rename(self, fw: Fw, doc: Any, name: object, ignore_permissions: bool) -> None: ...
+    def db_set(self, fw: Fw, doc: Any, name: str, value: Any, ignore_permissions: bool) -> None: ...
+
+
+class Finder(Protocol):
+    """Finds documents; `query.Lists` is one."""
+
+    def rows(
+        self, fw: Fw, doctype: str, filters: Filters, fields: Sequence[str] | None,
+        order_by: str | None, limit: int | None, start: int, ignore_permissions: bool,
+    ) -> list[dict[str, Any]]: ...  # fmt: skip
+    def count(self, fw: Fw, doctype: str, filters: Filters) -> int: ...
+
+
+class Publisher(Protocol):
+    """Records a custom event in the writer's transaction (`fw.webhooks.emit`)."""
+
+    def emit(
+        self, fw: Fw, name: str, data: object, reference: object, key: object
+    ) -> dict[str, list[str]]:
+        """Return `{"deliveries": [id, …]}`."""
+
+
+class Accounts(Protocol):
+    """Tells what a user may do."""
+
+    def rights(self, tx: Tx, user: str) -> Rights:
+        """Return a user's rights. Raises: NotFoundError."""
+
+
+class Enqueue(Protocol):
+    """Records a job that runs an app's function later."""
+
+    def __call__(self, fw: Fw, function: object, arguments: dict[str, object]) -> int:
+        """Return the job's number. Raises: ValidationError for what can't run later."""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from fw_actors.documents.document import DocType
 from fw_actors.documents.field import Field
-
-if TYPE_CHECKING:
-    from fw_actors.documents.handle import Fw
+from fw_actors.documents.handle import Fw
 
 AFTER_COMMIT = "after_commit"
 

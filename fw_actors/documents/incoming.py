@@ -8,7 +8,7 @@ name, what the caller may not write stays as it is stored, whether or not it was
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta
 from fw_actors.documents.document import (
@@ -20,10 +20,8 @@ from fw_actors.documents.document import (
 )
 from fw_actors.documents.field import Field, ShapeError
 from fw_actors.documents.fields import CONFIGURED, Table, Vault
+from fw_actors.documents.handle import Fw
 from fw_actors.errors import BadRequestError, PermissionDeniedError, ValidationError
-
-if TYPE_CHECKING:
-    from fw_actors.documents.handle import Fw
 
 _NEVER: Final = ("docstatus", "owner", "creation", "modified", "modified_by", "idx")
 _ECHOED: Final = ("doctype", *STANDARD, *CHILD_STANDARD)

@@ -9,25 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fw_actors.documents import rows
 from fw_actors.documents.changes import changes_once_submitted
 from fw_actors.documents.checks import check_links, check_values, duplicates_refused, normalize
 from fw_actors.documents.document import DocType
 from fw_actors.documents.guards import require_action, require_readable, require_scope
+from fw_actors.documents.handle import Finder, Fw
 from fw_actors.documents.hooks import NoteDefect, has_hook, run_after_commit, run_hook
 from fw_actors.documents.naming import name_for
 from fw_actors.documents.observers import Observer
+from fw_actors.documents.query import Lists
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rename import rename
 from fw_actors.documents.times import iso
 from fw_actors.documents.vault import Vault
 from fw_actors.errors import ConflictError, NotFoundError, ValidationError
 from fw_actors.runtime import Entropy
-
-if TYPE_CHECKING:
-    from fw_actors.documents.handle import Fw
 
 DRAFT, SUBMITTED, CANCELLED = 0, 1, 2
 DB_SET = "db_set"  # what observers are told of a field written directly; never an event
@@ -48,6 +47,7 @@ class Documents:
         self.registry = registry
         self.vault = vault
         self.entropy = entropy
+        self.lists: Finder = Lists()
         self._observers = tuple(observers)
         self._note_defect = note_defect
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from string import ascii_lowercase, ascii_uppercase
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from fw_actors.documents import scopes
 from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta
 from fw_actors.documents.field import Field, ShapeError
-from fw_actors.documents.fields import Datetime, Int, Table
+from fw_actors.documents.fields import Int, Table
+from fw_actors.documents.handle import Filters, Fw
+from fw_actors.documents.time_fields import Datetime
 from fw_actors.errors import BadRequestError, ValidationError
-
-if TYPE_CHECKING:
-    from fw_actors.documents.handle import Fw
-
-Filters = Sequence[Sequence[Any]] | Mapping[str, Any]
 
 DEFAULT_ORDER: Final = "creation desc"
 MOST_FILTERS: Final = 100  # SQLite nests conditions 1,000 deep at most
@@ -45,9 +42,32 @@ _TIMES: Final = ("creation", "modified")
 _NUMBERS: Final = ("docstatus", "idx")
 
 
-def by_name(name_or_filters: str | Filters) -> Filters:
-    """A name is a filter on the name."""
-    return [["name", "=", name_or_filters]] if isinstance(name_or_filters, str) else name_or_filters
+class Lists:
+    """Answers `get_list`, `get_all` and `count` of the handle."""
+
+    def rows(
+        self,
+        fw: Fw,
+        doctype: str,
+        filters: Filters,
+        fields: Sequence[str] | None,
+        order_by: str | None,
+        limit: int | None,
+        start: int,
+        ignore_permissions: bool,
+    ) -> list[dict[str, Any]]:
+        """Return the rows that match. Raises: BadRequestError, PermissionDeniedError."""
+        meta = fw.documents.registry.meta(doctype)
+        if not ignore_permissions:
+            fw.rights.require_reach(meta)
+            fw.rights.require(meta, "list")
+        wanted = Query(fw, meta, filters, ignore_permissions=ignore_permissions)
+        return wanted.rows(fields, order_by, limit, start)
+
+    def count(self, fw: Fw, doctype: str, filters: Filters) -> int:
+        """Return how many rows match, whatever the permissions."""
+        meta = fw.documents.registry.meta(doctype)
+        return Query(fw, meta, filters, ignore_permissions=True).count()
 
 
 class Query:

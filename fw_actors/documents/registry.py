@@ -11,8 +11,7 @@ from types import MappingProxyType, ModuleType
 
 import sqlalchemy as sa
 
-from fw_actors.documents.doctype import Meta
-from fw_actors.documents.document import DocType
+from fw_actors.documents.doctype import DocTypeBase, Meta
 from fw_actors.documents.fields import Link, Table
 from fw_actors.documents.names import NAME_RULE, is_name
 from fw_actors.documents.tables import DocTable
@@ -23,7 +22,9 @@ from fw_actors.errors import ConfigurationError, NotFoundError
 class Registry:
     """DocTypes by name, with their tables, and the functions that apps whitelist."""
 
-    def __init__(self, doctypes: Iterable[type[DocType]], functions: Iterable[Whitelisted]) -> None:
+    def __init__(
+        self, doctypes: Iterable[type[DocTypeBase]], functions: Iterable[Whitelisted]
+    ) -> None:
         """Raises: ConfigurationError naming every mistake by file, class and field."""
         metas = [cls.meta for cls in doctypes]
         functions = tuple(functions)
@@ -131,12 +132,12 @@ def _where(error: Exception) -> str:
     return f"{place}{type(error).__name__}: {error}"
 
 
-def declared_in(modules: Iterable[ModuleType]) -> tuple[list[type[DocType]], list[Whitelisted]]:
+def declared_in(modules: Iterable[ModuleType]) -> tuple[list[type[DocTypeBase]], list[Whitelisted]]:
     """Return the DocTypes and whitelisted functions of the modules, in their order.
 
     Those that a package defines in a module of its own and names in itself are the package's.
     """
-    doctypes: list[type[DocType]] = []
+    doctypes: list[type[DocTypeBase]] = []
     functions: list[Whitelisted] = []
     for module in modules:
         for value in vars(module).values():
@@ -144,7 +145,7 @@ def declared_in(modules: Iterable[ModuleType]) -> tuple[list[type[DocType]], lis
                 functions.append(value)
             elif (
                 isinstance(value, type)
-                and issubclass(value, DocType)
+                and issubclass(value, DocTypeBase)
                 and _inside(value.__module__, module)
                 and "meta" in vars(value)
                 and value not in doctypes

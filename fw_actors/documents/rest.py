@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fw_actors.documents import json_schema, query
 from fw_actors.documents.doctype import ACTIONS, Meta
 from fw_actors.documents.document import DocType, child_of
 from fw_actors.documents.fields import Table
+from fw_actors.documents.handle import Fw
 from fw_actors.documents.incoming import judged
 from fw_actors.documents.times import to_ms
 from fw_actors.errors import BadRequestError, ConflictError
 from fw_actors.rules.redaction import is_secret
-
-if TYPE_CHECKING:
-    from fw_actors.documents.handle import Fw
 
 DEFAULT_LIMIT: Final = 20
 MOST: Final = 500

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fw_actors.documents.doctype import CHILD_STANDARD, ROW_ID
 from fw_actors.documents.document import DocType, child_of, rows_of
 from fw_actors.documents.field import Field, ShapeError
 from fw_actors.documents.fields import CONFIGURED, Table, Vault
+from fw_actors.documents.handle import Documents, Fw
 from fw_actors.documents.naming import random_name
 from fw_actors.documents.tables import DocTable
 from fw_actors.documents.times import to_ms
 from fw_actors.errors import BadRequestError, NotFoundError, ValidationError
 from fw_actors.store import Tx
-
-if TYPE_CHECKING:
-    from fw_actors.documents.handle import Fw
-    from fw_actors.documents.lifecycle import Documents
 
 
 def load(documents: Documents, fw: Fw, doctype: str, name: str, *, lock: bool = False) -> DocType:

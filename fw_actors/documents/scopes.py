@@ -9,17 +9,15 @@ limits nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import DocType, child_of, rows_of
 from fw_actors.documents.fields import Link
+from fw_actors.documents.registry import Registry
 from fw_actors.errors import PermissionDeniedError
-
-if TYPE_CHECKING:
-    from fw_actors.documents.registry import Registry
 
 Scopes = Mapping[str, frozenset[str]]
 

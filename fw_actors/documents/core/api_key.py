@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fw_actors.documents.document import DocType
-from fw_actors.documents.fields import Data, Datetime, Link
+from fw_actors.documents.fields import Data, Link
+from fw_actors.documents.time_fields import Datetime
 
 
 class APIKey(DocType, name="API Key", naming="given"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fw_actors.documents.document import DocType
-from fw_actors.documents.fields import Data, Datetime, Int, Select, Text
+from fw_actors.documents.fields import Data, Int, Select, Text
+from fw_actors.documents.time_fields import Datetime
 
 STATES = ["Queued", "Retrying", "Sent", "Failed"]
 

@@ -13,8 +13,6 @@ from fw_actors.documents.field import Field, ShapeError
 from fw_actors.documents.fields import (
     Check,
     Data,
-    Date,
-    Datetime,
     Float,
     Int,
     Link,
@@ -24,6 +22,7 @@ from fw_actors.documents.fields import (
     Text,
     Vault,
 )
+from fw_actors.documents.time_fields import Date, Datetime
 from fw_actors.errors import ValidationError
 
 LIMITED = Int(minimum=1, maximum=60)

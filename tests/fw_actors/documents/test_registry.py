@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fw_actors.app import Data, DocType, Link, Table, whitelist
+from fw_actors.documents.doctype import DocTypeBase
 from fw_actors.documents.registry import Registry, declared_in, load_apps
 from fw_actors.errors import ConfigurationError, NotFoundError
 
@@ -179,7 +180,7 @@ def borrowed(fw): ...
 """
 
 
-def names(doctypes: list[type[DocType]]) -> list[str]:
+def names(doctypes: list[type[DocTypeBase]]) -> list[str]:
     return [cls.meta.name for cls in doctypes]
 
 
