@@ -10,6 +10,8 @@ from fw_actors.documents import rest
 from fw_actors.errors import ValidationError
 from tests.fw_actors.documents.conftest import Desk
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 ORDER = "Sales Order"
 NAME = "SO-00001"
 

@@ -9,6 +9,8 @@ import pytest
 from fw_actors.errors import ConflictError, ValidationError
 from tests.fw_actors.documents.conftest import Desk
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 REFUSED: list[tuple[str, dict[str, Any], str]] = [  # doctype, fields, field to blame
     ("Sales Order", {}, "title"),
     ("Sales Order", {"title": ""}, "title"),

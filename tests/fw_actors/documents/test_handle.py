@@ -12,6 +12,8 @@ from fw_actors.errors import NotFoundError, PermissionDeniedError, ValidationErr
 from tests.fw_actors.documents.conftest import APPS, Desk
 from tests.site_kit import database_of, inline_site
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 
 def customer(fw: Any, title: str = "ada", **fields: Any) -> Any:
     return fw.new_doc("Customer", title=title, **fields).insert()

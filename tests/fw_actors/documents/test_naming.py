@@ -49,6 +49,7 @@ async def test_without_a_name_a_random_one_is_made(desk: Desk) -> None:
     assert {len(name) for name in names} == {13}
 
 
+@pytest.mark.usefixtures("on_both_stores")
 async def test_a_series_counts_on(desk: Desk) -> None:
     def three(fw: Any) -> list[str]:
         return [fw.new_doc("Sales Order", title="t").insert().name for _ in range(3)]
@@ -57,6 +58,7 @@ async def test_a_series_counts_on(desk: Desk) -> None:
     assert (await desk.do(three))[0] == "SO-00004"
 
 
+@pytest.mark.usefixtures("on_both_stores")
 async def test_a_rolled_back_document_gives_its_number_back(desk: Desk) -> None:
     def one(fw: Any) -> str:
         return str(fw.new_doc("Sales Order", title="t").insert().name)
@@ -73,6 +75,7 @@ async def test_a_series_goes_on_past_its_digits(desk: Desk) -> None:
     assert await desk.do(late) == "SO-100000"
 
 
+@pytest.mark.usefixtures("on_both_stores")
 async def test_a_series_passes_over_names_that_a_rename_has_given(desk: Desk) -> None:
     """Otherwise each insert would meet the taken number, and give it back, for ever."""
 

@@ -12,6 +12,8 @@ from fw_actors.documents import rest
 from fw_actors.errors import ValidationError
 from tests.fw_actors.services.conftest import Office
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 ALL = ("on_insert", "on_update", "on_submit", "on_cancel", "on_trash")
 ORDER = "Sales Order"
 NAME = "SO-00001"

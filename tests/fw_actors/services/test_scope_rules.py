@@ -15,6 +15,8 @@ from fw_actors.errors import (
 )
 from tests.fw_actors.services.conftest import Office
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 SCOPE = "User Permission"
 
 

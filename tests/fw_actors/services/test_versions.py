@@ -12,6 +12,8 @@ from fw_actors.documents import rest
 from fw_actors.errors import PermissionDeniedError, ValidationError
 from tests.fw_actors.services.conftest import Office
 
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
 ORDER = "Sales Order"
 NAME = "SO-00001"
 

@@ -1,0 +1,196 @@
+"""Spec, Webhook rule 3, call by call: what a user with access scopes meets at Webhook and Webhook
+Delivery, "even as System Manager", in Python and over HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fw_actors.errors import PermissionDeniedError
+from tests.http_site import SERVICES, HttpSite, http_site
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+APPS = Path(__file__).parent / "apps"
+HOOK = {"url": "https://x.test", "event_type": "Custom", "custom_event": "a.b", "secret": "s"}
+WATCH = {**HOOK, "event_type": "Document", "webhook_doctype": "Customer", "on_insert": 1}
+SAM = "sam"
+
+
+@dataclass
+class Scoped:
+    """A site with Webhooks and deliveries, and a System Manager with one User Permission."""
+
+    site: HttpSite
+    sid: str
+    names: dict[str, str]
+
+    async def as_sam(self, fn: Callable[[Any], Any]) -> Any:
+        return await self.site.do(fn, SAM)
+
+    async def ask(self, method: str, path: str, body: object = None) -> Any:
+        return await self.site.ask(method, path, body, sid=self.sid)
+
+    async def rows(self) -> list[Any]:
+        """All that must stay as it is."""
+        hooks = await self.site.rows("SELECT * FROM doc_webhook ORDER BY name")
+        return [*hooks, *await self.site.rows("SELECT * FROM doc_webhook_delivery ORDER BY name")]
+
+
+@pytest.fixture
+async def scoped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scoped]:
+    monkeypatch.syspath_prepend(APPS)
+    async with http_site(tmp_path, apps=("shop",)) as site:
+        sid = await site.sid(await site.hire(SAM, "System Manager"))
+
+        def furnish(fw: Any) -> dict[str, str]:
+            hook = fw.new_doc("Webhook", **HOOK).insert()
+            fw.new_doc("Webhook", **WATCH).insert()
+            fw.new_doc("Customer", title="Ada").insert()
+            return {"Webhook": hook.name}
+
+        names = await site.do(furnish)
+        sent = await site.do(lambda fw: fw.webhooks.emit("a.b", {}))
+        names["Webhook Delivery"] = sent["deliveries"][0]
+        scope = {"user": SAM, "allow": "Customer", "for_value": "Ada"}
+        await site.do(lambda fw: fw.new_doc("User Permission", **scope).insert())
+        yield Scoped(site, sid, names)
+
+
+BOTH = pytest.mark.parametrize("doctype", ["Webhook", "Webhook Delivery"])
+
+
+@BOTH
+async def test_reads_that_ignore_permissions_find_nothing(scoped: Scoped, doctype: str) -> None:
+    """ "`getAll` and `getList({ignorePermissions:true})` return no rows, `getValue` returns
+    nothing, `exists` returns null"."""
+    name = scoped.names[doctype]
+
+    def look(fw: Any) -> list[Any]:
+        return [
+            fw.get_all(doctype),
+            fw.get_list(doctype, ignore_permissions=True),
+            fw.get_value(doctype, name, "name"),
+            fw.get_value(doctype, {"name": name}, "modified"),
+            fw.exists(doctype, name),
+            fw.exists(doctype, {"name": name}),
+            fw.count(doctype),
+        ]
+
+    assert await scoped.as_sam(look) == [[], [], None, None, None, None, 0]
+
+
+@BOTH
+async def test_reads_as_oneself_are_refused(scoped: Scoped, doctype: str) -> None:
+    """Interface §8: "`get_list` without the flag and `get_doc` raise"."""
+
+    def look(fw: Any) -> None:
+        with pytest.raises(PermissionDeniedError):
+            fw.get_list(doctype)
+        for name in (scoped.names[doctype], "nobody"):
+            with pytest.raises(PermissionDeniedError):
+                fw.get_doc(doctype, name)
+
+    await scoped.as_sam(look)
+
+
+VERBS: dict[str, Callable[[Any, Any, bool], Any]] = {
+    "insert": lambda fw, doc, flag: type(doc)(fw).insert(ignore_permissions=flag),
+    "save": lambda fw, doc, flag: doc.save(ignore_permissions=flag),
+    "save of a new one": lambda fw, doc, flag: type(doc)(fw).save(ignore_permissions=flag),
+    "delete": lambda fw, doc, flag: doc.delete(ignore_permissions=flag),
+    "dbSet": lambda fw, doc, flag: doc.db_set("modified", None, ignore_permissions=flag),
+    "rename": lambda fw, doc, flag: doc.rename("other", ignore_permissions=flag),
+    "submit": lambda fw, doc, flag: doc.submit(ignore_permissions=flag),
+    "cancel": lambda fw, doc, flag: doc.cancel(ignore_permissions=flag),
+    "reload": lambda fw, doc, flag: doc.reload(ignore_permissions=flag),
+}
+
+
+@BOTH
+async def test_verbs_are_refused_ignore_permissions_or_not(scoped: Scoped, doctype: str) -> None:
+    """ "`insert`, `save`, `delete`, `dbSet` are refused", and the other verbs too."""
+    before = await scoped.rows()
+
+    def work(fw: Any) -> None:
+        doc = fw.get_doc(doctype, scoped.names[doctype])
+        fw.rights = scoped.site.site.accounts.rights(fw.tx, SAM)
+        for call in VERBS.values():
+            for flag in (False, True):
+                with pytest.raises(PermissionDeniedError):
+                    call(fw, doc, flag)
+
+    await scoped.site.do(work)
+    assert await scoped.rows() == before
+
+
+@BOTH
+async def test_every_request_is_refused_whether_the_name_exists_or_not(
+    scoped: Scoped, doctype: str
+) -> None:
+    """Interface §8: "403 over HTTP for every verb on Webhook and Webhook Delivery, also for names
+    that do not exist"."""
+    before = await scoped.rows()
+    path = f"/api/resource/{doctype.replace(' ', '%20')}"
+    requests: list[tuple[str, str, object]] = [("GET", path, None), ("POST", path, HOOK)]
+    for name in (scoped.names[doctype], "nobody"):
+        one = f"{path}/{name}"
+        requests += [
+            ("GET", one, None), ("PUT", one, {"timeout": 5}), ("PUT", one, {}),
+            ("DELETE", one, None), ("GET", f"{one}/export", None), ("POST", f"{one}/submit", None),
+            ("POST", f"{one}/cancel", None), ("POST", f"{one}/rename", {"name": "x"}),
+        ]  # fmt: skip
+    for request in requests:
+        reply = await scoped.ask(*request)
+        assert (reply.status, reply.error["type"]) == (403, "PermissionDeniedError"), request
+    assert await scoped.rows() == before
+
+
+async def test_a_replay_is_refused_and_recorded_as_denied(scoped: Scoped) -> None:
+    """Rule 3 names replay; spec, Audit events: "with action Denied and no detail"."""
+    for delivery in (scoped.names["Webhook Delivery"], "nobody"):
+        reply = await scoped.ask("POST", SERVICES + "webhooks.replay", {"delivery": delivery})
+        assert reply.status == 403
+    text = "SELECT action, target, detail, actor FROM doc_audit_event ORDER BY target"
+    told = await scoped.site.rows(text)
+    assert [(row["action"], row["detail"], row["actor"]) for row in told] == [
+        ("Denied", None, SAM)
+    ] * 2
+    assert {row["target"] for row in told} == {scoped.names["Webhook Delivery"], "nobody"}
+
+
+async def test_a_test_event_is_refused(scoped: Scoped) -> None:
+    reply = await scoped.ask(
+        "POST", SERVICES + "webhooks.test", {"webhook": scoped.names["Webhook"]}
+    )
+    assert reply.status == 403
+
+
+async def test_raw_sql_is_not_checked(scoped: Scoped) -> None:
+    """ "Raw `fw.db.sql` is not checked"."""
+    found = await scoped.as_sam(lambda fw: fw.db.sql("SELECT name FROM doc_webhook"))
+    assert len(found) == 2
+
+
+async def test_own_writes_still_queue_deliveries(scoped: Scoped) -> None:
+    """ "Such a user's own document writes still queue deliveries on their behalf"."""
+    text = "SELECT count(*) AS n FROM doc_webhook_delivery WHERE event = 'doc.on_insert'"
+    await scoped.as_sam(
+        lambda fw: fw.new_doc("Customer", title="Bob").insert(ignore_permissions=True)
+    )
+    assert await scoped.site.rows(text) == [{"n": 1}]
+
+
+async def test_without_the_scope_the_same_user_may_do_all_of_it(scoped: Scoped) -> None:
+    """What is refused above is refused for the scope alone."""
+    await scoped.site.do(lambda fw: fw.db.sql("DELETE FROM doc_user_permission"))
+    assert len(await scoped.as_sam(lambda fw: fw.get_list("Webhook"))) == 2
+    for path in ("/api/resource/Webhook", "/api/resource/Webhook%20Delivery"):
+        assert (await scoped.ask("GET", path)).status == 200
+    one = f"/api/resource/Webhook/{scoped.names['Webhook']}"
+    assert (await scoped.ask("PUT", one, {"timeout": 5})).status == 200
+    assert (await scoped.ask("DELETE", one)).status == 200
