@@ -26,9 +26,10 @@ def normalize(doc: DocType) -> None:
         if field.plain:
             state[name] = _accepted(field, state[name])
         elif isinstance(field, Table):
-            if len(state[name] or ()) > MOST_ROWS:
+            rows = rows_of(doc, field)
+            if len(rows) > MOST_ROWS:
                 raise ValidationError(f"{name} has at most {MOST_ROWS} rows.", field=name)
-            for row in rows_of(doc, field):
+            for row in rows:
                 normalize(row)
         else:
             state[name] = _accepted_secret(doc, field, state[name])

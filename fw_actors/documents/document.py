@@ -10,7 +10,7 @@ from fw_actors.documents.field import Field
 from fw_actors.documents.fields import CONFIGURED, Table, Vault
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.times import iso
-from fw_actors.errors import BadRequestError
+from fw_actors.errors import BadRequestError, ValidationError
 
 
 class DocType(DocTypeBase, abstract=True):
@@ -140,10 +140,17 @@ class DocType(DocTypeBase, abstract=True):
 
 
 def rows_of(doc: DocType, field: Table) -> list[DocType]:
-    """Return a table's rows as objects; rows given as dicts become objects here."""
+    """Return a table's rows as objects; rows given as dicts become objects here.
+
+    Raises: ValidationError for what is no list of rows; BadRequestError for an unknown field.
+    """
     rows = doc.__dict__[field.name]
     if type(rows) is list and all(isinstance(row, DocType) for row in rows):
         return rows
+    if not isinstance(rows, list | tuple | None):
+        raise ValidationError(f"{field.name} takes {field.wanted}.", field=field.name)
+    if not all(isinstance(row, DocType | Mapping) for row in rows or ()):
+        raise ValidationError(f"{field.name} takes {field.wanted}.", field=field.name)
     child = child_of(field)
     made = [row if isinstance(row, DocType) else child(doc._fw, dict(row)) for row in rows or ()]
     doc.__dict__[field.name] = made

@@ -115,7 +115,7 @@ class Float(Field):
     def _accept(self, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.shape()
-        if not math.isfinite(value) or (isinstance(value, int) and abs(value) > LARGEST_INTEGER):
+        if (isinstance(value, int) and abs(value) > LARGEST_INTEGER) or not math.isfinite(value):
             raise ShapeError(f"{self.name} is no finite number within 2^53.")
         return value + 0.0  # SQLite keeps no sign of a zero, so -0.0 is 0.0
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents import scopes
 from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta
-from fw_actors.documents.field import Field, ShapeError
+from fw_actors.documents.field import CONTROLS, LARGEST_INTEGER, Field, ShapeError
 from fw_actors.documents.fields import Int, Table
 from fw_actors.documents.handle import Filters, Fw
 from fw_actors.documents.time_fields import Datetime
@@ -84,6 +84,8 @@ class Query:
         self._table = fw.documents.registry.tables[meta.name].table
         if isinstance(filters, Mapping):
             filters = [[name, "=", value] for name, value in filters.items()]
+        if not isinstance(filters, list | tuple):
+            raise BadRequestError("filters is a list of triples, or a dict.", field="filters")
         _require_bounded(filters)
         self._where = [self._condition(each) for each in filters]
         if not ignore_permissions:
@@ -93,6 +95,11 @@ class Query:
         self, fields: Sequence[str] | None, order_by: str | None, limit: int | None, start: int = 0
     ) -> list[dict[str, Any]]:
         """Return the rows that match, as dicts. Raises: BadRequestError."""
+        if isinstance(fields, str):
+            raise BadRequestError("fields is a list of names.", field="fields")
+        for name, number in (("limit", limit), ("start", start)):
+            if number is not None and not _is_count(number):
+                raise BadRequestError(f"{name} is a whole number from 0.", field=name)
         wanted = list(dict.fromkeys(fields) if fields else STANDARD)
         columns = [self._column(name) for name in wanted]
         statement = sa.select(*columns).where(*self._where)
@@ -144,10 +151,10 @@ class Query:
             return column.is_(None) if operator == "=" else column.is_not(None)
         return _COMPARE[operator](column, _operand(self._meta, name, operator, triple[2]))
 
-    def _order(self, order_by: str) -> list[Any]:
+    def _order(self, order_by: object) -> list[Any]:
         terms: dict[str, Any] = {}  # a column that comes again orders nothing any more
         down = False
-        for part in order_by.split(","):
+        for part in order_by.split(",") if isinstance(order_by, str) else ("",):
             words = part.split()
             if (
                 not words
@@ -162,6 +169,10 @@ class Query:
         # The name makes the order total, so that pages neither repeat nor skip a row.
         by_name = self._table.c.name
         return [*terms.values(), by_name.desc() if down else by_name.asc()]
+
+
+def _is_count(number: object) -> bool:
+    return type(number) is int and 0 <= number <= LARGEST_INTEGER
 
 
 def _require_bounded(filters: Sequence[Any]) -> None:
@@ -185,7 +196,8 @@ def _operand(meta: Meta, name: str, operator: str, value: Any) -> Any:
 
 def _pattern(meta: Meta, name: str, value: Any) -> str:
     field = _field_of(meta, name)
-    if not isinstance(value, str) or (field is not None and not isinstance(field.column, sa.Text)):
+    textual = field is None or isinstance(field.column, sa.Text)
+    if not isinstance(value, str) or not textual or CONTROLS.search(value):
         raise BadRequestError("like compares text with text.", field="filters")
     if len(value) > LONGEST_PATTERN:
         raise BadRequestError(
@@ -203,8 +215,8 @@ def _one_operand(meta: Meta, name: str, value: Any) -> Any:
     try:
         if field is not None:
             return field.to_store(field.accept(value))
-        if not isinstance(value, str):
-            raise ShapeError(f"{name} takes text.")
+        if not isinstance(value, str) or CONTROLS.search(value):
+            raise ShapeError(f"{name} takes text without control characters.")
         return value
     except (ShapeError, ValidationError) as error:
         raise BadRequestError(str(error), field="filters") from None

@@ -42,8 +42,8 @@ class Registry:
         """Return a DocType's Meta. Raises: NotFoundError."""
         try:
             return self.metas[doctype]
-        except KeyError:
-            raise NotFoundError(f"There is no DocType {doctype[:60]}.") from None
+        except (KeyError, TypeError):  # an app may ask for anything
+            raise NotFoundError(f"There is no DocType {str(doctype)[:60]}.") from None
 
     def table(self, doctype: str) -> DocTable:
         """Return a DocType's table. Raises: NotFoundError."""

@@ -10,6 +10,7 @@ from fw_actors.documents.document import DocType, child_of, rows_of
 from fw_actors.documents.field import Field, ShapeError
 from fw_actors.documents.fields import CONFIGURED, Table, Vault
 from fw_actors.documents.handle import Documents, Fw
+from fw_actors.documents.names import NAME_CHARACTERS, is_name
 from fw_actors.documents.naming import random_name
 from fw_actors.documents.tables import DocTable
 from fw_actors.documents.times import to_ms
@@ -23,9 +24,9 @@ def load(documents: Documents, fw: Fw, doctype: str, name: str, *, lock: bool = 
     `lock`: other writers of it wait until this transaction ends.
     """
     table = documents.registry.table(doctype)
-    row = table.fetch(fw.tx, name, lock=lock)
+    row = table.fetch(fw.tx, name, lock=lock) if is_name(name) else None
     if row is None:
-        raise NotFoundError(f"There is no {doctype} {name[:140]}.")
+        raise NotFoundError(f"There is no {doctype} {str(name)[:NAME_CHARACTERS]}.")
     doc: DocType = table.meta.cls.from_row(fw, row)  # type: ignore[attr-defined]
     for field in table.meta.tables:
         doc.__dict__[field.name] = _load_rows(documents, fw, doc, field)

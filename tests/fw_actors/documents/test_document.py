@@ -49,6 +49,19 @@ async def test_child_rows_are_objects_made_from_dicts(desk: Desk) -> None:
     assert await desk.do(work) == (("a", 1.5, 1, name, "lines"), ("b", 2.0, 2, name, "lines"))
 
 
+@pytest.mark.parametrize("rows", ["ab", 5, {"item": "a"}, [5], ["ab"], [None], [[]]])
+async def test_what_is_no_list_of_rows_is_refused(desk: Desk, rows: Any) -> None:
+    def assign(fw: Any) -> None:
+        doc = new(fw)
+        doc.lines = rows
+        doc.insert()
+
+    for work in (assign, lambda fw: new(fw, lines=rows)):
+        with pytest.raises(ValidationError) as refusal:
+            await desk.do(work)
+        assert refusal.value.extra == {"field": "lines"}
+
+
 @pytest.mark.parametrize("key", ["colour", "owner", "creation", "_fw", "parent"])
 async def test_a_field_that_there_is_not_is_refused_by_name(desk: Desk, key: str) -> None:
     with pytest.raises(BadRequestError) as refusal:

@@ -68,7 +68,7 @@ WRONG_SHAPE: list[tuple[Field, Any]] = [
     *(row for text in (Data(), Text(), Password(), Vault(), KIND, Link(options="X"))
       for row in each(text, *NO_TEXT)),
     *each(Int(), True, 1.0, "1", [], 2**53 + 1, -(2**53) - 1),
-    *each(Float(), True, "1", [], float("nan"), float("inf"), 2**53 + 1),
+    *each(Float(), True, "1", [], float("nan"), float("inf"), 2**53 + 1, 10**400),
     *each(Check(), "1", 1.0, []),
     *each(Date(), 20260102, True, datetime(2026, 1, 2, tzinfo=UTC)),
     *each(Datetime(), 1, True, []),

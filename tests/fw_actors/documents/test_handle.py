@@ -58,6 +58,18 @@ async def test_get_doc_asks_permission_before_it_looks(desk: Desk) -> None:
         await desk.do(lambda fw: fw.get_doc("Customer", "nobody"))
 
 
+NO_NAMES: list[Any] = [None, 5, "", "a/b", "nul \0", "half \ud800", "x" * 5000, ["Ada"]]
+
+
+async def test_what_is_no_name_is_not_found(desk: Desk) -> None:
+    """Code may ask for whatever it was given: it is told the same on both stores."""
+    for name in NO_NAMES:
+        with pytest.raises(NotFoundError):
+            await desk.do(lambda fw, name=name: fw.get_doc("Customer", name))  # type: ignore[misc]
+        with pytest.raises(NotFoundError):
+            await desk.do(lambda fw, name=name: fw.new_doc(name))  # type: ignore[misc]
+
+
 async def test_as_user_acts_with_the_rights_of_another_in_the_same_transaction(desk: Desk) -> None:
     sam = await desk.hire("Reader")
 

@@ -33,7 +33,7 @@ async def shelf(desk: Desk) -> Desk:
     return desk
 
 
-async def names(desk: Desk, filters: Any, order_by: str = "name") -> str:
+async def names(desk: Desk, filters: Any, order_by: Any = "name") -> str:
     found = await desk.do(lambda fw: fw.get_all("Sample", filters, ["name"], order_by))
     return "".join(row["name"] for row in found)
 
@@ -94,6 +94,9 @@ BAD_FILTERS: list[Any] = [
     [["day", ">", "yesterday"]], [["kind", "=", "c"]], [["name", "=", 5]],
     [["nothing", "=", 1]], [["name; DROP TABLE", "=", 1]], [[5, "=", 1]], [[None, "=", 1]],
     [["pin", "=", "1234"]], [["token", "is null"]], {"token": "x"}, {"lines": 1},
+    "name", 5, None, [["name", "=", "nul \0"]], [["owner", "in", ["half \ud800"]]],
+    [["name", "like", "half \ud800"]], [["data", "like", "%" * 1001]],
+    [["idx", "=", 0]] * 101, [["idx", "in", [0] * 30_001]],
 ]  # fmt: skip
 
 
@@ -122,14 +125,32 @@ async def test_rows_are_sorted_by_fields_with_null_as_the_least(shelf: Desk) -> 
     assert [(order, await names(shelf, [], order)) for order, _ in ORDERS] == ORDERS
 
 
-BAD_ORDERS = ["COUNT desc", "nothing", "name up", "name asc desc", ",", "name,", "name; --", "1",
-              "pin", "token desc", "(select 1)", "lines"]  # fmt: skip
+BAD_ORDERS: list[Any] = [
+    "COUNT desc", "nothing", "name up", "name asc desc", ",", "name,", "name; --", "1", "pin",
+    "token desc", "(select 1)", "lines", 5, ["name"],
+]  # fmt: skip
 
 
 async def test_any_other_order_is_a_bad_request(shelf: Desk) -> None:
     for order_by in BAD_ORDERS:
         with pytest.raises(BadRequestError):
             pytest.fail(f"{order_by} gave {await names(shelf, [], order_by)}")
+
+
+BAD_PAGES: list[dict[str, Any]] = [
+    {"limit": -1}, {"limit": "5"}, {"limit": True}, {"limit": 2**70}, {"start": -1},
+    {"start": 1.0}, {"fields": "name"}, {"fields": [5]},
+]  # fmt: skip
+
+
+async def test_any_other_page_is_a_bad_request(shelf: Desk) -> None:
+    for page in BAD_PAGES:
+        with pytest.raises(BadRequestError):
+            pytest.fail(f"{page} gave {await shelf.do(partial(get_samples, **page))}")
+
+
+def get_samples(fw: Any, **page: Any) -> Any:
+    return fw.get_list("Sample", **page)
 
 
 async def test_without_an_order_the_newest_come_first(desk: Desk) -> None:
