@@ -29,6 +29,7 @@ from fw_actors.errors import ConflictError, NotFoundError, ValidationError
 from fw_actors.runtime import Entropy
 
 DRAFT, SUBMITTED, CANCELLED = 0, 1, 2
+_STATES = ("a draft", "submitted", "cancelled")
 DB_SET = "db_set"  # what observers are told of a field written directly; never an event
 
 
@@ -179,8 +180,8 @@ class Documents:
                 raise ValidationError(f"{doc.doctype} is no DocType that is submitted.")
             stored = self._stored(fw, doc, ignore_permissions)
             if stored.docstatus != status - 1:
-                words = ("a draft", "submitted", "cancelled")[stored.docstatus]
-                raise ConflictError(f"{doc.doctype} {doc.name} is {words}; it can't {verb}.")
+                now, then = _STATES[stored.docstatus], _STATES[status]
+                raise ConflictError(f"{doc.doctype} {doc.name} is {now}; it can't be {then}.")
             if status == SUBMITTED:
                 rows.adopt_children(stored, doc)
                 self._prepare(fw, doc)
