@@ -134,7 +134,9 @@ def _shaped_row(
             _require_writable(fw, owner, field, value, before)
             if field not in kept:
                 shaped[key] = _shaped(fw, owner, field, value, before)
-        elif key == "name" and isinstance(value, str):
+        elif key == "name":
+            if not isinstance(value, str | None):
+                raise BadRequestError("A row's name is text.", field=key)
             shaped[key] = value
         elif key not in _ECHOED:  # a row that was read may come back whole
             raise field_unknown(meta, key)

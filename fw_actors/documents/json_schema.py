@@ -117,7 +117,10 @@ def _row(owner: Meta, meta: Meta, rights: Rights) -> Schema:
     """A row may come back as it was read: what is not to be written is there, and ignored."""
     echoed = ("doctype", *STANDARD, *CHILD_STANDARD)
     properties: Schema = {name: {"readOnly": True} for name in echoed}
-    properties["name"] = {**_TEXT, "description": "Of a row that is there; it keeps its secrets."}
+    properties["name"] = {
+        **_or_null(dict(_TEXT)),
+        "description": "Of a row that is there; it keeps its secrets.",
+    }
     for field in _seen(owner, meta, rights, "write"):
         properties[field.name] = _requested(field, owner, rights)
     return _object(properties, _needed(meta, rights, owner))

@@ -91,7 +91,8 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     *((ORDER, body) for body in (
         {}, {"title": ""}, {"title": None}, {"title": "t", "name": "x"},
         {"title": "t", "lines": [{}]}, {"title": "t", "lines": [5]}, {"title": "t", "lines": {}},
-        {"title": "t", "lines": [{"item": "x", "no": 1}]}, {"title": "t", "submit": 1},
+        {"title": "t", "lines": [{"item": "x", "no": 1}]},
+        {"title": "t", "lines": [{"item": "x", "name": 5}]}, {"title": "t", "submit": 1},
     )),
     ("/api/resource/Customer", {"title": "a", "name": "b"}),
     *(("/api/resource/Webhook", {"url": "https://x.test", "event_type": "Custom",
