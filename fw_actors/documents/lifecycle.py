@@ -110,7 +110,7 @@ class Documents:
             self._prepare(fw, doc)
             if submitted:
                 changes_once_submitted(stored, doc)  # hooks have no more leave than callers
-            self._stamp(fw, doc)
+            self._stamp(fw, doc, stored)
             require_scope(fw, doc, ignore_permissions)
             self._write(fw, doc, "on_update", lambda: rows.update(self, fw.tx, doc, stored))
         return None
@@ -186,7 +186,7 @@ class Documents:
                 rows.adopt_children(stored, doc)
                 self._prepare(fw, doc)
             doc.docstatus = status
-            self._stamp(fw, doc)
+            self._stamp(fw, doc, stored)
             require_scope(fw, doc, ignore_permissions)
             self._write(fw, doc, f"on_{verb}", lambda: rows.update(self, fw.tx, doc, stored))
 
@@ -220,8 +220,11 @@ class Documents:
         self._tell(fw, "changed", event, doc)
         run_after_commit(fw, doc, self._note_defect)
 
-    def _stamp(self, fw: Fw, doc: DocType) -> None:
-        doc.modified, doc.modified_by = iso(fw.tx.now), fw.user
+    def _stamp(self, fw: Fw, doc: DocType, stored: DocType) -> None:
+        """`modified` is what tells versions apart: later than the one before, also within one
+        millisecond and after the clock was set back."""
+        before = (stored._stored or {})["modified"]
+        doc.modified, doc.modified_by = iso(max(fw.tx.now, before + 1)), fw.user
 
     def _stored(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> DocType:
         """Return the document as it is stored, if that is the version that `doc` was read from.

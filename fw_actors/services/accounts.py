@@ -30,7 +30,8 @@ _AN_ACCOUNT, _A_ROLE, _A_SCOPE = 0, 1, 2  # what a row of rights tells of
 class Account:
     """What sign-in needs of an account; `password_hash` is None for an invited one.
 
-    `password_changed` (ms) tells a new password from the same one hashed anew.
+    `password_changed` (ms) tells a new password from the same one hashed anew: no two of an
+    account have the same.
     """
 
     user: str
@@ -148,12 +149,15 @@ _EMAIL: Final = re.compile(
 _FORGET: Final = Statement(sa.delete(IDENTIFIER).where(IDENTIFIER.c.user == _USER))
 _CLAIM: Final = Statement(sa.insert(IDENTIFIER).values(key=_KEY, user=_USER))
 _FORGET_PASSWORD: Final = Statement(sa.delete(PASSWORD).where(PASSWORD.c.user == _USER))
+_REPLACE_PASSWORD: Final = Statement(
+    sa.delete(PASSWORD).where(PASSWORD.c.user == _USER).returning(PASSWORD.c.changed)
+)
 _HAS_PASSWORD: Final = Statement(sa.select(PASSWORD.c.user).where(PASSWORD.c.user == _USER))
 _REHASH: Final = Statement(
     sa.update(PASSWORD).where(PASSWORD.c.user == _USER).values(hash=sa.bindparam("new"))
 )
 _SET_PASSWORD: Final = Statement(
-    sa.insert(PASSWORD).values(user=_USER, hash=sa.bindparam("new"), changed=sa.bindparam("now"))
+    sa.insert(PASSWORD).values(user=_USER, hash=sa.bindparam("new"), changed=sa.bindparam("at"))
 )
 
 
@@ -213,10 +217,12 @@ def set_password(tx: Tx, user: str, password_hash: str, spare: str | None = None
     end, and every open link (spec, Authentication 5). `services.passwords` tells the owner, too.
     """
     hold(tx, user)
-    replaced = tx.run(_FORGET_PASSWORD, user=user) > 0
-    tx.run(_SET_PASSWORD, user=user, new=password_hash, now=tx.now)
+    before: int | None = tx.scalar(_REPLACE_PASSWORD, user=user)
+    # Two may be set in one millisecond, and a clock be set back: a try at the old one ends by it.
+    at = tx.now if before is None else max(tx.now, before + 1)
+    tx.run(_SET_PASSWORD, user=user, new=password_hash, at=at)
     links.end(tx, user)
-    return PasswordSet(replaced, sessions.end_all(tx, user, spare))
+    return PasswordSet(before is not None, sessions.end_all(tx, user, spare))
 
 
 def has_password(tx: Tx, user: str) -> bool:

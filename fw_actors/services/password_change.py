@@ -25,6 +25,7 @@ from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Entropy
 from fw_actors.services import attempts
 from fw_actors.services.access import PasswordChange, PasswordChanged
+from fw_actors.services.account_hold import hold
 from fw_actors.services.accounts import Account, Accounts
 from fw_actors.services.passwords import Passwords
 from fw_actors.store import Store, Tx
@@ -110,6 +111,7 @@ class PasswordChanges:
         self, tx: Tx, change: PasswordChange, admitted: AdmittedChange, new: str | FwError
     ) -> PasswordChanged | FwError:
         account = admitted.account
+        hold(tx, account.user)
         now = self._directory.find(tx, canonical(change.user))
         if now is None or not now.enabled or now.password_changed != account.password_changed:
             return self._fail(tx, admitted)  # it changed while the hash ran

@@ -21,9 +21,10 @@ from fw_actors.documents import rest
 from fw_actors.errors import AuthenticationError, ConflictError, FwError, ValidationError
 from fw_actors.rules.lockout import Budget
 from fw_actors.services import attempts
-from fw_actors.services.access import LinkKind, SignInAttempt
+from fw_actors.services.access import LinkKind, PasswordChange, SignInAttempt
 from fw_actors.services.accounts import set_password
 from fw_actors.services.links import Links
+from fw_actors.services.password_change import AdmittedChange, PasswordChanges
 from fw_actors.services.sign_in import Admitted, SignIn
 from fw_actors.services.site import Site, open_site
 from fw_actors.services.users import add_user
@@ -128,7 +129,6 @@ async def test_a_save_over_a_version_that_another_transaction_replaced_is_refuse
 ) -> None:
     name = await order(site, title="first")
     modified = (await read(site, "Sales Order", name))["modified"]
-    await trio.sleep(0.002)  # versions are told apart by milliseconds
     second = change(name, title="late", modified=modified)
     _, refusal = await overlap(
         as_administrator(site, change(name, title="changed")),
@@ -248,6 +248,27 @@ async def test_no_session_is_made_beside_a_change_of_the_password(
     )
     assert isinstance(refusal, AuthenticationError)
     assert await site.store.read(lambda tx: tx.raw("SELECT id FROM fw_session")) == []
+
+
+async def test_a_password_is_not_changed_by_one_that_was_just_replaced(
+    site: Site, overlap: Overlap
+) -> None:
+    """Interface §2, changeMyPassword: a wrong `current` is 401, also when it was right before."""
+    await hire(site, "ada")
+    changes = PasswordChanges(
+        site.store, site.hasher, site.accounts, site.passwords, site.config.auth, site.entropy,
+        site.installation_key,
+    )  # fmt: skip
+    change = PasswordChange("ada", "no session", PASSWORD, "a third decent passphrase")
+    admitted = await changes.admit(change, changes.counter("ada"))
+    assert isinstance(admitted, AdmittedChange)
+    hashed = await site.hash_password(OTHER, "ada", "ada@x.test")
+    _, refusal = await overlap(
+        lambda tx: set_password(tx, "ada", hashed), partial(changes.verify, change, admitted)
+    )
+    assert isinstance(refusal, AuthenticationError)
+    kept = await site.store.read(lambda tx: tx.raw("SELECT hash FROM fw_password"))
+    assert kept == [{"hash": hashed}]
 
 
 async def test_of_two_links_that_are_made_at_once_the_later_one_works(

@@ -128,6 +128,24 @@ async def test_a_save_over_a_newer_version_is_refused(desk: Desk) -> None:
         await desk.do(late)
 
 
+@pytest.mark.parametrize("verb", ["save", "submit"])
+async def test_each_version_has_a_modified_of_its_own_within_one_millisecond(
+    desk: Desk, verb: str
+) -> None:
+    """Virtual time stands still here; as above, or the second of two saves would win unseen."""
+    old = await desk.do(order)
+    newer = await desk.do(lambda fw: getattr(fw.get_doc("Sales Order", old.name), verb)())
+    assert newer.modified > old.modified
+
+    def late(fw: Any) -> None:
+        doc = fw.get_doc("Sales Order", old.name)
+        doc.modified = old.modified
+        doc.save()
+
+    with pytest.raises(ConflictError, match="changed meanwhile"):
+        await desk.do(late)
+
+
 async def test_a_save_of_a_deleted_document_is_refused(desk: Desk) -> None:
     def work(fw: Any) -> None:
         doc = order(fw)

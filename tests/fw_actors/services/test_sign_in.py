@@ -20,9 +20,9 @@ from fw_actors.config import Argon2
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
 from fw_actors.hashing import Hasher
 from fw_actors.runtime import KeyedPool, SystemClock, open_runtime
-from fw_actors.services.access import SignedIn, SignInAttempt
-from fw_actors.services.accounts import Account, Accounts
-from fw_actors.services.password_change import PasswordChanges
+from fw_actors.services.access import PasswordChange, SignedIn, SignInAttempt
+from fw_actors.services.accounts import Account, Accounts, set_password
+from fw_actors.services.password_change import AdmittedChange, PasswordChanges
 from fw_actors.services.sign_in import Admitted, SignIn
 from fw_actors.services.site import open_site
 from fw_actors.store import Tx
@@ -34,6 +34,7 @@ from tests.staff import PASSWORD
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 DAY = 86_400_000
+OTHER = "another decent passphrase"
 
 
 class Door:
@@ -392,6 +393,22 @@ async def test_an_account_that_changes_while_the_hash_runs_is_not_signed_in(door
         answer = await door.sign_in.verify(attempt, admitted)
         answers.append("in" if isinstance(answer, SignedIn) else str(answer.status))
     assert answers == ["401", "401", "401", "401"]
+
+
+async def test_a_password_that_was_set_in_the_same_millisecond_is_another_one(door: Door) -> None:
+    """Virtual time stands still here: an old password opens nothing beside a new one."""
+    site = door.office.site
+    attempt = asked("ada", PASSWORD)
+    admitted = await door.sign_in.admit(attempt, door.sign_in.identify("ada"))
+    assert isinstance(admitted, Admitted)
+    hashed = await site.hash_password(OTHER, "ada", "ada@x.test")
+    await site.store.write(lambda tx: set_password(tx, "ada", hashed))
+    assert isinstance(await door.sign_in.verify(attempt, admitted), AuthenticationError)
+    change = PasswordChange("ada", "no session", OTHER, "a third decent passphrase")
+    begun = await door.changes.admit(change, door.changes.counter("ada"))
+    assert isinstance(begun, AdmittedChange)
+    await site.store.write(lambda tx: set_password(tx, "ada", hashed))
+    assert isinstance(await door.changes.verify(change, begun), AuthenticationError)
 
 
 async def test_nothing_that_was_typed_rests_in_the_counters(door: Door) -> None:
