@@ -157,10 +157,12 @@ class AccessWork:
             if lost(told) or (not refused(told) and not account.alone(version)):
                 account.enabled = None
                 account.sessions_end(certainly=False)
+                account.keys_end(certainly=False)
             elif not refused(told):
                 account.enabled = bool(enabled)
                 if not enabled:
                     account.sessions_end(certainly=True)
+                    account.keys_end(certainly=True)
 
     async def _try(self, account: Account | None, usr: str, password: str) -> None:
         attempt = SignInAttempt(usr, password, self.client.address, "simulated", None, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from fw_actors.documents import rest
@@ -12,10 +13,20 @@ from tests.simulation.clients import MANAGER, Client, lost, refused
 from tests.simulation.world import RECEIVERS
 
 EVENT = "sim.happened"
-_NEXT = {"draft": ("update", "update", "submit", "trash"), "submitted": ("note", "cancel"),
-         "cancelled": ("trash",)}  # fmt: skip
+_NEXT = {"draft": ("update", "update", "rename", "submit", "trash"),
+         "submitted": ("note", "rename", "cancel"),
+         "cancelled": ("rename", "trash", "trash")}  # fmt: skip
+_CHANGES = ("new", "enabled", "url", "secret", "numbers", "name", "gone")
 _STATE_AFTER = {"submit": "submitted", "cancel": "cancelled", "trash": "gone"}
 _EVENT_OF = {"note": "on_update"}
+
+
+@dataclass
+class KnownTicket:
+    """A ticket that was made; its title stays, and says whose events are told of."""
+
+    title: str
+    state: str
 
 
 class EventWork:
@@ -23,7 +34,7 @@ class EventWork:
 
     def __init__(self, client: Client) -> None:
         self.client, self.world, self.dice = client, client.world, client.dice
-        self._tickets: dict[str, str] = {}
+        self._tickets: dict[str, KnownTicket] = {}
         self._keys: list[str] = []
 
     async def emit(self) -> None:
@@ -77,8 +88,8 @@ class EventWork:
         if not self._tickets or self.dice.random() < 0.4:
             return await self._insert()
         name = self.dice.choice(list(self._tickets))
-        verb = self.dice.choice(_NEXT[self._tickets[name]])
-        return await self._change(name, verb)
+        verb = self.dice.choice(_NEXT[self._tickets[name].state])
+        return await (self._rename(name) if verb == "rename" else self._change(name, verb))
 
     async def job(self) -> None:
         """Enqueue a function of the app."""
@@ -92,11 +103,13 @@ class EventWork:
     async def hook(self) -> None:
         """Change a webhook that nobody counts on."""
         number = self.dice.randrange(RECEIVERS)
-        choice = self.dice.choice(("new", "enabled", "url", "secret", "numbers", "gone"))
+        choice = self.dice.choice(_CHANGES)
         others = [name for name in self.world.secrets if name not in self.world.steady]
         if choice == "new" or not others:
             return await self._new_hook(number)
         name = self.dice.choice(others)
+        if choice == "name":
+            return await self._rename_hook(name)
         bodies: dict[str, dict[str, Any]] = {
             "enabled": {"enabled": self.dice.choice((0, 1))},
             "url": {"url": self.world.url(number)},
@@ -114,8 +127,20 @@ class EventWork:
 
         told = await self.client.write(f"changes {choice} of {name}", work, MANAGER)
         if refused(told) and isinstance(told, NotFoundError):
-            del self.world.secrets[name]
+            self.world.secrets.pop(name, None)
         return None
+
+    async def _rename_hook(self, name: str) -> None:
+        """Its deliveries and their jobs follow; its secrets stay as they are."""
+        new, secrets = f"hook {self.client.marker()}", self.world.secrets
+        secrets[new] = secrets[name]
+        told = await self.client.write(
+            f"renames {name}", lambda fw: rest.rename(fw, "Webhook", name, {"name": new}), MANAGER
+        )
+        if not lost(told):
+            gone = not refused(told) or isinstance(told, NotFoundError)
+            for each in ((new,) if refused(told) else ()) + ((name,) if gone else ()):
+                secrets.pop(each, None)
 
     async def sweep(self) -> None:
         """Sweep what is old, as the command line does."""
@@ -162,10 +187,10 @@ class EventWork:
         if refused(told):
             self.world.promises.refused.add(title)
         elif not lost(told):
-            self._tickets[told["name"]] = "submitted" if submit else "draft"
-            self._count(told["name"], "on_insert", certainly=True)
+            self._tickets[told["name"]] = KnownTicket(title, "submitted" if submit else "draft")
+            self._count(title, "on_insert", certainly=True)
             if submit:
-                self._count(told["name"], "on_submit", certainly=True)
+                self._count(title, "on_submit", certainly=True)
 
     async def _change(self, name: str, verb: str) -> None:
         text = self.client.marker()
@@ -183,17 +208,28 @@ class EventWork:
         told = await self.client.write(f"{verb}s {name}", work)
         if refused(told):
             return
-        event = _EVENT_OF.get(verb, f"on_{verb}")
-        self._count(name, event, certainly=not lost(told))
+        ticket, event = self._tickets[name], _EVENT_OF.get(verb, f"on_{verb}")
+        self._count(ticket.title, event, certainly=not lost(told))
         state = _STATE_AFTER.get(verb)
         if state == "gone" or (state is not None and lost(told)):
             del self._tickets[name]
         elif state is not None:
-            self._tickets[name] = state
+            ticket.state = state
 
-    def _count(self, name: str, event: str, *, certainly: bool) -> None:
+    async def _rename(self, name: str) -> None:
+        """A rename is no event; what was told of the ticket follows it."""
+        new = f"ticket {self.client.marker()}"
+        told = await self.client.write(
+            f"renames {name}", lambda fw: rest.rename(fw, "Ticket", name, {"name": new})
+        )
+        if not refused(told):
+            ticket = self._tickets.pop(name)
+            if not lost(told):
+                self._tickets[new] = ticket
+
+    def _count(self, title: str, event: str, *, certainly: bool) -> None:
         counts = self.world.promises.events if certainly else self.world.promises.perhaps
-        counts[name, f"doc.{event}"] += 1
+        counts[title, f"doc.{event}"] += 1
 
 
 def hook_body(url: str, secret: str) -> dict[str, Any]:

@@ -6,62 +6,20 @@ A connection of its own reads the rows; the rules are the spec's tables, written
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from tests.simulation.life import Life
+from tests.simulation.replays import Replays
+from tests.simulation.stored import Delivery, Job, Password, State, read
 from tests.simulation.surroundings import Broken
 
 OPEN: Final = ("Queued", "Retrying")
 FINAL: Final = ("Sent", "Failed")
 DAY_MS: Final = 86_400_000
 FAR_SECONDS: Final = 300.0  # beyond the cap and this much, a time is one of a clock that was wrong
-
-
-class Delivery(NamedTuple):
-    """A Webhook Delivery as it stands in the store."""
-
-    status: str
-    attempts: int
-    max_attempts: int
-    next_attempt: int | None
-    last_attempt: int | None
-    payload: str
-    webhook: str
-    event: str
-    reference: str | None
-    sent: int | None
-    error: str | None
-
-
-class Job(NamedTuple):
-    """A row of the queue."""
-
-    queue: str
-    subject: str
-    next_at: int | None
-    lease: str | None
-    attempts: int
-
-
-class Password(NamedTuple):
-    """A user's hash (two passwords may be set in one millisecond), sessions and open links."""
-
-    hashed: str | None
-    sessions: frozenset[str]
-    links: frozenset[str]
-
-
-@dataclass(frozen=True)
-class State:
-    """The rows that promises are about."""
-
-    deliveries: Mapping[str, Delivery] = field(default_factory=dict)
-    jobs: Mapping[int, Job] = field(default_factory=dict)
-    mails: Mapping[str, str] = field(default_factory=dict)
-    passwords: Mapping[str, Password] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,17 +35,6 @@ class Rules:
         return round(min(self.backoff * 2.0 ** (attempt - 1), self.cap) * 1000)
 
 
-_DELIVERIES: Final = """SELECT name, status, attempts, max_attempts, next_attempt, last_attempt,
-    payload, webhook, event, reference_name, sent, error FROM doc_webhook_delivery"""
-_JOBS: Final = "SELECT id, queue, subject, next_at, lease, attempts FROM fw_job"
-_MAILS: Final = "SELECT name, status FROM doc_email_delivery"
-_PASSWORDS: Final = """SELECT u.name, p.hash,
-    (SELECT group_concat(id) FROM fw_session s WHERE s.user = u.name),
-    (SELECT group_concat(kind || ' ' || hex(hash)) FROM fw_token t
-        WHERE t.user = u.name AND t.spent IS NULL)
-    FROM doc_user u LEFT JOIN fw_password p ON p.user = u.name"""
-
-
 class Ledger:
     """Call `look` after each commit. Raises Broken through `broken`."""
 
@@ -97,8 +44,9 @@ class Ledger:
         self._version = -1
         self._owners: dict[str, str] = {}
         self.state = State()
-        self.replays: set[str] = set()
-        """Deliveries that somebody asked to be sent again."""
+        self.replays = Replays()
+        self.anew: set[str] = set()
+        """Deliveries that began anew in the last commit."""
         self.minted: dict[str, int] = {}
         """Links, each as its kind and its token's hash in hex, by the commit that made them."""
         self.commits = 0
@@ -110,7 +58,8 @@ class Ledger:
             return []
         self._version = version
         self.commits += 1
-        before, after = self.state, self._read()
+        self.anew.clear()
+        before, after = self.state, read(self._db)
         self.state = after
         try:
             self._judge(before, after, life)
@@ -134,28 +83,17 @@ class Ledger:
         """Close the connection."""
         self._db.close()
 
-    def _read(self) -> State:
-        self._db.execute("BEGIN")
-        try:
-            return State(
-                {row[0]: Delivery(*row[1:]) for row in self._db.execute(_DELIVERIES)},
-                {row[0]: Job(*row[1:]) for row in self._db.execute(_JOBS)},
-                dict(self._db.execute(_MAILS).fetchall()),
-                {row[0]: _password(row) for row in self._db.execute(_PASSWORDS)},
-            )
-        finally:
-            self._db.execute("COMMIT")
-
     def _judge(self, before: State, after: State, life: Life) -> None:
         for number, job in after.jobs.items():
             self._judge_lease(before.jobs.get(number), job, life)
         self._judge_pairs(after)
+        _expect(not after.impossible, f"there is {'; '.join(after.impossible)}")
         for name, new in after.deliveries.items():
             old = before.deliveries.get(name)
             if old is None:
                 _expect(new.status == "Queued" and new.attempts == 0, f"{name} began as {new}")
             elif old != new:
-                self._judge_step(name, old, new)
+                self._judge_step(name, old, new, after)
         for name in before.deliveries.keys() - after.deliveries.keys():
             self._judge_sweep(name, before.deliveries[name])
         for gone in before.jobs.keys() - after.jobs.keys():
@@ -190,6 +128,9 @@ class Ledger:
             if job.next_at is not None:
                 pair = (job.queue, job.subject)
                 waiting[pair] = waiting.get(pair, 0) + 1
+                about = after.deliveries.get(job.subject) if job.queue == "webhook" else None
+                same = about is None or about.webhook == job.partition
+                _expect(same, f"{job.subject} waits among those of {job.partition}")
         for queue, statuses in (
             ("webhook", {name: d.status for name, d in after.deliveries.items()}),
             ("mail", after.mails),
@@ -200,19 +141,28 @@ class Ledger:
         left = [pair for pair in waiting if pair[0] != "app"]
         _expect(not left, f"jobs without a delivery: {left}")
 
-    def _judge_step(self, name: str, old: Delivery, new: Delivery) -> None:
+    def _judge_step(self, name: str, old: Delivery, new: Delivery, after: State) -> None:
         _expect(old.payload == new.payload, f"the body of {name} changed")
         _expect(new.attempts <= new.max_attempts, f"{name} has {new.attempts} attempts")
+        if old.webhook != new.webhook:
+            renamed = old.webhook not in after.hooks and new.webhook in after.hooks
+            _expect(renamed, f"{name} went from {old.webhook} to {new.webhook}")
         if old.status in FINAL and new.status == "Queued":
-            _expect(name in self.replays and not new.attempts, f"{name} began anew by itself")
-            return
+            return self._judge_replay(name, new, after)
         if (old.status, old.attempts) == (new.status, new.attempts):
-            same = old._replace(reference=None) == new._replace(reference=None)
-            _expect(same, f"{name} changed without an attempt: {old} to {new}")
-            return
+            moved = old._replace(reference=new.reference, webhook=new.webhook)
+            return _expect(moved == new, f"{name} changed without an attempt: {old} to {new}")
         _expect(old.status in OPEN, f"{name} went from {old.status} to {new.status}")
         _expect(new.attempts == old.attempts + 1, f"{name}: {old.attempts}, {new.attempts}")
-        self._judge_outcome(name, new)
+        return self._judge_outcome(name, new)
+
+    def _judge_replay(self, name: str, new: Delivery, after: State) -> None:
+        """Id and body are kept, attempts begin at 1 with the Webhook's numbers (interface §7)."""
+        self.anew.add(name)
+        _expect(self.replays.began(name), f"{name} began anew, and nobody asked for it")
+        fresh = (0, after.hooks.get(new.webhook), None, None)
+        begun = (new.attempts, new.max_attempts, new.error, new.sent)
+        _expect(begun == fresh, f"{name} began anew with {begun} instead of {fresh}")
 
     def _judge_outcome(self, name: str, new: Delivery) -> None:
         if new.status == "Retrying":
@@ -242,11 +192,6 @@ def _judge_password(user: str, old: Password | None, new: Password) -> None:
     kept = old.sessions & new.sessions
     _expect(len(kept) <= 1, f"the password of {user} was set, and {len(kept)} sessions live on")
     _expect(not old.links & new.links, f"the password of {user} was set, and links live on")
-
-
-def _password(row: tuple[Any, ...]) -> Password:
-    sessions, links = (frozenset((text or "").split(",")) - {""} for text in row[2:4])
-    return Password(row[1], sessions, links)
 
 
 def _expect(kept: bool, otherwise: str) -> None:

@@ -10,22 +10,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
-@dataclass
-class Account:
-    """One account; `passwords` are all that may be right at this moment."""
+@dataclass(kw_only=True)
+class Changing:
+    """Something that clients change side by side, and whose state is certain only in between."""
 
-    name: str
-    email: str
-    passwords: list[str]
-    enabled: bool | None = True  # None: nobody knows
-    invited: bool = False  # it may have no password yet
     changing: int = 0
     version: int = 0
-    sessions: list[KnownSession] = field(default_factory=list)
 
     @contextmanager
     def change(self) -> Iterator[int]:
-        """While a change is under way nothing is certain; afterwards it is another account.
+        """While a change is under way nothing is certain; afterwards it is another one.
 
         Gives the version that `alone` asks for.
         """
@@ -42,6 +36,23 @@ class Account:
         answered need not be the last one to be written."""
         return self.changing == 1 and self.version == version
 
+    def same(self, version: int) -> bool:
+        """Whether nothing changed since it had this version, and nothing is about to."""
+        return not self.changing and self.version == version
+
+
+@dataclass
+class Account(Changing):
+    """One account; `passwords` are all that may be right at this moment."""
+
+    name: str
+    email: str
+    passwords: list[str]
+    enabled: bool | None = True  # None: nobody knows
+    invited: bool = False  # it may have no password yet
+    sessions: list[KnownSession] = field(default_factory=list)
+    keys: list[KnownKey] = field(default_factory=list)
+
     @property
     def certain(self) -> bool:
         """Whether its one password and its state are known."""
@@ -52,6 +63,11 @@ class Account:
         """Something ended all of its sessions, or may have."""
         for session in self.sessions:
             session.state = "ended" if certainly else "unknown"
+
+    def keys_end(self, *, certainly: bool) -> None:
+        """Something ended all of its API keys, or may have."""
+        for key in self.keys:
+            key.state = "ended" if certainly else "unknown"
 
 
 @dataclass
@@ -64,9 +80,27 @@ class KnownSession:
 
 
 @dataclass
-class Directory:
-    """All accounts of a run, by name."""
+class KnownKey:
+    """An API key that was shown to somebody; `state` as of a session. It never expires here."""
 
+    name: str
+    text: str
+    state: str = "live"
+
+
+@dataclass
+class Auditor(Changing):
+    """A System Manager with access scopes, or without; None where nobody knows."""
+
+    name: str = "auditor"
+    scoped: bool | None = False
+
+
+@dataclass
+class Directory:
+    """All accounts of a run, by name; and who is scoped now and then."""
+
+    auditor: Auditor = field(default_factory=Auditor)
     accounts: dict[str, Account] = field(default_factory=dict)
 
     def add(self, name: str, *passwords: str) -> Account:
@@ -90,7 +124,7 @@ class Guesses:
     clearings: dict[str, list[int]] = field(default_factory=dict)
 
     @staticmethod
-    def password(identifier: str, number: int) -> str:
+    def password(identifier: str, number: int | str) -> str:
         """Return a wrong password that says whose door it was tried at."""
         return f"guess {number} at {identifier}"
 

@@ -21,7 +21,11 @@ from tests.simulation.access_work import AccessWork
 from tests.simulation.clients import Client
 from tests.simulation.disasters import Disasters
 from tests.simulation.event_work import EventWork, hook_body
+from tests.simulation.key_work import KeyWork
+from tests.simulation.own_work import OwnWork
 from tests.simulation.people import Account
+from tests.simulation.replay_work import ReplayWork
+from tests.simulation.scope_work import ScopeWork
 from tests.simulation.verdict import judge_end, settled
 from tests.simulation.world import World
 from tests.task_order import task_order
@@ -31,6 +35,9 @@ SETTLE_SECONDS: Final = 1200.0
 CLIENTS: Final = 3
 MOST_SECONDS_AT_FULL_PACE: Final = 600.0  # a day is no busier than ten minutes
 PEOPLE: Final = ("anna", "bert", "cleo")
+STAFF: Final[Mapping[str, Sequence[str]]] = {
+    "admin": ("System Manager",), "agent": ("Agent",), "auditor": ("System Manager",),
+}  # fmt: skip
 FAST_DISK: Final = Path("/dev/shm")
 
 
@@ -96,14 +103,13 @@ async def _found(world: World) -> None:
     await node.start()
     assert node.up is not None, world.trace.lines
     site = node.up.site
-    for name in (*PEOPLE, "admin", "agent"):
+    for name in (*PEOPLE, *STAFF):
         password = f"the first password of {name}"
         account = world.people.add(name, password)
         hashed = await site.hash_password(password, name, account.email)
-        roles = {"admin": ["System Manager"], "agent": ["Agent"]}.get(name, [])
-        add = partial(_add, account, roles, hashed)
+        add = partial(_add, account, STAFF.get(name, ()), hashed)
         await site.write("Administrator", add)
-        if roles:
+        if name in STAFF:
             del world.people.accounts[name]  # nobody meddles with those
     client = Client(world, "founder")
     for number, watched in enumerate(("custom", "tickets")):
@@ -141,13 +147,16 @@ async def _live(world: World, until: float) -> None:
 
 
 async def _work(client: Client, until: float) -> None:
-    events, access = EventWork(client), AccessWork(client)
+    events, access, keys = EventWork(client), AccessWork(client), KeyWork(client)
+    replays, scopes, own = ReplayWork(client), ScopeWork(client), OwnWork(client)
     works = (
         events.emit, events.emit, events.emit, events.roll_back, events.caught, events.ticket,
         events.ticket, events.ticket, events.job, events.hook, events.sweep, access.sign_in,
         access.sign_in, access.guess, access.use_session, access.use_session, access.sign_out,
         access.forget, access.use_link, access.use_link, access.invite, access.switch,
-        access.set_password,
+        access.set_password, replays.replay, replays.replay, replays.replay_many, keys.make,
+        keys.use, keys.use, keys.guess, keys.revoke, scopes.change, scopes.reach, scopes.write,
+        scopes.replay, own.change_password, own.change_password, own.end_others,
     )  # fmt: skip
     dice = client.dice
     favourites = dice.sample(works, dice.randint(4, len(works)))

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from tests.simulation.ledger import OPEN, Ledger
+from tests.simulation.stored import Delivery
 from tests.simulation.world import DELIVERED, World
 
 
@@ -18,7 +19,16 @@ def settled(world: World) -> bool:
 
 def judge_end(world: World) -> None:
     """Go through the promises; each that is broken is told of."""
-    for judge in (_deliveries, _markers, _tickets, _jobs, _mails, _redaction):
+    for judge in (
+        _deliveries,
+        _markers,
+        _tickets,
+        _references,
+        _jobs,
+        _mails,
+        _redaction,
+        _audit,
+    ):
         for broken in judge(world):
             world.broke(broken)
 
@@ -56,16 +66,27 @@ def _tickets(world: World) -> list[str]:
     """Each change of a document is one event, none more and none less."""
     ledger = _ledger(world)
     told: Counter[tuple[str, str]] = Counter(
-        (str(d.reference), d.event)
+        (_doc(d)["title"], d.event)
         for d in ledger.state.deliveries.values()
         if d.webhook == world.steady[1]
     )
     found = []
-    for (name, event), count in world.promises.events.items():
-        most = count + world.promises.perhaps[name, event]
-        if not count <= told[name, event] <= most:
-            found.append(f"{told[name, event]} events {event} of {name}; it should be {count}")
+    for (title, event), count in world.promises.events.items():
+        most = count + world.promises.perhaps[title, event]
+        if not count <= told[title, event] <= most:
+            found.append(f"{told[title, event]} events {event} of {title}; it should be {count}")
     return found
+
+
+def _references(world: World) -> list[str]:
+    """What was told of a document names it as it is called now (spec: renaming is followed)."""
+    ledger, names = _ledger(world), dict[str, set[str | None]]()
+    for title, name in ledger.rows("SELECT title, name FROM doc_ticket"):
+        names[title] = {name}
+    for delivery in ledger.state.deliveries.values():
+        if delivery.webhook == world.steady[1]:
+            names.setdefault(_doc(delivery)["title"], set()).add(delivery.reference)
+    return [f"the ticket {t} goes by {sorted(map(str, n))}" for t, n in names.items() if len(n) > 1]
 
 
 def _jobs(world: World) -> list[str]:
@@ -98,6 +119,25 @@ def _redaction(world: World) -> list[str]:
         if not right or "margin" in doc or any("cost" in line for line in doc["lines"]):
             found.append(f"{name} shows what it must not: {sorted(doc)}")
     return found
+
+
+def _audit(world: World) -> list[str]:
+    """A replay that was done or denied is on record, and no other; without payload and secret."""
+    rows = _ledger(world).rows("SELECT action, target, actor, detail FROM doc_audit_event")
+    done = Counter(row[1] for row in rows if row[0] == "webhook.replay")
+    denied = Counter(row[1] for row in rows if row[0] == "Denied")
+    found = list(_ledger(world).replays.judge(done, denied))
+    for action, target, actor, detail in rows:
+        keys = set(json.loads(detail or "{}"))
+        right = {"webhook", "previous_status"} if action == "webhook.replay" else set()
+        if keys != right or actor not in ("admin", "agent", "auditor", "Administrator"):
+            found.append(f"the Audit Event {action} of {target} by {actor} holds {sorted(keys)}")
+    return found
+
+
+def _doc(delivery: Delivery) -> dict[str, Any]:
+    doc: dict[str, Any] = json.loads(delivery.payload)["data"]["doc"]
+    return doc
 
 
 def _ledger(world: World) -> Ledger:

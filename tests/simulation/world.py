@@ -64,7 +64,7 @@ class Promises:
 
     sent: dict[str, str] = field(default_factory=dict)  # delivery: the marker of its event
     refused: set[str] = field(default_factory=set)  # markers that must be nowhere
-    events: Counter[tuple[str, str]] = field(default_factory=Counter)  # (ticket, event) for sure
+    events: Counter[tuple[str, str]] = field(default_factory=Counter)  # (title, event) for sure
     perhaps: Counter[tuple[str, str]] = field(default_factory=Counter)  # whose answer was lost
     jobs: dict[str, bool] = field(default_factory=dict)  # title: whether it is for sure
     spent: Counter[str] = field(default_factory=Counter)  # token: how often it set a password
@@ -169,6 +169,8 @@ class World:
         before = self.ledger.state.passwords
         for broken in self.ledger.look(life):
             self.broke(broken)
+        for delivery in self.ledger.anew:
+            self.answers.pop(delivery, None)  # whoever took it before took another life of it
         for user, new in self.ledger.state.passwords.items():
             old = before.get(user)
             if (

@@ -1,0 +1,118 @@
+"""What clients do with API keys: make them, use them, use them for what they can't do, end them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fw_actors.documents.handle import Fw
+from fw_actors.errors import AuthenticationError, NotFoundError, PermissionDeniedError
+from fw_actors.services.access import Caller
+from fw_actors.services.api_keys import MadeKey
+from tests.simulation.clients import Client, lost, refused
+from tests.simulation.node import Up
+from tests.simulation.people import Account, KnownKey
+
+WRONG_SECRET = "0" * 32
+MOST = 6  # of a user; a few are as good as a hundred
+
+
+class KeyWork:
+    """One client with programs of its own."""
+
+    def __init__(self, client: Client) -> None:
+        self.client, self.world, self.dice = client, client.world, client.dice
+
+    async def make(self) -> None:
+        """Make a key, in a session."""
+        account = self._one(lambda account: bool(account.sessions) and len(account.keys) < MOST)
+        if account is None:
+            return
+        sid, version = self.dice.choice(account.sessions).sid, account.version
+
+        async def work(up: Up) -> MadeKey:
+            caller = await up.gateway.authenticate(sid)
+            return await up.gateway.write(
+                caller, lambda fw: up.gateway.own.make_key(fw, caller, "a program", None)
+            )
+
+        told = await self.client.ask(f"makes a key of {account.name}", work)
+        if isinstance(told, MadeKey):
+            state = "live" if account.same(version) else "unknown"
+            account.keys.append(KnownKey(told.name, told.key, state))
+
+    async def use(self) -> None:
+        """Use a key: one that was ended is refused, one that was not is its user's."""
+        account = self._one(lambda account: bool(account.keys))
+        if account is None:
+            return
+        key = self.dice.choice(account.keys)
+        state, version = key.state, account.version
+
+        async def work(up: Up) -> Caller:
+            caller = await up.gateway.authenticate_key(key.text, self.client.address)
+            await self._reach_too_far(up, caller)
+            return caller
+
+        told = await self.client.ask(f"uses a {state} key", work)
+        same = account.same(version) and key.state == state
+        if isinstance(told, Caller):
+            if told.user != account.name or told.session is not None:
+                self.world.broke(f"a key of {account.name} is one of {told.user}")
+            if state == "ended":
+                self.world.broke(f"a key of {account.name} lives on after it was ended")
+        elif isinstance(told, AuthenticationError) and state == "live" and same:
+            self.world.broke(f"a key of {account.name} is lost")
+
+    async def _reach_too_far(self, up: Up, caller: Caller) -> None:
+        """A key can't make keys (interface §1, API key)."""
+
+        def work(fw: Fw) -> Any:
+            return up.gateway.own.make_key(fw, caller, "a key by a key", None)
+
+        try:
+            await up.gateway.write(caller, work)
+        except PermissionDeniedError:
+            return
+        self.world.broke(f"a key of {caller.user} made a key")
+
+    async def guess(self) -> None:
+        """Show a key that is wrong, in its secret or altogether."""
+        owner = self._one(lambda account: bool(account.keys))
+        id = "0" * 12 if owner is None else self.dice.choice(owner.keys).name
+        wrong = self.dice.choice((f"fwk_{id}_{WRONG_SECRET}", f"fwk_{id}", "Bearer"))
+        told = await self.client.ask(
+            "shows a wrong key", lambda up: up.gateway.authenticate_key(wrong, self.client.address)
+        )
+        if isinstance(told, Caller):
+            self.world.broke(f"a wrong key was taken as one of {told.user}")
+
+    async def revoke(self) -> None:
+        """End a key, in a session; somebody else's is not there."""
+        owner = self._one(lambda account: bool(account.keys))
+        account = self._one(lambda account: bool(account.sessions))
+        if owner is None or account is None:
+            return
+        key = self.dice.choice(owner.keys)
+        sid = self.dice.choice(account.sessions).sid
+        was, key.state = key.state, "unknown" if owner is account else key.state
+
+        async def work(up: Up) -> None:
+            caller = await up.gateway.authenticate(sid)
+            await up.gateway.write(
+                caller, lambda fw: up.gateway.own.revoke_key(fw, caller, key.name)
+            )
+
+        told = await self.client.ask(f"ends a key of {owner.name}", work, hasty=False)
+        if refused(told):
+            if owner is account:
+                key.state = "ended" if isinstance(told, NotFoundError) else "unknown"
+        elif not lost(told):
+            if owner is not account:
+                self.world.broke(f"{account.name} ended a key of {owner.name}")
+            key.state = "ended"
+        self.world.trace(self.client.name, f"a key that was {was} is {key.state}")
+
+    def _one(self, fits: Callable[[Account], bool]) -> Account | None:
+        found = [account for account in self.world.people.accounts.values() if fits(account)]
+        return self.dice.choice(found) if found else None

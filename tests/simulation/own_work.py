@@ -1,0 +1,85 @@
+"""What clients do with their own accounts, in a session: another password, an end to the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fw_actors.services.access import PasswordChange
+from tests.simulation.clients import Client, lost, refused
+from tests.simulation.node import Up
+from tests.simulation.people import Account, Guesses, KnownSession
+
+
+class OwnWork:
+    """One client who is signed in somewhere."""
+
+    def __init__(self, client: Client) -> None:
+        self.client, self.world, self.dice = client, client.world, client.dice
+        self._guesses = 0
+
+    async def change_password(self) -> None:
+        """Change the own password; by a guess at the current one, now and then."""
+        found = self._signed_in()
+        if found is None or not found[0].passwords:
+            return
+        account, session = found
+        current, guessed = self.dice.choice(account.passwords), self.dice.random() < 0.3
+        if guessed:
+            self._guesses += 1
+            number = f"{self.client.name}-{self._guesses}"
+            current = Guesses.password(account.name, number)
+        password = f"the password {self.client.marker()} of {account.name}"
+
+        async def work(up: Up) -> Any:
+            caller = await up.gateway.authenticate(session.sid)
+            assert caller.session is not None
+            change = PasswordChange(caller.user, caller.session, current, password)
+            return await up.gateway.change_password(change)
+
+        with account.change() as version:
+            account.passwords.append(password)
+            told = await self.client.ask(f"changes the password of {account.name}", work)
+            if refused(told):
+                account.passwords.remove(password)
+                return
+            certainly = not lost(told) and account.alone(version)
+            if not lost(told) and guessed:
+                self.world.broke(f"a wrong password of {account.name} was taken for a new one")
+            if certainly:
+                account.passwords[:] = [password]
+            self._others_end(account, session, certainly=certainly)
+
+    async def end_others(self) -> None:
+        """End the own other sessions."""
+        found = self._signed_in()
+        if found is None:
+            return
+        account, session = found
+
+        async def work(up: Up) -> int:
+            caller = await up.gateway.authenticate(session.sid)
+            return await up.gateway.write(
+                caller, lambda fw: up.gateway.own.revoke_other_sessions(fw, caller)
+            )
+
+        with account.change() as version:
+            told = await self.client.ask(f"ends other sessions of {account.name}", work)
+            if not refused(told):
+                certainly = not lost(told) and account.alone(version)
+                self._others_end(account, session, certainly=certainly)
+
+    def _others_end(self, account: Account, spared: KnownSession, *, certainly: bool) -> None:
+        """What has ended before stays so; the session at hand goes on."""
+        state = spared.state
+        ended = [one for one in account.sessions if one.state == "ended"]
+        account.sessions_end(certainly=certainly)
+        for one in ended:
+            one.state = "ended"
+        spared.state = state
+
+    def _signed_in(self) -> tuple[Account, KnownSession] | None:
+        accounts = [one for one in self.world.people.accounts.values() if one.sessions]
+        if not accounts:
+            return None
+        account = self.dice.choice(accounts)
+        return account, self.dice.choice(account.sessions)

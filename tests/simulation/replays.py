@@ -1,0 +1,56 @@
+"""Who asked for which delivery to be sent again, what they were told, and what was done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+def _counter() -> Counter[str]:
+    return Counter()
+
+
+@dataclass
+class Replays:
+    """Counts by delivery. `begun` is what the store shows."""
+
+    begun: Counter[str] = field(default_factory=_counter)
+    _asked: Counter[str] = field(default_factory=_counter)  # by who may, and not refused
+    _told: Counter[str] = field(default_factory=_counter)
+    _tried: Counter[str] = field(default_factory=_counter)  # by who may not
+    _denied: Counter[str] = field(default_factory=_counter)
+
+    def ask(self, delivery: str, *, may: bool) -> None:
+        """Somebody asks; `may` says whether it is somebody who may."""
+        (self._asked if may else self._tried)[delivery] += 1
+
+    def answered(self, delivery: str) -> None:
+        """It was done."""
+        self._told[delivery] += 1
+
+    def denied(self, delivery: str) -> None:
+        """Who asked may not; that is on record."""
+        self._denied[delivery] += 1
+
+    def refused(self, delivery: str, *, may: bool) -> None:
+        """It was not done, and nothing was written."""
+        (self._asked if may else self._tried)[delivery] -= 1
+
+    def began(self, delivery: str) -> bool:
+        """The store shows a delivery that began anew; return whether somebody asked for it."""
+        self.begun[delivery] += 1
+        return self.begun[delivery] <= self._asked[delivery]
+
+    def judge(self, recorded: Counter[str], denials: Counter[str]) -> Iterator[str]:
+        """Yield what is broken in the end; `recorded` and `denials` are the Audit Events'."""
+        for delivery in self._asked | self.begun | recorded:
+            told, begun, asked = (c[delivery] for c in (self._told, self.begun, self._asked))
+            if not told <= begun <= asked:
+                yield f"{delivery} began anew {begun} times, {told} promised, {asked} asked for"
+            if recorded[delivery] != begun:
+                yield f"{delivery}: {begun} replays, {recorded[delivery]} Audit Events"
+        for delivery in self._tried | denials:
+            least, most = self._denied[delivery], self._tried[delivery]
+            if not least <= denials[delivery] <= most:
+                yield f"{delivery}: {denials[delivery]} denials on record, {least} to {most} made"

@@ -1,0 +1,117 @@
+"""What clients do with access scopes: one System Manager gets them, and tries what he may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fw_actors.documents import rest
+from fw_actors.documents.handle import Fw
+from fw_actors.errors import PermissionDeniedError
+from fw_actors.services.access import Caller
+from tests.simulation.clients import MANAGER, Client, lost, refused
+from tests.simulation.event_work import EVENT
+
+AUDITOR = Caller("auditor", frozenset({"System Manager"}))
+_SCOPE = "User Permission"
+
+
+class ScopeWork:
+    """One client around the auditor, who is scoped now and then."""
+
+    def __init__(self, client: Client) -> None:
+        self.client, self.world, self.dice = client, client.world, client.dice
+        self.auditor = client.world.people.auditor
+        hook = client.world.steady[0]
+        # What a scoped user may never do, whatever is ignored (spec, Webhook rule 3).
+        self._refused: tuple[Callable[[Fw], Any], ...] = (
+            lambda fw: rest.list_documents(fw, "Webhook Delivery", {}),
+            lambda fw: rest.read(fw, "Webhook", hook),
+            lambda fw: fw.get_list("Webhook"),
+            lambda fw: fw.new_doc("Webhook", url="https://x.test/").insert(ignore_permissions=True),
+            lambda fw: fw.as_user("admin").get_doc("Webhook", hook),
+        )
+        self._empty: tuple[Callable[[Fw], Any], ...] = (
+            lambda fw: fw.get_all("Webhook"),
+            lambda fw: fw.get_list("Webhook", ignore_permissions=True),
+            lambda fw: fw.get_value("Webhook", hook, "url"),
+            lambda fw: fw.exists("Webhook", hook),
+        )
+
+    async def change(self) -> None:
+        """Scope the auditor, or lift all his scopes."""
+        scoped = self.dice.random() < 0.5
+        with self.auditor.change() as version:
+            told = await self.client.write(
+                f"makes the auditor scoped: {scoped}", _scope if scoped else _lift, MANAGER
+            )
+            if not refused(told):
+                certain = not lost(told) and self.auditor.alone(version)
+                self.auditor.scoped = scoped if certain else None
+
+    async def reach(self) -> None:
+        """Reach for Webhooks: refused, or nothing there, to who is scoped; else there."""
+        may_fail = self.dice.random() < 0.5
+        reach = self.dice.choice(self._refused if may_fail else self._empty)
+        scoped, version = self.auditor.scoped, self.auditor.version
+        told = await self.client.write(f"reaches for webhooks, scoped: {scoped}", reach, AUDITOR)
+        if lost(told) or scoped is None or not self.auditor.same(version):
+            return
+        denied = isinstance(told, PermissionDeniedError)
+        if denied and not (scoped and may_fail):
+            self.world.broke(f"the auditor was denied; scoped: {scoped}")
+        if not refused(told) and bool(told) == scoped:
+            self.world.broke(f"the auditor found {told!r}; scoped: {scoped}")
+
+    async def write(self) -> None:
+        """Emit: a scoped user's own events are sent on his behalf."""
+        marker = self.client.marker()
+        told = await self.client.write(
+            f"emits {marker} as the auditor",
+            lambda fw: fw.webhooks.emit(EVENT, {"marker": marker}),
+            AUDITOR,
+        )
+        if not refused(told) and not lost(told):
+            if not told["deliveries"]:
+                self.world.broke(f"{marker} of the auditor has no delivery")
+            for delivery in told["deliveries"]:
+                self.world.promises.sent[delivery] = marker
+
+    async def replay(self) -> None:
+        """Ask for a replay: denied to who is scoped, and on record."""
+        ledger = self.world.ledger
+        assert ledger is not None
+        if not ledger.state.deliveries or self.auditor.scoped is not True:
+            return
+        delivery, version = self.dice.choice(list(ledger.state.deliveries)), self.auditor.version
+        # Nobody knows before the end whether the scopes hold: either may be what comes of it.
+        for may in (True, False):
+            ledger.replays.ask(delivery, may=may)
+        told = await self.client.ask(
+            f"the auditor replays {delivery}",
+            lambda up: up.gateway.replay(AUDITOR, delivery, ""),
+        )
+        if lost(told):
+            return
+        denied = isinstance(told, PermissionDeniedError)
+        ledger.replays.refused(delivery, may=denied)
+        if denied:
+            ledger.replays.denied(delivery)
+        elif refused(told):
+            ledger.replays.refused(delivery, may=True)
+        else:
+            ledger.replays.answered(delivery)
+            if self.auditor.same(version):
+                self.world.broke(f"the auditor is scoped, and replayed {delivery}")
+
+
+def _scope(fw: Fw) -> None:
+    """Name the one role that there always is; a second row for it is a duplicate."""
+    row = {"user": "auditor", "allow": "Role", "for_value": "System Manager"}
+    if not fw.get_all(_SCOPE, {"user": "auditor"}):
+        rest.insert(fw, _SCOPE, row)
+
+
+def _lift(fw: Fw) -> None:
+    for row in fw.get_all(_SCOPE, {"user": "auditor"}):
+        rest.delete(fw, _SCOPE, row["name"])
