@@ -125,6 +125,7 @@ class Got:
 
 class _QuietServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # connections that nobody has accepted yet
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing of a sender that was killed."""

@@ -6,22 +6,49 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
-from tests.crash.rounds import crash
-from tests.live_site import LiveSite
+from tests.crash.nodes import one_site, several_nodes
+from tests.crash.rounds import KillRounds, NodeRounds, Rounds, run
+from tests.live_site import LiveReceiver
+from tests.postgres_cluster import postgres_cluster
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run rounds; the exit code is 1 when a promise was broken."""
+    asked = _parser().parse_args(arguments)
+    with ExitStack() as stack:
+        temporary = tempfile.TemporaryDirectory(prefix="fw-crash-")
+        rounds = _rounds(asked, Path(stack.enter_context(temporary)), stack)
+        broken = run(rounds, asked.rounds)
+    told = rounds.told
+    print(f"{len(told.notes)} notes answered, {len(rounds.receiver.ids)} events received; "
+          f"refused: {dict(told.refused)}, guesses: {dict(told.guesses)}")  # fmt: skip
+    print("\n".join([*broken, f"{asked.rounds} rounds, {len(broken)} broken promises"]))
+    return 1 if broken else 0
+
+
+def _rounds(asked: argparse.Namespace, folder: Path, stack: ExitStack) -> Rounds:
+    receiver = stack.enter_context(LiveReceiver())
+    if asked.store == "sqlite":
+        return KillRounds([stack.enter_context(one_site(folder))], receiver, asked.seed)
+    cluster = stack.enter_context(postgres_cluster())
+    sites = stack.enter_context(several_nodes(folder, cluster.url(), asked.nodes))
+    if asked.nodes == 1:
+        return KillRounds(sites, receiver, asked.seed)
+    return NodeRounds(sites, receiver, asked.seed, cluster)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scripts/crash", description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="fw-crash-") as folder, LiveSite(Path(folder)) as site:
-        broken = crash(site, asked.rounds, asked.seed)
-    print("\n".join([*broken, f"{asked.rounds} rounds, {len(broken)} broken promises"]))
-    return 1 if broken else 0
+    parser.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite")
+    parser.add_argument(
+        "--nodes", type=int, default=3, help="on PostgreSQL: killed, frozen and restarted in turn"
+    )
+    return parser
 
 
 if __name__ == "__main__":

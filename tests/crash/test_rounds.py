@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.rounds import crash
-from tests.live_site import LiveSite
+from tests.crash.nodes import one_site, several_nodes
+from tests.crash.rounds import KillRounds, NodeRounds, run
+from tests.live_site import LiveReceiver
+from tests.postgres_cluster import postgres_cluster
 
 
 @pytest.mark.timeout(600)
@@ -15,5 +17,19 @@ def test_kills_at_random_lose_no_event_forgive_no_failure_and_spend_no_token_twi
     tmp_path: Path,
 ) -> None:
     """Five rounds of server and worker; scripts/crash --rounds 200 for more."""
-    with LiveSite(tmp_path) as site:
-        assert crash(site, rounds=5, seed=1) == []
+    with one_site(tmp_path) as site, LiveReceiver() as receiver:
+        assert run(KillRounds([site], receiver, seed=1), 5) == []
+
+
+@pytest.mark.timeout(600)
+def test_three_nodes_keep_every_promise_while_one_after_the_other_and_the_server_fail(
+    tmp_path: Path,
+) -> None:
+    """A node is killed, one is frozen past its leases and goes on, one is restarted, and so is
+    PostgreSQL; scripts/crash --store postgresql --rounds 200 for more."""
+    with (
+        postgres_cluster() as cluster,
+        several_nodes(tmp_path, cluster.url(), 3) as nodes,
+        LiveReceiver() as receiver,
+    ):
+        assert run(NodeRounds(nodes, receiver, 1, cluster), 4) == []

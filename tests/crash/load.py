@@ -1,0 +1,126 @@
+"""Clients of real processes: they write, guess and spend links until the load is over, and keep
+what they were told."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+import httpx
+
+from tests.live_site import PASSWORD
+
+WRITERS: Final = 4
+CSRF: Final = {"X-FW-CSRF": "1"}
+VICTIM: Final = "victim"
+_PATIENCE_SECONDS: Final = 5.0  # a frozen node answers nobody; who goes away is promised nothing
+_BETWEEN_SECONDS: Final = 0.01  # a load, not a flood: all of it has to be delivered in the end
+_PAUSE_SECONDS: Final = 0.02  # before somebody who was not answered asks another node
+
+
+@dataclass
+class Told:
+    """What clients were answered; whatever was not answered is not here."""
+
+    notes: set[str] = field(default_factory=set)  # names of Notes whose insert was answered 201
+    guesses: Counter[int] = field(default_factory=Counter)  # status: how often
+    spent: Counter[str] = field(default_factory=Counter)  # token: how often it was answered 200
+    refused: Counter[int] = field(default_factory=Counter)  # inserts: status, how often
+    strange: list[str] = field(default_factory=list)  # answers that nobody should get
+
+
+class Load:
+    """A context manager: clients work inside the block, at any node that `urls` gives.
+
+    `excused`: statuses that an insert may be answered; the refusal is clear, and nothing is there.
+    """
+
+    def __init__(
+        self,
+        urls: Callable[[], Sequence[str]],
+        cookie: Mapping[str, str],
+        token: str,
+        told: Told,
+        excused: frozenset[int] = frozenset(),
+    ) -> None:
+        self._urls, self._cookie, self._token = urls, dict(cookie), token
+        self._told, self._excused = told, excused
+        self._over, self._lock = threading.Event(), threading.Lock()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        works: list[Callable[[int], None]] = [*[self._write] * WRITERS, self._guess]
+        works += [self._spend] * 2
+        self._threads = [
+            threading.Thread(target=work, args=(number,), daemon=True)
+            for number, work in enumerate(works)
+        ]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(60)
+
+    def _write(self, number: int) -> None:
+        """Insert Notes; who is not answered was promised nothing, and goes to another node."""
+
+        def insert(client: httpx.Client) -> None:
+            answer = client.post("/api/resource/Note", json={"title": "a note"})
+            status = answer.status_code
+            with self._lock:
+                if status == 201:
+                    self._told.notes.add(answer.json()["data"]["name"])
+                elif status not in self._excused or "retry-after" not in answer.headers:
+                    self._told.strange.append(f"an insert was answered {status}: {answer.text}")
+                self._told.refused[status] += status != 201
+
+        self._again_and_again(number, insert, self._cookie)
+
+    def _guess(self, number: int) -> None:
+        """Guess the victim's password."""
+
+        def guess(client: httpx.Client) -> None:
+            answer = client.post("/api/login", json={"usr": VICTIM, "pwd": "wrong"})
+            with self._lock:
+                self._told.guesses[answer.status_code] += 1
+
+        self._again_and_again(number, guess, {})
+
+    def _again_and_again(
+        self, number: int, work: Callable[[httpx.Client], None], cookie: Mapping[str, str]
+    ) -> None:
+        while not self._over.is_set():
+            number += 1
+            url = self._url(number)
+            try:
+                with httpx.Client(
+                    base_url=url,
+                    headers=CSRF,
+                    cookies=dict(cookie),
+                    timeout=_PATIENCE_SECONDS,
+                ) as client:
+                    while not self._over.wait(_BETWEEN_SECONDS):
+                        work(client)
+            except httpx.HTTPError:
+                self._over.wait(_PAUSE_SECONDS)
+
+    def _spend(self, number: int) -> None:
+        """Spend an invitation, against another who does so too, before and after a kill."""
+        body = {"token": self._token, "password": f"{PASSWORD} {number}"}
+        url = self._url(number) + "/api/auth/accept-invite"
+        try:
+            answer = httpx.post(url, json=body, timeout=_PATIENCE_SECONDS)
+        except httpx.HTTPError:
+            return
+        with self._lock:
+            self._told.spent[self._token] += answer.status_code == 200
+
+    def _url(self, number: int) -> str:
+        urls = self._urls()
+        return urls[number % len(urls)]
