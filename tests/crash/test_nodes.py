@@ -1,0 +1,158 @@
+"""Several nodes on one PostgreSQL: who is killed or frozen takes nothing along, and the rows decide.
+
+Spec, Webhook rule 2, Sign-in lockout; interface §2 "Lockout", §7 "two processes on one store".
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.crash.load import CSRF
+from tests.crash.nodes import several_nodes
+from tests.interop.test_main_job import deliveries, make_webhook
+from tests.live_site import PASSWORD, LiveReceiver, LiveSite, eventually
+
+TIMEOUT_SECONDS = 60  # of a Webhook: no machine is too slow for it
+AFTER_THE_LEASE = {"FW_MODE": "development", "FW_CLOCK_OFFSET": str(TIMEOUT_SECONDS + 40)}
+NOTES = 24
+GUESSES = 100
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, postgres_url: str) -> Iterator[list[LiveSite]]:
+    """Three nodes, started."""
+    with several_nodes(tmp_path, postgres_url, 3) as nodes:
+        nodes[0].add_manager()
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda node: node.start(FW_MODE="development"), nodes))
+        yield nodes
+
+
+@pytest.fixture
+def cookie(nodes: list[LiveSite]) -> dict[str, str]:
+    """A session, which holds on every node."""
+    with nodes[0].client() as client:
+        return {"sid": client.cookies["sid"]}
+
+
+@pytest.fixture
+def at(cookie: dict[str, str]) -> Iterator[Callable[[LiveSite], httpx.Client]]:
+    """Return the manager's client at a node, wherever that listens by now."""
+    clients: list[httpx.Client] = []
+
+    def at(node: LiveSite) -> httpx.Client:
+        client = httpx.Client(base_url=node.url, headers=CSRF, cookies=cookie, timeout=60)
+        clients.append(client)
+        return client
+
+    yield at
+    for client in clients:
+        client.close()
+
+
+def write_note(client: httpx.Client, title: str = "a note") -> None:
+    answer = client.post("/api/resource/Note", json={"title": title})
+    assert answer.status_code == 201, answer.text
+
+
+def hashes(client: httpx.Client) -> float:
+    """Return how many passwords a node has hashed."""
+    lines = client.get("/metrics").text.splitlines()
+    return float(next(x for x in lines if x.startswith("fw_password_hashes_total")).split()[-1])
+
+
+def test_of_100_guesses_over_three_nodes_five_are_hashed_and_the_right_password_is_locked_out(
+    nodes: list[LiveSite], at: Callable[[LiveSite], httpx.Client]
+) -> None:
+    """Interface §2: "N parallel guesses never hash more than `maxLoginAttempts`", on any node."""
+    nodes[0].fw("user", "add", "victim", "--email", "victim@example.test", "--password-stdin",
+                stdin=PASSWORD)  # fmt: skip
+    clients = [at(node) for node in nodes]
+    before = sum(map(hashes, clients))
+
+    def guess(number: int) -> int:
+        body = {"usr": "victim", "pwd": f"wrong {number}"}
+        return clients[number % 3].post("/api/login", json=body).status_code
+
+    with ThreadPoolExecutor(32) as pool:
+        told = Counter(pool.map(guess, range(GUESSES)))
+    for number in range(5):  # those that met others in flight locked nobody; now it is locked
+        guess(number)
+    assert set(told) <= {401, 429, 503}  # a machine may be too busy to charge
+    assert told[401] <= 4
+    assert sum(map(hashes, clients)) - before == 5
+    for client in clients:
+        answer = client.post("/api/login", json={"usr": "victim", "pwd": PASSWORD})
+        assert answer.status_code == 429
+
+
+def test_what_a_killed_and_a_frozen_node_held_is_sent_by_another_and_counted_once(
+    nodes: list[LiveSite], at: Callable[[LiveSite], httpx.Client]
+) -> None:
+    """A frozen node that goes on finds its outcome fenced off (interface §7, leases)."""
+    first, killed, frozen = nodes
+    with LiveReceiver(None, None, None, 204) as receiver:  # one in the hands of each node
+        hook = make_webhook(
+            at(first), receiver.url, timeout=TIMEOUT_SECONDS, on_update=1, max_attempts=1
+        )
+        for _ in range(3):
+            write_note(at(first))
+        eventually(lambda: len(receiver.got) == 3)
+        held = set(receiver.ids)
+        killed.end(signal.SIGKILL)
+        assert frozen.process is not None
+        frozen.process.send_signal(signal.SIGSTOP)
+        receiver.release()
+        eventually(lambda: len(deliveries(at(first), status="Sent")) == 1)
+        for _ in range(NOTES):
+            write_note(at(first))
+        eventually(lambda: len(deliveries(at(first), status="Sent")) == NOTES + 1)
+        left = {row["name"] for row in deliveries(at(first), status="Queued")}
+        killed.start(**AFTER_THE_LEASE)
+        sent = eventually(lambda: (deliveries(at(first), status="Sent"))[NOTES + 2 :])
+        assert sent
+        frozen.process.send_signal(signal.SIGCONT)
+        log = frozen.folder / "serve.log"
+        eventually(lambda: "delivery.lease_lost" in log.read_text())
+        write_note(at(frozen))
+        eventually(lambda: len(deliveries(at(frozen), status="Sent")) == NOTES + 4)
+        rows = deliveries(at(first), webhook=hook)
+    assert {(row["status"], row["attempts"]) for row in rows} == {("Sent", 1)}
+    assert len(left) == 2
+    assert left < held
+    counts = Counter(receiver.ids)
+    assert {name for name, count in counts.items() if count > 1} == left
+    assert max(counts.values()) == 2
+
+
+def test_a_webhook_of_another_node_is_seen_after_a_restart_and_its_changes_at_the_next_attempt(
+    nodes: list[LiveSite], at: Callable[[LiveSite], httpx.Client]
+) -> None:
+    """Spec, Webhook rule 2: enabled subscriptions are cached per process; interface §7: "Each
+    attempt uses the Webhook's url … of that moment"."""
+    first, second, third = nodes
+    with LiveReceiver() as receiver, LiveReceiver() as other:
+        for node in nodes:
+            write_note(at(node), "before there is a webhook")
+        hook = make_webhook(at(first), receiver.url, timeout=TIMEOUT_SECONDS)
+        write_note(at(second), "unseen")
+        write_note(at(first), "seen")
+        eventually(lambda: len(deliveries(at(second), status="Sent")) == 1)
+        assert third.end() == 0
+        third.start(FW_MODE="development")
+        write_note(at(third), "seen after a restart")
+        eventually(lambda: len(deliveries(at(second), status="Sent")) == 2)
+        answer = at(second).put(f"/api/resource/Webhook/{hook}", json={"url": other.url})
+        assert answer.status_code == 200
+        write_note(at(third), "sent to the new address")
+        eventually(lambda: len(deliveries(at(first), status="Sent")) == 3)
+    assert (len(receiver.got), len(other.got)) == (2, 1)
