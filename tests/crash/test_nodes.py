@@ -1,4 +1,4 @@
-"""Several nodes on one PostgreSQL: who is killed or frozen takes nothing along, and the rows decide.
+"""Several nodes on one PostgreSQL: who is killed or frozen takes nothing along; the rows decide.
 
 Spec, Webhook rule 2, Sign-in lockout; interface §2 "Lockout", §7 "two processes on one store".
 """
