@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import runtime, sender, store
+from benchmarks import nodes, runtime, sender, store
 from benchmarks.access import suite as access
 from benchmarks.delivery import suite as delivery
 from benchmarks.documents import suite as documents
@@ -18,6 +18,7 @@ SUITES = {
     "access": access.rows,
     "delivery": delivery.rows,
     "documents": documents.rows,
+    "nodes": nodes.rows,
     "runtime": runtime.rows,
     "sender": sender.rows,
     "store": store.rows,
