@@ -29,6 +29,9 @@ _LINKS: Final = "fw_actors/services/links.py"
 _OUTCOME: Final = "fw_actors/rules/delivery_outcome.py"
 _EVENTS: Final = "fw_actors/services/events.py"
 _SIGN_IN: Final = "fw_actors/services/sign_in.py"
+_REPLAY: Final = "fw_actors/services/replay.py"
+_KEYS: Final = "fw_actors/services/api_keys.py"
+_RENAMES: Final = "fw_actors/services/delivery_renames.py"
 
 MUTATIONS: Final = (
     Mutation(
@@ -218,5 +221,92 @@ MUTATIONS: Final = (
         "table.c.status.in_(_FINAL), ",
         "",
         "tests/fw_actors/services/test_sweeps.py",
+    ),
+    Mutation(
+        "a replay goes on with the attempts of before",
+        _REPLAY,
+        "                attempts=0,\n",
+        "",
+    ),
+    Mutation(
+        "a delivery that is under way is replayed",
+        _REPLAY,
+        "if previous not in FINAL or not tx.run(",
+        "if not tx.run(",
+    ),
+    Mutation(
+        "a replay that was denied leaves no Audit Event",
+        _REPLAY,
+        "            self._audit.record(fw, Action.DENIED, delivery)\n",
+        "",
+    ),
+    Mutation(
+        "a replay keeps the job of before",
+        _REPLAY,
+        "        tx.run(_FORGET_JOB, delivery=delivery)",
+        "        pass",
+        "tests/fw_actors/services/test_replay.py",
+    ),
+    Mutation(
+        "who has access scopes may replay",
+        _REPLAY,
+        "    if rights.scoped:\n",
+        "    if False:\n",
+    ),
+    Mutation(
+        "ignorePermissions lifts the scope of Webhook",
+        "fw_actors/documents/query.py",
+        "        if self._fw.rights.shut_out(self._meta):\n            return []\n",
+        "",
+    ),
+    Mutation(
+        "API keys outlive being disabled",
+        _KEYS,
+        'event == "on_trash" or not doc.__dict__["enabled"]):',
+        'event == "on_trash"):',
+    ),
+    Mutation(
+        "another user's API key is ended",
+        _KEYS,
+        'if fw.get_value(DOCTYPE, name, "user") != fw.user:',
+        'if fw.get_value(DOCTYPE, name, "user") is None:',
+    ),
+    Mutation(
+        "an API key makes API keys",
+        "fw_actors/services/self_service.py",
+        "    if caller.session is None:\n",
+        "    if caller.session is None and caller.api_key is None:\n",
+    ),
+    Mutation(
+        "deliveries do not follow a renamed document",
+        _RENAMES,
+        "        fw.tx.run(self._move_references, doctype=doctype, old=old, new=new)\n",
+        "",
+    ),
+    Mutation(
+        "jobs do not follow a renamed Webhook",
+        _RENAMES,
+        "            fw.tx.run(_MOVE_JOBS, old=old, new=new)\n",
+        "",
+    ),
+    Mutation(
+        "two passwords of one millisecond are one",
+        _ACCOUNTS,
+        "max(tx.now, before + 1)",
+        "tx.now",
+        "tests/fw_actors/services/test_sign_in.py",
+    ),
+    Mutation(
+        "two versions of one millisecond are one",
+        "fw_actors/documents/lifecycle.py",
+        "max(fw.tx.now, before + 1)",
+        "fw.tx.now",
+        "tests/fw_actors/documents/test_lifecycle.py",
+    ),
+    Mutation(
+        "the own session ends with the old password",
+        "fw_actors/services/password_change.py",
+        "owner=account.user, spare=change.session)",
+        "owner=account.user)",
     ),
 )
