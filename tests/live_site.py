@@ -25,8 +25,8 @@ from tests.site_kit import database_of
 ROOT: Final = Path(__file__).parent.parent
 PASSWORD: Final = "correct horse battery staple"
 SECRET: Final = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
-READY_SECONDS: Final = 60.0
-EVENTUALLY_SECONDS: Final = 60.0
+READY_SECONDS: Final = 120.0
+EVENTUALLY_SECONDS: Final = 120.0
 _LOOK_SECONDS: Final = 0.02
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class LiveSite:
         """Run a command to its end; return what it printed."""
         done = subprocess.run(
             self._command(*args), cwd=self.folder, env=self.environ(**environ), input=stdin,
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -95,6 +95,26 @@ def test_of_100_guesses_over_three_nodes_five_are_hashed_and_the_right_password_
         assert answer.status_code == 429
 
 
+def test_what_one_node_locks_lifts_or_ends_is_so_on_all_at_once(
+    nodes: list[LiveSite], at: Callable[[LiveSite], httpx.Client]
+) -> None:
+    """Pitfalls: "The LockoutActor is a queue; the row is the truth"; sessions are rows, too."""
+    first, second, third = nodes
+    for number in range(5):
+        at(first).post("/api/login", json={"usr": "admin", "pwd": f"wrong {number}"})
+    right = {"usr": "admin", "pwd": PASSWORD}
+    assert [at(node).post("/api/login", json=right).status_code for node in nodes] == [429] * 3
+    second.fw("user", "unlock", "admin")
+    with third.client() as client:
+        session = {**CSRF, "cookie": f"sid={client.cookies['sid']}"}
+    own = "/api/method/core.services.profile.getMyProfile"
+    with httpx.Client(headers=session, timeout=60) as client:
+        assert client.get(first.url + own).status_code == 200
+        assert client.post(second.url + "/api/logout").status_code == 200
+    with httpx.Client(headers=session, timeout=60) as client:
+        assert [client.get(node.url + own).status_code for node in nodes] == [401] * 3
+
+
 def test_what_a_killed_and_a_frozen_node_held_is_sent_by_another_and_counted_once(
     nodes: list[LiveSite], at: Callable[[LiveSite], httpx.Client]
 ) -> None:

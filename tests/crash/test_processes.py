@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.test_main_job import deliveries, make_webhook
-from tests.live_site import LiveReceiver, LiveSite, eventually
+from tests.live_site import SECRET, LiveReceiver, LiveSite, eventually
 
 NOTES = 60
 DEVELOPMENT = {"FW_MODE": "development"}
@@ -39,7 +39,7 @@ def workers(site: LiveSite, count: int) -> Iterator[list[subprocess.Popen[bytes]
         log.close()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_server_and_two_workers_send_each_event_once(tmp_path: Path) -> None:
     """Delivery survives two processes on one store (interface §7): leases, not luck."""
     with LiveSite(tmp_path) as site, LiveReceiver() as receiver:
@@ -56,7 +56,7 @@ def test_a_server_and_two_workers_send_each_event_once(tmp_path: Path) -> None:
         assert len(receiver.ids) == NOTES
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_frozen_worker_holds_up_nothing_but_its_own_leases(tmp_path: Path) -> None:
     """SIGSTOP: the others go on; thawed, it goes on too, and sends nothing twice."""
     with LiveSite(tmp_path) as site, LiveReceiver() as receiver:
@@ -71,3 +71,48 @@ def test_a_frozen_worker_holds_up_nothing_but_its_own_leases(tmp_path: Path) -> 
             worker.send_signal(signal.SIGCONT)
             eventually(lambda: all(d["status"] == "Sent" for d in deliveries(client)))
         assert Counter(receiver.ids) == dict.fromkeys(receiver.ids, 1)
+
+
+@pytest.mark.timeout(300)
+def test_a_worker_that_is_stopped_gives_back_what_it_holds_and_the_server_sends_it_at_once(
+    tmp_path: Path,
+) -> None:
+    """Interface §8, SIGTERM: after 10 s attempts "are cancelled, not counted, and given back"."""
+    with LiveSite(tmp_path) as site, LiveReceiver(None, None, 204) as receiver:
+        site.add_manager()
+        site.start(**DEVELOPMENT)
+        with site.client() as client, workers(site, 1) as (worker,):
+            make_webhook(client, receiver.url, timeout=60, max_attempts=1)  # a lease of 90 s
+            for number in range(2):
+                client.post("/api/resource/Note", json={"title": f"note {number}"})
+            eventually(lambda: len(receiver.ids) == 2)  # one in the hands of each process
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(60) == 0
+            receiver.release()
+            rows = eventually(lambda: [d for d in deliveries(client) if d["status"] == "Sent"][1:])
+            attempts = [row["attempts"] for row in deliveries(client)]
+        assert rows
+        assert attempts == [1, 1]
+        assert sorted(Counter(receiver.ids).values()) == [1, 2]
+
+
+@pytest.mark.timeout(300)
+def test_what_was_queued_before_webhooks_were_switched_off_still_goes_out(tmp_path: Path) -> None:
+    """Interface §7: "`FW_WEBHOOKS=off` stops new ones; those queued before still go out"."""
+    with LiveSite(tmp_path) as site, LiveReceiver() as receiver:
+        site.add_manager()
+        hook = {
+            "url": receiver.url, "event_type": "Custom", "custom_event": "order.paid",
+            "secret": SECRET, "timeout": 60,
+        }  # fmt: skip
+        site.fw("eval", "--commit", f"fw.new_doc('Webhook', **{hook!r}).insert().name",
+                **DEVELOPMENT)  # fmt: skip
+        site.fw("eval", "--commit", "fw.webhooks.emit('order.paid', {})")
+        site.start(FW_WEBHOOKS="off", **DEVELOPMENT)
+        with site.client() as client:
+            late = {"name": "order.paid", "data": {}}
+            answer = client.post("/api/method/core.services.webhooks.emit", json=late)
+            assert answer.json() == {"deliveries": []}
+            eventually(lambda: [d["status"] for d in deliveries(client)] == ["Sent"])
+        assert site.end() == 0
+        assert len(receiver.got) == 1

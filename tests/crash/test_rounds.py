@@ -12,7 +12,7 @@ from tests.live_site import LiveReceiver
 from tests.postgres_cluster import postgres_cluster
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_kills_at_random_lose_no_event_forgive_no_failure_and_spend_no_token_twice(
     tmp_path: Path,
 ) -> None:
@@ -21,7 +21,7 @@ def test_kills_at_random_lose_no_event_forgive_no_failure_and_spend_no_token_twi
         assert run(KillRounds([site], receiver, seed=1), 5) == []
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_three_nodes_keep_every_promise_while_one_after_the_other_and_the_server_fail(
     tmp_path: Path,
 ) -> None:

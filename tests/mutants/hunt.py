@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.mutants.mutations import SIMULATION, Mutation
+from tests.mutants.mutation import SIMULATION, Mutation
 
 ROOT: Final = Path(__file__).parents[2]
 SEEDS: Final = "1-150"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.hunt import applies, hunt
-from tests.mutants.mutations import MUTATIONS, Mutation
+from tests.mutants.mutation import Mutation
+from tests.mutants.mutations import MUTATIONS
 
 QUICK = (
     "an event is recorded without its job",

@@ -1,0 +1,132 @@
+"""Faults of sign-in, links, sessions, API keys and access scopes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutation import Mutation
+
+_ATTEMPTS: Final = "fw_actors/services/attempts.py"
+_ACCOUNTS: Final = "fw_actors/services/accounts.py"
+_LINKS: Final = "fw_actors/services/links.py"
+_SIGN_IN: Final = "fw_actors/services/sign_in.py"
+_REPLAY: Final = "fw_actors/services/replay.py"
+_KEYS: Final = "fw_actors/services/api_keys.py"
+
+ACCESS: Final = (
+    Mutation(
+        "tries in flight are not charged: parallel guesses are all hashed",
+        _ATTEMPTS,
+        ".where(_T.key == _KEY, _T.at > _SINCE)\n        .scalar_subquery()\n    )\n    locked",
+        ".where(_T.key == _KEY, _T.at > _SINCE, _T.state == FAILED)\n"
+        "        .scalar_subquery()\n    )\n    locked",
+    ),
+    Mutation(
+        "a charge is made only after the hash",
+        _SIGN_IN,
+        "wait = attempts.charge(tx, charge, identified.key, self._budget)",
+        "wait = None",
+    ),
+    Mutation(
+        "a failure is refunded",
+        _SIGN_IN,
+        "        locked = attempts.settle_failure(tx, admitted.charge, ",
+        "        attempts.take_back(tx, admitted.charge)\n"
+        "        locked = attempts.settle_failure(tx, admitted.charge, ",
+    ),
+    Mutation(
+        "a try refused for want of a hash place is not refunded",
+        _SIGN_IN,
+        "await self._store.write(lambda tx: self._take_back(tx, admitted))",
+        "pass",
+        "tests/fw_actors/services/test_sign_in.py",
+    ),
+    Mutation(
+        "the lock is not asked",
+        _ATTEMPTS,
+        'sa.bindparam("limit"), ~locked)',
+        'sa.bindparam("limit"))',
+        "tests/fw_actors/services/test_attempts.py",
+    ),
+    Mutation(
+        "sessions outlive a new password",
+        _ACCOUNTS,
+        "sessions.end_all(tx, user, spare))",
+        "0)",
+    ),
+    Mutation(
+        "links outlive a new password",
+        _ACCOUNTS,
+        "    links.end(tx, user)\n    return PasswordSet",
+        "    return PasswordSet",
+    ),
+    Mutation(
+        "sessions outlive being disabled",
+        _ACCOUNTS,
+        'if event == "on_trash" or not getattr(doc, "enabled", 1):\n            sessions.end_all',
+        'if event == "on_trash":\n            sessions.end_all',
+        "tests/fw_actors/services/test_accounts.py",
+    ),
+    Mutation(
+        "a new link leaves the old ones",
+        _LINKS,
+        "        tx.run(_END_OLDER, user=user, kind=kind.value)\n",
+        "",
+    ),
+    Mutation(
+        "a link never expires",
+        _LINKS,
+        '_T.expires > sa.bindparam("now")',
+        'sa.bindparam("now") > 0',
+        "tests/fw_actors/services/test_recovery.py",
+    ),
+    Mutation(
+        "a session never expires",
+        "fw_actors/services/sessions.py",
+        '.where(SESSION.c.expires > sa.bindparam("now"), users',
+        '.where(sa.bindparam("now") > 0, users',
+    ),
+    Mutation(
+        "two passwords of one millisecond are one",
+        _ACCOUNTS,
+        "max(tx.now, before + 1)",
+        "tx.now",
+        "tests/fw_actors/services/test_sign_in.py",
+    ),
+    Mutation(
+        "the own session ends with the old password",
+        "fw_actors/services/password_change.py",
+        "owner=account.user, spare=change.session)",
+        "owner=account.user)",
+    ),
+    Mutation(
+        "API keys outlive being disabled",
+        _KEYS,
+        'event == "on_trash" or not doc.__dict__["enabled"]):',
+        'event == "on_trash"):',
+    ),
+    Mutation(
+        "another user's API key is ended",
+        _KEYS,
+        'if fw.get_value(DOCTYPE, name, "user") != fw.user:',
+        'if fw.get_value(DOCTYPE, name, "user") is None:',
+    ),
+    Mutation(
+        "an API key makes API keys",
+        "fw_actors/services/self_service.py",
+        "    if caller.session is None:\n",
+        "    if caller.session is None and caller.api_key is None:\n",
+    ),
+    Mutation(
+        "who has access scopes may replay",
+        _REPLAY,
+        "    if rights.scoped:\n",
+        "    if False:\n",
+    ),
+    Mutation(
+        "ignorePermissions lifts the scope of Webhook",
+        "fw_actors/documents/query.py",
+        "        if self._fw.rights.shut_out(self._meta):\n            return []\n",
+        "",
+    ),
+)

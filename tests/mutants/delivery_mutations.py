@@ -1,0 +1,176 @@
+"""Faults of events, leases, attempts, replays, renames and documents."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutation import Mutation
+
+_JOBS: Final = "fw_actors/store/job_statements.py"
+_OUTCOME: Final = "fw_actors/rules/delivery_outcome.py"
+_EVENTS: Final = "fw_actors/services/events.py"
+_REPLAY: Final = "fw_actors/services/replay.py"
+_RENAMES: Final = "fw_actors/services/delivery_renames.py"
+
+DELIVERY: Final = (
+    Mutation(
+        "an outcome is not fenced by its lease",
+        _JOBS,
+        'JOB.c.lease == bindparam("token"))',
+        'bindparam("token").is_not(None))',
+    ),
+    Mutation(
+        "a lease has no end: the jobs of a dead worker are forgotten",
+        _JOBS,
+        'next_at=bindparam("lease_end")',
+        "next_at=null()",
+    ),
+    Mutation(
+        "a job that is given back is due no more",
+        _JOBS,
+        'values(next_at=bindparam("at"), lease=null())',
+        "values(next_at=null(), lease=null())",
+    ),
+    Mutation(
+        "a job is leased before it is due",
+        _JOBS,
+        '        .where(JOB.c.next_at <= bindparam("now"))\n',
+        '        .where(JOB.c.next_at <= bindparam("now") + 600)\n',
+    ),
+    Mutation(
+        "an attempt is counted twice",
+        _OUTCOME,
+        "attempt = attempts_before + 1",
+        "attempt = attempts_before + 2",
+    ),
+    Mutation(
+        "one attempt more than max_attempts",
+        _OUTCOME,
+        "attempt >= max_attempts",
+        "attempt > max_attempts",
+    ),
+    Mutation(
+        "the wait is not doubled", "fw_actors/rules/backoff.py", "base * 2.0**doublings", "base"
+    ),
+    Mutation("a redirect counts as delivered", _OUTCOME, "< 300", "< 400"),
+    Mutation(
+        "429 is final",
+        _OUTCOME,
+        "frozenset({408, 429})",
+        "frozenset({408})",
+        "tests/fw_actors/rules/test_delivery_outcome.py",
+    ),
+    Mutation(
+        "an event is recorded without its job",
+        _EVENTS,
+        "jobs.enqueue(tx, queue=QUEUE, partition=webhook, subject=delivery)",
+        "pass",
+    ),
+    Mutation(
+        "an event outlives the refusal that it was part of",
+        "fw_actors/documents/handle.py",
+        "        with self._fw.tx.savepoint():\n            return self._publisher.emit(",
+        "        if True:\n            return self._publisher.emit(",
+        "tests/fw_actors/services/test_events.py",
+    ),
+    Mutation(
+        "the body is made anew for each attempt",
+        "fw_actors/services/deliveries.py",
+        "row[0].encode()",
+        'row[0].replace(":", ": ").encode()',
+    ),
+    Mutation(
+        "the time of an attempt is that of its lease",
+        "fw_actors/actors/delivery.py",
+        "signed_headers(key, due.delivery, self._clock.now(), due.payload)",
+        "signed_headers(key, due.delivery, due.lease_end, due.payload)",
+    ),
+    Mutation(
+        "an event shows secrets",
+        _EVENTS,
+        "elif how is Treatment.BLANKED:",
+        "elif how is None:",
+        "tests/fw_actors/services/test_events.py",
+    ),
+    Mutation(
+        "an event shows fields above permission level 0",
+        _EVENTS,
+        "                del shown[name]\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "a job's end is not part of what it writes",
+        "fw_actors/actors/app_jobs.py",
+        "if not jobs.finish(tx, job.id, job.lease):",
+        "if tx is None:",
+    ),
+    Mutation(
+        "places are not given back",
+        "fw_actors/actors/outcomes.py",
+        "                self._dispatcher.tell(Settled(len(group)))\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "only a nudge makes the Dispatcher look",
+        "fw_actors/actors/dispatcher.py",
+        "            self._timer = self.context.after(seconds, Nudge())\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a time that a wrong clock gave is waited for",
+        "fw_actors/actors/recall.py",
+        "if trio.current_time() < self._next and not went_back:",
+        "if self._far_ms:",
+    ),
+    Mutation(
+        "the sweep takes what is still open",
+        "fw_actors/services/sweeps.py",
+        "table.c.status.in_(_FINAL), ",
+        "",
+        "tests/fw_actors/services/test_sweeps.py",
+    ),
+    Mutation(
+        "a replay goes on with the attempts of before",
+        _REPLAY,
+        "                attempts=0,\n",
+        "",
+    ),
+    Mutation(
+        "a delivery that is under way is replayed",
+        _REPLAY,
+        "if previous not in FINAL or not tx.run(",
+        "if not tx.run(",
+    ),
+    Mutation(
+        "a replay that was denied leaves no Audit Event",
+        _REPLAY,
+        "            self._audit.record(fw, Action.DENIED, delivery)\n",
+        "",
+    ),
+    Mutation(
+        "a replay keeps the job of before",
+        _REPLAY,
+        "        tx.run(_FORGET_JOB, delivery=delivery)",
+        "        pass",
+        "tests/fw_actors/services/test_replay.py",
+    ),
+    Mutation(
+        "deliveries do not follow a renamed document",
+        _RENAMES,
+        "        fw.tx.run(self._move_references, doctype=doctype, old=old, new=new)\n",
+        "",
+    ),
+    Mutation(
+        "jobs do not follow a renamed Webhook",
+        _RENAMES,
+        "            fw.tx.run(_MOVE_JOBS, old=old, new=new)\n",
+        "",
+    ),
+    Mutation(
+        "two versions of one millisecond are one",
+        "fw_actors/documents/lifecycle.py",
+        "max(fw.tx.now, before + 1)",
+        "fw.tx.now",
+        "tests/fw_actors/documents/test_lifecycle.py",
+    ),
+)
