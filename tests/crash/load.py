@@ -16,7 +16,6 @@ from tests.live_site import PASSWORD
 WRITERS: Final = 4
 CSRF: Final = {"X-FW-CSRF": "1"}
 VICTIM: Final = "victim"
-_PATIENCE_SECONDS: Final = 5.0  # a frozen node answers nobody; who goes away is promised nothing
 _BETWEEN_SECONDS: Final = 0.01  # a load, not a flood: all of it has to be delivered in the end
 _PAUSE_SECONDS: Final = 0.02  # before somebody who was not answered asks another node
 
@@ -36,6 +35,7 @@ class Load:
     """A context manager: clients work inside the block, at any node that `urls` gives.
 
     `excused`: statuses that an insert may be answered; the refusal is clear, and nothing is there.
+    `patience`: seconds that a client waits for an answer; who goes away is promised nothing.
     """
 
     def __init__(
@@ -45,9 +45,10 @@ class Load:
         token: str,
         told: Told,
         excused: frozenset[int] = frozenset(),
+        patience: float = 30.0,
     ) -> None:
         self._urls, self._cookie, self._token = urls, dict(cookie), token
-        self._told, self._excused = told, excused
+        self._told, self._excused, self._patience = told, excused, patience
         self._over, self._lock = threading.Event(), threading.Lock()
         self._threads: list[threading.Thread] = []
 
@@ -103,7 +104,7 @@ class Load:
                     base_url=url,
                     headers=CSRF,
                     cookies=dict(cookie),
-                    timeout=_PATIENCE_SECONDS,
+                    timeout=self._patience,
                 ) as client:
                     while not self._over.wait(_BETWEEN_SECONDS):
                         work(client)
@@ -115,7 +116,7 @@ class Load:
         body = {"token": self._token, "password": f"{PASSWORD} {number}"}
         url = self._url(number) + "/api/auth/accept-invite"
         try:
-            answer = httpx.post(url, json=body, timeout=_PATIENCE_SECONDS)
+            answer = httpx.post(url, json=body, timeout=self._patience)
         except httpx.HTTPError:
             return
         with self._lock:

@@ -21,7 +21,7 @@ import httpx
 from tests.crash.aftermath import broken_promises
 from tests.crash.load import CSRF, VICTIM, Load, Told
 from tests.interop.test_main_job import make_webhook
-from tests.live_site import PASSWORD, LiveReceiver, LiveSite
+from tests.live_site import PASSWORD, LiveReceiver, LiveSite, eventually
 from tests.postgres_cluster import PostgresCluster
 
 TIMEOUT_SECONDS: Final = 60  # of the Webhook: no machine is too slow for it
@@ -31,6 +31,11 @@ OPS: Final = {"backoffSeconds": 0.2}
 
 class Rounds:
     """A round is: start, load, strike, kill. `strike` is what differs."""
+
+    excused = frozenset[int]()
+    """The statuses of inserts that a round may see."""
+    patience = 30.0
+    """Seconds that a client waits for an answer."""
 
     def __init__(self, sites: Sequence[LiveSite], receiver: LiveReceiver, seed: int) -> None:
         """`sites`: the nodes, folders of their own over one database; or the one there is."""
@@ -57,9 +62,12 @@ class Rounds:
         up = self.start_all()
         token = self._invite(up[0])
         load = Load(
-            lambda: [site.url for site in up], self._cookie, token, self.told, self.excused()
-        )
+            lambda: [site.url for site in up], self._cookie, token, self.told, self.excused,
+            self.patience,
+        )  # fmt: skip
+        before = len(self.told.notes)
         with self.around(), load:
+            eventually(lambda: len(self.told.notes) > before)  # however slow the machine is
             time.sleep(self.dice.uniform(0.2, 1.5))  # when it strikes is the point
             self.strike(up)
             self.strikes += 1
@@ -113,10 +121,6 @@ class Rounds:
         """Stand around the load of a round."""
         yield
 
-    def excused(self) -> frozenset[int]:
-        """Return the statuses of inserts that this round may see."""
-        return frozenset()
-
     def strike(self, up: Sequence[LiveSite]) -> None:
         """Do something terrible; those that are up are killed afterwards."""
 
@@ -166,6 +170,9 @@ class NodeRounds(Rounds):
     """Several nodes on one PostgreSQL: killed, frozen past their leases, restarted, or the server
     itself is."""
 
+    excused = frozenset({503})  # the server of the database may be away
+    patience = 5.0  # a frozen node answers nobody
+
     def __init__(
         self,
         sites: Sequence[LiveSite],
@@ -181,10 +188,6 @@ class NodeRounds(Rounds):
     def to_start(self) -> list[LiveSite]:
         """The node that is frozen since the last round, past its leases, stays as it is."""
         return [site for site in self.sites if site is not self._frozen]
-
-    def excused(self) -> frozenset[int]:
-        """The server of the database may be away: 503."""
-        return frozenset({503})
 
     def strike(self, up: Sequence[LiveSite]) -> None:
         """One disaster; the load goes on. Who was frozen goes on with what is not his any more."""
