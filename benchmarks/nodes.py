@@ -38,7 +38,7 @@ from tests.postgres_cluster import PostgresCluster, postgres_cluster
 
 NODES: Final = (1, 2, 3)
 SLOW_SECONDS: Final = 0.1
-SLOW_SHARE: Final = 12  # one event for so many: the slow receiver's row takes as long as the quick's
+SLOW_SHARE: Final = 12  # one event for so many, so that a slow receiver's row takes no longer
 _FOLDER: Final = Path(__file__).parent.parent / "build"  # a disk: /tmp may be memory
 _KEY: Final = "a key of the benchmarks, forty characters"
 _HOUR_SECONDS: Final = 3600.0
