@@ -19,6 +19,7 @@ from fw_actors.documents.observers import Observer
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.times import iso
 from fw_actors.errors import (
+    AuthenticationError,
     ConflictError,
     NotFoundError,
     PermissionDeniedError,
@@ -26,6 +27,7 @@ from fw_actors.errors import (
 )
 from fw_actors.rules.tokens import API_KEY_BYTES, ApiKey, digest, new_api_key
 from fw_actors.runtime import Entropy
+from fw_actors.services.account_hold import hold
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import API_KEY
 
@@ -122,11 +124,13 @@ class ApiKeys(Observer):
         """Make a key of the handle's user, which lives `days`, at most `policy_days` unless 0.
 
         Raises: ValidationError for days out of range or an unusable label; ConflictError when
-            the user has too many.
+            the user has too many; AuthenticationError when it was disabled just now.
         """
         if days is not None and not 1 <= days <= LONGEST_DAYS:
             raise ValidationError(f"days is 1 to {LONGEST_DAYS}.", field="days")
-        fw.tx.lock(f"API keys of {fw.user}")
+        hold(fw.tx, fw.user)  # nobody disables it meanwhile, and nobody else makes a key of it
+        if not fw.get_value("User", fw.user, "enabled"):
+            raise AuthenticationError("Your session has ended. Sign in again.")
         if fw.tx.scalar(self._count, user=fw.user) >= MOST_KEYS:
             raise ConflictError(f"You have {MOST_KEYS} API keys; revoke one first.")
         lifetime = min(filter(None, (days, policy_days)), default=None)

@@ -13,6 +13,7 @@ from fw_actors.documents.handle import Fw
 from fw_actors.errors import PermissionDeniedError
 from fw_actors.mail import LogTransport, Template
 from fw_actors.services.access import LinkKind
+from fw_actors.services.account_hold import hold
 from fw_actors.services.links import Links
 from fw_actors.services.mail import Outbox
 
@@ -44,10 +45,12 @@ class LinkMail:
 
 
 def addressed(fw: Fw, user: str) -> Any:
-    """Return the User document that a System Manager means to send a link to.
+    """Return the User document that a System Manager means to send a link to, held: what it is
+    judged by stays so until the link is made.
 
     Raises: PermissionDeniedError; NotFoundError.
     """
     if not fw.rights.manages:
         raise PermissionDeniedError
+    hold(fw.tx, user)
     return fw.get_doc("User", user)

@@ -23,6 +23,8 @@ from fw_actors.rules.lockout import Budget
 from fw_actors.services import attempts
 from fw_actors.services.access import LinkKind, PasswordChange, SignInAttempt
 from fw_actors.services.accounts import set_password
+from fw_actors.services.invitation import resend
+from fw_actors.services.link_mail import LinkMail
 from fw_actors.services.links import Links
 from fw_actors.services.password_change import AdmittedChange, PasswordChanges
 from fw_actors.services.sign_in import Admitted, SignIn
@@ -297,3 +299,41 @@ async def test_of_two_failures_at_once_the_one_that_reaches_the_limit_locks(
         partial(site.store.write, partial(settle, charge_id="two")),
     )
     assert (first, second) == (None, 900.0)
+
+
+async def make_key(site: Site, name: str) -> Any:
+    return await site.write(name, lambda fw: site.api_keys.make(fw, "a program", None, 0))
+
+
+async def test_no_api_key_is_made_beside_the_disabling_of_its_user(
+    site: Site, overlap: Overlap
+) -> None:
+    """Interface §2: "disabling ends its sessions and keys at once", whichever was first."""
+    for name in ("ada", "bob"):
+        await hire(site, name)
+    disable = partial(rest.save, doctype="User", body={"enabled": 0})
+    _, refusal = await overlap(
+        as_administrator(site, partial(disable, name="ada")), partial(make_key, site, "ada")
+    )
+    assert isinstance(refusal, AuthenticationError)
+    await overlap(
+        lambda tx: site.api_keys.make(site.handle(tx, "bob"), "a program", None, 0),
+        partial(site.write, "Administrator", partial(disable, name="bob")),
+    )
+    kept = "SELECT name FROM doc_api_key UNION ALL SELECT id FROM fw_api_key"
+    assert await site.store.read(lambda tx: tx.raw(kept)) == []
+
+
+async def test_no_invitation_is_made_for_who_sets_the_first_password_beside_it(
+    site: Site, overlap: Overlap
+) -> None:
+    """Interface §8: resend to someone with a password: 409."""
+    await site.write("Administrator", lambda fw: add_user(fw, "eve", "eve@x.test", "", (), None))
+    hashed = await site.hash_password(PASSWORD, "eve", "eve@x.test")
+    links = Links(site.registry, site.config.auth, site.entropy, "https://desk.example")
+    by_mail = LinkMail(links, site.outbox, None)
+    _, refusal = await overlap(
+        lambda tx: set_password(tx, "eve", hashed),
+        partial(site.write, "Administrator", lambda fw: resend(fw, by_mail, "eve")),
+    )
+    assert isinstance(refusal, ConflictError)
