@@ -140,6 +140,7 @@ def test_what_a_killed_and_a_frozen_node_held_is_sent_by_another_and_counted_onc
         killed.start(**AFTER_THE_LEASE)
         sent = eventually(lambda: (deliveries(at(first), status="Sent"))[NOTES + 2 :])
         assert sent
+        assert killed.end() == 0  # its clock is ahead, and would end the others' leases as well
         frozen.process.send_signal(signal.SIGCONT)
         log = frozen.folder / "serve.log"
         eventually(lambda: "delivery.lease_lost" in log.read_text())

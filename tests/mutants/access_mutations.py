@@ -85,6 +85,7 @@ ACCESS: Final = (
         "fw_actors/services/sessions.py",
         '.where(SESSION.c.expires > sa.bindparam("now"), users',
         '.where(sa.bindparam("now") > 0, users',
+        "tests/fw_actors/services/test_sessions.py",
     ),
     Mutation(
         "two passwords of one millisecond are one",
