@@ -20,8 +20,9 @@ from fw_actors.rules.delivery_outcome import (
 from fw_actors.rules.retry_after import retry_after_seconds
 from fw_actors.rules.signing import signed_headers
 from fw_actors.runtime import Actor, Clock, Log, MailboxPolicy, Message, Overflow, Ref, handles
-from fw_actors.services.deliveries import Deliveries, Due
+from fw_actors.services.deliveries import Deliveries
 from fw_actors.services.delivery_endings import Ended
+from fw_actors.services.delivery_rows import Due
 from fw_actors.services.signing_keys import NoSigningKey, SigningKeys
 from fw_actors.store import Store
 
@@ -66,6 +67,10 @@ class NotSent(Exception):
         self.ending = ending
 
 
+class LeaseOver(Exception):
+    """Raised instead of sending when another process may hold the delivery by now."""
+
+
 class DeliveryActor(Actor):
     """Sends one attempt. However it ends, its outcome is handed on or its lease given back."""
 
@@ -97,6 +102,9 @@ class DeliveryActor(Actor):
         try:
             ended, finished = await self._send(message)
             handed_on = self._outcomes.tell(Settle(message.due, ended))
+        except LeaseOver:  # it waited for too long: for the store, or with the whole process
+            self._log.warning("delivery.lease_over", delivery=message.due.delivery)
+            await self._give_back(message.due)
         except trio.Cancelled:
             await self._give_back(message.due)
             raise
@@ -112,6 +120,8 @@ class DeliveryActor(Actor):
             target, key, timeout = self._ready(message)
             headers = partial(self._headers, key, due)
             answer = await self._sender.post(target, due.payload, headers, timeout=timeout)
+        except LeaseOver:
+            raise
         except NotSent as reason:
             return self._ended(began, reason.ending, str(reason)), Finished(origin)
         except NetworkError as fault:
@@ -125,7 +135,7 @@ class DeliveryActor(Actor):
         return self._judged(began, answer), Finished(origin, answer.times.answer / _MS)
 
     def _ready(self, message: Attempt) -> tuple[Target, bytes, int]:
-        """Return where to send, the signing key and the timeout. Raises: NotSent."""
+        """Return where to send, the signing key and the timeout. Raises: NotSent, LeaseOver."""
         due = message.due
         if due.job.deaths > MOST_DEATHS_IN_A_ROW:
             raise NotSent(Ending.TRANSIENT, "worker_lost: its workers died, one after another.")
@@ -135,14 +145,22 @@ class DeliveryActor(Actor):
             raise NotSent(Ending.WITHDRAWN, "disabled: the webhook is off; nothing was sent.")
         if message.target is None:
             raise NotSent(Ending.WITHDRAWN, "internal: the webhook's url can't be sent to.")
+        if self._clock.now() + due.hook.timeout * _MS > due.lease_end:
+            raise LeaseOver
         try:
             return message.target, self._keys.of(due.hook), due.hook.timeout
         except NoSigningKey as reason:
             raise NotSent(Ending.UNSIGNABLE, str(reason)) from None
 
     def _headers(self, key: bytes, due: Due) -> tuple[tuple[bytes, bytes], ...]:
-        """Called once the connection is ready: the time is that of this attempt."""
-        return signed_headers(key, due.delivery, self._clock.now(), due.payload)
+        """Called once the connection is ready: the time is that of this attempt.
+
+        Raises: LeaseOver; nothing is sent then.
+        """
+        now = self._clock.now()
+        if now >= due.lease_end:
+            raise LeaseOver
+        return signed_headers(key, due.delivery, now, due.payload)
 
     def _ended(self, began: float, ending: Ending, error: str) -> Ended:
         return Ended(ending, self._clock.now(), _ms_since(began), error=error)

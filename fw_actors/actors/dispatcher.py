@@ -28,7 +28,8 @@ from fw_actors.runtime import (
     Timer,
     handles,
 )
-from fw_actors.services.deliveries import Batch, Deliveries, Due, Hook
+from fw_actors.services.deliveries import Batch, Deliveries
+from fw_actors.services.delivery_rows import Due, Hook
 from fw_actors.services.events import QUEUE
 from fw_actors.store import Store
 
@@ -128,8 +129,10 @@ class Dispatcher(Actor):
         plan = _Plan(self._receivers, self._free, self._places, self._per_receiver)
         try:
             await self._recall.look(self._store, self.context.log, self.context.clock.now())
+            token = record_id(self.context.entropy.bytes(TOKEN_BYTES))
             batch = await self._store.write(
-                lambda tx: self._deliveries.claim(tx, plan, self._token)
+                lambda tx: self._deliveries.claim(tx, plan, token),
+                durable=False,  # a lease that a power failure takes back is taken again
             )
         except OverloadedError:
             self._look_after(AFTER_TROUBLE_SECONDS)
@@ -216,9 +219,6 @@ class Dispatcher(Actor):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self.context.after(seconds, Nudge())
-
-    def _token(self) -> str:
-        return record_id(self.context.entropy.bytes(TOKEN_BYTES))
 
 
 class _Plan:

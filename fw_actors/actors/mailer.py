@@ -12,16 +12,17 @@ import trio
 
 from fw_actors.actors.job_queue import JobQueue
 from fw_actors.actors.job_tries import QueuePolicy, TryFailed
-from fw_actors.mail import MailFault, Transport
+from fw_actors.mail import MailFault, MailMessage, Transport
 from fw_actors.rules.delivery_outcome import Backoff, Verdict
 from fw_actors.runtime import MailboxPolicy, Overflow
 from fw_actors.services.letters import Letters
 from fw_actors.services.mail import QUEUE
-from fw_actors.store import LeasedJob, Store, Tx
+from fw_actors.store import LeasedJob, Store, Tx, jobs
 
 PLACES: Final = 4
 TRY_SECONDS: Final = 30.0
 LEASE_SECONDS: Final = 60.0
+_MS: Final = 1000
 
 
 class Mailer(JobQueue):
@@ -38,7 +39,7 @@ class Mailer(JobQueue):
     async def carry_out(self, job: LeasedJob) -> None:
         """Prepare, send, write that it went out."""
         try:
-            message = await self._store.write(lambda tx: self._letters.prepare(tx, job))
+            message = await self._store.write(lambda tx: self._prepare(tx, job))
             if message is None:
                 return
             with trio.fail_after(TRY_SECONDS):
@@ -51,6 +52,12 @@ class Mailer(JobQueue):
             self.context.log.info(
                 "mail.ended", delivery=job.subject, template=job.function, attempt=job.attempts + 1
             )
+
+    def _prepare(self, tx: Tx, job: LeasedJob) -> MailMessage | None:
+        """First the lease: who lost it while it waited must not spoil the link of who has it."""
+        if not jobs.renew(tx, job.id, job.lease, round(LEASE_SECONDS * _MS)):
+            raise TryFailed("worker_lost: the lease had ended.")
+        return self._letters.prepare(tx, job)
 
     def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
         """See `JobQueue.write_failure`."""

@@ -21,8 +21,9 @@ from fw_actors.runtime import (
     Timer,
     handles,
 )
-from fw_actors.services.deliveries import Deliveries, Due
+from fw_actors.services.deliveries import Deliveries
 from fw_actors.services.delivery_endings import Ended
+from fw_actors.services.delivery_rows import Due
 from fw_actors.store import Store, Tx
 
 MOST_AT_ONCE: Final = 256

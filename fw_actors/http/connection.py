@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import select
 import socket
+from contextlib import suppress
 from typing import Protocol
 
 import trio
@@ -26,7 +27,8 @@ class Broken(Exception):
 class Connection(Protocol):
     """A connection to one origin, used for one exchange at a time.
 
-    Cancelled in `start`, `send` or `receive`, it is of no further use but to be closed.
+    Cancelled in `start`, `send` or `receive`, it is of no further use but to be closed. It may be
+    closed while they wait, which breaks it for them: so a deadline can end an exchange.
     """
 
     origin: Origin
@@ -83,7 +85,9 @@ class PlainConnection:
 
     async def send(self, data: memoryview) -> None:
         while data and not self.broken:
-            await trio.lowlevel.wait_writable(self._socket)
+            if self._socket.fileno() >= 0:  # else it is found out below
+                with suppress(trio.ClosedResourceError):
+                    await trio.lowlevel.wait_writable(self._socket)
             data = data[self._send_nowait(data) :]
 
     def _send_nowait(self, data: bytes | bytearray | memoryview) -> int:
@@ -96,14 +100,15 @@ class PlainConnection:
             return len(data)
 
     async def receive(self, limit: int) -> bytes:
-        while True:
-            await trio.lowlevel.wait_readable(self._socket)
+        while self._socket.fileno() >= 0:
             try:
+                await trio.lowlevel.wait_readable(self._socket)
                 return self._socket.recv(limit)
             except BlockingIOError:
                 continue  # epoll may be wrong: a segment with a bad checksum, say
-            except OSError:
-                raise Broken from None
+            except (OSError, trio.ClosedResourceError):
+                break
+        raise Broken
 
     async def receive_ready(self, limit: int) -> bytes:
         return self.receive_nowait(limit)

@@ -56,8 +56,9 @@ async def _read_while_sending(
     async def send() -> None:
         nonlocal whole
         await connection.send(memoryview(rest))
-        whole = True
-        progress.step = Step.ANSWER
+        if not connection.broken:
+            whole = True
+            progress.step = Step.ANSWER
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(send)

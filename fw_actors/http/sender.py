@@ -21,6 +21,7 @@ from fw_actors.http.progress import Progress
 from fw_actors.http.reader import AnswerReader
 from fw_actors.http.request import MakeHeaders, RequestWriter
 from fw_actors.http.target import Target
+from fw_actors.runtime.deadlines import Deadlines
 from fw_actors.version import __version__
 
 SWEEP_SECONDS: Final = 5.0  # how long a connection that its receiver closed may hold a descriptor
@@ -34,15 +35,23 @@ class SenderStatistics:
     resolver: ResolverStatistics
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Post:
-    """One POST under way; survives the cancellation of its own deadline."""
+    """One POST under way; survives its own deadline."""
 
     target: Target
     body: bytes
     make_headers: MakeHeaders
     progress: Progress = field(default_factory=Progress)
     reader: AnswerReader = field(default_factory=AnswerReader)
+    kept: Connection | None = None
+    late: bool = False
+
+    def expire(self) -> None:
+        """Its deadline has passed while it was on a kept connection."""
+        self.late = True
+        if self.kept is not None:
+            self.kept.close()
 
 
 class Sender:
@@ -52,10 +61,13 @@ class Sender:
     look-ups have taken all threads.
     """
 
-    def __init__(self, pool: Pool, resolver: Resolver, dialler: Dialler, version: str) -> None:
+    def __init__(
+        self, pool: Pool, resolver: Resolver, dialler: Dialler, deadlines: Deadlines, version: str
+    ) -> None:
         self._pool = pool
         self._resolver = resolver
         self._dialler = dialler
+        self._deadlines = deadlines
         self._writer = RequestWriter(version)
 
     async def post(
@@ -87,13 +99,16 @@ class Sender:
             ValueError: `make_headers` gave what can't be a header.
         """
         post = _Post(target, body, make_headers)
-        with trio.CancelScope(deadline=trio.current_time() + timeout) as deadline:
-            try:
-                await self._send(post, anew=anew)
-            except NetworkError as fault:
-                fault.times = post.progress.times
-                raise
-        if deadline.cancelled_caught and post.reader.status is None:
+        deadline = self._deadlines.now() + timeout
+        await trio.lowlevel.checkpoint_if_cancelled()  # else a kept connection would be sent on
+        try:
+            kept = None if anew else self._pool.take(target.origin)
+            if kept is None or not await self._over_kept(kept, post, timeout):
+                await self._over_new(post, deadline)
+        except NetworkError as fault:
+            fault.times = post.progress.times
+            raise
+        if post.late and post.reader.status is None:
             late = AnswerTimeout(post.progress.overdue(target.origin.host, timeout))
             late.times = post.progress.times
             raise late
@@ -103,19 +118,31 @@ class Sender:
         """Counts of now, for the console and `/metrics`."""
         return SenderStatistics(self._pool.statistics(), self._resolver.statistics())
 
-    async def _send(self, post: _Post, *, anew: bool) -> None:
-        await trio.lowlevel.checkpoint_if_cancelled()  # else a kept connection would be sent on
-        kept = None if anew else self._pool.take(post.target.origin)
-        if kept is not None:
-            try:
-                await self._converse(kept, post, kept=True)
-            except Stale:
-                pass
-            else:
-                return
-        connection = await self._dialler.dial(post.target.origin, post.progress)
-        self._pool.adopt(connection)  # no await between: it is counted, or nobody has it
-        await self._converse(connection, post, kept=False)
+    async def _over_kept(self, kept: Connection, post: _Post, timeout: float) -> bool:
+        """Send over a kept connection; return whether that was all, and no new one is needed.
+
+        The deadline closes it, which ends the exchange as a cancellation would, and costs a tenth
+        of a POST less than a cancel scope for each.
+        """
+        post.kept = kept
+        noted = self._deadlines.add(post, timeout)
+        try:
+            await self._converse(kept, post, kept=True)
+        except Stale:
+            return post.late
+        except NetworkError:
+            if not post.late:
+                raise
+        finally:
+            noted.pop(post, None)
+        return True
+
+    async def _over_new(self, post: _Post, deadline: float) -> None:
+        with trio.CancelScope(deadline=deadline) as scope:
+            connection = await self._dialler.dial(post.target.origin, post.progress)
+            self._pool.adopt(connection)  # no await between: it is counted, or nobody has it
+            await self._converse(connection, post, kept=False)
+        post.late = scope.cancelled_caught
 
     async def _converse(self, connection: Connection, post: _Post, *, kept: bool) -> None:
         reusable = True
@@ -140,7 +167,8 @@ async def open_sender(
 ) -> AsyncIterator[Sender]:
     """Open a sender; leaving the block closes what lies idle and abandons look-ups.
 
-    POSTs that are under way then end on their own; their connections are closed.
+    POSTs that are under way then end: those over kept connections at once, as if they were late,
+    the others on their own; their connections are closed.
 
     Args:
         limits: how much may lie idle.
@@ -148,17 +176,21 @@ async def open_sender(
         lookup: names to addresses; run in threads.
         version: for the header `user-agent`.
     """
-    pool = Pool(limits or PoolLimits())
+    pool, deadlines = Pool(limits or PoolLimits()), Deadlines()
     failure: Exception | None = None
     try:
         async with trio.open_nursery() as nursery:
             resolver = Resolver(nursery, lookup)
             dialler = Dialler(resolver, context or system_trust())
             nursery.start_soon(_sweep, pool)
+            nursery.start_soon(deadlines.run)
             try:
-                yield Sender(pool, resolver, dialler, version)
+                yield Sender(pool, resolver, dialler, deadlines, version)
             except Exception as error:  # raised below, without the nursery's group around it
                 failure = error
+            finally:
+                deadlines.pass_all()
+                deadlines.close()
             nursery.cancel_scope.cancel()
     finally:
         pool.shut()

@@ -62,6 +62,13 @@ class Deadlines:
         if pending is not None:
             pending.pop(entry, None)
 
+    def pass_all(self) -> None:
+        """Have everything fall due that is noted now, whatever its time."""
+        for pending in list(self._lengths.values()):
+            for entry in list(pending):
+                if pending.pop(entry, None) is not None:
+                    entry.expire()
+
     async def run(self) -> None:
         """Sleep until the next deadline, over and over; ends after `close`.
 

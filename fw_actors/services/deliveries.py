@@ -6,7 +6,7 @@ are the Dispatcher (claim) and the DeliveryActor (settle, give back).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -14,7 +14,6 @@ import msgspec
 import sqlalchemy as sa
 
 from fw_actors.documents.core.webhook import DEFAULT_TIMEOUT
-from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.registry import Registry
 from fw_actors.rules.delivery_outcome import (
     LEASE_MARGIN_SECONDS,
@@ -25,32 +24,9 @@ from fw_actors.rules.delivery_outcome import (
 )
 from fw_actors.rules.retry_after import LONGEST_SECONDS
 from fw_actors.services.delivery_endings import COLUMNS, Ended, columns, error_of
+from fw_actors.services.delivery_rows import DeliveryRows, Due, Hook, Lease
 from fw_actors.services.events import QUEUE
 from fw_actors.store import JsonRows, LeasedJob, Statement, Tx, jobs, rows_as_json
-
-
-class Hook(msgspec.Struct, frozen=True):
-    """A Webhook at the moment of an attempt; `secret` is sealed, `row_id` what it is bound to."""
-
-    name: str
-    enabled: bool
-    url: str
-    timeout: int
-    secret: str | None
-    row_id: str
-
-
-class Due(msgspec.Struct, frozen=True):
-    """A delivery in the hands of this process: its lease, its bytes, and where they go."""
-
-    job: LeasedJob
-    hook: Hook | None  # None: the Webhook was deleted
-    lease_end: int
-    delivery: str
-    payload: bytes
-    attempts: int
-    max_attempts: int
-    status: str
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -78,26 +54,11 @@ class Deliveries:
     """The statements over Webhook Delivery, Webhook and the `webhook` queue."""
 
     def __init__(self, registry: Registry, backoff: Backoff) -> None:
-        hooks = registry.tables["Webhook"].table.c
         deliveries = registry.tables["Webhook Delivery"].table
         d = deliveries.c
         name: sa.BindParameter[Any] = sa.bindparam("key")
         self._backoff = backoff
-        self._hook = Statement(
-            sa.select(
-                hooks.enabled,
-                sa.func.coalesce(hooks.url, ""),  # null only by raw SQL, which nothing checks
-                sa.func.coalesce(hooks.timeout, DEFAULT_TIMEOUT),
-                hooks.secret,
-                hooks[ROW_ID],
-            ).where(hooks.name == name)
-        )
-        named = JsonRows("names")
-        self._read = Statement(
-            sa.select(d.name, d.payload, d.attempts, d.max_attempts, d.status)
-            .select_from(named.table)
-            .where(d.name == named.item(0, str))
-        )
+        self._rows = DeliveryRows(registry)
         self._settle = Statement(
             sa.update(deliveries)
             .where(d.name == name)
@@ -115,45 +76,39 @@ class Deliveries:
         """Seconds: no attempt waits longer for the next one, whatever a receiver asks for."""
         return max(self._backoff.cap, LONGEST_SECONDS)
 
-    def claim(self, tx: Tx, places: Places, token: Callable[[], str]) -> Batch:
+    def claim(self, tx: Tx, places: Places, token: str) -> Batch:
         """Lease what is due and has a place; the Webhook that waits longest first."""
+        heads = jobs.heads(tx, QUEUE)
+        ready = sorted((head.next_at, head.partition) for head in heads if head.next_at <= tx.now)
+        hooks = self._rows.hooks(tx, [webhook for _, webhook in ready])
         due: list[Due] = []
-        later: list[int] = []
         more = False
-        for head in sorted(jobs.heads(tx, QUEUE), key=lambda head: (head.next_at, head.partition)):
-            if head.next_at > tx.now:
-                later.append(head.next_at)
-                continue
-            hook = self.hook(tx, head.partition)
+        for _, webhook in ready:
+            hook = hooks.get(webhook)
             free = places.free(hook)
-            if free > 0:
-                leased = self._lease(tx, hook, head.partition, free, token())
-                places.take(hook, len(leased))
-                due += leased
-                more = more or len(leased) == free
-            else:
+            if free <= 0:
                 more = True
+                continue
+            leased = self._lease(tx, webhook, hook, free, token)
+            places.take(hook, len(leased))
+            due += leased
+            more = more or len(leased) == free
+        later = (head.next_at for head in heads if head.next_at > tx.now)
         return Batch(due, more, min(later, default=None))
+
+    def _lease(self, tx: Tx, webhook: str, hook: Hook | None, free: int, token: str) -> list[Due]:
+        timeout = hook.timeout if hook is not None else DEFAULT_TIMEOUT
+        lease_ms = (timeout + LEASE_MARGIN_SECONDS) * 1000
+        if not jobs.lease(tx, QUEUE, webhook, free, lease_ms, token):
+            return []  # another process has them
+        due, swept = self._rows.leased(tx, webhook, Lease(hook, tx.now + lease_ms), token)
+        for job in swept:  # what it was to deliver is gone
+            jobs.finish(tx, job, token)
+        return due
 
     def hook(self, tx: Tx, name: str) -> Hook | None:
         """Return a Webhook as it is now; None when there is none."""
-        row = tx.one(self._hook, key=name)
-        return None if row is None else Hook(name, bool(row[0]), row[1], row[2], row[3], row[4])
-
-    def _lease(self, tx: Tx, hook: Hook | None, webhook: str, free: int, token: str) -> list[Due]:
-        timeout = hook.timeout if hook is not None else DEFAULT_TIMEOUT
-        lease_ms = (timeout + LEASE_MARGIN_SECONDS) * 1000
-        leased = jobs.claim(tx, QUEUE, webhook, free, lease_ms, token)
-        names = rows_as_json((job.subject,) for job in leased)
-        read = {row[0]: row[1:] for row in tx.rows(self._read, names=names)}
-        found = []
-        for job in leased:
-            row = read.get(job.subject)
-            if row is None:  # swept away; its job has nothing left to do
-                jobs.finish(tx, job.id, job.lease)
-                continue
-            found.append(Due(job, hook, tx.now + lease_ms, job.subject, row[0].encode(), *row[1:]))
-        return found
+        return self._rows.hooks(tx, [name]).get(name)
 
     def settle_all(self, tx: Tx, attempts: Sequence[tuple[Due, Ended]]) -> list[Status | None]:
         """Write many outcomes, each fenced by its lease's token: all in three statements, or one

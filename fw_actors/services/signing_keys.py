@@ -6,7 +6,7 @@ from typing import Final
 
 from fw_actors.documents.vault import UnreadableError, Vault
 from fw_actors.rules.signing import UnusableSecretError, key_of
-from fw_actors.services.deliveries import Hook
+from fw_actors.services.delivery_rows import Hook
 
 MOST_KEPT: Final = 1024
 

@@ -17,7 +17,8 @@ from fw_actors.http import NetworkError, Sender, Times, parse_target
 from fw_actors.rules.delivery_outcome import Backoff, error_of_answer
 from fw_actors.rules.signing import signed_headers
 from fw_actors.rules.tokens import DeliveryIds
-from fw_actors.services.deliveries import Deliveries, Hook
+from fw_actors.services.deliveries import Deliveries
+from fw_actors.services.delivery_rows import Hook
 from fw_actors.services.signing_keys import NoSigningKey, SigningKeys
 from fw_actors.services.site import Site
 

@@ -19,14 +19,15 @@ class Call:
     """A function on its way through an engine, and the trio task that waits for it.
 
     `answer` is None until an engine has run the function or refused it; a call that was
-    cancelled before stays so.
+    cancelled before stays so. `durable`: see `Store.write`.
     """
 
-    __slots__ = ("_ticket", "answer", "begun", "callbacks", "fn", "now", "task")
+    __slots__ = ("_ticket", "answer", "begun", "callbacks", "durable", "fn", "now", "task")
 
-    def __init__(self, fn: Callable[[Tx], Any], now: int) -> None:
+    def __init__(self, fn: Callable[[Tx], Any], now: int, *, durable: bool = True) -> None:
         self.fn = fn
         self.now = now
+        self.durable = durable
         self.task: trio.lowlevel.Task | None = None
         self.answer: outcome.Outcome[Any] | None = None
         self.begun = False
@@ -105,7 +106,10 @@ class Engine(Protocol):
     """Runs calls on one connection, in one thread."""
 
     def run(self, pull: Pull) -> list[Call]:
-        """Run waiting calls; return all that were pulled, each answered or withdrawn."""
+        """Run waiting calls; return all that were pulled, each answered or withdrawn.
+
+        What is pulled is durable in all of its calls or in none.
+        """
 
     def look(self) -> bool:
         """Return whether another process has committed since the last look."""

@@ -22,9 +22,9 @@ class StoreStatistics:
     max_waiting_writes: int
     max_waiting_reads: int
     commits: int
-    """Durable commits; each answers a group of one or more calls of `write`."""
+    """Commits; each answers a group of one or more calls of `write`."""
     committed: int
-    """Calls of `write` whose function returned and is durable."""
+    """Calls of `write` whose function returned and is committed."""
     rolled_back: int
     """Calls of `write` whose function raised, so that what it did was undone alone."""
     refused: int
@@ -41,12 +41,16 @@ class StoreStatistics:
 class Store(Protocol):
     """Transactions for the service. All methods are called from trio's thread."""
 
-    async def write(self, fn: Callable[[Tx], T]) -> T:
+    async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
         """Run `fn` in a transaction of its own and return its result once that is durable.
 
         `fn` is a plain function and short: hashing, DNS and HTTP never happen in it. It runs in
         another thread, at most once, and in the order of the calls. When it raises, what it did
         is undone and the exception is raised here.
+
+        Without `durable` the result comes as soon as it is committed, before the disk has it:
+        every process sees it, and none that is killed takes it back, but a power failure may,
+        until a later durable write returns. For what may be done twice, like a lease.
 
         Cancelled while `fn` has not begun, the call is withdrawn and changes nothing. Once it
         has begun it is waited for and commits: the result is returned here and the cancellation

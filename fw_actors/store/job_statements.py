@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from sqlalchemy import (
     ColumnElement,
+    Update,
     and_,
     bindparam,
     case,
@@ -101,8 +102,9 @@ def _recall() -> Statement:
 RECALL: Final = _recall()
 
 
-def _claim() -> Statement:
-    # Materialised, or PostgreSQL may run it again and take more rows than the limit.
+def _lease() -> Update:
+    # Materialised, or PostgreSQL may run it again and take more rows than the limit. Nested, or
+    # the statement begins with WITH, and SQLite counts no rows of it.
     due = (
         select(JOB.c.id)
         .where(JOB.c.queue == bindparam("queue"), JOB.c.partition == bindparam("partition"))
@@ -110,10 +112,10 @@ def _claim() -> Statement:
         .order_by(JOB.c.next_at)
         .limit(bindparam("places"))
         .with_for_update(skip_locked=True)
-        .cte("due")
+        .cte("due", nesting=True)
         .prefix_with("MATERIALIZED")
     )
-    return Statement(
+    return (
         update(JOB)
         .where(JOB.c.id.in_(select(due.c.id)))
         .values(
@@ -121,11 +123,11 @@ def _claim() -> Statement:
             lease=bindparam("token"),
             deaths=JOB.c.deaths + case((JOB.c.lease.is_not(None), 1), else_=0),
         )
-        .returning(*(JOB.c[name] for name in LEASED_FIELDS))
     )
 
 
-CLAIM: Final = _claim()
+LEASE: Final = Statement(_lease())
+CLAIM: Final = Statement(_lease().returning(*(JOB.c[name] for name in LEASED_FIELDS)))
 
 
 _HELD: Final = and_(JOB.c.id == bindparam("job"), JOB.c.lease == bindparam("token"))
@@ -139,6 +141,7 @@ RETRY: Final = Statement(update(JOB).where(_HELD).values(next_at=bindparam("at")
 FAIL: Final = Statement(update(JOB).where(_HELD).values(next_at=null(), **_COUNTED))
 FINISH: Final = Statement(delete(JOB).where(_HELD))
 GIVE_BACK: Final = Statement(update(JOB).where(_HELD).values(next_at=bindparam("at"), lease=null()))
+RENEW: Final = Statement(update(JOB).where(_HELD).values(next_at=bindparam("at")))
 
 SETTLED: Final = JsonRows("settled")
 """Rows of `FINISH_ALL` (job, token) and `SETTLE_ALL` (job, token, when it is due next, error)."""

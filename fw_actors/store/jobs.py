@@ -23,7 +23,9 @@ from fw_actors.store.job_statements import (
     FINISH_ALL,
     GIVE_BACK,
     HEADS,
+    LEASE,
     RECALL,
+    RENEW,
     RETRY,
     SETTLE_ALL,
     STATS,
@@ -46,12 +48,12 @@ class LeasedJob(msgspec.Struct, frozen=True):
     queue: str
     partition: str
     subject: str
-    function: str
-    arguments: str
-    user: str
-    attempts: int
-    deaths: int
-    lease: str
+    function: str = ""
+    arguments: str = ""
+    user: str = ""
+    attempts: int = 0
+    deaths: int = 0
+    lease: str = ""
     created: int = 0
 
 
@@ -129,16 +131,26 @@ def claim(
     A row that still carries an expired lease is taken over, and that is counted as a death.
     Returns: the jobs, oldest id first.
     """
-    rows = tx.rows(
-        CLAIM,
-        queue=queue,
-        partition=partition,
-        now=tx.now,
-        places=limit,
-        lease_end=tx.now + lease_ms,
-        token=token,
-    )
+    rows = tx.rows(CLAIM, **_leasing(tx, queue, partition, limit, lease_ms, token))
     return [LeasedJob(*row) for row in sorted(rows)]
+
+
+def lease(tx: Tx, queue: str, partition: str, limit: int, lease_ms: int, token: str) -> int:
+    """As `claim`, for who reads the jobs themselves, by token; return how many there are."""
+    return tx.run(LEASE, **_leasing(tx, queue, partition, limit, lease_ms, token))
+
+
+def _leasing(
+    tx: Tx, queue: str, partition: str, limit: int, lease_ms: int, token: str
+) -> dict[str, int | str]:
+    return {
+        "queue": queue,
+        "partition": partition,
+        "now": tx.now,
+        "places": limit,
+        "lease_end": tx.now + lease_ms,
+        "token": token,
+    }
 
 
 def retry(tx: Tx, job_id: int, token: str, next_at: int, error: str) -> bool:
@@ -164,6 +176,11 @@ def finish_all(tx: Tx, held: Sequence[tuple[int, str]]) -> int:
 def settle_all(tx: Tx, settled: Sequence[Settlement]) -> int:
     """`retry` and `fail` for many at once; return how many leases held."""
     return tx.run(SETTLE_ALL, settled=rows_as_json(settled)) if settled else 0
+
+
+def renew(tx: Tx, job_id: int, token: str, lease_ms: int) -> bool:
+    """Make a lease last for `lease_ms` from now. False when it is lost."""
+    return tx.run(RENEW, job=job_id, token=token, at=tx.now + lease_ms) == 1
 
 
 def give_back(tx: Tx, job_id: int, token: str) -> bool:

@@ -1,4 +1,4 @@
-"""Many rows in one parameter: JSON that a statement reads as a table, on both databases.
+"""Many rows in one value: JSON that a statement reads as a table, or gives, on both databases.
 
 For statements that touch many rows at once. SQLite runs such a statement in one call, outside the
 interpreter's lock; row by row, each step of each statement takes that lock from trio's thread.
@@ -58,6 +58,14 @@ class JsonRows:
         return _Item(self.table.c.value, index, type_)
 
 
+class AllRows(FunctionElement[str]):
+    """All rows of a SELECT as one value: a JSON array of arrays, in no order."""
+
+    name = "all_rows"
+    inherit_cache = True
+    type = Text()
+
+
 def rows_as_json(rows: Iterable[Sequence[int | str | None]]) -> str:
     """Return rows as the value of a parameter. Raises: UnicodeEncodeError for a lone surrogate."""
     return msgspec.json.encode(list(rows)).decode()
@@ -71,6 +79,17 @@ def _elements_on_sqlite(element: _Elements, compiler: SQLCompiler, **kw: Any) ->
 @compiles(_Elements, "postgresql")
 def _elements_on_postgresql(element: _Elements, compiler: SQLCompiler, **kw: Any) -> str:
     return f"jsonb_array_elements(CAST({compiler.process(element.clauses, **kw)} AS JSONB))"
+
+
+@compiles(AllRows, "sqlite")
+def _all_rows_on_sqlite(rows: AllRows, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"json_group_array(json_array({compiler.process(rows.clauses, **kw)}))"
+
+
+@compiles(AllRows, "postgresql")
+def _all_rows_on_postgresql(rows: AllRows, compiler: SQLCompiler, **kw: Any) -> str:
+    array = f"json_build_array({compiler.process(rows.clauses, **kw)})"
+    return f"CAST(COALESCE(json_agg({array}), '[]') AS TEXT)"
 
 
 @compiles(_Item, "sqlite")

@@ -65,9 +65,9 @@ class LaneStore:
         self._listeners, self._counts, self._look = listeners, tuple(counts), look
         self._max_writes, self._max_reads = max_waiting_writes, max_waiting_reads
 
-    async def write(self, fn: Callable[[Tx], T]) -> T:
+    async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
         """See `Store.write`."""
-        result: T = await self._writes.call(fn, self._clock.now())
+        result: T = await self._writes.call(fn, self._clock.now(), durable=durable)
         return result
 
     async def read(self, fn: Callable[[Tx], T]) -> T:

@@ -38,8 +38,8 @@ class Lane(Protocol):
     skipped: int
     refused: int
 
-    async def call(self, fn: Callable[[Tx], Any], now: int) -> Any:
-        """Have `fn` run and return its result. Cancellation: see `Store.write`."""
+    async def call(self, fn: Callable[[Tx], Any], now: int, *, durable: bool = True) -> Any:
+        """Have `fn` run and return its result. `durable`, cancellation: see `Store.write`."""
 
     def look_now(self) -> None:
         """Look for commits of other processes now."""
@@ -76,7 +76,7 @@ class ThreadLane:
                 target=self._serve, args=(engine,), name=f"{name}-{number}", daemon=True
             ).start()
 
-    async def call(self, fn: Callable[[Tx], Any], now: int) -> Any:
+    async def call(self, fn: Callable[[Tx], Any], now: int, *, durable: bool = True) -> Any:
         """See `Lane.call`."""
         if self._closing or self.waiting >= self._capacity:
             self.refused += 1
@@ -84,7 +84,7 @@ class ThreadLane:
             raise OverloadedError(
                 "The store is closing." if self._closing else "Too many calls wait for the store."
             )
-        call = Call(fn, now)
+        call = Call(fn, now, durable=durable)
         self.waiting += 1
         self._queue.put(call)
         return await call.wait()
@@ -103,13 +103,16 @@ class ThreadLane:
     def _serve(self, engine: Engine) -> None:
         """The thread: groups of calls, and a look once a second between them."""
         next_look = time.monotonic() + LOOK_SECONDS
-        while not (self._closing and self._queue.empty()):
-            call = self._next(next_look)
+        following: Call | None = None
+        while following is not None or not (self._closing and self._queue.empty()):
+            call = following or self._next(next_look)
+            following = None
             if call is None or time.monotonic() >= next_look:
                 next_look = time.monotonic() + LOOK_SECONDS
                 self._look(engine)
             if call is not None:
-                self._send(self._answer, self._run(engine, call))
+                answered, following = self._run(engine, call)
+                self._send(self._answer, answered)
         self._queue.put(None)  # for the next thread of this lane
         engine.close()
         self._send(self._end)
@@ -121,18 +124,22 @@ class ThreadLane:
             return self._queue.get(timeout=max(0.0, next_look - time.monotonic()))
         return None
 
-    def _run(self, engine: Engine, first: Call) -> list[Call]:
+    def _run(self, engine: Engine, first: Call) -> tuple[list[Call], Call | None]:
+        """Run `first` and what may share its commit; return those, and whose turn is next if it
+        had to be taken from the queue to see that it may not."""
         following: Call | None = first
 
         def pull() -> Call | None:
             nonlocal following
-            call, following = following, None
-            if call is None:
+            if following is None:
                 with suppress(Empty):
-                    call = self._queue.get_nowait()
+                    following = self._queue.get_nowait()
+            if following is None or following.durable is not first.durable:
+                return None
+            call, following = following, None
             return call
 
-        return engine.run(pull)
+        return engine.run(pull), following
 
     def _look(self, engine: Engine) -> None:
         if self._noticed is not None and engine.look():
@@ -168,13 +175,13 @@ class InlineLane:
         self._noticed = noticed
         self._closed = False
 
-    async def call(self, fn: Callable[[Tx], Any], now: int) -> Any:
+    async def call(self, fn: Callable[[Tx], Any], now: int, *, durable: bool = True) -> Any:
         """See `Lane.call`."""
         await trio.lowlevel.checkpoint()
         if self._closed:
             self.refused += 1
             raise OverloadedError("The store is closing.")
-        calls = [call := Call(fn, now)]
+        calls = [call := Call(fn, now, durable=durable)]
         self._engine.run(lambda: calls.pop() if calls else None)
         call.run_callbacks()
         assert call.answer is not None

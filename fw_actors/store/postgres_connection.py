@@ -19,6 +19,7 @@ IDLE_IN_TRANSACTION_SECONDS: Final = 60
 MS_PER_SECOND: Final = 1000
 
 BEGIN_WRITE: Final = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+BEGIN_LAZY: Final = BEGIN_WRITE + b"; SET LOCAL synchronous_commit TO off"
 BEGIN_READ: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # Whether anything was written, and the commit, in one round trip.
 _COMMIT: Final = b"SELECT pg_current_xact_id_if_assigned() IS NOT NULL; COMMIT"

@@ -18,7 +18,12 @@ from psycopg.pq import TransactionStatus
 from fw_actors.errors import OverloadedError
 from fw_actors.store.calls import Call, Counts, Pull
 from fw_actors.store.errors import StatementError
-from fw_actors.store.postgres_connection import BEGIN_READ, BEGIN_WRITE, PostgresConnection
+from fw_actors.store.postgres_connection import (
+    BEGIN_LAZY,
+    BEGIN_READ,
+    BEGIN_WRITE,
+    PostgresConnection,
+)
 from fw_actors.store.postgres_errors import (
     CAUGHT_OUTSIDE,
     LOST,
@@ -63,7 +68,7 @@ class PostgresEngine:
 
     def _serve(self, call: Call, taken: list[Call], pull: Pull) -> list[Call]:
         try:
-            connection = self._pool.begin(BEGIN_WRITE if self._writable else BEGIN_READ)
+            connection = self._pool.begin(self._beginning(call))
         except Exception as error:
             self._refuse_waiting(taken, pull, error)
             return taken
@@ -77,6 +82,11 @@ class PostgresEngine:
             connection.roll_back()
             self._pool.give_back(connection)
         return taken
+
+    def _beginning(self, call: Call) -> bytes:
+        if not self._writable:
+            return BEGIN_READ
+        return BEGIN_WRITE if call.durable else BEGIN_LAZY
 
     def look(self) -> bool:
         """See `Engine.look`; `postgres_notices` hears of them."""

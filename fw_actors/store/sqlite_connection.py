@@ -79,6 +79,7 @@ class SqliteConnection:
             for setting in _SETTINGS:
                 self.raw.execute(setting)
             self.raw.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
+            self._waits_for_disk = self._durable = durable
             if not writable:
                 self.raw.execute("PRAGMA query_only=ON")
             self.raw.set_authorizer(self.guard)
@@ -95,6 +96,15 @@ class SqliteConnection:
     def execute(self, text: str) -> None:
         """Run a statement that takes no values and gives no rows."""
         self.cursor.execute(text)
+
+    def wait_for_disk(self, wait: bool) -> None:
+        """Set whether a commit returns only once it is on the disk; outside transactions alone.
+
+        Without, a power failure takes back the last commits in a row, never one from among them.
+        """
+        if self._durable and wait is not self._waits_for_disk:
+            self.raw.execute(f"PRAGMA synchronous={'FULL' if wait else 'NORMAL'}")
+            self._waits_for_disk = wait
 
     def wait_for_locks(self, seconds: float) -> None:
         """Set how long a statement waits for a lock of another process."""

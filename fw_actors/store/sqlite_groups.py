@@ -67,7 +67,12 @@ class GroupCommit:
 
     def _run(self, pull: Pull, taken: list[Call]) -> None:
         self._roll_back()
+        first = pull()
+        if first is None:
+            return
+        taken.append(first)
         try:
+            self._connection.wait_for_disk(first.durable)
             # IMMEDIATE: a transaction that reads first and writes later could not wait for locks.
             self._connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
@@ -75,7 +80,7 @@ class GroupCommit:
             return
         members: list[Call] = []
         try:
-            still_open = self._run_members(pull, taken, members)
+            still_open = self._run_members(first, pull, taken, members)
             if still_open:
                 self._connection.execute("COMMIT")
         except (_GroupLost, sqlite3.Error) as error:
@@ -83,21 +88,21 @@ class GroupCommit:
             return
         self._count(members, committed=still_open)
 
-    def _run_members(self, pull: Pull, taken: list[Call], members: list[Call]) -> bool:
+    def _run_members(self, first: Call, pull: Pull, taken: list[Call], members: list[Call]) -> bool:
         """Run calls until none waits; return whether there is a transaction to commit."""
         deadline = time.monotonic() + MAX_SECONDS
-        while len(taken) < MAX_MEMBERS and (call := pull()) is not None:
-            taken.append(call)
-            if not call.begin():
-                continue  # cancelled while it waited
-            members.append(call)
-            if len(members) == 1:
-                if not self._run_first(call):
+        call: Call | None = first
+        while call is not None:
+            if call.begin():  # else it was cancelled while it waited
+                members.append(call)
+                if len(members) > 1:
+                    self._run_further(call)
+                elif not self._run_first(call):
                     return False
-            else:
-                self._run_further(call)
-            if time.monotonic() > deadline:
-                break
+            full = len(taken) >= MAX_MEMBERS or time.monotonic() > deadline
+            call = None if full else pull()
+            if call is not None:
+                taken.append(call)
         return True
 
     def _run_first(self, call: Call) -> bool:

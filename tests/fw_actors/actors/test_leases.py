@@ -8,12 +8,19 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from fw_actors.actors.delivery import Attempt
+from fw_actors.http import Answer, Target, parse_target
+from fw_actors.http.request import MakeHeaders
+from fw_actors.rules.delivery_outcome import Backoff
+from fw_actors.services.deliveries import Deliveries
+from fw_actors.services.delivery_rows import Due, Hook
 from fw_actors.store import Tx, jobs
-from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import URL, Post, Receiver, delivering
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 LEASE_SECONDS = 40  # timeout 10 and 30 more
+ELSEWHERE = "https://elsewhere.example/hook"
 
 
 async def steal(post: Post) -> None:
@@ -140,3 +147,62 @@ async def test_two_processes_on_one_store_send_each_event_once(
             assert (await post.settled(delivery))["status"] == "Sent"
     sent = [got.headers["webhook-id"] for got in first.posts + second.posts]
     assert sorted(sent) == sorted(made)
+
+
+class SlowToReach(Receiver):
+    """The first connection to it is ready only when the lease is over."""
+
+    async def post(
+        self, target: Target, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> Answer:
+        if trio.current_time() - self.began < LEASE_SECONDS:
+            await trio.sleep(LEASE_SECONDS)
+        return await super().post(target, body, make_headers, timeout=timeout)
+
+
+async def test_nothing_is_sent_on_a_lease_that_ended_before_the_connection_was_ready(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Interface §7: whoever has the lease then sends it, and nobody else."""
+    receiver = SlowToReach(["200"])
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook()
+        [delivery] = await post.emit()
+        found = await post.settled(delivery)
+    assert (found["status"], found["attempts"]) == ("Sent", 1)
+    assert len(receiver.posts) == 1
+
+
+class Anywhere:
+    """Places without a limit."""
+
+    def free(self, hook: Hook | None) -> int:
+        return 1
+
+    def take(self, hook: Hook | None, count: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("waited", "sent_to"), [(30, URL), (31, ELSEWHERE)])
+async def test_an_attempt_that_waited_until_its_lease_is_too_short_is_given_back(
+    waited: int, sent_to: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A lease lasts `timeout` + 30 s: an attempt that begins later could outlive it."""
+    receiver = Receiver(["200"])
+    async with delivering(tmp_path, receiver) as post:
+        webhook = await post.webhook(timeout=10)
+        deliveries = Deliveries(post.site.registry, Backoff(30.0, 3600.0))
+
+        def work(tx: Tx) -> Due:
+            post.site.handle(tx, "Administrator").webhooks.emit("invoice.paid", {})
+            [due] = deliveries.claim(tx, Anywhere(), "ours").due
+            return due
+
+        due = await post.site.store.write(work)
+        await post.change(webhook, url=ELSEWHERE)  # what is leased from now on goes there
+        await trio.sleep(waited)
+        post.pool[due.delivery].tell(Attempt(due, parse_target(URL)))
+        found = await post.settled(due.delivery)
+    assert (found["status"], found["attempts"]) == ("Sent", 1)
+    assert [got.url for got in receiver.posts] == [sent_to]
+    assert receiver.times[0] - waited <= 1  # given back at once, and not when the lease ends

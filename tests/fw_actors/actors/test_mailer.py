@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from sqlalchemy import text
 from trio.testing import MockClock
 
 from fw_actors.mail import MailNotSent, MailRefused, Template
@@ -252,3 +253,22 @@ async def test_a_job_whose_workers_died_is_taken_over_and_not_for_ever(
         assert job["error"].startswith("worker_lost: ")
         await trio.sleep(32)
         assert len(site.postbox.taken) == 2
+
+
+async def test_who_lost_the_lease_before_the_message_is_made_makes_no_link_and_sends_nothing(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A newer link ends the older ones: the loser's would end the link that the winner sent."""
+    steal = """CREATE TRIGGER steal AFTER UPDATE OF lease ON fw_job
+        WHEN NEW.lease IS NOT NULL AND NEW.lease <> 'another'
+        BEGIN UPDATE fw_job SET lease = 'another' WHERE id = NEW.id; END"""
+    async with mail_site(tmp_path) as site:
+        await site.hire("anna")
+        await site.site.store.write(lambda tx: tx.run(text(steal)))
+        await site.recovery.ask("anna", ADDRESS)
+        await trio.sleep(2)
+        assert site.postbox.taken == []
+        assert await site.rows("SELECT 1 AS one FROM fw_token") == []
+        (job,) = await site.jobs()
+        assert (job["lease"], job["attempts"]) == ("another", 0)
+        assert site.log.of("job.lease_lost")

@@ -23,8 +23,9 @@ from fw_actors.runtime import (
     handles,
     open_runtime,
 )
-from fw_actors.services.deliveries import Deliveries, Due
+from fw_actors.services.deliveries import Deliveries
 from fw_actors.services.delivery_endings import Ended
+from fw_actors.services.delivery_rows import Due
 from fw_actors.store import LeasedJob, Store, Tx
 from supervisors import actor_child, open_supervisor
 from tests.site_kit import START_MS

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
 import trio.testing
+import trustme
 
 from fw_actors.http import (
     AnswerTimeout,
@@ -478,3 +481,101 @@ async def test_leaving_the_block_closes_idle_connections() -> None:
             await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
         with trio.fail_after(LONG):
             await ended.wait()
+
+
+async def test_leaving_the_block_ends_a_post_that_waits_on_a_kept_connection() -> None:
+    """Its deadline goes with the sender; nothing may wait for ever."""
+    late: list[AnswerTimeout] = []
+
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        await talk.answer(OK)
+        await talk.request()
+        asked.set()
+        await trio.sleep_forever()
+
+    async def post(sender: Sender, receiver: Receiver) -> None:
+        try:
+            await sender.post(receiver.target(), b"{}", headers, timeout=600)
+        except AnswerTimeout as error:
+            late.append(error)
+            ended.set()
+
+    asked, ended = trio.Event(), trio.Event()
+    async with receiving(script) as receiver, trio.open_nursery() as nursery:
+        async with open_sender() as sender:
+            await post(sender, receiver)
+            nursery.start_soon(post, sender, receiver)
+            await asked.wait()
+        with trio.fail_after(30):
+            await ended.wait()
+        nursery.cancel_scope.cancel()
+    assert len(late) == 1
+    assert sender.statistics().pool.in_use == 0
+
+
+HALF_HEAD = b"HTTP/1.1 200 OK\r\ncontent-le"
+HALF_BODY = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("said", [b"", HALF_HEAD])
+async def test_a_kept_connection_that_falls_silent_is_a_timeout_and_not_replaced(
+    said: bytes, scheme: str
+) -> None:
+    """Interface §7: `timeout` is one deadline over everything, on a kept connection too."""
+    async with keeping_silent(said, scheme) as (receiver, sender):
+        with pytest.raises(AnswerTimeout, match="did not answer within"):
+            await sender.post(receiver.target(), b"{}", headers, timeout=SHORT)
+        assert receiver.connections == 1
+        pool = sender.statistics().pool
+        assert (pool.in_use, pool.idle) == (0, 0)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_body_that_stalls_on_a_kept_connection_is_only_shorter(scheme: str) -> None:
+    async with keeping_silent(HALF_BODY, scheme) as (receiver, sender):
+        answer = await sender.post(receiver.target(), b"{}", headers, timeout=1.0)
+        assert (answer.status, answer.body) == (200, b"half")
+        assert (receiver.connections, sender.statistics().pool.in_use) == (1, 0)
+
+
+async def test_a_receiver_that_stops_reading_a_kept_connection_is_a_timeout() -> None:
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        await talk.answer()
+        await trio.sleep_forever()
+
+    async with receiving(script) as receiver, open_sender() as sender:
+        await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+        with pytest.raises(AnswerTimeout, match="did not take the whole request"):
+            await sender.post(receiver.target(), BIG, headers, timeout=SHORT)
+        assert sender.statistics().pool.in_use == 0
+
+
+def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A receiver's certificate, and a sender's trust in it."""
+    authority = trustme.CA()
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    server.num_tickets = 0  # a late one has a kept connection given up
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(client)
+    return server, client
+
+
+@asynccontextmanager
+async def keeping_silent(said: bytes, scheme: str) -> AsyncIterator[tuple[Receiver, Sender]]:
+    """A receiver that has answered one POST, and says `said` to the next, and a sender to it."""
+
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        await talk.answer()
+        await talk.request()
+        if said:
+            await talk.answer(said)
+        await trio.sleep_forever()
+
+    server, client = contexts() if scheme == "https" else (None, None)
+    async with receiving(script, context=server) as receiver, open_sender(context=client) as sender:
+        await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+        yield receiver, sender

@@ -87,3 +87,14 @@ async def test_ten_thousand_of_one_length_all_fall_due(deadlines: Deadlines) -> 
         deadlines.add(Counted(), 5.0)
     await trio.sleep(5.1)
     assert next(seen) == 10_000
+
+
+async def test_all_may_fall_due_at_once_before_the_end(deadlines: Deadlines) -> None:
+    fired: list[tuple[str, float]] = []
+    alarms = {name: Alarm(fired, name) for name in "abc"}
+    for name, seconds in (("a", 5.0), ("b", 60.0), ("c", 5.0)):
+        deadlines.add(alarms[name], seconds)
+    deadlines.withdraw(alarms["c"], 5.0)
+    deadlines.pass_all()
+    assert [name for name, _ in fired] == ["a", "b"]
+    assert len(deadlines) == 0

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fw_actors.rules.delivery_outcome import Backoff, Ending, Status
-from fw_actors.services.deliveries import Batch, Deliveries, Due, Hook
+from fw_actors.services.deliveries import Batch, Deliveries
 from fw_actors.services.delivery_endings import Ended, readable
+from fw_actors.services.delivery_rows import Due, Hook
 from tests.fw_actors.services.conftest import Office, open_office
 from tests.site_kit import database_of
 
@@ -50,9 +51,9 @@ class Depot:
         return delivery
 
     async def claim(self, room: Room | None = None) -> Batch:
-        places = room or Room()
+        places, token = room or Room(), self._token()
         return await self.office.site.store.write(
-            lambda tx: self.deliveries.claim(tx, places, self._token)
+            lambda tx: self.deliveries.claim(tx, places, token)
         )
 
     async def due(self) -> Due:
@@ -393,3 +394,15 @@ def test_text_is_kept_as_a_prefix_of_itself(text: str) -> None:
     kept = readable(text.encode("utf-8", "replace"))
     assert text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd").startswith(kept)
     assert len(kept.encode()) >= min(512, len(text.encode("utf-8", "replace"))) - 3
+
+
+async def test_a_payload_of_any_length_is_claimed_as_it_was_stored(depot: Depot) -> None:
+    """Interface §7: "those bytes are stored, signed and sent"."""
+    await depot.office.subscribe()
+    texts = ['short "quoted" \\ \u2028 \U0001f511', "long é" * 20_000, "longer" * 100_000]
+    for text in texts:
+        await depot.office.do(lambda fw, text=text: fw.webhooks.emit("note.shared", {"a": text}))  # type: ignore[misc]
+    stored = dict(await depot.office.sql("SELECT name, payload FROM doc_webhook_delivery"))
+    due = (await depot.claim()).due
+    assert {one.delivery: one.payload.decode() for one in due} == stored
+    assert [one.delivery for one in due] == sorted(stored)  # in the order of their jobs

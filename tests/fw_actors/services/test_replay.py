@@ -33,7 +33,7 @@ class Depot:
 
     async def attempt(self, ending: str) -> None:
         def once(tx: Any) -> None:
-            for due in self._deliveries.claim(tx, Anywhere(), lambda: "token").due:
+            for due in self._deliveries.claim(tx, Anywhere(), "token").due:
                 outcome = Ended(Ending[ending], tx.now, 3, 400, b"what it said", "status: 400.")
                 assert self._deliveries.settle(tx, due, outcome) is not None
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from fw_actors.documents.vault import Vault
 from fw_actors.runtime import SeededEntropy
-from fw_actors.services.deliveries import Hook
+from fw_actors.services.delivery_rows import Hook
 from fw_actors.services.signing_keys import MOST_KEPT, NoSigningKey, SigningKeys
 
 ENTROPY = SeededEntropy(1)

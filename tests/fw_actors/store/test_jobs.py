@@ -217,3 +217,30 @@ async def test_what_a_wrong_clock_set_far_away_is_due_now(
     times = await queue.read(lambda tx: {n: row(tx, n)["next_at"] for n in (near, *far, other)})
     assert times == {near: latest, other: latest + 1} | dict.fromkeys(far, clock.ms)
     assert await queue.read(lambda tx: row(tx, failed)["next_at"]) is None
+
+
+async def test_a_lease_without_its_jobs_takes_the_same_as_a_claim(
+    queue: Store, clock: SteppedClock
+) -> None:
+    for _ in range(3):
+        await queue.write(put())
+    await queue.write(put(partition="w2"))
+    lease = lambda tx: jobs.lease(tx, "webhook", "w1", 2, LEASE_MS, "t1")  # noqa: E731
+    assert [await queue.write(lease) for _ in range(3)] == [2, 1, 0]
+    assert await queue.write(heads) == [
+        ("w1", clock.ms + LEASE_MS),
+        ("w2", clock.ms),
+    ]
+    clock.ms += LEASE_MS
+    assert [job.deaths for job in await queue.write(take(token="t2"))] == [1, 1, 1]
+
+
+async def test_a_lease_is_renewed_by_its_holder_alone(queue: Store, clock: SteppedClock) -> None:
+    job_id = await queue.write(put())
+    await queue.write(take())
+    clock.ms += LEASE_MS - 1
+    assert not await queue.write(lambda tx: jobs.renew(tx, job_id, "t2", LEASE_MS))
+    assert await queue.write(lambda tx: jobs.renew(tx, job_id, "t1", LEASE_MS))
+    assert await queue.write(heads) == [("w1", clock.ms + LEASE_MS)]
+    found = await queue.read(lambda tx: row(tx, job_id))
+    assert (found["attempts"], found["deaths"], found["lease"]) == (0, 0, "t1")

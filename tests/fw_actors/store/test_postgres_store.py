@@ -275,3 +275,15 @@ async def test_a_database_of_another_encoding_is_refused(cluster: PostgresCluste
                 pass
     finally:
         cluster.execute("DROP DATABASE latin")
+
+
+async def test_only_a_write_that_need_not_be_durable_does_not_wait_for_the_disk(
+    store: Store,
+) -> None:
+    """`Store.write`; the next transaction on the same connection waits again."""
+
+    def setting(tx: Tx) -> object:
+        return tx.scalar(sql("SELECT current_setting('synchronous_commit')"))
+
+    for durable in (True, False, True):
+        assert (await store.write(setting, durable=durable) == "off") is not durable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from functools import partial
 
 import pytest
 import trio
@@ -262,3 +263,26 @@ async def test_the_installation_key_is_made_once(open_store: OpenStore) -> None:
             keys.append(await store.read(installation_key))
     assert keys[0] == keys[1]
     assert len(keys[0]) == 32
+
+
+async def test_a_write_that_need_not_be_durable_is_seen_by_all_and_undone_when_it_raises(
+    store: Store,
+) -> None:
+    await store.write(add("lazy"), durable=False)
+    with pytest.raises(Refused):
+        await store.write(add_then_refuse, durable=False)
+    await store.write(add("durable"))
+    assert await store.read(texts) == ["lazy", "durable"]
+
+
+async def test_writes_keep_their_order_whether_durable_or_not(ordered: Store) -> None:
+    gate = Gate()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ordered.write, gate)
+        await gate.entered()
+        for name in "abcdef":
+            write = partial(ordered.write, durable=name in "bef")
+            nursery.start_soon(write, add(name))
+            await trio.testing.wait_all_tasks_blocked()
+        gate.open()
+    assert await ordered.read(texts) == list("abcdef")

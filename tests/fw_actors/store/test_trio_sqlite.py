@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,36 @@ async def test_the_file_is_readable_by_its_owner_alone(path: Path, open_store: O
     async with open_store():
         modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
     assert modes["fw.db"] == modes["fw.db-wal"] == 0o600
+
+
+async def test_a_commit_waits_for_the_disk_where_one_of_its_writes_has_to(
+    open_store: OpenStore,
+) -> None:
+    """Architecture, The store: `synchronous=FULL`; a lease may do with less (`Store.write`)."""
+    full, normal = 2, 1
+    gate, inside = threading.Event(), threading.Event()
+
+    def hold(tx: Tx) -> None:
+        inside.set()
+        assert gate.wait(10)
+
+    def level(tx: Tx) -> int:
+        connection = tx._connection.raw  # type: ignore[attr-defined]
+        return connection.execute("PRAGMA synchronous").fetchone()[0]  # type: ignore[no-any-return]
+
+    found: dict[int, int] = {}
+
+    async def write(number: int, durable: bool) -> None:
+        found[number] = await store.write(level, durable=durable)
+
+    wanted = [True, False, False, True, False, True, True]
+    async with open_store() as store, trio.open_nursery() as nursery:
+        nursery.start_soon(store.write, hold)
+        await trio.to_thread.run_sync(inside.wait, 10)
+        for number, durable in enumerate(wanted):
+            nursery.start_soon(write, number, durable)
+        await trio.testing.wait_all_tasks_blocked()
+        gate.set()
+    assert [found[number] for number in range(len(wanted))] == [
+        full if durable else normal for durable in wanted
+    ]
