@@ -47,14 +47,19 @@ SUITES = {
     show_default=True,
     help="Rounds of a row; its figures are their medians.",
 )
-def main(suites: tuple[str, ...], file: Path | None, events: int, rounds: int) -> None:
+@click.option(
+    "--long", is_flag=True, help="Also the load runs and big backlogs, which take minutes."
+)
+def main(
+    suites: tuple[str, ...], file: Path | None, events: int, rounds: int, *, long: bool
+) -> None:
     """Measure SUITEs (all, when none is named) and print a table.
 
     A row's figures come from this run, ours and the reference in turns. A ratio above 1 means
     that ours is better.
     """
     errors = Console(stderr=True)
-    effort = Effort(events, rounds, tell=lambda line: errors.print(line, style="dim"))
+    effort = Effort(events, rounds, lambda line: errors.print(line, style="dim"), long)
     rows = [row for suite in suites or sorted(SUITES) for row in SUITES[suite](effort)]
     Console().print(table(rows))
     if file is not None:

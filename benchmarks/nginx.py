@@ -1,4 +1,4 @@
-"""A receiver that costs next to nothing: nginx on a free port of this machine, answering 204."""
+"""Receivers that cost next to nothing: nginx on free ports of this machine, answering 204."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -41,8 +41,11 @@ http {{
     scgi_temp_path {folder}/scgi;
     server {{
         listen {host}:{port};
-        location = /hook {{ return 204; }}
         location = /status {{ stub_status; }}
+    }}
+    server {{
+{listening}
+        location = /hook {{ return 204; }}
     }}
 }}
 """
@@ -58,14 +61,15 @@ class Miscounted(Exception):
 
 @dataclass(frozen=True)
 class Nginx:
-    """A running nginx."""
+    """A running nginx: where it tells its status, and the receivers that it plays."""
 
     port: int
+    hooks: tuple[str, ...]
 
     @property
     def hook(self) -> str:
-        """The URL to post to."""
-        return f"http://{_HOST}:{self.port}/hook"
+        """The URL of the first receiver."""
+        return self.hooks[0]
 
     def requests(self) -> int:
         """Return how many requests it has answered, the questions for this number left out."""
@@ -75,12 +79,19 @@ class Nginx:
 
 
 def counted(nginx: Nginx, posts: int, side: Callable[[str, int], Awaitable[float]]) -> float:
-    """Run `side(url, posts)`; believe its rate when the receiver has counted as many requests.
+    """As `counted_by_all` with the first receiver, `side(url, posts)`. Raises: Miscounted."""
+    return counted_by_all(nginx, posts, lambda urls, posts: side(urls[0], posts))
+
+
+def counted_by_all(
+    nginx: Nginx, posts: int, side: Callable[[Sequence[str], int], Awaitable[float]]
+) -> float:
+    """Run `side(urls, posts)`; believe its rate when nginx has counted as many requests.
 
     Raises: Miscounted.
     """
     before = nginx.requests()
-    rate = trio.run(side, nginx.hook, posts)
+    rate = trio.run(side, nginx.hooks, posts)
     seen = nginx.requests() - before - 1  # without the question for the number itself
     if seen != posts:
         raise Miscounted(f"{posts} requests were to be sent, the receiver counted {seen}.")
@@ -96,17 +107,26 @@ def requests_in(status: str) -> int:
 
 
 @contextmanager
-def running_nginx(folder: Path) -> Iterator[Nginx]:
-    """Run nginx with its files in `folder`; install it first when it is missing and that is
-    allowed. Raises: ReceiverFailed."""
+def running_nginx(
+    folder: Path, receivers: int = 1, certificate: Path | None = None
+) -> Iterator[Nginx]:
+    """Run nginx with its files in `folder`, playing so many receivers; install it first when it
+    is missing and that is allowed.
+
+    Args:
+        certificate: a file with chain and key; the receivers speak TLS then.
+
+    Raises: ReceiverFailed.
+    """
     binary = _binary() or _installed()
-    port = _free_port()
+    port, *ports = _free_ports(1 + receivers)
     file = folder / "nginx.conf"
-    file.write_text(configuration(folder, port))
+    file.write_text(configuration(folder, port, ports, certificate))
+    scheme = "http" if certificate is None else "https"
     process = subprocess.Popen([binary, "-p", str(folder), "-c", str(file), "-e", "stderr"])
     try:
         _wait_for(process, port)
-        yield Nginx(port)
+        yield Nginx(port, tuple(f"{scheme}://{_HOST}:{each}/hook" for each in ports))
     finally:
         process.terminate()
         try:
@@ -116,9 +136,16 @@ def running_nginx(folder: Path) -> Iterator[Nginx]:
             process.wait()
 
 
-def configuration(folder: Path, port: int) -> str:
+def configuration(
+    folder: Path, port: int, ports: Sequence[int], certificate: Path | None = None
+) -> str:
     """Return nginx's configuration: its own files in `folder`, no port below 1024, no log."""
-    return _CONFIGURATION.format(folder=folder, host=_HOST, port=port)
+    tls = "" if certificate is None else " ssl"
+    lines = [f"listen {_HOST}:{each}{tls};" for each in ports]
+    if certificate is not None:
+        lines += [f"ssl_certificate {certificate};", f"ssl_certificate_key {certificate};"]
+    listening = "\n".join(f"        {line}" for line in lines)
+    return _CONFIGURATION.format(folder=folder, host=_HOST, port=port, listening=listening)
 
 
 def _binary() -> str | None:
@@ -141,10 +168,11 @@ def _installed() -> str:
     return binary
 
 
-def _free_port() -> int:
-    with socket.create_server((_HOST, 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+def _free_ports(count: int) -> list[int]:
+    """All are held until the last is found, or one would be found twice."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.create_server((_HOST, 0))) for _ in range(count)]
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:

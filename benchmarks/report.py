@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from rich.table import Table
 
-from benchmarks.rows import Row
+from benchmarks.rows import Row, figure
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -22,8 +22,8 @@ def table(rows: Sequence[Row]) -> Table:
     for row in rows:
         shown.add_row(
             f"{row.suite}/{row.name}",
-            f"{row.ours:,.0f}",
-            f"{row.reference:,.0f}",
+            figure(row.ours),
+            figure(row.reference),
             f"{row.ratio:.2f}",
             row.unit,
             row.reference_name,

@@ -12,11 +12,15 @@ import msgspec
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured. `tell` is called with a line of progress after each round."""
+    """How much is measured. `tell` is called with a line of progress after each round.
+
+    With `long`, suites that have more rows, or bigger ones, take the minutes that these need.
+    """
 
     events: int
     rounds: int
     tell: Callable[[str], None]
+    long: bool = False
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -33,9 +37,9 @@ class Row(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two ways to do the same work. Each side does it once and returns its rate in `unit`.
+    """Two ways to do the same work. Each side does it once and returns its figure in `unit`.
 
-    A rate is something per second: more is better.
+    More of it is better, as of something per second, unless `less_is_better`.
     """
 
     suite: str
@@ -44,6 +48,7 @@ class Comparison:
     ours: Callable[[], float]
     reference: Callable[[], float]
     reference_name: str
+    less_is_better: bool = False
 
     def measure(self, effort: Effort) -> Row:
         """Run both sides in turns, so that a busy spell of the machine meets both."""
@@ -54,16 +59,20 @@ class Comparison:
             reference.append(_undisturbed(self.reference))
             effort.tell(
                 f"{self.suite}/{self.name} round {number} of {effort.rounds}: "
-                f"{ours[-1]:,.0f} against {reference[-1]:,.0f} {self.unit}"
+                f"{figure(ours[-1])} against {figure(reference[-1])} {self.unit}"
             )
         return self.row(ours, reference)
 
     def row(self, ours: list[float], reference: list[float]) -> Row:
         """Return the row of these rounds: medians, and their ratio."""
         mine, theirs = median(ours), median(reference)
-        return Row(
-            self.suite, self.name, self.unit, mine, theirs, self.reference_name, mine / theirs
-        )
+        ratio = theirs / mine if self.less_is_better else mine / theirs
+        return Row(self.suite, self.name, self.unit, mine, theirs, self.reference_name, ratio)
+
+
+def figure(value: float) -> str:
+    """Return a figure as people read it: small ones with two decimals."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
 def _undisturbed(side: Callable[[], float]) -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ import h11
 import trio
 
 from benchmarks.delivery.events import PLACES, SECRET, body
+from fw_actors.http.dial import system_trust
 from fw_actors.rules.signing import key_of, sign
 from fw_actors.version import __version__
 
@@ -23,26 +25,35 @@ class Refused(Exception):
 
 
 async def post(url: str, requests: int) -> float:
-    """Post so many requests from `PLACES` tasks, each on a connection of its own.
+    """As `post_to_all` with one receiver."""
+    return await post_to_all([url], requests)
+
+
+async def post_to_all(urls: Sequence[str], requests: int) -> float:
+    """Post so many requests from `PLACES` tasks or more, each on a connection of its own; the
+    receivers in turns.
 
     Returns: requests per second.
     """
     # Ids like the service's, made before the clock starts, since it makes them when it records.
     ids = iter([b"msg_%027d" % number for number in range(requests)])
-    address = urlsplit(url)
-    host, port = address.hostname or "", address.port or 80
+    trust = system_trust() if urls[0].startswith("https:") else None
     began = time.perf_counter()
     async with trio.open_nursery() as nursery:
-        for _ in range(PLACES):
-            nursery.start_soon(_post_until_none_is_left, host, port, ids)
+        for place in range(max(PLACES, len(urls))):
+            nursery.start_soon(_post_until_none_is_left, urls[place % len(urls)], ids, trust)
     return requests / (time.perf_counter() - began)
 
 
-async def _post_until_none_is_left(host: str, port: int, ids: Iterator[bytes]) -> None:
+async def _post_until_none_is_left(
+    url: str, ids: Iterator[bytes], trust: ssl.SSLContext | None
+) -> None:
     key, payload = key_of(SECRET), body()
+    address = urlsplit(url)
+    host, port = address.hostname or "", address.port or 80
     authority = f"{host}:{port}".encode()
     connection = h11.Connection(h11.CLIENT)
-    async with await trio.open_tcp_stream(host, port) as stream:
+    async with await _connected(host, port, trust) as stream:
         for delivery in ids:
             head = request(authority, key, delivery, payload)
             data = connection.send(head) or b""
@@ -50,6 +61,12 @@ async def _post_until_none_is_left(host: str, port: int, ids: Iterator[bytes]) -
             await stream.send_all(data + (connection.send(h11.EndOfMessage()) or b""))
             await answer(connection, stream)
             connection.start_next_cycle()
+
+
+async def _connected(host: str, port: int, trust: ssl.SSLContext | None) -> trio.abc.Stream:
+    if trust is None:
+        return await trio.open_tcp_stream(host, port)
+    return await trio.open_ssl_over_tcp_stream(host, port, https_compatible=True, ssl_context=trust)
 
 
 def request(authority: bytes, key: bytes, delivery: bytes, payload: bytes) -> h11.Request:
@@ -71,12 +88,12 @@ def request(authority: bytes, key: bytes, delivery: bytes, payload: bytes) -> h1
     )
 
 
-async def answer(connection: h11.Connection, stream: trio.SocketStream) -> None:
+async def answer(connection: h11.Connection, stream: trio.abc.ReceiveStream) -> None:
     """Read an answer to its end. Raises: Refused."""
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
-            connection.receive_data(await stream.receive_some(_READ_BYTES))
+            connection.receive_data(bytes(await stream.receive_some(_READ_BYTES)))
         elif isinstance(event, h11.Response) and event.status_code != _NO_CONTENT:
             raise Refused(f"The receiver answered {event.status_code}.")
         elif isinstance(event, h11.EndOfMessage):

@@ -2,34 +2,190 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from benchmarks.delivery import h11_loop, service
-from benchmarks.nginx import counted, running_nginx
+import trio
+import trustme
+
+from benchmarks.delivery import backlog, h11_loop, latency, service
+from benchmarks.delivery.receivers import bad_receivers
+from benchmarks.delivery.retries import late_milliseconds
+from benchmarks.delivery.site import site_of
+from benchmarks.nginx import Nginx, counted_by_all, running_nginx
 from benchmarks.rows import Comparison, Effort, Row
+
+IDLE_MS: Final = 3.0
+CLAIM_MS: Final = 5.0
+START_SECONDS: Final = 2.0
+MEMORY_MB: Final = 50.0
+HEALTHY: Final = 17
+FINISHED, DUE = 20_000, 2_000
+MANY_FINISHED, MANY_DUE = 1_000_000, 100_000
+MANY_EVENTS: Final = 20_000
 
 # A file system as a site would have it: on many machines /tmp is memory, where a commit is free.
 _FOLDER: Final = Path(__file__).parents[2] / "build"
+_LOOP: Final = "bare h11 loop on trio, nothing durable"
 
 
 def rows(effort: Effort) -> Iterator[Row]:
     """Measure the suite."""
     _FOLDER.mkdir(exist_ok=True)
-    with TemporaryDirectory(dir=_FOLDER) as folder, running_nginx(Path(folder)) as nginx:
+    for measure in (_throughput, _hanging, _latency, *((_load, _retries) if effort.long else ())):
+        yield from measure(effort)
+
+
+def _throughput(effort: Effort) -> Iterator[Row]:
+    with _nginx() as nginx:
+        for name, ours in (("end_to_end", _ours), ("two_processes", _ours_in_two)):
+            yield _against_the_loop(name, nginx, effort.events, ours).measure(effort)
+
+
+def _against_the_loop(
+    name: str, nginx: Nginx, events: int, ours: Callable[..., object]
+) -> Comparison:
+    return Comparison(
+        suite="delivery",
+        name=name,
+        unit="deliveries/s",
+        ours=partial(counted_by_all, nginx, events, ours),  # type: ignore[arg-type]
+        reference=partial(counted_by_all, nginx, events, h11_loop.post_to_all),
+        reference_name=_LOOP,
+    )
+
+
+async def _ours(urls: Sequence[str], events: int) -> float:
+    with TemporaryDirectory(dir=_FOLDER) as site:
+        return await service.deliver(Path(site), urls, events)
+
+
+async def _ours_in_two(urls: Sequence[str], events: int) -> float:
+    with TemporaryDirectory(dir=_FOLDER) as site:
+        return await service.deliver(Path(site), urls, events, processes=2)
+
+
+def _hanging(effort: Effort) -> Iterator[Row]:
+    """20 receivers of which one hangs, one refuses and one takes 2 s, against the other 17."""
+    events = effort.events // HEALTHY * HEALTHY
+    with _nginx(HEALTHY) as nginx, bad_receivers() as bad:
+
+        async def beside_bad_ones(urls: Sequence[str], events: int) -> float:
+            with TemporaryDirectory(dir=_FOLDER) as site:
+                return await service.deliver(Path(site), urls, events, bad=bad)
+
         yield Comparison(
             suite="delivery",
-            name="end_to_end",
+            name="hanging",
             unit="deliveries/s",
-            ours=partial(counted, nginx, effort.events, _ours),
-            reference=partial(counted, nginx, effort.events, h11_loop.post),
-            reference_name="bare h11 loop on trio, nothing durable",
+            ours=partial(counted_by_all, nginx, events, beside_bad_ones),
+            reference=partial(counted_by_all, nginx, events, _ours),
+            reference_name="ours without the receivers that hang, refuse and take 2 s",
         ).measure(effort)
 
 
-async def _ours(url: str, events: int) -> float:
-    with TemporaryDirectory(dir=_FOLDER) as site:
-        return await service.deliver(Path(site), url, events)
+def _latency(effort: Effort) -> Iterator[Row]:
+    finished, due = (MANY_FINISHED, MANY_DUE) if effort.long else (FINISHED, DUE)
+    with (
+        TemporaryDirectory(dir=_FOLDER) as empty,
+        TemporaryDirectory(dir=_FOLDER) as full,
+        bad_receivers() as (dead, *_),
+    ):
+        backlog.fill(Path(full), finished, due, dead)
+        effort.tell(f"delivery/backlog: {finished:,} finished, {due:,} due rows")
+        backlog.fill(Path(empty), 0, 0, dead)
+        yield from _latencies(effort, Path(empty), Path(full))
+
+
+def _latencies(effort: Effort, empty: Path, full: Path) -> Iterator[Row]:
+    def idle() -> float:
+        found = latency.of_single_events(site_of(empty))
+        effort.tell(f"delivery/idle_p50_ms: p99 {latency.percentile(found, 0.99):.2f} ms")
+        return latency.percentile(found, 0.5)
+
+    yield _aim("idle_p50_ms", "ms", idle, IDLE_MS, effort)
+    yield Comparison(
+        suite="delivery",
+        name="backlog",
+        unit="ms",
+        ours=partial(_first_byte, full, 0.99),
+        reference=partial(_first_byte, empty, 0.99),
+        reference_name="commit to first byte, p99, in an empty store",
+        less_is_better=True,
+    ).measure(effort)
+    yield _aim("backlog_claim", "ms", partial(backlog.claim_milliseconds, full), CLAIM_MS, effort)
+    yield _aim("backlog_start", "s", partial(backlog.start_seconds, full), START_SECONDS, effort)
+    yield _aim("backlog_memory", "MB more", partial(_more_memory, empty, full), MEMORY_MB, effort)
+
+
+def _first_byte(site: Path, share: float) -> float:
+    return latency.percentile(latency.of_single_events(site_of(site)), share)
+
+
+def _more_memory(empty: Path, full: Path) -> float:
+    return max(0.01, backlog.resident_megabytes(full) - backlog.resident_megabytes(empty))
+
+
+def _aim(name: str, unit: str, ours: Callable[[], float], most: float, effort: Effort) -> Row:
+    return Comparison(
+        "delivery", name, unit, ours, lambda: most, "the most it may be", less_is_better=True
+    ).measure(effort)
+
+
+def _load(effort: Effort) -> Iterator[Row]:
+    """20,000 events to 1, 20 and 100 receivers, with and without TLS."""
+    for secure in (False, True):
+        for receivers in (1, 20, 100):
+            with _nginx(receivers, secure=secure) as nginx:
+                name = f"receivers_{receivers}" + ("_tls" if secure else "")
+                yield _against_the_loop(name, nginx, MANY_EVENTS, _ours).measure(effort)
+
+
+def _retries(effort: Effort) -> Iterator[Row]:
+    """As many retries as there are events, due in the same second: how late."""
+    with _nginx() as nginx:
+
+        def late(share: float) -> float:
+            with TemporaryDirectory(dir=_FOLDER) as site:
+                found = trio.run(late_milliseconds, Path(site), nginx.hook, effort.events)
+            return latency.percentile(found, share)
+
+        def of_the_loop(share: float) -> float:
+            rate = trio.run(h11_loop.post, nginx.hook, effort.events)
+            return max(1.0, share * (effort.events / rate - 1.0) * 1000)
+
+        for name, share in (("retries_p50", 0.5), ("retries_p99", 0.99)):
+            yield Comparison(
+                "delivery",
+                name,
+                "ms late",
+                partial(late, share),
+                partial(of_the_loop, share),
+                "bare h11 loop on trio, which has them in memory",
+                less_is_better=True,
+            ).measure(effort)
+
+
+@contextmanager
+def _nginx(receivers: int = 1, *, secure: bool = False) -> Iterator[Nginx]:
+    """With `secure`, the process trusts the receivers' authority, as `SSL_CERT_FILE` lets it."""
+    with TemporaryDirectory(dir=_FOLDER) as folder:
+        if not secure:
+            with running_nginx(Path(folder), receivers) as nginx:
+                yield nginx
+            return
+        authority, certificate = Path(folder) / "authority.pem", Path(folder) / "receiver.pem"
+        made = trustme.CA()
+        made.cert_pem.write_to_path(authority)
+        made.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
+        os.environ["SSL_CERT_FILE"] = str(authority)
+        try:
+            with running_nginx(Path(folder), receivers, certificate) as nginx:
+                yield nginx
+        finally:
+            del os.environ["SSL_CERT_FILE"]

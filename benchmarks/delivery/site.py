@@ -1,0 +1,112 @@
+"""A site with events to deliver, and the service as a worker on it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import trio
+
+from benchmarks.delivery.events import EVENT, SECRET, data
+from fw_actors.config import Config, load
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.permissions import ADMINISTRATOR
+from fw_actors.runtime import Clock, SystemClock
+from fw_actors.services.events import QUEUE
+from fw_actors.services.site import Site
+from fw_actors.store import jobs
+from supervisors.service import this_process
+from supervisors.service.logs import configure
+from supervisors.service.tree import RunningService, open_service
+
+EVENTS_A_TRANSACTION: Final = 500
+LOOK_SECONDS: Final = 0.01
+AN_HOUR_MS: Final = 3_600_000
+
+
+class HeldClock:
+    """The machine's clock, an hour slow until it is released: till then nothing is due."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._behind = AN_HOUR_MS
+
+    def now(self) -> int:
+        """Return milliseconds since the epoch (UTC)."""
+        return self._clock.now() - self._behind
+
+    def release(self) -> None:
+        """Tell the right time from now on."""
+        self._behind = 0
+
+
+def site_in(folder: Path, *, places: int | None = None) -> Config:
+    """Make a site with the defaults of production; `places`: of one receiver."""
+    this_process.prepare()
+    ops = {} if places is None else {"perReceiverConcurrency": places}
+    policy = {"site": {"name": "bench"}, "ops": ops}
+    (folder / "fw.json").write_bytes(msgspec.json.encode(policy))
+    return site_of(folder)
+
+
+def site_of(folder: Path) -> Config:
+    """Load the site that was made in `folder`."""
+    return load({"FW_SECRET_KEY": "a key of the benchmarks, forty characters"}, folder)
+
+
+@asynccontextmanager
+async def serving(config: Config, clock: Clock) -> AsyncIterator[RunningService]:
+    """Run the service as a worker, its log in a file as a service's is."""
+    with (config.folder / "service.log").open("a") as stream:
+        deployment = config.deployment
+        log = configure(
+            style=deployment.log_format,
+            level=deployment.log_level,
+            clock=SystemClock(),
+            stream=stream,
+        )
+        async with open_service(config, log=log, front=False, clock=clock) as service:
+            yield service
+
+
+async def subscribe(site: Site, urls: Sequence[str], event: str = EVENT) -> list[str]:
+    """Make a Webhook for each URL; return their names."""
+
+    def work(fw: Fw) -> list[str]:
+        made = []
+        for url in urls:
+            hook = fw.new_doc(
+                "Webhook", url=url, event_type="Custom", custom_event=event, secret=SECRET
+            )
+            hook.insert()
+            made.append(hook.name)
+        return made
+
+    return await site.write(ADMINISTRATOR, work)
+
+
+async def record(site: Site, events: int) -> None:
+    """Emit so many events, each to all Webhooks."""
+    happened = data()
+    for begin in range(0, events, EVENTS_A_TRANSACTION):
+        count = min(EVENTS_A_TRANSACTION, events - begin)
+
+        def emit(fw: Fw, count: int = count) -> None:
+            for _ in range(count):
+                fw.webhooks.emit(EVENT, happened)
+
+        await site.write(ADMINISTRATOR, emit)
+
+
+async def until_none_is_left(site: Site, hooks: Collection[str]) -> None:
+    """Wait until no delivery of these Webhooks is due or in flight."""
+    while await _some_are_left(site, frozenset(hooks)):  # noqa: ASYNC110 - the store says it
+        await trio.sleep(LOOK_SECONDS)
+
+
+async def _some_are_left(site: Site, hooks: frozenset[str]) -> bool:
+    heads = await site.store.read(lambda tx: jobs.heads(tx, QUEUE))
+    return any(head.partition in hooks for head in heads)

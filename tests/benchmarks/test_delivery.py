@@ -1,0 +1,79 @@
+"""The suite `delivery` at little effort: what its sides do, and how their figures are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from benchmarks.delivery import backlog
+from benchmarks.delivery.latency import percentile
+from benchmarks.delivery.receivers import bad_receivers
+from benchmarks.delivery.retries import late_milliseconds
+from benchmarks.delivery.service import deliver
+from benchmarks.delivery.stamps import stamping
+from benchmarks.nginx import configuration
+from benchmarks.rows import Comparison, figure
+
+
+def test_all_events_reach_the_receiver_beside_some_that_take_none(tmp_path: Path) -> None:
+    with stamping() as receiver, bad_receivers() as (hanging, refusing, _):
+
+        async def run() -> float:
+            return await deliver(tmp_path, [receiver.url], 30, bad=[hanging, refusing])
+
+        assert trio.run(run) > 0
+        assert len(receiver.taken()) == 30
+
+
+def test_a_backlog_has_what_was_asked_for_and_a_claim_finds_its_head(tmp_path: Path) -> None:
+    with bad_receivers() as (dead, *_):
+        backlog.fill(tmp_path, 30, 10, dead)
+    assert backlog.claim_milliseconds(tmp_path) > 0
+    rows = trio.run(counts, tmp_path)
+    assert rows == {"Sent": 15, "Failed": 15, "Queued": 10 + 1}  # and the model of all
+
+
+async def counts(folder: Path) -> dict[str, int]:
+    async with backlog.open_site(backlog.site_of(folder)) as site:
+        return await site.read(
+            "Administrator",
+            lambda fw: {
+                status: fw.count("Webhook Delivery", {"status": status})
+                for status in ("Sent", "Failed", "Queued")
+            },
+        )
+
+
+def test_every_retry_of_an_outage_is_sent_when_it_is_due(tmp_path: Path) -> None:
+    with stamping() as receiver:
+        late = trio.run(late_milliseconds, tmp_path, receiver.url, 20)
+    assert len(late) == 20
+    assert late[0] >= -2  # start and length of an attempt are rounded to milliseconds
+
+
+def test_the_receivers_listen_apart_and_by_tls_where_they_are_asked_to() -> None:
+    plain = configuration(Path("/x"), 1000, [1001, 1002])
+    assert "listen 127.0.0.1:1001;" in plain
+    assert "listen 127.0.0.1:1002;" in plain
+    assert "ssl" not in plain
+    secure = configuration(Path("/x"), 1000, [1001], Path("/x/c.pem"))
+    assert "listen 127.0.0.1:1001 ssl;" in secure
+    assert "ssl_certificate_key /x/c.pem;" in secure
+
+
+@pytest.mark.parametrize(("less", "ratio"), [(False, 0.5), (True, 2.0)])
+def test_a_ratio_above_one_is_better_whatever_the_unit(less: bool, ratio: float) -> None:
+    row = Comparison("s", "n", "u", float, float, "r", less_is_better=less).row([2.0], [4.0])
+    assert row.ratio == ratio
+
+
+@pytest.mark.parametrize(("value", "shown"), [(12345.6, "12,346"), (3.04, "3.04"), (99.9, "99.90")])
+def test_small_figures_keep_their_decimals(value: float, shown: str) -> None:
+    assert figure(value) == shown
+
+
+def test_a_percentile_is_one_of_the_values() -> None:
+    values = [float(number) for number in range(200)]
+    assert [percentile(values, share) for share in (0.0, 0.5, 0.99, 1.0)] == [0, 100, 198, 199]
