@@ -12,9 +12,11 @@ from benchmarks.delivery.latency import percentile
 from benchmarks.delivery.receivers import bad_receivers
 from benchmarks.delivery.retries import late_milliseconds
 from benchmarks.delivery.service import deliver
+from benchmarks.delivery.site import site_of
 from benchmarks.delivery.stamps import stamping
 from benchmarks.nginx import configuration
 from benchmarks.rows import Comparison, figure
+from fw_actors.services.site import open_site
 
 
 def test_all_events_reach_the_receiver_beside_some_that_take_none(tmp_path: Path) -> None:
@@ -36,7 +38,7 @@ def test_a_backlog_has_what_was_asked_for_and_a_claim_finds_its_head(tmp_path: P
 
 
 async def counts(folder: Path) -> dict[str, int]:
-    async with backlog.open_site(backlog.site_of(folder)) as site:
+    async with open_site(site_of(folder)) as site:
         return await site.read(
             "Administrator",
             lambda fw: {

@@ -57,13 +57,13 @@ class FaultyStore:
         self._inner, self._life, self._weather = inner, life, weather
         self._dice, self._committed = dice, committed
 
-    async def write(self, fn: Callable[[Tx], T]) -> T:
+    async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
         """See `Store.write`."""
         await self._before()
         if self._happens(self._weather.torn):
             fn = self._torn(fn)
         try:
-            result = await self._inner.write(fn)
+            result = await self._inner.write(fn, durable=durable)
         finally:
             self._committed(self._life)
         if self._dice.random() < 0.1:

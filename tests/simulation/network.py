@@ -42,7 +42,7 @@ class Wire:
         """See `Connection.receive`."""
         while True:
             await self._life.step()
-            if self._reset:
+            if self._reset or self._hung_up:
                 raise Broken
             if self._to_sender or self._ended:
                 return await self.receive_ready(limit)

@@ -164,7 +164,7 @@ class Node:
                 site = replace(opened, store=store, hasher=hasher)
                 pool = Pool(kept_connections(config))
                 dialler: Any = VirtualDialler(around.listeners, life)
-                sender = Sender(pool, Resolver(nursery), dialler, "simulated")
+                sender = Sender(pool, Resolver(nursery), dialler, runtime.deadlines, "simulated")
                 parts = Parts(
                     site=site, url="https://site.example", runtime=runtime, sender=sender,
                     slow_reads=store, log=log, signed_in=Counter(SIGN_IN_OUTCOMES),
