@@ -36,6 +36,7 @@ from fw_actors.store import Store
 LONGEST_SLEEP_SECONDS: Final = 1.0
 AFTER_TROUBLE_SECONDS: Final = 0.5
 GATHER_SECONDS: Final = 0.005
+FEW: Final = 4  # places; fewer are gathered, so that one that refuses makes no look for each
 TOKEN_BYTES: Final = 12
 RECEIVERS_SHOWN: Final = 100
 
@@ -104,7 +105,8 @@ class Dispatcher(Actor):
             receiver.ended()
         if not self._more:
             return
-        if receiver.free * 2 >= receiver.window:
+        enough = max(receiver.window // 2, min(FEW, receiver.limit))
+        if receiver.free >= enough:
             self._look_soon()
         elif not self._look_waits and not self._look_comes:
             # Half a window at a time: a transaction for each place would cost more than it gives.
