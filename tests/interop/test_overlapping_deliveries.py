@@ -16,8 +16,9 @@ import trio
 
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError
 from fw_actors.rules.delivery_outcome import Backoff, Ending, Status
-from fw_actors.services.deliveries import Deliveries, Due, Hook
+from fw_actors.services.deliveries import Deliveries
 from fw_actors.services.delivery_endings import Ended
+from fw_actors.services.delivery_rows import Due, Hook
 from fw_actors.services.replay import Replayed
 from fw_actors.services.site import Site
 from fw_actors.services.sweeps import webhook_batches
@@ -60,7 +61,7 @@ class Depot:
         return await self.site.store.write(self.claim)
 
     def claim(self, tx: Tx) -> list[Due]:
-        return self.deliveries.claim(tx, Anywhere(), lambda: f"token {next(TOKENS)}").due
+        return self.deliveries.claim(tx, Anywhere(), f"token {next(TOKENS)}").due
 
     def settle(self, dues: list[Due], ending: Ending, tx: Tx) -> list[Status | None]:
         at = tx.now
