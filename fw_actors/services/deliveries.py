@@ -81,6 +81,7 @@ class Deliveries:
         heads = jobs.heads(tx, QUEUE)
         ready = sorted((head.next_at, head.partition) for head in heads if head.next_at <= tx.now)
         hooks = self._rows.hooks(tx, [webhook for _, webhook in ready])
+        later = [head.next_at for head in heads if head.next_at > tx.now]
         due: list[Due] = []
         more = False
         for _, webhook in ready:
@@ -92,8 +93,10 @@ class Deliveries:
             leased = self._lease(tx, webhook, hook, free, token)
             places.take(hook, len(leased))
             due += leased
-            more = more or len(leased) == free
-        later = (head.next_at for head in heads if head.next_at > tx.now)
+            if len(leased) == free:
+                more = True
+            elif (following := jobs.following(tx, QUEUE, webhook)) is not None:
+                later.append(following)  # what was due stood before it
         return Batch(due, more, min(later, default=None))
 
     def _lease(self, tx: Tx, webhook: str, hook: Hook | None, free: int, token: str) -> list[Due]:

@@ -82,6 +82,15 @@ def _heads() -> Statement:
 HEADS: Final = _heads()
 
 
+FOLLOWING: Final = Statement(
+    select(func.min(JOB.c.next_at)).where(
+        JOB.c.queue == bindparam("queue"),
+        JOB.c.partition == bindparam("partition"),
+        JOB.c.next_at > bindparam("now"),
+    )
+)
+
+
 def _recall() -> Statement:
     """The same skip scan, for each partition's latest row; nothing is written where none is far."""
     waiting = and_(JOB.c.queue == bindparam("queue"), JOB.c.next_at.is_not(None))

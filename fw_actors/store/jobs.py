@@ -21,6 +21,7 @@ from fw_actors.store.job_statements import (
     FAIL,
     FINISH,
     FINISH_ALL,
+    FOLLOWING,
     GIVE_BACK,
     HEADS,
     LEASE,
@@ -113,6 +114,12 @@ def enqueue(
 def heads(tx: Tx, queue: str) -> list[QueueHead]:
     """Return every partition of `queue` that has work, in order, with its earliest time."""
     return [QueueHead(*row) for row in tx.rows(HEADS, queue=queue)]
+
+
+def following(tx: Tx, queue: str, partition: str) -> int | None:
+    """Return when the first row of a partition comes due that is not due yet (or held)."""
+    due: int | None = tx.scalar(FOLLOWING, queue=queue, partition=partition, now=tx.now)
+    return due
 
 
 def recall(tx: Tx, queue: str, latest: int) -> int:

@@ -66,6 +66,24 @@ async def test_one_that_recovers_at_the_third_attempt_is_sent(
     assert queue == []
 
 
+async def test_each_retry_goes_out_at_the_instant_it_is_due(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Interface §7, Waits: those of one Webhook that come due a moment apart, too."""
+    receiver = Receiver(["503"] * 4 + ["200"])
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook()
+        owed = []
+        for _ in range(4):
+            owed += await post.emit()
+            await trio.sleep(0.2)
+        for delivery in owed:
+            await post.settled(delivery)
+    first, again = receiver.posts[:4], receiver.posts[4:]
+    assert [round(post.at, 1) for post in first] == [0.0, 0.2, 0.4, 0.6]
+    assert [round(post.at, 1) for post in again] == [30.0, 30.2, 30.4, 30.6]
+
+
 async def test_every_attempt_sends_the_same_bytes_with_a_signature_of_its_own_time(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ import trio
 from sqlalchemy import text
 
 from fw_actors.store import LeasedJob, Statement, Store, Tx, jobs
-from fw_actors.store.job_statements import CLAIM, HEADS
+from fw_actors.store.job_statements import CLAIM, FOLLOWING, HEADS
 from fw_actors.store.statement import POSTGRESQL
 from tests.fw_actors.store.conftest import OpenStore
 
@@ -57,6 +57,13 @@ async def test_a_claim_seeks_in_the_partial_index_once(store: Store) -> None:
     assert "next_at <= '20000'" in found.split("Index Cond", 1)[1].split("\n", 1)[0]
     assert "Seq Scan on fw_job" not in found, found
     assert "Sort" not in found.split("CTE due", 1)[1].split("->  Index Scan using fw_job_due")[0]
+
+
+async def test_what_comes_due_next_is_one_seek(store: Store) -> None:
+    given: dict[str, Any] = {"queue": "webhook", "partition": "w0", "now": 20_000}
+    found = await store.read(lambda tx: plan(tx, FOLLOWING, **given))
+    assert "using fw_job_due on fw_job" in found, found
+    assert "Seq Scan on fw_job" not in found, found
 
 
 async def test_heads_read_a_few_pages_for_each_partition(store: Store) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from fw_actors.store import Statement, Store, Tx, jobs
-from fw_actors.store.job_statements import CLAIM, HEADS
+from fw_actors.store.job_statements import CLAIM, FOLLOWING, HEADS
 from fw_actors.store.statement import SQLITE
 from tests.fw_actors.store.conftest import OpenStore
 
@@ -49,6 +49,12 @@ async def test_heads_seek_in_the_partial_index_for_each_partition(store: Store) 
     assert len(seeks) == 3, steps
     assert all(step.startswith("SEARCH fw_job USING COVERING INDEX") for step in seeks), steps
     assert not any(step.startswith("SCAN fw_job") for step in steps), steps
+
+
+async def test_what_comes_due_next_is_one_seek(store: Store) -> None:
+    steps = await store.read(lambda tx: plan(tx, FOLLOWING))
+    seek = "SEARCH fw_job USING COVERING INDEX fw_job_due (queue=? AND partition=? AND next_at>?)"
+    assert steps == [seek]
 
 
 async def test_heads_do_not_walk_over_what_is_due(store: Store) -> None:
