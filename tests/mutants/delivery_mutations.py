@@ -75,14 +75,14 @@ DELIVERY: Final = (
     ),
     Mutation(
         "the body is made anew for each attempt",
-        "fw_actors/services/deliveries.py",
-        "row[0].encode()",
-        'row[0].replace(":", ": ").encode()',
+        "fw_actors/services/delivery_rows.py",
+        "payload.encode(),",
+        'payload.replace(":", ": ").encode(),',
     ),
     Mutation(
         "the time of an attempt is that of its lease",
         "fw_actors/actors/delivery.py",
-        "signed_headers(key, due.delivery, self._clock.now(), due.payload)",
+        "signed_headers(key, due.delivery, now, due.payload)",
         "signed_headers(key, due.delivery, due.lease_end, due.payload)",
     ),
     Mutation(

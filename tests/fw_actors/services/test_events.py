@@ -87,6 +87,31 @@ async def test_two_saves_in_one_transaction_are_two_events(office: Office) -> No
     assert shown == ["a", "b"]
 
 
+async def test_a_changed_row_is_an_update_of_its_parent(office: Office) -> None:
+    """Spec, Webhook rule 1: "a child row change is an update of its parent"."""
+
+    def change(fw: Any) -> None:
+        doc = fw.get_doc("Sales Order", name)
+        doc.lines[0].item = "other"
+        doc.save()
+
+    name = (await office.do(lambda fw: order(fw, lines=[{"item": "one"}]))).name
+    await office.watch("Sales Order", *ALL)
+    await office.do(change)
+    [delivery] = await office.deliveries()
+    assert delivery["payload"]["type"] == "doc.on_update"
+    assert [row["item"] for row in delivery["payload"]["data"]["doc"]["lines"]] == ["other"]
+
+
+async def test_deleting_the_document_leaves_its_deliveries(office: Office) -> None:
+    """Spec, Webhook Delivery: "Deleting the referenced document does not delete the delivery"."""
+    await office.watch("Sales Order", "on_insert")
+    name = (await office.do(order)).name
+    await office.do(lambda fw: fw.get_doc("Sales Order", name).delete())
+    [delivery] = await office.deliveries()
+    assert (delivery["reference_doctype"], delivery["reference_name"]) == ("Sales Order", name)
+
+
 async def test_db_set_is_no_event(office: Office) -> None:
     """Spec, Events 2."""
     await office.watch("Sales Order", "on_update")
