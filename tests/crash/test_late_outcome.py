@@ -97,7 +97,7 @@ def test_a_late_outcome_of_one_process_leaves_what_another_has_written(tmp_path:
             name = owe(client, receiver.url)
             eventually(lambda: receiver.ids)
             with worker_ahead(site):
-                before = eventually(lambda: _sent(look(client, name)))
+                before = eventually(lambda: _sent(look(client, name)), seconds=55)  # below timeout
             receiver.refuse.set()
             log = site.folder / "serve.log"
             eventually(lambda: "delivery.lease_lost" in log.read_text())
