@@ -139,9 +139,11 @@ def send_test(surroundings: Surroundings, webhook: str, as_json: bool) -> None:
 
 
 def _show_result(told: TrialResult) -> None:
+    from supervisors.service.escaping import escaped
+
     times = told.times
     steps = {"dns": times.dns, "connect": times.connect, "tls": times.tls, "answer": times.answer}
     taken = ", ".join(f"{name} {ms:.1f} ms" for name, ms in steps.items())
     click.echo(f"{told.status or 'no answer'} ({taken})")
     if told.error is not None:
-        click.echo(told.error, err=True)
+        click.echo(escaped(told.error), err=True)  # it may quote what the receiver said

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -139,3 +141,28 @@ def test_a_receiver_that_fails_is_exit_1_with_the_reason(fw: CommandLine) -> Non
     assert "connect: " in result.stderr
     assert fw.run("webhooks", "test", hook, FW_SECRET_KEY="another " * 5).exit_code == 1
     assert "There is no Webhook" in fw.refused("webhooks", "test", "nowhere")
+
+
+class _Mischievous(http.server.BaseHTTPRequestHandler):
+    """Points to where a terminal would change its colour."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(302)
+        self.send_header("location", "/\x9b31m")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def test_what_a_receiver_says_commands_no_terminal(fw: CommandLine) -> None:
+    """Pitfalls, Logs: "Values from outside are escaped"."""
+    with http.server.HTTPServer(("127.0.0.1", 0), _Mischievous) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        hook = make_hook(fw, f"http://127.0.0.1:{server.server_port}/")
+        told = fw.run("webhooks", "test", hook)
+        server.shutdown()
+    assert told.exit_code == 1
+    assert "\x9b" not in told.output
+    assert "and pointed to /" in told.stderr
