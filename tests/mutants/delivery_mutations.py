@@ -30,6 +30,7 @@ DELIVERY: Final = (
         _JOBS,
         'values(next_at=bindparam("at"), lease=null())',
         "values(next_at=null(), lease=null())",
+        "tests/fw_actors/store/test_jobs.py",
     ),
     Mutation(
         "a job is leased before it is due",

@@ -150,13 +150,13 @@ async def _work(client: Client, until: float) -> None:
     events, access, keys = EventWork(client), AccessWork(client), KeyWork(client)
     replays, scopes, own = ReplayWork(client), ScopeWork(client), OwnWork(client)
     works = (
-        events.emit, events.emit, events.emit, events.roll_back, events.caught, events.ticket,
-        events.ticket, events.ticket, events.job, events.hook, events.sweep, access.sign_in,
-        access.sign_in, access.guess, access.use_session, access.use_session, access.sign_out,
-        access.forget, access.use_link, access.use_link, access.invite, access.switch,
-        access.set_password, replays.replay, replays.replay, replays.replay_many, keys.make,
-        keys.use, keys.use, keys.guess, keys.revoke, scopes.change, scopes.reach, scopes.write,
-        scopes.replay, own.change_password, own.change_password, own.end_others,
+        *(events.emit,) * 6, *(events.ticket,) * 5, events.roll_back, events.caught, events.job,
+        events.hook, events.hook, events.sweep, *(access.sign_in,) * 3, access.guess,
+        *(access.use_session,) * 4, access.sign_out, access.forget, access.use_link,
+        access.use_link, access.invite, access.switch, access.set_password, replays.replay,
+        replays.replay, replays.replay_many, keys.make, keys.use, keys.use, keys.guess,
+        keys.revoke, scopes.change, scopes.reach, scopes.write, scopes.replay,
+        own.change_password, own.end_others,
     )  # fmt: skip
     dice = client.dice
     favourites = dice.sample(works, dice.randint(4, len(works)))
