@@ -91,7 +91,7 @@ async def test_a_new_password_meets_the_policy(office: Office) -> None:
 async def test_all_problems_of_apps_are_told_before_the_store_is_touched(tmp_path: Path) -> None:
     database = database_of(tmp_path)
     with pytest.raises(ConfigurationError) as refusal:
-        async with inline_site(APPS, apps=("missing_one", "tests"), database=database):
+        async with inline_site(APPS, apps=("missing_one", "missing_two"), database=database):
             pytest.fail("it opened")
     assert len(refusal.value.problems) == 2
     assert not await trio.Path(tmp_path / "fw.db").exists()

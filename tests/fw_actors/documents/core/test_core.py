@@ -49,7 +49,8 @@ def test_a_webhooks_defaults_and_limits() -> None:
     defaults = {name: field.default for name, field in fields.items() if field.default is not None}
     assert defaults == {"enabled": 1, "timeout": 10, "max_attempts": 6}
     required = [name for name, field in fields.items() if field.required]
-    assert required == ["url", "event_type", "secret"]
+    # The last two by their defaults: a null would leave a delivery without them.
+    assert required == ["url", "event_type", "secret", "timeout", "max_attempts"]
     assert fields["url"].length == 2048
 
 
