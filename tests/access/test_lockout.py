@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from fw_actors.errors import OverloadedError
 from fw_actors.services import attempts
@@ -179,8 +180,6 @@ async def test_every_try_is_one_hash_and_a_429_none(site: HttpSite) -> None:
     [
         ("/api/login", {"usr": "ann", "pwd": PASSWORD}),
         ("/api/auth/token", {"token": "x" * 32}),
-        ("/api/auth/forgot-password", {"usr": "ann"}),
-        ("/api/auth/forgot-password", {"usr": "nobody"}),
     ],
 )
 async def test_a_counter_that_can_not_be_written_refuses_the_try(
@@ -199,6 +198,26 @@ async def test_a_counter_that_can_not_be_written_refuses_the_try(
     assert int(reply.header("retry-after") or 0) >= 1
     assert site.site.hasher.statistics().hashes == hashes
     assert await site.rows("SELECT * FROM fw_job") == []
+
+
+@pytest.mark.parametrize("usr", ["ann", "nobody"])
+async def test_forgot_password_tells_nobody_that_the_store_takes_no_writes(
+    site: HttpSite, monkeypatch: pytest.MonkeyPatch, usr: str
+) -> None:
+    """Spec, Limits: forgot-password for any address: never an error; always `{ok:true}`."""
+    await site.hire("ann")
+
+    def full(*args: object, **given: object) -> None:
+        raise OverloadedError
+
+    monkeypatch.setattr(attempts, "charge", full)
+    with capture_logs() as told:
+        reply = await site.ask("POST", "/api/auth/forgot-password", {"usr": usr})
+    assert (reply.status, reply.json) == (200, {"ok": True})
+    assert await site.rows("SELECT * FROM fw_job") == []
+    [line] = [each for each in told if each["event"] == "web.recovery_not_queued"]
+    assert line["request_id"] == reply.header("x-request-id")
+    assert usr not in str(line)
 
 
 async def test_a_sid_that_a_client_brings_is_never_adopted(site: HttpSite) -> None:

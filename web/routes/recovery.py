@@ -7,8 +7,9 @@ from functools import partial
 from typing import Final
 
 import msgspec
+import structlog
 
-from fw_actors.errors import BadRequestError
+from fw_actors.errors import BadRequestError, OverloadedError
 from web.answers import Done, LinkAnswer
 from web.envelope import Answer, answer_json
 from web.exchange import Exchange
@@ -16,6 +17,8 @@ from web.gateway import Gateway
 from web.json_in import Texts, read_struct
 from web.json_out import iso_time
 from web.operations import SMALL, BodyRule, Operation, Path, Session
+
+_log: Final = structlog.get_logger("web")
 
 AUTH: Final = "/api/auth/"
 PASSWORD: Final = Texts(free=("password",))
@@ -70,11 +73,16 @@ class RecoveryRoutes:
         await self._gateway.admit_link_use(exchange.address)
 
     async def forgot_password(self, exchange: Exchange) -> Answer:
-        """Answer every well-formed request alike, whoever is meant."""
+        """Answer every well-formed request alike, whoever is meant, also when nothing is queued."""
         body: ForgotPasswordRequest = exchange.body
         if not body.usr.strip():
             raise BadRequestError("Type your name or e-mail.", field="usr")
-        await self._gateway.forgot_password(body.usr, exchange.address)
+        try:
+            await self._gateway.forgot_password(body.usr, exchange.address)
+        except OverloadedError as refusal:  # "never an error" (spec, Limits): told to the log alone
+            _log.error(
+                "web.recovery_not_queued", request_id=exchange.request_id, error=refusal.message
+            )
         return answer_json({"ok": True})
 
     async def token(self, exchange: Exchange) -> Answer:
