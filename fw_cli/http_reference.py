@@ -13,7 +13,6 @@ from web.openapi import SESSION, described
 from web.settings import Settings
 from web.traffic import Traffic
 
-PAGE: Final = "http.md"
 SITE: Final = Settings("fw", "http://127.0.0.1:8000")
 NOBODY: Final[Any] = None  # what is only described needs nobody to carry it out
 _JSON: Final = "application/json"
@@ -33,11 +32,6 @@ _HEAD: Final = (
     "| `error.type` | Status | |\n"
     "|---|---|---|\n"
 )
-
-
-def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Put the operations in the place of their page: a hook that mkdocs calls for every page."""
-    return http_reference() if page.file.src_uri == PAGE else markdown
 
 
 def http_reference() -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from fw_cli.main import cli
 
-PAGE: Final = "command-line.md"
 _HEAD: Final = (
     "# Command line\n"
     "`fw` works on the site of the folder that it is called in; `FW_CONFIG` names another one. "
@@ -18,11 +17,6 @@ _HEAD: Final = (
     "program can read. Passwords are asked for or read from stdin, never taken as arguments.\n\n"
     "This page is made from the commands' own help.\n"
 )
-
-
-def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Put the commands in the place of their page: a hook that mkdocs calls for every page."""
-    return command_line() if page.file.src_uri == PAGE else markdown
 
 
 def command_line() -> str:

@@ -16,7 +16,7 @@ _UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def escaped(text: str) -> str:
-    """Return `text` with each control, format, line-breaking and surrogate character as \\uXXXX.
+    """Return `text` with each control, format, line-breaking and surrogate character as its escape.
 
     What is left is printed as it is, on one line; for people, not to be read back.
     """

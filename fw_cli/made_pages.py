@@ -1,0 +1,20 @@
+"""The pages of the documentation that are made from the code: a hook of mkdocs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from fw_cli.http_reference import http_reference
+from fw_cli.reference import command_line
+
+PAGES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
+    {"command-line.md": command_line, "http.md": http_reference}
+)
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Put what is made in the place of its page; mkdocs calls this for every page."""
+    made = PAGES.get(page.file.src_uri)
+    return markdown if made is None else made()
