@@ -128,57 +128,72 @@ async def open_site(
     entropy = entropy or SystemEntropy()
     registry = make_registry(config)
     async with open_store(config, clock, entropy, inline=inline) as store:
-        vault = Vault(config.secrets.key, entropy)
-        accounts = Accounts(registry)
-        subscriptions = SubscriptionCache(registry)
-        publisher = EventRecorder(
-            registry,
-            subscriptions,
-            DeliveryIds(entropy.bytes),
-            off=config.deployment.webhooks_off,
-            recorded=partial(recorded, events.QUEUE),
-        )
-        renames = (AccountRenames(registry), DeliveryRenames(registry, subscriptions))
-        rules = WebhookRules(registry, development=config.deployment.mode == "development")
-        scopes = ScopeRules(registry)
-        versions = VersionRecorder(registry, entropy)
-        key = await store.read(installation_key)
         hasher = Hasher.of(config, entropy, inline=inline)
-        outbox = Outbox(registry, entropy, config.site.name, partial(recorded, mail.QUEUE))
-        passwords = Passwords(registry, outbox, key)
-        new_passwords = NewPasswords(hasher, passwords)
-        api_keys = ApiKeys(registry, entropy)
-        rules_of_users = (accounts, LinkRules(registry), api_keys, scopes, new_passwords)
-        observers = (*rules_of_users, rules, *renames, versions, publisher)
-        hidden = (*config.secrets.hidden(), config.mail.password or "")
-        errors = ErrorLog(registry, entropy, hidden, partial(recorded, error_log.QUEUE))
-        documents = Documents(registry, vault, entropy, observers, errors.note)
-        audit = AuditLog(registry, entropy)
-        replays = Replays(registry, audit, partial(recorded, events.QUEUE))
-        enqueue = JobRecorder(partial(recorded, jobs_of_apps.QUEUE))
-        surroundings = Surroundings(documents, publisher, accounts, enqueue, config.secrets)
-        await store.write(lambda tx: _furnish(tx, registry, surroundings))
-        yield Site(
-            config,
-            store,
-            clock,
-            entropy,
-            registry,
-            accounts,
-            hasher,
-            vault,
-            surroundings,
-            outbox,
-            new_passwords,
-            audit,
-            replays,
-            errors,
-            passwords,
-            api_keys,
-            key,
-        )
-        if errors.waits:  # what a command's hooks left, or the last moments of a service
-            await store.write(errors.flush)
+        key = await store.read(installation_key)
+        site = _assembled(config, store, clock, entropy, registry, hasher, key, recorded)
+        await store.write(lambda tx: _furnish(tx, registry, site.surroundings))
+        yield site
+        if site.errors.waits:  # what a command's hooks left, or the last moments of a service
+            await store.write(site.errors.flush)
+
+
+def _assembled(
+    config: Config,
+    store: Store,
+    clock: Clock,
+    entropy: Entropy,
+    registry: Registry,
+    hasher: Hasher,
+    key: bytes,
+    recorded: Callable[[str], None],
+) -> Site:
+    """Put the parts together; nothing is read or written yet."""
+    vault = Vault(config.secrets.key, entropy)
+    accounts = Accounts(registry)
+    subscriptions = SubscriptionCache(registry)
+    publisher = EventRecorder(
+        registry,
+        subscriptions,
+        DeliveryIds(entropy.bytes),
+        off=config.deployment.webhooks_off,
+        recorded=partial(recorded, events.QUEUE),
+    )
+    renames = (AccountRenames(registry), DeliveryRenames(registry, subscriptions))
+    rules = WebhookRules(registry, development=config.deployment.mode == "development")
+    scopes = ScopeRules(registry)
+    versions = VersionRecorder(registry, entropy)
+    outbox = Outbox(registry, entropy, config.site.name, partial(recorded, mail.QUEUE))
+    passwords = Passwords(registry, outbox, key)
+    new_passwords = NewPasswords(hasher, passwords)
+    api_keys = ApiKeys(registry, entropy)
+    rules_of_users = (accounts, LinkRules(registry), api_keys, scopes, new_passwords)
+    observers = (*rules_of_users, rules, *renames, versions, publisher)
+    hidden = (*config.secrets.hidden(), config.mail.password or "")
+    errors = ErrorLog(registry, entropy, hidden, partial(recorded, error_log.QUEUE))
+    documents = Documents(registry, vault, entropy, observers, errors.note)
+    audit = AuditLog(registry, entropy)
+    replays = Replays(registry, audit, partial(recorded, events.QUEUE))
+    enqueue = JobRecorder(partial(recorded, jobs_of_apps.QUEUE))
+    surroundings = Surroundings(documents, publisher, accounts, enqueue, config.secrets)
+    return Site(
+        config,
+        store,
+        clock,
+        entropy,
+        registry,
+        accounts,
+        hasher,
+        vault,
+        surroundings,
+        outbox,
+        new_passwords,
+        audit,
+        replays,
+        errors,
+        passwords,
+        api_keys,
+        key,
+    )
 
 
 def make_registry(config: Config) -> Registry:
