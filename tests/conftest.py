@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,23 @@ import pytest
 from fw_actors.store.statement import POSTGRESQL, SQLITE
 from tests.postgres_cluster import PostgresCluster, postgres_cluster
 from tests.site_kit import keep_database_at
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was imported out of every collection: collecting after a module is cheap then."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def garbage_is_found_where_it_was_left() -> Iterator[None]:
+    """Collect after each module, so that what a test left open fails there, and at each run.
+
+    A socket that nobody closed is an error of the test during which it is collected: without
+    this a random one, of another module.
+    """
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

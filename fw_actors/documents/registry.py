@@ -9,12 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
-import sqlalchemy as sa
-
 from fw_actors.documents.doctype import DocTypeBase, Meta
 from fw_actors.documents.fields import Link, Table
 from fw_actors.documents.names import NAME_RULE, is_name
-from fw_actors.documents.tables import DocTable
+from fw_actors.documents.tables import DocTable, table_of
 from fw_actors.documents.whitelisting import Whitelisted
 from fw_actors.errors import ConfigurationError, NotFoundError
 
@@ -31,10 +29,9 @@ class Registry:
         problems = [*_problems(metas), *_problems_of_functions(functions)]
         if problems:
             raise ConfigurationError(problems)
-        metadata = sa.MetaData()
         self.metas: Mapping[str, Meta] = MappingProxyType({m.name: m for m in metas})
         self.tables: Mapping[str, DocTable] = MappingProxyType(
-            {m.name: DocTable(m, metadata) for m in metas}
+            {m.name: table_of(m.cls) for m in metas}
         )
         self.functions: Mapping[str, Whitelisted] = MappingProxyType({f.path: f for f in functions})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -17,25 +18,31 @@ from fw_actors.errors import ConfigurationError
 from fw_actors.store import Statement, Tx, UniqueViolation
 
 _DIGEST_BYTES: Final = 4
+_KEPT_TABLES: Final = 1_000  # of a process, whose sites mostly share their DocTypes
 _KEPT_UPDATES: Final = 64  # ways in which documents of one DocType change
 
 
 class DocTable:
     """The table of one DocType: its columns and the statements of a document's life."""
 
-    def __init__(self, meta: Meta, metadata: sa.MetaData) -> None:
+    def __init__(self, meta: Meta) -> None:
         self.meta = meta
         self.fields: tuple[Field, ...] = meta.columns
         self.has_unique = bool(meta.unique_together) or any(f.unique for f in self.fields)
         self.has_vault = any(isinstance(f, Vault) for f in self.fields)
         self.table = sa.Table(
             meta.table,
-            metadata,
+            sa.MetaData(),
             *_standard_columns(meta),
             *map(_column, self.fields),
             *_indexes(meta),
         )
         self.names = tuple(column.name for column in self.table.columns)
+        self.creation = Statement(CreateTable(self.table))
+        self.indexes = {
+            str(index.name): Statement(CreateIndex(index))
+            for index in sorted(self.table.indexes, key=lambda i: str(i.name))
+        }
         c = self.table.c
         self._insert = Statement(
             sa.insert(self.table).values({n: sa.bindparam(n) for n in self.names})
@@ -126,6 +133,13 @@ class DocTable:
         tx.run(self._delete_rows, parent=parent, parenttype=parenttype, parentfield=parentfield)
 
 
+@lru_cache(maxsize=_KEPT_TABLES)
+def table_of(doctype: type) -> DocTable:
+    """Return the table of a DocType, with statements that all sites of the process compile once."""
+    meta: Meta = vars(doctype)["meta"]
+    return DocTable(meta)
+
+
 def _column(field: Field) -> sa.Column[Any]:
     # A Check is never null, in rows from before the column was added neither.
     default = str(int(bool(field.default))) if isinstance(field, Check) else None
@@ -199,7 +213,7 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
     for each in tables:
         present = tx.columns(each.table.name)
         if not present:
-            tx.run(CreateTable(each.table))
+            tx.run(each.creation)
         missing = [c for c in each.table.columns if present and c.name not in present]
         for column in missing:
             tx.run(AddColumn(column))
@@ -213,12 +227,14 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
 
 def _make_indexes(tx: Tx, table: DocTable) -> Iterable[str]:
     there = tx.indexes(table.table.name)  # asked first: CREATE INDEX waits for every writer
-    missing = [index for index in table.table.indexes if index.name not in there]
-    for index in sorted(missing, key=lambda i: str(i.name)):
+    for name, creation in table.indexes.items():
+        if name in there:
+            continue
         try:
             with tx.savepoint():
-                tx.run(CreateIndex(index))
+                tx.run(creation)
         except UniqueViolation:
+            (index,) = (index for index in table.table.indexes if index.name == name)
             columns = ", ".join(column.name for column in index.columns)
             yield (
                 f"class {table.meta.cls.__name__}: {columns}: it can't be unique, since stored "

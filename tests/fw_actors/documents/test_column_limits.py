@@ -8,7 +8,6 @@ from types import new_class
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from fw_actors.app import JSON, Data, Date, DocType, Int, Password, Select, Table, Text, Vault
 from fw_actors.documents.registry import Registry
@@ -94,7 +93,7 @@ FULL = {
 async def test_what_may_be_declared_can_be_filled(tmp_path: Path) -> None:
     """Texts of four bytes a character that no compression makes shorter, in every column."""
     meta = declare(FULL).meta
-    table = DocTable(meta, sa.MetaData())
+    table = DocTable(meta)
     random = Random(1)
 
     def text(length: int) -> str:

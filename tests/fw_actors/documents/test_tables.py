@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 
 def table_of(doctype: type[DocType]) -> DocTable:
-    return DocTable(doctype.meta, sa.MetaData())
+    return DocTable(doctype.meta)
 
 
 class Small(DocType, name="Thing"):
