@@ -9,6 +9,7 @@ from rich.console import Console
 
 from benchmarks import nodes, runtime, sender, store
 from benchmarks.access import suite as access
+from benchmarks.console import suite as console
 from benchmarks.delivery import suite as delivery
 from benchmarks.documents import suite as documents
 from benchmarks.report import table, write_json
@@ -16,6 +17,7 @@ from benchmarks.rows import Effort
 
 SUITES = {
     "access": access.rows,
+    "console": console.rows,
     "delivery": delivery.rows,
     "documents": documents.rows,
     "nodes": nodes.rows,

@@ -57,10 +57,11 @@ class KeyedPool:
         self._cells: dict[str, KeyedCell] = {}
         self._idle = IdleQueue(runtime.deadlines, idle_seconds, self._send_away)
         self._spare: list[Mailbox] = []
-        self._awake = 0
+        self._awake: dict[KeyedCell, None] = {}
         self._closed = False
         self._emptied = trio.Event()
-        self._past = Totals()
+        self._resting = Totals()
+        """Of all actors there ever were but the awake ones, so that a look walks only these."""
         self.tamper: Tamper | None = None
         runtime.add_node(self)
 
@@ -106,14 +107,16 @@ class KeyedPool:
 
     def awoken(self, cell: KeyedCell) -> None:
         """Note that a cell has something to do."""
-        self._awake += 1
+        self._awake[cell] = None
+        self._resting.take_out(cell)
         self._idle.discard(cell)
         if cell.mailbox is self.no_mailbox:
             self._give_mailbox(cell)
 
     def slept(self, cell: KeyedCell) -> None:
         """Note that a cell has nothing to do any more; its mailbox is empty."""
-        self._awake -= 1
+        del self._awake[cell]
+        self._resting.add(cell)
         self._take_mailbox(cell)
         if not cell.holds:
             self.rested(cell)
@@ -181,15 +184,17 @@ class KeyedPool:
     # What can be seen.
 
     def snapshot(self) -> NodeSnapshot:
-        """Return the pool as one node, with the sums over all actors it ever had."""
+        """Return the pool as one node, with the sums over all actors it ever had.
+
+        The cost is that of the awake ones, however many there are.
+        """
         totals = Totals()
-        totals.add(self._past)
+        totals.add(self._resting)
         depth = waiting = 0
-        for cell in self._cells.values():
+        for cell in self._awake:
             totals.add(cell)
-            if cell.mailbox is not self.no_mailbox:
-                depth += cell.mailbox.depth
-                waiting += cell.mailbox.waiting
+            depth += cell.mailbox.depth
+            waiting += cell.mailbox.waiting
         return NodeSnapshot(
             name=self.name,
             kind="pool",
@@ -198,7 +203,7 @@ class KeyedPool:
             capacity=self.capacity,
             waiting=waiting,
             alive=len(self._cells),
-            running=self._awake,
+            running=len(self._awake),
             handled=totals.handled,
             failed=totals.failed,
             skipped=totals.skipped,
@@ -222,7 +227,7 @@ class KeyedPool:
         try:
             cell.construct()
         except CrashedError as crash:
-            self._past.add(cell)
+            self._resting.add(cell)
             raise ActorFailed(cell.name, str(crash)) from crash.error
         self._cells[key] = cell
         self.rested(cell)  # idle until the message is in; if none comes, it goes as idle ones do
@@ -252,6 +257,5 @@ class KeyedPool:
     def _remove(self, cell: KeyedCell) -> None:
         self._idle.discard(cell)
         del self._cells[cell.key]
-        self._past.add(cell)
         if self._closed and not self._cells:
             self._emptied.set()

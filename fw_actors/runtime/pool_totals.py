@@ -6,7 +6,7 @@ from fw_actors.runtime.keyed_cell import KeyedCell
 
 
 class Totals:
-    """Sums of the counters of cells; a cell can be added, and so can other totals."""
+    """Sums of the counters of cells; a cell can be added and taken out, other totals added."""
 
     __slots__ = ("failed", "handled", "handler_seconds", "last_error", "restarts", "skipped")
 
@@ -23,3 +23,11 @@ class Totals:
         self.restarts += other.restarts
         self.handler_seconds += other.handler_seconds
         self.last_error = other.last_error or self.last_error
+
+    def take_out(self, cell: KeyedCell) -> None:
+        """Undo an `add` of this cell, whose counters are as they were then."""
+        self.handled -= cell.handled
+        self.failed -= cell.failed
+        self.skipped -= cell.skipped
+        self.restarts -= cell.restarts
+        self.handler_seconds -= cell.handler_seconds

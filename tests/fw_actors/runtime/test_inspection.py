@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fw_actors.runtime import ActorFailed, KeyedPool, MailboxFull, Runtime
+from fw_actors.runtime.pool_totals import Totals
 from tests.fw_actors.runtime.sample_actors import (
     Add,
     Begin,
@@ -74,6 +77,37 @@ async def test_a_snapshot_counts_messages_failures_and_time(runtime: Runtime) ->
     seen = nodes["p"]
     assert (seen.kind, seen.capacity, seen.alive, seen.running) == ("pool", 7, 1, 1)
     assert (seen.depth, seen.failed, seen.last_error) == (1, 1, "ValueError: broken")
+
+
+async def test_a_look_at_a_pool_walks_its_awake_actors_and_sums_up_all(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=300, idle_seconds=50.0)
+    for number in range(200):
+        pool[str(number)].tell(Note(1))
+    for number in range(0, 200, 10):
+        pool[str(number)].tell(Break())
+        pool[str(number)].tell(Note(2))
+    await trio.sleep(49)
+    for number in range(1, 200, 40):
+        pool[str(number)].tell(Nap(5.0))
+        pool[str(number)].tell(Note(3))
+    await trio.sleep(2)  # the others have gone
+    walked: list[object] = []
+    add = Totals.add
+
+    def noted(totals: Totals, other: Any) -> None:
+        walked.append(other)
+        add(totals, other)
+
+    monkeypatch.setattr(Totals, "add", noted)
+    seen = pool.snapshot()
+    assert len(walked) == 1 + 5  # all that rest or have gone as one, and those that nap
+    assert (seen.alive, seen.running, seen.depth) == (5, 5, 5)
+    assert (seen.handled, seen.failed, seen.restarts) == (220, 20, 20)
+    await trio.sleep(4)
+    assert (pool.snapshot().handled, pool.snapshot().depth) == (230, 0)
+    assert pool.snapshot().handler_seconds == pytest.approx(25.0)
 
 
 async def test_a_failure_is_one_line_in_the_log_with_types_of_messages_only(

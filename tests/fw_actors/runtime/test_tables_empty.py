@@ -154,7 +154,7 @@ async def test_a_mixture_with_failures_leaves_all_tables_empty(runtime: Runtime)
     for key in list(pool._cells):
         pool[key].tell(Break())
     await trio.sleep(60)
-    assert (len(pool), len(pool._idle), pool._awake, pool._idle._alarm) == (0, 0, 0, None)
+    assert (len(pool), len(pool._idle), pool._awake, pool._idle._alarm) == (0, 0, {}, None)
     assert_empty(runtime)
 
 

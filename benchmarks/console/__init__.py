@@ -1,0 +1,1 @@
+"""What it costs to look at the service through its console."""

@@ -1,0 +1,67 @@
+"""The suite `console`: what it takes to look at a busy service, there and in the browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from playwright.sync_api import Page
+
+from benchmarks.console.page import look, open_console
+from benchmarks.console.watched import Busy, busy_service, watching
+from benchmarks.delivery.latency import percentile
+from benchmarks.nginx import running_nginx
+from benchmarks.rows import Comparison, Effort, Row
+
+CORE_PERCENT: Final = 5.0
+PAGE_PERCENT: Final = 10.0
+TWO_FRAMES_MS: Final = 2 * 1000 / 60
+_FOLDER: Final = Path(__file__).parents[2] / "build"
+
+
+def rows(effort: Effort) -> Iterator[Row]:
+    """Measure the suite."""
+    _FOLDER.mkdir(exist_ok=True)
+    with (
+        TemporaryDirectory(dir=_FOLDER) as site,
+        TemporaryDirectory(dir=_FOLDER) as folder,
+        running_nginx(Path(folder)) as nginx,
+        busy_service(Path(site), nginx) as busy,
+    ):
+        core = partial(added_percent, busy, effort)
+        yield _aim("core", "% of a core", core, CORE_PERCENT).measure(effort)
+        with open_console(busy) as page:
+            frames = partial(_frame, page)
+            yield _aim("frame_p99_ms", "ms", frames, TWO_FRAMES_MS).measure(effort)
+            thread = partial(_busy, page)
+            yield _aim("page", "% of a core", thread, PAGE_PERCENT).measure(effort)
+
+
+def added_percent(busy: Busy, effort: Effort) -> float:
+    """Return what one open console adds to what the service takes of a core.
+
+    A window with it stands between two without, so that a drift of the machine cancels out.
+    """
+    before = busy.share()
+    with watching(busy):
+        watched = busy.share()
+    after = busy.share()
+    effort.tell(f"console/core: {before:.1f} %, watched {watched:.1f} %, {after:.1f} %")
+    return max(0.01, watched - (before + after) / 2)
+
+
+def _frame(page: Page) -> float:
+    return percentile(look(page).frames, 0.99)
+
+
+def _busy(page: Page) -> float:
+    return look(page).busy
+
+
+def _aim(name: str, unit: str, ours: Callable[[], float], most: float) -> Comparison:
+    return Comparison(
+        "console", name, unit, ours, lambda: most, "the most it may be", less_is_better=True
+    )

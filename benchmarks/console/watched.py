@@ -1,0 +1,118 @@
+"""The busy service as a process, what it takes of a core, and one console that watches it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from benchmarks.console.service import DELIVERIES_A_SECOND, MANAGER, PASSWORD
+from benchmarks.nginx import Nginx
+
+WINDOW_SECONDS: Final = 8.0
+STOP_SECONDS: Final = 60.0
+FEWEST: Final = 0.9
+"""Of the deliveries that are due in a window; with fewer the service was not as busy."""
+_ROOT: Final = Path(__file__).parents[2]
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+class NotAsBusy(Exception):
+    """Raised when fewer deliveries arrived than were to."""
+
+
+class NothingSeen(Exception):
+    """Raised when the console did not show one view after the other."""
+
+
+@dataclass(frozen=True)
+class Busy:
+    """A busy service, and the receiver of its deliveries."""
+
+    url: str
+    sid: str
+    pid: int
+    nginx: Nginx
+
+    def share(self) -> float:
+        """Return how much of a core the process takes in a window, in per cent.
+
+        Raises: NotAsBusy.
+        """
+        arrived, spent, began = self.nginx.requests(), _cpu_seconds(self.pid), time.monotonic()
+        time.sleep(WINDOW_SECONDS)
+        seconds = time.monotonic() - began
+        spent = _cpu_seconds(self.pid) - spent
+        rate = (self.nginx.requests() - arrived) / seconds
+        if rate < FEWEST * DELIVERIES_A_SECOND:
+            raise NotAsBusy(f"{rate:.0f} deliveries a second arrived.")
+        return 100 * spent / seconds
+
+
+@contextmanager
+def busy_service(folder: Path, nginx: Nginx) -> Iterator[Busy]:
+    """Run the service with its site in `folder`."""
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("FW_")}
+    command = [sys.executable, "-m", "benchmarks.console.service", str(folder), nginx.hook]
+    with subprocess.Popen(
+        command, cwd=_ROOT, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            url = process.stdout.readline().strip()
+            yield Busy(url, _signed_in(url), process.pid, nginx)
+            process.stdin.close()
+            process.wait(STOP_SECONDS)
+        finally:
+            process.kill()
+
+
+@contextmanager
+def watching(busy: Busy) -> Iterator[None]:
+    """Hold one console open, as a page does: views come as server-sent events.
+
+    Raises: NothingSeen when there was no view for each two seconds.
+    """
+    seen, over = [0], threading.Event()
+    thread = threading.Thread(target=_take_views, args=(busy, seen, over), daemon=True)
+    thread.start()
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    if seen[0] < (time.monotonic() - began) / 2:
+        raise NothingSeen(f"{seen[0]} views came.")
+
+
+def _take_views(busy: Busy, seen: list[int], over: threading.Event) -> None:
+    with httpx.stream(
+        "GET", f"{busy.url}/app/console/events", cookies={"sid": busy.sid}, timeout=None
+    ) as answer:
+        for line in answer.iter_lines():
+            seen[0] += line.startswith("data:")
+            if over.is_set():
+                return
+
+
+def _signed_in(url: str) -> str:
+    who = {"usr": MANAGER, "pwd": PASSWORD}
+    answer = httpx.post(f"{url}/api/login", json=who, headers={"X-FW-CSRF": "1"})
+    return str(answer.raise_for_status().cookies["sid"])
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Return the processor time of all threads of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
