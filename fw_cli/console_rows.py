@@ -69,6 +69,12 @@ def _deliveries(view: View) -> Iterator[Row]:
         yield each["delivery"], (each["delivery"], *facts)
 
 
+def _failed(view: View) -> Iterator[Row]:
+    for each in view["store"]["failed"]:
+        facts = (each["event"], each["webhook"], _day_and_clock(each["at"]), each["error"])
+        yield each["delivery"], (each["delivery"], *facts)
+
+
 def _locks(view: View) -> Iterator[Row]:
     for lock in view["store"]["locks"]:
         name = lock["identifier"] or f"somebody ({lock['key']})"
@@ -92,6 +98,10 @@ def _clock(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000).astimezone().strftime("%H:%M:%S")
 
 
+def _day_and_clock(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
 BOARDS: Final = (
     Board("tree", "Actors", ("Name", "State", "Mailbox", "Alive", "Per second", "Handled",
                              "Failed", "Restarts", "Last error"), _tree),
@@ -101,6 +111,7 @@ BOARDS: Final = (
           _queues),
     Board("deliveries", "Deliveries", ("Delivery", "Event", "Status", "Attempts", "At"),
           _deliveries),
+    Board("failed", "Failed", ("Delivery", "Event", "Webhook", "Last attempt", "Why"), _failed),
     Board("locks", "Lockouts", ("Identifier", "Account", "Until"), _locks),
     Board("letters", "Dead letters", ("Recipient", "Message", "Why", "When"), _letters),
     Board("traces", "Traces", ("When", "Actor", "Message"), _traces),

@@ -82,6 +82,7 @@ class ConsoleScreen(App[None]):
         Binding("r", "restart", "Restart"),
         Binding("p", "pause", "Pause or resume"),
         Binding("u", "unlock", "Unlock"),
+        Binding("s", "replay", "Send again"),
         Binding("q", "quit", "Quit"),
     ]
     CSS = """
@@ -201,6 +202,12 @@ class ConsoleScreen(App[None]):
         account = next((x["account"] for x in self.view["store"]["locks"] if x["key"] == key), "")
         if account:
             self._act("unlock", account, f"Unlock {account}?")
+
+    def action_replay(self) -> None:
+        """Send the chosen failed delivery again."""
+        name = self._on("failed")
+        if name:
+            self._act("replay", name, f"Send {name} again, with the same id and body?")
 
     @work
     async def _act(self, do: str, name: str, question: str) -> None:

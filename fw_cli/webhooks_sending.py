@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fw_cli.output import as_json, show, show_json
+from fw_cli.progress import progress
 from fw_cli.since import SINCE
 from fw_cli.surroundings import ADMINISTRATOR, Surroundings
 
@@ -94,11 +95,13 @@ async def _replay_one(site: Site, delivery: str) -> Replayed:
 
 async def _replay_all(site: Site, names: list[str]) -> list[dict[str, Any]]:
     """Replay in transactions of a hundred; what changed since it was found is told, and stays."""
-    rows = []
-    for begin in range(0, len(names), _A_TRANSACTION):
-        part = names[begin : begin + _A_TRANSACTION]
-        told = await site.write(ADMINISTRATOR, partial(_many, site, part))
-        rows += [_row(name, each) for name, each in zip(part, told, strict=True)]
+    rows: list[dict[str, Any]] = []
+    with progress("Replaying") as advance:
+        for begin in range(0, len(names), _A_TRANSACTION):
+            advance(begin, len(names))
+            part = names[begin : begin + _A_TRANSACTION]
+            told = await site.write(ADMINISTRATOR, partial(_many, site, part))
+            rows += [_row(name, each) for name, each in zip(part, told, strict=True)]
     return rows
 
 

@@ -36,6 +36,29 @@ class DoneToSessions(Struct, frozen=True, rename="camel"):
     sessions_ended: int
 
 
+class RunAnswer(Struct, frozen=True, rename="camel"):
+    """How far a replay of many has come; `error` says why it failed. `total` is how many matched
+    when it was begun, `refused` how many could not be replayed, by why."""
+
+    id: str
+    user: str
+    filters: list[Any]
+    state: str
+    total: int
+    done: int
+    replayed: int
+    refused: dict[str, int]
+    error: str
+    begun: str
+    ended: str | None
+
+
+class RunKnown(Struct, frozen=True):
+    """The run that is on, or else the last one; null before the first."""
+
+    run: RunAnswer | None
+
+
 class ProfileAnswer(Struct, frozen=True, rename="camel"):
     """The own account."""
 

@@ -32,6 +32,7 @@ from web.headers import CACHE_CONTROL, REQUEST_ID, common_headers, says_forwarde
 from web.operations import Path
 from web.pages.paths import page_paths
 from web.routes.access import AccessRoutes
+from web.routes.bulk_replay import BulkReplayRoutes
 from web.routes.console import ConsoleRoutes
 from web.routes.description import DescriptionRoutes
 from web.routes.health import LOOKED_AT, HealthRoutes
@@ -82,6 +83,7 @@ def api_paths(
         *UserRoutes(gateway).paths(),
         *ResourceRoutes(gateway, documents).paths(),
         *WebhookRoutes(gateway).paths(),
+        *BulkReplayRoutes(gateway).paths(),
         *MethodRoutes(gateway).paths(),
         *HealthRoutes(gateway, traffic).paths(),
     ]

@@ -21,6 +21,7 @@ from fw_actors.services.user_administration import UserAdministration
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
     from fw_actors.documents.rest import Described
+    from fw_actors.services.bulk_replay import BulkReplays
     from fw_actors.services.replay import Replayed
     from fw_actors.services.webhook_trial import TrialResult
 
@@ -105,6 +106,10 @@ class Gateway(Protocol):
     async def replay(self, caller: Caller, delivery: str, request_id: str) -> Replayed:
         """Send a delivery again. PermissionDeniedError (kept as an Audit Event), NotFoundError,
         ConflictError."""
+
+    @property
+    def bulk(self) -> BulkReplays:
+        """Replays of all deliveries that match, inside `read` and `write`."""
 
     async def test_webhook(self, caller: Caller, webhook: str) -> TrialResult:
         """Send a Webhook a test event. PermissionDeniedError, NotFoundError."""

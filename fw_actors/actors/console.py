@@ -18,7 +18,7 @@ from fw_actors.actors.counters import Counter
 from fw_actors.actors.dispatcher import Pause, Resume
 from fw_actors.actors.traces import Traces
 from fw_actors.documents.handle import Fw
-from fw_actors.errors import NotFoundError, OverloadedError
+from fw_actors.errors import NotFoundError, OverloadedError, PermissionDeniedError
 from fw_actors.runtime import ActorRef, AskTimeout, NodeSnapshot, Runtime, RuntimeFault
 from fw_actors.services import users
 from fw_actors.services.audit import Action
@@ -31,7 +31,7 @@ SHARE: Final = 40
 """A look that took t seconds is not repeated for 40 t."""
 ASK_SECONDS: Final = 2.0
 STOP_SECONDS: Final = 5.0
-NO_STORE: Final = StoreFacts([], [], [], [])
+NO_STORE: Final = StoreFacts([], [], [], [], [])
 
 
 class Console:
@@ -93,6 +93,14 @@ class Console:
             site.audit.record(fw, Action.CONSOLE_UNLOCK, name)
 
         await site.write(user, work, request_id)
+        self._store_due = 0.0
+
+    async def replay(self, user: str, delivery: str, request_id: str = "") -> None:
+        """Send a delivery again. Raises: PermissionDeniedError, NotFoundError, ConflictError."""
+        site = self._site
+        told = await site.write(user, lambda fw: site.replays.replay(fw, delivery), request_id)
+        if isinstance(told, PermissionDeniedError):  # it is on record, and committed
+            raise told
         self._store_due = 0.0
 
     def _single(self, name: str) -> ActorRef:

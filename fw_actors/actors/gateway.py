@@ -25,6 +25,7 @@ from fw_actors.services.access import (
     SignedIn,
     SignInAttempt,
 )
+from fw_actors.services.bulk_replay import BulkReplays
 from fw_actors.services.invitation import Invitation
 from fw_actors.services.key_use import KeyUse
 from fw_actors.services.new_passwords import FIELD as NEW_PASSWORD
@@ -151,6 +152,11 @@ class Gateway:
         if isinstance(told, PermissionDeniedError):
             raise told
         return told
+
+    @property
+    def bulk(self) -> BulkReplays:
+        """Replays of all deliveries that match, inside `read` and `write`."""
+        return self._site.bulk
 
     async def test_webhook(self, caller: Caller, webhook: str) -> TrialResult:
         """Send a Webhook a test event. PermissionDeniedError, NotFoundError."""

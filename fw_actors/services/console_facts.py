@@ -8,6 +8,7 @@ import msgspec
 import sqlalchemy as sa
 
 from fw_actors.documents.registry import Registry
+from fw_actors.rules.delivery_outcome import Status
 from fw_actors.services.attempts import IDENTIFIER as IDENTIFIER_KIND
 from fw_actors.services.attempts import counter_key, shown_key
 from fw_actors.services.events import QUEUE
@@ -17,6 +18,7 @@ from fw_actors.store.schema import IDENTIFIER, JOB, LOGIN_ATTEMPT
 MOST_LOCKS: Final = 50
 MOST_IDENTIFIERS: Final = 2_000
 MOST_DELIVERIES: Final = 20
+MOST_FAILED: Final = 20
 
 
 class Lock(msgspec.Struct, frozen=True):
@@ -40,6 +42,16 @@ class UnderWay(msgspec.Struct, frozen=True):
     at: int
 
 
+class FailedDelivery(msgspec.Struct, frozen=True):
+    """A delivery that has failed for good; `at` is its last attempt."""
+
+    delivery: str
+    webhook: str
+    event: str
+    error: str
+    at: int
+
+
 class StoreFacts(msgspec.Struct, frozen=True, rename="camel"):
     """All of it, from one snapshot."""
 
@@ -47,6 +59,8 @@ class StoreFacts(msgspec.Struct, frozen=True, rename="camel"):
     locks: list[Lock]
     in_flight: list[UnderWay]
     upcoming: list[UnderWay]
+    failed: list[FailedDelivery]
+    """The latest, newest first."""
 
 
 class ConsoleFacts:
@@ -67,6 +81,18 @@ class ConsoleFacts:
         )
         self._in_flight = Statement(under_way.where(job.lease.is_not(None)))
         self._upcoming = Statement(under_way.where(job.lease.is_(None)))
+        self._failed = Statement(
+            sa.select(
+                delivery.name,
+                delivery.webhook,
+                delivery.event,
+                sa.func.coalesce(delivery.error, ""),
+                delivery.last_attempt,
+            )
+            .where(delivery.status == Status.FAILED.value, delivery.last_attempt.is_not(None))
+            .order_by(delivery.last_attempt.desc())  # by the index; of one moment, in any order
+            .limit(MOST_FAILED)
+        )
 
     def read(self, tx: Tx) -> StoreFacts:
         """Return the facts of this moment."""
@@ -75,6 +101,7 @@ class ConsoleFacts:
             locks=self._locks(tx),
             in_flight=[UnderWay(*row) for row in tx.rows(self._in_flight)],
             upcoming=[UnderWay(*row) for row in tx.rows(self._upcoming)],
+            failed=[FailedDelivery(*row) for row in tx.rows(self._failed)],
         )
 
     def _locks(self, tx: Tx) -> list[Lock]:

@@ -76,7 +76,7 @@ class Replays:
         Raises: NotFoundError; ConflictError for one that is Queued or Retrying, or whose Webhook
             was deleted. These leave no Audit Event.
         """
-        refusal = _refusal(fw.rights)
+        refusal = refusal_of(fw.rights)
         if refusal is not None:
             self._audit.record(fw, Action.DENIED, delivery)
             return refusal
@@ -132,7 +132,7 @@ class Replays:
         return Replayed(delivery)
 
 
-def _refusal(rights: Rights) -> PermissionDeniedError | None:
+def refusal_of(rights: Rights) -> PermissionDeniedError | None:
     """Say whether a user may not: "System Manager without access scopes" (spec)."""
     if not rights.manages:
         return PermissionDeniedError("Sending a delivery again takes the role System Manager.")

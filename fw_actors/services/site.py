@@ -23,11 +23,12 @@ from fw_actors.documents.vault import Vault
 from fw_actors.hashing import Hasher
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
-from fw_actors.services import error_log, events, jobs_of_apps, mail
+from fw_actors.services import bulk_replay, error_log, events, jobs_of_apps, mail
 from fw_actors.services.account_renames import FIRST_ROLES, AccountRenames
 from fw_actors.services.accounts import Accounts
 from fw_actors.services.api_keys import ApiKeys
 from fw_actors.services.audit import AuditLog
+from fw_actors.services.bulk_replay import BulkReplays
 from fw_actors.services.delivery_renames import DeliveryRenames
 from fw_actors.services.error_log import ErrorLog
 from fw_actors.services.events import EventRecorder
@@ -72,6 +73,7 @@ class Site:
     new_passwords: NewPasswords
     audit: AuditLog
     replays: Replays
+    bulk: BulkReplays
     errors: ErrorLog
     passwords: Passwords
     api_keys: ApiKeys
@@ -173,6 +175,7 @@ def _assembled(
     documents = Documents(registry, vault, entropy, observers, errors.note)
     audit = AuditLog(registry, entropy)
     replays = Replays(registry, audit, partial(recorded, events.QUEUE))
+    bulk = BulkReplays(replays, audit, entropy, partial(recorded, bulk_replay.QUEUE))
     enqueue = JobRecorder(partial(recorded, jobs_of_apps.QUEUE))
     surroundings = Surroundings(documents, publisher, accounts, enqueue, config.secrets)
     return Site(
@@ -189,6 +192,7 @@ def _assembled(
         new_passwords,
         audit,
         replays,
+        bulk,
         errors,
         passwords,
         api_keys,

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import (
+    BigInteger,
     Column,
+    Integer,
     LargeBinary,
     MetaData,
     Table,
@@ -59,12 +61,35 @@ _API_KEY: Final = Table(
 )
 
 
+_BULK_REPLAY: Final = Table(
+    "fw_bulk_replay",
+    MetaData(),
+    Column("id", Text, primary_key=True),
+    Column("user", Text, nullable=False),
+    Column("request_id", Text, nullable=False, server_default=""),
+    Column("filters", Text, nullable=False),
+    Column("last", Text, nullable=False, server_default=""),
+    Column("cursor", Text, nullable=False, server_default=""),
+    Column("state", Text, nullable=False),
+    Column("total", Integer, nullable=False, server_default="0"),
+    Column("replayed", Integer, nullable=False, server_default="0"),
+    Column("reasons", Text, nullable=False),
+    Column("error", Text, nullable=False, server_default=""),
+    Column("begun", BigInteger, nullable=False),
+    Column("ended", BigInteger, nullable=True),
+)
+
+
 def _api_keys(tx: Tx) -> None:
     tx.run(CreateTable(_API_KEY))
 
 
+def _bulk_replay(tx: Tx) -> None:
+    tx.run(CreateTable(_BULK_REPLAY))
+
+
 # In order, from FIRST_VERSION + 1, without gaps. A step that has been released is never changed.
-STEPS: Final[tuple[Step, ...]] = (Step(2, _api_keys),)
+STEPS: Final[tuple[Step, ...]] = (Step(2, _api_keys), Step(3, _bulk_replay))
 
 
 def migrate(tx: Tx, entropy: Entropy, steps: Sequence[Step] = STEPS) -> int:

@@ -126,6 +126,25 @@ TOKEN: Final = Table(
     Index("fw_token_expires", "expires"),
 )
 
+BULK_REPLAY: Final = Table(
+    "fw_bulk_replay",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("user", Text, nullable=False),
+    _text("request_id"),
+    Column("filters", Text, nullable=False),  # JSON
+    _text("last"),
+    _text("cursor"),
+    Column("state", Text, nullable=False),
+    _count("total"),
+    _count("replayed"),
+    Column("reasons", Text, nullable=False),  # JSON: how many were refused, by why
+    _text("error"),
+    _time("begun"),
+    _time_or_none("ended"),
+)
+"""The replay of many that is under way, or else the last one: one row at most."""
+
 JOB: Final = Table(
     "fw_job",
     METADATA,

@@ -65,6 +65,7 @@ def _acts_of(console: Console) -> dict[str, Act]:
         "restart": console.restart,
         "trace": console.trace,
         "unlock": console.unlock,
+        "replay": console.replay,
     }
     return {name: by_administrator(act) for name, act in own.items()}
 

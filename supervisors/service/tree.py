@@ -19,6 +19,7 @@ from fw_actors.actors.error_writer import ErrorWriter
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.job_queue import Drain
 from fw_actors.actors.nudge import Nudge
+from fw_actors.actors.replayer import Replayer
 from fw_actors.actors.sweeper import DAILY, HOURLY, Schedule, Sweeper
 from fw_actors.config import Config
 from fw_actors.http import open_sender
@@ -31,7 +32,7 @@ from fw_actors.runtime import (
     SystemEntropy,
     open_runtime,
 )
-from fw_actors.services import error_log, events, jobs_of_apps, mail
+from fw_actors.services import bulk_replay, error_log, events, jobs_of_apps, mail
 from fw_actors.services.site import Site, open_site, open_store
 from fw_actors.services.sweeps import auth_batches, webhook_batches
 from fw_actors.store import Store
@@ -52,11 +53,13 @@ from web.server import Bound
 SIGN_IN_OUTCOMES: Final = ("signed_in", "wrong", "throttled", "overloaded")
 DELIVERY_OUTCOMES: Final = ("Sent", "Retrying", "Failed")
 ERRORS: Final = "error_writer"
+REPLAYER: Final = "replayer"
 WORKERS: Final = {
     events.QUEUE: DISPATCHER,
     mail.QUEUE: MAILER,
     jobs_of_apps.QUEUE: APP_JOBS,
     error_log.QUEUE: ERRORS,
+    bulk_replay.QUEUE: REPLAYER,
 }
 """Whose work each queue is."""
 
@@ -145,7 +148,10 @@ async def _run(
     lockouts, gateway = access(parts)
     site = parts.site
     errors = actor_child(ERRORS, lambda: ErrorWriter(site.store, site.errors))
-    children: list[ChildSpec] = [errors, lockouts, *mailing(parts), *delivering(parts)]
+    replayer = actor_child(REPLAYER, lambda: Replayer(site, parts.log))
+    children: list[ChildSpec] = [
+        errors, lockouts, *mailing(parts), *delivering(parts), replayer
+    ]  # fmt: skip
     if parts.site.config.ops.scheduler:
         children.append(actor_child("sweeper", lambda: _sweeper(parts)))
     if bound is not None:

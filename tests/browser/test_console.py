@@ -45,13 +45,26 @@ def make_webhook(page: Page, receiver: LiveReceiver) -> str:
     return receiver.url.removesuffix("/hook")
 
 
-def emit(page: Page) -> str:
+def emit(page: Page, name: str = "console.seen") -> str:
     """Return the delivery of an event."""
-    event = {"name": "console.seen", "data": {}}
+    event = {"name": name, "data": {}}
     told = page.request.post("/api/method/core.services.webhooks.emit", data=event, headers=HEADERS)
     assert told.ok, told.text()
     (delivery,) = told.json()["deliveries"]
     return str(delivery)
+
+
+def fail_one(page: Page) -> str:
+    """Return a delivery that has failed: its receiver answered 400."""
+    with LiveReceiver(400) as refusing:
+        hook = {"event_type": "Custom", "custom_event": "console.failed", "secret": SECRET}
+        made = page.request.post(
+            "/api/resource/Webhook", data={**hook, "url": refusing.url}, headers=HEADERS
+        )
+        assert made.ok, made.text()
+        delivery = emit(page, "console.failed")
+        eventually(lambda: len(refusing.got) == 1)
+    return delivery
 
 
 @pytest.fixture
@@ -95,6 +108,11 @@ def test_the_console_shows_what_is_alive_and_acts_on_it(
     freed = {"usr": "demo", "pwd": PASSWORD}
     assert httpx.post(f"{site.url}/api/login", json=freed, headers=HEADERS).status_code == 200
 
+    failed = fail_one(page)
+    row(page, "failed", failed).get_by_role("button", name="Replay").click()
+    page.get_by_role("dialog").get_by_role("button", name="Replay").click()
+    expect(page.get_by_text(f"{failed}: Queued again.")).to_be_visible()
+
     restarts = row(page, "tree", "mailer").locator("td").nth(6)
     expect(restarts).to_have_text("0")
     row(page, "tree", "mailer").get_by_role("button", name="Restart").click()
@@ -106,6 +124,8 @@ def test_the_console_shows_what_is_alive_and_acts_on_it(
     assert audited(page, "console.resume") == [{"target": origin, "actor": "admin"}]
     assert audited(page, "console.trace") == [{"target": "dispatcher", "actor": "admin"}]
     assert audited(page, "console.unlock") == [{"target": "demo", "actor": "admin"}]
+    replayed = {"target": failed, "actor": "admin"}
+    assert replayed in audited(page, "webhook.replay")
     assert audited(page, "console.restart") == [{"target": "mailer", "actor": "admin"}]
 
 

@@ -135,3 +135,32 @@ def test_many_deliveries_are_replayed_with_progress(page: Page, receiver: LiveRe
     eventually(lambda: all(receiver.ids.count(each) == 2 for each in sent))
     page.goto(f"{DELIVERIES}?webhook={name}&status=Failed")
     expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
+
+
+def test_all_that_match_are_replayed_beyond_one_page(page: Page, receiver: LiveReceiver) -> None:
+    """Each once, with progress that is left and comes back; a second run has to wait."""
+    name = make_webhook(page, receiver.url, "page.all")
+    sent = [emit(page, "page.all", {"number": number}) for number in range(53)]
+    eventually(lambda: set(receiver.ids) >= set(sent))
+    page.goto(DELIVERIES)
+    expect(page.locator("#found tbody tr").first).to_be_visible()
+    expect(page.get_by_role("button", name="that match")).to_have_count(0)
+    page.goto(f"{DELIVERIES}?webhook={name}")
+    expect(page.locator("#found tbody tr")).to_have_count(50)
+    eventually(lambda: all(status(page, each) == "Sent" for each in sent))
+    page.get_by_role("button", name="Replay all 53 that match").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text(f"webhook {name}")
+    look(page, "deliveries-replay-all")
+    dialog.get_by_role("button", name="Replay all").click()
+    run = page.get_by_role("region", name="Replay of many")
+    expect(run).to_contain_text("Done. 53 deliveries are queued again.")
+    eventually(lambda: all(receiver.ids.count(each) == 2 for each in sent))
+    page.goto("/app")
+    page.goto(f"{DELIVERIES}?status=Failed")
+    expect(run).to_contain_text("Done. 53 deliveries are queued again.")
+    look(page, "deliveries-replayed-all")
+    run.get_by_role("button", name="Close").click()
+    page.reload()
+    expect(page.get_by_role("heading", name="Webhook Delivery")).to_be_visible()
+    expect(run).to_be_hidden()

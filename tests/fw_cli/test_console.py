@@ -13,16 +13,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from textual.widgets import DataTable
+from textual.widgets import DataTable, TabbedContent
 
 from fw_cli.console_client import NOT_RUNNING, ConsoleClient
 from fw_cli.console_screen import ConsoleScreen
 from fw_cli.refusals import CommandFailed
 from supervisors.service.console_socket import LONGEST_PATH, short_path
-from tests.live_site import LiveSite
+from tests.live_site import LiveReceiver, LiveSite, eventually
 
-SECONDS = 30.0
+SECONDS = 120.0
+SUBSCRIBE = """
+hook = {"event_type": "Custom", "custom_event": "console.fails", "secret": "s"}
+fw.new_doc("Webhook", url="URL", **hook).insert()
+"""
+
+pytestmark = pytest.mark.timeout(300)  # several commands start and end, on a slow machine too
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +64,9 @@ def test_a_view_is_printed_as_json(site: LiveSite) -> None:
     view = json.loads(site.fw("console", "--json"))
     names = {node["name"] for node in view["tree"]}
     assert {"service", "dispatcher", "mailer", "deliveries", "lockouts", "web"} <= names
-    assert view["store"] == {"queues": [], "locks": [], "inFlight": [], "upcoming": []}
+    assert view["store"] == {
+        "queues": [], "locks": [], "inFlight": [], "upcoming": [], "failed": [],
+    }  # fmt: skip
 
 
 def test_without_a_terminal_the_command_says_what_it_needs(site: LiveSite) -> None:
@@ -98,6 +107,72 @@ def test_every_act_is_an_audit_event_by_administrator(site: LiveSite) -> None:
         "eval", 'fw.get_all("Audit Event", {"action": "console.restart"}, ["target", "actor"])'
     )
     assert json.loads(told) == [{"target": "sweeper", "actor": "Administrator"}]
+
+
+def failed_delivery(site: LiveSite, receiver: LiveReceiver) -> str:
+    """Have a delivery fail; the events that one process emits are seen by the running one."""
+    (site.folder / "subscribe.py").write_text(SUBSCRIBE.replace("URL", receiver.url))
+    site.fw("exec", "subscribe.py", "--commit")
+    site.fw("eval", 'fw.webhooks.emit("console.fails", {})', "--commit")
+
+    def look() -> list[str]:
+        (answer,) = asked(site, b'{"do": "view"}')
+        return [each["delivery"] for each in answer["view"]["store"]["failed"]]
+
+    (delivery,) = eventually(look)
+    return delivery
+
+
+def lock_out(site: LiveSite, name: str) -> None:
+    guess = {"usr": name, "pwd": "wrong"}
+    for _ in range(5):
+        httpx.post(f"{site.url}/api/login", json=guess, headers={"X-FW-CSRF": "1"}, timeout=60)
+
+
+def test_a_delivery_a_receiver_and_a_lockout_are_acted_on_by_keys(site: LiveSite) -> None:
+    """Each is an Audit Event; spec, Audit events, says so of a replay."""
+    site.add_manager()
+    lock_out(site, "admin")
+    with LiveReceiver(400) as receiver:
+        delivery = failed_delivery(site, receiver)
+        origin = receiver.url.removesuffix("/hook")
+
+        async def use() -> None:
+            screen = ConsoleScreen(door(site))
+            async with screen.run_test(size=(140, 40)) as pilot, asyncio.timeout(SECONDS):
+
+                async def act(board: str, row: str, *keys: str) -> None:
+                    """Choose a row of a tab, press keys, and wait until the act is done."""
+                    table = screen.query_one(f"#{board}", DataTable)
+                    while row not in (shown := [str(key.value) for key in table.rows]):
+                        await pilot.pause(0.02)
+                    screen.query_one(TabbedContent).active = f"tab-{board}"
+                    await pilot.pause()
+                    table.focus()
+                    table.move_cursor(row=shown.index(row))
+                    told = len(screen._notifications)
+                    await pilot.press(*keys)
+                    while len(screen._notifications) == told:
+                        await pilot.pause(0.02)
+
+                await act("failed", delivery, "s", "y")
+                await act("receivers", origin, "p", "y")
+                while screen.view["receivers"][0]["health"] != "paused":
+                    await pilot.pause(0.02)
+                await act("receivers", origin, "p")
+                (lock,) = screen.view["store"]["locks"]
+                await act("locks", lock["key"], "u", "y")
+
+        asyncio.run(use())
+        eventually(lambda: receiver.ids == [delivery, delivery])
+    done = 'fw.get_all("Audit Event", [["target", "in", NAMES]], ["action", "target", "actor"])'
+    told = json.loads(site.fw("eval", done.replace("NAMES", repr([delivery, origin, "admin"]))))
+    assert {(each["action"], each["target"], each["actor"]) for each in told} == {
+        ("webhook.replay", delivery, "Administrator"),
+        ("console.pause", origin, "Administrator"),
+        ("console.resume", origin, "Administrator"),
+        ("console.unlock", "admin", "Administrator"),
+    }
 
 
 def test_the_screen_shows_the_service_and_acts_by_keys(site: LiveSite) -> None:

@@ -25,6 +25,7 @@ from fw_actors.services.access import (
     SignedIn,
     SignInAttempt,
 )
+from fw_actors.services.bulk_replay import BulkReplays
 from fw_actors.services.replay import Replayed
 from fw_actors.services.self_service import SelfService
 from fw_actors.services.user_administration import UserAdministration
@@ -92,6 +93,7 @@ class FakeGateway:
         self.defects: list[tuple[str, BaseException, str]] = []
         self.own = cast(SelfService, FakeOwn())
         self.users = cast(UserAdministration, None)
+        self.bulk = cast(BulkReplays, None)
 
     async def admit_sign_in(self, address: str, request_id: str) -> None:
         await self.admit_link_use(address)

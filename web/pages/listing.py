@@ -5,6 +5,7 @@ The form is an ordinary GET: it works without script, and htmx only spares the r
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -89,6 +90,8 @@ class Listing:
     sort: str
     filters: tuple[Filter, ...]
     filtered: bool
+    matching: str
+    """The filters as the JSON API takes them."""
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     total: int
@@ -110,11 +113,12 @@ def listing(fw: Fw, documents: Documents, doctype: str, asked: Mapping[str, str]
     texts = _searchable(meta, visible)
     searched = asked.get(SEARCHED) or (texts[0] if texts else "name")
     number = _page_number(asked.get(PAGE, ""))
+    filters = _filters(meta, values, asked.get(SEARCH, ""), searched)
     found = documents.list_documents(
         fw,
         doctype,
         {
-            "filters": _filters(meta, values, asked.get(SEARCH, ""), searched),
+            "filters": filters,
             "fields": list(dict.fromkeys(("name", *columns))),
             "order_by": _order(asked.get(SORT, "")),
             "limit": PAGE_SIZE,
@@ -135,7 +139,8 @@ def listing(fw: Fw, documents: Documents, doctype: str, asked: Mapping[str, str]
         searched=tuple(Choice(name, label_of(name), name == searched) for name in texts),
         sort=asked.get(SORT, ""),
         filters=tuple(_offered(meta, visible, values)),
-        filtered=bool(values or asked.get(SEARCH)),
+        filtered=bool(filters),
+        matching=json.dumps(filters),
         columns=tuple(_column(path, kept, name) for name in columns),
         rows=tuple(_row(meta, columns, row) for row in found["data"]),
         total=found["total"],

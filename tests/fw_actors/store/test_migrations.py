@@ -48,6 +48,7 @@ async def test_the_first_version_upgraded_has_the_tables_of_a_new_database(
 
         def back_to_the_first(tx: Tx) -> None:
             tx.run(text("DROP TABLE fw_api_key"))
+            tx.run(text("DROP TABLE fw_bulk_replay"))
             tx.run(text("UPDATE fw_meta SET value = '1' WHERE key = 'schema_version'"))
 
         await store.write(back_to_the_first)

@@ -7,7 +7,11 @@ import { Graph } from "./graph.js";
 const $ = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat();
 const shown = (value) => number.format(Math.round(value * 10) / 10);
-const clock = (ms) => new Date(ms).toLocaleTimeString();
+const clock = (ms) => {
+  const at = new Date(ms);
+  const today = at.toDateString() === new Date().toDateString();
+  return today ? at.toLocaleTimeString() : at.toLocaleString(undefined, { dateStyle: "short", timeStyle: "short" });
+};
 const path = (doctype, name) => `/app/${encodeURIComponent(doctype)}/${encodeURIComponent(name)}`;
 const graphs = {
   deliveries: new Graph($("graph-deliveries")),
@@ -113,6 +117,9 @@ function show(view) {
   board("upcoming", view.store.upcoming.map((each) => [each.delivery, [
     { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, badge(each.status), { number: each.attempts }, clock(each.at),
   ]]), "");
+  board("failed", view.store.failed.map((each) => [each.delivery, [
+    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, { link: path("Webhook", each.webhook), text: each.webhook }, clock(each.at), each.error, { acts: [["Replay", "replay", each.delivery]] },
+  ]]), "");
   board("locks", view.store.locks.map((lock) => [lock.key, [
     lock.identifier || `somebody (${lock.key})`, lock.account || "none", clock(lock.until), { acts: lock.account ? [["Unlock", "unlock", lock.account]] : [] },
   ]]));
@@ -150,6 +157,7 @@ const ACTS = {
   resume: { done: "Resumed.", work: (receiver) => operation("console.resume", { receiver }) },
   restart: { title: "Restart this actor?", text: "What waits in its mailbox is dropped; what is in the store stays and is found again.", ok: "Restart", danger: true, done: "Restarted.", work: (actor) => operation("console.restart", { actor }) },
   trace: { done: "Traced for a minute, see below.", work: (actor) => operation("console.trace", { actor }) },
+  replay: { title: "Replay this delivery?", text: "It is sent again with the same id and body.", ok: "Replay", done: "Queued again.", work: (delivery) => operation("webhooks.replay", { delivery }) },
   unlock: { title: "Unlock this account?", text: "Its name and e-mail may be tried again at once.", ok: "Unlock", done: "Unlocked.", work: (user) => operation("console.unlock", { user }) },
 };
 

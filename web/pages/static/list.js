@@ -46,6 +46,7 @@ async function replay() {
   const holder = document.querySelector("[data-progress]");
   const bar = holder.querySelector("progress");
   const status = holder.querySelector("[role=status]");
+  const count = holder.querySelector("[data-done]"); // not in the status: nobody wants to hear each
   let stopped = false;
   holder.querySelector("[data-stop]").onclick = () => { stopped = true; };
   holder.hidden = false;
@@ -54,8 +55,9 @@ async function replay() {
   let done = 0;
   const tell = () => {
     bar.value = done;
-    status.textContent = `${done} of ${names.length}`;
+    count.textContent = `${done} of ${bar.max}`;
   };
+  status.textContent = "";
   tell();
   const work = async () => {
     while (names.length > 0 && !stopped) {
@@ -66,12 +68,12 @@ async function replay() {
         refused.set(refusal.message, (refused.get(refusal.message) ?? 0) + 1);
       }
       done += 1;
-      bar.value = done;
-      status.textContent = `${done} of ${bar.max}`;
+      tell();
     }
   };
   await Promise.all(Array.from({ length: REPLAYED_AT_ONCE }, work));
   holder.querySelector("[data-stop]").hidden = true;
+  count.textContent = "";
   const replayed = done - [...refused.values()].reduce((sum, number) => sum + number, 0);
   const told = [...refused].map(([message, number]) => `${number} refused: ${message}`);
   status.textContent = [stopped ? "Stopped." : "Done.", `${many(replayed, "delivery is", "deliveries are")} queued again.`, ...told].join(" ");

@@ -1,0 +1,187 @@
+"""Replays of many over HTTP: begun, carried out in batches, watched, stopped, gone on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from fw_actors.actors.replayer import A_DEFECT, AFTER_TROUBLE_SECONDS
+from fw_actors.errors import OverloadedError
+from fw_actors.services import bulk_replay
+from fw_actors.services.bulk_replay import BulkReplays
+from tests.http_site import HttpSite, http_site
+
+FAILED = {"filters": [["status", "=", "Failed"]]}
+HOOK = {
+    "url": "https://192.0.2.1/x",
+    "event_type": "Custom",
+    "custom_event": "many.failed",
+    "secret": "s",
+}
+
+
+async def failures(site: HttpSite, count: int) -> None:
+    """Have so many deliveries fail: their Webhook is switched off before they are sent."""
+    await site.do(lambda fw: fw.new_doc("Webhook", **HOOK).insert())
+
+    def emit_and_switch_off(fw: Any) -> None:
+        for number in range(count):
+            fw.webhooks.emit("many.failed", {"n": number})
+        fw.get_doc("Webhook", fw.get_all("Webhook")[0]["name"]).db_set("enabled", 0)
+
+    await site.do(emit_and_switch_off)
+    await trio.sleep(2)
+
+
+async def replays(site: HttpSite, action: str = "webhook.replay") -> int:
+    count: int = await site.do(lambda fw: fw.count("Audit Event", {"action": action}))
+    return count
+
+
+async def progress(site: HttpSite, sid: str) -> Any:
+    reply = await site.op("webhooks.replayProgress", sid=sid)
+    assert reply.status == 200, reply.body
+    return reply.json["run"]
+
+
+async def manager(site: HttpSite) -> str:
+    await site.hire("boss", "System Manager")
+    return await site.sid("boss")
+
+
+async def test_a_run_is_begun_watched_and_done(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_replay, "BATCH", 2)
+    async with http_site(tmp_path) as site:
+        sid = await manager(site)
+        assert await progress(site, sid) is None
+        await failures(site, 5)
+        begun = await site.op("webhooks.replayMany", FAILED, sid=sid)
+        assert begun.status == 200, begun.body
+        run = begun.json["run"]
+        assert (run["state"], run["total"], run["done"], run["ended"]) == ("running", 5, 0, None)
+        assert (run["user"], run["filters"]) == ("boss", FAILED["filters"])
+        second = await site.op("webhooks.replayMany", FAILED, sid=sid)
+        assert (second.status, second.error["type"]) == (409, "ConflictError")
+        await trio.sleep(2)
+        over = await progress(site, sid)
+        assert (over["id"], over["state"], over["done"]) == (run["id"], "done", 5)
+        assert (over["replayed"], over["refused"], over["error"]) == (5, {}, "")
+        assert await replays(site) == 5
+
+
+async def test_a_run_that_a_process_left_is_gone_on_with_by_the_next(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_replay, "BATCH", 1)
+    async with http_site(tmp_path) as site:
+        sid = await manager(site)
+        await failures(site, 4)
+        await site.op("webhooks.replayMany", FAILED, sid=sid)
+        await trio.sleep(0.07)
+        assert 0 < (await progress(site, sid))["done"] < 4
+    async with http_site(tmp_path) as site:
+        await trio.sleep(AFTER_TROUBLE_SECONDS + 1)
+        over = await progress(site, await site.sid("boss"))
+        assert (over["state"], over["replayed"]) == ("done", 4)
+        assert await replays(site) == 4
+
+
+async def test_a_run_is_stopped(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_replay, "BATCH", 1)
+    async with http_site(tmp_path) as site:
+        sid = await manager(site)
+        await failures(site, 4)
+        await site.op("webhooks.replayMany", FAILED, sid=sid)
+        stopped = (await site.op("webhooks.stopReplay", sid=sid)).json["run"]
+        assert stopped["state"] == "stopped"
+        await trio.sleep(2)
+        assert await progress(site, sid) == stopped
+        assert await replays(site) == stopped["replayed"] < 4
+
+
+async def test_an_account_that_has_gone_ends_its_run(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_replay, "BATCH", 1)
+    async with http_site(tmp_path) as site:
+        sid = await manager(site)
+        await site.hire("second", "System Manager")
+        await failures(site, 3)
+        await site.op("webhooks.replayMany", FAILED, sid=sid)
+        await site.do(lambda fw: fw.get_doc("User", "boss").delete())
+        await trio.sleep(1)
+        over = await progress(site, await site.sid("second"))
+        assert (over["state"], over["user"]) == ("failed", "boss")
+        assert "boss" in over["error"]
+
+
+async def test_a_defect_ends_the_run_and_not_the_service(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: BulkReplays, fw: Any, run: Any) -> list[str]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(BulkReplays, "batch", broken)
+    async with http_site(tmp_path) as site:
+        sid = await manager(site)
+        await failures(site, 1)
+        await site.op("webhooks.replayMany", FAILED, sid=sid)
+        await trio.sleep(1)
+        over = await progress(site, sid)
+        assert (over["state"], over["error"]) == ("failed", A_DEFECT)
+        noted = await site.do(lambda fw: fw.get_all("Error Log", fields=["method"]))
+        assert noted == [{"method": "replay of many"}]
+
+
+async def test_a_store_in_trouble_is_asked_again(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[int] = []
+    batch = BulkReplays.batch
+
+    def busy(self: BulkReplays, fw: Any, run: Any) -> list[str]:
+        if len(refused) < 3:
+            refused.append(1)
+            raise OverloadedError
+        return batch(self, fw, run)
+
+    monkeypatch.setattr(BulkReplays, "batch", busy)
+    async with http_site(tmp_path) as site:
+        sid = await manager(site)
+        await failures(site, 1)
+        await site.op("webhooks.replayMany", FAILED, sid=sid)
+        await trio.sleep(1)
+        assert (await progress(site, sid))["state"] == "running"
+        await trio.sleep(10)
+        assert (await progress(site, sid))["state"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("operation", "body"),
+    [("replayMany", FAILED), ("replayProgress", None), ("stopReplay", None)],
+)
+async def test_they_are_for_system_managers(
+    tmp_path: Path, autojump_clock: MockClock, operation: str, body: Any
+) -> None:
+    async with http_site(tmp_path) as site:
+        await site.hire("sally", "Event Publisher")
+        refused = await site.op(f"webhooks.{operation}", body, sid=await site.sid("sally"))
+        assert (refused.status, refused.error["type"]) == (403, "PermissionDeniedError")
+        assert await replays(site, "Denied") == (operation == "replayMany")
+
+
+@pytest.mark.parametrize("body", [{}, {"filters": "x"}, {"filters": []}, {"filters": [["x"]]}])
+async def test_filters_that_say_nothing_are_400(
+    tmp_path: Path, autojump_clock: MockClock, body: Any
+) -> None:
+    async with http_site(tmp_path) as site:
+        refused = await site.op("webhooks.replayMany", body, sid=await manager(site))
+        assert (refused.status, refused.error["extra"]) == (400, {"field": "filters"})

@@ -1,0 +1,87 @@
+// The replay of all deliveries that match the list's filters: the service carries it out, this page
+// begins it, shows how far it is, and stops it. It goes on when the page is left, and shows again.
+
+import { operation } from "./api.js";
+import { ask } from "./app.js";
+import { enable } from "./forms.js";
+
+const LOOK_MS = 1000;
+const LOOK_AFTER_TROUBLE_MS = 5000;
+const SHOWN_AFTER_MS = 3_600_000; // how long a run that has ended is told of
+const CLOSED = "fw-replay-closed";
+
+const panel = document.getElementById("run");
+const part = (name) => panel.querySelector(`[data-${name}]`);
+const number = new Intl.NumberFormat();
+const many = (count) => (count === 1 ? "1 delivery" : `${number.format(count)} deliveries`);
+let watched = null; // the id of the run that this page has seen under way
+
+// `["status", "=", "Failed"]` is read as `status Failed`.
+const said = (filters) => filters.map(([field, op, value]) => `${field}${op === "=" ? "" : ` ${op}`} ${value}`).join(", ");
+
+function ending(run) {
+  const how = { done: "Done.", stopped: "Stopped.", failed: `Ended early. ${run.error}` }[run.state];
+  const refused = Object.entries(run.refused).map(([why, count]) => `${number.format(count)} refused: ${why}`);
+  return [how, `${many(run.replayed)} ${run.replayed === 1 ? "is" : "are"} queued again.`, ...refused].join(" ");
+}
+
+function show(run) {
+  const live = run.state === "running";
+  if (!live && watched !== run.id && (Date.now() - Date.parse(run.ended) > SHOWN_AFTER_MS || localStorage.getItem(CLOSED) === run.id)) return;
+  panel.hidden = false;
+  part("what").textContent = `Replay of all with ${said(run.filters)}, begun by ${run.user} ${new Date(run.begun).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" })}`;
+  const total = Math.max(run.total, run.done, 1);
+  panel.querySelector("progress").max = total;
+  panel.querySelector("progress").value = live ? run.done : total;
+  part("count").textContent = live ? `${number.format(run.done)} of ${number.format(total)}` : "";
+  part("told").textContent = live ? "" : ending(run);
+  part("stop-run").hidden = !live;
+  part("close-run").hidden = live;
+  part("close-run").onclick = () => {
+    localStorage.setItem(CLOSED, run.id);
+    panel.hidden = true;
+  };
+  if (live) {
+    watched = run.id;
+  } else if (watched === run.id && !document.querySelector("#found .pick input:checked")) {
+    htmx.ajax("GET", location.pathname + location.search, { target: "#found", select: "#found", swap: "outerHTML" });
+  }
+}
+
+async function watch() {
+  let next = LOOK_MS;
+  try {
+    const { run } = await operation("webhooks.replayProgress");
+    if (run) show(run);
+    if (run?.state !== "running") return;
+  } catch (refusal) {
+    if (refusal.status === 401 || refusal.status === 403) return;
+    next = LOOK_AFTER_TROUBLE_MS;
+  }
+  setTimeout(watch, next);
+}
+
+async function begin(button) {
+  const filters = JSON.parse(button.dataset.filters);
+  const sure = await ask({
+    title: `Replay all ${many(Number(button.dataset.total))} that match?`,
+    text: `All with ${said(filters)}. Each is sent again with the same id and body; what is Queued or Retrying is left alone. It goes on when you leave this page.`,
+    ok: "Replay all",
+    work: () => operation("webhooks.replayMany", { filters }),
+  });
+  if (sure !== null) await watch();
+}
+
+if (panel) {
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-replay-all]");
+    if (button) begin(button);
+  });
+  part("stop-run").addEventListener("click", async () => {
+    const { run } = await operation("webhooks.stopReplay").catch(() => ({ run: null }));
+    if (run) show(run);
+  });
+  watch();
+  enable("replay-many");
+  document.addEventListener("htmx:afterSwap", () => enable("replay-many"));
+}
