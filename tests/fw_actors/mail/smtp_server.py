@@ -13,6 +13,19 @@ from typing import Any
 from aiosmtpd.smtp import SMTP, AuthResult
 
 
+class Connection(SMTP):
+    """One client's conversation; its transports, of which STARTTLS adds one, are in `opened`."""
+
+    def __init__(self, opened: list[asyncio.WriteTransport], *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._opened = opened
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._opened.append(transport)
+        super().connection_made(transport)
+
+
 class MailServer:
     """Keeps what it is sent; `refuse` maps a command (RCPT, DATA, MAIL) to the answer it gets."""
 
@@ -31,6 +44,7 @@ class MailServer:
         self.names: list[str] = []
         self.mails: list[tuple[str, list[str], EmailMessage]] = []
         self._users, self._starttls = users, starttls
+        self._opened: list[asyncio.WriteTransport] = []
         self._loop = asyncio.new_event_loop()
         listening = self._loop.create_server(self._connection, host, port, ssl=tls)
         self._server = self._loop.run_until_complete(listening)
@@ -46,18 +60,23 @@ class MailServer:
         self._loop.close()
 
     async def _cut_off(self) -> None:
-        """End what clients left open."""
+        """End what clients left open, without a farewell: TLS would wait for theirs."""
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        await asyncio.sleep(0)
+        for transport in self._opened:
+            transport.abort()
+        await asyncio.sleep(0)  # sockets are closed by the calls that `abort` leaves behind
 
-    def _connection(self) -> SMTP:
+    def _connection(self) -> Connection:
         more: dict[str, Any] = {}
         if self._users is not None:
             more = {"authenticator": self.authenticate, "auth_require_tls": False}
-        return SMTP(self, hostname="mail.test", tls_context=self._starttls, loop=self._loop, **more)
+        return Connection(
+            self._opened, self, hostname="mail.test", tls_context=self._starttls, loop=self._loop,
+            **more,
+        )  # fmt: skip
 
     def authenticate(self, server: Any, session: Any, envelope: Any, how: str, data: Any) -> Any:
         pair = (data.login.decode(), data.password.decode())
