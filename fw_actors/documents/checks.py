@@ -21,25 +21,20 @@ _LINKS_MAY_DANGLE = ("Webhook",)  # its deliveries outlive it (interface §8, Do
 
 def normalize(doc: DocType) -> None:
     """Bring every value into the form its field holds. Raises: ValidationError."""
-    state = doc.__dict__
-    for name, field in doc.meta.fields.items():
-        if field.plain:
-            state[name] = _accepted(field, state[name])
-        elif isinstance(field, Table):
-            rows = rows_of(doc, field)
-            if len(rows) > MOST_ROWS:
-                raise ValidationError(f"{name} has at most {MOST_ROWS} rows.", field=name)
-            for row in rows:
-                normalize(row)
-        else:
-            state[name] = _accepted_secret(doc, field, state[name])
-
-
-def _accepted(field: Field, value: Any) -> Any:
+    state, meta, name = doc.__dict__, doc.meta, ""
     try:
-        return field.accept(value)
+        for name, accept in meta.plan.accepted:
+            state[name] = accept(state[name])
     except ShapeError as error:
-        raise ValidationError(str(error), field=field.name) from None
+        raise ValidationError(str(error), field=name) from None
+    for field in meta.plan.secrets:
+        state[field.name] = _accepted_secret(doc, field, state[field.name])
+    for table in meta.tables:
+        rows = rows_of(doc, table)
+        if len(rows) > MOST_ROWS:
+            raise ValidationError(f"{table.name} has at most {MOST_ROWS} rows.", field=table.name)
+        for row in rows:
+            normalize(row)
 
 
 def _accepted_secret(doc: DocType, field: Field, value: Any) -> Any:
@@ -47,7 +42,10 @@ def _accepted_secret(doc: DocType, field: Field, value: Any) -> Any:
         return _kept_vault(doc, field, value)
     if isinstance(field, Password) and value is None:
         return (doc._stored or {}).get(field.name)
-    return _accepted(field, value)
+    try:
+        return field.accept(value)
+    except ShapeError as error:
+        raise ValidationError(str(error), field=field.name) from None
 
 
 def _kept_vault(
@@ -61,8 +59,9 @@ def _kept_vault(
 
 def check_values(documents: Documents, tx: Tx, doc: DocType) -> None:
     """Refuse missing required values and links that lead nowhere. Raises: ValidationError."""
-    for field in doc.meta.fields.values():
-        value = getattr(doc, field.name)
+    state = doc.__dict__
+    for field in doc.meta.plan.checked:
+        value = state[field.name]
         if field.required and field.is_missing(value):
             raise ValidationError(f"{field.name} is missing.", field=field.name)
         if isinstance(field, Table):
@@ -74,7 +73,7 @@ def check_values(documents: Documents, tx: Tx, doc: DocType) -> None:
                     f"{field.name}: there is no {field.options} {value}.", field=field.name
                 )
         elif isinstance(field, Select) and value == "":
-            doc.__dict__[field.name] = None
+            state[field.name] = None
 
 
 def check_links(documents: Documents, tx: Tx, doc: DocType) -> None:

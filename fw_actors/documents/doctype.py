@@ -16,6 +16,7 @@ from fw_actors.documents.column_limits import limit_problems
 from fw_actors.documents.field import Field
 from fw_actors.documents.fields import Table
 from fw_actors.documents.names import NAME_RULE, Naming, is_name, parse_naming
+from fw_actors.documents.plan import Plan, plan_of
 
 ACTIONS: Final = ("list", "read", "create", "write", "delete", "submit", "cancel", "export")
 STANDARD: Final = (
@@ -27,7 +28,12 @@ STANDARD: Final = (
     "docstatus",
     "idx",
 )
+TIMES: Final = ("creation", "modified")
 CHILD_STANDARD: Final = ("parent", "parenttype", "parentfield")
+HOOKS: Final = (
+    "before_validate", "validate", "before_save",
+    "on_insert", "on_update", "on_submit", "on_cancel", "on_trash", "after_commit",
+)  # fmt: skip
 ROW_ID: Final = "row_id"  # random, kept over rename: what an encrypted value is bound to
 # Not `vault`: a field of this name only hides the method, which `DocType.vault(doc, …)` still is.
 _METHODS: Final = (
@@ -69,9 +75,18 @@ class Meta:
         return tuple(f for f in self.fields.values() if not f.stored)
 
     @cached_property
-    def converted(self) -> tuple[Field, ...]:
-        """The columns that hold something else than the document does."""
-        return tuple(f for f in self.columns if type(f).from_store is not Field.from_store)
+    def plan(self) -> Plan:
+        """What the verbs do with the fields."""
+        standard = tuple(name for name in STANDARD if name not in TIMES)
+        parent = CHILD_STANDARD if self.child else ()
+        return plan_of(self.fields.values(), (*standard, *parent), self.shown)
+
+    @cached_property
+    def hooks(self) -> frozenset[str]:
+        """The hooks that the class has; a Webhook has fields of some of these names."""
+        return frozenset(
+            h for h in HOOKS if not isinstance(getattr(self.cls, h, None), Field | None)
+        )
 
     @cached_property
     def shown(self) -> tuple[str, ...]:

@@ -71,8 +71,8 @@ class DocType(DocTypeBase, abstract=True):
         state["docstatus"], state["idx"] = row["docstatus"] or 0, row["idx"] or 0
         for field in meta.unstored:
             state[field.name] = None
-        for field in meta.converted:
-            state[field.name] = field.from_store(row[field.name])
+        for name, read in meta.plan.decoded:
+            state[name] = read(row[name])
 
     def is_new(self) -> bool:
         """Whether the document was never written."""
@@ -132,8 +132,9 @@ class DocType(DocTypeBase, abstract=True):
 
     def as_dict(self) -> dict[str, Any]:
         """Return what JSON shows: standard fields, fields, child rows; secrets blank."""
-        meta, state = self.meta, self.__dict__
-        shown = {"doctype": meta.name, **{name: state[name] for name in meta.shown}}
+        meta = self.meta
+        shown: dict[str, Any] = {"doctype": meta.name}
+        shown.update(zip(meta.shown, meta.plan.pick(self.__dict__), strict=True))
         for field in meta.veiled:
             shown[field.name] = shown_value(self, field)
         return shown
@@ -145,8 +146,12 @@ def rows_of(doc: DocType, field: Table) -> list[DocType]:
     Raises: ValidationError for what is no list of rows; BadRequestError for an unknown field.
     """
     rows = doc.__dict__[field.name]
-    if type(rows) is list and all(isinstance(row, DocType) for row in rows):
-        return rows
+    if type(rows) is list:
+        for row in rows:
+            if not isinstance(row, DocType):
+                break
+        else:
+            return rows
     if not isinstance(rows, list | tuple | None):
         raise ValidationError(f"{field.name} takes {field.wanted}.", field=field.name)
     if not all(isinstance(row, DocType | Mapping) for row in rows or ()):

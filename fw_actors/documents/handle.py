@@ -39,8 +39,16 @@ class Fw:
         self.rights = rights
         self.request_id = request_id
         self.documents = surroundings.documents
-        self.db = Database(tx)
-        self.webhooks = Webhooks(self, surroundings.publisher)
+
+    @property
+    def db(self) -> Database:
+        """Raw SQL."""
+        return Database(self.tx)
+
+    @property
+    def webhooks(self) -> Webhooks:
+        """Custom events."""  # made when asked for: kept, it would hold the handle in a circle
+        return Webhooks(self, self._surroundings.publisher)
 
     @property
     def user(self) -> str:

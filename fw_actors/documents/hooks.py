@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fw_actors.documents.document import DocType
-from fw_actors.documents.field import Field
 from fw_actors.documents.handle import Fw
 
 AFTER_COMMIT = "after_commit"
@@ -14,14 +13,9 @@ NoteDefect = Callable[[str, BaseException, str], None]
 """Takes what failed (`Sales Order.after_commit`), the exception, and the request's id."""
 
 
-def has_hook(doc: DocType, name: str) -> bool:
-    """Whether the class has a hook of this name; Webhook has fields of some of these names."""
-    return not isinstance(getattr(type(doc), name, None), Field | None)
-
-
 def run_hook(fw: Fw, doc: DocType, name: str) -> None:
     """Call a hook where the class has one; what it raises undoes the writer's transaction."""
-    if has_hook(doc, name):
+    if name in doc.meta.hooks:
         getattr(type(doc), name)(doc, fw)
 
 
@@ -30,7 +24,7 @@ def run_after_commit(fw: Fw, doc: DocType, note_defect: NoteDefect) -> None:
 
     It can undo nothing any more: what it raises is noted as a defect.
     """
-    if not has_hook(doc, AFTER_COMMIT):
+    if AFTER_COMMIT not in doc.meta.hooks:
         return
 
     def call() -> None:

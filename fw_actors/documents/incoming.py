@@ -8,6 +8,7 @@ name, what the caller may not write stays as it is stored, whether or not it was
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Final
 
 from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta
@@ -32,7 +33,7 @@ def judged(fw: Fw, meta: Meta, body: Mapping[str, Any], doc: DocType | None) -> 
 
     Raises: BadRequestError naming the key, PermissionDeniedError.
     """
-    base: DocType = _blank(fw, meta.cls) if doc is None else doc
+    base = _Base(fw, meta.cls, doc)
     values: dict[str, Any] = {}
     for key, value in body.items():
         field = meta.fields.get(key)
@@ -51,9 +52,17 @@ def judged(fw: Fw, meta: Meta, body: Mapping[str, Any], doc: DocType | None) -> 
     return values
 
 
-def _blank(fw: Fw, cls: type) -> Any:
-    """What a new document holds before anything is written: against it an insert is judged."""
-    return cls(fw)
+class _Base:
+    """What a body is judged against: the stored document, or the blank one of an insert."""
+
+    def __init__(self, fw: Fw, cls: type[DocType], doc: DocType | None) -> None:
+        self.stored = doc
+        self._fw, self._cls = fw, cls
+
+    @cached_property
+    def doc(self) -> DocType:
+        """The document; a blank one is made when it is first asked for, which is seldom."""
+        return self._cls(self._fw) if self.stored is None else self.stored
 
 
 def _given_name(meta: Meta, value: object, doc: DocType | None) -> dict[str, Any]:
@@ -68,9 +77,9 @@ def _given_name(meta: Meta, value: object, doc: DocType | None) -> dict[str, Any
     return {"name": value}
 
 
-def _require_writable(fw: Fw, owner: Meta, field: Field, value: Any, base: DocType) -> None:
+def _require_writable(fw: Fw, owner: Meta, field: Field, value: Any, base: _Base) -> None:
     """Rows follow the permissions of `owner`, their parent's DocType."""
-    if _may_write(fw, owner, field) or _is_unchanged(field, value, base):
+    if _may_write(fw, owner, field) or _is_unchanged(field, value, base.doc):
         return
     if field.read_only:
         raise BadRequestError(f"{field.name} is not to be written.", field=field.name)
@@ -92,7 +101,7 @@ def _is_unchanged(field: Field, value: Any, base: DocType) -> bool:
         return False
 
 
-def _shaped(fw: Fw, owner: Meta, field: Field, value: Any, base: DocType) -> Any:
+def _shaped(fw: Fw, owner: Meta, field: Field, value: Any, base: _Base) -> Any:
     if isinstance(field, Table):
         return _shaped_rows(fw, owner, field, value, base)
     if isinstance(field, Vault) and value == CONFIGURED:
@@ -105,29 +114,30 @@ def _shaped(fw: Fw, owner: Meta, field: Field, value: Any, base: DocType) -> Any
 
 
 def _shaped_rows(
-    fw: Fw, owner: Meta, table: Table, value: Any, base: DocType
+    fw: Fw, owner: Meta, table: Table, value: Any, base: _Base
 ) -> list[dict[str, Any]]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
         raise BadRequestError(f"{table.name} takes {table.wanted}.", field=table.name)
     child = child_of(table)
-    stored = {row.name: row for row in rows_of(base, table)}
-    blank = _blank(fw, child)
+    stored = {} if base.stored is None else {r.name: r for r in rows_of(base.stored, table)}
+    blank = _Base(fw, child, None)
+    # What the caller may not write, and maybe not even see, is kept without being sent.
+    kept = [field for field in child.meta.plan.limited if not _may_write(fw, owner, field)]
     rows = []
     for row in value:
         name = row.get("name")
-        before = stored.get(name, blank) if isinstance(name, str) else blank
-        rows.append(_shaped_row(fw, owner, child.meta, row, before))
+        known = stored.get(name) if isinstance(name, str) else None
+        before = blank if known is None else _Base(fw, child, known)
+        rows.append(_shaped_row(fw, owner, child.meta, row, before, kept))
     return rows
 
 
 def _shaped_row(
-    fw: Fw, owner: Meta, meta: Meta, row: Mapping[str, Any], before: DocType
+    fw: Fw, owner: Meta, meta: Meta, row: Mapping[str, Any], before: _Base, kept: list[Field]
 ) -> dict[str, Any]:
-    # What the caller may not write, and maybe not even see, is kept without being sent.
-    kept = [field for field in meta.columns if not _may_write(fw, owner, field)]
-    shaped = {field.name: before.__dict__[field.name] for field in kept}
+    shaped = {field.name: before.doc.__dict__[field.name] for field in kept}
     for key, value in row.items():
         field = meta.fields.get(key)
         if field is not None:

@@ -17,7 +17,7 @@ from fw_actors.documents.checks import check_links, check_values, duplicates_ref
 from fw_actors.documents.document import DocType
 from fw_actors.documents.guards import require_action, require_readable, require_scope
 from fw_actors.documents.handle import Finder, Fw
-from fw_actors.documents.hooks import NoteDefect, has_hook, run_after_commit, run_hook
+from fw_actors.documents.hooks import NoteDefect, run_after_commit, run_hook
 from fw_actors.documents.naming import name_for
 from fw_actors.documents.observers import Observer
 from fw_actors.documents.query import Lists
@@ -49,7 +49,9 @@ class Documents:
         self.vault = vault
         self.entropy = entropy
         self.lists: Finder = Lists()
-        self._observers = tuple(observers)
+        self._changing = _overriding(observers, "changing")
+        self._changed = _overriding(observers, "changed")
+        self._renamed = _overriding(observers, "renamed")
         self._note_defect = note_defect
 
     def read(self, fw: Fw, doctype: str, name: str, ignore_permissions: bool) -> DocType:
@@ -131,11 +133,11 @@ class Documents:
             stored = self._stored(fw, doc, ignore_permissions)
             if stored.docstatus == SUBMITTED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is submitted; cancel it first.")
-            self._tell(fw, "changing", "on_trash", doc)
+            _tell(self._changing, fw, "on_trash", doc)
             run_hook(fw, doc, "on_trash")
             check_links(self, fw.tx, doc)
             rows.delete(self, fw.tx, doc)
-            self._tell(fw, "changed", "on_trash", doc)
+            _tell(self._changed, fw, "on_trash", doc)
             run_after_commit(fw, doc, self._note_defect)
 
     def rename(self, fw: Fw, doc: DocType, name: object, ignore_permissions: bool) -> None:
@@ -149,8 +151,8 @@ class Documents:
                 return
             with duplicates_refused(doc):
                 new = rename(self, fw.tx, doc, name)
-            for observer in self._observers:
-                observer.renamed(fw, doc.doctype, old, new)
+            for renamed in self._renamed:
+                renamed(fw, doc.doctype, old, new)
 
     def db_set(self, fw: Fw, doc: DocType, name: str, value: Any, ignore_permissions: bool) -> None:
         """Write one column directly: no hooks, no events; the rules of observers hold.
@@ -164,10 +166,10 @@ class Documents:
             written._before = self._loaded(fw, doc)
             field = rows.assign(written, name, value)
             require_scope(fw, written, ignore_permissions)
-            self._tell(fw, "changing", DB_SET, written)
+            _tell(self._changing, fw, DB_SET, written)
             with duplicates_refused(doc):
                 rows.write_field(self, fw.tx, written, field)
-            self._tell(fw, "changed", DB_SET, written)
+            _tell(self._changed, fw, DB_SET, written)
             doc.__dict__[name] = written.__dict__[name]
             doc._stored = {**(doc._stored or {}), name: (written._stored or {})[name]}
 
@@ -205,7 +207,7 @@ class Documents:
     def _prepare(self, fw: Fw, doc: DocType) -> None:
         """All before the row: types, hooks that may fill in, then the rules of the fields."""
         normalize(doc)
-        if has_hook(doc, "before_validate") or has_hook(doc, "validate"):
+        if not doc.meta.hooks.isdisjoint(("before_validate", "validate")):
             run_hook(fw, doc, "before_validate")
             run_hook(fw, doc, "validate")
             normalize(doc)
@@ -213,11 +215,11 @@ class Documents:
         run_hook(fw, doc, "before_save")
 
     def _write(self, fw: Fw, doc: DocType, event: str, write: Callable[[], None]) -> None:
-        self._tell(fw, "changing", event, doc)
+        _tell(self._changing, fw, event, doc)
         with duplicates_refused(doc):
             write()
         run_hook(fw, doc, event)
-        self._tell(fw, "changed", event, doc)
+        _tell(self._changed, fw, event, doc)
         run_after_commit(fw, doc, self._note_defect)
 
     def _stamp(self, fw: Fw, doc: DocType, stored: DocType) -> None:
@@ -247,6 +249,13 @@ class Documents:
         except NotFoundError:
             raise ConflictError(f"{doc.doctype} {doc.name} was deleted meanwhile.") from None
 
-    def _tell(self, fw: Fw, verb: str, event: str, doc: DocType) -> None:
-        for observer in self._observers:
-            getattr(observer, verb)(fw, event, doc)
+
+def _overriding(observers: Sequence[Observer], verb: str) -> tuple[Callable[..., None], ...]:
+    """The observers' own methods: one that does nothing need not be told of every change."""
+    nothing = getattr(Observer, verb)
+    return tuple(getattr(o, verb) for o in observers if getattr(type(o), verb) is not nothing)
+
+
+def _tell(observers: Sequence[Callable[..., None]], fw: Fw, event: str, doc: DocType) -> None:
+    for observer in observers:
+        observer(fw, event, doc)

@@ -182,12 +182,14 @@ def shown(fw: Fw, doc: DocType) -> dict[str, Any]:
 
 def _without_hidden(fw: Fw, owner: Meta, meta: Meta, values: dict[str, Any]) -> dict[str, Any]:
     """Child rows follow the permissions of their parent's DocType."""
-    for field in meta.fields.values():
-        if field.permlevel and not fw.rights.sees_level(owner, field.permlevel):
+    for field in meta.plan.levelled:
+        if not fw.rights.sees_level(owner, field.permlevel):
             del values[field.name]
-        elif isinstance(field, Table):
-            for row in values[field.name]:
-                _without_hidden(fw, owner, child_of(field).meta, row)
+    for table in meta.tables:
+        child = child_of(table).meta
+        if child.plan.levelled:
+            for row in values.get(table.name, ()):
+                _without_hidden(fw, owner, child, row)
     return values
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
-from fw_actors.documents.doctype import CHILD_STANDARD, ROW_ID
+from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.document import DocType, child_of, rows_of
 from fw_actors.documents.field import Field, ShapeError
 from fw_actors.documents.fields import CONFIGURED, Table, Vault
@@ -13,7 +12,7 @@ from fw_actors.documents.handle import Documents, Fw
 from fw_actors.documents.names import NAME_CHARACTERS, is_name
 from fw_actors.documents.naming import random_name
 from fw_actors.documents.tables import DocTable
-from fw_actors.documents.times import to_ms
+from fw_actors.documents.times import ms_of
 from fw_actors.errors import BadRequestError, NotFoundError, ValidationError
 from fw_actors.store import Tx
 
@@ -35,11 +34,19 @@ def load(documents: Documents, fw: Fw, doctype: str, name: str, *, lock: bool = 
 
 def twin(doc: DocType) -> DocType:
     """Return another object of the same stored document."""
-    assert doc._stored is not None
-    made = type(doc).from_row(doc._fw, doc._stored)
+    made = _copied(doc)
     for field in doc.meta.tables:
-        rows = rows_of(doc, field)
-        made.__dict__[field.name] = [type(row).from_row(row._fw, row._stored or {}) for row in rows]
+        made.__dict__[field.name] = [_copied(row) for row in rows_of(doc, field)]
+    return made
+
+
+def _copied(doc: DocType) -> DocType:
+    assert doc._stored is not None
+    made = type(doc).__new__(type(doc))
+    state = made.__dict__
+    state.update(doc.__dict__)
+    for name, read in doc.meta.plan.decoded:
+        state[name] = read(doc._stored[name])  # a value of JSON may be changed in its place
     return made
 
 
@@ -105,7 +112,11 @@ def write_field(documents: Documents, tx: Tx, doc: DocType, field: Field) -> Non
     """Write one column of a stored document. Raises: UniqueViolation."""
     assert doc._stored is not None
     row_id = _row_id(documents, doc)
-    values = {field.name: _stored_value(documents, doc, field, row_id), ROW_ID: row_id}
+    if isinstance(field, Vault):
+        value = _sealed(documents, doc, field, row_id)
+    else:
+        value = field.to_store(doc.__dict__[field.name])
+    values = {field.name: value, ROW_ID: row_id}
     documents.registry.tables[doc.doctype].set_columns(tx, doc.name or "", values)
     doc._stored |= values
 
@@ -149,21 +160,14 @@ def _is_stored(documents: Documents, row: DocType, old: DocType) -> bool:
 
 def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:
     """Return the row that holds the document; secrets sealed, kept ones as they were stored."""
-    row_id = _row_id(documents, doc)
-    row: dict[str, Any] = {
-        "name": doc.name,
-        "owner": doc.owner,
-        "creation": _ms(doc.creation),
-        "modified": _ms(doc.modified),
-        "modified_by": doc.modified_by,
-        "docstatus": doc.docstatus,
-        "idx": doc.idx,
-        ROW_ID: row_id,
-    }
-    if doc.meta.child:
-        row |= {key: getattr(doc, key) for key in CHILD_STANDARD}
-    for field in doc.meta.columns:
-        row[field.name] = _stored_value(documents, doc, field, row_id)
+    state, plan = doc.__dict__, doc.meta.plan
+    row = {name: state[name] for name in plan.same}
+    row["creation"], row["modified"] = _ms(state["creation"]), _ms(state["modified"])
+    for name, write in plan.encoded:
+        row[name] = write(state[name])
+    row[ROW_ID] = row_id = _row_id(documents, doc)
+    for field in plan.sealed:
+        row[field.name] = _sealed(documents, doc, field, row_id)
     return row
 
 
@@ -175,10 +179,8 @@ def _row_id(documents: Documents, doc: DocType) -> str | None:
     return row_id
 
 
-def _stored_value(documents: Documents, doc: DocType, field: Field, row_id: Any) -> Any:
+def _sealed(documents: Documents, doc: DocType, field: Vault, row_id: Any) -> Any:
     value = doc.__dict__[field.name]
-    if not isinstance(field, Vault):
-        return field.to_store(value)
     if isinstance(value, dict):
         return doc._stored[field.name] if doc._stored else None
     sealed = documents.vault.seal(value, doc.doctype, field.name, row_id) if value else None
@@ -187,4 +189,4 @@ def _stored_value(documents: Documents, doc: DocType, field: Field, row_id: Any)
 
 
 def _ms(text: str | None) -> int | None:
-    return None if text is None else to_ms(datetime.fromisoformat(text))
+    return None if text is None else ms_of(text)

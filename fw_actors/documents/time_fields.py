@@ -9,7 +9,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.documents.field import Field
-from fw_actors.documents.times import iso, to_ms
+from fw_actors.documents.times import iso, ms_of, to_ms
 from fw_actors.errors import ValidationError
 
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
@@ -49,12 +49,12 @@ class Datetime(Field):
         if not isinstance(value, str):
             raise self.shape()
         try:
-            return iso(to_ms(datetime.fromisoformat(value)))
+            return iso(ms_of(value))
         except (ValueError, OverflowError):
             raise ValidationError(f"{self.name} is a time as ISO 8601.", field=self.name) from None
 
     def to_store(self, value: Any) -> int | None:
-        return None if value is None else to_ms(datetime.fromisoformat(value))
+        return None if value is None else ms_of(value)
 
     def from_store(self, value: Any) -> str | None:
         return None if value is None else iso(value)

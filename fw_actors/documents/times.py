@@ -17,6 +17,12 @@ def to_ms(instant: datetime) -> int:
     return (whole.days * 86_400 + whole.seconds) * 1000 + whole.microseconds // 1000
 
 
+@lru_cache(maxsize=4096)  # as below
+def ms_of(text: str) -> int:
+    """Return milliseconds since the epoch of ISO 8601. Raises: ValueError, OverflowError."""
+    return to_ms(datetime.fromisoformat(text))
+
+
 @lru_cache(maxsize=4096)  # the few times of a document stand in it, its rows and its events
 def iso(ms: int) -> str:
     """Return ISO 8601 UTC with milliseconds and `Z` (interface §1, Times)."""

@@ -36,7 +36,7 @@ class JobRecorder:
         module, name = getattr(function, "__module__", ""), getattr(function, "__name__", "")
         if not module or getattr(importlib.import_module(module), name, None) is not function:
             raise ValidationError("A job is a function at the top level of an app's module.")
-        number = jobs.enqueue(
+        number = jobs.enqueue_numbered(
             fw.tx,
             queue=QUEUE,
             function=f"{module}.{name}",

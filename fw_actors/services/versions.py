@@ -32,10 +32,6 @@ class VersionRecorder(Observer):
     def __init__(self, registry: Registry, entropy: Entropy) -> None:
         table = registry.tables["Version"].table
         self._records = Records(registry, "Version", entropy)
-        self._shown = {
-            meta.name: tuple(f for f in meta.columns if not is_secret(f.name, f.type))
-            for meta in registry.metas.values()
-        }
         about = sa.and_(
             table.c.ref_doctype == sa.bindparam("doctype"), table.c.docname == sa.bindparam("old")
         )
@@ -48,8 +44,9 @@ class VersionRecorder(Observer):
             return
         rows = [each for table in doc.meta.tables for each in self._rows(table, before, doc)]
         moved = before.docstatus != doc.docstatus
-        if rows or moved or _differs(before, doc):
-            changed = self._changed(before, doc)
+        different = _different(before, doc)
+        if rows or moved or different:
+            changed = _told_of(different, before, doc)
             if moved:
                 changed["docstatus"] = [before.docstatus, doc.docstatus]
             self._record(fw, doc.doctype, str(doc.name), {"changed": changed, "rows": rows})
@@ -70,37 +67,40 @@ class VersionRecorder(Observer):
         for row in rows_of(doc, table):
             was = old.pop(row.name, None)
             if was is None:
-                yield _told(table, row, "added", self._added(row))
-            elif was.idx != row.idx or _differs(was, row):
-                changed = self._changed(was, row)
+                yield _told(table, row, "added", _added(row))
+            elif (different := _different(was, row)) or was.idx != row.idx:
+                changed = _told_of(different, was, row)
                 if was.idx != row.idx:
                     changed["idx"] = [was.idx, row.idx]
                 yield _told(table, row, "changed", changed)
         for row in old.values():
-            removed = {field: [value, None] for field, (_, value) in self._added(row).items()}
+            removed = {field: [value, None] for field, (_, value) in _added(row).items()}
             yield _told(table, row, "removed", removed)
 
-    def _changed(self, before: DocType, doc: DocType) -> Changed:
-        return {
-            f.name: [f.from_store(_stored(before, f)), f.from_store(_stored(doc, f))]
-            for f in self._shown[doc.doctype]
-            if _stored(before, f) != _stored(doc, f)
-        }
 
-    def _added(self, row: DocType) -> Changed:
-        values = {f.name: f.from_store(_stored(row, f)) for f in self._shown[row.doctype]}
-        return {name: [None, value] for name, value in values.items() if value is not None}
+def _added(row: DocType) -> Changed:
+    stored = row._stored or {}
+    shown = [f for f in row.meta.columns if not is_secret(f.name, f.type)]
+    values = {f.name: f.from_store(stored.get(f.name)) for f in shown}
+    return {name: [None, value] for name, value in values.items() if value is not None}
 
 
-def _differs(before: DocType, doc: DocType) -> bool:
-    if before._stored is doc._stored:
-        return False  # a row that was not written
-    return any(_stored(before, f) != _stored(doc, f) for f in doc.meta.columns)
+def _different(before: DocType, doc: DocType) -> list[Field]:
+    """The columns that differ: these tell a new secret from the old one, which documents do not."""
+    old, new = before._stored or {}, doc._stored or {}
+    if old is new:
+        return []  # a row that was not written
+    return [f for f in doc.meta.columns if old.get(f.name) != new.get(f.name)]
 
 
-def _stored(doc: DocType, field: Field) -> Any:
-    """What the column holds: it tells a new secret from the old one, which a document does not."""
-    return (doc._stored or {}).get(field.name)
+def _told_of(different: list[Field], before: DocType, doc: DocType) -> Changed:
+    """What a Version says of them: nothing of secrets."""
+    old, new = before._stored or {}, doc._stored or {}
+    return {
+        f.name: [f.from_store(old.get(f.name)), f.from_store(new.get(f.name))]
+        for f in different
+        if not is_secret(f.name, f.type)
+    }
 
 
 def _told(table: Table, row: DocType, change: str, changed: Changed) -> dict[str, Any]:

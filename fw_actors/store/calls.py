@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -19,14 +20,15 @@ class Call:
     """A function on its way through an engine, and the trio task that waits for it.
 
     `answer` is None until an engine has run the function or refused it; a call that was
-    cancelled before stays so. `durable`: see `Store.write`.
+    cancelled before stays so. `made`: when, by time.monotonic(). `durable`: see `Store.write`.
     """
 
-    __slots__ = ("_ticket", "answer", "begun", "callbacks", "durable", "fn", "now", "task")
+    __slots__ = ("_ticket", "answer", "begun", "callbacks", "durable", "fn", "made", "now", "task")
 
     def __init__(self, fn: Callable[[Tx], Any], now: int, *, durable: bool = True) -> None:
         self.fn = fn
         self.now = now
+        self.made = time.monotonic()
         self.durable = durable
         self.task: trio.lowlevel.Task | None = None
         self.answer: outcome.Outcome[Any] | None = None

@@ -11,13 +11,14 @@ Every function runs inside `Store.write` (`heads` and `stats` also inside `Store
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Required, TypedDict, Unpack
 
 import msgspec
 
 from fw_actors.store.job_statements import (
     CLAIM,
     ENQUEUE,
+    ENQUEUE_NUMBERED,
     FAIL,
     FINISH,
     FINISH_ALL,
@@ -85,30 +86,33 @@ class QueueStats(NamedTuple):
     oldest_seconds: float
 
 
-def enqueue(
-    tx: Tx,
-    *,
-    queue: str,
-    partition: str = "",
-    subject: str = "",
-    function: str = "",
-    arguments: str = "",
-    user: str = "",
-    next_at: int | None = None,
-) -> int:
-    """Write a job that is due at `next_at` (now, when None) and return its id."""
-    job_id: int = tx.scalar(
-        ENQUEUE,
-        queue=queue,
-        partition=partition,
-        subject=subject,
-        function=function,
-        arguments=arguments,
-        user=user,
-        next_at=tx.now if next_at is None else next_at,
-        created=tx.now,
+class JobFields(TypedDict, total=False):
+    """What a job is made of; texts that are left out are empty."""
+
+    queue: Required[str]
+    partition: str
+    subject: str
+    function: str
+    arguments: str
+    user: str
+    next_at: int
+    """When it is due; left out: now."""
+
+
+def enqueue(tx: Tx, **job: Unpack[JobFields]) -> None:
+    """Write a job."""
+    tx.run(ENQUEUE, **{**_BLANK, "next_at": tx.now, "created": tx.now, **job})
+
+
+def enqueue_numbered(tx: Tx, **job: Unpack[JobFields]) -> int:
+    """Write a job and return its id."""
+    number: int = tx.scalar(
+        ENQUEUE_NUMBERED, **{**_BLANK, "next_at": tx.now, "created": tx.now, **job}
     )
-    return job_id
+    return number
+
+
+_BLANK: Final = dict.fromkeys(("partition", "subject", "function", "arguments", "user"), "")
 
 
 def heads(tx: Tx, queue: str) -> list[QueueHead]:

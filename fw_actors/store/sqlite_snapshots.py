@@ -1,4 +1,4 @@
-"""Runs reads, each against a snapshot of its own."""
+"""Runs reads against snapshots that hold all that was committed before each was asked for."""
 
 from __future__ import annotations
 
@@ -22,24 +22,31 @@ class SnapshotReads:
     """The engine of a reader.
 
     A few reads that wait are served together, because each way back to trio's thread costs
-    more than a short read; a long one is answered at once.
+    more than a short read; a long one is answered at once. Those that were asked for before the
+    snapshot of the first began share it: each statement, BEGIN and ROLLBACK too, takes the
+    interpreter's lock from trio's thread.
     """
 
     def __init__(self, connection: SqliteConnection) -> None:
         self.counts = Counts()
         self._connection = connection
+        self._began = 0.0  # when the snapshot at hand began, by time.monotonic()
 
     def run(self, pull: Pull) -> list[Call]:
         """See `Engine.run`."""
         taken: list[Call] = []
         deadline = time.monotonic() + MAX_SECONDS
-        while len(taken) < MAX_READS and (call := pull()) is not None:
-            taken.append(call)
-            if call.begin():
-                self._read(call)
-                self.counts.reads += 1
-            if time.monotonic() > deadline:
-                break
+        try:
+            while len(taken) < MAX_READS and (call := pull()) is not None:
+                taken.append(call)
+                if call.begin():
+                    self._read(call)
+                    self.counts.reads += 1
+                if time.monotonic() > deadline:
+                    break
+        finally:
+            with suppress(sqlite3.Error):  # tried again before the next snapshot
+                self._end()
         return taken
 
     def look(self) -> bool:
@@ -52,9 +59,7 @@ class SnapshotReads:
 
     def _read(self, call: Call) -> None:
         try:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")  # left open by a failing disk
-            self._connection.execute("BEGIN")  # the snapshot is that of the first statement
+            self._begin(call)
         except sqlite3.Error as error:
             call.refuse(overloaded(error))
             return
@@ -65,5 +70,16 @@ class SnapshotReads:
         except BaseException as error:
             call.answer = outcome.Error(error)
         tx.end()
-        with suppress(sqlite3.Error):
+
+    def _begin(self, call: Call) -> None:
+        """Begin a snapshot, unless the one at hand began after `call` was made."""
+        if self._connection.in_transaction:
+            if call.made < self._began:
+                return
+            self._end()
+        self._began = time.monotonic()
+        self._connection.execute("BEGIN")  # the snapshot is that of the first statement
+
+    def _end(self) -> None:
+        if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")  # nothing was written

@@ -36,7 +36,7 @@ async def queue(open_store: OpenStore, clock: SteppedClock) -> AsyncIterator[Sto
 
 
 def put(partition: str = "w1", **given: Any) -> Callable[[Tx], int]:
-    return lambda tx: jobs.enqueue(tx, queue="webhook", partition=partition, **given)
+    return lambda tx: jobs.enqueue_numbered(tx, queue="webhook", partition=partition, **given)
 
 
 def take(partition: str = "w1", limit: int = 10, token: str = "t1") -> Callable[[Tx], Any]:
@@ -212,7 +212,9 @@ async def test_what_a_wrong_clock_set_far_away_is_due_now(
     failed = await queue.write(put("w2"))
     await queue.write(take("w2"))
     await queue.write(lambda tx: jobs.fail(tx, failed, "t1", "gone"))
-    other = await queue.write(lambda tx: jobs.enqueue(tx, queue="mail", next_at=latest + 1))
+    other = await queue.write(
+        lambda tx: jobs.enqueue_numbered(tx, queue="mail", next_at=latest + 1)
+    )
     assert await queue.write(lambda tx: jobs.recall(tx, "webhook", latest)) == len(far)
     times = await queue.read(lambda tx: {n: row(tx, n)["next_at"] for n in (near, *far, other)})
     assert times == {near: latest, other: latest + 1} | dict.fromkeys(far, clock.ms)

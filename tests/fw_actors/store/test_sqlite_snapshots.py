@@ -1,0 +1,75 @@
+"""Store.read: "It sees every write that was answered before the call"; short reads share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import outcome
+import pytest
+
+from fw_actors.store import StatementError, Tx
+from fw_actors.store.calls import Call, run_alone
+from fw_actors.store.sqlite_connection import SqliteConnection
+from fw_actors.store.sqlite_groups import GroupCommit
+from fw_actors.store.sqlite_snapshots import MAX_READS, SnapshotReads
+from tests.fw_actors.store.notes import add, create_notes, texts
+
+
+@pytest.fixture
+def reader(path: Path, engine: GroupCommit) -> Iterator[SnapshotReads]:
+    run_alone(engine, create_notes, 0)
+    reader = SnapshotReads(SqliteConnection(path, busy_seconds=1.0, writable=False))
+    yield reader
+    reader.close()
+
+
+def read(reader: SnapshotReads, *steps: Callable[[], Call | None]) -> list[Any]:
+    """Serve one group; each step gives the next call at the moment when it is pulled."""
+    waiting = list(steps)
+    calls = reader.run(lambda: waiting.pop(0)() if waiting else None)
+    answers = [call.answer for call in calls]
+    return [a.error if isinstance(a, outcome.Error) else a and a.unwrap() for a in answers]
+
+
+def test_who_asked_before_the_snapshot_shares_it(
+    reader: SnapshotReads, engine: GroupCommit
+) -> None:
+    """What is committed in between is seen by neither or by both."""
+    first, second = Call(texts, 0), Call(texts, 0)
+
+    def write_between() -> Call:
+        run_alone(engine, add("a"), 0)
+        return second
+
+    assert read(reader, lambda: first, write_between) == [[], []]
+    assert read(reader, lambda: Call(texts, 0)) == [["a"]]
+
+
+def test_who_asked_after_a_commit_sees_it_also_within_a_group(
+    reader: SnapshotReads, engine: GroupCommit
+) -> None:
+    def write_then_ask() -> Call:
+        run_alone(engine, add("a"), 0)
+        return Call(texts, 0)
+
+    assert read(reader, lambda: Call(texts, 0), write_then_ask) == [[], ["a"]]
+
+
+def test_a_read_that_fails_leaves_the_others_their_answers(reader: SnapshotReads) -> None:
+    def write(tx: Tx) -> None:
+        add("a")(tx)
+
+    calls = [Call(texts, 0), Call(write, 0), Call(texts, 0)]
+    before, refused, after = read(reader, *(lambda c=c: c for c in calls))
+    assert (before, after) == ([], [])
+    assert isinstance(refused, StatementError)
+
+
+def test_no_snapshot_outlives_its_group(reader: SnapshotReads, path: Path) -> None:
+    """An old snapshot would keep the write-ahead log from being copied back."""
+    calls = [Call(texts, 0) for _ in range(MAX_READS + 1)]
+    read(reader, *(lambda c=c: c for c in calls))
+    assert not reader._connection.in_transaction
+    assert calls[-1].answer is None  # a group has an end
