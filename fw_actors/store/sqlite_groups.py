@@ -73,8 +73,7 @@ class GroupCommit:
         taken.append(first)
         try:
             self._connection.wait_for_disk(first.durable)
-            # IMMEDIATE: a transaction that reads first and writes later could not wait for locks.
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.begin()
         except sqlite3.Error as error:
             self._refuse_waiting(pull, taken, error)
             return

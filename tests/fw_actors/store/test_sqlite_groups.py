@@ -14,7 +14,7 @@ from sqlalchemy import text as sql
 from fw_actors.errors import OverloadedError
 from fw_actors.store import Tx, UniqueViolation
 from fw_actors.store.calls import Call
-from fw_actors.store.sqlite_connection import SqliteConnection
+from fw_actors.store.sqlite_connection import TURN_SECONDS, SqliteConnection
 from fw_actors.store.sqlite_groups import GroupCommit
 from tests.fw_actors.store.notes import (
     ADD,
@@ -157,6 +157,29 @@ def test_a_locked_database_refuses_all_who_wait_and_recovers(
     other.close()
     assert run(engine, add("c")) == [1]
     assert stored(path) == ["c"]
+
+
+def test_a_transaction_of_another_process_is_looked_for_in_short_turns(
+    connection: SqliteConnection,
+    engine: GroupCommit,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SQLite's own waiting sleeps longer each time, and two that deliver mostly slept."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    turns: list[float] = []
+
+    def turn(seconds: float) -> None:
+        turns.append(seconds)
+        if len(turns) == 20:
+            other.execute("COMMIT")
+
+    monkeypatch.setattr("fw_actors.store.sqlite_connection.time.sleep", turn)
+    connection.wait_for_locks(600)
+    assert run(engine, add("a")) == [1]
+    assert turns == [TURN_SECONDS] * 20
+    other.close()
 
 
 def test_a_half_read_returning_does_not_block_the_commit(engine: GroupCommit, path: Path) -> None:
