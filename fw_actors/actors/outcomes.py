@@ -24,7 +24,7 @@ from fw_actors.runtime import (
 from fw_actors.services.deliveries import Deliveries
 from fw_actors.services.delivery_endings import Ended
 from fw_actors.services.delivery_rows import Due
-from fw_actors.store import Store, Tx
+from fw_actors.store import Store
 
 MOST_AT_ONCE: Final = 256
 ENOUGH: Final = 32
@@ -128,12 +128,11 @@ class OutcomeWriter(Actor):
         Raises: OverloadedError when all leases have ended.
         """
 
-        def settle(tx: Tx) -> list[Status | None]:
-            return self._deliveries.settle_all(tx, [(one.due, one.ended) for one in group])
-
+        # On this thread: what the store's does in Python, this one waits for.
+        judged = self._deliveries.judged([(one.due, one.ended) for one in group])
         while True:
             try:
-                return await self._store.write(settle)
+                return await self._store.write(lambda tx: self._deliveries.settle_all(tx, judged))
             except OverloadedError:
                 if self._clock.now() >= max(one.due.lease_end for one in group):
                     raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from fw_actors.rules.backoff import wait_seconds
 
@@ -83,8 +83,7 @@ class Backoff:
         return wait_seconds(attempt, self.base, self.cap)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What the outcome statement writes: the new status, the attempts so far, the next attempt."""
 
     status: Status

@@ -7,8 +7,7 @@ are the Dispatcher (claim) and the DeliveryActor (settle, give back).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import sqlalchemy as sa
@@ -19,25 +18,45 @@ from fw_actors.rules.delivery_outcome import (
     LEASE_MARGIN_SECONDS,
     Backoff,
     Status,
-    Verdict,
     judge,
 )
 from fw_actors.rules.retry_after import LONGEST_SECONDS
-from fw_actors.services.delivery_endings import COLUMNS, Ended, columns, error_of
-from fw_actors.services.delivery_rows import DeliveryRows, Due, Hook, Lease
+from fw_actors.services.delivery_endings import COLUMNS, Ended, error_of, values
+from fw_actors.services.delivery_rows import DeliveryRows, Due, Hook, Lease, Leased
 from fw_actors.services.events import QUEUE
-from fw_actors.store import JsonRows, LeasedJob, Statement, Tx, jobs, rows_as_json
+from fw_actors.store import AllRows, JsonRows, Statement, Tx, jobs, rows_as_json
+from fw_actors.store.job_statements import held_of
+from fw_actors.store.schema import JOB
+
+_DELIVERY: Final = 2
+_FIRST: Final = 3
+"""Where a row of `Judged` has the delivery and the first of its columns; job and token lead."""
 
 
-class Batch(msgspec.Struct, frozen=True):
+class Batch(NamedTuple):
     """What one look at the queue gave.
 
     `more` says that rows may be due which found no place, `next_at` when the next one will be.
     """
 
-    due: list[Due]
+    leased: list[Leased]
     more: bool
     next_at: int | None
+
+    @property
+    def due(self) -> list[Due]:
+        """The deliveries, made anew at each use: on trio's thread, not in the transaction."""
+        return [due for leased in self.leased for due in leased.due()]
+
+
+class Judged(NamedTuple):
+    """What attempts make of their deliveries, ready to be written; made by `judged`."""
+
+    jobs: list[int]
+    statuses: list[Status]
+    rows: str
+    sent: list[tuple[int, str]]
+    others: list[jobs.Settlement]
 
 
 class Places(Protocol):
@@ -55,20 +74,24 @@ class Deliveries:
 
     def __init__(self, registry: Registry, backoff: Backoff) -> None:
         deliveries = registry.tables["Webhook Delivery"].table
-        d = deliveries.c
-        name: sa.BindParameter[Any] = sa.bindparam("key")
+        settled = JsonRows("settled")
         self._backoff = backoff
         self._rows = DeliveryRows(registry)
         self._settle = Statement(
             sa.update(deliveries)
-            .where(d.name == name)
-            .values({n: sa.bindparam(n) for n in COLUMNS})
+            .where(deliveries.c.name == settled.item(_DELIVERY, str))
+            .where(settled.item(0, int).in_(held_of(JsonRows("settled", "held_given"))))
+            .values(
+                {name: settled.item(at, COLUMNS[name]) for at, name in enumerate(COLUMNS, _FIRST)}
+            )
         )
-        ended = JsonRows("ended")
-        self._settle_all = Statement(
-            sa.update(deliveries)
-            .where(d.name == ended.item(0, str))
-            .values({n: ended.item(at, COLUMNS[n]) for at, n in enumerate(COLUMNS, 1)})
+        held = sa.select(JOB.c.id).where(
+            JOB.c.id == settled.item(0, int), JOB.c.lease == settled.item(1, str)
+        )
+        self._lost = Statement(
+            sa.select(AllRows(settled.item(0, int)))
+            .select_from(settled.table)
+            .where(~held.correlate(settled.table).exists())
         )
 
     @property
@@ -78,116 +101,89 @@ class Deliveries:
 
     def claim(self, tx: Tx, places: Places, token: str) -> Batch:
         """Lease what is due and has a place; the Webhook that waits longest first."""
-        heads = jobs.heads(tx, QUEUE)
-        ready = sorted((head.next_at, head.partition) for head in heads if head.next_at <= tx.now)
-        hooks = self._rows.hooks(tx, [webhook for _, webhook in ready])
+        heads = self._rows.heads(tx)
         later = [head.next_at for head in heads if head.next_at > tx.now]
-        due: list[Due] = []
+        found: list[Leased] = []
         more = False
-        for _, webhook in ready:
-            hook = hooks.get(webhook)
+        for head in sorted(head for head in heads if head.next_at <= tx.now):
+            hook = head.hook
             free = places.free(hook)
             if free <= 0:
                 more = True
                 continue
-            leased = self._lease(tx, webhook, hook, free, token)
-            places.take(hook, len(leased))
-            due += leased
-            if len(leased) == free:
+            count, leased = self._lease(tx, head.webhook, hook, free, token)
+            places.take(hook, count)
+            found += leased
+            if count == free:
                 more = True
-            elif (following := jobs.following(tx, QUEUE, webhook)) is not None:
+            elif (following := jobs.following(tx, QUEUE, head.webhook)) is not None:
                 later.append(following)  # what was due stood before it
-        return Batch(due, more, min(later, default=None))
+        return Batch(found, more, min(later, default=None))
 
-    def _lease(self, tx: Tx, webhook: str, hook: Hook | None, free: int, token: str) -> list[Due]:
+    def _lease(
+        self, tx: Tx, webhook: str, hook: Hook | None, free: int, token: str
+    ) -> tuple[int, list[Leased]]:
+        """Return how many were leased, and what they are."""
         timeout = hook.timeout if hook is not None else DEFAULT_TIMEOUT
         lease_ms = (timeout + LEASE_MARGIN_SECONDS) * 1000
-        if not jobs.lease(tx, QUEUE, webhook, free, lease_ms, token):
-            return []  # another process has them
-        due, swept = self._rows.leased(tx, webhook, Lease(hook, tx.now + lease_ms), token)
-        for job in swept:  # what it was to deliver is gone
+        count = jobs.lease(tx, QUEUE, webhook, free, lease_ms, token)
+        if not count:
+            return 0, []  # another process has them
+        leased = self._rows.leased(tx, Lease(webhook, hook, tx.now + lease_ms, token))
+        for job in leased.swept:  # what it was to deliver is gone
             jobs.finish(tx, job, token)
-        return due
+        return count - len(leased.swept), [leased]
 
     def hook(self, tx: Tx, name: str) -> Hook | None:
         """Return a Webhook as it is now; None when there is none."""
-        return self._rows.hooks(tx, [name]).get(name)
+        return self._rows.hook(tx, name)
 
-    def settle_all(self, tx: Tx, attempts: Sequence[tuple[Due, Ended]]) -> list[Status | None]:
-        """Write many outcomes, each fenced by its lease's token: all in three statements, or one
-        by one where one of the leases is lost.
+    def judged(self, attempts: Sequence[tuple[Due, Ended]]) -> Judged:
+        """Judge attempts that ended, and put together what `settle_all` takes."""
+        ready = Judged([], [], "", [], [])
+        rows = []
+        for due, ended in attempts:
+            verdict = judge(
+                ended.ending,
+                attempts_before=due.attempts,
+                max_attempts=due.max_attempts,
+                ended=ended.at,
+                backoff=self._backoff,
+                at_least=ended.wait_seconds,
+            )
+            job, token = due.job.id, due.job.lease
+            ready.jobs.append(job)
+            ready.statuses.append(verdict.status)
+            if verdict.status is Status.SENT:
+                ready.sent.append((job, token))
+            else:
+                settled = jobs.Settlement(job, token, verdict.next_attempt, error_of(ended))
+                ready.others.append(settled)
+            rows.append((job, token, due.delivery, *values(ended, verdict)))
+        return ready._replace(rows=rows_as_json(rows))
 
-        Returns: the new statuses, None for a lease that is lost.
+    def settle_all(self, tx: Tx, judged: Judged) -> Sequence[Status | None]:
+        """Write outcomes: all of them by one statement, on condition of the leases' tokens.
+
+        Returns: the new statuses; None for a lease that is lost, of which nothing is written.
         """
-        verdicts = [self._verdict(due, ended) for due, ended in attempts]
-        if len(attempts) > 1:
-            with suppress(_LeaseLost), tx.savepoint():
-                self._settle_held(tx, attempts, verdicts)
-                return [verdict.status for verdict in verdicts]
-        return [
-            self._settle_one(tx, due, ended, verdict)
-            for (due, ended), verdict in zip(attempts, verdicts, strict=True)
-        ]
+        told: Sequence[Status | None] = judged.statuses
+        if tx.run(self._settle, settled=judged.rows) < len(told):
+            found = tx.scalar(self._lost, settled=judged.rows)
+            lost = {job for (job,) in msgspec.json.decode(found)}
+            told = [
+                None if job in lost else status
+                for job, status in zip(judged.jobs, told, strict=True)
+            ]
+        # Their jobs follow, fenced by the tokens as well.
+        jobs.finish_all(tx, judged.sent)
+        jobs.settle_all(tx, judged.others)
+        return told
 
     def settle(self, tx: Tx, due: Due, ended: Ended) -> Status | None:
-        """Write an attempt's outcome, fenced by the lease's token.
-
-        Returns: the new status, or None when the lease is lost and nothing was written.
-        """
-        return self.settle_all(tx, [(due, ended)])[0]
-
-    def _verdict(self, due: Due, ended: Ended) -> Verdict:
-        return judge(
-            ended.ending,
-            attempts_before=due.attempts,
-            max_attempts=due.max_attempts,
-            ended=ended.at,
-            backoff=self._backoff,
-            at_least=ended.wait_seconds,
-        )
-
-    def _settle_held(
-        self, tx: Tx, attempts: Sequence[tuple[Due, Ended]], verdicts: Sequence[Verdict]
-    ) -> None:
-        """Raises: _LeaseLost, when not all of the leases hold."""
-        sent: list[tuple[int, str]] = []
-        others: list[jobs.Settlement] = []
-        rows = []
-        for (due, ended), verdict in zip(attempts, verdicts, strict=True):
-            job = due.job
-            if verdict.status is Status.SENT:
-                sent.append((job.id, job.lease))
-            else:
-                others.append(
-                    jobs.Settlement(job.id, job.lease, verdict.next_attempt, error_of(ended))
-                )
-            rows.append((due.delivery, *columns(ended, verdict).values()))
-        # The fence: it comes first, and holds the jobs' rows until the end of the transaction.
-        if jobs.finish_all(tx, sent) + jobs.settle_all(tx, others) != len(attempts):
-            raise _LeaseLost
-        tx.run(self._settle_all, ended=rows_as_json(rows))
-
-    def _settle_one(self, tx: Tx, due: Due, ended: Ended, verdict: Verdict) -> Status | None:
-        if not _settle_job(tx, due.job, verdict.status, verdict.next_attempt, error_of(ended)):
-            return None
-        tx.run(self._settle, key=due.delivery, **columns(ended, verdict))
-        return verdict.status
+        """Write one attempt's outcome. Returns: as `settle_all`."""
+        return self.settle_all(tx, self.judged([(due, ended)]))[0]
 
     def give_back(self, tx: Tx, due: Due) -> bool:
         """Give a lease back; the attempt is not counted. False when it was lost before."""
         return jobs.give_back(tx, due.job.id, due.job.lease)
-
-
-class _LeaseLost(Exception):
-    """Raised when not all of a group's leases hold."""
-
-
-def _settle_job(
-    tx: Tx, job: LeasedJob, status: Status, next_attempt: int | None, error: str
-) -> bool:
-    """The fence: no row of this lease, no outcome."""
-    if next_attempt is not None:
-        return jobs.retry(tx, job.id, job.lease, next_attempt, error)
-    if status is Status.SENT:
-        return jobs.finish(tx, job.id, job.lease)
-    return jobs.fail(tx, job.id, job.lease, error)

@@ -43,33 +43,37 @@ COLUMNS: Final[dict[str, type]] = {
     "sent": int,
     "modified": int,
 }
-"""The columns that an outcome writes, in the order of `columns`."""
+"""The columns that an outcome writes, in the order of `values`."""
 
 
-def columns(ended: Ended, verdict: Verdict) -> dict[str, int | str | None]:
-    """Return what an outcome writes, by column."""
-    body = ended.response_body
-    return {
-        "status": verdict.status.value,
-        "attempts": verdict.attempts,
-        "next_attempt": verdict.next_attempt,
-        "last_attempt": ended.at,
-        "response_status": ended.response_status,
-        "response_body": None if body is None else readable(body),
-        "error": error_of(ended) or None,
-        "duration_ms": ended.duration_ms,
-        "sent": ended.at if verdict.status is Status.SENT else None,
-        "modified": ended.at,
-    }
+def values(ended: Ended, verdict: Verdict) -> tuple[int | str | None, ...]:
+    """Return what an outcome writes, in the order of `COLUMNS`."""
+    body, at = ended.response_body, ended.at
+    return (
+        verdict.status.value,
+        verdict.attempts,
+        verdict.next_attempt,
+        at,
+        ended.response_status,
+        None if body is None else readable(body),
+        error_of(ended) or None,
+        ended.duration_ms,
+        at if verdict.status is Status.SENT else None,
+        at,
+    )
 
 
 def error_of(ended: Ended) -> str:
     """Return the error as it is kept: text that any store takes, cut to its column."""
+    if not ended.error:
+        return ""
     return ended.error[:_ERROR_CHARACTERS].replace("\x00", "\ufffd")
 
 
 def readable(body: bytes) -> str:
     """Return the first 512 bytes as text: no half character at the cut, bad bytes replaced."""
+    if not body:
+        return ""
     cut = len(body) >= KEPT_BYTES
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     return decoder.decode(body[:KEPT_BYTES], final=not cut).replace("\x00", "\ufffd")

@@ -6,7 +6,6 @@ saw that thread spend 38 % of its time in `send`, mostly waiting for the lock; s
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -17,7 +16,8 @@ from fw_actors.documents.core.webhook import DEFAULT_TIMEOUT
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.registry import Registry
 from fw_actors.services.events import QUEUE
-from fw_actors.store import AllRows, JsonRows, LeasedJob, Statement, Tx, rows_as_json
+from fw_actors.store import AllRows, LeasedJob, Statement, Tx
+from fw_actors.store.job_statements import heads_of
 from fw_actors.store.schema import JOB
 
 SHORT: Final = 65_536
@@ -48,14 +48,58 @@ class Due(msgspec.Struct, frozen=True):
     status: str
 
 
-class Lease(NamedTuple):
-    """What was leased of one Webhook (None: it was deleted); `ends` in ms."""
+class Head(NamedTuple):
+    """A Webhook that has deliveries to come, and when the first of them is due (or its lease
+    ends).
 
+    `hook` is None where the Webhook was deleted, and where nothing is due yet.
+    """
+
+    next_at: int
+    webhook: str
+    hook: Hook | None
+
+
+class Lease(NamedTuple):
+    """Of what name, of which Webhook (None: it was deleted), until when (ms), and its token."""
+
+    webhook: str
     hook: Hook | None
     ends: int
+    token: str
 
 
-class _Leased(msgspec.Struct, array_like=True):
+class Leased(NamedTuple):
+    """Deliveries of one Webhook as the store gave them.
+
+    Nothing is made of them in the transaction: whatever the store's thread does in Python, trio's
+    thread waits for.
+    """
+
+    lease: Lease
+    rows: str
+    swept: list[int]
+    long: dict[str, str]
+
+    def due(self) -> list[Due]:
+        """Return the deliveries, in the order of their jobs."""
+        rows = sorted(_DECODER.decode(self.rows), key=_JOB_OF)
+        return [self._due(row, row.delivery) for row in rows if row.delivery is not None]
+
+    def _due(self, row: _Row, delivery: str) -> Due:
+        webhook, hook, ends, token = self.lease
+        payload = row.payload
+        if payload is None:
+            payload = self.long[delivery]
+        job = LeasedJob(
+            row.job, QUEUE, webhook, delivery, "", "", "", row.tries, row.deaths, token, row.created
+        )
+        return Due(
+            job, hook, ends, delivery, payload.encode(), row.attempts, row.max_attempts, row.status
+        )
+
+
+class _Row(msgspec.Struct, array_like=True):
     """A job and its delivery, whose name is None when it is gone; a long payload is None too."""
 
     job: int
@@ -73,24 +117,26 @@ class DeliveryRows:
     """The statements that read."""
 
     def __init__(self, registry: Registry) -> None:
-        hooks = registry.tables["Webhook"].table.c
+        hooks = registry.tables["Webhook"].table
         d = registry.tables["Webhook Delivery"].table.c
         job = JOB.c
-        named = JsonRows("names")
-        self._hooks = Statement(
-            sa.select(
-                AllRows(
-                    hooks.name,
-                    hooks.enabled,
-                    sa.func.coalesce(hooks.url, ""),  # null only by raw SQL, which nothing checks
-                    sa.func.coalesce(hooks.timeout, DEFAULT_TIMEOUT),
-                    hooks.secret,
-                    hooks[ROW_ID],
-                )
-            )
-            .select_from(named.table)
-            .where(hooks.name == named.item(0, str))
+        head = heads_of(sa.literal(QUEUE)).subquery("head")
+        hook = (
+            hooks.c.enabled,
+            sa.func.coalesce(hooks.c.url, ""),  # null only by raw SQL, which nothing checks
+            sa.func.coalesce(hooks.c.timeout, DEFAULT_TIMEOUT),
+            hooks.c.secret,
+            hooks.c[ROW_ID],
         )
+        of_it = sa.and_(hooks.c.name == head.c.partition, head.c.next_at <= sa.bindparam("now"))
+        self._heads = Statement(
+            sa.select(AllRows(head.c.next_at, head.c.partition, hooks.c.name, *hook)).select_from(
+                head.outerjoin(hooks, of_it)
+            )
+        )
+        key: sa.BindParameter[str] = sa.bindparam("key")
+        self._hook = Statement(sa.select(*hook).where(hooks.c.name == key))
+        long = sa.func.length(d.payload) > SHORT
         self.leased_rows = Statement(
             sa.select(
                 AllRows(
@@ -99,11 +145,14 @@ class DeliveryRows:
                     job.attempts,
                     job.created,
                     d.name,
-                    sa.case((sa.func.length(d.payload) <= SHORT, d.payload)),
+                    sa.case((sa.not_(long), d.payload)),
                     sa.func.coalesce(d.attempts, 0),
                     sa.func.coalesce(d.max_attempts, 0),
                     sa.func.coalesce(d.status, ""),
-                )
+                ),
+                sa.func.count(),
+                sa.func.count(d.name),
+                sa.func.count(sa.case((long, 1))),
             )
             .select_from(JOB.outerjoin(d.name.table, d.name == job.subject))
             .where(
@@ -113,50 +162,39 @@ class DeliveryRows:
                 job.lease == sa.bindparam("token"),
             )
         )
-        self._payload = Statement(sa.select(d.payload).where(d.name == sa.bindparam("key")))
+        self._payload = Statement(sa.select(d.payload).where(d.name == key))
 
-    def hooks(self, tx: Tx, names: Collection[str]) -> dict[str, Hook]:
-        """Return Webhooks as they are now, by name; those that are there."""
-        if not names:
-            return {}
-        found = tx.scalar(self._hooks, names=rows_as_json((name,) for name in names))
-        return {
-            name: Hook(name, bool(enabled), *rest)
-            for name, enabled, *rest in msgspec.json.decode(found)
-        }
+    def heads(self, tx: Tx) -> list[Head]:
+        """Return every Webhook that has deliveries to come, those that were deleted as well."""
+        found = msgspec.json.decode(tx.scalar(self._heads, now=tx.now))
+        return [
+            Head(next_at, webhook, _hook(name, *hook) if name is not None else None)
+            for next_at, webhook, name, *hook in found
+        ]
 
-    def leased(self, tx: Tx, webhook: str, lease: Lease, token: str) -> tuple[list[Due], list[int]]:
-        """Return what was just leased of a Webhook with `token`, in the order of its jobs; and
-        the jobs whose delivery is gone."""
-        found = tx.scalar(self.leased_rows, webhook=webhook, ends=lease.ends, token=token)
-        rows = sorted(_DECODER.decode(found), key=attrgetter("job"))
-        due = [self._due(tx, row, webhook, lease, token) for row in rows if row.delivery]
-        return due, [row.job for row in rows if row.delivery is None]
+    def hook(self, tx: Tx, name: str) -> Hook | None:
+        """Return a Webhook as it is now; None when there is none."""
+        row = tx.one(self._hook, key=name)
+        return None if row is None else _hook(name, *row)
 
-    def _due(self, tx: Tx, row: _Leased, webhook: str, lease: Lease, token: str) -> Due:
-        assert row.delivery is not None
-        payload = row.payload
-        if payload is None:
-            payload = tx.scalar(self._payload, key=row.delivery)
-        return Due(
-            LeasedJob(
-                row.job,
-                QUEUE,
-                webhook,
-                row.delivery,
-                attempts=row.tries,
-                deaths=row.deaths,
-                lease=token,
-                created=row.created,
-            ),
-            lease.hook,
-            lease.ends,
-            row.delivery,
-            payload.encode(),
-            row.attempts,
-            row.max_attempts,
-            row.status,
-        )
+    def leased(self, tx: Tx, lease: Lease) -> Leased:
+        """Return what was just leased of a Webhook; `swept` are jobs whose delivery is gone."""
+        row = tx.one(self.leased_rows, webhook=lease.webhook, ends=lease.ends, token=lease.token)
+        assert row is not None  # an aggregate gives a row
+        rows, jobs, deliveries, long = row
+        leased = Leased(lease, rows, [], {})
+        if long or jobs > deliveries:
+            for each in _DECODER.decode(rows):
+                if each.delivery is None:
+                    leased.swept.append(each.job)
+                elif each.payload is None:
+                    leased.long[each.delivery] = tx.scalar(self._payload, key=each.delivery)
+        return leased
 
 
-_DECODER: Final = msgspec.json.Decoder(list[_Leased])
+def _hook(name: str, enabled: int, url: str, timeout: int, secret: str | None, row_id: str) -> Hook:
+    return Hook(name, bool(enabled), url, timeout, secret, row_id)
+
+
+_DECODER: Final = msgspec.json.Decoder(list[_Row])
+_JOB_OF: Final = attrgetter("job")

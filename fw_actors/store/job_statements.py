@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from sqlalchemy import (
     ColumnElement,
+    Select,
     Update,
     and_,
     bindparam,
@@ -58,9 +59,12 @@ ENQUEUE: Final = Statement(_NEW)
 ENQUEUE_NUMBERED: Final = Statement(_NEW.returning(JOB.c.id))  # half as dear again on SQLite
 
 
-def _heads() -> Statement:
-    """A skip scan: one index seek for each partition, however many rows are due in it."""
-    waiting = and_(JOB.c.queue == bindparam("queue"), JOB.c.next_at.is_not(None))
+def heads_of(queue: ColumnElement[str]) -> Select[tuple[str, int]]:
+    """Every partition of a queue that has work, with its earliest time.
+
+    A skip scan: one index seek for each partition, however many rows are due in it.
+    """
+    waiting = and_(JOB.c.queue == queue, JOB.c.next_at.is_not(None))
 
     def first_partition(*further: ColumnElement[bool]) -> Any:
         return select(func.min(JOB.c.partition)).where(waiting, *further)
@@ -74,10 +78,12 @@ def _heads() -> Statement:
         .correlate(head)
         .scalar_subquery()
     )
-    return Statement(select(head.c[0], earliest).where(head.c[0].is_not(None)))
+    return select(head.c[0].label("partition"), earliest.label("next_at")).where(
+        head.c[0].is_not(None)
+    )
 
 
-HEADS: Final = _heads()
+HEADS: Final = Statement(heads_of(bindparam("queue")))
 
 
 FOLLOWING: Final = Statement(
@@ -152,6 +158,23 @@ RENEW: Final = Statement(update(JOB).where(_HELD).values(next_at=bindparam("at")
 
 SETTLED: Final = JsonRows("settled")
 """Rows of `FINISH_ALL` (job, token) and `SETTLE_ALL` (job, token, when it is due next, error)."""
+
+
+def held_of(settled: JsonRows) -> Select[tuple[int]]:
+    """The jobs of rows (job, token, …) whose lease holds, locked to the transaction's end.
+
+    On PostgreSQL a row that another transaction has locked is waited for, and judged as it is by
+    then. Nested, or the statement begins with WITH, and SQLite counts no rows of it.
+    """
+    held = (
+        select(JOB.c.id)
+        .where(JOB.c.id == settled.item(0, int), JOB.c.lease == settled.item(1, str))
+        .with_for_update(of=JOB)
+        .cte("held", nesting=True)
+        .prefix_with("MATERIALIZED")
+    )
+    return select(held.c.id)
+
 
 FINISH_ALL: Final = Statement(
     delete(JOB).where(

@@ -48,9 +48,10 @@ class JsonRows:
     update(T).where(T.c.id == ROWS.item(0, int)).values(state=ROWS.item(1, str))
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, alias: str | None = None) -> None:
+        """`alias`: of a second reading of the same parameter within one statement."""
         self.table: TableValuedAlias = _Elements(bindparam(name, type_=Text())).table_valued(
-            "value", name=f"{name}_given"
+            "value", name=alias or f"{name}_given"
         )
 
     def item(self, index: int, type_: type) -> ColumnElement[Any]:

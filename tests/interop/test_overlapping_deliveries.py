@@ -65,7 +65,8 @@ class Depot:
 
     def settle(self, dues: list[Due], ending: Ending, tx: Tx) -> list[Status | None]:
         at = tx.now
-        return self.deliveries.settle_all(tx, [(due, Ended(ending, at)) for due in dues])
+        judged = self.deliveries.judged([(due, Ended(ending, at)) for due in dues])
+        return list(self.deliveries.settle_all(tx, judged))
 
     def take_over(self, tx: Tx, most: int = 100) -> list[Due]:
         """Lease again the oldest of what is leased, as if the leases had run out."""

@@ -16,8 +16,9 @@ DELIVERY: Final = (
     Mutation(
         "an outcome is not fenced by its lease",
         _JOBS,
-        'JOB.c.lease == bindparam("token"))',
-        'bindparam("token").is_not(None))',
+        "JOB.c.lease == settled.item(1, str))",
+        "settled.item(1, str).is_not(None))",
+        "tests/fw_actors/services/test_deliveries.py",
     ),
     Mutation(
         "a lease has no end: the jobs of a dead worker are forgotten",

@@ -57,12 +57,16 @@ class Memory:
         self.groups.append(self._group)
         return result
 
-    def settle_all(self, tx: Tx, attempts: Sequence[tuple[Due, Ended]]) -> list[Status | None]:
-        return [self._settle(due.delivery) for due, _ in attempts]
+    def judged(self, attempts: Sequence[tuple[Due, Ended]]) -> list[str]:
+        names = [due.delivery for due, _ in attempts]
+        if self.unwritable.intersection(names):
+            raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+        return names
+
+    def settle_all(self, tx: Tx, judged: Sequence[str]) -> list[Status | None]:
+        return [self._settle(delivery) for delivery in judged]
 
     def _settle(self, delivery: str) -> Status | None:
-        if delivery in self.unwritable:
-            raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
         self._group.append(delivery)
         return None if delivery in self.lost else Status.SENT
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +67,9 @@ class Depot:
             lambda tx: self.deliveries.settle(tx, due, outcome)
         )
 
-    async def settle_all(self, attempts: list[tuple[Due, Ended]]) -> list[Status | None]:
+    async def settle_all(self, attempts: list[tuple[Due, Ended]]) -> Sequence[Status | None]:
         return await self.office.site.store.write(
-            lambda tx: self.deliveries.settle_all(tx, attempts)
+            lambda tx: self.deliveries.settle_all(tx, self.deliveries.judged(attempts))
         )
 
     async def row(self) -> dict[str, Any]:
