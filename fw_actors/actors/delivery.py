@@ -112,10 +112,11 @@ class DeliveryActor(Actor):
             self._dispatcher.tell(finished)
             if not handed_on:
                 self._dispatcher.tell(Settled(1))
+            self.context.stop()  # the next attempt is a row, and is a while off
 
     async def _send(self, message: Attempt) -> tuple[Ended, Finished]:
         due, origin = message.due, message.origin
-        began = trio.current_time()
+        began = self.context.time()
         try:
             target, key, timeout = self._ready(message)
             headers = partial(self._headers, key, due)
@@ -163,7 +164,7 @@ class DeliveryActor(Actor):
         return signed_headers(key, due.delivery, now, due.payload)
 
     def _ended(self, began: float, ending: Ending, error: str) -> Ended:
-        return Ended(ending, self._clock.now(), _ms_since(began), error=error)
+        return Ended(ending, self._clock.now(), self._ms_since(began), error=error)
 
     def _judged(self, began: float, answer: Answer) -> Ended:
         now, wait = self._clock.now(), 0.0
@@ -172,7 +173,7 @@ class DeliveryActor(Actor):
         return Ended(
             ending_of(answer.status),
             now,
-            _ms_since(began),
+            self._ms_since(began),
             answer.status,
             answer.body,
             error_of_answer(answer.status, answer.location),
@@ -187,6 +188,5 @@ class DeliveryActor(Actor):
             except OverloadedError:
                 self._log.warning("delivery.not_given_back", delivery=due.delivery)
 
-
-def _ms_since(began: float) -> int:
-    return round((trio.current_time() - began) * _MS)
+    def _ms_since(self, began: float) -> int:
+        return round((self.context.time() - began) * _MS)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 
-@dataclass(slots=True)
-class Times:
+class Times(msgspec.Struct):
     """How long the steps of a POST took, in milliseconds; 0 for a step that was not needed.
 
     `answer` runs from the first byte sent to the head of the answer.
@@ -18,8 +17,7 @@ class Times:
     answer: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A receiver's answer to one POST; its status is any from 200 to 999.
 
     Args:
@@ -34,4 +32,4 @@ class Answer:
     body: bytes = b""
     location: str | None = None
     retry_after: str | None = None
-    times: Times = field(default_factory=Times)
+    times: Times = msgspec.field(default_factory=Times)

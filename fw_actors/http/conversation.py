@@ -75,7 +75,7 @@ async def _read_while_sending(
 async def _read(
     connection: Connection, reader: AnswerReader, progress: Progress, kept: bool
 ) -> None:
-    began = trio.current_time()
+    began = progress.now()
     while not reader.satisfied:
         try:
             data = await connection.receive(reader.room)
@@ -91,6 +91,6 @@ async def _read(
         had_head = reader.status is not None
         reader.feed(data)
         if not had_head and reader.status is not None:
-            progress.times.answer = (trio.current_time() - began) * 1000
+            progress.times.answer = (progress.now() - began) * 1000
     while not reader.ended and (data := await connection.receive_ready(reader.room)):
         reader.feed(data)

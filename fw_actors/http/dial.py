@@ -78,7 +78,7 @@ class Dialler:
         if origin.scheme == "http":
             return PlainConnection(origin, sock)
         connection = await secure(origin, sock, self._context)
-        times.tls = (trio.current_time() - connected) * 1000
+        times.tls = (progress.now() - connected) * 1000
         return connection
 
     async def _addresses(self, origin: Origin) -> Sequence[Address]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import trio
 
 from fw_actors.http.answer import Answer
@@ -35,15 +36,14 @@ class SenderStatistics:
     resolver: ResolverStatistics
 
 
-@dataclass(slots=True, eq=False)
-class _Post:
+class _Post(msgspec.Struct, eq=False):
     """One POST under way; survives its own deadline."""
 
     target: Target
     body: bytes
     make_headers: MakeHeaders
-    progress: Progress = field(default_factory=Progress)
-    reader: AnswerReader = field(default_factory=AnswerReader)
+    progress: Progress
+    reader: AnswerReader
     kept: Connection | None = None
     late: bool = False
 
@@ -98,8 +98,9 @@ class Sender:
             AnswerTimeout: the deadline passed before the head of an answer was in.
             ValueError: `make_headers` gave what can't be a header.
         """
-        post = _Post(target, body, make_headers)
-        deadline = self._deadlines.now() + timeout
+        now = self._deadlines.now
+        post = _Post(target, body, make_headers, Progress(now), AnswerReader())
+        deadline = now() + timeout
         await trio.lowlevel.checkpoint_if_cancelled()  # else a kept connection would be sent on
         try:
             kept = None if anew else self._pool.take(target.origin)
@@ -176,7 +177,8 @@ async def open_sender(
         lookup: names to addresses; run in threads.
         version: for the header `user-agent`.
     """
-    pool, deadlines = Pool(limits or PoolLimits()), Deadlines()
+    deadlines = Deadlines()
+    pool = Pool(limits or PoolLimits(), deadlines.now)
     failure: Exception | None = None
     try:
         async with trio.open_nursery() as nursery:

@@ -16,6 +16,7 @@ from fw_actors.runtime.reference import KeyedRef, Keyring
 from fw_actors.runtime.reply import Reply
 from fw_actors.runtime.rings import CURRENT
 from fw_actors.runtime.turn import run_turn
+from fw_actors.runtime.workers import Lifeline
 
 
 class Home(Keyring, Protocol):
@@ -64,7 +65,7 @@ class KeyedCell(Cell):
         self.fresh = False
         """Whether the instance's `started` is still to be run."""
         self.idle_since = 0.0
-        self.scope: trio.CancelScope | None = None
+        self.scope: Lifeline | None = None
         if pool.tamper is not None:
             self.set_tamper(pool.tamper)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import trio
 from outcome import Error, Outcome, Value
 
 from fw_actors.runtime.cell import Cell
@@ -16,6 +15,7 @@ from fw_actors.runtime.faults import RuntimeFault
 from fw_actors.runtime.life import Down
 from fw_actors.runtime.messages import Message
 from fw_actors.runtime.rings import CURRENT
+from fw_actors.runtime.workers import Lifeline
 
 
 class Work:
@@ -33,7 +33,7 @@ class Work:
         self._cell, self._fn, self._args, self._then = cell, fn, args, then
         self._outcome: Outcome[Any] | None = None
         self._unwanted = False
-        self.scope: trio.CancelScope | None = None
+        self.scope: Lifeline | None = None
         cell.works += 1
         cell.hold(self)
 
