@@ -93,11 +93,14 @@ class HttpSite(Staffed):
 
 
 @asynccontextmanager
-async def http_site(folder: Path, **changes: Any) -> AsyncIterator[HttpSite]:
-    """Run a service on `folder`; `changes` as for `make_config`."""
+async def http_site(folder: Path, seed: int = 1, **changes: Any) -> AsyncIterator[HttpSite]:
+    """Run a service on `folder`; `changes` as for `make_config`.
+
+    Whoever runs it once more on the same folder gives another `seed`: ids are random.
+    """
     config = make_config(folder, **changes)
     clock = WallClock(START_MS + round(trio.current_time() * 1000))
-    entropy, log = SeededEntropy(1), Log()
+    entropy, log = SeededEntropy(seed), Log()
     opening = open_service(config, log=log, front=False, clock=clock, entropy=entropy, inline=True)
     async with opening as service:
         settings = Settings(name="tests", url=URL, trust=config.deployment.trust_proxy)

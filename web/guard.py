@@ -1,7 +1,8 @@
 """The checks before an operation, in the order of interface §8, HTTP.
 
 404 and 405 (which path, which verb), 413, CSRF 403, 400 for two credentials, 401, the address's
-429, 415, and 400 for the query and the body. Roles and what the values mean are the operation's.
+429, 415, and 400 for the query and the body. Roles and what the values mean are the operation's,
+and so is the address's 429 where nothing is wrong with query and body: who counts it tells of it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from fw_actors.errors import (
     AuthenticationError,
     BadRequestError,
     CSRFError,
+    FwError,
     MethodNotAllowedError,
     PayloadTooLargeError,
     UnsupportedMediaTypeError,
@@ -52,15 +54,22 @@ async def admit(exchange: Exchange, path: Path, gateway: Gateway) -> Operation:
     _take_sid(exchange, key)
     await _authenticate(exchange, operation.session, key, gateway)
     _refuse_unfit_path(exchange)
-    if operation.admit is not None:
-        await operation.admit(exchange)
+    try:
+        await _take_arguments(exchange, operation)
+    except FwError:
+        if operation.admit is not None:
+            await operation.admit(exchange)
+        raise
+    return operation
+
+
+async def _take_arguments(exchange: Exchange, operation: Operation) -> None:
     rule = operation.body
     if rule is not None and exchange.has_body:
-        _require_json(request)
-    exchange.query = _query(request, operation.query)
+        _require_json(exchange.request)
+    exchange.query = _query(exchange.request, operation.query)
     if rule is not None:
         exchange.body = await _read(exchange, rule)
-    return operation
 
 
 def _operation(exchange: Exchange, path: Path) -> Operation:

@@ -50,8 +50,9 @@ class BodyRule:
 class Operation:
     """One verb of a path. Without a body rule, a body that comes along is dropped unread.
 
-    `query` names the parameters that are taken; None leaves that to the handler. `admit` may
-    refuse before the body is looked at (interface §8: address 429 comes before 415 and 400).
+    `query` names the parameters that are taken; None leaves that to the handler. `admit` is asked
+    only where query or body are refused, and may refuse in their place (interface §8: address 429
+    comes before 415 and 400); the handler of such an operation refuses the same by itself.
     `answer` and `status` are what a carried out operation answers, for the description.
     """
 

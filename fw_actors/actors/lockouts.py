@@ -28,7 +28,12 @@ class Lockouts:
         self._tries = tries
 
     async def admit_address(self, address: str, request_id: str) -> None:
-        """Let an address try. Raises: TooManyRequestsError."""
+        """Refuse an address that has used up its tries, without counting one.
+
+        For a request that is refused anyway: a try is told so by its charge.
+
+        Raises: TooManyRequestsError.
+        """
         wait = await self._sign_in.address_wait(address)
         if wait is not None:
             refusal = TooManyRequestsError(wait)
@@ -38,7 +43,7 @@ class Lockouts:
     async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
         """Raises: AuthenticationError, TooManyRequestsError, OverloadedError."""
         identified = self._sign_in.identify(attempt.usr)
-        wait = await self._sign_in.wait(identified)
+        wait = await self._sign_in.known_wait(attempt.address, identified)
         refusal: FwError
         if wait is not None:
             refusal = TooManyRequestsError(wait)

@@ -54,7 +54,23 @@ def shown_key(key: bytes) -> str:
     return key.hex()[:_KEY_SHOWN]
 
 
-def _charge() -> Statement:
+def _region_counters() -> sa.ScalarSelect[int]:
+    live = sa.select(_T.key).where(_T.at > _SINCE)
+    in_region = live.where(_T.key.between(sa.bindparam("first"), sa.bindparam("last")))
+    counters = in_region.distinct().limit(MOST_IN_REGION).subquery()
+    return sa.select(sa.func.count()).select_from(counters).scalar_subquery()
+
+
+_IS_THERE: Final = (
+    sa.select(_T.id).where(_T.key == _KEY, sa.or_(_T.at > _SINCE, _T.until > _NOW)).exists()
+)
+_HAS_ROOM: Final = sa.or_(_IS_THERE, _region_counters() < MOST_IN_REGION)
+"""Whether a counter is there already, or its region has room for it."""
+
+_FULL: Final = Statement(sa.select(sa.literal_column("1")).where(~_HAS_ROOM))
+
+
+def _charge(*further: sa.ColumnElement[bool]) -> Statement:
     counted = (
         sa.select(sa.func.count())
         .select_from(LOGIN_ATTEMPT)
@@ -68,24 +84,12 @@ def _charge() -> Statement:
         sa.cast(_KEY, sa.LargeBinary),
         sa.cast(_NOW, sa.BigInteger),
         sa.cast(sa.literal(IN_FLIGHT), sa.SmallInteger),
-    ).where(counted < sa.bindparam("limit"), ~locked)
+    ).where(counted < sa.bindparam("limit"), ~locked, *further)
     return Statement(sa.insert(LOGIN_ATTEMPT).from_select(["id", "key", "at", "state"], charge))
 
 
-_CHARGE: Final = _charge()
-
-
-def _full() -> Statement:
-    """A row where the region of a counter that is not there yet has no room for it."""
-    live = sa.select(_T.key).where(_T.at > _SINCE)
-    in_region = live.where(_T.key.between(sa.bindparam("first"), sa.bindparam("last")))
-    counters = in_region.distinct().limit(MOST_IN_REGION).subquery()
-    count = sa.select(sa.func.count()).select_from(counters).scalar_subquery()
-    known = sa.select(_T.id).where(_T.key == _KEY, sa.or_(_T.at > _SINCE, _T.until > _NOW)).exists()
-    return Statement(sa.select(sa.literal_column("1")).where(~known, count >= MOST_IN_REGION))
-
-
-_FULL: Final = _full()
+_CHARGE: Final = _charge(_HAS_ROOM)
+_CHARGE_SHARED: Final = _charge()
 
 _COUNTS_AS_FAILURE: Final = sa.or_(_T.state == FAILED, _T.at <= _STALE)
 _TALLY: Final = Statement(
@@ -119,7 +123,11 @@ def _fail() -> Statement:
 
 _FAIL: Final = _fail()
 _TAKE_BACK: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.id == _ID))
-_CLEAR: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY, _COUNTS_AS_FAILURE))
+_CLEAR: Final = Statement(
+    sa.delete(LOGIN_ATTEMPT).where(
+        sa.or_(_T.id == _ID, sa.and_(_T.key == _KEY, _COUNTS_AS_FAILURE))
+    )
+)
 _UNLOCK: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY))
 
 
@@ -130,14 +138,18 @@ def charge(tx: Tx, charge_id: str, key: bytes, budget: Budget) -> float | None:
     it stays in flight: which failed and which not makes no difference there.
     """
     tx.lock(key.hex())
-    since, stale = tx.now - budget.window, tx.now - IN_FLIGHT_MS
     region = Region.of(key)
-    if tx.one(_FULL, key=key, first=region.first, last=region.last, since=since, now=tx.now):
-        key, budget = region.shared, shared_budget(budget)
-        tx.lock(key.hex())
-    if tx.run(_CHARGE, id=charge_id, key=key, now=tx.now, since=since, limit=budget.limit):
+    asked = {"key": key, "now": tx.now, "since": tx.now - budget.window}
+    room = {"first": region.first, "last": region.last}
+    if tx.run(_CHARGE, id=charge_id, limit=budget.limit, **asked, **room):
         return None
-    row = tx.one(_TALLY, key=key, since=since, now=tx.now, stale=stale)
+    if tx.one(_FULL, **asked, **room):
+        budget = shared_budget(budget)
+        asked["key"] = region.shared
+        tx.lock(region.shared.hex())
+        if tx.run(_CHARGE_SHARED, id=charge_id, limit=budget.limit, **asked):
+            return None
+    row = tx.one(_TALLY, stale=tx.now - IN_FLIGHT_MS, **asked)
     assert row is not None  # an aggregate gives a row
     return refusal_seconds(Tally(*row), budget, tx.now)
 
@@ -183,8 +195,7 @@ def take_back(tx: Tx, charge_id: str) -> None:
 
 def clear(tx: Tx, charge_id: str, key: bytes) -> None:
     """A success: its own charge and the failures go; tries in flight stay charged."""
-    tx.run(_CLEAR, key=key, stale=tx.now - IN_FLIGHT_MS)
-    take_back(tx, charge_id)
+    tx.run(_CLEAR, id=charge_id, key=key, stale=tx.now - IN_FLIGHT_MS)
 
 
 def unlock(tx: Tx, key: bytes) -> None:

@@ -22,6 +22,7 @@ from fw_actors.services import accounts, attempts, sessions
 from fw_actors.services.access import SignedIn, SignInAttempt
 from fw_actors.services.account_hold import hold
 from fw_actors.services.accounts import Account, Accounts
+from fw_actors.services.closed_doors import ClosedDoors
 from fw_actors.store import Store, Tx
 
 WRONG: Final = "The name or the password is wrong."
@@ -47,6 +48,14 @@ class Admitted:
     account: Account | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A try that the counter with this key refuses, for so many seconds."""
+
+    key: bytes
+    wait: float
+
+
 class SignIn:
     """The use case. Each step is a transaction or a hash; the LockoutActor puts them in order."""
 
@@ -63,6 +72,7 @@ class SignIn:
         self._policy, self._entropy, self._key = policy, entropy, installation_key
         self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * 60_000)
         self._address_budget = Budget(policy.address_attempts, ADDRESS_WINDOW_MS, locks=False)
+        self._closed = ClosedDoors()
 
     def identify(self, usr: str) -> Identified:
         """Return the counter of a typed identifier; one without a canonical form has its own."""
@@ -75,40 +85,57 @@ class SignIn:
 
     async def address_wait(self, address: str) -> float | None:
         """Return the seconds that an address has to wait, or None. Reads only."""
-        key = attempts.counter_key(self._key, "address", counted_address(address))
+        key = self._address_key(address)
         return await self._store.read(lambda tx: attempts.wait_of(tx, key, self._address_budget))
 
-    async def wait(self, identified: Identified) -> float | None:
-        """Return the seconds that an identifier has to wait, or None. Reads only.
+    async def known_wait(self, address: str, identified: Identified) -> float | None:
+        """Return the seconds that a try has to wait where that is known without a write, or None.
 
-        A lock that is there is there for certain, so that its refusals cost no write; whoever is
+        A lock that is there is there for certain, so that its refusals cost a read; whoever is
         let through here is judged by the charge.
         """
-        return await self._store.read(lambda tx: attempts.wait_of(tx, identified.key, self._budget))
+        doors = [(self._address_key(address), self._address_budget), (identified.key, self._budget)]
+        doubtful = [door for door in doors if door[0] in self._closed]
+        if not doubtful:
+            return None
+        waits = await self._store.read(
+            lambda tx: [attempts.wait_of(tx, key, budget) for key, budget in doubtful]
+        )
+        for (key, _), wait in zip(doubtful, waits, strict=True):
+            if wait is not None:
+                return wait
+            self._closed.forget(key)
+        return None
 
     async def admit(self, attempt: SignInAttempt, identified: Identified) -> Admitted | FwError:
         """Charge the address and the identifier, then look the account up.
+
+        The charge need not be on the disk before the hash: what answers the try is, and the
+        charge before it. A power failure between them forgets a try whose outcome nobody learned.
 
         Returns: what may be verified, or the refusal.
         Raises: OverloadedError when the counter can't be written: no try without a charge.
         """
         charge, address_charge = self._id(), self._id()
+        address_key = self._address_key(attempt.address)
 
-        def work(tx: Tx) -> Admitted | FwError:
-            wait = attempts.charge(
-                tx, address_charge, self._address_key(attempt), self._address_budget
-            )
+        def work(tx: Tx) -> Admitted | _Refused:
+            wait = attempts.charge(tx, address_charge, address_key, self._address_budget)
             if wait is not None:
-                return TooManyRequestsError(wait)
+                return _Refused(address_key, wait)
             wait = attempts.charge(tx, charge, identified.key, self._budget)
             if wait is not None:
                 attempts.take_back(tx, address_charge)  # only verified tries count for it
-                return TooManyRequestsError(wait)
+                return _Refused(identified.key, wait)
             form = identified.canonical
             account = self._directory.find(tx, form) if form is not None else None
             return Admitted(identified, charge, address_charge, account)
 
-        return await self._store.write(work)
+        admitted = await self._store.write(work, durable=False)
+        if isinstance(admitted, Admitted):
+            return admitted
+        self._closed.remember(admitted.key)
+        return TooManyRequestsError(admitted.wait)
 
     async def verify(self, attempt: SignInAttempt, admitted: Admitted) -> SignedIn | FwError:
         """Hash once, then settle the charges and make the session in one transaction."""
@@ -136,7 +163,7 @@ class SignIn:
             return None
 
     def _fail(self, tx: Tx, attempt: SignInAttempt, admitted: Admitted) -> FwError:
-        key = self._address_key(attempt)
+        key = self._address_key(attempt.address)
         attempts.settle_failure(tx, admitted.address_charge, key, self._address_budget)
         locked = attempts.settle_failure(tx, admitted.charge, admitted.identified.key, self._budget)
         return AuthenticationError(WRONG) if locked is None else TooManyRequestsError(locked)
@@ -177,8 +204,8 @@ class SignIn:
         )
         return SignedIn(sid, now.user, now.full_name, expires, days * _SECONDS_PER_DAY)
 
-    def _address_key(self, attempt: SignInAttempt) -> bytes:
-        return attempts.counter_key(self._key, "address", counted_address(attempt.address))
+    def _address_key(self, address: str) -> bytes:
+        return attempts.counter_key(self._key, "address", counted_address(address))
 
     def _id(self) -> str:
         return record_id(self._entropy.bytes(_ID_BYTES))

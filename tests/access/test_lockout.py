@@ -72,7 +72,7 @@ async def test_a_restart_keeps_a_lock(tmp_path: Path) -> None:
         await site.hire("ann")
         await lock(site)
         await lock(site, "nobody")
-    async with http_site(tmp_path) as site:
+    async with http_site(tmp_path, seed=2) as site:
         for usr in ("ann", "nobody"):
             assert 0 < seconds(await site.login(usr, PASSWORD)) <= MINUTES * 60
 

@@ -41,9 +41,20 @@ async def test_each_refusal_is_one_line_that_names_nobody(site: HttpSite) -> Non
     assert PASSWORD_AS_NAME not in str(site.log.entries)
 
 
-async def test_a_refused_address_is_one_line_without_a_counter(site: HttpSite) -> None:
-    for number in range(51):
+async def test_a_refused_address_is_one_line(site: HttpSite) -> None:
+    for number in range(52):
         await site.login(f"nobody-{number}", "wrong")
+    assert len(lines(site)) == 52
+    for last in lines(site)[-2:]:
+        assert (last["outcome"], last["address"]) == ("throttled", PEER)
+
+
+async def test_a_malformed_request_of_a_refused_address_is_a_line_without_a_counter(
+    site: HttpSite,
+) -> None:
+    for number in range(50):
+        await site.login(f"nobody-{number}", "wrong")
+    assert (await site.ask("POST", "/api/login", {"usr": 1})).status == 429
     last = lines(site)[-1]
     assert (last["outcome"], last["address"], "counter" in last) == ("throttled", PEER, False)
 

@@ -44,8 +44,8 @@ ACCESS: Final = (
     Mutation(
         "the lock is not asked",
         _ATTEMPTS,
-        'sa.bindparam("limit"), ~locked)',
-        'sa.bindparam("limit"))',
+        'sa.bindparam("limit"), ~locked, *further)',
+        'sa.bindparam("limit"), *further)',
         "tests/fw_actors/services/test_attempts.py",
     ),
     Mutation(

@@ -75,13 +75,14 @@ class AccessRoutes:
         ]
 
     async def admit_address(self, exchange: Exchange) -> None:
-        """Refuse an address that has used up its tries, before its body is read."""
+        """Refuse an address that has used up its tries, whatever its request holds."""
         await self._gateway.admit_sign_in(exchange.address, exchange.request_id)
 
     async def sign_in(self, exchange: Exchange) -> Answer:
         """Make a session and set its cookie; a `sid` that came along is ended, never adopted."""
         body: SignInRequest = exchange.body
         if not body.usr.strip():
+            await self.admit_address(exchange)
             raise BadRequestError("Type your name or e-mail.", field="usr")
         signed_in = await self._gateway.sign_in(
             SignInAttempt(

@@ -69,7 +69,7 @@ class RecoveryRoutes:
         ]
 
     async def admit_address(self, exchange: Exchange) -> None:
-        """Refuse an address that has asked too often, before its body is read."""
+        """Refuse an address that has asked too often, whatever its request holds."""
         await self._gateway.admit_link_use(exchange.address)
 
     async def forgot_password(self, exchange: Exchange) -> Answer:
@@ -87,6 +87,7 @@ class RecoveryRoutes:
 
     async def token(self, exchange: Exchange) -> Answer:
         """Tell what a link is good for, without spending it."""
+        await self.admit_address(exchange)
         body: TokenRequest = exchange.body
         facts = await self._gateway.look_at_link(body.token, exchange.address)
         told = {
@@ -99,12 +100,14 @@ class RecoveryRoutes:
 
     async def reset_password(self, exchange: Exchange) -> Answer:
         """Set a new password by a recovery link; nobody is signed in by that."""
+        await self.admit_address(exchange)
         body: ResetPasswordRequest = exchange.body
         await self._gateway.reset_password(body.token, body.password, exchange.address)
         return answer_json({"ok": True})
 
     async def accept_invite(self, exchange: Exchange) -> Answer:
         """Set the first password by an invitation link; nobody is signed in by that."""
+        await self.admit_address(exchange)
         body: AcceptInviteRequest = exchange.body
         await self._gateway.accept_invite(
             body.token, body.password, body.full_name, exchange.address
