@@ -1,36 +1,36 @@
 """The Quart-Trio application: requests in, operations carried out, one envelope for all refusals.
 
 Quart does the parsing, the routing and the cancellation when a client goes away. What it offers
-between them (signals, hooks, sessions, error pages) is not used: one method stands in their
-place, so that a refused sign-in costs little more than an empty route.
+between them (contexts, signals, hooks, sessions, error pages) is not used: one method stands in
+their place, so that a refused sign-in costs no more than an empty route.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 import structlog
 import trio
 from h11 import LocalProtocolError
-from quart.ctx import RequestContext
-from quart.wrappers import Response
+from quart.wrappers import Request
 from quart_trio import QuartTrio
-from quart_trio.wrappers import TrioRequest, TrioResponse
-from werkzeug.routing import MapAdapter
+from quart_trio.wrappers import TrioRequest
+from werkzeug.exceptions import HTTPException
 
 from fw_actors.errors import InternalError, NotFoundError, OverloadedError
 from fw_actors.runtime.entropy import Entropy
 from web.body import LimitedBody
 from web.connection import FrontConnection
 from web.envelope import Answer, refusal, refusal_in
-from web.event_streams import EventStreams, SendPart
+from web.event_streams import EventStreams
 from web.exchange import Exchange, new_request_id
 from web.gateway import Console, Documents, Gateway
 from web.guard import admit
-from web.headers import CACHE_CONTROL, REQUEST_ID, common_headers, says_forwarded
+from web.headers import common_headers, says_forwarded
 from web.operations import Path
 from web.pages.paths import page_paths
+from web.reply import Replies, Reply
 from web.routes.access import AccessRoutes
 from web.routes.bulk_replay import BulkReplayRoutes
 from web.routes.console import ConsoleRoutes
@@ -98,12 +98,6 @@ def _routable(scope: Any) -> Any:
     return scope if path[:1] and path[:2] != "//" else {**scope, "path": "*"}
 
 
-class FrontResponse(TrioResponse):
-    """An answer that may send its body part by part."""
-
-    stream_body: Callable[[SendPart], Awaitable[None]] | None = None
-
-
 class FrontRequest(TrioRequest):
     """A request whose body is kept only up to a limit."""
 
@@ -115,7 +109,6 @@ class FrontEnd(QuartTrio):
 
     asgi_http_class = FrontConnection
     request_class = FrontRequest
-    response_class = FrontResponse
 
     def __init__(
         self,
@@ -127,22 +120,21 @@ class FrontEnd(QuartTrio):
         streams: EventStreams,
     ) -> None:
         super().__init__(__name__, static_folder=None, template_folder=None)
-        self.config["RESPONSE_TIMEOUT"] = None  # ClientStream knows better whether a client reads
         self.url_map.merge_slashes = False  # a path that is nearly right is not right
         self._gateway = gateway
         self._settings = settings
         self._entropy = entropy
         self._traffic = traffic
-        self._headers = common_headers(settings)
+        self._replies = Replies(common_headers(settings))
         self._log = structlog.get_logger("web")
         self._in_hand = 0
         self.streams = streams
         """Open event streams; whoever stops the server ends them first."""
-        self._paths: dict[str, Path] = {}
-        for path in paths:
-            self._paths[path.rule] = path
+        self._paths = {path.rule: path for path in paths}
+        for rule in self._paths:
             # No methods given: the guard tells 405 from 404, and it alone.
-            self.url_map.add(self.url_rule_class(path.rule, endpoint=path.rule))
+            self.url_map.add(self.url_rule_class(rule, endpoint=rule))
+        self._fixed = {rule: path for rule, path in self._paths.items() if "<" not in rule}
 
     @property
     def in_hand(self) -> int:
@@ -170,18 +162,20 @@ class FrontEnd(QuartTrio):
         finally:
             self._in_hand -= 1
 
-    def create_url_adapter(self, request: Any) -> MapAdapter | None:
-        """Route by path alone: what a Host header says is no concern of ours."""
-        return self.url_map.bind("", path_info=request.path) if request is not None else None
+    async def reply_to(self, request: Request) -> Reply:
+        """Answer a request, whatever comes of it; the place of Quart's contexts and handlers.
 
-    async def full_dispatch_request(
-        self, request_context: RequestContext | None = None
-    ) -> Response:
-        """Answer a request, whatever comes of it; the place of Quart's hooks and handlers."""
-        if request_context is None:
-            raise TypeError("A request is answered within its own context.")
-        request = request_context.request
-        exchange = Exchange(request, self._settings, self._entropy)
+        Raises: what holds a cancellation, which belongs to the server.
+        """
+        try:
+            return await self._reply_to(request)
+        except Exception as error:  # outside of any operation
+            request_id = new_request_id(self._entropy)
+            self._log.error("web.request_failed", request_id=request_id, exc_info=error)
+            return self._replies.of(refusal(InternalError(request_id)), request_id)
+
+    async def _reply_to(self, request: Request) -> Reply:
+        exchange = Exchange(request, self._settings, self._entropy, self._path_of(request))
         began = trio.current_time()
         try:
             answer = await self._serve(exchange)
@@ -190,18 +184,25 @@ class FrontEnd(QuartTrio):
         if exchange.has_body and not exchange.arriving.ended:
             await exchange.arriving.drop()
         self._tell(exchange, answer.status, trio.current_time() - began)
-        return self._response(answer, exchange.request_id)
+        return self._replies.of(answer, exchange.request_id)
 
-    async def handle_exception(self, error: Exception) -> Response:
-        """Answer for a failure in Quart itself, outside of any operation."""
-        request_id = new_request_id(self._entropy)
-        self._log.error("web.request_failed", request_id=request_id, exc_info=error)
-        return self._response(refusal(InternalError(request_id)), request_id)
+    def _path_of(self, request: Request) -> Path | None:
+        """Route by path alone: what a Host header says is no concern of ours."""
+        fixed = self._fixed.get(request.path)
+        if fixed is not None:
+            return fixed
+        try:
+            adapter = self.url_map.bind("", path_info=request.path)
+            rule, arguments = adapter.match(return_rule=True)
+        except HTTPException:
+            return None
+        request.view_args = dict(arguments)
+        return self._paths[rule.endpoint]
 
     def _tell(self, exchange: Exchange, status: int, seconds: float) -> None:
         """Count and log what came of a request: one line, without its query and its body."""
         request = exchange.request
-        route = UNROUTED if request.url_rule is None else request.url_rule.endpoint
+        route = UNROUTED if exchange.path is None else exchange.path.rule
         self._traffic.answered(route, status, seconds)
         if self._settings.trust.is_off and says_forwarded(request.headers.keys()):
             self._traffic.forwarded_ignored()
@@ -221,23 +222,16 @@ class FrontEnd(QuartTrio):
         """Answer without Quart, which is the point: what is too much must cost little."""
         answer = refusal(OverloadedError())
         self._traffic.answered(UNROUTED, answer.status, 0.0)
-        headers = (
-            ("Content-Type", answer.content_type),
-            ("Content-Length", str(len(answer.body))),
-            *self._headers,
-            *answer.headers,
-            (REQUEST_ID, new_request_id(self._entropy)),
-        )
-        head = [(name.lower().encode(), value.encode()) for name, value in headers]
-        await send({"type": "http.response.start", "status": answer.status, "headers": head})
-        body = b"" if scope["method"] == "HEAD" else answer.body
+        reply = self._replies.of(answer, new_request_id(self._entropy))
+        start = {"type": "http.response.start", "status": reply.status, "headers": reply.headers}
+        await send(start)
+        body = b"" if scope["method"] == "HEAD" else reply.body
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _serve(self, exchange: Exchange) -> Answer:
-        rule = exchange.request.url_rule
-        if rule is None:
+        if exchange.path is None:
             raise NotFoundError("There is nothing under this path.")
-        operation = await admit(exchange, self._paths[rule.endpoint], self._gateway)
+        operation = await admit(exchange, exchange.path, self._gateway)
         return await operation.handle(exchange)
 
     def _refuse(self, error: BaseException, exchange: Exchange) -> Answer:
@@ -260,16 +254,5 @@ class FrontEnd(QuartTrio):
                 exc_info=error,
             )
             self._gateway.note_defect(f"{method} {path}", error, exchange.request_id)
-        rule = exchange.request.url_rule
-        as_page = None if rule is None else self._paths[rule.endpoint].refuse
+        as_page = None if exchange.path is None else exchange.path.refuse
         return refusal(refused) if as_page is None else as_page(exchange, refused)
-
-    def _response(self, answer: Answer, request_id: str) -> Response:
-        response = self.response_class(answer.body, answer.status, content_type=answer.content_type)
-        response.headers.extend((*self._headers, *answer.headers, (REQUEST_ID, request_id)))
-        if answer.cache is not None:
-            response.headers[CACHE_CONTROL] = answer.cache
-        if answer.stream is not None:
-            response.stream_body = answer.stream
-            del response.headers["Content-Length"]
-        return response

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from typing import Final
 
 from fw_actors.config import ProxyTrustPolicy
 
+LONGEST: Final = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
+MOST_REMEMBERED: Final = 1024
 Address = IPv4Address | IPv6Address
 
 
@@ -54,6 +59,11 @@ def _holds(trust: ProxyTrustPolicy, address: Address) -> bool:
 
 def _address(text: str) -> Address | None:
     """Return an address without zone, port or brackets; None for anything else."""
+    return _parsed(text) if len(text) <= LONGEST else None
+
+
+@lru_cache(MOST_REMEMBERED)
+def _parsed(text: str) -> Address | None:
     try:
         address = ip_address(text)
     except ValueError:

@@ -11,6 +11,9 @@ from web.json_out import encode
 
 JSON: Final = "application/json; charset=utf-8"
 
+SendBody = Callable[[Callable[[bytes], Awaitable[None]]], Awaitable[None]]
+"""Sends a body part by part, by the function that it is given."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -25,7 +28,7 @@ class Answer:
     content_type: str = JSON
     headers: tuple[tuple[str, str], ...] = ()
     cache: str | None = None
-    stream: Callable[[Callable[[bytes], Awaitable[None]]], Awaitable[None]] | None = None
+    stream: SendBody | None = None
 
 
 def answer_json(value: Any, status: int = 200, *headers: tuple[str, str]) -> Answer:

@@ -13,6 +13,7 @@ from fw_actors.services.access import Caller
 from web.body import LimitedBody
 from web.client_address import came_over_tls, client_address
 from web.cookies import is_secure
+from web.operations import Path
 from web.settings import Settings
 
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -24,10 +25,25 @@ UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\xa0-\xff]")
 class Exchange:
     """A request and what is known of it. Filled in by the guard, read by the handlers."""
 
-    __slots__ = ("_settings", "body", "caller", "query", "request", "request_id", "sid")
+    __slots__ = (
+        "_address",
+        "_settings",
+        "body",
+        "caller",
+        "path",
+        "query",
+        "request",
+        "request_id",
+        "sid",
+    )
 
-    def __init__(self, request: Request, settings: Settings, entropy: Entropy) -> None:
+    def __init__(
+        self, request: Request, settings: Settings, entropy: Entropy, path: Path | None = None
+    ) -> None:
+        """`path` is what is served under the request's path, None for nothing."""
         self.request = request
+        self.path = path
+        self._address: str | None = None
         self.request_id = _request_id(request, entropy)
         self._settings = settings
         self.sid: str | None = None
@@ -66,8 +82,10 @@ class Exchange:
     @property
     def address(self) -> str:
         """The client's address under FW_TRUST_PROXY."""
-        lines = self.request.headers.getlist("X-Forwarded-For")
-        return client_address(self.peer, lines, self._settings.trust)
+        if self._address is None:
+            lines = self.request.headers.getlist("X-Forwarded-For")
+            self._address = client_address(self.peer, lines, self._settings.trust)
+        return self._address
 
     @property
     def cookie_is_secure(self) -> bool:

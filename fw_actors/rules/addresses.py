@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 _HOST_BITS: Final = 64  # one household or machine has all addresses of its /64
+_MOST_REMEMBERED: Final = 1024
 
 
+@lru_cache(_MOST_REMEMBERED)
 def counted_address(address: str) -> str:
     """Return what an address is counted under: IPv6 per /64, IPv4-mapped IPv6 as IPv4.
 

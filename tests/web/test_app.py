@@ -13,6 +13,7 @@ from fw_actors.errors import OverloadedError
 from fw_actors.services.access import SignedIn, SignInAttempt
 from tests.web.asgi import Client, Reply
 from tests.web.fakes import PASSWORD, SID, FakeGateway, app_of
+from web.traffic import Traffic
 
 GOOD = {"usr": "ann", "pwd": PASSWORD}
 
@@ -221,11 +222,18 @@ async def test_a_client_that_goes_away_cancels_its_request_and_gives_the_place_b
     from_client.close()
 
 
-async def test_a_failure_in_quart_itself_is_answered_in_the_envelope(client: Client) -> None:
+async def test_a_failure_outside_of_any_operation_is_answered_in_the_envelope(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Traffic, *_: object) -> None:
+        raise ValueError("inside")
+
+    monkeypatch.setattr(Traffic, "answered", broken)
     with structlog.testing.capture_logs():
-        response = await client.app.handle_exception(ValueError("inside"))
-    assert response.status_code == 500
-    assert response.headers["X-Request-Id"]
+        reply = await client.ask("GET", "/api/health")
+    assert (reply.status, reply.error["type"]) == (500, "InternalError")
+    assert reply.header("X-Request-Id")
+    assert b"inside" not in reply.body
 
 
 @pytest.mark.parametrize("host", ["", "a b", "[", "\u00ff", "x" * 300, "fw.example.test:99999"])

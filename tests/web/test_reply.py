@@ -1,0 +1,46 @@
+"""What is sent for an answer: interface §1, the headers that every response has."""
+
+from __future__ import annotations
+
+import pytest
+
+from web.envelope import Answer
+from web.headers import common_headers
+from web.reply import Replies
+from web.settings import Settings
+
+SETTINGS = Settings(name="tests", url="https://fw.test")
+REPLIES = Replies(common_headers(SETTINGS))
+
+
+def headers(answer: Answer) -> dict[bytes, bytes]:
+    found = REPLIES.of(answer, "r-1").headers
+    assert len(dict(found)) == len(found), "no header stands twice"
+    return dict(found)
+
+
+def test_every_answer_has_the_headers_of_interface_1() -> None:
+    found = headers(Answer(b"{}"))
+    assert found[b"x-request-id"] == b"r-1"
+    assert found[b"cache-control"] == b"no-store"
+    assert found[b"content-type"] == b"application/json; charset=utf-8"
+    assert found[b"content-length"] == b"2"
+    assert found[b"x-content-type-options"] == b"nosniff"
+    assert found[b"referrer-policy"] == b"no-referrer"
+    assert b"frame-ancestors 'none'" in found[b"content-security-policy"]
+    assert b"strict-transport-security" in found
+
+
+def test_an_answer_may_be_kept_where_it_says_so() -> None:
+    assert headers(Answer(b"", cache="max-age=60"))[b"cache-control"] == b"max-age=60"
+
+
+def test_what_has_no_body_has_no_length() -> None:
+    """RFC 9110 §8.6: no Content-Length in a 204."""
+    assert b"content-length" not in headers(Answer(b"", 204))
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\n", "\r", "\0"])
+def test_a_header_that_would_hold_a_line_end_is_not_sent(end: str) -> None:
+    with pytest.raises(ValueError, match="Content-Disposition"):
+        REPLIES.of(Answer(b"", headers=(("Content-Disposition", f"a{end}Set-Cookie: b"),)), "r-1")
