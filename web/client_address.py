@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
-
 from typing import Final
 
 from fw_actors.config import ProxyTrustPolicy

@@ -1,25 +1,21 @@
-"""The one gate to argon2: bounded, policy-checked, one verification for every try.
+"""Makes and verifies hashes: bounded, policy-checked, one verification for every try.
 
-Passwords are hashed as they come: no trimming, no normalising. As many hashes run at once as
-there are places (the cores); a place is held until its thread ends, also when the caller has
-gone. Two queues wait for places in turn, so that a flood of sign-ins does not starve recovery.
+Passwords are hashed as they come: no trimming, no normalising.
 Source: spec, Authentication 7; interface §2 "Passwords"; pitfalls, "Hashing".
 """
 
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final, TypeVar
 
 import argon2
 import trio
 
 from fw_actors.config import MOST_ARGON2, Argon2, Config
-from fw_actors.errors import OverloadedError
+from fw_actors.hashing.places import Lane, Places
 from fw_actors.rules.password_policy import MAX_RUNES, judge_password
 from fw_actors.runtime import Entropy
 
@@ -27,16 +23,6 @@ T = TypeVar("T")
 
 _SALT_BYTES: Final = 16
 _HASH_BYTES: Final = 32
-
-
-INLINE_PLACES: Final = 2  # the same on every machine, so that a run can be repeated
-
-
-class Lane(Enum):
-    """Who waits for a hash; the value is how many may wait before the next is refused."""
-
-    SIGN_IN = 64
-    RECOVERY = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +76,10 @@ class Hasher:
             salt_len=_SALT_BYTES,
         )
         self._minimum = minimum
-        self._places = places or (INLINE_PLACES if inline else len(os.sched_getaffinity(0)))
-        self._limiter = trio.CapacityLimiter(self._places)
+        self._places = Places(places or len(os.sched_getaffinity(0)))
         self._inline = inline
-        self._running = 0
-        self._hashes = 0
-        self._waiting: dict[Lane, deque[trio.Event]] = {lane: deque() for lane in Lane}
-        self._turn = Lane.SIGN_IN
         self._decoy = self._argon2.hash(entropy.bytes(_SALT_BYTES))
+        self._live = argon2.extract_parameters(self._decoy)
 
     @classmethod
     def of(cls, config: Config, entropy: Entropy, *, inline: bool = False) -> Hasher:
@@ -125,8 +107,7 @@ class Hasher:
     def hash_now(self, password: str, *, name: str, email: str) -> str:
         """The same for code that runs in a transaction already (interface §4, `new_password`)."""
         self.judge(password, name=name, email=email)
-        self._hashes += 1
-        return self._argon2.hash(_bytes(password))
+        return self._places.run_here(lambda: self._argon2.hash(_bytes(password)))
 
     def judge(self, password: str, *, name: str, email: str) -> None:
         """Refuse a password that breaks the policy. Raises: PasswordPolicyError."""
@@ -146,21 +127,21 @@ class Hasher:
 
     def statistics(self) -> HasherStatistics:
         """Return the counts for `/metrics`."""
-        waiting = sum(map(len, self._waiting.values()))
-        return HasherStatistics(self._hashes, self._running, waiting)
+        places = self._places
+        return HasherStatistics(places.begun, places.running, places.waiting)
 
     def _verify(self, stored: str | None, password: str) -> Verified:
-        usable = stored is not None and len(password) <= MAX_RUNES and self._bearable(stored)
+        asked = _parameters(stored) if len(password) <= MAX_RUNES else None
         try:
-            self._argon2.verify(stored if usable and stored else self._decoy, _bytes(password))
+            self._argon2.verify(stored if stored and asked else self._decoy, _bytes(password))
         except argon2.exceptions.VerifyMismatchError:
             return Verified(False)
         except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
             self._spend_decoy(password)  # a damaged hash fails at once, and that would show
             return Verified(False)
-        if not usable or stored is None:
+        if asked is None:
             return Verified(False)  # somebody guessed the decoy
-        return Verified(True, self._argon2.check_needs_rehash(stored))
+        return Verified(True, outdated=asked != self._live)
 
     def _spend_decoy(self, password: str) -> None:
         try:
@@ -168,58 +149,30 @@ class Hasher:
         except argon2.exceptions.VerificationError:
             return
 
-    @staticmethod
-    def _bearable(stored: str) -> bool:
-        """A hash may come from a restored or edited store: its cost is bounded, too."""
-        try:
-            asked = argon2.extract_parameters(stored)
-        except argon2.exceptions.InvalidHashError:
-            return False
-        return (
-            asked.memory_cost <= MOST_ARGON2.memory_kib
-            and asked.time_cost <= MOST_ARGON2.time
-            and asked.parallelism <= MOST_ARGON2.parallelism
-        )
-
     async def _run(self, lane: Lane, work: Callable[[], T]) -> T:
-        await self._take_place(lane)
-        try:
-            self._hashes += 1
-            if self._inline:
-                await trio.lowlevel.checkpoint()
-                return work()
-            # Not abandoned on cancel: the place is taken for as long as the core is.
-            return await trio.to_thread.run_sync(work, limiter=self._limiter)
-        finally:
-            self._give_place()
+        if not self._inline:
+            return await self._places.run(lane, work)
+        await trio.lowlevel.checkpoint()
+        return self._places.run_here(work)
 
-    async def _take_place(self, lane: Lane) -> None:
-        if self._running < self._places:
-            self._running += 1
-            return
-        queue = self._waiting[lane]
-        if len(queue) >= lane.value:
-            raise OverloadedError("Too many sign-ins at once. Try again in a moment.")
-        turn = trio.Event()
-        queue.append(turn)
-        try:
-            await turn.wait()
-        except trio.Cancelled:
-            if turn.is_set():  # the place was given in the same step
-                self._give_place()
-            else:
-                queue.remove(turn)
-            raise
 
-    def _give_place(self) -> None:
-        """Hand the place to the other queue's head first, else to the same one's, else free it."""
-        other = Lane.RECOVERY if self._turn is Lane.SIGN_IN else Lane.SIGN_IN
-        for lane in (other, self._turn):
-            if self._waiting[lane]:
-                self._turn = lane
-                self._waiting[lane].popleft().set()
-                return
-        self._running -= 1
+def _parameters(stored: str | None) -> argon2.Parameters | None:
+    """Return what a stored hash asks for; None for one that is none, or that costs too much.
+
+    It may come from a restored or edited store: its cost is bounded, too.
+    """
+    if not stored:
+        return None
+    try:
+        asked = argon2.extract_parameters(stored)
+    except argon2.exceptions.InvalidHashError:
+        return None
+    bearable = (
+        asked.memory_cost <= MOST_ARGON2.memory_kib
+        and asked.time_cost <= MOST_ARGON2.time
+        and asked.parallelism <= MOST_ARGON2.parallelism
+    )
+    return asked if bearable else None
 
 
 def _bytes(password: str) -> bytes:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import Literal
 
 import argon2
 import pytest
-import trio
-from trio.testing import wait_all_tasks_blocked
 
 from fw_actors.config import Argon2
-from fw_actors.errors import OverloadedError, PasswordPolicyError
+from fw_actors.errors import PasswordPolicyError
 from fw_actors.hashing import Hasher, Lane
 from fw_actors.runtime import SeededEntropy
 
@@ -151,133 +147,6 @@ async def test_over_long_is_wrong_even_where_the_hash_would_match() -> None:
     hasher = make()
     stored = await hasher.rehash("x" * 257, lane=Lane.SIGN_IN)
     assert not (await hasher.verify(stored, "x" * 257)).ok
-
-
-class Gate(argon2.PasswordHasher):
-    """An argon2 whose threads go on when the test says so."""
-
-    def __init__(self, hasher: Hasher) -> None:
-        super().__init__()
-        self.entered: list[str] = []
-        self.at_once = self.most_at_once = 0
-        self._go = threading.Semaphore(0)
-        hasher._argon2 = self
-
-    def hash(self, password: str | bytes, *, salt: bytes | None = None) -> str:
-        self.at_once += 1
-        self.most_at_once = max(self.most_at_once, self.at_once)
-        self.entered.append(bytes(password).decode() if isinstance(password, bytes) else password)
-        self._go.acquire(timeout=10)
-        self.at_once -= 1
-        return "a hash"
-
-    def open(self, times: int = 1) -> None:
-        self._go.release(times)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what a thread does; the test's own time limit ends it."""
-    while not condition():
-        await trio.lowlevel.checkpoint()
-
-
-async def test_no_more_hashes_run_at_once_than_there_are_places() -> None:
-    """Interface §2: "At most one hash per core at a time"."""
-    hasher = make(places=2, inline=False)
-    gate = Gate(hasher)
-    async with trio.open_nursery() as nursery:
-        for number in range(6):
-            nursery.start_soon(rehash, hasher, f"{number}", Lane.SIGN_IN)
-        await until(lambda: len(gate.entered) == 2)
-        await wait_all_tasks_blocked()
-        assert (hasher.statistics().running, hasher.statistics().waiting) == (2, 4)
-        gate.open(6)
-    assert (len(gate.entered), gate.most_at_once) == (6, 2)
-    assert (hasher.statistics().running, hasher.statistics().waiting) == (0, 0)
-
-
-async def rehash(hasher: Hasher, password: str, lane: Lane) -> None:
-    await hasher.rehash(password, lane=lane)
-
-
-WAITING = [(Lane.SIGN_IN, 64), (Lane.RECOVERY, 16)]
-
-
-@pytest.mark.parametrize(("lane", "places"), WAITING)
-async def test_who_finds_the_queue_full_is_refused_at_once(lane: Lane, places: int) -> None:
-    """Interface §2: "at most 64 waiting, then 503"; §8: "recovery and passwd: 16, then 503"."""
-    hasher = make(inline=False)
-    gate = Gate(hasher)
-    async with trio.open_nursery() as nursery:
-        for number in range(1 + places):
-            nursery.start_soon(rehash, hasher, f"{number}", lane)
-        await until(lambda: hasher.statistics().waiting == places)
-        before = hasher.statistics().hashes
-        with pytest.raises(OverloadedError):
-            await hasher.rehash("one too many", lane=lane)
-        assert hasher.statistics().hashes == before
-        gate.open(1 + places)
-    assert "one too many" not in gate.entered
-
-
-async def test_a_flood_of_sign_ins_does_not_starve_recovery() -> None:
-    """Pitfalls: "A separate small queue for recovery and `passwd`"."""
-    hasher = make(inline=False)
-    gate = Gate(hasher)
-    async with trio.open_nursery() as nursery:
-        for number in range(9):
-            nursery.start_soon(rehash, hasher, f"sign-in {number}", Lane.SIGN_IN)
-            await wait_all_tasks_blocked()
-        nursery.start_soon(rehash, hasher, "recovery", Lane.RECOVERY)
-        await wait_all_tasks_blocked()
-        gate.open(10)
-    assert gate.entered.index("recovery") <= 2
-
-
-async def test_who_stops_waiting_leaves_no_place_taken() -> None:
-    hasher = make(inline=False)
-    gate = Gate(hasher)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(rehash, hasher, "first", Lane.SIGN_IN)
-        await until(lambda: gate.entered == ["first"])
-        with trio.move_on_after(0):
-            await hasher.rehash("gave up", lane=Lane.SIGN_IN)
-        assert hasher.statistics().waiting == 0
-        gate.open(2)
-    await hasher.rehash("later", lane=Lane.SIGN_IN)
-    assert gate.entered == ["first", "later"]
-
-
-async def test_a_place_given_to_one_who_was_cancelled_in_the_same_step_is_passed_on() -> None:
-    hasher = make()
-    scope = trio.CancelScope()
-
-    async def fickle() -> None:
-        with scope:
-            await hasher.rehash("fickle", lane=Lane.SIGN_IN)
-
-    await hasher._take_place(Lane.SIGN_IN)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(fickle)
-        await wait_all_tasks_blocked()
-        scope.cancel()
-        hasher._give_place()
-    assert (hasher.statistics().running, hasher.statistics().hashes) == (0, 0)
-
-
-async def test_the_place_is_held_until_the_thread_ends_also_when_the_client_has_gone() -> None:
-    """Pitfalls: "the place is held until the thread ends, also when the client has gone"."""
-    hasher = make(inline=False)
-    gate = Gate(hasher)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(rehash, hasher, "first", Lane.SIGN_IN)
-        await until(lambda: gate.entered == ["first"])
-        nursery.cancel_scope.cancel()
-        with trio.CancelScope(shield=True):
-            await wait_all_tasks_blocked()
-            assert hasher.statistics().running == 1
-            gate.open()
-    assert hasher.statistics().running == 0
 
 
 class Broken(argon2.PasswordHasher):

@@ -1,0 +1,6 @@
+"""The one gate to argon2."""
+
+from fw_actors.hashing.hasher import Hasher, HasherStatistics, PreparedPassword, Verified
+from fw_actors.hashing.places import Lane
+
+__all__ = ["Hasher", "HasherStatistics", "Lane", "PreparedPassword", "Verified"]

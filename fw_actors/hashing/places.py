@@ -1,0 +1,142 @@
+"""Runs what takes a core for long in a bounded number of threads, with two bounded queues.
+
+As many run at once as there are places (the cores); a place is held until its thread ends, also
+when the caller has gone. The queues get places in turn, so that a flood of sign-ins does not
+starve recovery. A thread that has ended one hash begins the next one by itself: by way of trio's
+thread a core would stand idle for each wake-up.
+Source: interface §2 "Passwords"; pitfalls, "Hashing".
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+import outcome
+import trio
+
+from fw_actors.errors import OverloadedError
+
+T = TypeVar("T")
+
+_THREAD_NAME: Final = "fw-hasher"
+
+
+class Lane(Enum):
+    """Who waits for a hash; the value is how many may wait before the next is refused."""
+
+    SIGN_IN = 64
+    RECOVERY = 16
+
+
+class _Job:
+    """A function, and the task that waits for what it returns."""
+
+    __slots__ = ("task", "token", "work")
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work = work
+        self.task = trio.lowlevel.current_task()
+        self.token = trio.lowlevel.current_trio_token()
+
+    def answer(self, result: outcome.Outcome[Any]) -> None:
+        """Wake the task, from any thread."""
+        with suppress(trio.RunFinishedError):  # nobody is left to hear it
+            self.token.run_sync_soon(trio.lowlevel.reschedule, self.task, result)
+
+
+class Places:
+    """The places and who waits for them."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._lock = threading.Lock()  # over all that follows
+        self._running = 0
+        self._begun = 0
+        self._waiting: dict[Lane, deque[_Job]] = {lane: deque() for lane in Lane}
+        self._turn = Lane.SIGN_IN
+
+    @property
+    def running(self) -> int:
+        """How many places are taken."""
+        return self._running
+
+    @property
+    def waiting(self) -> int:
+        """How many wait, in both queues."""
+        return sum(map(len, self._waiting.values()))
+
+    @property
+    def begun(self) -> int:
+        """How many functions were begun since the start."""
+        return self._begun
+
+    async def run(self, lane: Lane, work: Callable[[], T]) -> T:
+        """Run `work` in a thread once there is a place, and return its result.
+
+        Cancelled while it waits, it is never begun; once begun it is waited for.
+
+        Raises: OverloadedError when too many wait in this lane; what `work` raises.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        job = _Job(work)
+        with self._lock:
+            at_once = self._running < self._count
+            if at_once:
+                self._running += 1
+                self._begun += 1
+            elif len(self._waiting[lane]) >= lane.value:
+                raise OverloadedError("Too many sign-ins at once. Try again in a moment.")
+            else:
+                self._waiting[lane].append(job)
+        if at_once:
+            self._start(job)
+
+        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
+            withdrawn = self._withdraw(lane, job)
+            return trio.lowlevel.Abort.SUCCEEDED if withdrawn else trio.lowlevel.Abort.FAILED
+
+        result: T = await trio.lowlevel.wait_task_rescheduled(abort)
+        return result
+
+    def run_here(self, work: Callable[[], T]) -> T:
+        """Run `work` at once on the caller's own thread, which is its own place."""
+        with self._lock:
+            self._begun += 1
+        return work()
+
+    def _start(self, first: _Job) -> None:
+        trio.lowlevel.start_thread_soon(
+            lambda: self._serve(first), outcome.Outcome.unwrap, _THREAD_NAME
+        )
+
+    def _serve(self, first: _Job) -> None:
+        """The thread: one job after the other, until none waits."""
+        job: _Job | None = first
+        while job is not None:
+            result = outcome.capture(job.work)
+            following = self._next()  # first: whoever is answered finds the place given back
+            job.answer(result)
+            job = following
+
+    def _next(self) -> _Job | None:
+        """Take the other queue's head first, else the same one's, else give the place back."""
+        with self._lock:
+            other = Lane.RECOVERY if self._turn is Lane.SIGN_IN else Lane.SIGN_IN
+            for lane in (other, self._turn):
+                if self._waiting[lane]:
+                    self._turn = lane
+                    self._begun += 1
+                    return self._waiting[lane].popleft()
+            self._running -= 1
+            return None
+
+    def _withdraw(self, lane: Lane, job: _Job) -> bool:
+        with self._lock, suppress(ValueError):  # it was begun in the same moment
+            self._waiting[lane].remove(job)
+            return True
+        return False

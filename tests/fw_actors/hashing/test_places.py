@@ -1,0 +1,195 @@
+"""Interface §2, "Passwords"; pitfalls, "Hashing": what runs at once, who waits, who is refused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from fw_actors.errors import OverloadedError
+from fw_actors.hashing.places import Lane, Places
+
+
+class Gate:
+    """Work whose threads go on when the test says so."""
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self.entered: list[str] = []
+        self.at_once = self.most_at_once = 0
+        self._lock = threading.Lock()
+        self._go = threading.Semaphore(0)
+
+    async def run(self, name: str, lane: Lane = Lane.SIGN_IN) -> str:
+        return await self.places.run(lane, partial(self._work, name))
+
+    def _work(self, name: str) -> str:
+        with self._lock:
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+            self.entered.append(name)
+        self.wait()
+        with self._lock:
+            self.at_once -= 1
+        return name
+
+    def wait(self) -> None:
+        self._go.acquire(timeout=10)
+
+    def open(self, times: int = 1) -> None:
+        self._go.release(times)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate(Places(1))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what a thread does; the test's own time limit ends it."""
+    while not condition():
+        await trio.lowlevel.checkpoint()
+
+
+async def test_what_was_run_is_returned(gate: Gate) -> None:
+    gate.open(3)
+    assert [await gate.run(name) for name in "abc"] == ["a", "b", "c"]
+    assert (gate.places.running, gate.places.waiting, gate.places.begun) == (0, 0, 3)
+
+
+async def test_no_more_run_at_once_than_there_are_places() -> None:
+    """Interface §2: "At most one hash per core at a time"."""
+    gate = Gate(Places(2))
+    async with trio.open_nursery() as nursery:
+        for number in range(6):
+            nursery.start_soon(gate.run, f"{number}")
+        await until(lambda: len(gate.entered) == 2)
+        await wait_all_tasks_blocked()
+        assert (gate.places.running, gate.places.waiting) == (2, 4)
+        gate.open(6)
+    assert (len(gate.entered), gate.most_at_once) == (6, 2)
+    assert (gate.places.running, gate.places.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize(("lane", "most"), [(Lane.SIGN_IN, 64), (Lane.RECOVERY, 16)])
+async def test_who_finds_the_queue_full_is_refused_at_once(
+    gate: Gate, lane: Lane, most: int
+) -> None:
+    """Interface §2: "at most 64 waiting, then 503"; §8: "recovery and passwd: 16, then 503"."""
+    async with trio.open_nursery() as nursery:
+        for number in range(1 + most):
+            nursery.start_soon(gate.run, f"{number}", lane)
+        await until(lambda: gate.places.waiting == most)
+        before = gate.places.begun
+        with pytest.raises(OverloadedError):
+            await gate.run("one too many", lane)
+        assert gate.places.begun == before
+        gate.open(1 + most)
+    assert "one too many" not in gate.entered
+
+
+async def test_a_flood_of_sign_ins_does_not_starve_recovery(gate: Gate) -> None:
+    """Pitfalls: "A separate small queue for recovery and `passwd`"."""
+    async with trio.open_nursery() as nursery:
+        for number in range(9):
+            nursery.start_soon(gate.run, f"sign-in {number}")
+            await wait_all_tasks_blocked()
+        nursery.start_soon(gate.run, "recovery", Lane.RECOVERY)
+        await wait_all_tasks_blocked()
+        gate.open(10)
+    assert gate.entered.index("recovery") <= 2
+
+
+async def test_those_who_wait_in_one_queue_come_in_their_order(gate: Gate) -> None:
+    async with trio.open_nursery() as nursery:
+        for number in range(5):
+            nursery.start_soon(gate.run, f"{number}")
+            await wait_all_tasks_blocked()
+        gate.open(5)
+    assert gate.entered == ["0", "1", "2", "3", "4"]
+
+
+async def test_who_stops_waiting_is_never_run_and_takes_no_place(gate: Gate) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gate.run, "first")
+        await until(lambda: gate.entered == ["first"])
+        with trio.CancelScope() as scope:
+            nursery.start_soon(cancel_when_blocked, scope)
+            await gate.run("gave up")
+        assert gate.places.waiting == 0
+        gate.open(2)
+    await gate.run("later")
+    assert gate.entered == ["first", "later"]
+
+
+async def cancel_when_blocked(scope: trio.CancelScope) -> None:
+    await wait_all_tasks_blocked()
+    scope.cancel()
+
+
+async def test_who_was_cancelled_before_is_not_run(gate: Gate) -> None:
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await gate.run("cancelled")
+    assert (gate.places.begun, gate.places.running) == (0, 0)
+
+
+async def test_who_is_begun_in_the_moment_of_a_cancel_is_waited_for(gate: Gate) -> None:
+    done: list[str] = []
+
+    async def fickle(scope: trio.CancelScope) -> None:
+        with scope:
+            done.append(await gate.run("fickle"))
+
+    scope = trio.CancelScope()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gate.run, "first")
+        await until(lambda: gate.entered == ["first"])
+        nursery.start_soon(fickle, scope)
+        await wait_all_tasks_blocked()
+        gate.open()
+        await until(lambda: gate.entered == ["first", "fickle"])
+        scope.cancel()
+        gate.open()
+    assert done == ["fickle"], "the result of what was begun is not thrown away"
+    assert gate.places.running == 0
+
+
+async def test_the_place_is_held_until_the_thread_ends_also_when_the_client_has_gone(
+    gate: Gate,
+) -> None:
+    """Pitfalls: "the place is held until the thread ends, also when the client has gone"."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gate.run, "first")
+        await until(lambda: gate.entered == ["first"])
+        nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            await wait_all_tasks_blocked()
+            assert gate.places.running == 1
+            gate.open()
+    assert gate.places.running == 0
+
+
+async def test_a_defect_fails_its_caller_alone_and_gives_the_place_to_the_next() -> None:
+    places = Places(1)
+    gate = Gate(places)
+
+    def broken() -> None:
+        gate.wait()
+        raise MemoryError
+
+    async def unlucky() -> None:
+        with pytest.raises(MemoryError):
+            await places.run(Lane.SIGN_IN, broken)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(unlucky)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(gate.run, "next")
+        await wait_all_tasks_blocked()
+        gate.open(2)
+    assert (gate.entered, places.running) == (["next"], 0)
