@@ -1,22 +1,38 @@
-"""Asks an HTTP server the same thing over and over on kept connections, as cheaply as can be."""
+"""Asks an HTTP server the same things over and over on kept connections, as cheaply as can be.
+
+The client shares its cores with what it measures, so it is one loop over bare sockets: an asking
+takes it about 20 µs.
+"""
 
 from __future__ import annotations
 
 import re
+import selectors
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import trio
-
 CONNECTIONS: Final = 16
+DEADLINE_SECONDS: Final = 120.0
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: (\d+)", re.IGNORECASE)
 _HEAD_END: Final = b"\r\n\r\n"
+_MOST_READ: Final = 65536
 
 
 class WrongAnswer(Exception):
-    """Raised when the server answers another status than the one that is measured."""
+    """Raised when the server answers another status than the one that is measured, or nothing."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What is asked, which status answers it, and how often; None: until the others are done."""
+
+    request: bytes
+    status: int
+    times: int | None
+    connections: int = 1
 
 
 @dataclass
@@ -42,41 +58,90 @@ def request(
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-async def load(
+def load(
     port: int, asked: bytes, status: int, count: int, connections: int = CONNECTIONS
 ) -> Measured:
     """Send `asked` `count` times over some connections. Raises: WrongAnswer."""
-    times: list[float] = []
-    left = count
-
-    async def one() -> None:
-        nonlocal left
-        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-            while left > 0:
-                left -= 1
-                begun = time.perf_counter()
-                await _ask(stream, asked, status)
-                times.append(time.perf_counter() - begun)
-
-    begun = time.perf_counter()
-    async with trio.open_nursery() as nursery:
-        for _ in range(connections):
-            nursery.start_soon(one)
-    return Measured(len(times) / (time.perf_counter() - begun), times)
+    return load_all(port, [Asking(asked, status, count, connections)])
 
 
-async def _ask(stream: trio.SocketStream, asked: bytes, status: int) -> bytes:
-    await stream.send_all(asked)
-    got = b""
-    while _HEAD_END not in got:
-        part = await stream.receive_some(65536)
+def load_all(port: int, askings: Sequence[Asking]) -> Measured:
+    """Ask all of it side by side, until what is counted was answered; what is not is not measured.
+
+    Raises: WrongAnswer.
+    """
+    with selectors.DefaultSelector() as selector:
+        lots = [_Lot(asking) for asking in askings]
+        open_ones = [_Connection(port, lot) for lot in lots for _ in range(lot.asking.connections)]
+        begun = time.perf_counter()
+        try:
+            for connection in open_ones:
+                selector.register(connection.socket, selectors.EVENT_READ, connection)
+                connection.ask()
+            while any(lot.unanswered for lot in lots):
+                _serve(selector)
+        finally:
+            for connection in open_ones:
+                connection.socket.close()
+        seconds = [each for lot in lots for each in lot.seconds]
+        return Measured(len(seconds) / (time.perf_counter() - begun), seconds)
+
+
+def _serve(selector: selectors.BaseSelector) -> None:
+    ready = selector.select(DEADLINE_SECONDS)
+    if not ready:
+        raise WrongAnswer("The server does not answer.")
+    for key, _ in ready:
+        key.data.read()
+
+
+class _Lot:
+    """How much of an asking is still to be sent, and to be answered."""
+
+    def __init__(self, asking: Asking) -> None:
+        self.asking = asking
+        self.unsent = asking.times
+        self.unanswered = asking.times or 0
+        self.seconds: list[float] = []
+
+
+class _Connection:
+    """A connection with one request under way at most."""
+
+    def __init__(self, port: int, lot: _Lot) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._lot = lot
+        self._got = b""
+        self._begun = 0.0
+
+    def ask(self) -> None:
+        lot = self._lot
+        if lot.unsent is not None:
+            if not lot.unsent:
+                return
+            lot.unsent -= 1
+        self._got = b""
+        self._begun = time.perf_counter()
+        self.socket.sendall(lot.asking.request)
+
+    def read(self) -> None:
+        part = self.socket.recv(_MOST_READ)
         if not part:
             raise WrongAnswer("The server closed the connection.")
-        got += part
-    if int(got[9:12]) != status:
-        raise WrongAnswer(got.decode(errors="replace"))
-    found = _LENGTH.search(got)
-    whole = got.index(_HEAD_END) + len(_HEAD_END) + (int(found[1]) if found else 0)
-    while len(got) < whole:
-        got += await stream.receive_some(65536)
-    return got
+        self._got += part
+        end = self._got.find(_HEAD_END)
+        if end < 0:
+            return
+        found = _LENGTH.search(self._got, 0, end + 2)
+        if len(self._got) >= end + len(_HEAD_END) + (int(found[1]) if found else 0):
+            self._answered()
+
+    def _answered(self) -> None:
+        lot = self._lot
+        if int(self._got[9:12]) != lot.asking.status:
+            raise WrongAnswer(self._got.decode(errors="replace"))
+        if lot.asking.times is not None:
+            lot.seconds.append(time.perf_counter() - self._begun)
+            lot.unanswered -= 1
+        self.ask()

@@ -12,7 +12,7 @@ import httpx
 import trio
 
 from benchmarks.access import argon2, identifiers, service
-from benchmarks.access.load import Measured, load, request
+from benchmarks.access.load import Asking, Measured, load, load_all, request
 from benchmarks.access.service import FOLDER, PASSWORD, USERS, Served
 from benchmarks.rows import Comparison, Effort, Row
 
@@ -50,19 +50,15 @@ def _sign_ins(ours: Served, effort: Effort) -> Row:
         suite=SUITE,
         name="sign_ins",
         unit="sign-ins/s",
-        ours=lambda: trio.run(_flood, ours.port, each),
+        ours=lambda: load_all(ours.port, _flood(each)).rate,
         reference=partial(argon2.verify, each * USERS),
         reference_name="argon2 alone on all cores",
     ).measure(effort)
 
 
-async def _flood(port: int, each: int) -> float:
-    """Have all users sign in `each` times, side by side; return sign-ins per second."""
-    begun = trio.current_time()
-    async with trio.open_nursery() as nursery:
-        for number in range(USERS):
-            nursery.start_soon(load, port, _sign_in(f"user{number}"), 200, each, 1)
-    return each * USERS / (trio.current_time() - begun)
+def _flood(each: int | None) -> list[Asking]:
+    """Have all users sign in side by side, `each` times."""
+    return [Asking(_sign_in(f"user{number}"), 200, each) for number in range(USERS)]
 
 
 def _throttled(ours: Served, reference: Served, effort: Effort) -> Row:
@@ -97,8 +93,8 @@ def _requests(
         suite=SUITE,
         name=name,
         unit="requests/s",
-        ours=lambda: trio.run(load, ours.port, asked, status, count).rate,
-        reference=lambda: trio.run(load, reference.port, empty, 200, count).rate,
+        ours=lambda: load(ours.port, asked, status, count).rate,
+        reference=lambda: load(reference.port, empty, 200, count).rate,
         reference_name=EMPTY,
     ).measure(effort)
 
@@ -108,8 +104,9 @@ def _under_flood(ours: Served, effort: Effort) -> Row:
     count = max(100, round(effort.events * REQUESTS_AN_EVENT / 10))
     idle, flooded = [], []
     for number in range(1, effort.rounds + 1):
-        idle.append(trio.run(_boots, ours.port, count).percentile(P99) * 1000)
-        flooded.append(trio.run(_boots_in_flood, ours.port, count).percentile(P99) * 1000)
+        boots = Asking(request("GET", "/api/boot"), 200, count)
+        idle.append(load_all(ours.port, [boots]).percentile(P99) * 1000)
+        flooded.append(load_all(ours.port, [boots, *_flood(None)]).percentile(P99) * 1000)
         effort.tell(
             f"{SUITE}/boot_p99 round {number} of {effort.rounds}: "
             f"{flooded[-1]:.1f} ms in a flood, {idle[-1]:.1f} ms idle"
@@ -120,24 +117,6 @@ def _under_flood(ours: Served, effort: Effort) -> Row:
     return Row(
         SUITE, "boot_p99_in_flood", "ms (less is better)", mine, allowed, name, allowed / mine
     )
-
-
-async def _boots(port: int, count: int) -> Measured:
-    return await load(port, request("GET", "/api/boot"), 200, count, 1)
-
-
-async def _boots_in_flood(port: int, count: int) -> Measured:
-    async with trio.open_nursery() as nursery:
-        for number in range(USERS):
-            nursery.start_soon(_sign_in_for_ever, port, f"user{number}")
-        measured = await _boots(port, count)
-        nursery.cancel_scope.cancel()
-    return measured
-
-
-async def _sign_in_for_ever(port: int, user: str) -> None:
-    while True:
-        await load(port, _sign_in(user), 200, 100, 1)
 
 
 def _identifiers(effort: Effort) -> Row:
