@@ -7,12 +7,12 @@ their place, so that a refused sign-in costs no more than an empty route.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import structlog
 import trio
-from h11 import LocalProtocolError
 from quart.wrappers import Request
 from quart_trio import QuartTrio
 from quart_trio.wrappers import TrioRequest
@@ -21,7 +21,7 @@ from werkzeug.exceptions import HTTPException
 from fw_actors.errors import InternalError, NotFoundError, OverloadedError
 from fw_actors.runtime.entropy import Entropy
 from web.body import LimitedBody
-from web.connection import FrontConnection
+from web.connection import FrontConnection, send_reply
 from web.envelope import Answer, refusal, refusal_in
 from web.event_streams import EventStreams
 from web.exchange import Exchange, new_request_id
@@ -148,19 +148,28 @@ class FrontEnd(QuartTrio):
 
     async def asgi_app(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request, or turn it away when too many are in hand (interface §1)."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": ""})
+            return
+        with self.place() as has_place:
+            if has_place:
+                await super().asgi_app(_routable(scope), receive, send)
+            else:
+                await send_reply(send, self.turned_away())
+
+    @contextmanager
+    def place(self) -> Iterator[bool]:
+        """Count a request in hand; say whether it may be served, or there are too many."""
         self._in_hand += 1
         try:
-            if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1008, "reason": ""})
-            elif self._in_hand > self._settings.max_requests:
-                await self._turn_away(scope, send)
-            else:
-                await super().asgi_app(_routable(scope), receive, send)
-        except* LocalProtocolError:
-            # What came after the request was no HTTP: the connection takes no answer any more.
-            self._log.debug("web.client_broke_protocol")
+            yield self._in_hand <= self._settings.max_requests
         finally:
             self._in_hand -= 1
+
+    def request_of(self, scope: Any) -> FrontRequest:
+        """Return the request of an ASGI scope."""
+        made: FrontRequest = FrontConnection(self, _routable(scope)).request()
+        return made
 
     async def reply_to(self, request: Request) -> Reply:
         """Answer a request, whatever comes of it; the place of Quart's contexts and handlers.
@@ -218,15 +227,11 @@ class FrontEnd(QuartTrio):
             duration_ms=round(seconds * 1000, 1),
         )
 
-    async def _turn_away(self, scope: Any, send: Any) -> None:
-        """Answer without Quart, which is the point: what is too much must cost little."""
+    def turned_away(self) -> Reply:
+        """Answer without further work, which is the point: what is too much must cost little."""
         answer = refusal(OverloadedError())
         self._traffic.answered(UNROUTED, answer.status, 0.0)
-        reply = self._replies.of(answer, new_request_id(self._entropy))
-        start = {"type": "http.response.start", "status": reply.status, "headers": reply.headers}
-        await send(start)
-        body = b"" if scope["method"] == "HEAD" else reply.body
-        await send({"type": "http.response.body", "body": body, "more_body": False})
+        return self._replies.of(answer, new_request_id(self._entropy))
 
     async def _serve(self, exchange: Exchange) -> Answer:
         if exchange.path is None:

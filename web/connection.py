@@ -1,57 +1,52 @@
-"""One request between Hypercorn and Quart-Trio: how its answer is sent."""
+"""One request as ASGI has it: what Quart-Trio is to any server, and to tests without one."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 from quart_trio.asgi import TrioASGIHTTPConnection
 
 from fw_actors.errors import FwError
-from web.envelope import SendBody
 
 if TYPE_CHECKING:
-    from web.app import FrontEnd
+    from web.app import FrontEnd, FrontRequest
     from web.reply import Reply
 
 
 class FrontConnection(TrioASGIHTTPConnection):
-    """Answers in the task that Hypercorn has started, and sees an answer through to its end.
-
-    Another task beside it takes the body in and waits for the client to go away, which cancels
-    the answering. With the last part of an answer Hypercorn says `http.disconnect` itself, to a
-    task that is just sending. Unshielded, the connection would then neither be closed nor given
-    its idle time. The shield is bounded by the deadlines of `ClientStream`.
-    """
+    """Answers in the task of its caller; another one takes the body in, and waits for the client
+    to go away, which cancels the answering."""
 
     app: FrontEnd
 
     async def __call__(self, receive: Any, send: Any) -> None:
         """Answer one request, unless its client goes away."""
-        request = self._create_request_from_scope(send)
+        request = self.request()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.handle_messages, nursery, request, receive)
-            await _send(send, await self.app.reply_to(request))
+            await send_reply(send, await self.app.reply_to(request))
             nursery.cancel_scope.cancel()
 
+    def request(self) -> FrontRequest:
+        """Return the request that the scope describes."""
+        return cast("FrontRequest", self._create_request_from_scope(_push))
 
-async def _send(send: Any, reply: Reply) -> None:
+
+async def send_reply(send: Any, reply: Reply) -> None:
+    """Send an answer as ASGI messages."""
     await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
-    if reply.stream is not None:
-        await _send_stream(send, reply.stream)
-        return
-    with trio.CancelScope(shield=True):
-        await send({"type": "http.response.body", "body": reply.body, "more_body": False})
-
-
-async def _send_stream(send: Any, stream: SendBody) -> None:
-    """Send what has no end; a client that goes away cancels it, a failure cuts it off."""
 
     async def send_part(part: bytes) -> None:
         await send({"type": "http.response.body", "body": part, "more_body": True})
 
-    with suppress(FwError):  # the session has ended since; asking again, the client is told so
-        await stream(send_part)
+    if reply.stream is not None:
+        with suppress(FwError):  # the session has ended since; asking again, the client is told so
+            await reply.stream(send_part)
     with trio.CancelScope(shield=True):
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await send({"type": "http.response.body", "body": reply.body, "more_body": False})
+
+
+async def _push(*_: object) -> None:
+    """HTTP/1.1 knows no push."""

@@ -18,13 +18,12 @@ import trio
 from h11 import ProtocolError
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config as HypercornConfig
-from hypercorn.protocol import ProtocolWrapper
-from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
 from fw_actors.errors import ConfigurationError
 from web.app import FrontEnd
+from web.http11 import Http11Connection
 from web.idle import IdleConnections
 from web.stream import ClientStream
 
@@ -178,12 +177,13 @@ class _Server:
         """Serve one connection. A failure in it is logged and ends it alone."""
         self._open[stream] = None
         try:
-            connection = _Connection(
+            connection = Http11Connection(
+                self._front,
                 self._app,
                 self._config,
                 self._context,
                 ConnectionState({}),
-                stream,  # type: ignore[arg-type] # it asks for no more than a ClientStream has
+                stream,
             )
             connection.idle_task = self.idle.timer(stream)  # type: ignore[assignment] # the same two calls
             await connection
@@ -196,27 +196,6 @@ class _Server:
             del self._open[stream]
             self._emptied.set()
             stream.cut()
-
-
-class _Connection(TCPServer):
-    """Hypercorn's connection, held to HTTP/1.1.
-
-    Left alone it changes to HTTP/2 in clear text whenever a client says so, which no browser does
-    and no proxy needs, and which would bring a second reader of requests with its own faults.
-    """
-
-    @property
-    def protocol(self) -> ProtocolWrapper:
-        return self._protocol
-
-    @protocol.setter
-    def protocol(self, wrapper: ProtocolWrapper) -> None:
-        wrapper.protocol._check_protocol = _stay  # type: ignore[union-attr, method-assign]
-        self._protocol = wrapper
-
-
-async def _stay(request: object) -> None:
-    """Change to no other protocol; RFC 9110 §7.8 lets a server ignore Upgrade."""
 
 
 def hypercorn_config() -> HypercornConfig:

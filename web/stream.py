@@ -8,9 +8,6 @@ import trio
 
 SEND_SECONDS: Final = 30.0
 PART_BYTES: Final = 256 * 1024
-HEAD: Final = b"HTTP/1.1 "
-HEAD_LENGTH: Final = len(HEAD)
-INFORMATIONAL: Final = b"1"
 LINGER_SECONDS: Final = 1.0
 LINGER_PARTS: Final = 64
 
@@ -18,33 +15,25 @@ LINGER_PARTS: Final = 64
 class ClientStream(trio.abc.HalfCloseableStream):
     """A socket stream as Hypercorn's TCPServer wants it.
 
-    Hypercorn shields its sends from cancellation and gives them no deadline: a client that stops
-    reading would hold its request's place for ever, and the stop of the service too. So each part
-    of an answer has `SEND_SECONDS`, and `cut` ends whatever is under way.
+    Sends are shielded from cancellation: without a deadline, a client that stops reading would
+    hold its request's place for ever, and the stop of the service too. So each part of an answer
+    has `SEND_SECONDS`, and `cut` ends whatever is under way.
     """
 
     def __init__(self, inner: trio.SocketStream) -> None:
         self._inner = inner
         self.socket = inner.socket  # TCPServer asks it for the two addresses
         self._closing = False
-        self._head = b""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all of `data`; the head of an answer goes with what follows it, in one piece.
+        """Send all of `data`, whatever cancels its sender: who is answered gets all of it.
 
-        Something always follows: Hypercorn sends the end of an answer too, empty as it may be.
         Raises: BrokenResourceError when the client takes none of it.
         """
-        if self._head:
-            data, self._head = self._head + data, b""
-        elif data[:HEAD_LENGTH] == HEAD and data[HEAD_LENGTH : HEAD_LENGTH + 1] != INFORMATIONAL:
-            self._head = bytes(data)
-            return
-        if not data:
-            return
         with memoryview(data) as whole:
             for start in range(0, len(whole), PART_BYTES):
-                with trio.move_on_after(SEND_SECONDS) as scope:
+                deadline = trio.current_time() + SEND_SECONDS
+                with trio.CancelScope(deadline=deadline, shield=True) as scope:
                     await self._send(whole[start : start + PART_BYTES])
                 if scope.cancelled_caught:
                     raise trio.BrokenResourceError("The client does not read.")

@@ -12,7 +12,7 @@ import httpx
 import trio
 
 from benchmarks.access import argon2, identifiers, service
-from benchmarks.access.load import Asking, Measured, load, load_all, request
+from benchmarks.access.load import Asking, load, load_all, request
 from benchmarks.access.service import FOLDER, PASSWORD, USERS, Served
 from benchmarks.rows import Comparison, Effort, Row
 

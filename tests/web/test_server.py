@@ -281,7 +281,7 @@ async def test_a_connection_that_fails_inside_the_server_ends_alone(
 
     async with served(app_of(gateway)) as site:
         with structlog.testing.capture_logs() as logs, monkeypatch.context() as patch:
-            patch.setattr("hypercorn.protocol.h11.H11Protocol._create_stream", broken)
+            patch.setattr("web.http11.FrontProtocol._create_stream", broken)
             assert await site.exchange(BOOT) == b""
             while not logs:
                 await trio.lowlevel.checkpoint()
