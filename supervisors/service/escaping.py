@@ -1,7 +1,8 @@
 """Text from outside, made safe for a terminal or a line of a log.
 
 Pitfalls, Logs: a line break would make a second entry, an escape would command the terminal,
-and invisible or direction-changing characters would show something else than is there.
+invisible or direction-changing characters would show something else than is there, and what a
+private or unassigned character does is the terminal's own choice.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from typing import Final
 
 # Everything that does not print, but for the space. \s takes in U+0085, U+2028 and U+2029.
 _SUSPECT: Final = re.compile(r"[^\x20-\x7e\u00a1-\u00ac\u00ae-\u02ff]")
-_UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+# Controls, format characters, surrogates, private ones, unassigned ones, ends of lines.
+_UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def escaped(text: str) -> str:
-    """Return `text` with each control, format, line-breaking and surrogate character as its escape.
+    """Return `text` with each character that may act instead of print as its escape.
 
     What is left is printed as it is, on one line; for people, not to be read back.
     """

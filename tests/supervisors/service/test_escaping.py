@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 
 import pytest
@@ -21,14 +22,27 @@ from supervisors.service.escaping import escaped
         ("\u2028\u2029\u202e\u200d\ufeff", "\\u2028\\u2029\\u202e\\u200d\\ufeff"),
         ("\ud800", "\\ud800"),
         ("\U000e0001", "\\U000e0001"),
+        ("\ue000\uf8ff\U00100000", "\\ue000\\uf8ff\\U00100000"),
+        ("\u0378\uffff\U0010ffff", "\\u0378\\uffff\\U0010ffff"),
     ],
 )
 def test_what_does_not_print_is_shown_by_its_number(raw: str, shown: str) -> None:
     assert escaped(raw) == shown
 
 
-@given(st.text())
+ACTING = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+@given(st.text(st.characters(categories=("C", "L", "N", "P", "Z"))))
 def test_nothing_that_acts_is_left(raw: str) -> None:
-    left = {unicodedata.category(character) for character in escaped(raw)}
-    assert not left & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    """Pitfalls, Logs: "Values from outside are escaped (CR, LF, ESC, U+2028)"."""
+    assert not {unicodedata.category(character) for character in escaped(raw)} & ACTING
     assert len(escaped(raw).splitlines()) <= 1
+
+
+def test_no_character_at_all_ends_a_line_or_acts() -> None:
+    for number in range(sys.maxunicode + 1):
+        shown = escaped(chr(number))
+        acts = unicodedata.category(chr(number)) in ACTING
+        assert shown == chr(number) or (acts and shown.isascii() and shown.isprintable())
+        assert not acts or shown != chr(number)
