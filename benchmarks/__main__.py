@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -52,20 +53,49 @@ SUITES = {
 @click.option(
     "--long", is_flag=True, help="Also the load runs and big backlogs, which take minutes."
 )
+@click.option(
+    "--row",
+    "only",
+    multiple=True,
+    metavar="NAME",
+    help="Only this row, of the suite delivery; may be given again for more.",
+)
 def main(
-    suites: tuple[str, ...], file: Path | None, events: int, rounds: int, *, long: bool
+    suites: tuple[str, ...],
+    file: Path | None,
+    events: int,
+    rounds: int,
+    only: tuple[str, ...],
+    *,
+    long: bool,
 ) -> None:
     """Measure SUITEs (all, when none is named) and print a table.
 
     A row's figures come from this run, ours and the reference in turns. A ratio above 1 means
     that ours is better.
     """
+    _judge_rows(suites, only, long=long)
     errors = Console(stderr=True)
-    effort = Effort(events, rounds, lambda line: errors.print(line, style="dim"), long)
+    effort = Effort(
+        events, rounds, lambda line: errors.print(line, style="dim"), long, frozenset(only)
+    )
     rows = [row for suite in suites or sorted(SUITES) for row in SUITES[suite](effort)]
     Console().print(table(rows))
     if file is not None:
         write_json(file, rows)
+
+
+def _judge_rows(suites: Sequence[str], only: Sequence[str], *, long: bool) -> None:
+    """Refuse rows that would never be measured. Raises: click.UsageError."""
+    if not only:
+        return
+    if set(suites) != {"delivery"}:
+        raise click.UsageError("--row chooses rows of the suite delivery: name it, and no other.")
+    known = delivery.names(long=long)
+    unknown = [name for name in only if name not in known]
+    if unknown:
+        hint = "" if long else "; --long has more"
+        raise click.UsageError(f"No row {', '.join(unknown)}: there are {', '.join(known)}{hint}.")
 
 
 if __name__ == "__main__":

@@ -15,12 +15,18 @@ class Effort:
     """How much is measured. `tell` is called with a line of progress after each round.
 
     With `long`, suites that have more rows, or bigger ones, take the minutes that these need.
+    `only`: names of the rows to measure; all, where it is empty.
     """
 
     events: int
     rounds: int
     tell: Callable[[str], None]
     long: bool = False
+    only: frozenset[str] = frozenset()
+
+    def wants(self, *names: str) -> bool:
+        """Whether one of these rows is to be measured."""
+        return not self.only or not self.only.isdisjoint(names)
 
 
 class Row(msgspec.Struct, frozen=True):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Final
 
 import trio
@@ -31,6 +32,14 @@ MANY_EVENTS: Final = 20_000
 
 # A file system as a site would have it: on many machines /tmp is memory, where a commit is free.
 _FOLDER: Final = Path(__file__).parents[2] / "build"
+_THROUGHPUT: Final = ("end_to_end", "two_processes")
+_LATENCY: Final = ("idle_p50_ms", "backlog", "backlog_claim", "backlog_start", "backlog_memory")
+_LOADS: Final = tuple(
+    (f"receivers_{receivers}" + ("_tls" if secure else ""), receivers, secure)
+    for secure in (False, True)
+    for receivers in (1, 20, 100)
+)
+_LATE: Final[Mapping[str, float]] = MappingProxyType({"retries_p50": 0.5, "retries_p99": 0.99})
 _LOOP: Final = "bare h11 loop on trio, nothing durable"
 
 
@@ -41,10 +50,17 @@ def rows(effort: Effort) -> Iterator[Row]:
         yield from measure(effort)
 
 
+def names(*, long: bool) -> Sequence[str]:
+    """Return the names of the rows; with `long`, those of the load runs too."""
+    more = (*(name for name, _, _ in _LOADS), *_LATE) if long else ()
+    return (*_THROUGHPUT, "hanging", *_LATENCY, *more)
+
+
 def _throughput(effort: Effort) -> Iterator[Row]:
     with _nginx() as nginx:
-        for name, ours in (("end_to_end", _ours), ("two_processes", _ours_in_two)):
-            yield _against_the_loop(name, nginx, effort.events, ours).measure(effort)
+        for name, ours in zip(_THROUGHPUT, (_ours, _ours_in_two), strict=True):
+            if effort.wants(name):
+                yield _against_the_loop(name, nginx, effort.events, ours).measure(effort)
 
 
 def _against_the_loop(
@@ -72,6 +88,8 @@ async def _ours_in_two(urls: Sequence[str], events: int) -> float:
 
 def _hanging(effort: Effort) -> Iterator[Row]:
     """20 receivers of which one hangs, one refuses and one takes 2 s, against the other 17."""
+    if not effort.wants("hanging"):
+        return
     events = effort.events // HEALTHY * HEALTHY
     with _nginx(HEALTHY) as nginx, bad_receivers() as bad:
 
@@ -90,6 +108,8 @@ def _hanging(effort: Effort) -> Iterator[Row]:
 
 
 def _latency(effort: Effort) -> Iterator[Row]:
+    if not effort.wants(*_LATENCY):
+        return
     finished, due = (MANY_FINISHED, MANY_DUE) if effort.long else (FINISHED, DUE)
     with (
         TemporaryDirectory(dir=_FOLDER) as empty,
@@ -108,8 +128,7 @@ def _latencies(effort: Effort, empty: Path, full: Path) -> Iterator[Row]:
         effort.tell(f"delivery/idle_p50_ms: p99 {latency.percentile(found, 0.99):.2f} ms")
         return latency.percentile(found, 0.5)
 
-    yield _aim("idle_p50_ms", "ms", idle, IDLE_MS, effort)
-    yield Comparison(
+    behind = Comparison(
         suite="delivery",
         name="backlog",
         unit="ms",
@@ -117,10 +136,17 @@ def _latencies(effort: Effort, empty: Path, full: Path) -> Iterator[Row]:
         reference=partial(_first_byte, empty, 0.99),
         reference_name="commit to first byte, p99, in an empty store",
         less_is_better=True,
-    ).measure(effort)
-    yield _aim("backlog_claim", "ms", partial(backlog.claim_milliseconds, full), CLAIM_MS, effort)
-    yield _aim("backlog_start", "s", partial(backlog.start_seconds, full), START_SECONDS, effort)
-    yield _aim("backlog_memory", "MB more", partial(_more_memory, empty, full), MEMORY_MB, effort)
+    )
+    claim, start = partial(backlog.claim_milliseconds, full), partial(backlog.start_seconds, full)
+    for comparison in (
+        _aim("idle_p50_ms", "ms", idle, IDLE_MS),
+        behind,
+        _aim("backlog_claim", "ms", claim, CLAIM_MS),
+        _aim("backlog_start", "s", start, START_SECONDS),
+        _aim("backlog_memory", "MB more", partial(_more_memory, empty, full), MEMORY_MB),
+    ):
+        if effort.wants(comparison.name):
+            yield comparison.measure(effort)
 
 
 def _first_byte(site: Path, share: float) -> float:
@@ -131,18 +157,17 @@ def _more_memory(empty: Path, full: Path) -> float:
     return max(0.01, backlog.resident_megabytes(full) - backlog.resident_megabytes(empty))
 
 
-def _aim(name: str, unit: str, ours: Callable[[], float], most: float, effort: Effort) -> Row:
+def _aim(name: str, unit: str, ours: Callable[[], float], most: float) -> Comparison:
     return Comparison(
         "delivery", name, unit, ours, lambda: most, "the most it may be", less_is_better=True
-    ).measure(effort)
+    )
 
 
 def _load(effort: Effort) -> Iterator[Row]:
     """20,000 events to 1, 20 and 100 receivers, with and without TLS."""
-    for secure in (False, True):
-        for receivers in (1, 20, 100):
+    for name, receivers, secure in _LOADS:
+        if effort.wants(name):
             with _nginx(receivers, secure=secure) as nginx:
-                name = f"receivers_{receivers}" + ("_tls" if secure else "")
                 yield _against_the_loop(name, nginx, MANY_EVENTS, _ours).measure(effort)
 
 
@@ -159,16 +184,17 @@ def _retries(effort: Effort) -> Iterator[Row]:
             rate = trio.run(h11_loop.post, nginx.hook, effort.events)
             return max(1.0, share * (effort.events / rate - 1.0) * 1000)
 
-        for name, share in (("retries_p50", 0.5), ("retries_p99", 0.99)):
-            yield Comparison(
-                "delivery",
-                name,
-                "ms late",
-                partial(late, share),
-                partial(of_the_loop, share),
-                "bare h11 loop on trio, which has them in memory",
-                less_is_better=True,
-            ).measure(effort)
+        for name, share in _LATE.items():
+            if effort.wants(name):
+                yield Comparison(
+                    "delivery",
+                    name,
+                    "ms late",
+                    partial(late, share),
+                    partial(of_the_loop, share),
+                    "bare h11 loop on trio, which has them in memory",
+                    less_is_better=True,
+                ).measure(effort)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ holds that where this module answers, h11 says the same.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 # RFC 9112 4 and 5, stricter: printable ASCII alone, no folded line, no white space before a colon.
@@ -21,6 +22,9 @@ _LENGTH: Final = re.compile(rb"\ncontent-length: ?([0-9]{1,5})\r")
 _UNUSUAL: Final = re.compile(rb"\n(?:transfer-encoding|location|retry-after|upgrade):")
 _KEPT_ALIVE: Final = b"\nconnection: keep-alive\r\n"
 _NO_CONTENT: Final = 204
+# Within a second receivers give many answers that are the same byte by byte, their date included.
+_REMEMBERED: Final = 256
+_REMEMBERED_BYTES: Final = 2048
 _NOT_MODIFIED: Final = 304  # its content-length speaks of a body that isn't there
 
 
@@ -37,6 +41,10 @@ def read_short(data: bytes) -> PlainAnswer | None:
     Args:
         data: all that came since the request was sent.
     """
+    return _remembered(data) if len(data) <= _REMEMBERED_BYTES else _read(data)
+
+
+def _read(data: bytes) -> PlainAnswer | None:
     match = _HEAD.match(data)
     if match is None:
         return None
@@ -59,3 +67,6 @@ def _ends_there(status: int, fields: bytes, size: int) -> bool:
         return not size
     length = _LENGTH.search(fields)
     return lengths == 1 and length is not None and int(length[1]) == size
+
+
+_remembered: Final = lru_cache(_REMEMBERED)(_read)

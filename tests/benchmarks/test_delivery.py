@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import trio
+from click.testing import CliRunner
 
+from benchmarks.__main__ import main
 from benchmarks.delivery import backlog
 from benchmarks.delivery.latency import percentile
 from benchmarks.delivery.receivers import bad_receivers
@@ -14,8 +16,9 @@ from benchmarks.delivery.retries import late_milliseconds
 from benchmarks.delivery.service import deliver
 from benchmarks.delivery.site import site_of
 from benchmarks.delivery.stamps import stamping
+from benchmarks.delivery.suite import names
 from benchmarks.nginx import configuration
-from benchmarks.rows import Comparison, figure
+from benchmarks.rows import Comparison, Effort, figure
 from fw_actors.services.site import open_site
 
 
@@ -53,6 +56,28 @@ def test_every_retry_of_an_outage_is_sent_when_it_is_due(tmp_path: Path) -> None
         late = trio.run(late_milliseconds, tmp_path, receiver.url, 20)
     assert len(late) == 20
     assert late[0] >= -2  # start and length of an attempt are rounded to milliseconds
+
+
+CHOICES = [  # arguments, what is said of them
+    (["delivery", "--row", "receivers_20"], "No row receivers_20: there are end_to_end, "),
+    (["delivery", "--long", "--row", "fastest"], "retries_p99."),
+    (["sender", "--row", "posts"], "--row chooses rows of the suite delivery"),
+    (["--row", "end_to_end"], "--row chooses rows of the suite delivery"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), CHOICES)
+def test_a_row_that_would_never_be_measured_is_refused(arguments: list[str], said: str) -> None:
+    told = CliRunner().invoke(main, arguments)
+    assert told.exit_code == 2
+    assert said in told.output
+
+
+def test_chosen_rows_are_measured_and_no_other() -> None:
+    some = Effort(1, 1, print, only=frozenset({"hanging", "backlog"}))
+    assert [name for name in names(long=True) if some.wants(name)] == ["hanging", "backlog"]
+    assert some.wants("end_to_end", "backlog")
+    assert Effort(1, 1, print).wants("whatever")
 
 
 def test_the_receivers_listen_apart_and_by_tls_where_they_are_asked_to() -> None:
