@@ -39,14 +39,14 @@ class Batch(NamedTuple):
     `more` says that rows may be due which found no place, `next_at` when the next one will be.
     """
 
-    leased: list[Leased]
+    leased: Leased | None
     more: bool
     next_at: int | None
 
     @property
     def due(self) -> list[Due]:
         """The deliveries, made anew at each use: on trio's thread, not in the transaction."""
-        return [due for leased in self.leased for due in leased.due()]
+        return [] if self.leased is None else self.leased.due()
 
 
 class Judged(NamedTuple):
@@ -103,7 +103,7 @@ class Deliveries:
         """Lease what is due and has a place; the Webhook that waits longest first."""
         heads = self._rows.heads(tx)
         later = [head.next_at for head in heads if head.next_at > tx.now]
-        found: list[Leased] = []
+        leases: list[Lease] = []
         more = False
         for head in sorted(head for head in heads if head.next_at <= tx.now):
             hook = head.hook
@@ -111,28 +111,23 @@ class Deliveries:
             if free <= 0:
                 more = True
                 continue
-            count, leased = self._lease(tx, head.webhook, hook, free, token)
+            lease_ms = (_timeout(hook) + LEASE_MARGIN_SECONDS) * 1000
+            count = jobs.lease(tx, QUEUE, head.webhook, free, lease_ms, token)
             places.take(hook, count)
-            found += leased
+            if count:  # else another process has them
+                leases.append(Lease(head.webhook, hook, tx.now + lease_ms))
             if count == free:
                 more = True
             elif (following := jobs.following(tx, QUEUE, head.webhook)) is not None:
                 later.append(following)  # what was due stood before it
-        return Batch(found, more, min(later, default=None))
+        leased = self._leased(tx, leases, token) if leases else None
+        return Batch(leased, more, min(later, default=None))
 
-    def _lease(
-        self, tx: Tx, webhook: str, hook: Hook | None, free: int, token: str
-    ) -> tuple[int, list[Leased]]:
-        """Return how many were leased, and what they are."""
-        timeout = hook.timeout if hook is not None else DEFAULT_TIMEOUT
-        lease_ms = (timeout + LEASE_MARGIN_SECONDS) * 1000
-        count = jobs.lease(tx, QUEUE, webhook, free, lease_ms, token)
-        if not count:
-            return 0, []  # another process has them
-        leased = self._rows.leased(tx, Lease(webhook, hook, tx.now + lease_ms, token))
+    def _leased(self, tx: Tx, leases: Sequence[Lease], token: str) -> Leased:
+        leased = self._rows.leased(tx, leases, token)
         for job in leased.swept:  # what it was to deliver is gone
             jobs.finish(tx, job, token)
-        return count - len(leased.swept), [leased]
+        return leased
 
     def hook(self, tx: Tx, name: str) -> Hook | None:
         """Return a Webhook as it is now; None when there is none."""
@@ -187,3 +182,7 @@ class Deliveries:
     def give_back(self, tx: Tx, due: Due) -> bool:
         """Give a lease back; the attempt is not counted. False when it was lost before."""
         return jobs.give_back(tx, due.job.id, due.job.lease)
+
+
+def _timeout(hook: Hook | None) -> int:
+    return hook.timeout if hook is not None else DEFAULT_TIMEOUT

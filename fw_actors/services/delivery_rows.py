@@ -6,6 +6,7 @@ saw that thread spend 38 % of its time in `send`, mostly waiting for the lock; s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -16,11 +17,11 @@ from fw_actors.documents.core.webhook import DEFAULT_TIMEOUT
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.registry import Registry
 from fw_actors.services.events import QUEUE
-from fw_actors.store import AllRows, LeasedJob, Statement, Tx
+from fw_actors.store import AllRows, JsonRows, LeasedJob, Statement, Tx, rows_as_json
 from fw_actors.store.job_statements import heads_of
 from fw_actors.store.schema import JOB
 
-SHORT: Final = 65_536
+SHORT: Final = 16_384
 """Characters: a longer payload is read by itself, so that no value outgrows what SQLite takes."""
 
 
@@ -61,47 +62,58 @@ class Head(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """Of what name, of which Webhook (None: it was deleted), until when (ms), and its token."""
+    """Some deliveries of one Webhook (None: it was deleted), leased until `ends` (ms)."""
 
     webhook: str
     hook: Hook | None
     ends: int
-    token: str
 
 
 class Leased(NamedTuple):
-    """Deliveries of one Webhook as the store gave them.
+    """What a claim has leased with one token, as the store gave it.
 
-    Nothing is made of them in the transaction: whatever the store's thread does in Python, trio's
+    Nothing is made of it in the transaction: whatever the store's thread does in Python, trio's
     thread waits for.
     """
 
-    lease: Lease
+    leases: Sequence[Lease]
+    token: str
     rows: str
     swept: list[int]
     long: dict[str, str]
 
     def due(self) -> list[Due]:
-        """Return the deliveries, in the order of their jobs."""
-        rows = sorted(_DECODER.decode(self.rows), key=_JOB_OF)
+        """Return the deliveries, those of one Webhook in the order of their jobs."""
+        rows = sorted(_DECODER.decode(self.rows), key=_ORDER)
         return [self._due(row, row.delivery) for row in rows if row.delivery is not None]
 
     def _due(self, row: _Row, delivery: str) -> Due:
-        webhook, hook, ends, token = self.lease
+        webhook, hook, ends = self.leases[row.lease]
         payload = row.payload
         if payload is None:
             payload = self.long[delivery]
-        job = LeasedJob(
-            row.job, QUEUE, webhook, delivery, "", "", "", row.tries, row.deaths, token, row.created
-        )
+        tries, deaths, created = row.tries, row.deaths, row.created
         return Due(
-            job, hook, ends, delivery, payload.encode(), row.attempts, row.max_attempts, row.status
+            LeasedJob(
+                row.job, QUEUE, webhook, delivery, "", "", "", tries, deaths, self.token, created
+            ),
+            hook,
+            ends,
+            delivery,
+            payload.encode(),
+            row.attempts,
+            row.max_attempts,
+            row.status,
         )
 
 
 class _Row(msgspec.Struct, array_like=True):
-    """A job and its delivery, whose name is None when it is gone; a long payload is None too."""
+    """A job and its delivery, whose name is None when it is gone; a long payload is None too.
 
+    `lease` says of which lease it is, by its place.
+    """
+
+    lease: int
     job: int
     deaths: int
     tries: int
@@ -136,10 +148,18 @@ class DeliveryRows:
         )
         key: sa.BindParameter[str] = sa.bindparam("key")
         self._hook = Statement(sa.select(*hook).where(hooks.c.name == key))
+        given = JsonRows("leases")
+        of_lease = sa.and_(  # by the index of what is due
+            job.queue == QUEUE,
+            job.partition == given.item(1, str),
+            job.next_at == given.item(2, int),
+            job.lease == sa.bindparam("token"),
+        )
         long = sa.func.length(d.payload) > SHORT
         self.leased_rows = Statement(
             sa.select(
                 AllRows(
+                    given.item(0, int),
                     job.id,
                     job.deaths,
                     job.attempts,
@@ -153,13 +173,9 @@ class DeliveryRows:
                 sa.func.count(),
                 sa.func.count(d.name),
                 sa.func.count(sa.case((long, 1))),
-            )
-            .select_from(JOB.outerjoin(d.name.table, d.name == job.subject))
-            .where(
-                job.queue == QUEUE,
-                job.partition == sa.bindparam("webhook"),
-                job.next_at == sa.bindparam("ends"),  # so that the index of what is due finds it
-                job.lease == sa.bindparam("token"),
+            ).select_from(
+                # No lease is without jobs. An inner join SQLite would begin with all jobs.
+                given.table.outerjoin(JOB, of_lease).outerjoin(d.name.table, d.name == job.subject)
             )
         )
         self._payload = Statement(sa.select(d.payload).where(d.name == key))
@@ -177,12 +193,13 @@ class DeliveryRows:
         row = tx.one(self._hook, key=name)
         return None if row is None else _hook(name, *row)
 
-    def leased(self, tx: Tx, lease: Lease) -> Leased:
-        """Return what was just leased of a Webhook; `swept` are jobs whose delivery is gone."""
-        row = tx.one(self.leased_rows, webhook=lease.webhook, ends=lease.ends, token=lease.token)
+    def leased(self, tx: Tx, leases: Sequence[Lease], token: str) -> Leased:
+        """Return what was just leased with `token`; `swept` are jobs whose delivery is gone."""
+        given = rows_as_json((at, one.webhook, one.ends) for at, one in enumerate(leases))
+        row = tx.one(self.leased_rows, leases=given, token=token)
         assert row is not None  # an aggregate gives a row
         rows, jobs, deliveries, long = row
-        leased = Leased(lease, rows, [], {})
+        leased = Leased(leases, token, rows, [], {})
         if long or jobs > deliveries:
             for each in _DECODER.decode(rows):
                 if each.delivery is None:
@@ -197,4 +214,4 @@ def _hook(name: str, enabled: int, url: str, timeout: int, secret: str | None, r
 
 
 _DECODER: Final = msgspec.json.Decoder(list[_Row])
-_JOB_OF: Final = attrgetter("job")
+_ORDER: Final = attrgetter("lease", "job")

@@ -19,7 +19,7 @@ async def test_what_was_leased_is_found_by_the_index_of_the_queue_and_by_name(
 
     def plan(tx: Tx) -> list[str]:
         form = rows.leased_rows.form(SQLITE)
-        sql, values = form.resolve({"webhook": "w", "ends": 1, "token": "t"})
+        sql, values = form.resolve({"leases": '[[0,"w",1]]', "token": "t"})
         for value in values:
             sql = sql.replace("?", repr(value), 1)
         return [str(line[-1]) for line in tx.rows(text(f"EXPLAIN QUERY PLAN {sql}"))]
