@@ -24,8 +24,9 @@ class FwError(Exception):
     def __init__(self, message: str, **extra: object) -> None:
         if type(self) is FwError:
             raise TypeError("FwError is a family; raise one of its children")
-        super().__init__(message)
-        self.message = message
+        # Code may ask for anything by name, and no answer can be written of half a character.
+        self.message = message.encode("utf-8", "backslashreplace").decode()
+        super().__init__(self.message)
         self.extra = extra
 
     @property

@@ -108,7 +108,10 @@ class DocType(DocTypeBase, abstract=True):
         return self
 
     def db_set(self, field: str, value: Any, *, ignore_permissions: bool = False) -> None:
-        """Write one field directly: no hooks, no events (spec, Events, rule 2)."""
+        """Write one field directly: no hooks, no events (spec, Events, rule 2); `modified` moves.
+
+        What else was changed on the object is not written.
+        """
         self._fw.documents.db_set(self._fw, self, field, value, ignore_permissions)
 
     def reload(self, *, ignore_permissions: bool = False) -> Self:

@@ -6,8 +6,7 @@ observers; whatever raises undoes all of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,10 +18,11 @@ from fw_actors.documents.guards import require_action, require_readable, require
 from fw_actors.documents.handle import Finder, Fw
 from fw_actors.documents.hooks import NoteDefect, run_after_commit, run_hook
 from fw_actors.documents.naming import name_for
-from fw_actors.documents.observers import Observer
+from fw_actors.documents.observers import Observer, overriding, tell
 from fw_actors.documents.query import Lists
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rename import rename
+from fw_actors.documents.steps import step
 from fw_actors.documents.times import iso
 from fw_actors.documents.vault import Vault
 from fw_actors.errors import ConflictError, NotFoundError, ValidationError
@@ -49,9 +49,9 @@ class Documents:
         self.vault = vault
         self.entropy = entropy
         self.lists: Finder = Lists()
-        self._changing = _overriding(observers, "changing")
-        self._changed = _overriding(observers, "changed")
-        self._renamed = _overriding(observers, "renamed")
+        self._changing = overriding(observers, "changing")
+        self._changed = overriding(observers, "changed")
+        self._renamed = overriding(observers, "renamed")
         self._note_defect = note_defect
 
     def read(self, fw: Fw, doctype: str, name: str, ignore_permissions: bool) -> DocType:
@@ -61,9 +61,11 @@ class Documents:
         require_scope(fw, doc, ignore_permissions)
         return doc
 
-    def insert(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
-        """Write a new document and its child rows."""
-        with self._step(fw, doc):
+    def insert(
+        self, fw: Fw, doc: DocType, ignore_permissions: bool, *, alone: bool = False
+    ) -> None:
+        """Write a new document and its child rows; `alone`: a refusal ends the transaction."""
+        with step(fw, doc, alone=alone):
             require_action(fw, doc, "create", ignore_permissions)
             if not doc.is_new():
                 raise ConflictError(f"{doc.doctype} {doc.name} was inserted before.")
@@ -92,11 +94,12 @@ class Documents:
     ) -> None:
         """Write changes; a submitted document takes those of `allow_on_submit` fields only.
 
-        `stored`: from `open`, where nothing was written since; else it is read again.
+        `stored`: from `open`, where nothing was written since, and a refusal ends the
+        transaction; else the document is read again.
         """
         if doc.is_new():
             return self.insert(fw, doc, ignore_permissions)
-        with self._step(fw, doc):
+        with step(fw, doc, alone=stored is not None):
             require_action(fw, doc, "write", ignore_permissions)
             if stored is None:
                 stored = self._stored(fw, doc, ignore_permissions)
@@ -127,22 +130,22 @@ class Documents:
 
     def delete(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
         """Delete a document and its child rows."""
-        with self._step(fw, doc):
+        with step(fw, doc):
             require_action(fw, doc, "delete", ignore_permissions)
             self.registry.table(doc.doctype).take(fw.tx, str(doc.name))
             stored = self._stored(fw, doc, ignore_permissions)
             if stored.docstatus == SUBMITTED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is submitted; cancel it first.")
-            _tell(self._changing, fw, "on_trash", doc)
+            tell(self._changing, fw, "on_trash", doc)
             run_hook(fw, doc, "on_trash")
             check_links(self, fw.tx, doc)
             rows.delete(self, fw.tx, doc)
-            _tell(self._changed, fw, "on_trash", doc)
+            tell(self._changed, fw, "on_trash", doc)
             run_after_commit(fw, doc, self._note_defect)
 
     def rename(self, fw: Fw, doc: DocType, name: object, ignore_permissions: bool) -> None:
         """Give a document another name; whatever names it follows. No hooks, no events."""
-        with self._step(fw, doc):
+        with step(fw, doc):
             require_action(fw, doc, "write", ignore_permissions)
             self.registry.table(doc.doctype).take(fw.tx, str(doc.name))
             self._stored(fw, doc, ignore_permissions)
@@ -158,25 +161,30 @@ class Documents:
         """Write one column directly: no hooks, no events; the rules of observers hold.
 
         They judge the stored document with the new value, not what else was changed on `doc`.
+        `modified` moves, so that who read the document before can't write the old value back.
         """
-        with self._step(fw, doc):
+        with step(fw, doc):
             require_action(fw, doc, "write", ignore_permissions)
-            written = self._loaded(fw, doc)
-            require_scope(fw, written, ignore_permissions)
-            written._before = self._loaded(fw, doc)
+            stored = self._loaded(fw, doc)
+            require_scope(fw, stored, ignore_permissions)
+            written = rows.twin(stored)
+            written._before = stored
             field = rows.assign(written, name, value)
+            self._stamp(fw, written, stored)
             require_scope(fw, written, ignore_permissions)
-            _tell(self._changing, fw, DB_SET, written)
+            tell(self._changing, fw, DB_SET, written)
             with duplicates_refused(doc):
                 rows.write_field(self, fw.tx, written, field)
-            _tell(self._changed, fw, DB_SET, written)
+            tell(self._changed, fw, DB_SET, written)
             doc.__dict__[name] = written.__dict__[name]
             doc._stored = {**(doc._stored or {}), name: (written._stored or {})[name]}
+            if doc.modified == stored.modified:  # else it stays too old to be saved
+                doc.modified, doc.modified_by = written.modified, written.modified_by
 
     def _change_status(
         self, fw: Fw, doc: DocType, verb: str, status: int, ignore_permissions: bool
     ) -> None:
-        with self._step(fw, doc):
+        with step(fw, doc):
             require_action(fw, doc, verb, ignore_permissions)
             if not doc.meta.submittable:
                 raise ValidationError(f"{doc.doctype} is no DocType that is submitted.")
@@ -192,18 +200,6 @@ class Documents:
             require_scope(fw, doc, ignore_permissions)
             self._write(fw, doc, f"on_{verb}", lambda: rows.update(self, fw.tx, doc, stored))
 
-    @contextmanager
-    def _step(self, fw: Fw, doc: DocType) -> Iterator[None]:
-        """A savepoint that also takes back what the verb wrote on the object."""
-        before = dict(doc.__dict__)
-        try:
-            with fw.tx.savepoint():
-                yield
-        except BaseException:
-            doc.__dict__.clear()
-            doc.__dict__.update(before)
-            raise
-
     def _prepare(self, fw: Fw, doc: DocType) -> None:
         """All before the row: types, hooks that may fill in, then the rules of the fields."""
         normalize(doc)
@@ -215,11 +211,11 @@ class Documents:
         run_hook(fw, doc, "before_save")
 
     def _write(self, fw: Fw, doc: DocType, event: str, write: Callable[[], None]) -> None:
-        _tell(self._changing, fw, event, doc)
+        tell(self._changing, fw, event, doc)
         with duplicates_refused(doc):
             write()
         run_hook(fw, doc, event)
-        _tell(self._changed, fw, event, doc)
+        tell(self._changed, fw, event, doc)
         run_after_commit(fw, doc, self._note_defect)
 
     def _stamp(self, fw: Fw, doc: DocType, stored: DocType) -> None:
@@ -248,14 +244,3 @@ class Documents:
             return rows.load(self, fw, doc.doctype, str(doc.name), lock=True)
         except NotFoundError:
             raise ConflictError(f"{doc.doctype} {doc.name} was deleted meanwhile.") from None
-
-
-def _overriding(observers: Sequence[Observer], verb: str) -> tuple[Callable[..., None], ...]:
-    """The observers' own methods: one that does nothing need not be told of every change."""
-    nothing = getattr(Observer, verb)
-    return tuple(getattr(o, verb) for o in observers if getattr(type(o), verb) is not nothing)
-
-
-def _tell(observers: Sequence[Callable[..., None]], fw: Fw, event: str, doc: DocType) -> None:
-    for observer in observers:
-        observer(fw, event, doc)

@@ -23,7 +23,7 @@ def is_name(name: object) -> bool:
         and 0 < len(name) <= NAME_CHARACTERS
         and name == name.strip()
         and "/" not in name
-        and not CONTROLS_AND_BREAKS.search(name)
+        and ((name.isascii() and name.isprintable()) or not CONTROLS_AND_BREAKS.search(name))
     )
 
 

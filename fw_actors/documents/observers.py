@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
 
@@ -22,3 +24,15 @@ class Observer:
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
         """Called after a document and what links to it have the new name; no event."""
+
+
+def overriding(observers: Sequence[Observer], verb: str) -> tuple[Callable[..., None], ...]:
+    """Return the observers' own methods: what does nothing need not be told of every change."""
+    nothing = getattr(Observer, verb)
+    return tuple(getattr(o, verb) for o in observers if getattr(type(o), verb) is not nothing)
+
+
+def tell(methods: Sequence[Callable[..., None]], fw: Fw, event: str, doc: DocType) -> None:
+    """Call observers' methods of one verb, in order."""
+    for method in methods:
+        method(fw, event, doc)

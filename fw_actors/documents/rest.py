@@ -71,7 +71,7 @@ def insert(fw: Fw, doctype: str, body: Mapping[str, Any]) -> dict[str, Any]:
     if submit:
         fw.rights.require(meta, "submit")
     doc: DocType = fw.new_doc(doctype, **judged(fw, meta, body, None))
-    doc.insert()
+    fw.documents.insert(fw, doc, ignore_permissions=False, alone=True)
     if submit:
         doc.submit()
     return shown(fw, doc)

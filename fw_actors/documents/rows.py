@@ -109,16 +109,21 @@ def assign(doc: DocType, name: str, value: Any) -> Field:
 
 
 def write_field(documents: Documents, tx: Tx, doc: DocType, field: Field) -> None:
-    """Write one column of a stored document. Raises: UniqueViolation."""
+    """Write one column of a stored document, and who wrote it when. Raises: UniqueViolation."""
     assert doc._stored is not None
     row_id = _row_id(documents, doc)
     if isinstance(field, Vault):
         value = _sealed(documents, doc, field, row_id)
     else:
         value = field.to_store(doc.__dict__[field.name])
-    values = {field.name: value, ROW_ID: row_id}
+    values = {
+        field.name: value,
+        ROW_ID: row_id,
+        "modified": _ms(doc.modified),
+        "modified_by": doc.modified_by,
+    }
     documents.registry.tables[doc.doctype].set_columns(tx, doc.name or "", values)
-    doc._stored |= values
+    doc._stored = {**doc._stored, **values}
 
 
 def _child_table(documents: Documents, field: Table) -> DocTable:
@@ -138,24 +143,40 @@ def _write_children(
         row.parent, row.parenttype, row.parentfield = doc.name, doc.doctype, field.name
         row.idx, row.docstatus = index, doc.docstatus
         row.owner, row.creation = row.owner or doc.modified_by, row.creation or doc.modified
-        if old is None or not _is_stored(documents, row, old):
-            row.modified, row.modified_by = doc.modified, doc.modified_by
-            row._stored = _row_of(documents, row)
-            if old is not None and not table.has_unique:
-                table.update(tx, str(row.name), row._stored, old._stored or {})
-                continue
-            if old is not None:  # two rows may change places: both go before either comes
-                gone[str(row.name)] = old
-            added.append(row._stored)
+        if old is not None and _is_untouched(row, old):
+            continue
+        made = _changed_row(documents, doc, row, old)
+        if made is None:
+            continue
+        row._stored = made
+        if old is not None and not table.has_unique:
+            table.update(tx, str(row.name), made, old._stored or {})
+            continue
+        if old is not None:  # two rows may change places: both go before either comes
+            gone[str(row.name)] = old
+        added.append(made)
     for name in gone:
         table.delete(tx, name)
     table.insert_many(tx, added)
 
 
-def _is_stored(documents: Documents, row: DocType, old: DocType) -> bool:
-    """Whether a row is as the stored one; then its times are left as they are, too."""
-    row.modified, row.modified_by = old.modified, old.modified_by
-    return _row_of(documents, row) == old._stored
+def _is_untouched(row: DocType, old: DocType) -> bool:
+    """Whether a row is seen at a glance to be as it is stored; JSON's 1 and true look alike."""
+    return not row.meta.plan.encoded and row.__dict__ == old.__dict__
+
+
+def _changed_row(
+    documents: Documents, doc: DocType, row: DocType, old: DocType | None
+) -> dict[str, Any] | None:
+    """Return what the table holds of a child row from now on; None where it holds that already:
+    then its times are left as they are, too."""
+    if old is not None:
+        row.modified, row.modified_by = old.modified, old.modified_by
+    made = _row_of(documents, row)
+    if old is not None and made == old._stored:
+        return None
+    row.modified, row.modified_by = doc.modified, doc.modified_by
+    return {**made, "modified": _ms(doc.modified), "modified_by": doc.modified_by}
 
 
 def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
+from fw_actors.documents.names import NAME_CHARACTERS, is_name
 from fw_actors.documents.observers import Observer
 from fw_actors.documents.permissions import ADMINISTRATOR, SYSTEM_MANAGER, Rights
 from fw_actors.documents.registry import Registry
@@ -90,9 +91,9 @@ class Accounts(Observer):
         """Return what a user may do. Raises: NotFoundError for no such, or a disabled, user."""
         if user == ADMINISTRATOR:
             return Rights(user, frozenset())
-        found = tx.rows(self._rights, user=user)
+        found = tx.rows(self._rights, user=user) if is_name(user) else []
         if all(kind != _AN_ACCOUNT for kind, _, _ in found):
-            raise NotFoundError(f"There is no enabled user {user[:140]}.")
+            raise NotFoundError(f"There is no enabled user {str(user)[:NAME_CHARACTERS]}.")
         scopes: dict[str, frozenset[str]] = {}
         for kind, allow, value in found:
             if kind == _A_SCOPE:

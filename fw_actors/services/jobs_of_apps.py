@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
+import sys
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, Final
 
 from fw_actors.documents.handle import Fw
+from fw_actors.documents.whitelisting import Whitelisted
 from fw_actors.errors import ValidationError
 from fw_actors.store import LeasedJob, jobs
 
@@ -30,16 +34,15 @@ class JobRecorder:
     def __call__(self, fw: Fw, function: object, arguments: dict[str, object]) -> int:
         """Record a job in the writer's transaction; return its number.
 
-        Raises: ValidationError for a function that can't be found again by its name, or
-            arguments that are no JSON.
+        Raises: ValidationError for a function that another process can't find again by its name,
+            or that does not take the arguments; and for arguments that are no JSON.
         """
-        module, name = getattr(function, "__module__", ""), getattr(function, "__name__", "")
-        if not module or getattr(importlib.import_module(module), name, None) is not function:
-            raise ValidationError("A job is a function at the top level of an app's module.")
+        path = _path_of(function)
+        _judge_call(function, arguments)
         number = jobs.enqueue_numbered(
             fw.tx,
             queue=QUEUE,
-            function=f"{module}.{name}",
+            function=path,
             arguments=_json(arguments),
             user=fw.user,
         )
@@ -66,6 +69,28 @@ def arguments_of(job: LeasedJob) -> dict[str, Any]:
     """Return the keyword arguments of a job, as they were recorded."""
     arguments: dict[str, Any] = json.loads(job.arguments)
     return arguments
+
+
+def _path_of(function: object) -> str:
+    """Return the dotted path by which another process imports a function."""
+    plain = isinstance(function, FunctionType | Whitelisted)
+    if not plain or inspect.iscoroutinefunction(inspect.unwrap(function)):  # type: ignore[arg-type]
+        raise ValidationError("A job is a plain function of an app's module.")
+    module, name = str(function.__module__), str(function.__name__)  # type: ignore[attr-defined]
+    home = sys.modules.get(module)
+    if module == "__main__" or getattr(home, name, None) is not function:
+        raise ValidationError(
+            f"Another process can't import {module}.{name}: a job is a function at the top level "
+            "of an app's module, under its own name."
+        )
+    return f"{module}.{name}"
+
+
+def _judge_call(function: Any, arguments: dict[str, Any]) -> None:
+    try:
+        inspect.signature(function).bind(None, **arguments)
+    except TypeError as error:
+        raise ValidationError(f"{function.__name__} can't be called like this: {error}.") from None
 
 
 def _json(arguments: dict[str, Any]) -> str:

@@ -69,7 +69,7 @@ class SubscriptionCache:
 
     def of(self, tx: Tx) -> Subscriptions:
         """Return what is subscribed, from memory where it is known."""
-        known = self._pinned.get(tx) or self._known
+        known = (self._pinned.get(tx) if self._pinned else None) or self._known
         if known is not None:
             return known
         generation = self._generation  # before the rows: what is cleared meanwhile is not kept

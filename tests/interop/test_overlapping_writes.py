@@ -140,6 +140,27 @@ async def test_a_save_over_a_version_that_another_transaction_replaced_is_refuse
     assert (await read(site, "Sales Order", name))["title"] == "changed"
 
 
+async def test_who_read_before_a_db_set_can_not_save_the_old_value_back(
+    site: Site, overlap: Overlap
+) -> None:
+    name = await order(site, title="first", remark="old")
+
+    def late(fw: Any) -> None:
+        doc = fw.get_doc("Sales Order", name)
+        doc.title = "late"
+        doc.save()
+
+    def direct(fw: Any) -> None:
+        fw.get_doc("Sales Order", name).db_set("remark", "direct")
+
+    _, refusal = await overlap(
+        as_administrator(site, direct), partial(site.write, "Administrator", late)
+    )
+    assert isinstance(refusal, ConflictError)
+    after = await read(site, "Sales Order", name)
+    assert (after["title"], after["remark"]) == ("first", "direct")
+
+
 async def test_a_document_is_submitted_once(site: Site, overlap: Overlap) -> None:
     """Interface §1: submit of a submitted document is a conflict."""
     name = await order(site, title="once")

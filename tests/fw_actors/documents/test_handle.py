@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +85,9 @@ async def test_as_user_acts_with_the_rights_of_another_in_the_same_transaction(d
     assert await desk.do(work) == ("Administrator", "sam")
 
 
-@pytest.mark.parametrize("name", ["nobody", "", "x" * 1000])
-async def test_as_user_of_nobody_is_not_found(desk: Desk, name: str) -> None:
-    with pytest.raises(NotFoundError):
+@pytest.mark.parametrize("name", ["nobody", "", "x" * 1000, "a\x00b", "\ud800", "a/b", 7, None])
+async def test_as_user_of_nobody_is_not_found(desk: Desk, name: Any) -> None:
+    with pytest.raises(NotFoundError, match="no enabled user"):
         await desk.do(lambda fw: fw.as_user(name))
 
 
@@ -157,6 +159,51 @@ async def test_what_cannot_run_later_is_not_enqueued(desk: Desk) -> None:
     for function, argument in jobs:
         with pytest.raises(ValidationError):
             await desk.do(lambda fw, f=function, a=argument: fw.enqueue(f, a=a))  # type: ignore[misc]
+
+
+async def later(fw: Any) -> None:
+    """Nobody would await it."""
+
+
+def sometime(fw: Any, when: str) -> None:
+    """A function of a module that other processes have too."""
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (print, {}),
+        (dict, {}),
+        (partial(sometime, when="now"), {}),
+        (later, {}),
+        ("".join, {}),
+        (sometime, {}),
+        (sometime, {"when": "now", "where": "here"}),
+        (sometime, {"fw": 1}),
+    ],
+)
+async def test_what_another_process_cannot_call_is_refused_at_the_call(
+    desk: Desk, function: Any, arguments: dict[str, Any]
+) -> None:
+    """Interface §4: "`fw.enqueue` runs the function later": it is found by its dotted path."""
+    with pytest.raises(ValidationError):
+        await desk.do(lambda fw: fw.enqueue(function, **arguments))
+    assert await desk.do(lambda fw: fw.db.sql("SELECT id FROM fw_job")) == []
+
+
+async def test_a_function_of_a_script_is_refused_at_the_call(desk: Desk) -> None:
+    """`fw exec` runs a file as `__main__`, which is another module in another process."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec("def work(fw): ...", names)
+    sys.modules["__main__"].work = names["work"]  # type: ignore[attr-defined]
+    try:
+        with pytest.raises(ValidationError, match="__main__"):
+            await desk.do(lambda fw: fw.enqueue(names["work"]))
+    finally:
+        del sys.modules["__main__"].work
+    exec("def work(fw): ...", {**names, "__name__": "no_such_module"}, names)
+    with pytest.raises(ValidationError, match="no_such_module"):
+        await desk.do(lambda fw: fw.enqueue(names["work"]))
 
 
 async def hook(desk: Desk) -> str:

@@ -266,6 +266,40 @@ async def test_db_set_writes_one_field_without_hooks(desk: Desk) -> None:
     assert desk.shop.CALLED == []
 
 
+async def test_who_read_before_a_db_set_can_not_save_the_old_value_back(desk: Desk) -> None:
+    """Interface §1, 409: "a save over a newer version (`modified` differs)"."""
+
+    def work(fw: Any) -> tuple[Any, ...]:
+        name = order(fw).name
+        earlier, writer = fw.get_doc("Sales Order", name), fw.get_doc("Sales Order", name)
+        writer.db_set("remark", "direct")
+        earlier.title = "late"
+        with pytest.raises(ConflictError):
+            earlier.save()
+        earlier.db_set("title", "direct")  # one column, whatever else has changed
+        with pytest.raises(ConflictError):  # and the object is no newer by it
+            earlier.save()
+        writer.reload().save()
+        stored = fw.get_doc("Sales Order", name)
+        return stored.remark, stored.title
+
+    assert await desk.do(work) == ("direct", "direct")
+
+
+async def test_a_document_goes_on_after_its_own_db_set(desk: Desk) -> None:
+    sam = await desk.hire("Seller")
+    name = (await desk.do(order)).name
+
+    def work(fw: Any) -> tuple[Any, ...]:
+        doc = fw.get_doc("Sales Order", name)
+        doc.db_set("remark", "direct", ignore_permissions=True)
+        assert doc.modified_by == sam
+        doc.title = "saved"
+        return doc.save().remark, fw.get_doc("Sales Order", name).title
+
+    assert await desk.do(work, user=sam) == ("direct", "saved")
+
+
 async def test_db_set_encrypts_a_vault_field(desk: Desk) -> None:
     def work(fw: Any) -> tuple[Any, ...]:
         doc = order(fw)

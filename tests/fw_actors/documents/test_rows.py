@@ -128,3 +128,24 @@ async def test_two_rows_may_change_what_is_unique(desk: Desk) -> None:
         return [(row.serial, row.idx) for row in stored]
 
     assert await desk.do(work) == [("2", 1), ("1", 2)]
+
+
+async def test_a_secret_of_a_row_that_is_written_anew_is_the_new_one(desk: Desk) -> None:
+    """Interface §8, Documents: only `{"configured": true}` leaves a Vault value."""
+    name = await desk.do(
+        lambda fw: (
+            fw.new_doc("Sales Order", title="t", lines=[{"item": "a", "token": "old"}])
+            .insert()
+            .name
+        )
+    )
+
+    def save(fw: Any) -> None:
+        doc = fw.get_doc("Sales Order", name)
+        doc.lines[0].token = "new"
+        doc.save()
+
+    await desk.do(save)
+    assert (
+        await desk.do(lambda fw: fw.get_doc("Sales Order", name).lines[0].vault("token")) == "new"
+    )

@@ -1,0 +1,15 @@
+"""Interface §1: every refusal is one sentence that any answer, log and terminal can hold."""
+
+from __future__ import annotations
+
+from fw_actors.errors import NotFoundError
+
+
+def test_half_a_character_is_told_and_not_handed_on() -> None:
+    """App code may ask for anything by name; JSON in UTF-8 can't hold a lone surrogate."""
+    refusal = NotFoundError("There is no Note a\ud800b.")
+    assert refusal.message == str(refusal) == "There is no Note a\\ud800b."
+
+
+def test_every_other_character_stays_as_it_is() -> None:
+    assert NotFoundError("Ünïcode ☃ 𝄞").message == "Ünïcode ☃ 𝄞"
