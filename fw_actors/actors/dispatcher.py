@@ -39,6 +39,7 @@ GATHER_SECONDS: Final = 0.005
 FEW: Final = 4  # places; fewer are gathered, so that one that refuses makes no look for each
 TOKEN_BYTES: Final = 12
 RECEIVERS_SHOWN: Final = 100
+_MS: Final = 1000
 
 
 class Look(Message, frozen=True):
@@ -81,6 +82,8 @@ class Dispatcher(Actor):
         self._look_comes = False
         self._more = True
         self._timer: Timer | None = None
+        self._next_look = 0.0
+        """When the timer sends us to look, on trio's clock."""
 
     async def started(self) -> None:
         """Look at once: there may be work from before."""
@@ -115,11 +118,13 @@ class Dispatcher(Actor):
 
     @handles(Settled)
     def settled(self, message: Settled) -> None:
-        """So many deliveries are no longer held."""
+        """So many deliveries are no longer held, and the first retry among them is due so soon."""
         scarce = self._free < max(self._per_receiver, self._places // 2)
         self._free = min(self._places, self._free + message.count)  # some were another's before us
         if self._more and scarce:  # else only receivers were short of places
             self._look_soon()
+        elif message.next_at is not None:
+            self._look_by((message.next_at - self.context.clock.now()) / _MS)
 
     @handles(Look)
     async def look(self, message: Look) -> None:
@@ -209,7 +214,7 @@ class Dispatcher(Actor):
         """Never trusts the wall clock for more than a second at a time."""
         if batch.next_at is None:
             return LONGEST_SLEEP_SECONDS
-        wait = (batch.next_at - self.context.clock.now()) / 1000
+        wait = (batch.next_at - self.context.clock.now()) / _MS
         return max(0.0, min(LONGEST_SLEEP_SECONDS, wait))
 
     def _look_soon(self) -> None:
@@ -221,6 +226,13 @@ class Dispatcher(Actor):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self.context.after(seconds, Nudge())
+            self._next_look = self.context.time() + seconds
+
+    def _look_by(self, seconds: float) -> None:
+        """Look in so many seconds, unless a look comes sooner: a retry may be due before that."""
+        seconds = max(0.0, seconds)
+        if self.context.time() + seconds < self._next_look:
+            self._look_after(seconds)
 
 
 class _Plan:

@@ -21,7 +21,7 @@ from fw_actors.runtime import (
     Timer,
     handles,
 )
-from fw_actors.services.deliveries import Deliveries
+from fw_actors.services.deliveries import Deliveries, Judged
 from fw_actors.services.delivery_endings import Ended
 from fw_actors.services.delivery_rows import Due
 from fw_actors.store import Store
@@ -41,9 +41,13 @@ class Settle(Message, frozen=True):
 
 
 class Settled(Message, frozen=True):
-    """For the Dispatcher: so many deliveries are held in memory no longer."""
+    """For the Dispatcher: so many deliveries are held in memory no longer.
+
+    `next_at`: when the first of those that are tried again is due (ms).
+    """
 
     count: int
+    next_at: int | None = None
 
 
 class Write(Message, frozen=True):
@@ -102,14 +106,16 @@ class OutcomeWriter(Actor):
     async def _write_all(self) -> None:
         while self._waiting:
             group, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+            retries: list[int] = []
             try:
-                await self._write_group(group)
+                await self._write_group(group, retries)
             finally:
-                self._dispatcher.tell(Settled(len(group)))
+                self._dispatcher.tell(Settled(len(group), min(retries, default=None)))
 
-    async def _write_group(self, group: Sequence[Settle]) -> None:
+    async def _write_group(self, group: Sequence[Settle], retries: list[int]) -> None:
+        """Write a group, or each of it alone; when a first retry is due goes into `retries`."""
         try:
-            statuses = await self._settled(group)
+            judged, statuses = await self._settled(group)
         except Exception as defect:
             if len(group) == 1:
                 self._lose(group[0], repr(defect)[:200])
@@ -117,12 +123,14 @@ class OutcomeWriter(Actor):
             # One that can't be written must not hold up the others.
             self._log.warning("delivery.group_split", size=len(group), error=repr(defect)[:200])
             for outcome in group:
-                await self._write_group([outcome])
+                await self._write_group([outcome], retries)
             return
+        if judged.next_at is not None:
+            retries.append(judged.next_at)
         for outcome, status in zip(group, statuses, strict=True):
             self._tell(outcome, status)
 
-    async def _settled(self, group: Sequence[Settle]) -> Sequence[Status | None]:
+    async def _settled(self, group: Sequence[Settle]) -> tuple[Judged, Sequence[Status | None]]:
         """Write a group; a store that can't take it is asked again while a lease holds.
 
         Raises: OverloadedError when all leases have ended.
@@ -132,7 +140,9 @@ class OutcomeWriter(Actor):
         judged = self._deliveries.judged([(one.due, one.ended) for one in group])
         while True:
             try:
-                return await self._store.write(lambda tx: self._deliveries.settle_all(tx, judged))
+                return judged, await self._store.write(
+                    lambda tx: self._deliveries.settle_all(tx, judged)
+                )
             except OverloadedError:
                 if self._clock.now() >= max(one.due.lease_end for one in group):
                     raise

@@ -58,6 +58,11 @@ class Judged(NamedTuple):
     sent: list[tuple[int, str]]
     others: list[jobs.Settlement]
 
+    @property
+    def next_at(self) -> int | None:
+        """When the first of those that are tried again is due (ms)."""
+        return min((one.next_at for one in self.others if one.next_at is not None), default=None)
+
 
 class Places(Protocol):
     """Says what may start now, and is told what does."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import pytest
 import trio
@@ -37,6 +37,13 @@ T = TypeVar("T")
 LEASE_SECONDS = 40
 
 
+class Names(NamedTuple):
+    """Stands in for what attempts make of deliveries."""
+
+    names: list[str]
+    next_at: int | None
+
+
 class Memory:
     """Stands in for store and statements: remembers what was written, and in which groups."""
 
@@ -45,6 +52,8 @@ class Memory:
         self.overloaded = 0
         self.unwritable: set[str] = set()
         self.lost: set[str] = set()
+        self.due: dict[str, int] = {}
+        """When some are due again."""
         self._group: list[str] = []
 
     async def write(self, fn: Callable[[Tx], T]) -> T:
@@ -57,14 +66,14 @@ class Memory:
         self.groups.append(self._group)
         return result
 
-    def judged(self, attempts: Sequence[tuple[Due, Ended]]) -> list[str]:
+    def judged(self, attempts: Sequence[tuple[Due, Ended]]) -> Names:
         names = [due.delivery for due, _ in attempts]
         if self.unwritable.intersection(names):
             raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
-        return names
+        return Names(names, min((self.due[n] for n in names if n in self.due), default=None))
 
-    def settle_all(self, tx: Tx, judged: Sequence[str]) -> list[Status | None]:
-        return [self._settle(delivery) for delivery in judged]
+    def settle_all(self, tx: Tx, judged: Names) -> list[Status | None]:
+        return [self._settle(delivery) for delivery in judged.names]
 
     def _settle(self, delivery: str) -> Status | None:
         self._group.append(delivery)
@@ -80,12 +89,13 @@ class Listener(Actor):
 
     mailbox = MailboxPolicy(capacity=1000)
 
-    def __init__(self, heard: list[int]) -> None:
-        self._heard = heard
+    def __init__(self, heard: list[int], retries: list[int | None]) -> None:
+        self._heard, self._retries = heard, retries
 
     @handles(Settled)
     def settled(self, message: Settled) -> None:
         self._heard.append(message.count)
+        self._retries.append(message.next_at)
 
 
 class Log:
@@ -106,6 +116,7 @@ class Desk:
     def __init__(self) -> None:
         self.memory, self.log, self.counter = Memory(), Log(), DeliveryMeter(())
         self.heard: list[int] = []
+        self.retries: list[int | None] = []
         self.writer: Ref
         self.lease_end = 0
 
@@ -135,7 +146,7 @@ async def open_desk() -> AsyncIterator[Desk]:
             )
 
         children: Sequence[Any] = (
-            actor_child("dispatcher", lambda: Listener(desk.heard)),
+            actor_child("dispatcher", lambda: Listener(desk.heard, desk.retries)),
             actor_child("outcomes", make),
         )
         async with open_supervisor(runtime, "desk", children):
@@ -182,6 +193,22 @@ async def test_an_outcome_that_cannot_be_written_holds_up_no_other(
         assert desk.heard == [3]
     assert [event for event, _ in desk.log.said if event == "delivery.group_split"] != []
     assert ("delivery.outcome_lost", "bad") in desk.log.said
+
+
+async def test_the_dispatcher_is_told_when_the_first_retry_is_due(
+    autojump_clock: MockClock,
+) -> None:
+    """Interface §7: waits may be shorter than the second after which it looks in any case."""
+    async with open_desk() as desk:
+        desk.memory.due = {"later": START_MS + 900, "soon": START_MS + 100, "bad": START_MS}
+        desk.settle("later", "sent", "soon")
+        await trio.sleep(1)
+        desk.memory.unwritable = {"bad"}
+        desk.settle("bad", "later", "sent")
+        await trio.sleep(1)
+        desk.settle("sent")
+        await trio.sleep(1)
+        assert desk.retries == [START_MS + 100, START_MS + 900, None]
 
 
 async def test_a_lost_lease_is_told_and_not_counted(autojump_clock: MockClock) -> None:

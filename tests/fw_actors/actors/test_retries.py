@@ -84,6 +84,20 @@ async def test_each_retry_goes_out_at_the_instant_it_is_due(
     assert [round(post.at, 1) for post in again] == [30.0, 30.2, 30.4, 30.6]
 
 
+async def test_a_wait_of_less_than_a_second_is_kept_too(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Interface §7, Waits: "fractions allowed, from 0.1", counted from the attempt's end."""
+    receiver = Receiver(["503"] * 5 + ["200"])
+    async with delivering(tmp_path, receiver, backoff_seconds=0.1, backoff_cap_seconds=0.7) as post:
+        await post.webhook()
+        await trio.sleep(10.35)  # so that no look of each second is due just then
+        receiver.began = trio.current_time()
+        [delivery] = await post.emit()
+        assert (await post.settled(delivery))["attempts"] == 6
+    assert [round(got.at, 2) for got in receiver.posts] == [0.0, 0.1, 0.3, 0.7, 1.4, 2.1]
+
+
 async def test_every_attempt_sends_the_same_bytes_with_a_signature_of_its_own_time(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
