@@ -7,16 +7,16 @@ Source: interface §7; pitfalls, "Queue and delivery".
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
+from fw_actors.actors.claim_plan import ClaimPlan, new_receiver
 from fw_actors.actors.delivery import Attempt, Finished
 from fw_actors.actors.nudge import Nudge
 from fw_actors.actors.outcomes import Settled
 from fw_actors.actors.recall import Recall
-from fw_actors.errors import OverloadedError, ValidationError
-from fw_actors.http import Origin, Target, parse_target
-from fw_actors.rules.receiver_places import ReceiverPlaces, startable
+from fw_actors.errors import OverloadedError
+from fw_actors.http import Origin, Target
+from fw_actors.rules.receiver_places import ReceiverPlaces
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import (
     Actor,
@@ -29,7 +29,7 @@ from fw_actors.runtime import (
     handles,
 )
 from fw_actors.services.deliveries import Batch, Deliveries
-from fw_actors.services.delivery_rows import Due, Hook
+from fw_actors.services.delivery_rows import Due
 from fw_actors.services.events import QUEUE
 from fw_actors.store import Store
 
@@ -133,7 +133,7 @@ class Dispatcher(Actor):
         if self._timer is not None:
             self._timer.cancel()
         # Copies: a transaction that fails changes nothing here.
-        plan = _Plan(self._receivers, self._free, self._places, self._per_receiver)
+        plan = ClaimPlan(self._receivers, self._free, self._places, self._per_receiver)
         try:
             await self._recall.look(self._store, self.context.log, self.context.clock.now())
             token = record_id(self.context.entropy.bytes(TOKEN_BYTES))
@@ -193,7 +193,7 @@ class Dispatcher(Actor):
         origin = target.origin if target is not None else None
         receiver = self._receivers.get(origin)
         if receiver is None:
-            receiver = self._receivers[origin] = _new_receiver(
+            receiver = self._receivers[origin] = new_receiver(
                 origin, self._places, self._per_receiver
             )
         self._free -= 1
@@ -233,66 +233,3 @@ class Dispatcher(Actor):
         seconds = max(0.0, seconds)
         if self.context.time() + seconds < self._next_look:
             self._look_after(seconds)
-
-
-class _Plan:
-    """How many attempts may start at each receiver, counted down while a claim takes them.
-
-    Used in the store's thread, and after that by the Dispatcher.
-    """
-
-    def __init__(
-        self,
-        receivers: dict[Origin | None, ReceiverPlaces],
-        free: int,
-        places: int,
-        per_receiver: int,
-    ) -> None:
-        self._known, self._free = receivers, free
-        self._places, self._per_receiver = places, per_receiver
-        self._copies: dict[Origin | None, ReceiverPlaces] = {}
-        self._targets: dict[Hook | None, Target | None] = {}
-
-    def free(self, hook: Hook | None) -> int:
-        """Return how many of this Webhook's deliveries may start now."""
-        return startable(self._copy(hook), self._free, self._places)
-
-    def take(self, hook: Hook | None, count: int) -> None:
-        """So many were leased."""
-        self._copy(hook).take(count)
-        self._free -= count
-
-    def target(self, hook: Hook | None) -> Target | None:
-        """Return where this Webhook's deliveries go; each is parsed once a look."""
-        if hook not in self._targets:
-            self._targets[hook] = target_of(hook)
-        return self._targets[hook]
-
-    def _copy(self, hook: Hook | None) -> ReceiverPlaces:
-        target = self.target(hook)
-        origin = target.origin if target is not None else None
-        copy = self._copies.get(origin)
-        if copy is None:
-            known = self._known.get(origin)
-            copy = (
-                replace(known) if known else _new_receiver(origin, self._places, self._per_receiver)
-            )
-            self._copies[origin] = copy
-        return copy
-
-
-def _new_receiver(origin: Origin | None, places: int, per_receiver: int) -> ReceiverPlaces:
-    """Where nothing is sent (deleted, disabled) nobody has to be spared."""
-    if origin is None:
-        return ReceiverPlaces(limit=places, window=places)
-    return ReceiverPlaces(limit=per_receiver)
-
-
-def target_of(hook: Hook | None) -> Target | None:
-    """Return where a Webhook's deliveries go; None when nothing is to be sent."""
-    if hook is None or not hook.enabled:
-        return None
-    try:
-        return parse_target(hook.url, development=True)  # judged when it was written
-    except ValidationError:
-        return None
