@@ -12,7 +12,7 @@ from playwright.sync_api import CDPSession, Page, expect, sync_playwright
 from benchmarks.console.watched import Busy
 
 CHROMIUM: Final = "/usr/bin/chromium"
-LOOK_SECONDS: Final = 10
+LOOK_SECONDS: Final = 5
 # Resolves to the milliseconds between frames, from one to the next.
 _FRAMES: Final = """
 (seconds) => new Promise((resolve) => {

@@ -1,6 +1,7 @@
 """A service that is busy: 100,000 actors, and 1,000 deliveries a second.
 
-`python -m benchmarks.console.service FOLDER HOOK` prints its URL and runs until its input ends.
+`python -m benchmarks.console.service FOLDER HOOK ACTORS` prints its URL and runs until its input
+ends.
 """
 
 from __future__ import annotations
@@ -47,29 +48,29 @@ class Worker(Actor):
         """Be there."""
 
 
-def main(folder: str, hook: str) -> None:
-    """Serve a new site in `folder`, whose events go to `hook`."""
+def main(folder: str, hook: str, actors: str) -> None:
+    """Serve a new site in `folder`, whose events go to `hook`, with so many actors."""
     this_process.prepare()
     (Path(folder) / "fw.json").write_text(json.dumps(_POLICY))
     environ = {"FW_BIND": "127.0.0.1:0", "FW_SECRET_KEY": "k" * 40, "FW_MODE": "development"}
-    trio.run(serve, load(environ, Path(folder)), hook)
+    trio.run(serve, load(environ, Path(folder)), hook, int(actors))
 
 
-async def serve(config: Config, hook: str) -> None:
+async def serve(config: Config, hook: str, actors: int) -> None:
     """Serve, and be busy, until the input ends."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_ERROR_LEVEL))
     async with open_service(config, log=structlog.get_logger()) as service:
         await service.site.write(ADMINISTRATOR, _manager)
         await subscribe(service.site, [hook])
-        pool = await _many(service.runtime)
+        pool = await _many(service.runtime, actors)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_beat, partial(_emit, service.site))
-            nursery.start_soon(_beat, _Poking(pool))
+            nursery.start_soon(_beat, _Poking(pool, actors))
             print(service.url, flush=True)
             await _until_the_input_ends(service)
             nursery.cancel_scope.cancel()
-        if len(pool) != ACTORS:
-            raise SystemExit(f"Of {ACTORS} actors {len(pool)} are left.")
+        if len(pool) != actors:
+            raise SystemExit(f"Of {actors} actors {len(pool)} are left.")
 
 
 def _manager(fw: Fw) -> None:
@@ -79,9 +80,9 @@ def _manager(fw: Fw) -> None:
     user.insert()
 
 
-async def _many(runtime: Runtime) -> KeyedPool:
-    pool = KeyedPool(runtime, "many", lambda _: Worker(), capacity=ACTORS, idle_seconds=1e6)
-    for number in range(ACTORS):
+async def _many(runtime: Runtime, actors: int) -> KeyedPool:
+    pool = KeyedPool(runtime, "many", lambda _: Worker(), capacity=actors, idle_seconds=1e6)
+    for number in range(actors):
         pool[str(number)].tell(Poke())
         if number % 1_000 == 0:
             await trio.lowlevel.checkpoint()
@@ -102,13 +103,13 @@ async def _beat(work: Callable[[], object]) -> None:
 class _Poking:
     """Pokes the actors in turn, as many a second as there are deliveries."""
 
-    def __init__(self, pool: KeyedPool) -> None:
-        self._pool, self._next = pool, 0
+    def __init__(self, pool: KeyedPool, actors: int) -> None:
+        self._pool, self._actors, self._next = pool, actors, 0
 
     def __call__(self) -> None:
         for _ in range(DELIVERIES_A_SECOND // BEATS_A_SECOND):
             self._pool[str(self._next)].tell(Poke())
-            self._next = (self._next + 1) % ACTORS
+            self._next = (self._next + 1) % self._actors
 
 
 async def _emit(site: Site) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Final
 
@@ -18,6 +20,7 @@ from benchmarks.rows import Comparison, Effort, Row
 
 CORE_PERCENT: Final = 5.0
 PAGE_PERCENT: Final = 10.0
+TURNS: Final = 4
 TWO_FRAMES_MS: Final = 2 * 1000 / 60
 _FOLDER: Final = Path(__file__).parents[2] / "build"
 
@@ -43,14 +46,21 @@ def rows(effort: Effort) -> Iterator[Row]:
 def added_percent(busy: Busy, effort: Effort) -> float:
     """Return what one open console adds to what the service takes of a core.
 
-    A window with it stands between two without, so that a drift of the machine cancels out.
+    Windows with it stand between such without, so that a drift of the machine cancels out.
     """
-    before = busy.share()
-    with watching(busy):
-        watched = busy.share()
-    after = busy.share()
-    effort.tell(f"console/core: {before:.1f} %, watched {watched:.1f} %, {after:.1f} %")
-    return max(0.01, watched - (before + after) / 2)
+    without, watched = [busy.share()], []
+    for _ in range(TURNS):
+        with watching(busy):
+            watched.append(busy.share())
+        without.append(busy.share())
+    usual, more = fmean(pairwise_means(without)), fmean(watched)
+    effort.tell(f"console/core: {usual:.1f} % of a core, watched {more:.1f} %")
+    return max(0.01, more - usual)
+
+
+def pairwise_means(values: Sequence[float]) -> list[float]:
+    """Return the mean of each value and the next: what lay between them, had nothing been done."""
+    return [(one + other) / 2 for one, other in pairwise(values)]
 
 
 def _frame(page: Page) -> float:

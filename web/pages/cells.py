@@ -45,15 +45,24 @@ def cell(meta: Meta, name: str, value: Any) -> Cell:
     """Return how a field's value is shown in a list."""
     if name == "docstatus":
         return badge(DOCSTATUS[value])
-    field = meta.fields.get(name)
-    kind = "Datetime" if name in _TIMES else "" if field is None else field.type
+    kind = _type_of(meta, name)
     if kind == "Check":
         return Cell("check", "Yes" if value else "No")
     if value is None or value == "":
         return EMPTY
     if kind == "Select" or name == "action":
         return badge(str(value))
-    return Cell(_KINDS.get(kind, "text"), shortened(str(value)))
+    return Cell(kind_of(meta, name), shortened(str(value)))
+
+
+def kind_of(meta: Meta, name: str) -> str:
+    """Return the kind of a field's cells: text, time or number."""
+    return _KINDS.get(_type_of(meta, name), "text")
+
+
+def _type_of(meta: Meta, name: str) -> str:
+    field = meta.fields.get(name)
+    return "Datetime" if name in _TIMES else "" if field is None else field.type
 
 
 def badge(text: str) -> Cell:

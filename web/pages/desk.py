@@ -11,7 +11,7 @@ from web.envelope import Answer
 from web.exchange import Exchange
 from web.gateway import Documents, Gateway
 from web.operations import Operation, Path
-from web.pages.cells import badge
+from web.pages.cells import badge, shortened
 from web.pages.form import editable, inputs, sections
 from web.pages.history import history
 from web.pages.listing import NEVER_MADE, listing
@@ -146,4 +146,4 @@ def _acts(fw: Fw, meta: Meta, values: dict[str, Any]) -> Acts:
 
 def _title(values: dict[str, Any]) -> str:
     found = (values.get(field) for field in (*TITLES, "url", "event"))
-    return str(next((text for text in found if text), values["name"]))
+    return shortened(str(next((text for text in found if text), values["name"])))

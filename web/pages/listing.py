@@ -16,7 +16,7 @@ from fw_actors.documents.field import Field
 from fw_actors.documents.fields import Check, Link, Select
 from fw_actors.errors import BadRequestError
 from web.gateway import Documents
-from web.pages.cells import Cell, cell
+from web.pages.cells import Cell, cell, kind_of
 from web.pages.shell import document_path, list_path, new_path
 from web.pages.wording import DOCSTATUS, columns_of, described, label_of
 
@@ -66,6 +66,7 @@ class Column:
     label: str
     path: str
     order: str
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def listing(fw: Fw, documents: Documents, doctype: str, asked: Mapping[str, str]
         filters=tuple(_offered(meta, visible, values)),
         filtered=bool(filters),
         matching=json.dumps(filters),
-        columns=tuple(_column(path, kept, name) for name in columns),
+        columns=tuple(_column(meta, path, kept, name) for name in columns),
         rows=tuple(_row(meta, columns, row) for row in found["data"]),
         total=found["total"],
         first=first if found["data"] else 0,
@@ -222,10 +223,11 @@ def _choosing(name: str, pairs: Sequence[tuple[str, str]], values: Mapping[str, 
     return Filter(name, label_of(name), value, choices)
 
 
-def _column(path: str, kept: Mapping[str, str], name: str) -> Column:
+def _column(meta: Meta, path: str, kept: Mapping[str, str], name: str) -> Column:
     order = {name: "ascending", f"-{name}": "descending"}.get(kept.get(SORT, ""), "none")
     wanted = f"-{name}" if order == "ascending" else name
-    return Column(name, label_of(name), _address(path, {**kept, SORT: wanted}, 1), order)
+    address = _address(path, {**kept, SORT: wanted}, 1)
+    return Column(name, label_of(name), address, order, kind_of(meta, name))
 
 
 def _row(meta: Meta, columns: Sequence[str], row: Mapping[str, Any]) -> Row:

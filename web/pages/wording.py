@@ -22,10 +22,27 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 """The built-in DocTypes by what they are for; all others stand under Documents, before them."""
 
+ABOUT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "Webhook": "Who receives which events, and how they are signed.",
+        "Webhook Delivery": "What was sent to whom, how it went, and what is still to be sent.",
+        "User": "Who may sign in, and in which roles.",
+        "Role": "What people may be; DocTypes and functions say what each role may do.",
+        "User Permission": "Limits a user to the documents that are named here.",
+        "API Key": "What programs sign in with; made by their users under My account.",
+        "Audit Event": "Who did, or was refused, what has to be accounted for.",
+        "Version": "What changed in which document, when, and by whom.",
+        "Email Delivery": "Which mail went to whom, and whether it arrived.",
+        "Error Log": "Defects of the service and of apps, without secrets.",
+    }
+)
+"""What the built-in DocTypes hold, for their readers; an app's says it in its docstring."""
+
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "Webhook": ("url", "event_type", "webhook_doctype", "custom_event", "enabled"),
         "Webhook Delivery": (
+            "name",
             "event",
             "webhook",
             "status",
@@ -102,8 +119,10 @@ def group_of(doctype: str) -> str:
 
 
 def described(meta: Meta) -> str:
-    """Return the first sentence of what a DocType's class says about itself."""
-    return (meta.cls.__doc__ or "").strip().partition("\n")[0].replace("`", "")
+    """Return what a DocType holds: of an app's, the first line of what its class says."""
+    return ABOUT.get(meta.name) or (meta.cls.__doc__ or "").strip().partition("\n")[0].replace(
+        "`", ""
+    )
 
 
 def listable(field: Field) -> bool:

@@ -6,10 +6,13 @@ export function clear(form) {
   const message = form.querySelector(".message[role=alert]");
   if (message) message.hidden = true;
   for (const note of form.querySelectorAll(".field-error")) note.remove();
-  for (const input of form.querySelectorAll("[aria-invalid]")) {
-    input.removeAttribute("aria-invalid");
-    describe(input, `${input.id}-error`, false);
-  }
+  for (const input of form.querySelectorAll("[aria-invalid]")) acquit(input);
+}
+
+function acquit(input) {
+  document.getElementById(`${input.id}-error`)?.remove();
+  input.removeAttribute("aria-invalid");
+  describe(input, `${input.id}-error`, false);
 }
 
 export function say(form, text) {
@@ -35,6 +38,7 @@ export function blame(input, text) {
   input.setAttribute("aria-invalid", "true");
   describe(input, note.id, true);
   input.focus();
+  input.addEventListener("input", () => acquit(input), { once: true }); // being mended
 }
 
 // Blame the first required field that is empty; say whether there was none.
