@@ -75,6 +75,19 @@ def test_the_image_runs_the_service_without_rights_and_asks_whether_it_is_ready(
     assert 'CMD ["fw", "serve"]' in image
 
 
+def test_the_images_user_owns_the_folder_that_it_writes_before_it_becomes_a_volume() -> None:
+    image = (DEPLOY / "Dockerfile").read_text()
+    made = image.index("install --directory --owner fw --group fw --mode 0700 /srv/fw/data")
+    assert made < image.index("USER fw") < image.index("VOLUME /srv/fw/data")
+
+
+def test_the_composition_keeps_the_services_key_from_the_database() -> None:
+    services = load("compose.yaml")["services"]
+    assert services["database"]["env_file"] == "database.env"
+    assert services["fw"]["env_file"] == "secrets.env"
+    assert services["fw"]["read_only"] is True
+
+
 def test_the_composition_waits_for_its_database_and_opens_loopback_alone() -> None:
     services = load("compose.yaml")["services"]
     assert services["fw"]["depends_on"]["database"]["condition"] == "service_healthy"
