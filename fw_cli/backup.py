@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from fw_cli.examples import examples
 from fw_cli.progress import progress
 from fw_cli.surroundings import Surroundings
 
 
-@click.command()
+@click.command(epilog=examples('fw backup "backup-$(date +%F).db"'))
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.pass_obj
 def backup(surroundings: Surroundings, file: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fw_cli.examples import examples
 from fw_cli.output import json_text
 from fw_cli.surroundings import ADMINISTRATOR, Surroundings
 
@@ -22,7 +23,14 @@ _as_user = click.option(
 )
 
 
-@click.command("eval")
+@click.command(
+    "eval",
+    epilog=examples(
+        'fw eval \'fw.get_all("User", fields=["name", "email"])\'',
+        'fw eval \'fw.count("Webhook Delivery", {"status": "Failed"})\'',
+        'fw eval \'fw.webhooks.emit("invoice.paid", {"number": 7})\' --commit',
+    ),
+)
 @click.argument("expression")
 @_commit
 @_as_user
@@ -42,7 +50,13 @@ def evaluate(surroundings: Surroundings, expression: str, commit: bool, user: st
     click.echo(_run(surroundings, user, value, commit=commit))
 
 
-@click.command("exec")
+@click.command(
+    "exec",
+    epilog=examples(
+        "fw exec import_customers.py             # try it: all of it is undone",
+        "fw exec import_customers.py --commit",
+    ),
+)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @_commit
 @_as_user

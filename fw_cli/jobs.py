@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from fw_cli.lazy import TellingGroup
 from fw_cli.output import as_json, show
 from fw_cli.surroundings import Surroundings
 
@@ -23,7 +24,7 @@ _COLUMNS: Final = {
 }
 
 
-@click.group()
+@click.group(cls=TellingGroup)
 def jobs() -> None:
     """Jobs: what waits in the queues."""
 

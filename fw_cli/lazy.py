@@ -1,18 +1,46 @@
-"""A group of commands that loads each of them when it is used: `fw version` waits for nothing."""
+"""Groups of commands: their help tells a whole sentence of each, and some load each when used."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from typing import Final
 
 import click
 
+LONGEST: Final = 300
+"""Characters of a sentence in a list of commands."""
 
-class LazyGroup(click.Group):
-    """A group whose commands stand elsewhere: `at` maps a name to "module:attribute"."""
 
-    def __init__(self, name: str | None, at: Mapping[str, str], help: str | None = None) -> None:
-        super().__init__(name, help=help)
+class TellingGroup(click.Group):
+    """A group whose help cuts off no sentence."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with the first sentence of each one's help."""
+        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        told = [
+            (name, command.get_short_help_str(LONGEST))
+            for name, command in commands
+            if command is not None and not command.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(told)
+
+
+class LazyGroup(TellingGroup):
+    """A group whose commands stand elsewhere: `at` maps a name to "module:attribute".
+
+    `fw version` then waits for nothing.
+    """
+
+    def __init__(
+        self,
+        name: str | None,
+        at: Mapping[str, str],
+        help: str | None = None,
+        epilog: str | None = None,
+    ) -> None:
+        super().__init__(name, help=help, epilog=epilog)
         self._at = at
 
     def list_commands(self, ctx: click.Context) -> list[str]:

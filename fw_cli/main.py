@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from fw_cli.examples import examples
 from fw_cli.lazy import LazyGroup
 from fw_cli.refusals import refusal
 from fw_cli.surroundings import Surroundings
@@ -64,7 +65,13 @@ cli: Final = Root(
     "fw",
     COMMANDS,
     help="Accounts, sign-in and signed outgoing webhooks, for the site of the fw.json here "
-    "(FW_CONFIG names another file).",
+    "(FW_CONFIG names another file). fw COMMAND --help tells more of each.",
+    epilog=examples(
+        "fw init shop && cd shop      # a site: fw.json, .env and a key",
+        "fw start                     # the service, in the background",
+        'fw user add ann --email ann@example.org --role "System Manager"',
+        "fw doctor                    # what is wrong, and what to do",
+    ),
 )
 
 

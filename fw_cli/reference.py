@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from fw_cli.examples import examples_of
 from fw_cli.main import cli
 
 _HEAD: Final = (
@@ -42,6 +43,8 @@ def _command(command: click.Command, path: str) -> str:
     options = list(_options(command, context))
     if options:
         parts.append("\n".join(["| Option | |", "|---|---|", *options]))
+    if lines := examples_of(command):
+        parts.append("\n".join(["```sh", *lines, "```"]))
     return "\n\n".join(parts) + "\n"
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from fw_cli.examples import examples
+from fw_cli.lazy import TellingGroup
 from fw_cli.output import as_json, show
 from fw_cli.passwords import password_stdin, take_password
 from fw_cli.surroundings import ADMINISTRATOR, Surroundings
@@ -24,12 +26,17 @@ _COLUMNS: Final = {
 }
 
 
-@click.group()
+@click.group(cls=TellingGroup)
 def user() -> None:
     """Accounts: make and list them, set a password, unlock, disable and enable."""
 
 
-@user.command()
+@user.command(
+    epilog=examples(
+        'fw user add ann --email ann@example.org --role "System Manager"',
+        "fw user add ci --email ci@example.org --password-stdin < password.txt",
+    )
+)
 @click.argument("name")
 @click.option("--email", required=True, help="The account's e-mail address.")
 @click.option("--full-name", default="", help="The name that people read.")

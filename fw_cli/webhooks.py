@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from fw_cli.examples import examples
 from fw_cli.explaining import explain
+from fw_cli.lazy import TellingGroup
 from fw_cli.output import as_json, show
 from fw_cli.surroundings import ADMINISTRATOR, Surroundings
 from fw_cli.webhooks_sending import replay, send_test
@@ -30,7 +32,7 @@ _COLUMNS: Final = {
 }
 
 
-@click.group()
+@click.group(cls=TellingGroup)
 def webhooks() -> None:
     """Webhooks: what was delivered, and what was not; sending again."""
 
@@ -39,7 +41,13 @@ webhooks.add_command(replay)
 webhooks.add_command(send_test)
 
 
-@webhooks.command("list")
+@webhooks.command(
+    "list",
+    epilog=examples(
+        "fw webhooks list --status Failed --limit 100",
+        "fw webhooks list --json | jq -r '.[].name'",
+    ),
+)
 @click.option("--status", type=click.Choice(_STATUSES), help="Only deliveries of this status.")
 @click.option("--webhook", help="Only deliveries of this Webhook.")
 @click.option(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from fw_cli.examples import examples
 from fw_cli.output import as_json, show, show_json
 from fw_cli.progress import progress
 from fw_cli.since import SINCE
@@ -25,7 +26,13 @@ _A_TRANSACTION: Final = 100  # deliveries; writers never wait long for the other
 _COLUMNS: Final = {"delivery": "Delivery", "status": "Status", "refused": "Refused because"}
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "fw webhooks replay msg_0ERYgT4q4QkDeICXePkUY0MMgHq",
+        "fw webhooks replay --since 12h --dry-run     # which failed, and would be sent",
+        "fw webhooks replay --webhook 0ACEcIcPZYbaR --status Failed --since 7d",
+    )
+)
 @click.argument("delivery", required=False)
 @click.option("--webhook", help="Replay the deliveries of this Webhook.")
 @click.option(

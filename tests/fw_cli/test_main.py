@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 
 from fw_actors.version import __version__
+from fw_cli.examples import examples_of
 from fw_cli.main import COMMANDS, cli
 from tests.fw_cli.conftest import CommandLine
 
@@ -39,6 +43,40 @@ def test_every_command_is_there_and_has_help(fw: CommandLine, name: str) -> None
     assert command.help
     assert name in fw.done("--help")
     fw.done(name, "--help")
+
+
+def test_no_sentence_is_cut_off_in_a_list_of_commands(fw: CommandLine) -> None:
+    for group in ((), ("user",), ("webhooks",), ("jobs",)):
+        assert "..." not in fw.done(*group, "--help").partition("Commands:")[2]
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield " ".join((*path, name)), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+EXAMPLES = [("fw", cli), *commands(cli)]
+
+
+@pytest.mark.parametrize(("path", "command"), EXAMPLES, ids=[path for path, _ in EXAMPLES])
+def test_the_examples_of_a_commands_help_can_be_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, command: click.Command
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "import_customers.py").touch()
+    for line in examples_of(command):
+        typed = line.partition(" | ")[0].partition(" && ")[0].partition(" < ")[0]
+        _, *words = shlex.split(typed, comments=True)
+        found: click.Command | None = cli
+        while isinstance(found, click.Group):
+            _, found, words = found.resolve_command(click.Context(found), words)
+        assert found is not None
+        found.make_context(path, words)  # raises for a wrong use
 
 
 @pytest.mark.parametrize(
