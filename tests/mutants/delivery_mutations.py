@@ -109,7 +109,7 @@ DELIVERY: Final = (
     Mutation(
         "places are not given back",
         "fw_actors/actors/outcomes.py",
-        "                self._dispatcher.tell(Settled(len(group)))\n",
+        "                self._dispatcher.tell(Settled(len(group), min(retries, default=None)))\n",
         "                pass\n",
     ),
     Mutation(
