@@ -42,7 +42,6 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "Webhook": ("url", "event_type", "webhook_doctype", "custom_event", "enabled"),
         "Webhook Delivery": (
-            "name",
             "event",
             "webhook",
             "status",
