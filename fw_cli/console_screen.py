@@ -47,6 +47,7 @@ class Question(ModalScreen[bool]):
     Question { align: center middle; }
     Question > Vertical { width: 60; height: auto; padding: 1 2; border: round $primary;
                           background: $surface; }
+    Question Label { width: 100%; }
     Question Horizontal { height: auto; margin-top: 1; align-horizontal: right; }
     Question Button { margin-left: 2; }
     """

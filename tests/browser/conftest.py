@@ -92,27 +92,44 @@ def receiver() -> Iterator[LiveReceiver]:
         yield receiver
 
 
-@pytest.fixture
-def context(browser: Browser, site: LiveSite) -> Iterator[BrowserContext]:
-    """A browser's profile of its own, which nobody is signed in to."""
+@pytest.fixture(scope="package")
+def watch() -> Watch:
+    """What the pages of a test did wrong."""
+    return Watch()
+
+
+@pytest.fixture(scope="package")
+def profile(browser: Browser, site: LiveSite, watch: Watch) -> Iterator[BrowserContext]:
+    """A browser's profile for all tests, so that scripts and styles are fetched once."""
     context = browser.new_context(
         base_url=site.url, locale="en-GB", timezone_id="Europe/Berlin", reduced_motion="reduce"
     )
     context.set_default_timeout(PATIENCE_MS)
+    context.expose_function("reportViolation", watch.violated)
+    context.add_init_script(WATCHER)
     yield context
     context.close()
 
 
 @pytest.fixture
-def page(context: BrowserContext) -> Iterator[Page]:
+def context(profile: BrowserContext) -> BrowserContext:
+    """The profile, which nobody is signed in to."""
+    profile.clear_cookies()
+    profile.clear_permissions()
+    return profile
+
+
+@pytest.fixture
+def page(context: BrowserContext, site: LiveSite, watch: Watch) -> Iterator[Page]:
     """A tab; what it may not do (Content-Security-Policy, errors in scripts) fails the test."""
-    watch = Watch()
-    context.expose_function("reportViolation", watch.violated)
-    context.add_init_script(WATCHER)
     page = context.new_page()
+    forget = {"origin": site.url, "storageTypes": "local_storage"}
+    context.new_cdp_session(page).send("Storage.clearDataForOrigin", forget)
+    watch.found.clear()
     page.on("pageerror", watch.failed)
     page.on("console", watch.said)
     yield page
+    page.close()
     assert watch.found == []
 
 

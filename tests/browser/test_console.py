@@ -88,9 +88,10 @@ def test_the_console_shows_what_is_alive_and_acts_on_it(
         expect(row(page, "tree", name).get_by_text("running")).to_be_visible()
     expect(row(page, "receivers", origin).get_by_text("healthy")).to_be_visible()
 
-    row(page, "receivers", origin).get_by_role("button", name="Pause").click()
-    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    row(page, "receivers", origin).get_by_role("button", name="Pause").press("Enter")
+    page.get_by_role("dialog").get_by_role("button", name="Pause").press("Enter")
     expect(row(page, "receivers", origin).get_by_text("paused")).to_be_visible()
+    expect(row(page, "receivers", origin).get_by_role("button", name="Resume")).to_be_focused()
     delivery = emit(page)
     expect(row(page, "upcoming", delivery)).to_be_visible()
     assert len(receiver.got) == 1
@@ -102,9 +103,10 @@ def test_the_console_shows_what_is_alive_and_acts_on_it(
     eventually(lambda: receiver.ids.count(delivery) == 1)
     expect(row(page, "upcoming", delivery)).to_have_count(0)
 
-    row(page, "locks", "demo").get_by_role("button", name="Unlock").click()
-    page.get_by_role("dialog").get_by_role("button", name="Unlock").click()
+    row(page, "locks", "demo").get_by_role("button", name="Unlock").press("Enter")
+    page.get_by_role("dialog").get_by_role("button", name="Unlock").press("Enter")
     expect(row(page, "locks", "demo")).to_have_count(0)
+    expect(page.get_by_role("heading", name="Lockouts")).to_be_focused()
     freed = {"usr": "demo", "pwd": PASSWORD}
     assert httpx.post(f"{site.url}/api/login", json=freed, headers=HEADERS).status_code == 200
 

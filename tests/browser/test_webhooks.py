@@ -14,6 +14,11 @@ from tests.live_site import SECRET, LiveReceiver, eventually
 
 HEADERS = {"X-FW-CSRF": "1"}
 DELIVERIES = "/app/Webhook%20Delivery"
+SHOW_ANEW = """
+() => htmx.ajax("GET", location.pathname, {
+  target: "#recent", select: "#recent", swap: "outerHTML",
+})
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +108,10 @@ def test_a_delivery_shows_how_it_went_and_is_sent_again(page: Page, receiver: Li
     eventually(lambda: receiver.ids.count(delivery) == 2)
     page.goto(f"/app/Webhook/{name}")
     expect(page.locator("#recent tbody tr")).to_have_count(1)
+    mine = page.get_by_role("link", name=delivery)
+    mine.focus()
+    page.evaluate(SHOW_ANEW)
+    expect(mine).to_be_focused()
     look(page, "webhook-recent")
 
 

@@ -21,6 +21,7 @@ RECENT: Final = 10
 class RecentDelivery:
     """One line of a Webhook's recent deliveries."""
 
+    name: str
     path: str
     event: str
     status: Cell
@@ -51,6 +52,7 @@ def _webhook(fw: Fw, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _recent(row: Mapping[str, Any]) -> RecentDelivery:
     return RecentDelivery(
+        row["name"],
         document_path("Webhook Delivery", row["name"]),
         row["event"],
         badge(row["status"]),

@@ -38,7 +38,9 @@ function fill(cell, value) {
   const key = JSON.stringify(value);
   if (cell.dataset.key === key) return;
   cell.dataset.key = key;
+  const focused = cell.contains(document.activeElement);
   cell.replaceChildren(...parts(value));
+  if (focused) cell.querySelector("button, a")?.focus(); // who works by keyboard stays where he is
 }
 
 function parts(value) {
@@ -82,7 +84,10 @@ function board(id, rows, count = rows.length) {
     if (body.children[index] !== row) body.insertBefore(row, body.children[index] ?? null);
     cells.forEach((cell, place) => fill(row.children[place], cell));
   });
-  for (const row of known.values()) row.remove();
+  for (const row of known.values()) {
+    if (row.contains(document.activeElement)) section.querySelector("h2").focus();
+    row.remove();
+  }
   section.querySelector(".scroll").hidden = rows.length === 0;
   section.querySelector("[data-empty]").hidden = rows.length > 0;
   write(section.querySelector("[data-count]"), count ? number.format(count) : "");
