@@ -39,6 +39,7 @@ def site() -> Iterator[Served]:
         (Path(folder) / "fw.json").write_text(json.dumps(policy))
         environ = {k: v for k, v in os.environ.items() if not k.startswith("FW_")}
         environ |= {"FW_BIND": "127.0.0.1:0", "FW_LOG_LEVEL": "error", "PYTHONPATH": str(_ROOT)}
+        environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")  # as scripts/fw sets it
         for number in range(USERS):
             name = f"user{number}"
             add = ["user", "add", name, "--email", f"{name}@x.test", "--password-stdin"]

@@ -77,6 +77,26 @@ async def test_a_restart_keeps_a_lock(tmp_path: Path) -> None:
             assert 0 < seconds(await site.login(usr, PASSWORD)) <= MINUTES * 60
 
 
+async def test_a_lock_that_is_known_refuses_without_a_write(site: HttpSite) -> None:
+    """A flood at a locked name makes nobody wait for the writer."""
+    await lock(site, "ann")
+    seconds(await site.login("ann", PASSWORD))
+    before = site.site.store.statistics()
+    for _ in range(3):
+        seconds(await site.login("ann", PASSWORD))
+    after = site.site.store.statistics()
+    assert (after.committed, after.reads) == (before.committed, before.reads + 3)
+
+
+async def test_a_sign_in_takes_two_writes_and_no_read(site: HttpSite) -> None:
+    """Charge and look-up; settlement and session."""
+    await site.hire("ann")
+    before = site.site.store.statistics()
+    assert (await site.login("ann")).status == 200
+    after = site.site.store.statistics()
+    assert (after.committed, after.reads) == (before.committed + 2, before.reads)
+
+
 async def test_a_clock_that_goes_back_opens_nothing_early(site: HttpSite) -> None:
     """Pitfalls: "A clock that jumps gives no negative Retry-After and no early unlock"."""
     await site.hire("ann")

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 TELLS = """#!/bin/sh
 echo "key=$FW_SECRET_KEY"
 echo "pid=$$"
+echo "tunables=${GLIBC_TUNABLES-}"
 for argument in "$@"; do echo "argument=$argument"; done
 """
 
@@ -74,7 +75,7 @@ def test_fw_hands_its_arguments_to_the_command_line_from_anywhere(
     project: Path, site: Path
 ) -> None:
     lines = run(project / "scripts" / "fw", "eval", "a b", "", cwd=site)
-    assert [line.removeprefix("argument=") for line in lines[2:]] == [
+    assert [line.removeprefix("argument=") for line in lines[3:]] == [
         "-P", "-m", "fw_cli", "eval", "a b", "",
     ]  # fmt: skip
 
@@ -88,6 +89,14 @@ def test_fw_becomes_the_process_that_it_starts(project: Path, site: Path) -> Non
     """So that a signal to it reaches the service."""
     process = begin(project / "scripts" / "fw", "serve", cwd=site, environ={})
     assert f"pid={process.pid}" in told(process)
+
+
+def test_fw_asks_for_huge_pages_unless_told_otherwise(project: Path, site: Path) -> None:
+    fw = project / "scripts" / "fw"
+    assert "tunables=glibc.malloc.hugetlb=1" in run(fw, cwd=site, GLIBC_TUNABLES="")
+    assert "tunables=glibc.malloc.tcache_count=2" in run(
+        fw, cwd=site, GLIBC_TUNABLES="glibc.malloc.tcache_count=2"
+    )
 
 
 def test_the_key_file_beside_the_policy_file_stands_in_for_the_variable(
