@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -172,6 +173,17 @@ async def test_the_place_is_held_until_the_thread_ends_also_when_the_client_has_
             assert gate.places.running == 1
             gate.open()
     assert gate.places.running == 0
+
+
+async def test_a_hash_gives_way_to_other_requests_and_nothing_else_does() -> None:
+    """Interface §2; what hashes nothing stays quick under a flood of sign-ins."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+
+    def priority() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    assert await Places(1).run(Lane.SIGN_IN, priority) == max(own, 10)
+    assert await trio.to_thread.run_sync(priority) == own
 
 
 async def test_a_defect_fails_its_caller_alone_and_gives_the_place_to_the_next() -> None:
