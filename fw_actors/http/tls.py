@@ -1,4 +1,9 @@
-"""A connection over TLS, on trio's own stream."""
+"""A connection over TLS.
+
+trio's own stream passes the scheduler and takes a lock at each send and each receive, so that any
+tasks may share it; here two may, one that sends and one that receives, and nothing is waited for
+but the socket.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +26,15 @@ _CHUNK: Final = 64 * 1024
 class TlsConnection:
     """A TLS connection whose handshake is done; made by `secure`."""
 
-    __slots__ = ("_records", "_stream", "broken", "idle_since", "origin")
+    __slots__ = ("_records", "_sending", "_tls", "broken", "idle_since", "origin")
 
-    def __init__(self, origin: Origin, stream: trio.SSLStream[Records]) -> None:
+    def __init__(self, origin: Origin, tls: Tls, records: Records) -> None:
         self.origin = origin
         self.idle_since = 0.0
         self.broken = False
-        self._stream = stream
-        self._records = stream.transport_stream
+        self._tls = tls
+        self._records = records
+        self._sending = False
 
     async def start(self, data: bytes) -> int:
         if len(data) > _SURELY_BUFFERED:
@@ -37,16 +43,33 @@ class TlsConnection:
         return len(data)
 
     async def send(self, data: memoryview) -> None:
+        self._sending = True
         try:
-            await self._stream.send_all(data)
-        except (trio.BrokenResourceError, trio.ClosedResourceError, NothingReady):
+            while data and not self.broken:
+                self._tls.session.write(data[:_CHUNK])
+                data = data[_CHUNK:]
+                await self._tls.flush(self._records)
+        except (ssl.SSLError, trio.BrokenResourceError):
             self.broken = True
+        finally:
+            self._sending = False
 
     async def receive(self, limit: int) -> bytes:
-        try:
-            return bytes(await self._stream.receive_some(limit))
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise Broken(tls=isinstance(error.__cause__, ssl.SSLError)) from None
+        while True:
+            try:
+                return self._tls.session.read(limit)
+            except ssl.SSLWantReadError:
+                pass
+            except (ssl.SSLEOFError, ssl.SSLSyscallError):
+                return b""  # no close_notify: an answer's length tells where it ends
+            except ssl.SSLError:
+                raise Broken(tls=True) from None
+            try:
+                if not self._sending:  # else whoever sends takes along what TLS has to say
+                    await self._tls.flush(self._records)
+                await self._tls.take_in(self._records)
+            except trio.BrokenResourceError:
+                raise Broken from None
 
     async def receive_ready(self, limit: int) -> bytes:
         # Whether a record holds bytes of an answer is known only when it is read.
@@ -60,10 +83,44 @@ class TlsConnection:
 
     def is_quiet(self) -> bool:
         # A late session ticket looks like a byte too: that connection is given up for nothing.
-        return not self.broken and not self._stream.pending() and self._records.is_quiet()
+        return not self.broken and not self._tls.session.pending() and self._records.is_quiet()
 
     def close(self) -> None:
         self._records.close()  # no close_notify: a whole answer needs none, and it could block
+
+
+class Tls:
+    """OpenSSL's side of a connection: records go in and out by buffers."""
+
+    __slots__ = ("_incoming", "_outgoing", "session")
+
+    def __init__(self, context: ssl.SSLContext, host: str) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.session = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+
+    async def shake_hands(self, records: Records) -> None:
+        """Raises: ssl.SSLError; trio.BrokenResourceError, when the connection breaks."""
+        while True:
+            try:
+                self.session.do_handshake()
+            except ssl.SSLWantReadError:
+                await self.flush(records)
+                await self.take_in(records)
+            else:
+                return await self.flush(records)
+
+    async def flush(self, records: Records) -> None:
+        """Send what OpenSSL has to say. Raises: trio.BrokenResourceError."""
+        while data := self._outgoing.read():
+            await records.send_all(data)
+
+    async def take_in(self, records: Records) -> None:
+        """Wait for a record, or for the end. Raises: trio.BrokenResourceError, NothingReady."""
+        record = await records.receive_some()
+        if record:
+            self._incoming.write(record)
+        else:
+            self._incoming.write_eof()
 
 
 class NothingReady(Exception):
@@ -137,21 +194,18 @@ async def secure(origin: Origin, sock: socket.socket, context: ssl.SSLContext) -
     """
     records = Records(PlainConnection(origin, sock))
     try:
-        # https_compatible: receivers end an answer without close_notify; its length tells enough.
-        stream = trio.SSLStream(
-            records, context, server_hostname=origin.host, https_compatible=True
-        )
-        await stream.do_handshake()
-    except trio.BrokenResourceError as error:
+        tls = Tls(context, origin.host)
+        await tls.shake_hands(records)
+    except (ssl.SSLError, trio.BrokenResourceError) as error:
         records.close()
-        raise TlsError(_sentence(origin, error.__cause__)) from None
+        raise TlsError(_sentence(origin, error)) from None
     except BaseException:
         records.close()
         raise
-    return TlsConnection(origin, stream)
+    return TlsConnection(origin, tls, records)
 
 
-def _sentence(origin: Origin, cause: BaseException | None) -> str:
+def _sentence(origin: Origin, cause: Exception) -> str:
     if isinstance(cause, ssl.SSLCertVerificationError):
         reason = cause.verify_message.strip().rstrip(".")
         return f"The certificate of {origin.host} isn't to be trusted: {reason}."
