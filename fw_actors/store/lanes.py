@@ -15,6 +15,7 @@ import trio
 from fw_actors.errors import OverloadedError
 from fw_actors.store.calls import Call, Engine
 from fw_actors.store.transaction import Tx
+from fw_actors.store.turns import Turns
 
 LOOK_SECONDS: Final = 1.0
 
@@ -56,16 +57,24 @@ class ThreadLane:
         engines: one for each thread.
         capacity: calls that may wait; further ones raise OverloadedError.
         noticed: called on trio's thread when another process has committed; None to never look.
+        patience: for how many seconds a thread that begins lets another one finish (`Turns`).
     """
 
     def __init__(
-        self, name: str, engines: Sequence[Engine], capacity: int, noticed: Noticed | None = None
+        self,
+        name: str,
+        engines: Sequence[Engine],
+        capacity: int,
+        noticed: Noticed | None = None,
+        *,
+        patience: float = 0.0,
     ) -> None:
         self.waiting = 0
         self.skipped = 0
         self.refused = 0
         self._capacity = capacity
         self._noticed = noticed
+        self._turns = Turns(patience)
         self._closing = False
         self._queue: SimpleQueue[Call | None] = SimpleQueue()  # None: look, or see that we close
         self._token = trio.lowlevel.current_trio_token()
@@ -111,7 +120,8 @@ class ThreadLane:
                 next_look = time.monotonic() + LOOK_SECONDS
                 self._look(engine)
             if call is not None:
-                answered, following = self._run(engine, call)
+                with self._turns.one():
+                    answered, following = self._run(engine, call)
                 self._send(self._answer, answered)
         self._queue.put(None)  # for the next thread of this lane
         engine.close()

@@ -14,7 +14,7 @@ from fw_actors.store.sqlite_connection import SqliteConnection
 from fw_actors.store.sqlite_errors import overloaded
 from fw_actors.store.sqlite_transaction import SqliteTx
 
-MAX_READS: Final = 16
+MAX_READS: Final = 32
 MAX_SECONDS: Final = 0.002
 
 

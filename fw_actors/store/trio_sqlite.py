@@ -21,6 +21,7 @@ from fw_actors.store.lanes import InlineLane, Lane, ThreadLane
 from fw_actors.store.migrations import migrate
 from fw_actors.store.sqlite_connection import SqliteConnection, make_file, refusal_to_open
 from fw_actors.store.sqlite_groups import GroupCommit
+from fw_actors.store.sqlite_snapshots import MAX_SECONDS as READ_SECONDS
 from fw_actors.store.sqlite_snapshots import SnapshotReads
 
 MAX_WAITING_WRITES: Final = 4096
@@ -115,7 +116,7 @@ def _store(
         reads = InlineLane(engines.readers[0])
     else:
         writes = ThreadLane("fw-writer", [engines.writer], max_writes, listeners.tell)
-        reads = ThreadLane("fw-reader", engines.readers, max_reads)
+        reads = ThreadLane("fw-reader", engines.readers, max_reads, patience=READ_SECONDS)
     return LaneStore(
         clock,
         writes,
