@@ -94,11 +94,6 @@ class Meta:
         return (*STANDARD, *(CHILD_STANDARD if self.child else ()), *self.fields)
 
     @cached_property
-    def veiled(self) -> tuple[Field, ...]:
-        """The fields that JSON shows otherwise than documents hold them: secrets and tables."""
-        return tuple(f for f in self.fields.values() if not f.plain)
-
-    @cached_property
     def tables(self) -> tuple[Table, ...]:
         """The fields that hold child rows."""
         return tuple(f for f in self.fields.values() if isinstance(f, Table))

@@ -138,7 +138,9 @@ class DocType(DocTypeBase, abstract=True):
         meta = self.meta
         shown: dict[str, Any] = {"doctype": meta.name}
         shown.update(zip(meta.shown, meta.plan.pick(self.__dict__), strict=True))
-        for field in meta.veiled:
+        for table in meta.tables:
+            shown[table.name] = [row.as_dict() for row in rows_of(self, table)]
+        for field in meta.plan.secrets:
             shown[field.name] = shown_value(self, field)
         return shown
 
