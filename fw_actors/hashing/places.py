@@ -113,7 +113,14 @@ class Places:
 
     def _start(self, first: _Job) -> None:
         # Not one of trio's own threads: they are lent to others, and a priority can't be raised.
-        threading.Thread(target=self._serve, args=(first,), name=_THREAD_NAME, daemon=True).start()
+        thread = threading.Thread(target=self._serve, args=(first,), name=_THREAD_NAME, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            with self._lock:
+                self._running -= 1
+                self._begun -= 1
+            raise OverloadedError("The system gives no further thread.") from None
 
     def _serve(self, first: _Job) -> None:
         """The thread: one job after the other, until none waits."""
@@ -150,4 +157,6 @@ def _give_way() -> None:
     Measured: with sign-ins on all cores the p99 of a small request halves.
     """
     with suppress(OSError):  # a container may forbid it, and it is no more than a courtesy
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        thread = threading.get_native_id()
+        own = os.getpriority(os.PRIO_PROCESS, thread)
+        os.setpriority(os.PRIO_PROCESS, thread, max(own, _NICE))

@@ -186,6 +186,21 @@ async def test_a_hash_gives_way_to_other_requests_and_nothing_else_does() -> Non
     assert await trio.to_thread.run_sync(priority) == own
 
 
+async def test_where_the_system_gives_no_thread_nothing_is_begun_and_no_place_is_taken(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(OverloadedError):
+            await gate.run("nowhere")
+    assert (gate.places.running, gate.places.begun) == (0, 0)
+    gate.open()
+    assert await gate.run("later") == "later"
+
+
 async def test_a_defect_fails_its_caller_alone_and_gives_the_place_to_the_next() -> None:
     places = Places(1)
     gate = Gate(places)
