@@ -13,6 +13,11 @@ from typing import ClassVar, Final
 RETRY_OVERLOADED_SECONDS: Final = 1
 
 
+def _whole(text: str) -> str:
+    """Code may ask for anything by name, but no answer can be written of half a character."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 class FwError(Exception):
     """A refusal that a caller may see. Raise one of its children.
 
@@ -24,10 +29,9 @@ class FwError(Exception):
     def __init__(self, message: str, **extra: object) -> None:
         if type(self) is FwError:
             raise TypeError("FwError is a family; raise one of its children")
-        # Code may ask for anything by name, and no answer can be written of half a character.
-        self.message = message.encode("utf-8", "backslashreplace").decode()
+        self.message = _whole(message)
         super().__init__(self.message)
-        self.extra = extra
+        self.extra = {k: _whole(v) if isinstance(v, str) else v for k, v in extra.items()}
 
     @property
     def headers(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.documents.document import DocType, rows_of
-from fw_actors.documents.field import Field, ShapeError
+from fw_actors.documents.field import LARGEST_INTEGER, Field, ShapeError
 from fw_actors.documents.fields import CONFIGURED, Link, Password, Select, Table, Vault
 from fw_actors.documents.handle import Documents
 from fw_actors.errors import ConflictError, DuplicateError, ValidationError
@@ -22,6 +22,8 @@ _LINKS_MAY_DANGLE = ("Webhook",)  # its deliveries outlive it (interface §8, Do
 def normalize(doc: DocType) -> None:
     """Bring every value into the form its field holds. Raises: ValidationError."""
     state, meta, name = doc.__dict__, doc.meta, ""
+    if type(state["idx"]) is not int or abs(state["idx"]) > LARGEST_INTEGER:
+        raise ValidationError("idx takes a whole number.", field="idx")
     try:
         for name, accept in meta.plan.accepted:
             state[name] = accept(state[name])
@@ -55,6 +57,13 @@ def _kept_vault(
     if value is not None and value != CONFIGURED:
         raise ValidationError(f"{field.name} takes text.", field=field.name)
     return CONFIGURED if (doc._stored or {}).get(field.name) else None
+
+
+def check_standard(doc: DocType, stored: DocType) -> None:
+    """Refuse changes of what the service alone writes. Raises: ValidationError."""
+    for name in ("owner", "creation", "docstatus"):
+        if doc.__dict__[name] != stored.__dict__[name]:
+            raise ValidationError(f"{name} is not to be written.", field=name)
 
 
 def check_values(documents: Documents, tx: Tx, doc: DocType) -> None:

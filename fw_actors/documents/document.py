@@ -123,9 +123,12 @@ class DocType(DocTypeBase, abstract=True):
     def vault(self, field: str) -> str | None:
         """Return the decrypted text of a Vault field, for application code only.
 
-        Raises: UnreadableError when the key is missing or was changed.
+        Raises: UnreadableError when the key is missing or was changed; BadRequestError for what
+            is no Vault field.
         """
-        value = getattr(self, field)
+        if not any(each.name == field for each in self.meta.plan.sealed):
+            raise BadRequestError(f"{self.doctype} has no Vault field {str(field)[:60]}.")
+        value = self.__dict__[field]
         if isinstance(value, str):
             return value or None  # written in this transaction, not stored yet
         sealed = (self._stored or {}).get(field)
@@ -183,9 +186,10 @@ def child_of(field: Table) -> type[DocType]:
     return child
 
 
-def field_unknown(meta: Meta, key: str) -> Exception:
+def field_unknown(meta: Meta, key: object) -> Exception:
     """Return the refusal of a key that the DocType does not have."""
-    return BadRequestError(f"{meta.name} has no field {key[:60]}.", field=key[:60])
+    shown = str(key)[:60]
+    return BadRequestError(f"{meta.name} has no field {shown}.", field=shown)
 
 
 def _iso(ms: int | None) -> str | None:

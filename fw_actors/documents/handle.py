@@ -10,7 +10,7 @@ from fw_actors.config import Secrets
 from fw_actors.documents.permissions import Rights
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.vault import Vault
-from fw_actors.errors import NotFoundError
+from fw_actors.errors import NotFoundError, ValidationError
 from fw_actors.runtime import Entropy
 from fw_actors.store import Tx
 
@@ -117,9 +117,10 @@ class Fw:
 
     def secret(self, name: str) -> str:
         """Return the secret FW_SECRET_<NAME>. Raises: NotFoundError naming the variable."""
-        value = self._surroundings.secrets.get(name)
+        value = self._surroundings.secrets.get(str(name))
         if value is None:
-            raise NotFoundError(f"FW_SECRET_{name.upper()[:60]} is not set in the environment.")
+            shown = str(name).upper()[:60]
+            raise NotFoundError(f"FW_SECRET_{shown} is not set in the environment.")
         return value
 
     def enqueue(self, function: Any, **arguments: Any) -> int:
@@ -138,8 +139,11 @@ class Database:
 
         Raises: ValidationError for transaction, savepoint, ATTACH and PRAGMA statements.
         """
+        given: object = text
+        if not isinstance(given, str):
+            raise ValidationError("SQL is text.")
         with self._tx.savepoint():
-            return self._tx.raw(text, params or {})
+            return self._tx.raw(given, params or {})
 
 
 class Webhooks:

@@ -12,7 +12,13 @@ from typing import Any
 
 from fw_actors.documents import rows
 from fw_actors.documents.changes import changes_once_submitted
-from fw_actors.documents.checks import check_links, check_values, duplicates_refused, normalize
+from fw_actors.documents.checks import (
+    check_links,
+    check_standard,
+    check_values,
+    duplicates_refused,
+    normalize,
+)
 from fw_actors.documents.document import DocType
 from fw_actors.documents.guards import require_action, require_readable, require_scope
 from fw_actors.documents.handle import Finder, Fw
@@ -115,6 +121,7 @@ class Documents:
             self._prepare(fw, doc)
             if submitted:
                 changes_once_submitted(stored, doc)  # hooks have no more leave than callers
+            check_standard(doc, stored)
             self._stamp(fw, doc, stored)
             require_scope(fw, doc, ignore_permissions)
             self._write(fw, doc, "on_update", lambda: rows.update(self, fw.tx, doc, stored))
@@ -136,6 +143,7 @@ class Documents:
             stored = self._stored(fw, doc, ignore_permissions)
             if stored.docstatus == SUBMITTED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is submitted; cancel it first.")
+            rows.restore(doc, stored)  # what was changed on the object is no part of it
             tell(self._changing, fw, "on_trash", doc)
             run_hook(fw, doc, "on_trash")
             check_links(self, fw.tx, doc)
@@ -192,9 +200,14 @@ class Documents:
             if stored.docstatus != status - 1:
                 now, then = _STATES[stored.docstatus], _STATES[status]
                 raise ConflictError(f"{doc.doctype} {doc.name} is {now}; it can't be {then}.")
+            rows.adopt_children(stored, doc)
             if status == SUBMITTED:
-                rows.adopt_children(stored, doc)
                 self._prepare(fw, doc)
+            else:
+                normalize(doc)
+                changes_once_submitted(stored, doc)
+                check_values(self, fw.tx, doc)
+            check_standard(doc, stored)
             doc.docstatus = status
             self._stamp(fw, doc, stored)
             require_scope(fw, doc, ignore_permissions)
@@ -240,6 +253,8 @@ class Documents:
     def _loaded(self, fw: Fw, doc: DocType) -> DocType:
         if doc.is_new():
             raise ConflictError(f"This {doc.doctype} was not inserted yet.")
+        if doc.name != (doc._stored or {})["name"]:
+            raise ValidationError("name is not to be written: rename changes it.", field="name")
         try:
             return rows.load(self, fw, doc.doctype, str(doc.name), lock=True)
         except NotFoundError:

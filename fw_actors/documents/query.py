@@ -95,7 +95,7 @@ class Query:
         self, fields: Sequence[str] | None, order_by: str | None, limit: int | None, start: int = 0
     ) -> list[dict[str, Any]]:
         """Return the rows that match, as dicts. Raises: BadRequestError."""
-        if isinstance(fields, str):
+        if fields is not None and not _is_list_of_names(fields):
             raise BadRequestError("fields is a list of names.", field="fields")
         for name, number in (("limit", limit), ("start", start)):
             if number is not None and not _is_count(number):
@@ -169,6 +169,10 @@ class Query:
         # The name makes the order total, so that pages neither repeat nor skip a row.
         by_name = self._table.c.name
         return [*terms.values(), by_name.desc() if down else by_name.asc()]
+
+
+def _is_list_of_names(fields: object) -> bool:
+    return isinstance(fields, list | tuple) and all(isinstance(name, str) for name in fields)
 
 
 def _is_count(number: object) -> bool:

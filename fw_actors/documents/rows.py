@@ -71,6 +71,8 @@ def adopt_children(stored: DocType, doc: DocType) -> None:
     for field in doc.meta.tables:
         by_name = {row.name: row for row in rows_of(stored, field)}
         for row in rows_of(doc, field):
+            if not isinstance(row.__dict__["name"], str):
+                row.name = None  # no row's name
             before = by_name.get(row.name) if row._stored is None else None
             if before is not None:
                 row._stored = before._stored
@@ -88,6 +90,12 @@ def update(documents: Documents, tx: Tx, doc: DocType, stored: DocType) -> None:
         _write_children(documents, tx, doc, field, before)
 
 
+def restore(doc: DocType, stored: DocType) -> None:
+    """Make the object show the document as it is stored."""
+    for name in doc.meta.shown:
+        doc.__dict__[name] = stored.__dict__[name]
+
+
 def delete(documents: Documents, tx: Tx, doc: DocType) -> None:
     """Delete a document's rows."""
     for field in doc.meta.tables:
@@ -96,15 +104,16 @@ def delete(documents: Documents, tx: Tx, doc: DocType) -> None:
     documents.registry.tables[doc.doctype].delete(tx, doc.name or "")
 
 
-def assign(doc: DocType, name: str, value: Any) -> Field:
+def assign(doc: DocType, name: object, value: Any) -> Field:
     """Set one column's value on a document. Raises: BadRequestError, ValidationError."""
-    field = doc.meta.fields.get(name)
+    field = doc.meta.fields.get(name) if isinstance(name, str) else None
     if field is None or field not in doc.meta.columns:
-        raise BadRequestError(f"{doc.doctype} has no stored field {name[:60]}.", field=name[:60])
+        shown = str(name)[:60]
+        raise BadRequestError(f"{doc.doctype} has no stored field {shown}.", field=shown)
     try:
-        doc.__dict__[name] = field.accept(value)
+        doc.__dict__[field.name] = field.accept(value)
     except ShapeError as error:
-        raise ValidationError(str(error), field=name) from None
+        raise ValidationError(str(error), field=field.name) from None
     return field
 
 
@@ -142,7 +151,8 @@ def _write_children(
             row.name = random_name(documents.entropy)  # another parent's row may have it
         row.parent, row.parenttype, row.parentfield = doc.name, doc.doctype, field.name
         row.idx, row.docstatus = index, doc.docstatus
-        row.owner, row.creation = row.owner or doc.modified_by, row.creation or doc.modified
+        origin = (doc.modified_by, doc.modified) if old is None else (old.owner, old.creation)
+        row.owner, row.creation = origin
         if old is not None and _is_untouched(row, old):
             continue
         made = _changed_row(documents, doc, row, old)

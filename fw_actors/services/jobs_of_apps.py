@@ -95,6 +95,8 @@ def _judge_call(function: Any, arguments: dict[str, Any]) -> None:
 
 def _json(arguments: dict[str, Any]) -> str:
     try:
-        return json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+        text.encode()
+        return text
     except (TypeError, ValueError, RecursionError):
         raise ValidationError("The arguments of a job are JSON.") from None

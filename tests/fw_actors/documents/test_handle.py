@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from fw_actors.documents.permissions import Rights
-from fw_actors.errors import NotFoundError, PermissionDeniedError, ValidationError
+from fw_actors.errors import (
+    BadRequestError,
+    NotFoundError,
+    PermissionDeniedError,
+    ValidationError,
+)
 from tests.fw_actors.documents.conftest import APPS, Desk
 from tests.site_kit import database_of, inline_site
 
@@ -271,3 +276,23 @@ async def test_a_scope_is_not_lifted_by_acting_as_another(desk: Desk) -> None:
         return [handle.user, handle.rights.scopes, handle.get_all("Webhook")]
 
     assert await desk.do(work) == ["other", {"Customer": {"Ada"}}, []]
+
+
+async def test_what_is_no_text_is_refused_by_name(desk: Desk) -> None:
+    """Bad input has a clear error, from code too."""
+
+    def work(fw: Any) -> None:
+        with pytest.raises(ValidationError, match="SQL is text"):
+            fw.db.sql(None)
+        with pytest.raises(NotFoundError, match="FW_SECRET_7"):
+            fw.secret(7)
+        doc = customer(fw)
+        for field in (["title"], "nothing", "title"):
+            with pytest.raises(BadRequestError):
+                doc.vault(field)
+        for wrong in (["title"], None, "\ud800"):
+            with pytest.raises(BadRequestError) as refusal:
+                doc.db_set(wrong, "x")
+            str(refusal.value.extra["field"]).encode()
+
+    await desk.do(work)

@@ -435,3 +435,74 @@ async def test_reload_may_ignore_permissions(desk: Desk) -> None:
         return str(doc.reload(ignore_permissions=True).vat)
 
     assert await desk.do(work, sam) == "1"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("docstatus", 1), ("owner", "eve"), ("creation", "2020-01-01T00:00:00.000Z"), ("name", "x"),
+     ("idx", "first"), ("idx", True)],
+)  # fmt: skip
+async def test_what_the_service_alone_writes_is_changed_by_no_save(
+    desk: Desk, field: str, value: object
+) -> None:
+    """Interface §3: docstatus changes by submit and cancel, a name by rename."""
+
+    def work(fw: Any) -> None:
+        doc = order(fw)
+        setattr(doc, field, value)
+        doc.save()
+
+    with pytest.raises(ValidationError) as refusal:
+        await desk.do(work)
+    assert refusal.value.extra == {"field": field}
+
+
+async def test_a_cancel_changes_no_more_than_a_save_of_a_submitted_document_may(
+    desk: Desk,
+) -> None:
+    """Interface §3: a submitted document takes changes to `allow_on_submit` fields only."""
+
+    def work(fw: Any) -> tuple[Any, ...]:
+        doc = order(fw).submit()
+        doc.title = "changed"
+        with pytest.raises(ValidationError):
+            doc.cancel()
+        doc.title, doc.remark = "t", "why"
+        doc.cancel()
+        stored = fw.get_doc("Sales Order", doc.name)
+        return stored.title, stored.remark, stored.docstatus
+
+    assert await desk.do(work) == ("t", "why", 2)
+
+
+async def test_a_delete_shows_hooks_and_events_what_was_stored(desk: Desk) -> None:
+    """Spec, Request: "`data.doc` is the document as it was when the event happened"."""
+
+    def work(fw: Any) -> str:
+        doc = order(fw, lines=[{"item": "a"}])
+        doc.title, doc.lines = "never saved", []
+        doc.delete()
+        return f"{doc.title} {len(doc.lines)}"
+
+    assert await desk.do(work) == "t 1"
+
+
+@pytest.mark.parametrize("name", [["a"], {"a": 1}, 7])
+async def test_a_row_with_a_name_that_is_none_is_a_new_row(desk: Desk, name: object) -> None:
+    def work(fw: Any) -> tuple[Any, ...]:
+        doc = order(fw, lines=[{"item": "a"}])
+        doc.lines = [{"name": name, "item": "b"}]
+        doc.save()
+        return len(doc.lines), isinstance(doc.lines[0].name, str)
+
+    assert await desk.do(work) == (1, True)
+
+
+async def test_rows_take_no_origin_from_code(desk: Desk) -> None:
+    def work(fw: Any) -> tuple[Any, ...]:
+        doc = order(fw, lines=[{"item": "a"}])
+        doc.lines[0].owner, doc.lines[0].item = "eve", "b"
+        doc.save()
+        return doc.lines[0].owner, fw.get_doc("Sales Order", doc.name).lines[0].owner
+
+    assert await desk.do(work) == ("Administrator", "Administrator")

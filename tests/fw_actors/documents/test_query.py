@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from fw_actors.documents import rest
 from fw_actors.errors import BadRequestError
 from tests.fw_actors.documents.conftest import Desk
 
@@ -234,3 +235,13 @@ async def test_parents_are_no_field_of_a_document_that_is_no_child(shelf: Desk) 
 
 async def test_count_counts_what_the_filters_match(shelf: Desk) -> None:
     assert await shelf.do(lambda fw: fw.count("Sample", [["count", ">", 1]])) == 3
+
+
+@pytest.mark.parametrize("fields", ["name", [["name"]], [{}], [None], 7, {"name": 1}])
+async def test_fields_that_are_no_list_of_names_are_refused(desk: Desk, fields: Any) -> None:
+    """Interface §8: "`fields` is a JSON list"."""
+    with pytest.raises(BadRequestError, match="list of names"):
+        await desk.do(lambda fw: fw.get_all("Sample", fields=fields))
+    listing = {"fields": fields}
+    with pytest.raises(BadRequestError):
+        await desk.do(lambda fw: rest.list_documents(fw, "Sample", listing))
