@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from fw_cli.refusals import CommandFailed
-from supervisors.service.console_socket import short_path
+from supervisors.service.console_socket import address_in, peer_user
 
 LONGEST_ANSWER: Final = 8 * 1024 * 1024
 NOT_RUNNING: Final = "the service does not run here, or is just starting; see fw status"
@@ -50,10 +50,12 @@ class ConsoleClient:
 
     async def _exchange(self, question: dict[str, object]) -> Any:
         if self._reader is None or self._writer is None:
-            with short_path(self._path) as path:
-                self._reader, self._writer = await asyncio.open_unix_connection(
-                    path, limit=LONGEST_ANSWER
-                )
+            self._reader, self._writer = await asyncio.open_unix_connection(
+                address_in(self._path), limit=LONGEST_ANSWER
+            )
+            # Anybody may listen under the name of a service that was killed.
+            if peer_user(self._writer.get_extra_info("socket")) != self._path.stat().st_uid:
+                raise ConnectionRefusedError
         self._writer.write(msgspec.json.encode(question) + b"\n")
         await self._writer.drain()
         line = await self._reader.readline()

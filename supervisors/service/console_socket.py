@@ -1,8 +1,12 @@
-"""The console's door for the terminal: a Unix socket that only the service's own user can open.
+"""The console's door for the terminal: a Unix socket that only the service's own user gets into.
+
+It has an abstract name (unix(7)), which stands in a file. A socket that lay in the data folder
+would outlive a kill, and many a tool copies no folder that has one.
+
 
 A line of JSON in, a line of JSON out, in turn. `{"do": "view", "after": 3}` is answered by
 `{"view": …}` once there is one after number 3; `{"do": "pause", "name": …}` and the other acts by
-`{"ok": true}`; what is refused by `{"error": {"type", "message"}}`. Whoever may open the socket is
+`{"ok": true}`; what is refused by `{"error": {"type", "message"}}`. Whoever gets in is
 Administrator: it could read the database and the service's memory as well.
 """
 
@@ -11,9 +15,10 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import trio
@@ -26,11 +31,18 @@ from supervisors.children import ChildSpec, task_child
 ADMINISTRATOR: Final = "Administrator"
 MOST_CONNECTIONS: Final = 8
 LONGEST_LINE: Final = 4096
-LONGEST_PATH: Final = 100  # the kernel takes 107 bytes
 SEND_SECONDS: Final = 10.0
-PRIVATE: Final = 0o177
+PRIVATE: Final = 0o600
+ROOT: Final = 0
+_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid: Linux's ucred
 
 Act = Callable[[str], Awaitable[None]]
+
+
+class HasOptions(Protocol):
+    """A connected socket, of whatever library."""
+
+    def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes: ...
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,6 +94,9 @@ class _Door:
         self._inside += 1
         try:
             async with stream:
+                if peer_user(stream.socket) not in (os.geteuid(), ROOT):
+                    self._log.warning("console.stranger", user=peer_user(stream.socket))
+                    return
                 if self._inside > MOST_CONNECTIONS:
                     await _send(stream, _refused(OverloadedError("Too many consoles are open.")))
                     return
@@ -135,35 +150,31 @@ async def _send(stream: trio.SocketStream, answer: object) -> None:
 
 @contextlib.contextmanager
 def _bound(path: Path) -> Iterator[socket.socket]:
-    """Listen at `path`, open to the own user alone; what a killed process left there goes first.
+    """Listen under a name of the kernel's choice, and write it to `path`.
 
-    The caller holds the site's serve lock: nobody else listens there.
+    The caller holds the site's serve lock: what is written there is a killed process's.
     """
-    path.unlink(missing_ok=True)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.setblocking(False)
-        before = os.umask(PRIVATE)
-        try:
-            with short_path(path) as short:
-                listening.bind(short)
-        finally:
-            os.umask(before)
+        listening.bind("")
         listening.listen(MOST_CONNECTIONS)
-        yield listening
-    finally:
-        listening.close()
         path.unlink(missing_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "wb") as told:
+            told.write(listening.getsockname()[1:])
+        try:
+            yield listening
+        finally:
+            path.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def short_path(path: Path) -> Iterator[str]:
-    """Give a name for a socket's path that the kernel takes, also where the folder's is long."""
-    if len(os.fsencode(path)) <= LONGEST_PATH:
-        yield str(path)
-        return
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)
+def address_in(path: Path) -> str:
+    """Return the address that a service has written to `path`. Raises: OSError."""
+    return "\0" + path.read_text("ascii")
+
+
+def peer_user(connected: HasOptions) -> int:
+    """Return the user id of who is at the other end, as the kernel knows it."""
+    size = _CREDENTIALS.size
+    told = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    _, user, _ = _CREDENTIALS.unpack(told)
+    return int(user)

@@ -35,8 +35,8 @@ class Places:
 
     @property
     def console(self) -> Path:
-        """The Unix socket of the running service's console."""
-        return self.data / "console.sock"
+        """Under which name the running service's console listens."""
+        return self.data / "console.address"
 
     def prepare(self) -> None:
         """Make the data folder, for its owner only, when it is missing.

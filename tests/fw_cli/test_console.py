@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -12,18 +13,24 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
+import trio
 from textual.widgets import DataTable, TabbedContent
 
+from fw_actors.actors.console import Console
+from fw_actors.runtime import SilentLog, SystemClock, SystemEntropy, open_runtime
 from fw_cli.console_client import NOT_RUNNING, ConsoleClient
 from fw_cli.console_screen import ConsoleScreen
 from fw_cli.refusals import CommandFailed
-from supervisors.service.console_socket import LONGEST_PATH, short_path
+from supervisors import open_supervisor
+from supervisors.service.console_socket import address_in, console_socket
 from tests.live_site import LiveReceiver, LiveSite, eventually
 
 SECONDS = 120.0
+STRANGER = 4321  # a user id
 SUBSCRIBE = """
 hook = {"event_type": "Custom", "custom_event": "console.fails", "secret": "s"}
 fw.new_doc("Webhook", url="URL", **hook).insert()
@@ -34,7 +41,7 @@ pytestmark = pytest.mark.timeout(300)  # several commands start and end, on a sl
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSite]:
-    # A folder whose path is longer than the kernel takes for a socket.
+    # A folder whose path is longer than the kernel takes for a socket's.
     folder = tmp_path_factory.mktemp("console") / ("long" * 25)
     folder.mkdir()
     with LiveSite(folder) as site:
@@ -43,21 +50,53 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSite]:
 
 
 def door(site: LiveSite) -> Path:
-    return site.folder / "data" / "console.sock"
+    return site.folder / "data" / "console.address"
 
 
 def asked(site: LiveSite, *lines: bytes) -> list[dict[str, Any]]:
-    with socket.socket(socket.AF_UNIX) as client, short_path(door(site)) as path:
+    with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(SECONDS)
-        client.connect(path)
+        client.connect(address_in(door(site)))
         client.sendall(b"".join(line + b"\n" for line in lines))
         with client.makefile("rb") as answers:
             return [json.loads(answers.readline()) for _ in lines]
 
 
-def test_the_socket_is_open_to_its_own_user_alone(site: LiveSite) -> None:
-    assert len(os.fsencode(door(site))) > LONGEST_PATH
+def test_where_the_console_listens_is_told_to_its_own_user_alone(site: LiveSite) -> None:
     assert stat.S_IMODE(door(site).stat().st_mode) == 0o600
+
+
+def test_no_socket_lies_in_the_data_folder(site: LiveSite, tmp_path: Path) -> None:
+    """shutil.copytree copies no folder that has one; a kill would leave it there for good."""
+    shutil.copytree(site.folder / "data", tmp_path / "copy")
+    assert (tmp_path / "copy" / "fw.db").exists()
+
+
+async def test_a_stranger_is_not_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody can connect to an abstract name: the kernel says who it is."""
+    monkeypatch.setattr("supervisors.service.console_socket.peer_user", lambda _: STRANGER)
+    path = tmp_path / "console.address"
+    clock, entropy = SystemClock(), SystemEntropy()
+    async with open_runtime(clock=clock, entropy=entropy) as runtime:
+        child = console_socket(path, Mock(spec=Console), SilentLog())
+        async with (
+            open_supervisor(runtime, "service", [child]),
+            await trio.open_unix_socket(address_in(path)) as stream,
+        ):
+            assert await stream.receive_some() == b""
+
+
+def test_another_users_service_is_not_believed(
+    site: LiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody can listen under a name that a killed service has left free."""
+    monkeypatch.setattr("fw_cli.console_client.peer_user", lambda _: STRANGER)
+
+    async def ask() -> None:
+        with pytest.raises(CommandFailed, match=NOT_RUNNING):
+            await ConsoleClient(door(site)).ask("view")
+
+    asyncio.run(ask())
 
 
 def test_a_view_is_printed_as_json(site: LiveSite) -> None:
@@ -81,7 +120,7 @@ def test_without_a_terminal_the_command_says_what_it_needs(site: LiveSite) -> No
 def test_without_a_service_the_command_says_so(tmp_path: Path) -> None:
     async def ask() -> None:
         with pytest.raises(CommandFailed, match=NOT_RUNNING):
-            await ConsoleClient(tmp_path / "console.sock").ask("view")
+            await ConsoleClient(tmp_path / "console.address").ask("view")
 
     asyncio.run(ask())
 
