@@ -17,6 +17,7 @@ import msgspec
 import sqlalchemy as sa
 
 from fw_actors.documents.handle import Fw
+from fw_actors.documents.query import Query
 from fw_actors.errors import BadRequestError, ConflictError, FwError, PermissionDeniedError
 from fw_actors.runtime import Entropy
 from fw_actors.services.audit import Action, AuditLog
@@ -29,6 +30,7 @@ QUEUE: Final = "replays"
 BATCH: Final = 50
 _DELIVERY: Final = "Webhook Delivery"
 _REASONS: Final = 8
+_FINISHED: Final = ["status", "in", list(FINAL)]
 _ID_BYTES: Final = 12
 
 
@@ -100,7 +102,7 @@ class BulkReplays:
         run = Run(
             id=self._entropy.bytes(_ID_BYTES).hex(), user=fw.user, request_id=fw.request_id,
             filters=json.dumps(list(filters)), last=last, cursor="", state=RunState.RUNNING,
-            total=fw.count(_DELIVERY, _wanted(filters, "", last)), replayed=0, reasons="{}",
+            total=fw.count(_DELIVERY, [*filters, _FINISHED]), replayed=0, reasons="{}",
             error="", begun=fw.tx.now, ended=None,
         )  # fmt: skip
         fw.tx.run(_FORGET)
@@ -133,9 +135,13 @@ class BulkReplays:
         return self.last(fw.tx)
 
     def batch(self, fw: Fw, run: Run) -> list[str]:
-        """Return the deliveries whose turn is next."""
-        wanted = _wanted(json.loads(run.filters), run.cursor, run.last)
-        return [row["name"] for row in fw.get_all(_DELIVERY, wanted, ["name"], "name asc", BATCH)]
+        """Return the deliveries whose turn is next.
+
+        Each comes up once: one that fails anew lies behind the cursor by then.
+        """
+        meta = fw.documents.registry.meta(_DELIVERY)
+        wanted = Query(fw, meta, [*json.loads(run.filters), _FINISHED], ignore_permissions=True)
+        return wanted.names_after(run.cursor, run.last, BATCH)
 
     def carry_out(self, fw: Fw, run: Run, deliveries: Sequence[str]) -> None:
         """Replay a batch as the user who began, or end the run when it is empty.
@@ -164,12 +170,6 @@ class BulkReplays:
 
     def _end(self, tx: Tx, state: RunState, why: str = "") -> None:
         tx.run(_END, how=state.value, why=why, at=tx.now)
-
-
-def _wanted(filters: Sequence[Any], cursor: str, last: str) -> list[Any]:
-    """Each delivery comes up once: one that fails anew lies behind the cursor by then."""
-    bounds = [["status", "in", list(FINAL)], ["name", ">", cursor], ["name", "<=", last]]
-    return [*filters, *bounds]
 
 
 def _require(fw: Fw) -> None:

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.dialects import sqlite
 
 from fw_actors.errors import BadRequestError, ConflictError, PermissionDeniedError
 from fw_actors.services import bulk_replay
@@ -198,3 +200,30 @@ async def test_who_may_no_more_ends_the_run_and_is_recorded(bulk: Bulk) -> None:
     assert "System Manager" in run.error
     assert json.loads(run.filters) == FAILED
     assert [action for action, *_ in await bulk.audit()] == ["Denied"]
+
+
+@pytest.mark.parametrize("field", ["status", "webhook", "event"])
+async def test_a_batch_walks_the_names_and_sorts_nothing(bulk: Bulk, field: str) -> None:
+    """However many match: by an index of the filter each batch would sort all of them."""
+    await bulk.failed(1)
+    run = await bulk.begin([[field, "=", "Failed"]])
+    asked: list[Any] = []
+
+    def plan(fw: Any) -> list[str]:
+        rows = fw.tx.rows
+
+        def noted(statement: Any, /, **params: Any) -> Any:
+            asked.append(statement)
+            return rows(statement, **params)
+
+        fw.tx.rows = noted
+        bulk.office.site.bulk.batch(fw, run)
+        fw.tx.rows = rows
+        sql = str(
+            asked[-1].compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True})
+        )
+        return [str(line[-1]) for line in rows(text(f"EXPLAIN QUERY PLAN {sql}"))]
+
+    (step,) = await bulk.office.site.read("boss", plan)
+    assert "autoindex" in step
+    assert "name>?" in step
