@@ -90,13 +90,15 @@ class ConsoleScreen(App[None]):
     #graphs { height: 5; padding: 0 1; }
     #graphs > Vertical { width: 1fr; padding-right: 2; }
     #graphs Sparkline { height: 3; }
+    Screen { overflow: hidden; }
+    TabbedContent, ContentSwitcher, TabPane { height: 1fr; }
     DataTable { height: 1fr; }
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._watcher, self._actor = ConsoleClient(path), ConsoleClient(path)
-        self._series: dict[str, list[float]] = {name: [] for name, _ in GRAPHS}
+        self._series: dict[str, list[float]] = {name: [0.0] * KEPT for name, _ in GRAPHS}
         self.view: dict[str, Any] = {}
 
     def compose(self) -> ComposeResult:
@@ -106,7 +108,7 @@ class ConsoleScreen(App[None]):
             for name, title in GRAPHS:
                 with Vertical():
                     yield Static(title, id=f"now-{name}")
-                    yield Sparkline([], id=f"graph-{name}")
+                    yield Sparkline(self._series[name], id=f"graph-{name}")
         with TabbedContent(initial="tab-tree"):
             for board in BOARDS:
                 with TabPane(board.title, id=f"tab-{board.id}"):
