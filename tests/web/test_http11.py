@@ -1,0 +1,161 @@
+"""HTTP/1.1 on one connection, on real sockets: how bodies come in and answers go out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+import structlog
+import trio
+
+from tests.web.fakes import FakeGateway, app_of
+from tests.web.test_server import BODY, BOOT, SIGN_IN, SIGN_IN_HEAD, answer, rest, served
+from web.app import FrontEnd
+from web.envelope import Answer
+from web.event_streams import RETRY, SendPart, event
+from web.exchange import Exchange
+from web.operations import Operation
+
+LAST = b"GET /api/boot HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await trio.lowlevel.checkpoint()
+
+
+def endless(app: FrontEnd) -> None:
+    """Have /api/boot answer with events without an end."""
+
+    async def events(send: SendPart) -> None:
+        await send(event(b"{}"))
+        await trio.sleep_forever()
+
+    async def handle(_: Exchange) -> Answer:
+        return app.streams.answer(events)
+
+    operations = app._fixed["/api/boot"].operations
+    assert isinstance(operations, dict)
+    operations["GET"] = Operation(handle, operations["GET"].session)
+
+
+async def test_requests_sent_at_once_are_answered_in_their_order(gateway: FakeGateway) -> None:
+    async with served(app_of(gateway)) as site:
+        got = await site.exchange(BOOT + SIGN_IN + LAST)
+    assert got.count(b"HTTP/1.1 200 ") == 3
+    assert got.index(b'"site"') < got.index(b'"fullName"') < got.rindex(b'"site"')
+
+
+@pytest.mark.parametrize("size", [1, 7, len(BODY)])
+async def test_a_body_may_come_in_parts_of_any_size(gateway: FakeGateway, size: int) -> None:
+    async with served(app_of(gateway)) as site, await site.connect() as stream:
+        await stream.send_all(SIGN_IN_HEAD % len(BODY))
+        for start in range(0, len(BODY), size):
+            await stream.send_all(BODY[start : start + size])
+        assert (await answer(stream)).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_body_may_come_in_chunks(gateway: FakeGateway) -> None:
+    head = SIGN_IN_HEAD.replace(b"Content-Length: %d", b"Transfer-Encoding: chunked")
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in BODY) + b"0\r\n\r\n"
+    async with served(app_of(gateway)) as site:
+        got = await site.exchange(head + chunks + LAST)
+    assert got.count(b"HTTP/1.1 200 ") == 2
+
+
+async def test_who_asks_whether_to_send_the_body_is_told_to_go_on(gateway: FakeGateway) -> None:
+    """RFC 9110 §10.1.1."""
+    head = (SIGN_IN_HEAD % len(BODY)).replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")
+    async with served(app_of(gateway)) as site, await site.connect() as stream:
+        await stream.send_all(head)
+        assert (await stream.receive_some()).startswith(b"HTTP/1.1 100 ")
+        await stream.send_all(BODY)
+        assert (await answer(stream)).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_an_answer_without_a_body_leaves_the_connection_in_step(gateway: FakeGateway) -> None:
+    """RFC 9110 §9.3.2: HEAD tells the length and sends nothing of it."""
+    async with served(app_of(gateway)) as site:
+        options = b"OPTIONS /api/boot HTTP/1.1\r\nHost: x\r\n\r\n"
+        got = await site.exchange(BOOT.replace(b"GET", b"HEAD") + options + LAST)
+    heads = got.split(b"HTTP/1.1 ")[1:]
+    assert [head[:3] for head in heads] == [b"200", b"204", b"200"]
+    assert heads[0].endswith(b"\r\n\r\n")
+    assert b"\r\ncontent-length: " in heads[0]
+    assert heads[1].endswith(b"\r\n\r\n")
+    assert b"content-length" not in heads[1]
+
+
+async def test_an_answer_leaves_in_one_piece(gateway: FakeGateway) -> None:
+    async with served(app_of(gateway)) as site, await site.connect() as stream:
+        await stream.send_all(BOOT)
+        got = await stream.receive_some()
+        assert got.startswith(b"HTTP/1.1 200 ")
+        assert got.endswith(b"}")
+
+
+async def test_an_answer_without_an_end_comes_part_by_part_until_the_client_goes(
+    gateway: FakeGateway,
+) -> None:
+    app = app_of(gateway)
+    endless(app)
+    async with served(app) as site:
+        async with await site.connect() as stream:
+            await stream.send_all(BOOT)
+            got = b""
+            while not got.endswith(b"{}\n\n\r\n"):
+                got += await stream.receive_some()
+            assert RETRY in got
+            assert b"transfer-encoding: chunked" in got.lower()
+            assert (len(app.streams), app.in_hand) == (1, 1)
+        await until(lambda: (len(app.streams), app.in_hand) == (0, 0))
+
+
+async def test_an_answer_without_an_end_is_ended_well_by_a_stop(gateway: FakeGateway) -> None:
+    app = app_of(gateway)
+    endless(app)
+    async with served(app) as site, await site.connect() as stream:
+        await stream.send_all(BOOT)
+        await until(lambda: len(app.streams) == 1)
+        site.stop.set()
+        assert (await rest(stream)).endswith(b"0\r\n\r\n")
+
+
+async def test_too_many_at_once_are_turned_away_and_their_connections_live_on(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interface §1: "At most 1,000 requests at once; more get 503"."""
+    app = app_of(gateway)
+    async with served(app) as site, await site.connect() as stream:
+        with monkeypatch.context() as patch:
+            patch.setattr(app, "_in_hand", app.max_requests)
+            await stream.send_all(BOOT)
+            got = await answer(stream)
+            assert got.startswith(b"HTTP/1.1 503 ")
+            assert b"\r\nretry-after: " in got
+        await stream.send_all(BOOT)
+        assert (await answer(stream)).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_failure_in_the_midst_of_an_answer_ends_its_connection_alone(
+    gateway: FakeGateway,
+) -> None:
+    app = app_of(gateway)
+
+    async def broken(send: SendPart) -> None:
+        await send(b"a part")
+        raise ValueError("a defect")
+
+    async def handle(_: Exchange) -> Answer:
+        return Answer(b"", stream=broken)
+
+    operations: Mapping[str, Operation] = app._fixed["/api/health"].operations
+    assert isinstance(operations, dict)
+    operations["GET"] = Operation(handle, operations["GET"].session)
+    async with served(app) as site:
+        with structlog.testing.capture_logs() as logs:
+            got = await site.exchange(BOOT.replace(b"boot", b"health"))
+            await until(lambda: "web.connection_failed" in [line["event"] for line in logs])
+        assert b"a part" in got
+        assert not got.endswith(b"0\r\n\r\n"), "no end that looks like one"
+        assert (await site.exchange(LAST)).startswith(b"HTTP/1.1 200 ")
