@@ -139,11 +139,14 @@ class Database:
 
         Raises: ValidationError for transaction, savepoint, ATTACH and PRAGMA statements.
         """
-        given: object = text
-        if not isinstance(given, str):
-            raise ValidationError("SQL is text.")
+        _judge_sql(text, params)
         with self._tx.savepoint():
-            return self._tx.raw(given, params or {})
+            return self._tx.raw(text, params or {})
+
+
+def _judge_sql(text: object, params: object) -> None:
+    if not isinstance(text, str) or not isinstance(params, Mapping | None):
+        raise ValidationError('SQL is text with a dict of values: {"name": value}.')
 
 
 class Webhooks:

@@ -106,7 +106,8 @@ class SqliteTx(Tx):
         except REFUSALS as error:
             refusal = self._refused(error)
             if isinstance(refusal, StatementError):
-                raise ValidationError(f"The database refused the SQL: {error}.") from error
+                reason = str(error).rstrip(".")
+                raise ValidationError(f"The database refused the SQL: {reason}.") from error
             raise refusal from error
         finally:
             guard.active = False

@@ -282,8 +282,9 @@ async def test_what_is_no_text_is_refused_by_name(desk: Desk) -> None:
     """Bad input has a clear error, from code too."""
 
     def work(fw: Any) -> None:
-        with pytest.raises(ValidationError, match="SQL is text"):
-            fw.db.sql(None)
+        for text, params in ((None, {}), ("SELECT 1", [1]), ("SELECT :a", 1), ("SELECT :a", "a")):
+            with pytest.raises(ValidationError, match="SQL is text"):
+                fw.db.sql(text, params)
         with pytest.raises(NotFoundError, match="FW_SECRET_7"):
             fw.secret(7)
         doc = customer(fw)
