@@ -203,9 +203,8 @@ class Documents:
             rows.adopt_children(stored, doc)
             if status == SUBMITTED:
                 self._prepare(fw, doc)
-            else:
+            elif changes_once_submitted(stored, doc):  # else it needs no more than to be there
                 normalize(doc)
-                changes_once_submitted(stored, doc)
                 check_values(self, fw.tx, doc)
             check_standard(doc, stored)
             doc.docstatus = status

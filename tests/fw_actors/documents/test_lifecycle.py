@@ -475,6 +475,18 @@ async def test_a_cancel_changes_no_more_than_a_save_of_a_submitted_document_may(
     assert await desk.do(work) == ("t", "why", 2)
 
 
+async def test_what_broke_a_rule_meanwhile_can_be_cancelled(desk: Desk) -> None:
+    """A rule that came later, or raw SQL, must not make a document irrevocable."""
+
+    def work(fw: Any) -> int:
+        fw.new_doc("Customer", title="ada").insert()
+        doc = order(fw, customer="ada").submit()
+        fw.db.sql("DELETE FROM doc_customer")
+        return int(doc.cancel().docstatus)
+
+    assert await desk.do(work) == 2
+
+
 async def test_a_delete_shows_hooks_and_events_what_was_stored(desk: Desk) -> None:
     """Spec, Request: "`data.doc` is the document as it was when the event happened"."""
 
