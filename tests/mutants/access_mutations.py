@@ -127,7 +127,7 @@ ACCESS: Final = (
     Mutation(
         "ignorePermissions lifts the scope of Webhook",
         "fw_actors/documents/query.py",
-        "        if self._fw.rights.shut_out(self._meta):\n            return []\n",
-        "",
+        "        if self._fw.rights.shut_out(self._meta):\n            return []\n        readers",
+        "        readers",
     ),
 )
