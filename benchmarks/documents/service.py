@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -18,7 +17,7 @@ from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.services.site import Site, open_site
 from fw_actors.services.users import add_user
-from fw_actors.store.lanes import THREAD_SWITCH_SECONDS
+from supervisors.service import this_process
 
 ORDER: Final = "Bench Order"
 USER: Final = "bench"
@@ -26,8 +25,8 @@ CUSTOMERS: Final = 200
 
 
 def site_in(folder: Path) -> AbstractAsyncContextManager[Site]:
-    """Open a site with the suite's app in `folder`, with the defaults of production."""
-    sys.setswitchinterval(THREAD_SWITCH_SECONDS)
+    """Open a site with the suite's app in `folder`, in a process that serves."""
+    this_process.prepare()
     policy = {"site": {"name": "bench"}, "apps": ["benchmarks.documents.app"]}
     (folder / "fw.json").write_bytes(msgspec.json.encode(policy))
     return open_site(load({"FW_SECRET_KEY": "a key of the benchmarks, forty characters"}, folder))

@@ -15,6 +15,7 @@ import argon2
 import trio
 
 from fw_actors.config import MOST_ARGON2, Argon2, Config
+from fw_actors.errors import OverloadedError
 from fw_actors.hashing.places import Lane, Places
 from fw_actors.rules.password_policy import MAX_RUNES, judge_password
 from fw_actors.runtime import Entropy
@@ -114,16 +115,28 @@ class Hasher:
         judge_password(password, minimum=self._minimum, name=name, email=email)
 
     async def verify(
-        self, stored: str | None, password: str, lane: Lane = Lane.SIGN_IN
+        self,
+        stored: str | None,
+        password: str,
+        lane: Lane = Lane.SIGN_IN,
+        *,
+        may_begin: Callable[[], bool] = lambda: True,
     ) -> Verified:
         """Verify a password with exactly one argon2 run, whatever is wrong.
 
         No hash, a damaged one and an over-long password cost a decoy with the live parameters,
-        so that the time tells nothing.
+        so that the time tells nothing. `may_begin` is asked right before, on the thread.
 
-        Raises: OverloadedError when too many wait; nothing was computed then.
+        Raises: OverloadedError when too many wait, or it may not begin any more; nothing was
+            computed then.
         """
-        return await self._run(lane, lambda: self._verify(stored, password))
+
+        def work() -> Verified:
+            if not may_begin():
+                raise OverloadedError("The try waited for too long. Try again.")
+            return self._verify(stored, password)
+
+        return await self._run(lane, work)
 
     def statistics(self) -> HasherStatistics:
         """Return the counts for `/metrics`."""

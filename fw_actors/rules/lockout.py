@@ -65,6 +65,15 @@ class Tally:
     locked_until: int | None
 
 
+def may_verify(charged_at: int, now: int) -> bool:
+    """Say whether a try that was charged may still be hashed; times in ms.
+
+    Later its charge counts as a failure, and after the window not at all: a process that was
+    stopped for a while would hash one more than the limit.
+    """
+    return now - charged_at < IN_FLIGHT_MS
+
+
 def is_closed(tally: Tally, budget: Budget, now: int) -> bool:
     """Say whether a try is refused whatever becomes of those in flight."""
     locked = tally.locked_until is not None and tally.locked_until > now

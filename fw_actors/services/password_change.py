@@ -20,9 +20,9 @@ from fw_actors.errors import (
 )
 from fw_actors.hashing import Hasher, Lane
 from fw_actors.rules.identifiers import canonical
-from fw_actors.rules.lockout import Budget
+from fw_actors.rules.lockout import Budget, may_verify
 from fw_actors.rules.tokens import record_id
-from fw_actors.runtime import Entropy
+from fw_actors.runtime import Clock, Entropy
 from fw_actors.services import attempts
 from fw_actors.services.access import PasswordChange, PasswordChanged
 from fw_actors.services.account_hold import hold
@@ -40,6 +40,7 @@ class AdmittedChange:
 
     key: bytes
     charge: str
+    charged_at: int
     account: Account
 
 
@@ -53,10 +54,12 @@ class PasswordChanges:
         directory: Accounts,
         passwords: Passwords,
         policy: AuthPolicy,
+        clock: Clock,
         entropy: Entropy,
         installation_key: bytes,
     ) -> None:
         self._store, self._hasher, self._directory = store, hasher, directory
+        self._clock = clock
         self._passwords, self._entropy, self._key = passwords, entropy, installation_key
         self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * 60_000)
 
@@ -76,7 +79,7 @@ class PasswordChanges:
             if account is None or not account.enabled:
                 attempts.take_back(tx, charge)
                 return AuthenticationError()
-            return AdmittedChange(key, charge, account)
+            return AdmittedChange(key, charge, tx.now, account)
 
         return await self._store.write(work)
 
@@ -86,7 +89,12 @@ class PasswordChanges:
         """Verify the current password, judge and hash the new one, settle and set it."""
         stored = admitted.account.password_hash
         try:
-            verified = await self._hasher.verify(stored, change.current, Lane.RECOVERY)
+            verified = await self._hasher.verify(
+                stored,
+                change.current,
+                Lane.RECOVERY,
+                may_begin=lambda: may_verify(admitted.charged_at, self._clock.now()),
+            )
             if not verified.ok:
                 return await self._store.write(lambda tx: self._fail(tx, admitted))
             new = await self._hash(change, admitted)

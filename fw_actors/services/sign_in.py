@@ -15,9 +15,9 @@ from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooM
 from fw_actors.hashing import Hasher, Lane
 from fw_actors.rules.addresses import counted_address
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
-from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, Budget
+from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, Budget, may_verify
 from fw_actors.rules.tokens import BEARER_BYTES, bearer, digest, record_id
-from fw_actors.runtime import Entropy
+from fw_actors.runtime import Clock, Entropy
 from fw_actors.services import accounts, attempts, sessions
 from fw_actors.services.access import SignedIn, SignInAttempt
 from fw_actors.services.account_hold import hold
@@ -45,6 +45,7 @@ class Admitted:
     identified: Identified
     charge: str
     address_charge: str
+    charged_at: int
     account: Account | None
 
 
@@ -65,10 +66,12 @@ class SignIn:
         hasher: Hasher,
         directory: Accounts,
         policy: AuthPolicy,
+        clock: Clock,
         entropy: Entropy,
         installation_key: bytes,
     ) -> None:
         self._store, self._hasher, self._directory = store, hasher, directory
+        self._clock = clock
         self._policy, self._entropy, self._key = policy, entropy, installation_key
         self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * 60_000)
         self._address_budget = Budget(policy.address_attempts, ADDRESS_WINDOW_MS, locks=False)
@@ -129,7 +132,7 @@ class SignIn:
                 return _Refused(identified.key, wait)
             form = identified.canonical
             account = self._directory.find(tx, form) if form is not None else None
-            return Admitted(identified, charge, address_charge, account)
+            return Admitted(identified, charge, address_charge, tx.now, account)
 
         admitted = await self._store.write(work, durable=False)
         if isinstance(admitted, Admitted):
@@ -142,7 +145,11 @@ class SignIn:
         account = admitted.account
         known = account.password_hash if account is not None and account.enabled else None
         try:
-            verified = await self._hasher.verify(known, attempt.pwd)
+            verified = await self._hasher.verify(
+                known,
+                attempt.pwd,
+                may_begin=lambda: may_verify(admitted.charged_at, self._clock.now()),
+            )
         except OverloadedError as refusal:
             await self._store.write(lambda tx: self._take_back(tx, admitted))
             return refusal

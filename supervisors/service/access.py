@@ -37,6 +37,7 @@ def access(parts: Parts) -> tuple[ChildSpec, Gateway]:
         site.hasher,
         site.accounts,
         site.config.auth,
+        site.clock,
         site.entropy,
         site.installation_key,
     )
@@ -46,6 +47,7 @@ def access(parts: Parts) -> tuple[ChildSpec, Gateway]:
         site.accounts,
         site.passwords,
         site.config.auth,
+        site.clock,
         site.entropy,
         site.installation_key,
     )

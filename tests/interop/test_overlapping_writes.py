@@ -259,8 +259,8 @@ async def test_no_session_is_made_beside_a_change_of_the_password(
     """Spec, Authentication 5: every path that sets a password ends the user's sessions."""
     await hire(site, "ada")
     sign_in = SignIn(
-        site.store, site.hasher, site.accounts, site.config.auth, site.entropy,
-        site.installation_key,
+        site.store, site.hasher, site.accounts, site.config.auth, site.clock,
+        site.entropy, site.installation_key,
     )  # fmt: skip
     attempt = SignInAttempt("ada", PASSWORD, "192.0.2.1", "a browser", None, "request")
     admitted = await sign_in.admit(attempt, sign_in.identify("ada"))
@@ -279,8 +279,8 @@ async def test_a_password_is_not_changed_by_one_that_was_just_replaced(
     """Interface §2, changeMyPassword: a wrong `current` is 401, also when it was right before."""
     await hire(site, "ada")
     changes = PasswordChanges(
-        site.store, site.hasher, site.accounts, site.passwords, site.config.auth, site.entropy,
-        site.installation_key,
+        site.store, site.hasher, site.accounts, site.passwords, site.config.auth, site.clock,
+        site.entropy, site.installation_key,
     )  # fmt: skip
     change = PasswordChange("ada", "no session", PASSWORD, "a third decent passphrase")
     admitted = await changes.admit(change, changes.counter("ada"))

@@ -22,8 +22,8 @@ async def main(usr: str, guesses: int) -> None:
     """Make `guesses` at once, once a line comes on stdin."""
     async with open_site(load(dict(os.environ), Path.cwd())) as site:
         sign_in = SignIn(
-            site.store, site.hasher, site.accounts, site.config.auth, site.entropy,
-            site.installation_key,
+            site.store, site.hasher, site.accounts, site.config.auth, site.clock,
+            site.entropy, site.installation_key,
         )  # fmt: skip
         refusals: Counter[str] = Counter()
         _tell("ready")

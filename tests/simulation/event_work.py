@@ -104,7 +104,8 @@ class EventWork:
         """Change a webhook that nobody counts on."""
         number = self.dice.randrange(RECEIVERS)
         choice = self.dice.choice(_CHANGES)
-        others = [name for name in self.world.secrets if name not in self.world.steady]
+        not_mine = {*self.world.steady, *self.world.to_be}
+        others = [name for name in self.world.secrets if name not in not_mine]
         if choice == "new" or not others:
             return await self._new_hook(number)
         name = self.dice.choice(others)
@@ -134,9 +135,11 @@ class EventWork:
         """Its deliveries and their jobs follow; its secrets stay as they are."""
         new, secrets = f"hook {self.client.marker()}", self.world.secrets
         secrets[new] = secrets[name]
+        self.world.to_be.add(new)
         told = await self.client.write(
             f"renames {name}", lambda fw: rest.rename(fw, "Webhook", name, {"name": new}), MANAGER
         )
+        self.world.to_be.discard(new)
         if not lost(told):
             gone = not refused(told) or isinstance(told, NotFoundError)
             for each in ((new,) if refused(told) else ()) + ((name,) if gone else ()):

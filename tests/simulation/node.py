@@ -42,11 +42,22 @@ class RecordingHasher(Hasher):
     seen: Callable[[str], None]
 
     async def verify(
-        self, stored: str | None, password: str, lane: Lane = Lane.SIGN_IN
+        self,
+        stored: str | None,
+        password: str,
+        lane: Lane = Lane.SIGN_IN,
+        *,
+        may_begin: Callable[[], bool] = lambda: True,
     ) -> Verified:
         """See `Hasher.verify`."""
-        self.seen(password)
-        return await super().verify(stored, password, lane)
+
+        def begins() -> bool:
+            may = may_begin()
+            if may:
+                self.seen(password)
+            return may
+
+        return await super().verify(stored, password, lane, may_begin=begins)
 
 
 @dataclass(frozen=True)
@@ -129,7 +140,11 @@ class Node:
             finally:
                 done.set()
 
-        up.requests.start_soon(route)
+        try:
+            up.requests.start_soon(route)
+        except RuntimeError:  # the process has just failed, and takes nothing any more
+            await trio.sleep(0.05)
+            raise Lost from None
         try:
             await done.wait()
         except trio.Cancelled:

@@ -148,6 +148,8 @@ class Guesses:
         """
         for identifier in identifiers:
             self.clearings.setdefault(identifier, []).append(now)
+            # A clock that was set back since: they leave the window with what forgave them.
+            self.hashed[identifier] = [min(at, now) for at in self.hashed.get(identifier, [])]
 
     def _recent(self, times: list[int], now: int) -> int:
         return sum(at > now - self.window_ms for at in times)

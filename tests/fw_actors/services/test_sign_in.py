@@ -45,12 +45,12 @@ class Door:
         self.office = office
         self.hasher = hasher or site.hasher
         self.sign_in = SignIn(
-            site.store, self.hasher, site.accounts, site.config.auth, site.entropy,
-            site.installation_key,
+            site.store, self.hasher, site.accounts, site.config.auth, site.clock,
+            site.entropy, site.installation_key,
         )  # fmt: skip
         self.changes = PasswordChanges(
             site.store, self.hasher, site.accounts, site.passwords, site.config.auth,
-            site.entropy, site.installation_key,
+            site.clock, site.entropy, site.installation_key,
         )  # fmt: skip
         self.log = Log()
         self.tries = TryLog(Outcomes(()), self.log)
@@ -269,6 +269,28 @@ async def test_a_busy_hasher_takes_the_charges_back(door: Door) -> None:
     for _ in range(10):
         assert await busy.told() == 503
     assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
+
+
+async def test_a_try_is_hashed_while_its_charge_counts_and_no_later(door: Door) -> None:
+    """Spec, Sign-in lockout: no more than `maxLoginAttempts` tries in a window are verified.
+
+    A process that is stopped between charge and hash, and goes on after the window, would verify
+    one that nobody counts.
+    """
+    attempt, identified = asked("ada", PASSWORD), door.sign_in.identify("ada")
+    change = PasswordChange("ada", "no session", PASSWORD, OTHER)
+    for stopped, late in ((29, False), (30, True), (1000, True)):
+        admitted = await door.sign_in.admit(attempt, identified)
+        assert isinstance(admitted, Admitted)
+        admitted_change = await door.changes.admit(change, door.changes.counter("ada"))
+        assert isinstance(admitted_change, AdmittedChange)
+        await trio.sleep(stopped)
+        answers = (
+            await door.sign_in.verify(attempt, admitted),
+            await door.changes.verify(change, admitted_change),
+        )
+        assert [isinstance(a, OverloadedError) for a in answers] == [late, late]
+        assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
 
 
 @pytest.mark.parametrize(
