@@ -104,7 +104,7 @@ class EventWork:
         """Change a webhook that nobody counts on."""
         number = self.dice.randrange(RECEIVERS)
         choice = self.dice.choice(_CHANGES)
-        not_mine = {*self.world.steady, *self.world.to_be}
+        not_mine = {*self.world.steady, *self.world.not_to_pick}
         others = [name for name in self.world.secrets if name not in not_mine]
         if choice == "new" or not others:
             return await self._new_hook(number)
@@ -128,18 +128,18 @@ class EventWork:
 
         told = await self.client.write(f"changes {choice} of {name}", work, MANAGER)
         if refused(told) and isinstance(told, NotFoundError):
-            self.world.secrets.pop(name, None)
+            self.world.not_to_pick.add(name)  # gone; what was on its way still has its signature
         return None
 
     async def _rename_hook(self, name: str) -> None:
         """Its deliveries and their jobs follow; its secrets stay as they are."""
         new, secrets = f"hook {self.client.marker()}", self.world.secrets
         secrets[new] = secrets[name]
-        self.world.to_be.add(new)
+        self.world.not_to_pick.add(new)
         told = await self.client.write(
             f"renames {name}", lambda fw: rest.rename(fw, "Webhook", name, {"name": new}), MANAGER
         )
-        self.world.to_be.discard(new)
+        self.world.not_to_pick.discard(new)
         if not lost(told):
             gone = not refused(told) or isinstance(told, NotFoundError)
             for each in ((new,) if refused(told) else ()) + ((name,) if gone else ()):

@@ -80,7 +80,7 @@ class World:
         self.weather, self.promises, self.people = Weather(), Promises(), Directory()
         self.secrets: dict[str, list[str]] = {}  # of each Webhook, all that it ever had
         self.any_secret: list[str] = []  # of Webhooks whose name nobody was told
-        self.to_be: set[str] = set()  # names that webhooks are just being given
+        self.not_to_pick: set[str] = set()  # names that Webhooks had, or are just being given
         self.steady: list[str] = []  # Webhooks that nobody changes: for the event, for tickets
         self.answers: dict[str, list[str]] = {}
         self.disturbed_at = float("-inf")
