@@ -1,8 +1,8 @@
 """The Quart-Trio application: requests in, operations carried out, one envelope for all refusals.
 
-Quart does the parsing, the routing and the cancellation when a client goes away. What it offers
-between them (contexts, signals, hooks, sessions, error pages) is not used: one method stands in
-their place, so that a refused sign-in costs no more than an empty route.
+Quart makes the request of a scope, and its URL map finds the path. What else it offers (contexts,
+signals, hooks, sessions, error pages) is not used: one method stands in its place, so that a
+refused sign-in costs no more than an empty route. `http11` cancels what its client left.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ Source: spec, Authentication 7; interface §2 "Passwords"; pitfalls, "Hashing".
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -79,6 +80,8 @@ class Hasher:
         self._minimum = minimum
         self._places = Places(places or len(os.sched_getaffinity(0)))
         self._inline = inline
+        self._lock = threading.Lock()  # over what follows
+        self._withheld = 0  # begun, and then not computed: it was too late
         self._decoy = self._argon2.hash(entropy.bytes(_SALT_BYTES))
         self._live = argon2.extract_parameters(self._decoy)
 
@@ -133,6 +136,8 @@ class Hasher:
 
         def work() -> Verified:
             if not may_begin():
+                with self._lock:
+                    self._withheld += 1
                 raise OverloadedError("The try waited for too long. Try again.")
             return self._verify(stored, password)
 
@@ -141,7 +146,7 @@ class Hasher:
     def statistics(self) -> HasherStatistics:
         """Return the counts for `/metrics`."""
         places = self._places
-        return HasherStatistics(places.begun, places.running, places.waiting)
+        return HasherStatistics(places.begun - self._withheld, places.running, places.waiting)
 
     def _verify(self, stored: str | None, password: str) -> Verified:
         asked = _parameters(stored) if len(password) <= MAX_RUNES else None

@@ -285,11 +285,13 @@ async def test_a_try_is_hashed_while_its_charge_counts_and_no_later(door: Door) 
         admitted_change = await door.changes.admit(change, door.changes.counter("ada"))
         assert isinstance(admitted_change, AdmittedChange)
         await trio.sleep(stopped)
+        before = door.hasher.statistics().hashes
         answers = (
             await door.sign_in.verify(attempt, admitted),
             await door.changes.verify(change, admitted_change),
         )
         assert [isinstance(a, OverloadedError) for a in answers] == [late, late]
+        assert (door.hasher.statistics().hashes == before) is late
         assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
 
 
