@@ -46,4 +46,4 @@ class DeliveryRenames(Observer):
             fw.tx.run(self._move_deliveries, old=old, new=new)
             fw.tx.run(_MOVE_JOBS, old=old, new=new)
             self._subscriptions.forget(fw.tx)
-            self._subscriptions.clear_after_commit(fw.tx)
+            self._subscriptions.renew_after_commit(fw.tx)

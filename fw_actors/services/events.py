@@ -87,7 +87,7 @@ class EventRecorder(Observer):
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """Record a document's event for every Webhook that watches it."""
         if doc.doctype == "Webhook":
-            self._subscriptions.clear_after_commit(fw.tx)
+            self._subscriptions.renew_after_commit(fw.tx)
         if self._off or doc.doctype in UNWATCHABLE:
             return
         wanted = self._subscriptions.of(fw.tx).documents.get((doc.doctype, event))
@@ -228,20 +228,23 @@ def _reference(reference: object) -> tuple[str | None, str | None]:
     if not isinstance(reference, Mapping) or set(reference) != {"doctype", "name"}:
         raise ValidationError("reference is {doctype, name}.", field="reference")
     doctype, name = reference["doctype"], reference["name"]
-    for part in (doctype, name):
-        if (
-            not isinstance(part, str)
-            or not 0 < len(part) <= KEY_CHARACTERS
-            or CONTROLS_AND_BREAKS.search(part)  # no store takes all of them
-        ):
-            raise ValidationError("reference is {doctype, name}, both text.", field="reference")
+    if not (_is_line(doctype) and _is_line(name)):
+        raise ValidationError("reference is {doctype, name}, both text.", field="reference")
     return doctype, name
 
 
 def _judge_key(key: object) -> None:
-    if key is None:
-        return
-    if not isinstance(key, str) or not key or len(key) > KEY_CHARACTERS or not key.isprintable():
+    if key is not None and not _is_line(key):
         raise ValidationError(
-            f"A key is text of 1 to {KEY_CHARACTERS} printable characters.", field="key"
+            f"A key is text of 1 to {KEY_CHARACTERS} characters without control characters.",
+            field="key",
         )
+
+
+def _is_line(text: object) -> bool:
+    """Whether both stores can keep it in a column of 140 characters."""
+    return (
+        isinstance(text, str)
+        and 0 < len(text) <= KEY_CHARACTERS
+        and not CONTROLS_AND_BREAKS.search(text)
+    )

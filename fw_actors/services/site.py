@@ -72,6 +72,7 @@ class Site:
     outbox: Outbox
     new_passwords: NewPasswords
     audit: AuditLog
+    subscriptions: SubscriptionCache
     replays: Replays
     bulk: BulkReplays
     errors: ErrorLog
@@ -133,7 +134,7 @@ async def open_site(
         hasher = Hasher.of(config, entropy, inline=inline)
         key = await store.read(installation_key)
         site = _assembled(config, store, clock, entropy, registry, hasher, key, recorded)
-        await store.write(lambda tx: _furnish(tx, registry, site.surroundings))
+        await store.write(lambda tx: _furnish(tx, site))
         yield site
         if site.errors.waits:  # what a command's hooks left, or the last moments of a service
             await store.write(site.errors.flush)
@@ -191,6 +192,7 @@ def _assembled(
         outbox,
         new_passwords,
         audit,
+        subscriptions,
         replays,
         bulk,
         errors,
@@ -219,11 +221,14 @@ def open_store(
     return open_postgres(url, clock=clock, entropy=entropy, inline=inline)
 
 
-def _furnish(tx: Tx, registry: Registry, surroundings: Surroundings) -> None:
-    """Make the tables of DocTypes, and the roles that are named but not there."""
+def _furnish(tx: Tx, site: Site) -> None:
+    """Make the tables of DocTypes, and the roles that are named but not there; read what is
+    subscribed, which the process goes by from here on."""
+    registry = site.registry
     tx.lock("fw.migrations")
     make_tables(tx, registry.tables.values())
-    fw = Fw(surroundings, tx, Rights(ADMINISTRATOR, frozenset()))
+    site.subscriptions.of(tx)
+    fw = Fw(site.surroundings, tx, Rights(ADMINISTRATOR, frozenset()))
     for role in (*FIRST_ROLES, *registry.roles()):
         if not registry.tables["Role"].exists(tx, role):
             fw.new_doc("Role", name=role).insert()

@@ -1,7 +1,8 @@
-"""Which Webhooks want which events: read once per process, cleared by a save of a Webhook.
+"""Which Webhooks want which events: read at the start, and by each save of a Webhook.
 
 Source: spec, Webhook rule 2. A change made by another process or by raw SQL is not seen until a
-restart; that is the rule, not an accident.
+restart; that is the rule, not an accident. So what a save clears is read again in the save's own
+transaction, not by the next write, which would see what others changed in between.
 """
 
 from __future__ import annotations
@@ -93,9 +94,10 @@ class SubscriptionCache:
         """Hold what is subscribed now for the rest of a transaction that changes a Webhook."""
         self._pinned[tx] = self.of(tx)
 
-    def clear_after_commit(self, tx: Tx) -> None:
+    def renew_after_commit(self, tx: Tx) -> None:
         """A Webhook changed in this transaction: writes that start after its commit see it."""
-        tx.after_commit(self._clear)
+        before, loaded = self._generation, _grouped(tx.rows(self._enabled))
+        tx.after_commit(lambda: self._renew(loaded, before))
 
     def forget(self, tx: Tx) -> None:
         """Read anew from here on: a Webhook's name is what its deliveries are found by."""
@@ -104,6 +106,13 @@ class SubscriptionCache:
 
     def _keep(self, loaded: Subscriptions, generation: object) -> None:
         if generation is self._generation:
+            self._known = loaded
+
+    def _renew(self, loaded: Subscriptions, before: object) -> None:
+        """Changes that overlap may have missed each other: then the next write reads anew."""
+        alone = before is self._generation
+        self._clear()
+        if alone:
             self._known = loaded
 
     def _clear(self) -> None:

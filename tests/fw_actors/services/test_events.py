@@ -389,6 +389,20 @@ async def test_a_second_emit_with_the_same_key_throws(office: Office) -> None:
     assert await counts(office) == (2, 2)
 
 
+@pytest.mark.parametrize(
+    "key", ["\u00a0", "a\u200db", " k ", "k" * 140, "\U0001f469\u200d\U0001f4bb"]
+)
+async def test_any_text_without_control_characters_is_a_key(office: Office, key: str) -> None:
+    """Spec, App API: "key?: string"; interface §1: what is refused are control characters."""
+    await office.subscribe()
+    told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key=key))
+    with pytest.raises(DuplicateError):
+        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key=key))
+    assert [(d["name"], d["key"]) for d in await office.deliveries()] == [
+        (told["deliveries"][0], key)
+    ]
+
+
 async def test_without_a_key_two_emits_are_two_events(office: Office) -> None:
     """Spec: "Without a key, two emits are two events"."""
     await office.subscribe()

@@ -99,6 +99,37 @@ async def test_another_process_of_the_same_site_is_not_seen_either(
     assert await office.do(emit) == 1
 
 
+async def test_what_others_change_right_after_a_start_is_not_seen(tmp_path: Path) -> None:
+    """Spec: "not seen by a running server until it restarts", be it before its first write."""
+    async with open_office(tmp_path) as running, open_office(tmp_path) as other:
+        await other.subscribe()
+        assert await running.do(emit) == 0
+
+
+async def test_what_others_change_right_after_a_save_is_not_seen(
+    office: Office, tmp_path: Path
+) -> None:
+    """Spec: a save "clears that process's cache"; what it then knows is what it has saved."""
+    hook = await office.subscribe()
+    await office.sql("UPDATE doc_webhook SET enabled = 0")
+    assert await office.do(emit) == 1
+    await change(office, hook, enabled=1)
+    async with open_office(tmp_path) as other:
+        await change(other, hook, custom_event="other.event")
+        await other.subscribe()
+    assert await office.do(emit) == 1
+
+
+async def test_saves_in_one_transaction_are_all_seen(counter: Office) -> None:
+    def work(fw: Any) -> None:
+        fields = {"url": "https://x.test", "event_type": "Custom", "custom_event": "note.shared"}
+        for _ in range(3):
+            fw.new_doc("Webhook", secret="s", **fields).insert()
+
+    await counter.do(work)
+    assert await counter.do(emit) == 3
+
+
 async def test_changing_another_field_by_db_set_is_seen(office: Office) -> None:
     hook = await office.subscribe()
     assert await office.do(emit) == 1
