@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from fw_actors.actors.lockouts import Lockouts
+from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.whitelisting import Whitelisted
 from fw_actors.errors import (
@@ -134,15 +135,12 @@ class Gateway:
         if doctype != "User" or not isinstance(body.get(NEW_PASSWORD), str):
             return body
 
-        def look(tx: Tx) -> dict[str, Any] | None:
-            rights = self._handle(tx, caller, "").rights
-            rights.require(self._site.registry.meta(doctype), "write" if name else "create")
-            return self._site.registry.tables[doctype].fetch(tx, name) if name else {}
+        def look(tx: Tx) -> dict[str, Any]:
+            user = rest.proposed(self._handle(tx, caller, ""), doctype, name, body)
+            return {field: user.__dict__[field] for field in ("name", "email")}
 
-        stored = await self._site.store.read(look)
-        if stored is None:
-            return body  # the write finds that there is no such user
-        return await self._site.new_passwords.prepare(body, stored)
+        account = await self._site.store.read(look)
+        return await self._site.new_passwords.prepare(body, account)
 
     async def replay(self, caller: Caller, delivery: str, request_id: str) -> Replayed:
         """Send a delivery again. PermissionDeniedError, NotFoundError, ConflictError."""

@@ -11,6 +11,7 @@ from fw_actors.documents import json_schema, query
 from fw_actors.documents.doctype import ACTIONS, Meta
 from fw_actors.documents.document import DocType, child_of
 from fw_actors.documents.fields import Table
+from fw_actors.documents.guards import require_action
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.incoming import judged
 from fw_actors.documents.times import to_ms
@@ -62,15 +63,7 @@ def read(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
 
 def insert(fw: Fw, doctype: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """Insert a document; `submit: true` beside the fields submits it too."""
-    meta = _open(fw, doctype)
-    body = dict(body)
-    submit = body.pop("submit", False) if "submit" not in meta.fields else False
-    if not isinstance(submit, bool):
-        raise BadRequestError("submit is true or false.", field="submit")
-    fw.rights.require(meta, "create")
-    if submit:
-        fw.rights.require(meta, "submit")
-    doc: DocType = fw.new_doc(doctype, **judged(fw, meta, body, None))
+    doc, submit = _new(fw, doctype, body)
     fw.documents.insert(fw, doc, ignore_permissions=False, alone=True)
     if submit:
         doc.submit()
@@ -82,13 +75,26 @@ def save(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, 
     meta = _open(fw, doctype)
     fw.rights.require(meta, "write")
     doc, stored = fw.documents.open(fw, doctype, name)
-    body = dict(body)
-    if "modified" in body:
-        _same_version(doc, body.pop("modified"))
-    for key, value in judged(fw, meta, body, doc).items():
-        setattr(doc, key, value)
+    _change(fw, doc, body)
     fw.documents.save(fw, doc, ignore_permissions=False, stored=stored)
     return shown(fw, doc)
+
+
+def proposed(fw: Fw, doctype: str, name: str | None, body: Mapping[str, Any]) -> DocType:
+    """Return the document that an insert (`name` None) or a save would write, and write nothing.
+
+    For what is done before the transaction, because it takes long.
+
+    Raises: what the write would raise for its caller and for the body's shape.
+    """
+    if name is None:
+        return _new(fw, doctype, body)[0]
+    meta = _open(fw, doctype)
+    fw.rights.require(meta, "write")
+    doc: DocType = fw.get_doc(doctype, name)
+    _change(fw, doc, body)
+    require_action(fw, doc, "write", ignore_permissions=False)
+    return doc
 
 
 def submit(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
@@ -200,6 +206,28 @@ def _open(fw: Fw, doctype: str) -> Meta:
         raise BadRequestError(f"{doctype} rows are part of their parent's document.")
     fw.rights.require_reach(meta)
     return meta
+
+
+def _new(fw: Fw, doctype: str, body: Mapping[str, Any]) -> tuple[DocType, bool]:
+    """Return what a body asks to insert, and whether to submit it as well."""
+    meta = _open(fw, doctype)
+    body = dict(body)
+    submit = body.pop("submit", False) if "submit" not in meta.fields else False
+    if not isinstance(submit, bool):
+        raise BadRequestError("submit is true or false.", field="submit")
+    fw.rights.require(meta, "create")
+    if submit:
+        fw.rights.require(meta, "submit")
+    return fw.new_doc(doctype, **judged(fw, meta, body, None)), submit
+
+
+def _change(fw: Fw, doc: DocType, body: Mapping[str, Any]) -> None:
+    """Bring a body's fields into a document that was read."""
+    body = dict(body)
+    if "modified" in body:
+        _same_version(doc, body.pop("modified"))
+    for key, value in judged(fw, doc.meta, body, doc).items():
+        setattr(doc, key, value)
 
 
 def _same_version(doc: DocType, modified: object) -> None:

@@ -171,13 +171,18 @@ def claim_identifiers(tx: Tx, user: str, email: str) -> None:
 
     Raises: ValidationError for one that can't be used; DuplicateError for another account's.
     """
-    if not _EMAIL.match(email):
-        raise ValidationError("An e-mail address is like name@example.org.", field="email")
-    name_key, email_key = _usable(user, "name"), _usable(email, "email")
+    email_key, name_key = judged_email(email), _usable(user, "name")
     tx.run(_FORGET, user=user)
     _claim_identifier(tx, name_key, user, "name")
     if email_key != name_key:
         _claim_identifier(tx, email_key, user, "email")
+
+
+def judged_email(email: str) -> str:
+    """Return the canonical form of an e-mail address. Raises: ValidationError."""
+    if not _EMAIL.match(email):
+        raise ValidationError("An e-mail address is like name@example.org.", field="email")
+    return _usable(email, "email")
 
 
 def _usable(text: str, field: str) -> str:

@@ -162,3 +162,8 @@ class ApiKeys(Observer):
         elif doc.doctype == "User" and (event == "on_trash" or not doc.__dict__["enabled"]):
             fw.tx.run(self._forget_all, user=doc.name)
             fw.tx.run(self._delete_all, user=doc.name)
+
+    def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
+        """The name is a part of the key that its owner has. Raises: ConflictError."""
+        if doctype == DOCTYPE:
+            raise ConflictError("An API key keeps its name, which is a part of the key.")

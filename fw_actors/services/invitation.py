@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from fw_actors.documents import rows
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import ConflictError, PermissionDeniedError
-from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.services import accounts
 from fw_actors.services.access import LinkFacts, LinkKind
 from fw_actors.services.link_mail import LinkMail, SentLink, addressed
@@ -70,7 +69,9 @@ def invite(
     """
     if not fw.rights.manages:
         raise PermissionDeniedError
-    made = add_user(fw, name if name is not None else _name_from(email), email, full_name, roles)
+    if name is None:
+        name = accounts.judged_email(email)
+    made = add_user(fw, name, email, full_name, roles)
     sent = link_mail.send(fw, LinkKind.INVITATION, made["name"])
     return Invited(made["name"], made["email"], sent)
 
@@ -87,10 +88,3 @@ def resend(fw: Fw, link_mail: LinkMail, user: str) -> SentLink:
     if accounts.has_password(fw.tx, account.name):
         raise ConflictError(f"{user[:140]} has a password already; send a reset instead.")
     return link_mail.send(fw, LinkKind.INVITATION, account.name)
-
-
-def _name_from(email: str) -> str:
-    try:
-        return canonical(email)
-    except UnusableIdentifierError:
-        return email  # which the rules of accounts refuse in their own words

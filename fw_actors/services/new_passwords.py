@@ -24,13 +24,13 @@ class NewPasswords(Observer):
     def __init__(self, hasher: Hasher, passwords: Passwords) -> None:
         self._hasher, self._passwords = hasher, passwords
 
-    async def prepare(self, body: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a request's body with its new password hashed; `stored` is the User so far.
+    async def prepare(self, body: Mapping[str, Any], account: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a request's body with its new password hashed; `account` has the name and the
+        e-mail of the User as it will be.
 
         Raises: PasswordPolicyError, OverloadedError.
         """
-        known = {**stored, **body}
-        name, email = str(known.get("name") or ""), str(known.get("email") or "")
+        name, email = str(account["name"] or ""), str(account["email"] or "")
         password = body[FIELD]
         hashed = await self._hasher.hash(password, name=name, email=email)
         return {**body, FIELD: PreparedPassword(password, hashed)}

@@ -245,6 +245,9 @@ async def test_a_manager_sees_and_deletes_keys_and_makes_none(site: HttpSite, si
     assert (await site.ask("POST", path, body, sid=boss)).status in (400, 403)
     change = {"user": "boss"}
     assert (await site.ask("PUT", f"{path}/{made['name']}", change, sid=boss)).status == 400
+    renamed = await site.ask("POST", f"{path}/{made['name']}/rename", {"name": "other"}, sid=boss)
+    assert renamed.error["type"] == "ConflictError", "its name is a part of the key (interface §1)"
+    assert await works(site, made["key"]) == 200
     assert (await site.ask("DELETE", f"{path}/{made['name']}", sid=boss)).status == 200
     assert await works(site, made["key"]) == 401
 

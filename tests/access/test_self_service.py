@@ -105,6 +105,30 @@ async def test_nobody_writes_the_own_user_record(site: HttpSite, role: str) -> N
     assert user == {"fullName": "Ann", "enabled": 1}
 
 
+@pytest.mark.parametrize(
+    ("user", "body", "kind"),
+    [
+        ("boss", {"new_password": "short"}, "PermissionDeniedError"),
+        ("boss", {"new_password": OTHER}, "PermissionDeniedError"),
+        ("ann", {"new_password": "short", "hash": "x"}, "BadRequestError"),
+        ("ann", {"new_password": OTHER, "email": 5}, "BadRequestError"),
+        ("ann", {"new_password": OTHER, "modified": "2020-01-01T00:00:00.000Z"}, "ConflictError"),
+        ("nobody", {"new_password": "short"}, "NotFoundError"),
+    ],
+)
+async def test_what_is_refused_anyway_is_refused_before_its_password_is_judged_and_hashed(
+    site: HttpSite, user: str, body: Any, kind: str
+) -> None:
+    """Interface §8: "body 400, role or scope 403, …, then the work"."""
+    await site.hire("ann")
+    await site.hire("boss", "System Manager")
+    sid = await site.sid("boss")
+    before = site.service.site.hasher.statistics().hashes
+    reply = await site.ask("PUT", f"/api/resource/User/{user}", body, sid=sid)
+    assert reply.error["type"] == kind
+    assert site.service.site.hasher.statistics().hashes == before
+
+
 async def test_a_new_password_ends_the_other_sessions_and_spares_this_one(site: HttpSite) -> None:
     """Spec, Authentication 5: "Self-service spares the caller's own session"."""
     await site.hire("ann")

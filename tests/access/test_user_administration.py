@@ -69,6 +69,16 @@ async def test_a_refused_invitation_leaves_nothing(
         assert await site.rows(f"SELECT * FROM {table}") == []
 
 
+@pytest.mark.parametrize("email", ["", "   ", "no address", "hidden\u200b@example.test"])
+async def test_an_unusable_address_is_told_as_that_although_it_would_be_the_name(
+    site: HttpSite, boss: str, email: str
+) -> None:
+    """Interface §1: 422, `extra.field`; §8: "`users.invite` without `name` takes the canonical
+    e-mail"."""
+    reply = await site.op("users.invite", {"email": email}, sid=boss)
+    assert (reply.status, reply.error["extra"]) == (422, {"field": "email"})
+
+
 @pytest.mark.parametrize("name", ["invite", *ON_ONE])
 async def test_the_operations_are_for_system_managers(site: HttpSite, boss: str, name: str) -> None:
     """Spec: "System Manager only: users.invite, …"."""
