@@ -30,6 +30,32 @@ def test_the_unit_waits_for_ready_and_for_a_graceful_stop() -> None:
     assert service["ReadWritePaths"] == f"{service['WorkingDirectory']}/data"
 
 
+def lines_of(key: str) -> list[str]:
+    """What the unit says of `key`, in its order: later lines add to earlier ones."""
+    unit = (DEPLOY / "fw.service").read_text().splitlines()
+    return [line.removeprefix(f"{key}=") for line in unit if line.startswith(f"{key}=")]
+
+
+def test_the_unit_lets_a_hash_give_way_and_makes_what_it_refuses_an_error() -> None:
+    """@resources holds setpriority, which each hashing thread calls; and what a filter refuses
+    kills the process unless it is given an error."""
+    assert lines_of("SystemCallFilter")[-1] == "setpriority"
+    assert lines_of("SystemCallErrorNumber") == ["EPERM"]
+
+
+def test_the_unit_gives_the_consoles_socket_a_place_that_others_see() -> None:
+    assert lines_of("PrivateTmp") == ["yes"]
+    assert lines_of("RuntimeDirectory") == ["fw"]
+    assert lines_of("RuntimeDirectoryMode") == ["0700"]
+
+
+def test_the_unit_may_write_a_folder_that_the_page_of_operating_makes() -> None:
+    """systemd starts no unit whose ReadWritePaths= is not there."""
+    page = (DEPLOY.parent / "docs" / "operating.md").read_text()
+    (writable,) = lines_of("ReadWritePaths")
+    assert f"install -d -o fw -g fw -m 0700 {writable} " in page
+
+
 def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
     """Where systemd is; elsewhere only the facts above are judged."""
     if shutil.which("systemd-analyze"):
