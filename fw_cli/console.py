@@ -19,8 +19,8 @@ from fw_cli.surroundings import Surroundings
 def console(surroundings: Surroundings, as_json: bool) -> None:
     """Look into the running service: actors, receivers, queues, lockouts; and act on them.
 
-    Through a socket in the site's data folder that only the service's own user can open. --json
-    prints what is there now, once.
+    Through a socket that only the service's own user can open; data/console.address says where it
+    is. --json prints what is there now, once.
     """
     from fw_cli.console_client import ConsoleClient
     from supervisors.service.places import Places

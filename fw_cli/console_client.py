@@ -10,7 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from fw_cli.refusals import CommandFailed
-from supervisors.service.console_socket import address_in, peer_user
+from supervisors.service.console_socket import peer_user
+from supervisors.service.socket_place import path_in
 
 LONGEST_ANSWER: Final = 8 * 1024 * 1024
 NOT_RUNNING: Final = "the service does not run here, or is just starting; see fw status"
@@ -19,8 +20,8 @@ NOT_RUNNING: Final = "the service does not run here, or is just starting; see fw
 class ConsoleClient:
     """One connection; one question at a time."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, told: Path) -> None:
+        self._told = told
         self._turn = asyncio.Lock()
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -51,10 +52,10 @@ class ConsoleClient:
     async def _exchange(self, question: dict[str, object]) -> Any:
         if self._reader is None or self._writer is None:
             self._reader, self._writer = await asyncio.open_unix_connection(
-                address_in(self._path), limit=LONGEST_ANSWER
+                path_in(self._told), limit=LONGEST_ANSWER
             )
-            # Anybody may listen under the name of a service that was killed.
-            if peer_user(self._writer.get_extra_info("socket")) != self._path.stat().st_uid:
+            # Whose folder a killed service's was may be anybody's by now.
+            if peer_user(self._writer.get_extra_info("socket")) != self._told.stat().st_uid:
                 raise ConnectionRefusedError
         self._writer.write(msgspec.json.encode(question) + b"\n")
         await self._writer.drain()

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -122,7 +123,14 @@ def _open(
 ) -> AbstractAsyncContextManager[Service]:
     from supervisors.service.tree import open_service
 
-    return open_service(surroundings.config, log=log, front=front)
+    # systemd's RuntimeDirectory=: another process sees it, unlike a unit's private /tmp.
+    run_folder = surroundings.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    return open_service(
+        surroundings.config,
+        log=log,
+        front=front,
+        run_folder=Path(run_folder) if run_folder else None,
+    )
 
 
 def _run_logged(run: Callable[[], Awaitable[None]], log: FilteringBoundLogger) -> None:

@@ -20,6 +20,7 @@ from typing import Any, Final, Self, TypeVar
 
 import httpx
 
+from supervisors.service.socket_place import forget
 from tests.site_kit import database_of
 
 ROOT: Final = Path(__file__).parent.parent
@@ -103,6 +104,7 @@ class LiveSite:
     ) -> None:
         if self.process is not None:
             self.end(signal.SIGKILL)
+            forget(self.folder / "data" / "console.address")
 
     def _command(self, *args: str) -> list[str]:
         return [sys.executable, "-P", "-m", "fw_cli", *args]

@@ -1,8 +1,4 @@
-"""The console's door for the terminal: a Unix socket that only the service's own user gets into.
-
-It has an abstract name (unix(7)), which stands in a file. A socket that lay in the data folder
-would outlive a kill, and many a tool copies no folder that has one.
-
+"""The console's door for the terminal: a Unix socket that only the service's own user opens.
 
 A line of JSON in, a line of JSON out, in turn. `{"do": "view", "after": 3}` is answered by
 `{"view": …}` once there is one after number 3; `{"do": "pause", "name": …}` and the other acts by
@@ -12,11 +8,11 @@ Administrator: it could read the database and the service's memory as well.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -27,12 +23,12 @@ from fw_actors.actors.console import Console
 from fw_actors.errors import BadRequestError, FwError, OverloadedError
 from fw_actors.runtime import Log
 from supervisors.children import ChildSpec, task_child
+from supervisors.service.socket_place import listening
 
 ADMINISTRATOR: Final = "Administrator"
 MOST_CONNECTIONS: Final = 8
 LONGEST_LINE: Final = 4096
 SEND_SECONDS: Final = 10.0
-PRIVATE: Final = 0o600
 ROOT: Final = 0
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid: Linux's ucred
 
@@ -53,13 +49,22 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: int = 0
 
 
-def console_socket(path: Path, console: Console, log: Log) -> ChildSpec:
-    """Return the child that serves the console at `path`."""
+def console_socket(told: Path, run_folder: Path | None, console: Console, log: Log) -> ChildSpec:
+    """Return the child that serves the console where `told` says, as `listening` has it.
+
+    A machine without a place for a socket has a service all the same, and a warning.
+    """
     door = _Door(console, _acts_of(console), log)
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
-        with _bound(path) as listening:
-            listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
+        with ExitStack() as stack:
+            try:
+                opened = stack.enter_context(listening(told, run_folder))
+            except OSError as error:
+                log.warning("console.no_socket", reason=str(error))
+                task_status.started()
+                await trio.sleep_forever()
+            listener = trio.SocketListener(trio.socket.from_stdlib_socket(opened))
             await trio.serve_listeners(door.attend, [listener], task_status=task_status)
 
     return task_child("console", run)
@@ -146,30 +151,6 @@ async def _send(stream: trio.SocketStream, answer: object) -> None:
         await stream.send_all(msgspec.json.encode(answer) + b"\n")
     if scope.cancelled_caught:
         raise trio.BrokenResourceError("The client does not read.")
-
-
-@contextlib.contextmanager
-def _bound(path: Path) -> Iterator[socket.socket]:
-    """Listen under a name of the kernel's choice, and write it to `path`.
-
-    The caller holds the site's serve lock: what is written there is a killed process's.
-    """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
-        listening.setblocking(False)
-        listening.bind("")
-        listening.listen(MOST_CONNECTIONS)
-        path.unlink(missing_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "wb") as told:
-            told.write(listening.getsockname()[1:])
-        try:
-            yield listening
-        finally:
-            path.unlink(missing_ok=True)
-
-
-def address_in(path: Path) -> str:
-    """Return the address that a service has written to `path`. Raises: OSError."""
-    return "\0" + path.read_text("ascii")
 
 
 def peer_user(connected: HasOptions) -> int:

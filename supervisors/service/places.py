@@ -10,9 +10,14 @@ from supervisors.service.refusals import UnusableDataFolder
 
 @dataclass(frozen=True)
 class Places:
-    """The files of a site's service. `folder` is the folder of fw.json (interface §5)."""
+    """The files of a site's service. `folder` is the folder of fw.json (interface §5).
+
+    `run_folder` is where what lives no longer than the process lies; None: the system's for
+    temporary files.
+    """
 
     folder: Path
+    run_folder: Path | None = None
 
     @property
     def data(self) -> Path:
@@ -35,7 +40,7 @@ class Places:
 
     @property
     def console(self) -> Path:
-        """Under which name the running service's console listens."""
+        """Names the socket of the running service's console; see `socket_place`."""
         return self.data / "console.address"
 
     def prepare(self) -> None:

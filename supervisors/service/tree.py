@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import trio
@@ -87,9 +88,10 @@ async def open_service(
     clock: Clock | None = None,
     entropy: Entropy | None = None,
     inline: bool = False,
+    run_folder: Path | None = None,
 ) -> AsyncIterator[RunningService]:
     """Run a site's service; without `front` it is a worker, which delivers webhooks and mail and
-    runs the jobs of apps.
+    runs the jobs of apps. `run_folder` is where the console's socket lies.
 
     Through once it accepts. Leaving is the graceful stop; cancelling stops at once.
 
@@ -123,7 +125,7 @@ async def open_service(
                     delivered=DeliveryMeter(DELIVERY_OUTCOMES),
                     recorded=recorded,
                 )
-                places = None if inline else Places(config.folder)
+                places = None if inline else Places(config.folder, run_folder)
                 async with run_parts(parts, bound, places) as service:
                     yield service
 
@@ -159,7 +161,7 @@ async def _run(
         console = Console(parts.site, parts.runtime, dispatcher, parts.delivered)
         if places is not None:
             places.prepare()
-            children.append(console_socket(places.console, console, parts.log))
+            children.append(console_socket(places.console, places.run_folder, console, parts.log))
         children.append(front_child(parts, bound, gateway, console))
     async with open_supervisor(
         parts.runtime, "service", children, stop_seconds=DRAIN_SECONDS + GIVE_BACK_SECONDS

@@ -6,10 +6,12 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,8 @@ from fw_cli.console_client import NOT_RUNNING, ConsoleClient
 from fw_cli.console_screen import ConsoleScreen
 from fw_cli.refusals import CommandFailed
 from supervisors import open_supervisor
-from supervisors.service.console_socket import address_in, console_socket
+from supervisors.service.console_socket import console_socket
+from supervisors.service.socket_place import path_in
 from tests.live_site import LiveReceiver, LiveSite, eventually
 
 SECONDS = 120.0
@@ -41,7 +44,7 @@ pytestmark = pytest.mark.timeout(300)  # several commands start and end, on a sl
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSite]:
-    # A folder whose path is longer than the kernel takes for a socket's.
+    # Its path is longer than the kernel takes for a socket's.
     folder = tmp_path_factory.mktemp("console") / ("long" * 25)
     folder.mkdir()
     with LiveSite(folder) as site:
@@ -56,14 +59,17 @@ def door(site: LiveSite) -> Path:
 def asked(site: LiveSite, *lines: bytes) -> list[dict[str, Any]]:
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(SECONDS)
-        client.connect(address_in(door(site)))
+        client.connect(str(path_in(door(site))))
         client.sendall(b"".join(line + b"\n" for line in lines))
         with client.makefile("rb") as answers:
             return [json.loads(answers.readline()) for _ in lines]
 
 
-def test_where_the_console_listens_is_told_to_its_own_user_alone(site: LiveSite) -> None:
-    assert stat.S_IMODE(door(site).stat().st_mode) == 0o600
+def test_the_socket_and_its_folder_are_open_to_their_own_user_alone(site: LiveSite) -> None:
+    path = path_in(door(site))
+    assert path.is_socket()
+    modes = [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent, door(site))]
+    assert modes == [0o600, 0o700, 0o600]
 
 
 def test_no_socket_lies_in_the_data_folder(site: LiveSite, tmp_path: Path) -> None:
@@ -72,16 +78,43 @@ def test_no_socket_lies_in_the_data_folder(site: LiveSite, tmp_path: Path) -> No
     assert (tmp_path / "copy" / "fw.db").exists()
 
 
+def test_the_socket_of_a_killed_service_goes_at_the_next_start(tmp_path: Path) -> None:
+    with LiveSite(tmp_path) as site:
+        site.start()
+        left = path_in(door(site))
+        site.end(signal.SIGKILL)
+        assert left.is_socket()
+        site.start()
+        assert not left.parent.exists()
+        assert asked(site, b'{"do": "trace", "name": "mailer"}') == [{"ok": True}]
+
+
+def test_the_socket_lies_where_systemd_says(tmp_path: Path) -> None:
+    """A unit has a /tmp of its own, in which nobody else would find it."""
+    with tempfile.TemporaryDirectory() as run, LiveSite(tmp_path) as site:
+        site.start(RUNTIME_DIRECTORY=f"{run}:/nowhere")
+        assert path_in(door(site)).parent.parent == Path(run)
+        assert site.end() == 0
+
+
+def test_without_a_place_for_the_socket_the_service_runs_and_says_so(tmp_path: Path) -> None:
+    with LiveSite(tmp_path) as site:
+        site.start(RUNTIME_DIRECTORY=str(tmp_path / "missing"))
+        assert not door(site).exists()
+        assert site.end() == 0
+    assert "console.no_socket" in (tmp_path / "serve.log").read_text()
+
+
 async def test_a_stranger_is_not_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anybody can connect to an abstract name: the kernel says who it is."""
+    """Whatever the modes say, the kernel says who it is."""
     monkeypatch.setattr("supervisors.service.console_socket.peer_user", lambda _: STRANGER)
-    path = tmp_path / "console.address"
+    told = tmp_path / "console.address"
     clock, entropy = SystemClock(), SystemEntropy()
     async with open_runtime(clock=clock, entropy=entropy) as runtime:
-        child = console_socket(path, Mock(spec=Console), SilentLog())
+        child = console_socket(told, None, Mock(spec=Console), SilentLog())
         async with (
             open_supervisor(runtime, "service", [child]),
-            await trio.open_unix_socket(address_in(path)) as stream,
+            await trio.open_unix_socket(path_in(told)) as stream,
         ):
             assert await stream.receive_some() == b""
 
@@ -89,7 +122,7 @@ async def test_a_stranger_is_not_let_in(tmp_path: Path, monkeypatch: pytest.Monk
 def test_another_users_service_is_not_believed(
     site: LiveSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Anybody can listen under a name that a killed service has left free."""
+    """Anybody may own the folder by now in which a killed service had its socket."""
     monkeypatch.setattr("fw_cli.console_client.peer_user", lambda _: STRANGER)
 
     async def ask() -> None:
@@ -248,6 +281,7 @@ def test_the_screen_shows_the_service_and_acts_by_keys(site: LiveSite) -> None:
 def test_a_stop_takes_the_socket_away(tmp_path: Path) -> None:
     with LiveSite(tmp_path) as site:
         site.start()
-        assert door(site).exists()
+        path = path_in(door(site))
         assert site.end() == 0
         assert not door(site).exists()
+        assert not path.parent.exists()
