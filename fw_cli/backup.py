@@ -24,7 +24,7 @@ def backup(surroundings: Surroundings, file: Path) -> None:
     """
     config = surroundings.config
     target = surroundings.cwd / file
-    with progress("Copying the store") as advance:
+    with progress("copying the store") as advance:
         if config.sqlite_file is not None:
             from fw_actors.store.sqlite_backup import back_up_file
 

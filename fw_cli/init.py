@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Final
 
@@ -61,10 +62,10 @@ def init(surroundings: Surroundings, folder: Path) -> None:
     click.echo(
         f"""
 Next:
-  cd {site}
+  cd {shlex.quote(str(site))}
   export FW_SECRET_KEY="$(cat secret.key)"
-  fw user add admin --email you@example.org --role "System Manager" --password-stdin
   fw start
+  fw user add admin --email you@example.org --role "System Manager"
   fw doctor
 
 Keep a copy of secret.key in a safe place: without it stored secrets do not open."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from fw_cli.progress import progress
 from fw_cli.surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ def sweep(surroundings: Surroundings, what: str) -> None:
     async def use(site: Site) -> int:
         return sum([await _deleted(site, step) for step in _steps(site, what)])
 
-    click.echo(f"deleted {surroundings.on_site(use)} rows")
+    with progress("deleting what has expired"):
+        count = surroundings.on_site(use)
+    click.echo(f"deleted {count} rows")
 
 
 def _steps(site: Site, what: str) -> tuple[Batch, ...]:

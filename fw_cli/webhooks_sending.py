@@ -103,7 +103,7 @@ async def _replay_one(site: Site, delivery: str) -> Replayed:
 async def _replay_all(site: Site, names: list[str]) -> list[dict[str, Any]]:
     """Replay in transactions of a hundred; what changed since it was found is told, and stays."""
     rows: list[dict[str, Any]] = []
-    with progress("Replaying") as advance:
+    with progress("replaying") as advance:
         for begin in range(0, len(names), _A_TRANSACTION):
             advance(begin, len(names))
             part = names[begin : begin + _A_TRANSACTION]

@@ -152,7 +152,7 @@ def make_file(path: Path) -> None:
             [f"SQLite {sqlite3.sqlite_version} is too old; {oldest} or newer is needed."]
         )
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise ConfigurationError(

@@ -22,6 +22,14 @@ def test_the_new_site_opens_with_its_key_and_the_doctor_finds_no_problem(fw: Com
     assert report["sections"]["service"]["warnings"] == []
 
 
+def test_what_it_says_to_do_next_can_be_pasted(fw: CommandLine) -> None:
+    """Nothing of it waits for something that is typed in the open, and any folder will do."""
+    said = fw.done("init", "our site")
+    assert f"  cd '{fw.folder}/our site'\n" in said
+    assert "--password-stdin" not in said
+    assert said.index("fw start") < said.index("fw user add")  # the link leads to what runs
+
+
 def test_keys_differ_and_are_for_their_owner_alone(fw: CommandLine) -> None:
     for name in ("a", "b"):
         fw.done("init", name)

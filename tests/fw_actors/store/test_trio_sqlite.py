@@ -61,8 +61,11 @@ async def test_a_folder_that_can_not_be_made_is_refused(path: Path, open_store: 
             pass
 
 
-async def test_the_file_is_readable_by_its_owner_alone(path: Path, open_store: OpenStore) -> None:
+async def test_the_file_and_its_folder_are_for_their_owner_alone(
+    path: Path, open_store: OpenStore
+) -> None:
     async with open_store():
+        assert path.parent.stat().st_mode & 0o777 == 0o700
         modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
     assert modes["fw.db"] == modes["fw.db-wal"] == 0o600
 
