@@ -65,6 +65,13 @@ def test_a_key_that_everybody_may_read_is_a_warning(fw: CommandLine) -> None:
     ]
 
 
+def test_a_log_that_is_the_mail_and_leaves_it_out_is_a_warning(fw: CommandLine) -> None:
+    """Interface §2, Transport log: "a mail is one log line", and it is one of level info."""
+    fw.environ["FW_LOG_LEVEL"] = "warning"
+    (told,) = fw.json("doctor", "--json")["sections"]["mail"]["warnings"]
+    assert told.endswith("FW_LOG_LEVEL=warning leaves them out")
+
+
 def test_no_secret_is_shown(fw: CommandLine) -> None:
     """Spec, Authentication 10; pitfalls, Logs."""
     secrets = {"FW_SECRET_KEY": "a" * 40, "FW_SMTP_PASSWORD": "b" * 40, "FW_SECRET_X": "c" * 40}

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from fw_actors.errors import BadRequestError, OverloadedError
+from fw_actors.errors import OverloadedError
 from web.answers import Done, LinkAnswer
 from web.envelope import Answer, answer_json
 from web.exchange import Exchange
@@ -75,8 +75,6 @@ class RecoveryRoutes:
     async def forgot_password(self, exchange: Exchange) -> Answer:
         """Answer every well-formed request alike, whoever is meant, also when nothing is queued."""
         body: ForgotPasswordRequest = exchange.body
-        if not body.usr.strip():
-            raise BadRequestError("Type your name or e-mail.", field="usr")
         try:
             await self._gateway.forgot_password(body.usr, exchange.address)
         except OverloadedError as refusal:  # "never an error" (spec, Limits): told to the log alone

@@ -10,7 +10,7 @@ from typing import Final
 import sqlalchemy as sa
 import trio
 
-from fw_actors.config import Mail
+from fw_actors.config import Config, Mail
 from fw_actors.errors import ConfigurationError
 from fw_actors.mail import MailFault, load_method, probe
 from fw_actors.rules.delivery_outcome import Status
@@ -21,6 +21,7 @@ from fw_actors.services.site import Site
 PROBE_SECONDS: Final = 10.0
 MS_PER_DAY: Final = 86_400_000
 _DEFAULT_SENDER: Final = "fw@localhost"
+_TELLING: Final = frozenset({"debug", "info"})  # the levels at which the log has `mail.sent`
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ async def mail_facts(site: Site) -> MailFacts:
             )
         )
     )
-    return MailFacts(await _fault(site.config.mail), failed)
+    return MailFacts(await _fault(site.config), failed)
 
 
 def judge_mail(mail: Mail, facts: MailFacts, public_host: str | None) -> Section:
@@ -57,7 +58,9 @@ def judge_mail(mail: Mail, facts: MailFacts, public_host: str | None) -> Section
 def _transport(mail: Mail, fault: str, public_host: str | None) -> Iterator[Finding]:
     if mail.transport == "log":
         live = "the mail transport is log: messages and their links go to the log"
-        if public_host is None or is_local(public_host):
+        if fault:
+            yield warning(f"{live}, but {fault}", "Set FW_LOG_LEVEL to info.")
+        elif public_host is None or is_local(public_host):
             yield ok(live)
         else:
             yield warning(f"{live}, and to nobody's mailbox", "Set FW_MAIL_TRANSPORT=smtp.")
@@ -102,8 +105,11 @@ def _failed(facts: MailFacts) -> Finding:
     return ok("no message failed in the last 24 hours")
 
 
-async def _fault(mail: Mail) -> str:
+async def _fault(config: Config) -> str:
     """Return why the transport can't be used, or nothing."""
+    mail = config.mail
+    if mail.transport == "log" and config.deployment.log_level not in _TELLING:
+        return f"FW_LOG_LEVEL={config.deployment.log_level} leaves them out"
     if mail.transport == "method" and mail.method is not None:
         try:
             load_method(mail.method)

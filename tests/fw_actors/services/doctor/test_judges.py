@@ -60,6 +60,7 @@ def test_webhooks_that_can_hardly_work_are_named_up_to_five(kind: str) -> None:
     [
         (LOG, MailFacts("", 0), "localhost", "ok", "transport is log"),
         (LOG, MailFacts("", 0), "fw.example", "warning", "nobody's mailbox"),
+        (LOG, MailFacts("FW_LOG_LEVEL=error leaves them out", 0), None, "warning", "leaves them"),
         (LOG, MailFacts("", 2), None, "warning", "failed in the last 24 hours: 2"),
         (SMTP, MailFacts("", 0), None, "ok", "transport is smtp (mail.example:587)"),
         (SMTP, MailFacts("auth: 535.", 0), None, "problem", "can't be used: auth: 535."),
