@@ -9,14 +9,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fw_actors.errors import AuthenticationError, FwError, NotFoundError, PermissionDeniedError
 from web.cookies import clear_cookie
-from web.envelope import Answer
+from web.envelope import Answer, refusal
 from web.exchange import Exchange
 from web.headers import CSRF_HEADER
 from web.pages.assets import Assets
 from web.pages.next_path import sign_in_path
 from web.settings import Settings
 
-HTML: Final = "text/html; charset=utf-8"
+HTML_KIND: Final = "text/html"
+HTML: Final = f"{HTML_KIND}; charset=utf-8"
 SEE_OTHER: Final = 303
 TITLES: Final = (
     (NotFoundError, "Not found"),
@@ -47,9 +48,14 @@ class Rendering:
         return Answer(text.encode(), status, HTML)
 
     def refuse(self, exchange: Exchange, error: FwError) -> Answer:
-        """Return a refusal as a page; who is not signed in is led to the sign-in page."""
+        """Return a refusal as a page, to whom takes one; others get the envelope (interface §1).
+
+        Who is not signed in is led to the sign-in page.
+        """
         if isinstance(error, AuthenticationError) and exchange.request.method in ("GET", "HEAD"):
             return self._to_sign_in(exchange)
+        if HTML_KIND not in exchange.request.headers.get("Accept", "").lower():
+            return refusal(error)
         title = next((t for kind, t in TITLES if isinstance(error, kind)), "That did not work")
         answer = self.page(
             "refused.html",

@@ -59,13 +59,27 @@ async def test_who_is_signed_in_needs_no_sign_in_page(client: Client) -> None:
     assert (reply.status, reply.header("Location")) == (303, "/app/Order")
 
 
-async def test_a_refusal_of_a_page_is_a_page(client: Client) -> None:
-    reply = await client.ask("GET", "/login?unknown=1")
+BROWSER = [("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")]
+
+
+async def test_a_refusal_of_a_page_is_a_page_to_a_browser(client: Client) -> None:
+    reply = await client.ask("GET", "/login?unknown=1", headers=BROWSER)
     assert (reply.status, reply.header("Content-Type")) == (400, "text/html; charset=utf-8")
     assert b"This path takes no query parameter" in reply.body
-    wrong = await client.ask("POST", "/login")
-    assert wrong.status == 405
-    assert wrong.header("Allow") == "GET, HEAD, OPTIONS"
+    wrong = await client.ask("POST", "/login", headers=BROWSER)
+    assert (wrong.status, wrong.header("Allow")) == (405, "GET, HEAD, OPTIONS")
+    assert b"<h1>" in wrong.body
+
+
+@pytest.mark.parametrize("path", ["/", "/login", "/reset-password", "/accept-invite", "/app"])
+async def test_a_refusal_of_a_page_is_the_envelope_to_whom_asks_for_no_page(
+    client: Client, path: str
+) -> None:
+    """Interface §1: "Unknown path 404, wrong verb 405, …, all in the envelope"."""
+    for headers in ([], [("Accept", "*/*")]):
+        reply = await client.ask("POST", path, headers=headers)
+        assert (reply.status, reply.error["type"]) == (405, "MethodNotAllowedError")
+        assert reply.header("Allow") == "GET, HEAD, OPTIONS"
 
 
 async def test_the_notice_is_shown_as_written_and_never_as_html(gateway: FakeGateway) -> None:
