@@ -10,9 +10,14 @@ from fw_actors.config import Secrets
 from fw_actors.documents.permissions import Rights
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.vault import Vault
-from fw_actors.errors import NotFoundError, ValidationError
+from fw_actors.errors import (
+    DuplicateError,
+    NotFoundError,
+    PermissionDeniedError,
+    ValidationError,
+)
 from fw_actors.runtime import Entropy
-from fw_actors.store import Tx
+from fw_actors.store import ConstraintViolation, Tx, UniqueViolation
 
 Filters = Sequence[Sequence[Any]] | Mapping[str, Any]
 
@@ -124,7 +129,14 @@ class Fw:
         return value
 
     def enqueue(self, function: Any, **arguments: Any) -> int:
-        """Run a function of an app later, as the same user; return the job's number."""
+        """Run a function of an app later, as the same user; return the job's number.
+
+        Raises: PermissionDeniedError where that would lift access scopes (see `as_user`).
+        """
+        if self.rights.scoped:
+            own = self._surroundings.accounts.rights(self.tx, self.user)
+            if own.scopes != self.rights.scopes:
+                raise PermissionDeniedError("A job would run without your access scopes.")
         return self._surroundings.enqueue(self, function, arguments)
 
 
@@ -137,11 +149,17 @@ class Database:
     def sql(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Run one statement with `:name` parameters; return its rows as dicts.
 
-        Raises: ValidationError for transaction, savepoint, ATTACH and PRAGMA statements.
+        Raises: ValidationError for transaction, savepoint, ATTACH and PRAGMA statements, and for
+            a row that breaks a rule of its table; DuplicateError for one that is there already.
         """
         _judge_sql(text, params)
-        with self._tx.savepoint():
-            return self._tx.raw(text, params or {})
+        try:
+            with self._tx.savepoint():
+                return self._tx.raw(text, params or {})
+        except UniqueViolation as taken:
+            raise DuplicateError(str(taken)) from None
+        except ConstraintViolation as broken:
+            raise ValidationError(f"The database refused the SQL: {broken}") from None
 
 
 def _judge_sql(text: object, params: object) -> None:

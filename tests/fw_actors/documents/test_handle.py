@@ -12,6 +12,7 @@ import pytest
 from fw_actors.documents.permissions import Rights
 from fw_actors.errors import (
     BadRequestError,
+    DuplicateError,
     NotFoundError,
     PermissionDeniedError,
     ValidationError,
@@ -117,6 +118,21 @@ async def test_sql_beyond_the_transaction_is_refused_and_the_transaction_lives_o
 
     await desk.do(work)
     assert await desk.do(lambda fw: fw.exists("Customer", "ada")) == "ada"
+
+
+async def test_sql_that_breaks_a_rule_of_a_table_is_refused_as_documents_are(desk: Desk) -> None:
+    """Interface §4: "Refusals are the exceptions of `fw_actors.errors`"; §1: 409, 422."""
+
+    def work(fw: Any) -> str | None:
+        customer(fw)
+        with pytest.raises(DuplicateError):
+            fw.db.sql("INSERT INTO doc_customer (name) VALUES ('ada')")
+        with pytest.raises(ValidationError, match="refused the SQL"):
+            fw.db.sql("INSERT INTO doc_customer (name) VALUES (NULL)")
+        found: str | None = fw.exists("Customer", "ada")
+        return found
+
+    assert await desk.do(work) == "ada"
 
 
 async def test_a_secret_is_read_by_its_name_in_lower_case(tmp_path: Path) -> None:
@@ -276,6 +292,27 @@ async def test_a_scope_is_not_lifted_by_acting_as_another(desk: Desk) -> None:
         return [handle.user, handle.rights.scopes, handle.get_all("Webhook")]
 
     assert await desk.do(work) == ["other", {"Customer": {"Ada"}}, []]
+
+
+async def test_a_scope_is_not_lifted_by_a_job_as_another(desk: Desk) -> None:
+    """Spec, Webhook rule 3: what scopes refuse is lifted by nothing; jobs run as their user."""
+    other = await desk.hire("System Manager", name="other")
+
+    def work(fw: Any) -> None:
+        with pytest.raises(PermissionDeniedError, match="access scopes"):
+            scoped(fw).as_user(other).enqueue(customer)
+
+    await desk.do(work)
+    assert await desk.do(lambda fw: fw.db.sql("SELECT id FROM fw_job WHERE queue = 'app'")) == []
+
+
+async def test_who_is_scoped_enqueues_as_ever(desk: Desk) -> None:
+    """Interface §4: "`fw.enqueue` runs the function later as the same user"."""
+    sam = await desk.hire()
+    await desk.do(customer)
+    permission = {"user": sam, "allow": "Customer", "for_value": "ada"}
+    await desk.do(lambda fw: fw.new_doc("User Permission", **permission).insert())
+    assert await desk.do(lambda fw: fw.enqueue(customer), sam) > 0
 
 
 async def test_what_is_no_text_is_refused_by_name(desk: Desk) -> None:
