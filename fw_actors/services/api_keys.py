@@ -100,9 +100,7 @@ class ApiKeys(Observer):
         self._used = Statement(
             sa.update(keys).where(k.name == _ID).values(last_used=sa.bindparam("now"))
         )
-        of_user = sa.select(k.name).where(k.user == _USER).scalar_subquery()
-        self._forget_all = Statement(sa.delete(API_KEY).where(API_KEY.c.id.in_(of_user)))
-        self._delete_all = Statement(sa.delete(keys).where(k.user == _USER))
+        self._names = Statement(sa.select(k.name).where(k.user == _USER).order_by(k.name))
 
     def live(self, tx: Tx, key: ApiKey) -> LiveKey | None:
         """Return whose key it is; None for a wrong, expired or ended one, or a disabled user's."""
@@ -150,7 +148,7 @@ class ApiKeys(Observer):
         """End a key of the handle's user. Raises: NotFoundError, for another's as well."""
         if fw.get_value(DOCTYPE, name, "user") != fw.user:
             raise NotFoundError("You have no such API key.")
-        rows.load(fw.documents, fw, DOCTYPE, name).delete(ignore_permissions=True)
+        _end(fw, name)
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """A key comes from its operation alone; it goes with its document, and with its user."""
@@ -160,10 +158,15 @@ class ApiKeys(Observer):
             if event == "on_trash":
                 fw.tx.run(_FORGET, id=doc.name)
         elif doc.doctype == "User" and (event == "on_trash" or not doc.__dict__["enabled"]):
-            fw.tx.run(self._forget_all, user=doc.name)
-            fw.tx.run(self._delete_all, user=doc.name)
+            for (name,) in fw.tx.rows(self._names, user=doc.name):
+                _end(fw, name)
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
         """The name is a part of the key that its owner has. Raises: ConflictError."""
         if doctype == DOCTYPE:
             raise ConflictError("An API key keeps its name, which is a part of the key.")
+
+
+def _end(fw: Fw, name: str) -> None:
+    """Delete a key's document, which is an event as any other (spec, doc.on_trash)."""
+    rows.load(fw.documents, fw, DOCTYPE, name).delete(ignore_permissions=True)

@@ -13,7 +13,8 @@ from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.observers import Observer
 from fw_actors.documents.registry import Registry
-from fw_actors.errors import ConflictError, PermissionDeniedError, ValidationError
+from fw_actors.documents.rows import load
+from fw_actors.errors import ConflictError, ValidationError
 from fw_actors.store import Statement
 
 _SCOPE: Final = "User Permission"
@@ -30,8 +31,7 @@ class ScopeRules(Observer):
         names = sa.and_(c.allow == sa.bindparam("doctype"), c.for_value == sa.bindparam("value"))
         self._naming = Statement(sa.select(c.name).where(names).order_by(c.name).limit(1))
         self._carry = Statement(sa.update(table).where(names).values(for_value=sa.bindparam("new")))
-        self._any = Statement(sa.select(c.name).where(of_user).limit(1))
-        self._forget = Statement(sa.delete(table).where(of_user))
+        self._of_user = Statement(sa.select(c.name).where(of_user).order_by(c.name))
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Judge a scope; hold on to what scopes name; take a deleted user's scopes along."""
@@ -52,10 +52,9 @@ class ScopeRules(Observer):
             raise ValidationError(f"for_value: there is no {doctype} {value}.", field="for_value")
 
     def _going(self, fw: Fw, doc: DocType) -> None:
-        if doc.doctype == "User":
-            if fw.rights.scoped and fw.tx.one(self._any, user=doc.name):
-                raise PermissionDeniedError("Who has access scopes can't delete others' scopes.")
-            fw.tx.run(self._forget, user=doc.name)
+        if doc.doctype == "User":  # whoever is scoped may delete no scopes, these neither
+            for (name,) in fw.tx.rows(self._of_user, user=doc.name):
+                load(fw.documents, fw, _SCOPE, name).delete(ignore_permissions=True)
         scope = fw.tx.scalar(self._naming, doctype=doc.doctype, value=doc.name)
         if scope is not None:
             raise ConflictError(f"{_SCOPE} {scope} names {doc.doctype} {doc.name}.")

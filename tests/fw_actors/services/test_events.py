@@ -464,3 +464,34 @@ async def test_a_users_role_changes_are_events_like_others(office: Office) -> No
     await office.do(promote)
     (row,) = await office.deliveries()
     assert row["payload"]["data"]["doc"]["roles"][0]["role"] == "Seller"
+
+
+@pytest.mark.parametrize("end", ["deleted", "disabled"])
+async def test_what_goes_along_with_a_user_is_told_as_well(office: Office, end: str) -> None:
+    """Spec, Document events: "doc.on_trash | deleted"; interface §8: a User takes keys and scopes
+    along."""
+    await office.hire("ada", "System Manager", password=None)
+    await office.hire("bob", password=None)
+
+    def furnish(fw: Any) -> None:
+        fw.new_doc("Customer", title="Near").insert()
+        fw.new_doc("User Permission", user="bob", allow="Customer", for_value="Near").insert()
+
+    await office.do(furnish)
+    key = await office.do(lambda fw: office.site.api_keys.make(fw, "mine", None, 0).name, "bob")
+    await office.watch("API Key", "on_trash")
+    await office.watch("User Permission", "on_trash")
+
+    def finish(fw: Any) -> None:
+        user = fw.get_doc("User", "bob")
+        if end == "deleted":
+            user.delete()
+        else:
+            user.enabled = 0
+            user.save()
+
+    await office.do(finish, "ada")
+    told = [d["payload"]["data"]["doc"] for d in await office.deliveries()]
+    gone = ["API Key", "User Permission"] if end == "deleted" else ["API Key"]
+    assert [(doc["doctype"], doc["user"]) for doc in told] == [(each, "bob") for each in gone]
+    assert told[0]["name"] == key
