@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.observers import Observer
 from fw_actors.documents.registry import Registry
+from fw_actors.errors import DuplicateError
 from fw_actors.services.events import QUEUE
 from fw_actors.services.subscriptions import SubscriptionCache
 from fw_actors.store import Statement
@@ -38,11 +39,15 @@ class DeliveryRenames(Observer):
         self._move_deliveries = Statement(
             sa.update(table).where(table.c.webhook == _OLD).values(webhook=_NEW)
         )
+        self._named = Statement(sa.select(table.c.name).where(table.c.webhook == _NEW).limit(1))
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
-        """See the module."""
+        """See the module. Raises: DuplicateError for a Webhook, where the name has deliveries: one
+        that was deleted left them, and they are no other's."""
         fw.tx.run(self._move_references, doctype=doctype, old=old, new=new)
         if doctype == "Webhook":
+            if fw.tx.one(self._named, new=new) is not None:
+                raise DuplicateError(f"Deliveries of a deleted Webhook name {new}.", field="name")
             fw.tx.run(self._move_deliveries, old=old, new=new)
             fw.tx.run(_MOVE_JOBS, old=old, new=new)
             self._subscriptions.forget(fw.tx)

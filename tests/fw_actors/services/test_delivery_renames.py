@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fw_actors.errors import DuplicateError
 from tests.fw_actors.services.conftest import Office
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -80,6 +81,18 @@ async def test_an_event_after_the_rename_goes_to_the_new_name(office: Office) ->
 
     await office.do(work)
     assert [row["webhook"] for row in await office.deliveries()] == ["our receiver"]
+
+
+async def test_no_webhook_takes_over_the_deliveries_of_one_that_was_deleted(
+    office: Office,
+) -> None:
+    """Spec, Webhook Delivery status: "deleted | Failed"; interface §1: "name … taken", 409."""
+    gone, left = await office.subscribe("a.b"), await office.subscribe("a.b")
+    await office.do(lambda fw: fw.webhooks.emit("a.b", {}, key="k"))
+    await office.do(lambda fw: fw.get_doc("Webhook", gone).delete())
+    with pytest.raises(DuplicateError):
+        await office.do(lambda fw: fw.get_doc("Webhook", left).rename(gone))
+    assert sorted(row["webhook"] for row in await office.deliveries()) == sorted([gone, left])
 
 
 async def other_process(office: Office, hook: str, text: str) -> None:
