@@ -120,7 +120,7 @@ class Gateway(Protocol):
     def note_defect(self, method: str, error: BaseException, request_id: str) -> None:
         """Keep an unhandled error for the Error Log; never fails."""
 
-    def ready(self) -> bool:
+    async def ready(self) -> bool:
         """Say whether requests can be served: not while starting, draining or without a store."""
 
     async def snapshot(self) -> Sequence[Reading]:

@@ -37,7 +37,7 @@ from fw_actors.services.sessions import SEEN_EVERY_MS, LiveSession, Sessions
 from fw_actors.services.site import Site
 from fw_actors.services.user_administration import UserAdministration
 from fw_actors.services.webhook_trial import Trial, TrialResult
-from fw_actors.store import Tx
+from fw_actors.store import StoreError, Tx, installation_key
 
 T = TypeVar("T")
 
@@ -168,12 +168,18 @@ class Gateway:
         """Keep an unhandled error for the Error Log."""
         self._site.errors.note(method, error, request_id)
 
-    def ready(self) -> bool:
-        """Whether requests can be served."""
-        return self._ready
+    async def ready(self) -> bool:
+        """Whether requests can be served: not while starting, draining or without a store."""
+        if not self._ready:
+            return False
+        try:
+            await self._site.store.read(installation_key)  # a row that is always there
+        except (OverloadedError, StoreError):
+            return False
+        return True
 
     def open(self) -> None:
-        """From here on the service is ready."""
+        """From here on requests are served."""
         self._ready = True
 
     def drain(self) -> None:

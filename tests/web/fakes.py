@@ -185,7 +185,7 @@ class FakeGateway:
     def note_defect(self, method: str, error: BaseException, request_id: str) -> None:
         self.defects.append((method, error, request_id))
 
-    def ready(self) -> bool:
+    async def ready(self) -> bool:
         return self.is_ready
 
     async def snapshot(self) -> Sequence[Reading]:

@@ -52,7 +52,7 @@ class HealthRoutes:
 
     async def ready(self, exchange: Exchange) -> Answer:
         """Say whether requests can be served: 503 while starting, draining, without a store."""
-        if not self._gateway.ready():
+        if not await self._gateway.ready():
             raise OverloadedError("The service is not ready. Try again in a moment.")
         return answer_json({"ok": True})
 
