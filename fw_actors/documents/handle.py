@@ -124,8 +124,8 @@ class Fw:
         """Return the secret FW_SECRET_<NAME>. Raises: NotFoundError naming the variable."""
         value = self._surroundings.secrets.get(str(name))
         if value is None:
-            shown = str(name).upper()[:60]
-            raise NotFoundError(f"FW_SECRET_{shown} is not set in the environment.")
+            variable = f"FW_SECRET_{str(name).upper()[:60]}"
+            raise NotFoundError(f"{variable} is not set, or not for apps; ask in lower case.")
         return value
 
     def enqueue(self, function: Any, **arguments: Any) -> int:
