@@ -42,6 +42,22 @@ def test_somebody_is_invited_and_the_link_handed_over(page: Page) -> None:
     page.get_by_role("button", name="Done").click()
 
 
+def test_a_question_is_answered_by_enter_and_left_by_escape(page: Page) -> None:
+    """Usable by keyboard; what is refused is said where it was typed, and stays."""
+    page.goto("/app/User")
+    invite = page.get_by_role("button", name="Invite")
+    invite.press("Enter")
+    typed = page.get_by_label("E-mail", exact=True)
+    expect(typed).to_be_focused()
+    page.keyboard.type("sally@example.test")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_be_visible()
+    expect(typed).to_have_value("sally@example.test")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    expect(invite).to_be_focused()
+
+
 def test_an_account_is_unlocked_signed_out_and_sent_a_reset_link(
     page: Page, site: LiveSite
 ) -> None:

@@ -98,6 +98,7 @@ class Listing:
     total: int
     first: int
     last: int
+    begin: str
     before: str | None
     after: str | None
 
@@ -147,6 +148,7 @@ def listing(fw: Fw, documents: Documents, doctype: str, asked: Mapping[str, str]
         total=found["total"],
         first=first if found["data"] else 0,
         last=last,
+        begin=_address(path, kept, 1),
         before=_address(path, kept, number - 1) if number > 1 else None,
         after=_address(path, kept, number + 1) if last < found["total"] else None,
     )

@@ -1,7 +1,7 @@
 // What every page of the desk has: the menu on small screens, sign-out, local times, questions.
 
 import { call } from "./api.js";
-import { clear, enable } from "./forms.js";
+import { busy, clear, enable, say } from "./forms.js";
 
 const FLASH = "fw-flash";
 const FORMAT = { dateStyle: "medium", timeStyle: "short" };
@@ -30,7 +30,6 @@ export const flashNext = (text) => sessionStorage.setItem(FLASH, text);
 export function ask({ title, text = "", ok = "OK", danger = false, field, value = "", work }) {
   const dialog = document.getElementById("ask");
   const form = dialog.querySelector("form");
-  const message = form.querySelector("[role=alert]");
   const button = document.getElementById("ask-ok");
   const input = document.getElementById("ask-value");
   document.getElementById("ask-title").textContent = title;
@@ -44,25 +43,20 @@ export function ask({ title, text = "", ok = "OK", danger = false, field, value 
   button.classList.toggle("danger", danger);
   clear(form);
   dialog.returnValue = "cancel";
+  document.getElementById("ask-cancel").onclick = () => dialog.close(); // Enter is for the other one
   dialog.showModal();
   (field ? input : button).focus();
   return new Promise((resolve) => {
     const done = new AbortController();
-    form.addEventListener("submit", async (event) => {
-      if (event.submitter?.value === "cancel") return;
+    form.addEventListener("submit", (event) => {
       event.preventDefault();
       const typed = field ? input.value : "";
-      button.setAttribute("aria-busy", "true");
-      try {
+      clear(form);
+      busy(button, async () => {
         await work?.(typed);
         dialog.close("ok");
         resolve(typed);
-      } catch (refusal) {
-        message.textContent = refusal.message;
-        message.hidden = false;
-      } finally {
-        button.removeAttribute("aria-busy");
-      }
+      }).catch((refusal) => say(form, refusal.message));
     }, { signal: done.signal });
     dialog.addEventListener("close", () => {
       done.abort();
