@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import trio
+
 from fw_actors.actors.job_queue import JobQueue
 from fw_actors.actors.job_tries import QueuePolicy, TryFailed
 from fw_actors.documents.handle import Fw
@@ -29,6 +31,7 @@ from fw_actors.store import LeasedJob, Store, Tx, jobs
 PLACES: Final = 2  # one runs, the next is ready when it ends
 LEASE_SECONDS: Final = 60.0
 _ERROR_CHARACTERS: Final = 500
+_MS: Final = 1000
 
 Handle = Callable[[Tx, str, str], Fw]
 """Gives the handle of a user (and a request id) inside a transaction."""
@@ -48,6 +51,7 @@ class AppJobs(JobQueue):
 
     async def carry_out(self, job: LeasedJob) -> None:
         """Run the function and finish the job."""
+        began = trio.current_time()
         try:
             function = function_of(job)
         except UnknownFunctionError as error:
@@ -58,7 +62,14 @@ class AppJobs(JobQueue):
             if failed.__cause__ is not None:
                 self._note_defect(job.function, failed.__cause__, _request_id(job))
             raise
-        self.context.log.info("job.done", job=job.id, function=job.function)
+        self.context.log.info(
+            "job.done",
+            job=job.id,
+            request_id=_request_id(job),
+            user=job.user,
+            function=job.function,
+            duration_ms=round((trio.current_time() - began) * _MS),
+        )
 
     def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
         """See `JobQueue.write_failure`."""

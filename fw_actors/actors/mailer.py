@@ -38,6 +38,7 @@ class Mailer(JobQueue):
 
     async def carry_out(self, job: LeasedJob) -> None:
         """Prepare, send, write that it went out."""
+        began = trio.current_time()
         try:
             message = await self._store.write(lambda tx: self._prepare(tx, job))
             if message is None:
@@ -50,7 +51,11 @@ class Mailer(JobQueue):
             raise TryFailed(str(fault), final=fault.final) from None
         if await self.settle(job, lambda tx: self._letters.sent(tx, job)):
             self.context.log.info(
-                "mail.ended", delivery=job.subject, template=job.function, attempt=job.attempts + 1
+                "mail.ended",
+                delivery=job.subject,
+                template=job.function,
+                attempt=job.attempts + 1,
+                duration_ms=round((trio.current_time() - began) * _MS),
             )
 
     def _prepare(self, tx: Tx, job: LeasedJob) -> MailMessage | None:

@@ -26,6 +26,10 @@ async def test_a_function_runs_later_as_the_same_user(
         await trio.sleep(0.1)
         assert "seen by maria" in await roles(site)
         assert await site.jobs() == []
+        (line,) = site.log.of("job.done")
+        assert line["request_id"] == f"job-{line['job']}"
+        assert (line["user"], line["function"]) == ("maria", f"{jobs_app.__name__}.note")
+        assert isinstance(line["duration_ms"], int)
 
 
 async def test_what_is_rolled_back_runs_nothing(tmp_path: Path, autojump_clock: MockClock) -> None:

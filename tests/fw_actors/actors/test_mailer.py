@@ -43,6 +43,11 @@ async def test_a_message_goes_out_once_and_is_recorded(
         assert delivery["sent"] == delivery["modified"]
         assert await site.jobs() == []
         assert len(site.postbox.taken) == 1
+        (line,) = site.log.of("mail.ended")
+        assert (line["delivery"], line["template"], line["attempt"]) == (
+            delivery["name"], "recovery", 1,
+        )  # fmt: skip
+        assert isinstance(line["duration_ms"], int)
 
 
 async def test_a_nudge_wakes_it_within_the_same_second(
