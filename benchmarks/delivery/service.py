@@ -1,4 +1,4 @@
-"""Ours: the service on SQLite, from due rows to durable outcomes."""
+"""Ours: the service on SQLite, from due rows to outcomes in the store."""
 
 from __future__ import annotations
 

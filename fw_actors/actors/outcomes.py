@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from math import inf
 from typing import Final
 
 import trio
@@ -24,12 +26,13 @@ from fw_actors.runtime import (
 from fw_actors.services.deliveries import Deliveries, Judged
 from fw_actors.services.delivery_endings import Ended
 from fw_actors.services.delivery_rows import Due
-from fw_actors.store import Store
+from fw_actors.store import Store, Tx
 
 MOST_AT_ONCE: Final = 256
 ENOUGH: Final = 32
 GATHER_SECONDS: Final = 0.003
 AGAIN_SECONDS: Final = 0.5
+DISK_SECONDS: Final = 0.1  # between two waits for the disk
 _MS: Final = 1000
 
 
@@ -54,8 +57,16 @@ class Write(Message, frozen=True):
     """Write what has come; at most one is under way."""
 
 
+class WaitForDisk(Message, frozen=True):
+    """See that the disk has what was written."""
+
+
 class OutcomeWriter(Actor):
     """Collects outcomes while the store writes those before, and writes them together.
+
+    Under load the disk is waited for ten times a second, not for each group, since all claims
+    would wait as well. An outcome that a power failure takes back within that time is one of an
+    attempt cut off: it is sent again. A kill takes nothing back.
 
     What is in the mailbox is bounded by the Dispatcher's places. At a stop all of it is written;
     what can't be written is dropped with its lease, and is sent once more.
@@ -78,6 +89,9 @@ class OutcomeWriter(Actor):
         self._waiting: list[Settle] = []
         self._write_waits = False
         self._timer: Timer | None = None
+        self._disk_seconds = DISK_SECONDS
+        self._on_disk_at = -inf
+        self._ahead_of_disk = False
 
     @handles(Settle)
     def collect(self, message: Settle) -> None:
@@ -99,9 +113,25 @@ class OutcomeWriter(Actor):
             self._timer = None
         await self._write_all()
 
+    @handles(WaitForDisk)
+    async def wait_for_disk(self, message: WaitForDisk) -> None:
+        """Wait for the disk, unless a group did so meanwhile."""
+        if not self._ahead_of_disk:
+            return
+        try:
+            await self._store.write(_nothing)
+        except OverloadedError:
+            self.context.after(AGAIN_SECONDS, WaitForDisk())
+        else:
+            self._written(durable=True)
+
     async def stopping(self) -> None:
         """Write what came after the mailbox closed to our own messages."""
+        self._disk_seconds = 0.0
         await self._write_all()
+        if self._ahead_of_disk:
+            with suppress(OverloadedError):
+                await self._store.write(_nothing)
 
     async def _write_all(self) -> None:
         while self._waiting:
@@ -139,14 +169,25 @@ class OutcomeWriter(Actor):
         # On this thread: what the store's does in Python, this one waits for.
         judged = self._deliveries.judged([(one.due, one.ended) for one in group])
         while True:
+            durable = self.context.time() - self._on_disk_at >= self._disk_seconds
             try:
-                return judged, await self._store.write(
-                    lambda tx: self._deliveries.settle_all(tx, judged)
+                statuses = await self._store.write(
+                    lambda tx: self._deliveries.settle_all(tx, judged), durable=durable
                 )
             except OverloadedError:
                 if self._clock.now() >= max(one.due.lease_end for one in group):
                     raise
                 await trio.sleep(AGAIN_SECONDS)
+            else:
+                self._written(durable=durable)
+                return judged, statuses
+
+    def _written(self, *, durable: bool) -> None:
+        if durable:
+            self._on_disk_at = self.context.time()
+        elif not self._ahead_of_disk:
+            self.context.after(DISK_SECONDS, WaitForDisk())
+        self._ahead_of_disk = not durable
 
     def _lose(self, outcome: Settle, error: str) -> None:
         self._log.error("delivery.outcome_lost", delivery=outcome.due.delivery, error=error)
@@ -178,3 +219,7 @@ class OutcomeWriter(Actor):
         if due.attempts == 0 and due.job.deaths == 0:
             began = ended.at - ended.duration_ms
             self._meter.waited.observe((began - due.job.created) / _MS)
+
+
+def _nothing(tx: Tx) -> None:
+    """Write nothing: a durable write waits for the disk all the same."""

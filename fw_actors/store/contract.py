@@ -50,7 +50,8 @@ class Store(Protocol):
 
         Without `durable` the result comes as soon as it is committed, before the disk has it:
         every process sees it, and none that is killed takes it back, but a power failure may,
-        until a later durable write returns. For what may be done twice, like a lease.
+        until a later durable write returns, though it wrote nothing itself (on PostgreSQL: or
+        until its WAL writer has come by). For what may be done twice, like a lease.
 
         Cancelled while `fn` has not begun, the call is withdrawn and changes nothing. Once it
         has begun it is waited for and commits: the result is returned here and the cancellation

@@ -65,7 +65,10 @@ class SqliteConnection:
     ) -> None:
         self.guard = RawGuard()
         self.writable = writable
+        self._path = path
         self._busy_seconds = busy_seconds
+        self._changes = 0
+        self._ahead_of_disk = False
         self.raw = sqlite3.connect(
             path,
             timeout=busy_seconds,
@@ -116,7 +119,27 @@ class SqliteConnection:
                     raise
                 time.sleep(TURN_SECONDS)
             else:
+                self._changes = self.raw.total_changes
                 return
+
+    def commit(self) -> None:
+        """Commit. Where the disk is waited for, it then has all commits before this one as well.
+
+        Raises: sqlite3.Error; a disk that failed to take commits before this one is one, too.
+        """
+        self.cursor.execute("COMMIT")
+        wrote = self.raw.total_changes != self._changes
+        if not self._waits_for_disk:
+            self._ahead_of_disk |= wrote
+        elif self._ahead_of_disk:
+            if not wrote:  # then SQLite had nothing to wait for
+                self._wait_for_log()
+            self._ahead_of_disk = False
+
+    def roll_back_to(self, savepoint: str) -> None:
+        """Undo what was done since a savepoint."""
+        self.cursor.execute(f"ROLLBACK TO {savepoint}")
+        self._changes = self.raw.total_changes  # at worst the log is waited for twice
 
     def wait_for_disk(self, wait: bool) -> None:
         """Set whether a commit returns only once it is on the disk; outside transactions alone.
@@ -126,6 +149,17 @@ class SqliteConnection:
         if self._durable and wait is not self._waits_for_disk:
             self.raw.execute(f"PRAGMA synchronous={'FULL' if wait else 'NORMAL'}")
             self._waits_for_disk = wait
+
+    def _wait_for_log(self) -> None:
+        """Have the disk take the write-ahead log: what a commit that wrote something waits for."""
+        try:
+            log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fdatasync(log)
+            finally:
+                os.close(log)  # SQLite's locks are on other files
+        except OSError as error:
+            raise sqlite3.OperationalError(f"the log can't be synced: {error}") from error
 
     def wait_for_locks(self, seconds: float) -> None:
         """Set how long `begin` waits for a lock of another process."""

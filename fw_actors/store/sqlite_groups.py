@@ -81,7 +81,7 @@ class GroupCommit:
         try:
             still_open = self._run_members(first, pull, taken, members)
             if still_open:
-                self._connection.execute("COMMIT")
+                self._connection.commit()
         except (_GroupLost, sqlite3.Error) as error:
             self._refuse(members, error.__cause__ if isinstance(error, _GroupLost) else error)
             return
@@ -113,7 +113,7 @@ class GroupCommit:
     def _run_further(self, call: Call) -> None:
         self._connection.execute("SAVEPOINT member")
         if not self._succeeds(call):
-            self._connection.execute("ROLLBACK TO member")
+            self._connection.roll_back_to("member")
         self._connection.execute("RELEASE member")
 
     def _succeeds(self, call: Call) -> bool:

@@ -11,7 +11,14 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.actors.counters import DeliveryMeter
-from fw_actors.actors.outcomes import ENOUGH, GATHER_SECONDS, OutcomeWriter, Settle, Settled
+from fw_actors.actors.outcomes import (
+    DISK_SECONDS,
+    ENOUGH,
+    GATHER_SECONDS,
+    OutcomeWriter,
+    Settle,
+    Settled,
+)
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery_outcome import Ending, Status
 from fw_actors.runtime import (
@@ -54,16 +61,24 @@ class Memory:
         self.lost: set[str] = set()
         self.due: dict[str, int] = {}
         """When some are due again."""
+        self.on_disk = 0
+        """How many outcomes a power failure would leave."""
+        self.waits: list[float] = []
+        """When the disk was waited for, on trio's clock."""
         self._group: list[str] = []
 
-    async def write(self, fn: Callable[[Tx], T]) -> T:
+    async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
         await trio.sleep(0.01)
         if self.overloaded:
             self.overloaded -= 1
             raise OverloadedError("The disk is full.")
         self._group = []
         result = fn(cast(Tx, None))
-        self.groups.append(self._group)
+        if self._group:
+            self.groups.append(self._group)
+        if durable:
+            self.on_disk = len(self.written)
+            self.waits.append(trio.current_time())
         return result
 
     def judged(self, attempts: Sequence[tuple[Due, Ended]]) -> Names:
@@ -248,3 +263,53 @@ async def test_a_stop_writes_everything_that_was_handed_over(autojump_clock: Moc
     async with open_desk() as desk:
         desk.settle(*(str(number) for number in range(600)))
     assert desk.memory.written == [str(number) for number in range(600)]
+
+
+async def test_an_outcome_by_itself_is_waited_for_on_the_disk(autojump_clock: MockClock) -> None:
+    async with open_desk() as desk:
+        for number in range(3):
+            desk.settle(str(number))
+            await trio.sleep(DISK_SECONDS + 0.02)
+            assert desk.memory.on_disk == number + 1
+        await trio.sleep(10)
+        assert len(desk.memory.waits) == 3
+
+
+async def test_under_load_the_disk_is_waited_for_ten_times_a_second(
+    autojump_clock: MockClock,
+) -> None:
+    """A group that waits holds up all claims behind it."""
+    async with open_desk() as desk:
+        for number in range(500):
+            desk.settle(str(number))
+            await trio.sleep(0.002)
+        assert len(desk.memory.groups) > 50
+        assert 9 <= len(desk.memory.waits) <= 11
+
+
+async def test_what_the_disk_was_not_waited_for_it_has_a_moment_later(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_desk() as desk:
+        desk.settle("first")
+        await trio.sleep(0.02)
+        desk.settle("second")
+        await trio.sleep(0.02)
+        assert (len(desk.memory.written), desk.memory.on_disk) == (2, 1)
+        desk.memory.overloaded = 3
+        await trio.sleep(DISK_SECONDS)
+        assert desk.memory.on_disk == 1
+        await trio.sleep(3)
+        assert desk.memory.on_disk == 2
+        await trio.sleep(10)
+        assert len(desk.memory.waits) == 2
+
+
+async def test_a_stop_waits_for_the_disk(autojump_clock: MockClock) -> None:
+    async with open_desk() as desk:
+        desk.settle("first")
+        await trio.sleep(0.02)
+        desk.settle("second")
+        await trio.sleep(0.02)
+        assert desk.memory.on_disk == 1
+    assert desk.memory.on_disk == 2

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import trio
 from sqlalchemy import text as sql
 
-from fw_actors.errors import ConfigurationError
+from fw_actors.errors import ConfigurationError, OverloadedError
 from fw_actors.store import Store, Tx
 from fw_actors.store.statement import SQLITE
 from tests.fw_actors.store.conftest import OpenStore
-from tests.fw_actors.store.notes import add
+from tests.fw_actors.store.notes import Refused, add, add_then_refuse, texts
 
 
 @pytest.fixture
@@ -101,3 +104,69 @@ async def test_a_commit_waits_for_the_disk_where_one_of_its_writes_has_to(
     assert [found[number] for number in range(len(wanted))] == [
         full if durable else normal for durable in wanted
     ]
+
+
+class Disk:
+    """Counts how often the log is taken to the disk beside SQLite's own commits."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.waits = 0
+        self.fails = False
+        monkeypatch.setattr(os, "fdatasync", self._sync)
+
+    def _sync(self, log: int) -> None:
+        assert os.readlink(f"/proc/self/fd/{log}").endswith("fw.db-wal")
+        self.waits += 1
+        if self.fails:
+            raise OSError(errno.EIO, "Input/output error")
+
+
+def nothing(tx: Tx) -> None:
+    """Write nothing."""
+
+
+async def test_a_durable_write_that_writes_nothing_waits_for_what_was_written_before(
+    threaded: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Store.write`: a power failure takes back nothing that a durable write came after."""
+    disk = Disk(monkeypatch)
+    await threaded.write(nothing)
+    await threaded.write(nothing, durable=False)
+    await threaded.write(nothing)
+    assert disk.waits == 0  # there was nothing to wait for
+    await threaded.write(add("lazy"), durable=False)
+    await threaded.write(nothing)
+    assert disk.waits == 1
+    await threaded.write(nothing)
+    assert disk.waits == 1  # the disk has it
+    await threaded.write(add("lazier"), durable=False)
+    await threaded.write(add("durable"))
+    await threaded.write(nothing)
+    assert disk.waits == 1  # SQLite waited
+
+
+async def test_what_was_undone_is_no_write_that_sqlite_would_wait_for(
+    threaded: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change_of_mind(tx: Tx) -> None:
+        with suppress(Refused), tx.savepoint():
+            add_then_refuse(tx)
+
+    disk = Disk(monkeypatch)
+    await threaded.write(add("lazy"), durable=False)
+    await threaded.write(change_of_mind)
+    assert disk.waits == 1
+
+
+async def test_a_disk_that_fails_is_told_and_waited_for_again(
+    threaded: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    await threaded.write(add("lazy"), durable=False)
+    disk.fails = True
+    with pytest.raises(OverloadedError):
+        await threaded.write(nothing)
+    disk.fails = False
+    await threaded.write(nothing)
+    assert disk.waits == 2
+    assert await threaded.read(texts) == ["lazy"]
