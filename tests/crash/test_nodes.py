@@ -144,7 +144,7 @@ def test_what_a_killed_and_a_frozen_node_held_is_sent_by_another_and_counted_onc
         frozen.process.send_signal(signal.SIGCONT)
         log = frozen.folder / "serve.log"
         eventually(lambda: "delivery.lease_lost" in log.read_text())
-        write_note(at(frozen))
+        write_note(at(first))
         eventually(lambda: len(deliveries(at(frozen), status="Sent")) == NOTES + 4)
         rows = deliveries(at(first), webhook=hook)
     assert {(row["status"], row["attempts"]) for row in rows} == {("Sent", 1)}
