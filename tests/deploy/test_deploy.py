@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -119,6 +120,29 @@ def test_the_composition_waits_for_its_database_and_opens_loopback_alone() -> No
     assert services["fw"]["depends_on"]["database"]["condition"] == "service_healthy"
     assert services["fw"]["ports"] == ["127.0.0.1:8000:8000"]
     assert services["fw"]["cap_drop"] == ["ALL"]
+
+
+def judged_by_promtool(*args: str) -> None:
+    """Where Prometheus is; elsewhere only the facts that other tests name are judged."""
+    if shutil.which("promtool"):
+        done = subprocess.run(
+            ["promtool", "check", *args], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_prometheus_takes_its_configuration_and_the_alerts() -> None:
+    judged_by_promtool("config", str(DEPLOY / "prometheus" / "prometheus.yml"))
+
+
+def test_prometheus_understands_what_the_dashboard_asks(tmp_path: Path) -> None:
+    panels = json.loads((DEPLOY / "grafana" / "fw.json").read_text())["panels"]
+    asked = [target["expr"] for panel in panels for target in panel["targets"]]
+    rules = [{"record": f"panel:{number}", "expr": each} for number, each in enumerate(asked)]
+    assert len(rules) >= len(panels)
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    judged_by_promtool("rules", str(file))
 
 
 def test_every_alert_says_what_has_happened_and_what_to_do() -> None:
