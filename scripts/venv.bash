@@ -21,7 +21,11 @@ venv_is_current() {
 # changes times. Two callers make it once; one that is killed half-way leaves no recipe behind, and
 # the next begins again.
 make_venv() (
-  exec 9>"$root/.venv.lock"
+  if ! { exec 9>"$root/.venv.lock"; } 2>/dev/null; then
+    printf 'fw: %s is not ready and can not be written; its owner runs %s/scripts/fw version\n' \
+      "$root/.venv" "$root" >&2
+    exit 1
+  fi
   flock 9
   if venv_is_current; then
     exit

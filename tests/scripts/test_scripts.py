@@ -91,6 +91,18 @@ def test_fw_becomes_the_process_that_it_starts(project: Path, site: Path) -> Non
     assert f"pid={process.pid}" in told(process)
 
 
+def test_a_clone_that_only_its_owner_can_make_ready_says_so(project: Path, site: Path) -> None:
+    (project / ".venv" / "made-from").unlink()
+    (project / ".venv.lock").mkdir()  # what root can't write either
+    process = begin(project / "scripts" / "fw", "version", cwd=site, environ={})
+    out, error = process.communicate(timeout=30)
+    assert (process.returncode, out) == (1, "")
+    assert error.splitlines() == [
+        f"fw: {project}/.venv is not ready and can not be written; its owner runs "
+        f"{project}/scripts/fw version"
+    ]
+
+
 def test_fw_asks_for_huge_pages_unless_told_otherwise(project: Path, site: Path) -> None:
     fw = project / "scripts" / "fw"
     assert "tunables=glibc.malloc.hugetlb=1" in run(fw, cwd=site, GLIBC_TUNABLES="")
