@@ -71,7 +71,7 @@ class Client:
 
     def deliveries(self) -> list[dict[str, Any]]:
         """Return all deliveries, oldest first."""
-        fields = ["name", "webhook", "status", "attempts", "next_attempt", "error"]
+        fields = ["name", "webhook", "status", "attempts", "next_attempt"]
         path = f"/api/resource/{quote('Webhook Delivery')}"
         query = f"?fields={quote(json.dumps(fields))}&order_by={quote('creation asc')}&limit=100"
         told, _ = self._call("GET", path + query, None)

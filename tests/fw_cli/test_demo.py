@@ -13,13 +13,15 @@ def test_the_demo_shows_both_receivers_and_ends_with_everything_sent(tmp_path: P
     """Piped, it prints a line for each thing that happens, and the deliveries at the end."""
     done = subprocess.run(
         [sys.executable, "-m", "fw_cli", "demo"], cwd=tmp_path, capture_output=True, text=True,
-        timeout=60, env={"COLUMNS": "200", "PATH": "/usr/bin:/bin"}, check=False,
+        timeout=60, env={"COLUMNS": "80", "PATH": "/usr/bin:/bin"}, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("failing receiver: answers 503") == 3
     assert done.stdout.count("healthy receiver: answers 204") == 1
     assert "SIGNATURE WRONG" not in done.stdout
     assert "attempt 4, after 1 s, 2 s, 4 s" in done.stdout
+    heads = "Delivery                          Receiver   Status   Attempts   Next attempt"
+    assert heads in done.stdout  # not folded
     assert list(tmp_path.iterdir()) == []  # nothing is left where it was started
 
 
