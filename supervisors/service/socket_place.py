@@ -32,7 +32,7 @@ def listening(told: Path, run_folder: Path | None = None) -> Iterator[socket.soc
     forget(told)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.setblocking(False)
-        path = Path(tempfile.mkdtemp(prefix="fw-", dir=run_folder)) / _NAME
+        path = Path(tempfile.mkdtemp(prefix="fw-console-", dir=run_folder)) / _NAME
         try:
             listener.bind(str(path))  # nobody else enters the folder meanwhile
             path.chmod(PRIVATE)
