@@ -17,6 +17,7 @@ from web.gateway import Gateway
 from web.json_in import Texts, read_struct
 from web.json_out import iso_time
 from web.operations import SMALL, BodyRule, Operation, Path, Session
+from web.routes.service_operations import given
 
 _log: Final = structlog.get_logger("web")
 
@@ -50,7 +51,7 @@ class AcceptInviteRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
     token: str
     password: str
-    full_name: str | None = None
+    full_name: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class RecoveryRoutes:
@@ -108,7 +109,7 @@ class RecoveryRoutes:
         await self.admit_address(exchange)
         body: AcceptInviteRequest = exchange.body
         await self._gateway.accept_invite(
-            body.token, body.password, body.full_name, exchange.address
+            body.token, body.password, given(body.full_name), exchange.address
         )
         return answer_json({"ok": True})
 

@@ -80,6 +80,7 @@ async def test_a_bad_token_is_refused(client: Client, name: str) -> None:
         ("reset-password", {"token": TOKEN}, "password"),
         ("reset-password", {"token": TOKEN, "password": "x", "fullName": "Ann"}, "fullName"),
         ("accept-invite", {"token": TOKEN, "password": "x", "fullName": "a\r\nb"}, "fullName"),
+        ("accept-invite", {"token": TOKEN, "password": "x", "fullName": None}, "fullName"),
         ("accept-invite", {"token": TOKEN, "password": "\ud800"}, "password"),
     ],
 )
