@@ -81,6 +81,8 @@ def _problems(metas: list[Meta]) -> Iterator[str]:
 def _problems_of_functions(functions: Iterable[Whitelisted]) -> Iterator[str]:
     for function in functions:
         where = f"{_file_of_module(function.module)}: function {function.function.__name__}"
+        if not function.is_plain:
+            yield f"{where}: it has to be a plain function whose first parameter is fw"
         if isinstance(function.given_roles, str):
             yield f"{where}: roles is a list of names"
             continue
@@ -114,14 +116,14 @@ def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:
     for name in names:
         try:
             modules.append(importlib.import_module(name))
-        except Exception as error:  # whatever an app's own top level raises
+        except (Exception, SystemExit) as error:  # whatever an app's own top level raises
             problems.append(f"apps: {name} can't be imported: {_where(error)}")
     if problems:
         raise ConfigurationError(problems)
     return modules
 
 
-def _where(error: Exception) -> str:
+def _where(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}: {error.msg}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]

@@ -5,9 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, Final, overload
 
 from fw_actors.errors import BadRequestError
+
+_POSITIONAL: Final = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
 
 
 class Whitelisted:
@@ -24,6 +29,13 @@ class Whitelisted:
 
     def __call__(self, *args: Any, **arguments: Any) -> Any:
         return self.function(*args, **arguments)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it can be called with the handle, and returns when it is done."""
+        first = next(iter(self._signature.parameters.values()), None)
+        takes_handle = first is not None and first.kind in _POSITIONAL
+        return takes_handle and not inspect.iscoroutinefunction(self.function)
 
     def judge(self, arguments: Mapping[str, Any]) -> None:
         """Refuse arguments that the function does not take.

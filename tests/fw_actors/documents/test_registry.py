@@ -137,11 +137,13 @@ def test_the_folder_comes_last_so_that_no_app_hides_a_module(folder: Path) -> No
 def test_every_app_that_fails_is_told_with_file_and_line(folder: Path) -> None:
     write(folder, "myapp_syntax.py", "x = 1\ndef broken(:\n")
     write(folder, "myapp_raises.py", "x = 1\n\n1 / 0\n")
-    told = loading(folder, "myapp_syntax", "myapp_raises", "myapp_missing", "")
+    write(folder, "myapp_exits.py", "import sys\nsys.exit(3)\n")
+    told = loading(folder, "myapp_syntax", "myapp_raises", "myapp_exits", "myapp_missing", "")
     assert f"{folder / 'myapp_syntax.py'}, line 2" in told
     assert f"{folder / 'myapp_raises.py'}, line 3: ZeroDivisionError" in told
+    assert f"{folder / 'myapp_exits.py'}, line 2: SystemExit: 3" in told
     assert "myapp_missing can't be imported: ModuleNotFoundError" in told
-    assert len(told.splitlines()) == 4
+    assert len(told.splitlines()) == 5
 
 
 def test_a_misspelt_option_of_a_field_is_told_with_all_else() -> None:
@@ -219,3 +221,27 @@ def test_a_role_that_no_role_can_be_is_told_with_the_function_that_names_it() ->
     first, second = refusal.value.problems
     assert first.startswith(f"{__file__}: function fly: roles: 'a/b' can't be a role")
     assert second == f"{__file__}: function crawl: roles is a list of names"
+
+
+def test_a_function_that_could_never_be_called_is_told_at_the_start() -> None:
+    """Interface §3, §4: whitelisted functions are plain ones, and get the handle first."""
+
+    @whitelist
+    def nothing() -> None: ...
+
+    @whitelist
+    def named(*, fw: Any) -> None: ...
+
+    @whitelist
+    async def later(fw: Any) -> None: ...
+
+    @whitelist
+    def fine(fw: Any, *, name: str = "") -> None: ...
+
+    with pytest.raises(ConfigurationError) as refusal:
+        Registry((), (nothing, named, later, fine))
+    assert [problem.split(": ")[1] for problem in refusal.value.problems] == [
+        "function nothing",
+        "function named",
+        "function later",
+    ]
