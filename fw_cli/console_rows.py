@@ -16,12 +16,13 @@ View = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Board:
-    """A tab: its columns, and the rows that a view gives it."""
+    """A tab: its columns, the rows that a view gives it, and what to say without one."""
 
     id: str
     title: str
     columns: tuple[str, ...]
     rows: Callable[[View], Iterator[Row]]
+    nothing: str
 
 
 def now_of(view: View) -> tuple[float, float, float, float]:
@@ -104,15 +105,19 @@ def _day_and_clock(ms: int) -> str:
 
 BOARDS: Final = (
     Board("tree", "Actors", ("Name", "State", "Mailbox", "Alive", "Per second", "Handled",
-                             "Failed", "Restarts", "Last error"), _tree),
+                             "Failed", "Restarts", "Last error"), _tree, "Nothing runs."),
     Board("receivers", "Receivers", ("Receiver", "Health", "In flight", "Places now", "At most"),
-          _receivers),
+          _receivers, "No delivery has gone out since this process started."),
     Board("queues", "Queues", ("Queue", "Ready", "Scheduled", "Leased", "Failed", "Oldest (s)"),
-          _queues),
+          _queues, "Nothing is queued."),
     Board("deliveries", "Deliveries", ("Delivery", "Event", "Status", "Attempts", "At"),
-          _deliveries),
-    Board("failed", "Failed", ("Delivery", "Event", "Webhook", "Last attempt", "Why"), _failed),
-    Board("locks", "Lockouts", ("Identifier", "Account", "Until"), _locks),
-    Board("letters", "Dead letters", ("Recipient", "Message", "Why", "When"), _letters),
-    Board("traces", "Traces", ("When", "Actor", "Message"), _traces),
+          _deliveries, "Nothing is being sent, and nothing waits for its next attempt."),
+    Board("failed", "Failed", ("Delivery", "Event", "Webhook", "Last attempt", "Why"), _failed,
+          "No delivery has failed."),
+    Board("locks", "Lockouts", ("Identifier", "Account", "Until"), _locks,
+          "Nobody is locked out."),
+    Board("letters", "Dead letters", ("Recipient", "Message", "Why", "When"), _letters,
+          "Every message found its actor."),
+    Board("traces", "Traces", ("When", "Actor", "Message"), _traces,
+          "Trace an actor (t) to see for a minute which messages it gets."),
 )  # fmt: skip

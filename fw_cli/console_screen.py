@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from rich.text import Text
 from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -26,6 +27,7 @@ from textual.widgets import (
 from fw_cli.console_client import ConsoleClient
 from fw_cli.console_rows import BOARDS, Board, Row, now_of
 from fw_cli.refusals import CommandFailed
+from supervisors.service.escaping import escaped
 
 KEPT: Final = 120
 GRAPHS: Final = (
@@ -59,7 +61,7 @@ class Question(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         """Show the question."""
         with Vertical():
-            yield Label(self._text)
+            yield Label(self._text, markup=False)
             with Horizontal():
                 yield Button("No (n)", id="no")
                 yield Button("Yes (y)", id="yes", variant="primary")
@@ -74,7 +76,7 @@ class Question(ModalScreen[bool]):
 
 
 class ConsoleScreen(App[None]):
-    """The application; `path` is the service's socket."""
+    """The application; `told` is the file that names the service's socket."""
 
     TITLE = "fw console"
     ENABLE_COMMAND_PALETTE = False
@@ -93,11 +95,12 @@ class ConsoleScreen(App[None]):
     Screen { overflow: hidden; }
     TabbedContent, ContentSwitcher, TabPane { height: 1fr; }
     DataTable { height: 1fr; }
+    .nothing { display: none; padding: 0 1; color: $text-muted; }
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, told: Path) -> None:
         super().__init__()
-        self._watcher, self._actor = ConsoleClient(path), ConsoleClient(path)
+        self._watcher, self._actor = ConsoleClient(told), ConsoleClient(told)
         self._series: dict[str, list[float]] = {name: [0.0] * KEPT for name, _ in GRAPHS}
         self.view: dict[str, Any] = {}
 
@@ -112,6 +115,7 @@ class ConsoleScreen(App[None]):
         with TabbedContent(initial="tab-tree"):
             for board in BOARDS:
                 with TabPane(board.title, id=f"tab-{board.id}"):
+                    yield Static(board.nothing, id=f"no-{board.id}", classes="nothing")
                     yield DataTable(id=board.id, cursor_type="row", zebra_stripes=True)
         yield Footer()
 
@@ -152,24 +156,25 @@ class ConsoleScreen(App[None]):
 
     def _fill(self, board: Board, rows: Sequence[Row]) -> None:
         """Write rows over where they are the same ones, so that the cursor stays."""
-        table: DataTable[str] = self.query_one(f"#{board.id}", DataTable)
+        self.query_one(f"#no-{board.id}", Static).display = not rows
+        table: DataTable[Text] = self.query_one(f"#{board.id}", DataTable)
         if [key for key, _ in rows] != [str(key.value) for key in table.rows]:
             chosen = self._chosen(board.id)
             table.clear()
             for key, cells in rows:
-                table.add_row(*cells, key=key)
+                table.add_row(*map(_as_it_stands, cells), key=key)
             keys = [key for key, _ in rows]
             if chosen in keys:
                 table.move_cursor(row=keys.index(chosen))
             return
         for index, (_, cells) in enumerate(rows):
-            for place, cell in enumerate(cells):
+            for place, cell in enumerate(map(_as_it_stands, cells)):
                 if table.get_cell_at((index, place)) != cell:  # type: ignore[arg-type] # a Coordinate
                     table.update_cell_at((index, place), cell)  # type: ignore[arg-type]
 
     def _chosen(self, board: str) -> str:
         """Return the key of the row under the cursor; empty without one."""
-        table: DataTable[str] = self.query_one(f"#{board}", DataTable)
+        table: DataTable[Text] = self.query_one(f"#{board}", DataTable)
         if not table.row_count:
             return ""
         return str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value)
@@ -219,6 +224,12 @@ class ConsoleScreen(App[None]):
         try:
             await self._actor.ask(do, name=name)
         except CommandFailed as error:
-            self.notify(str(error), severity="error")
+            self.notify(str(error), severity="error", markup=False)
         else:
-            self.notify(f"{do}: {name}")
+            self.notify(f"{do}: {name}", markup=False)
+
+
+def _as_it_stands(cell: str) -> Text:
+    """Return a cell whose brackets are no markup, and that commands no terminal: receivers and
+    those who sign in have a say in what stands there."""
+    return Text(escaped(cell))
