@@ -40,7 +40,7 @@ class SelfService:
         Raises: ValidationError for a value that is too long.
         """
         given = {"fullName": full_name, "language": language}
-        doc = rows.load(fw.documents, fw, "User", fw.user)
+        doc = rows.load(fw.documents, fw, "User", fw.user, lock=True)  # of two at once both win
         for name, value in given.items():
             if value is not None:
                 setattr(doc, name, value.strip() or None)

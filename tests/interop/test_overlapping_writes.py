@@ -18,7 +18,13 @@ import pytest
 import trio
 
 from fw_actors.documents import rest
-from fw_actors.errors import AuthenticationError, ConflictError, FwError, ValidationError
+from fw_actors.errors import (
+    AuthenticationError,
+    ConflictError,
+    FwError,
+    NotFoundError,
+    ValidationError,
+)
 from fw_actors.rules.lockout import Budget
 from fw_actors.services import attempts
 from fw_actors.services.access import LinkKind, PasswordChange, SignInAttempt
@@ -27,6 +33,7 @@ from fw_actors.services.invitation import resend
 from fw_actors.services.link_mail import LinkMail
 from fw_actors.services.links import Links
 from fw_actors.services.password_change import AdmittedChange, PasswordChanges
+from fw_actors.services.self_service import SelfService
 from fw_actors.services.sign_in import Admitted, SignIn
 from fw_actors.services.site import Site, open_site
 from fw_actors.services.users import add_user
@@ -343,6 +350,32 @@ async def test_no_api_key_is_made_beside_the_disabling_of_its_user(
     )
     kept = "SELECT name FROM doc_api_key UNION ALL SELECT id FROM fw_api_key"
     assert await site.store.read(lambda tx: tx.raw(kept)) == []
+
+
+async def test_a_key_that_is_revoked_twice_at_once_is_not_found_the_second_time(
+    site: Site, overlap: Overlap
+) -> None:
+    """Interface §1: "404 …: no such … key"."""
+    await hire(site, "ada")
+    key = (await make_key(site, "ada")).name
+    revoke = partial(site.api_keys.revoke, name=key)
+    _, refusal = await overlap(
+        lambda tx: revoke(site.handle(tx, "ada")), partial(site.write, "ada", revoke)
+    )
+    assert isinstance(refusal, NotFoundError)
+
+
+async def test_of_two_changes_of_the_own_profile_at_once_both_win(
+    site: Site, overlap: Overlap
+) -> None:
+    """Interface §2: profile.updateMyProfile answers the profile; it knows no version."""
+    await hire(site, "ada")
+    own = SelfService(site.config.auth, site.accounts, site.api_keys)
+    _, profile = await overlap(
+        lambda tx: own.update_profile(site.handle(tx, "ada"), "Ada Lovelace", None),
+        partial(site.write, "ada", lambda fw: own.update_profile(fw, None, "en")),
+    )
+    assert (profile.full_name, profile.language) == ("Ada Lovelace", "en")
 
 
 async def test_no_invitation_is_made_for_who_sets_the_first_password_beside_it(
