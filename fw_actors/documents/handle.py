@@ -108,15 +108,17 @@ class Fw:
         """Return how many rows the filters match, whatever the permissions (as `get_all`)."""
         return self.documents.lists.count(self, doctype, filters)
 
-    def get_value(self, doctype: str, name_or_filters: str | Filters, field: str) -> Any:
-        """Return one field of the first row that matches, or None."""
+    def get_value(self, doctype: str, name_or_filters: str | Filters | None, field: str) -> Any:
+        """Return one field of the first row that matches, or None; no row has no name."""
+        if name_or_filters is None:  # what a link holds that leads nowhere
+            return None
         if isinstance(name_or_filters, str):
             name_or_filters = [["name", "=", name_or_filters]]
         found = self.get_all(doctype, name_or_filters, [field], limit=1)
         return found[0][field] if found else None
 
-    def exists(self, doctype: str, name_or_filters: str | Filters) -> str | None:
-        """Return the name of the first row that matches, or None."""
+    def exists(self, doctype: str, name_or_filters: str | Filters | None) -> str | None:
+        """Return the name of the first row that matches, or None; no row has no name."""
         found: str | None = self.get_value(doctype, name_or_filters, "name")
         return found
 

@@ -38,9 +38,11 @@ async def test_get_value_and_exists_take_a_name_or_filters(desk: Desk) -> None:
             fw.get_value("Customer", "bob", "vat"),
             fw.exists("Customer", "ada"),
             fw.exists("Customer", [["vat", "=", "8"]]),
+            fw.exists("Customer", None),
+            fw.get_value("Customer", None, "vat"),
         ]
 
-    assert await desk.do(work) == ["7", "ada", None, "ada", None]
+    assert await desk.do(work) == ["7", "ada", None, "ada", None, None, None]
 
 
 async def test_get_list_asks_permission_and_get_all_does_not(desk: Desk) -> None:
