@@ -54,16 +54,15 @@ def judge_webhooks(facts: WebhookFacts) -> Section:
 
 
 def _findings(facts: WebhookFacts) -> Iterator[Finding]:
+    yield ok(
+        f"webhooks are {'off' if facts.off else 'on'}; enabled webhooks: {facts.enabled}, "
+        f"deliveries retrying: {facts.retrying}"
+    )
     if facts.off and facts.enabled:
         yield warning(
             f"webhooks are off (FW_WEBHOOKS), and {facts.enabled} are enabled: their events are "
             "lost",
             "Unset FW_WEBHOOKS and restart; what happened meanwhile is not sent later.",
-        )
-    else:
-        yield ok(
-            f"webhooks are {'off' if facts.off else 'on'}; enabled webhooks: {facts.enabled}, "
-            f"deliveries retrying: {facts.retrying}"
         )
     if facts.failed:
         yield warning(

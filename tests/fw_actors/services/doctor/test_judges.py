@@ -43,6 +43,14 @@ def test_webhooks_that_are_off_while_some_are_enabled_are_a_warning() -> None:
     assert levels(judge_webhooks(WebhookFacts(True, 0, 0, 0))) == {"ok"}
 
 
+@pytest.mark.parametrize("off", [True, False])
+def test_the_counts_are_told_whether_webhooks_are_off_or_on(off: bool) -> None:
+    """Spec, Doctor report: "whether webhooks are off, the count of enabled webhooks, deliveries
+    retrying"."""
+    told = " ".join(judge_webhooks(WebhookFacts(off, 12, 34, 0)).texts(Level.OK))
+    assert f"are {'off' if off else 'on'}; enabled webhooks: 12, deliveries retrying: 34" in told
+
+
 def test_deliveries_that_failed_in_the_last_day_are_a_warning() -> None:
     """Spec, Doctor report."""
     assert ": 3" in only(judge_webhooks(WebhookFacts(False, 1, 0, 3)), Level.WARNING)
