@@ -9,6 +9,7 @@ from fw_actors.documents.handle import Fw
 from fw_actors.errors import NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.services import attempts, sessions
+from fw_actors.services.account_hold import hold
 from fw_actors.services.accounts import Accounts, set_password
 
 
@@ -100,6 +101,8 @@ def set_enabled(fw: Fw, accounts: Accounts, identifier: str, enabled: bool) -> s
     Raises: as `named`; ConflictError for the last System Manager.
     """
     user = named(fw, accounts, identifier)
+    hold(fw.tx, user.name)
+    user.reload()  # as whoever was at it leaves it: closing an account must not have to be repeated
     if bool(user.enabled) is not enabled:
         user.enabled = int(enabled)
         user.save()

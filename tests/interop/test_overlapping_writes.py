@@ -36,7 +36,7 @@ from fw_actors.services.password_change import AdmittedChange, PasswordChanges
 from fw_actors.services.self_service import SelfService
 from fw_actors.services.sign_in import Admitted, SignIn
 from fw_actors.services.site import Site, open_site
-from fw_actors.services.users import add_user
+from fw_actors.services.users import add_user, set_enabled
 from fw_actors.store import Tx
 from fw_actors.store.postgres import open_postgres
 from tests.site_kit import make_config
@@ -376,6 +376,22 @@ async def test_of_two_changes_of_the_own_profile_at_once_both_win(
         partial(site.write, "ada", lambda fw: own.update_profile(fw, None, "en")),
     )
     assert (profile.full_name, profile.language) == ("Ada Lovelace", "en")
+
+
+async def test_an_account_is_closed_beside_a_change_of_its_profile(
+    site: Site, overlap: Overlap
+) -> None:
+    """Interface §5: `user disable` is done, or refused for a reason that lasts."""
+    await hire(site, "ada")
+    own = SelfService(site.config.auth, site.accounts, site.api_keys)
+    _, name = await overlap(
+        lambda tx: own.update_profile(site.handle(tx, "ada"), "Ada Lovelace", None),
+        partial(
+            site.write, "Administrator", lambda fw: set_enabled(fw, site.accounts, "ada", False)
+        ),
+    )
+    after = await read(site, "User", "ada")
+    assert (name, after["fullName"], after["enabled"]) == ("ada", "Ada Lovelace", 0)
 
 
 async def test_no_invitation_is_made_for_who_sets_the_first_password_beside_it(
