@@ -24,7 +24,7 @@ from web.body import LimitedBody
 from web.connection import FrontConnection, send_reply
 from web.envelope import Answer, refusal, refusal_in
 from web.event_streams import EventStreams
-from web.exchange import Exchange, new_request_id
+from web.exchange import Exchange, request_id_of
 from web.gateway import Console, Documents, Gateway
 from web.guard import admit
 from web.headers import common_headers, says_forwarded
@@ -155,7 +155,7 @@ class FrontEnd(QuartTrio):
             if has_place:
                 await super().asgi_app(_routable(scope), receive, send)
             else:
-                await send_reply(send, self.turned_away())
+                await send_reply(send, self.turned_away(self.request_of(scope)))
 
     @contextmanager
     def place(self) -> Iterator[bool]:
@@ -179,7 +179,7 @@ class FrontEnd(QuartTrio):
         try:
             return await self._reply_to(request)
         except Exception as error:  # outside of any operation
-            request_id = new_request_id(self._entropy)
+            request_id = request_id_of(request, self._entropy)
             self._log.error("web.request_failed", request_id=request_id, exc_info=error)
             return self._replies.of(refusal(InternalError(request_id)), request_id)
 
@@ -227,11 +227,11 @@ class FrontEnd(QuartTrio):
             duration_ms=round(seconds * 1000, 1),
         )
 
-    def turned_away(self) -> Reply:
+    def turned_away(self, request: Request) -> Reply:
         """Answer without further work, which is the point: what is too much must cost little."""
         answer = refusal(OverloadedError())
         self._traffic.answered(UNROUTED, answer.status, 0.0)
-        return self._replies.of(answer, new_request_id(self._entropy))
+        return self._replies.of(answer, request_id_of(request, self._entropy))
 
     async def _serve(self, exchange: Exchange) -> Answer:
         if exchange.path is None:

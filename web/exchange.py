@@ -44,7 +44,7 @@ class Exchange:
         self.request = request
         self.path = path
         self._address: str | None = None
-        self.request_id = _request_id(request, entropy)
+        self.request_id = request_id_of(request, entropy)
         self._settings = settings
         self.sid: str | None = None
         self.caller: Caller | None = None
@@ -103,14 +103,9 @@ class Exchange:
         return UNPRINTABLE.sub("?", text)
 
 
-def _request_id(request: Request, entropy: Entropy) -> str:
+def request_id_of(request: Request, entropy: Entropy) -> str:
     """Keep an incoming id when it is fit to be logged (interface §1), else make one."""
     given = request.headers.getlist("X-Request-Id")
     if len(given) == 1 and REQUEST_ID.fullmatch(given[0]):
         return given[0]
-    return new_request_id(entropy)
-
-
-def new_request_id(entropy: Entropy) -> str:
-    """Return an id for a request that brought none."""
     return entropy.bytes(ID_BYTES).hex()

@@ -57,7 +57,7 @@ class FrontStream:
         try:
             with self._scope, self._front.place() as has_place:
                 front, request = self._front, self._request
-                reply = await front.reply_to(request) if has_place else front.turned_away()
+                reply = await front.reply_to(request) if has_place else front.turned_away(request)
                 await self._send(reply)
         except h11.LocalProtocolError:
             # What came after the request was no HTTP: the connection takes no answer any more.

@@ -176,11 +176,12 @@ async def test_more_requests_than_places_are_turned_away_and_places_come_back() 
         for _ in range(3):
             nursery.start_soon(client.ask, "POST", "/api/login", GOOD)
         await trio.testing.wait_all_tasks_blocked()
-        reply = await client.ask("GET", "/api/boot")
+        reply = await client.ask("GET", "/api/boot", headers=[("X-Request-Id", "mine")])
         assert (reply.status, reply.error["type"]) == (503, "OverloadedError")
         assert reply.header("Retry-After") == "1"
         assert reply.header("Cache-Control") == "no-store"
-        assert reply.header("X-Request-Id")
+        assert reply.header("X-Request-Id") == "mine"
+        assert (await client.ask("GET", "/api/boot")).header("X-Request-Id")
         gateway.release.set()
     assert client.app.in_hand == 0
     assert (await client.ask("GET", "/api/boot")).status == 200
