@@ -15,6 +15,7 @@ from fw_actors.store.new_file import new_file
 
 PG_DUMP: Final = "pg_dump"
 _OURS: Final = "FW_"
+_MOST_LINES: Final = 5
 
 
 def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
@@ -45,5 +46,6 @@ def _run(command: list[str], environ: Mapping[str, str]) -> None:
         command, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise ConfigurationError([f"{PG_DUMP}: {said[-1] if said else 'it failed'}"])
+        said = done.stderr.decode(errors="replace").splitlines()
+        lines = [line for line in said if line[:1] not in ("", "\t")]  # after a tab it guesses why
+        raise ConfigurationError(lines[-_MOST_LINES:] or [f"{PG_DUMP} failed and does not say why"])

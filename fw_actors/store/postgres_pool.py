@@ -120,5 +120,6 @@ class ConnectionPool:
 
 
 def one_line(error: BaseException) -> str:
-    """Return libpq's message, which has a line for each address that was tried."""
-    return "; ".join(str(error).split("\n"))
+    """Return libpq's message, which has a line for each address that was tried, and after a tab
+    its guesses why."""
+    return "; ".join(line for line in str(error).splitlines() if line[:1] not in ("", "\t"))
