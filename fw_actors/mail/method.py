@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -52,10 +53,12 @@ def load_method(path: str) -> Method:
     module, _, name = path.rpartition(".")
     try:
         method = getattr(importlib.import_module(module), name, None)
-    except Exception as error:  # whatever an app's own top level raises
+    except (Exception, SystemExit) as error:  # whatever an app's own top level raises
         problem = f"FW_MAIL_METHOD: {module} can't be imported: {type(error).__name__}: {error}"
         raise ConfigurationError([problem]) from error
     if not callable(method):
         raise ConfigurationError([f"FW_MAIL_METHOD: {module} has no function {name}."])
+    if inspect.iscoroutinefunction(method):  # called like this it would send nothing, and say so
+        raise ConfigurationError([f"FW_MAIL_METHOD: {path} must be a plain function, not async."])
     found: Method = method
     return found

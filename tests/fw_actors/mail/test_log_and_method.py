@@ -76,12 +76,15 @@ def test_a_method_is_found_by_its_dotted_path() -> None:
 @pytest.mark.parametrize(
     ("path", "told"),
     [("no_such_app.send", "can't be imported"), ("os.path.no_such", "has no function no_such"),
-     ("os.sep", "has no function sep"), ("broken_mail_app.send", "ZeroDivisionError")],
+     ("os.sep", "has no function sep"), ("broken_mail_app.send", "ZeroDivisionError"),
+     ("ending_mail_app.send", "SystemExit"), ("async_mail_app.send", "not async")],
 )  # fmt: skip
-def test_a_method_that_is_not_there_is_a_configuration_error(
+def test_a_method_that_can_not_be_called_is_a_configuration_error(
     path: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken_mail_app.py").write_text("1 / 0\n")
+    (tmp_path / "ending_mail_app.py").write_text("raise SystemExit\n")
+    (tmp_path / "async_mail_app.py").write_text("async def send(fw, message): ...\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ConfigurationError, match="FW_MAIL_METHOD: ") as error:
         load_method(path)
