@@ -34,9 +34,9 @@ class Since(click.ParamType[Moment]):
             return lambda now: max(0, now - back)
         try:
             moment = datetime.fromisoformat(value)
-        except ValueError:
+            at = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):  # the latter: in UTC it is beyond the years 1 to 9999
             self.fail(f"{value!r} is neither a time (2026-01-31T08:00Z) nor 7d, 12h, 30m.")
-        at = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
         ms = max(0, (at - _EPOCH) // timedelta(milliseconds=1))
         return lambda now: ms
 

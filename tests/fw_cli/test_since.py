@@ -27,7 +27,11 @@ def test_a_moment_is_read(text: str, moment: int) -> None:
     assert SINCE.convert(text, None, None)(NOW) == moment
 
 
-@pytest.mark.parametrize("text", ["", "soon", "7", "7w", "-1d", "1.5h", "2027-13-01", "15.1.2027"])
+NO_MOMENTS = ["", "soon", "7", "7w", "-1d", "1.5h", "2027-13-01", "15.1.2027",
+              "9999-12-31T23:59:59-12:00", "0001-01-01T00:00+14:00"]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_MOMENTS)
 def test_what_is_no_moment_is_refused_with_what_would_be(text: str) -> None:
     with pytest.raises(click.BadParameter, match="7d, 12h, 30m"):
         SINCE.convert(text, None, None)
