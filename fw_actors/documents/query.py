@@ -38,8 +38,6 @@ _COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "like": lambda column, value: sa.func.lower(column).like(value, escape="\\"),
 }
 OPERATORS: Final = (*_COMPARE, "is null")
-_TIMES: Final = ("creation", "modified")
-_NUMBERS: Final = ("docstatus", "idx")
 
 
 class Lists:
@@ -240,9 +238,8 @@ def _one_operand(meta: Meta, name: str, value: Any) -> Any:
 
 
 def _field_of(meta: Meta, name: str) -> Field | None:
-    if name in meta.fields:
-        return meta.fields[name]
-    return _TIME if name in _TIMES else _NUMBER if name in _NUMBERS else None
+    """What judges and shows the values of a column; None for plain text."""
+    return meta.fields.get(name) or _STANDARD.get(name)
 
 
 def _reader(meta: Meta, name: str) -> Callable[[Any], Any]:
@@ -252,7 +249,13 @@ def _reader(meta: Meta, name: str) -> Callable[[Any], Any]:
     return field.from_store
 
 
-_TIME: Final = Datetime()
-_NUMBER: Final = Int()
-_TIME.name = "time"
-_NUMBER.name = "number"
+class _Standard:
+    """The columns of every document that hold no text."""
+
+    creation = Datetime()
+    modified = Datetime()
+    docstatus = Int()
+    idx = Int()
+
+
+_STANDARD: Final = {name: each for name, each in vars(_Standard).items() if isinstance(each, Field)}

@@ -108,6 +108,13 @@ async def test_any_other_filter_is_a_bad_request(shelf: Desk) -> None:
             pytest.fail(f"{filters} found {await names(shelf, filters)}")
 
 
+async def test_a_value_that_does_not_fit_is_refused_by_the_name_of_its_column(desk: Desk) -> None:
+    """Interface §1: "wrong types …: 400 with the key's name"."""
+    for column in ("creation", "modified", "docstatus", "idx"):
+        with pytest.raises(BadRequestError, match=f"^{column} takes"):
+            await names(desk, [[column, "=", []]])
+
+
 ORDERS = [
     ("name", "abcde"),
     ("name desc", "edcba"),
