@@ -87,6 +87,22 @@ def test_an_api_key_is_shown_once_works_and_is_revoked(
     assert httpx.get(f"{site.url}/api/boot", headers=bearer).status_code == 401
 
 
+def test_without_a_clipboard_the_key_is_selected(page: Page, sign_in: SignIn) -> None:
+    """Browsers have one on https and localhost alone."""
+    sign_in("carl")
+    page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    page.goto("/account")
+    page.get_by_label("What it is for").fill("by hand")
+    page.get_by_role("button", name="Make a key").click()
+    page.locator("#made-key").get_by_role("button", name="Copy").click()
+    expect(page.get_by_role("button", name="Selected: copy it")).to_be_visible()
+    key = page.locator("#made-key code").inner_text()
+    assert page.evaluate("getSelection().toString()") == key
+    page.locator("#keys li").filter(has_text="by hand").get_by_role("button").click()
+    page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    expect(page.get_by_text("No keys yet.")).to_be_visible()
+
+
 def test_the_password_is_changed_and_what_is_wrong_is_said(page: Page, sign_in: SignIn) -> None:
     sign_in("carl")
     page.goto("/account")

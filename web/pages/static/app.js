@@ -65,11 +65,17 @@ export function ask({ title, text = "", ok = "OK", danger = false, field, value 
   });
 }
 
+// Copy what stands beside the button. Without TLS a browser gives no clipboard, and asks nobody:
+// then the text is selected, to be copied by hand.
 export async function copy(text, button) {
-  await navigator.clipboard.writeText(text);
-  const before = button.textContent;
-  button.textContent = "Copied";
-  setTimeout(() => { button.textContent = before; }, 2000);
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(button.closest(".made").querySelector("code"));
+    button.textContent = "Selected: copy it";
+  }
+  setTimeout(() => { button.textContent = "Copy"; }, 4000);
 }
 
 // Offer the names of the linked DocType while one types into an input with data-target.
