@@ -192,7 +192,7 @@ def _event_name(name: object) -> str:
         judge_event_name(name)
     except UnusableEventNameError as error:
         raise ValidationError(str(error), field="name") from None
-    return name
+    return str.__str__(name)  # the text of an Enum's member is its value
 
 
 def _json_object(data: object) -> str:

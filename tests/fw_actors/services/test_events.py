@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -387,6 +388,21 @@ async def test_a_second_emit_with_the_same_key_throws(office: Office) -> None:
         await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
     assert refusal.value.extra == {"field": "key"}
     assert await counts(office) == (2, 2)
+
+
+class Topic(str, Enum):  # noqa: UP042  (what is tested is just this)
+    """Names as an app may keep them; since Python 3.11 `f"{Topic.SHARED}"` is not its value."""
+
+    SHARED = "note.shared"
+
+
+async def test_a_name_that_an_enum_holds_is_its_value(office: Office) -> None:
+    """Spec, Body: `type` is the event type; interface §7: what is stored is sent."""
+    await office.subscribe()
+    await office.do(lambda fw: fw.webhooks.emit(Topic.SHARED, {"to": Topic.SHARED}))
+    (delivery,) = await office.deliveries()
+    assert (delivery["event"], delivery["payload"]["type"]) == ("note.shared", "note.shared")
+    assert delivery["payload"]["data"] == {"to": "note.shared"}
 
 
 @pytest.mark.parametrize(
