@@ -8,25 +8,23 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.live_site import PASSWORD, LiveSite
+from tests.docs.test_snippets import free_port
+from tests.live_site import PASSWORD, LiveSite, eventually
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SECONDS = 60.0
 
 
-def free_port() -> int:
+def answers(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextmanager
@@ -37,12 +35,7 @@ def in_a_terminal(script: str, port: int) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
-        end = time.monotonic() + SECONDS
-        while True:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                break
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        eventually(lambda: answers(port))
         yield process
     finally:
         os.killpg(process.pid, signal.SIGKILL)
