@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from fw_actors.store.statement import POSTGRESQL, SQLITE
+from tests.kept_schemas import KeptSchemas
 from tests.postgres_cluster import PostgresCluster, postgres_cluster
 from tests.site_kit import keep_database_at
 
@@ -56,6 +57,19 @@ def postgres_url(cluster: PostgresCluster) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def kept_schemas(cluster: PostgresCluster) -> KeptSchemas:
+    """Schemas that have their tables from a test before."""
+    return KeptSchemas(cluster)
+
+
+@pytest.fixture
+def kept_schema(kept_schemas: KeptSchemas, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a schema whose tables are empty, or are not there yet."""
+    with kept_schemas.lend(request.path.parent) as url:
+        yield url
+
+
 @pytest.fixture(params=[SQLITE, POSTGRESQL])
 def on_both_stores(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """Run a test on SQLite and on PostgreSQL: its sites in `tmp_path` are kept there.
@@ -63,4 +77,4 @@ def on_both_stores(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     For a module: `pytestmark = pytest.mark.usefixtures("on_both_stores")`.
     """
     if request.param == POSTGRESQL:
-        keep_database_at(tmp_path, request.getfixturevalue("postgres_url"))
+        keep_database_at(tmp_path, request.getfixturevalue("kept_schema"))

@@ -56,12 +56,21 @@ class PostgresCluster:
     @contextmanager
     def schema(self) -> Iterator[str]:
         """Make an empty schema; give its URL, and drop it at the end."""
-        name = f"test_{next(self._numbers)}"
-        self.execute(f"CREATE SCHEMA {name}")
+        name = self.new_schema()
         try:
             yield self.url(name)
         finally:
-            self.execute("SET client_min_messages = warning", f"DROP SCHEMA {name} CASCADE")
+            self.drop_schema(name)
+
+    def new_schema(self) -> str:
+        """Make an empty schema; return its name."""
+        name = f"test_{next(self._numbers)}"
+        self.execute(f"CREATE SCHEMA {name}")
+        return name
+
+    def drop_schema(self, name: str) -> None:
+        """Drop a schema with all that is in it."""
+        self.execute("SET client_min_messages = warning", f"DROP SCHEMA {name} CASCADE")
 
     @contextmanager
     def empty_database(self) -> Iterator[str]:

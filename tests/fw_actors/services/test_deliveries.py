@@ -180,24 +180,26 @@ async def rows_after(depot: Depot, *groups: list[int]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def another_database(
+def two_databases(
     on_both_stores: None, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[str]:
-    """An empty one beside the site's own, of the same kind."""
+) -> Iterator[tuple[str, str]]:
+    """New ones, so that what is drawn at random is the same in both."""
     if database_of(tmp_path).startswith("sqlite"):
-        yield f"sqlite:///{tmp_path}/another/fw.db"
+        yield f"sqlite:///{tmp_path}/one/fw.db", f"sqlite:///{tmp_path}/two/fw.db"
     else:
-        with request.getfixturevalue("cluster").schema() as url:
-            yield url
+        cluster = request.getfixturevalue("cluster")
+        with cluster.schema() as one, cluster.schema() as two:
+            yield one, two
 
 
 async def test_a_group_writes_what_each_of_it_would_have_written_alone(
-    tmp_path: Path, another_database: str
+    tmp_path: Path, two_databases: tuple[str, str]
 ) -> None:
     """Architecture page, Event: outcomes are written in groups."""
-    async with open_office(tmp_path) as office:
+    one, two = two_databases
+    async with open_office(tmp_path, database=one) as office:
         alone = await rows_after(Depot(office), [0], [1], [2], [3])
-    async with open_office(tmp_path, database=another_database) as office:
+    async with open_office(tmp_path, database=two) as office:
         together = await rows_after(Depot(office), [0, 1, 2, 3])
     assert together == alone
     assert len(together) == len(ENDED) + 1
