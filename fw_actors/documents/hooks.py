@@ -14,9 +14,18 @@ NoteDefect = Callable[[str, BaseException, str], None]
 
 
 def run_hook(fw: Fw, doc: DocType, name: str) -> None:
-    """Call a hook where the class has one; what it raises undoes the writer's transaction."""
-    if name in doc.meta.hooks:
+    """Call a hook where the class has one; what it raises undoes the writer's transaction.
+
+    One that would end the process fails as any defect: the service belongs to others, too.
+    """
+    if name not in doc.meta.hooks:
+        return
+    try:
         getattr(type(doc), name)(doc, fw)
+    except Exception:
+        raise
+    except BaseException as end:  # SystemExit, KeyboardInterrupt, GeneratorExit
+        raise RuntimeError(f"{doc.doctype}.{name} would have ended the process") from end
 
 
 def run_after_commit(fw: Fw, doc: DocType, note_defect: NoteDefect) -> None:

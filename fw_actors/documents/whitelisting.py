@@ -28,7 +28,13 @@ class Whitelisted:
         functools.update_wrapper(self, function)  # so that it can be enqueued by its own name
 
     def __call__(self, *args: Any, **arguments: Any) -> Any:
-        return self.function(*args, **arguments)
+        """Call it; where it would end the process, it fails as any defect (see `run_hook`)."""
+        try:
+            return self.function(*args, **arguments)
+        except Exception:
+            raise
+        except BaseException as end:  # SystemExit, KeyboardInterrupt, GeneratorExit
+            raise RuntimeError(f"{self.path} would have ended the process") from end
 
     @property
     def is_plain(self) -> bool:

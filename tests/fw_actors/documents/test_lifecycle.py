@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +71,28 @@ async def test_a_caught_refusal_leaves_transaction_and_object_usable(desk: Desk)
     doc = await desk.do(again)
     stored = await desk.do(lambda fw: fw.get_doc("Sales Order", doc.name))
     assert (stored.title, stored.vault("token"), len(stored.lines)) == ("fine", "s", 1)
+
+
+@pytest.mark.parametrize("hook", ["validate", "on_insert"])
+async def test_a_hook_that_would_end_the_process_takes_its_write_with_it_and_no_more(
+    desk: Desk, hook: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spec, Events 1; interface §1: "500 | InternalError | a defect"."""
+    monkeypatch.setattr(desk.shop.Order, hook, lambda doc, fw: sys.exit(3))
+    with pytest.raises(RuntimeError, match=f"Order.{hook} would have ended the process"):
+        await desk.do(order)
+    assert await desk.do(lambda fw: fw.count("Sales Order")) == 0
+
+
+async def test_what_would_end_the_process_after_the_commit_is_noted(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk.shop.Order, "after_commit", lambda doc, fw: sys.exit(3))
+    name = (await desk.do(order)).name
+    await desk.site.store.write(desk.site.errors.flush)
+    [noted] = await desk.do(lambda fw: fw.get_all("Error Log", fields=["method"]))
+    assert noted == {"method": "Sales Order.after_commit"}
+    assert await desk.do(lambda fw: fw.exists("Sales Order", name)) == name
 
 
 async def test_after_commit_is_called_once_the_change_is_durable(desk: Desk) -> None:

@@ -35,6 +35,18 @@ def test_it_is_still_a_function() -> None:
     assert named == ["close", __name__, "Close it."]
 
 
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_it_ends_no_process(end: type[BaseException]) -> None:
+    """Interface §1: "500 | InternalError | a defect", and the service goes on."""
+
+    @whitelist
+    def leave(fw: Any) -> None:
+        raise end
+
+    with pytest.raises(RuntimeError, match="leave would have ended the process"):
+        leave("fw")
+
+
 @pytest.mark.parametrize(
     "arguments", [{"name": "a"}, {"name": "a", "reason": "b"}, {"name": "a", "force": True}]
 )
