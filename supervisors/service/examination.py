@@ -21,6 +21,7 @@ _PRIVATE: Final = (".env", "secret.key", "data/fw.db", "data/serve.log")
 _IGNORED: Final = "fw_forwarded_ignored_total"
 _ASK_SECONDS: Final = 2.0
 _MOST_BYTES: Final = 1 << 20
+_LARGE_LOG: Final = 100 << 20
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class ServiceFacts:
     changed: tuple[str, ...]
     open_to_all: tuple[str, ...]
     forwarded_ignored: int = 0  # requests with X-Forwarded-* that were not believed
+    log_bytes: int = 0  # of the log that `fw start` adds to
 
 
 def service_facts(config: Config, own_version: str) -> ServiceFacts:
@@ -46,7 +48,7 @@ def service_facts(config: Config, own_version: str) -> ServiceFacts:
         changed = tuple(file.name for file in files if _changed_at(file) > begun)
     ignored = forwarded_ignored(now.url) if now.url else 0
     private = tuple(name for name in _PRIVATE if _is_open(config.folder / name))
-    return ServiceFacts(now, own_version, changed, private, ignored)
+    return ServiceFacts(now, own_version, changed, private, ignored, _size(places.log))
 
 
 def judge_service(facts: ServiceFacts) -> Section:
@@ -77,6 +79,11 @@ def _findings(facts: ServiceFacts) -> Iterator[Finding]:
             "FW_TRUST_PROXY is off: a proxy's clients count as one address",
             "Set FW_TRUST_PROXY to the proxy's network, or take the headers away in the proxy.",
         )
+    if facts.log_bytes > _LARGE_LOG:
+        yield warning(
+            f"data/serve.log has grown to {facts.log_bytes >> 20} MiB",
+            "Have logrotate keep it short, with copytruncate; or serve under systemd.",
+        )
     for name in facts.open_to_all:
         yield warning(f"every user of this machine may read {name}", f"chmod o= {name}")
 
@@ -98,6 +105,13 @@ def _changed_at(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _is_open(path: Path) -> bool:

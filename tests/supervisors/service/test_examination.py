@@ -30,11 +30,20 @@ def test_a_stopped_service_is_no_fault() -> None:
         (ServiceFacts(RUNNING, "1.0", ("fw.json",), ()), "changed since the service was started"),
         (ServiceFacts(RUNNING, "1.0", (), (".env",)), "may read .env"),
         (ServiceFacts(RUNNING, "1.0", (), (), 3), "headers so far: 3"),
+        (ServiceFacts(RUNNING, "1.0", (), (), 0, 300 << 20), "has grown to 300 MiB"),
     ],
 )
-def test_what_needs_a_restart_or_a_chmod_is_a_warning(facts: ServiceFacts, word: str) -> None:
+def test_what_somebody_has_to_do_is_a_warning(facts: ServiceFacts, word: str) -> None:
     (only,) = judge_service(facts).texts(Level.WARNING)
     assert word in only
+
+
+def test_the_log_that_a_background_service_adds_to_is_measured(tmp_path: Path) -> None:
+    config, places = make_config(tmp_path), Places(tmp_path)
+    places.prepare()
+    assert service_facts(config, "1.0").log_bytes == 0
+    places.log.write_text("a line\n")
+    assert service_facts(config, "1.0").log_bytes == 7
 
 
 def test_files_changed_after_the_start_are_found(tmp_path: Path) -> None:
