@@ -126,6 +126,8 @@ class ApiKeys(Observer):
         """
         if days is not None and not 1 <= days <= LONGEST_DAYS:
             raise ValidationError(f"days is 1 to {LONGEST_DAYS}.", field="days")
+        if not label.strip():
+            raise ValidationError("label is missing: it tells one key from another.", field="label")
         hold(fw.tx, fw.user)  # nobody disables it meanwhile, and nobody else makes a key of it
         if not fw.get_value("User", fw.user, "enabled"):
             raise AuthenticationError("Your session has ended. Sign in again.")

@@ -138,6 +138,7 @@ async def test_a_key_lives_its_days_within_the_policy(
         ({"label": "x", "days": "7"}, 400, "days"),
         ({"label": "x", "days": 2**60}, 400, "days"),
         ({"days": 7}, 400, "label"),
+        ({"label": "   "}, 422, "label"),
         ({"label": "x\x00"}, 400, "label"),
         ({"label": "x\ud800"}, 400, "label"),
         ({"label": "x" * 141}, 422, "label"),
