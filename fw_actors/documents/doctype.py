@@ -5,6 +5,7 @@ Mistakes are collected on the class, not raised, so that a start names all of th
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -122,7 +123,7 @@ def read_declaration(
     fields = _declared_fields(cls)
     for each in fields.values():
         problems += [f"{each.name}: {text}" for text in _field_problems(each, child)]
-    problems += _twins(fields)
+    problems += [*_twins(fields), *_hook_problems(cls)]
     parsed = parse_naming(naming, fields)
     if isinstance(parsed, str):
         problems.append(parsed)
@@ -207,6 +208,16 @@ def _twins(fields: Mapping[str, Field]) -> Iterator[str]:
     for name in fields:
         if first.setdefault(name.lower(), name) != name:
             yield f"{name}: it differs from {first[name.lower()]} in letter case alone"
+
+
+def _hook_problems(cls: type) -> Iterator[str]:
+    """A hook that is asynchronous would be called and never run."""
+    for name in HOOKS:
+        hook = getattr(cls, name, None)
+        if isinstance(hook, Field | None):
+            continue
+        if not callable(hook) or inspect.iscoroutinefunction(hook):
+            yield f"{name}: a hook is a plain function of the document and fw"
 
 
 class DocTypeBase:

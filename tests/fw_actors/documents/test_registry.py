@@ -245,3 +245,17 @@ def test_a_function_that_could_never_be_called_is_told_at_the_start() -> None:
         "function named",
         "function later",
     ]
+
+
+def test_a_hook_that_would_never_run_is_told_at_the_start() -> None:
+    """Interface §4: "All are plain functions that run in the writer's transaction"."""
+
+    class Waits(DocType):
+        async def validate(self, fw: Any) -> None: ...
+
+        on_insert = 5
+
+        def before_save(self, fw: Any) -> None: ...
+
+    told = problems(Waits).splitlines()
+    assert [line.split(": ")[2] for line in told] == ["validate", "on_insert"]
