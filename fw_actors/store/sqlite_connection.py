@@ -136,9 +136,8 @@ class SqliteConnection:
                 self._wait_for_log()
             self._ahead_of_disk = False
 
-    def roll_back_to(self, savepoint: str) -> None:
-        """Undo what was done since a savepoint."""
-        self.cursor.execute(f"ROLLBACK TO {savepoint}")
+    def note_undone(self) -> None:
+        """Take note that the transaction was rolled back to a savepoint: `commit` goes by it."""
         self._changes = self.raw.total_changes  # at worst the log is waited for twice
 
     def wait_for_disk(self, wait: bool) -> None:

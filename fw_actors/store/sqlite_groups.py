@@ -113,7 +113,8 @@ class GroupCommit:
     def _run_further(self, call: Call) -> None:
         self._connection.execute("SAVEPOINT member")
         if not self._succeeds(call):
-            self._connection.roll_back_to("member")
+            self._connection.execute("ROLLBACK TO member")
+            self._connection.note_undone()
         self._connection.execute("RELEASE member")
 
     def _succeeds(self, call: Call) -> bool:

@@ -77,7 +77,8 @@ class SqliteTx(Tx):
         except BaseException:
             del self.callbacks[kept:]
             if self._connection.in_transaction:
-                self._connection.roll_back_to(name)
+                self._command(f"ROLLBACK TO {name}")
+                self._connection.note_undone()
                 self._command(f"RELEASE {name}")
             raise
         else:
