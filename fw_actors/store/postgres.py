@@ -71,11 +71,7 @@ async def open_postgres(
     opening = partial(_open, settings, clock.now(), entropy)
     pool, notices = opening() if inline else await trio.to_thread.run_sync(opening)
     listeners, heard = Listeners(), Counts()
-
-    def noticed() -> None:
-        heard.foreign_commits += 1
-        listeners.tell()
-
+    noticed = partial(_notice, heard, listeners)
     exchange = (InlineNotices if inline else NoticeThread)(settings, notices, noticed)
     writers = [
         PostgresEngine(pool, writable=True, committed=exchange.committed)
@@ -97,6 +93,11 @@ async def open_postgres(
     finally:
         await store.close()
         await exchange.close()
+
+
+def _notice(heard: Counts, listeners: Listeners) -> None:
+    heard.foreign_commits += 1
+    listeners.tell()
 
 
 def _open(settings: PostgresSettings, now: int, entropy: Entropy) -> tuple[ConnectionPool, Notices]:
