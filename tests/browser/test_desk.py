@@ -81,6 +81,23 @@ def test_a_list_is_searched_filtered_sorted_and_paged(page: Page) -> None:
     expect(page.get_by_text("1\N{EN DASH}20 of 20")).to_be_visible()
 
 
+def test_leaving_the_search_field_asks_nothing_again(page: Page) -> None:
+    """An answer between press and release of the next click would exchange what is clicked."""
+    page.goto(ORDERS)
+    page.get_by_label("Search", exact=True).fill("day 4")
+    expect(shown_rows(page)).to_have_count(11)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.get_by_label("Search", exact=True).blur()
+    page.get_by_label("Customer").fill("nobody")
+    expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
+    page.get_by_label("Customer").blur()
+    page.get_by_label("Status").select_option("Packed")
+    expect(page).to_have_url(re.compile("status=Packed"))
+    lists = [url for url in asked if url.startswith(page.url.partition("?")[0])]
+    assert len(lists) == 2, "one for the typed customer, one for the chosen status"
+
+
 def test_lists_work_without_script(browser: Browser, page: Page, site: LiveSite) -> None:
     context = browser.new_context(base_url=site.url, java_script_enabled=False)
     context.add_cookies([{"name": "sid", "value": sid_of(page), "url": site.url}])

@@ -127,6 +127,21 @@ def test_a_failing_delivery_tells_why_and_when_it_is_tried_again(page: Page) -> 
         look(page, "delivery-retrying")
 
 
+def test_a_page_that_renews_itself_loses_no_click(page: Page) -> None:
+    with LiveReceiver(503) as failing:
+        name = make_webhook(page, failing.url, "page.pressed")
+        page.goto(f"{DELIVERIES}/{emit(page, 'page.pressed', {})}")
+        link = page.locator("#delivery").get_by_role("link", name=name)
+        link.hover()
+        page.mouse.down()
+        with page.expect_response(lambda response: DELIVERIES in response.url) as renewed:
+            pass  # every two seconds
+        renewed.value.finished()
+        page.evaluate("() => new Promise((resolve) => setTimeout(resolve, 50))")  # swapped by now
+        page.mouse.up()
+        expect(page).to_have_url(re.compile(f"/app/Webhook/{name}$"))
+
+
 def test_many_deliveries_are_replayed_with_progress(page: Page, receiver: LiveReceiver) -> None:
     name = make_webhook(page, receiver.url, "page.many")
     sent = [emit(page, "page.many", {"number": number}) for number in range(5)]

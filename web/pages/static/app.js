@@ -100,6 +100,18 @@ export function suggest(root = document) {
   }
 }
 
+// What is asked for again on its own is not exchanged below a pressed pointer: the click would be
+// lost. The next round shows what is new.
+function keepPressed() {
+  let pressed = null;
+  addEventListener("pointerdown", (event) => { pressed = event.target; }, true);
+  for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => { pressed = null; }, true);
+  addEventListener("htmx:beforeSwap", (event) => {
+    const { elt, target } = event.detail;
+    if (elt === target && target.contains(pressed)) event.detail.shouldSwap = false;
+  });
+}
+
 function menu() {
   const button = document.getElementById("menu");
   const places = document.getElementById("places");
@@ -116,6 +128,7 @@ if (document.body.classList.contains("desk")) {
   menu();
   localTimes();
   suggest();
+  keepPressed();
   const left = sessionStorage.getItem(FLASH);
   sessionStorage.removeItem(FLASH);
   if (left) flash(left);
