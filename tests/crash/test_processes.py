@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,19 @@ def workers(site: LiveSite, count: int) -> Iterator[list[subprocess.Popen[bytes]
         log.close()
 
 
+def freeze(process: subprocess.Popen[bytes], database: Path) -> None:
+    """Stop it between two of its transactions: in one, SQLite would let nobody else write."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        with closing(sqlite3.connect(database, timeout=1, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                process.send_signal(signal.SIGCONT)
+            else:
+                return
+
+
 @pytest.mark.timeout(300)
 def test_a_server_and_two_workers_send_each_event_once(tmp_path: Path) -> None:
     """Delivery survives two processes on one store (interface §7): leases, not luck."""
@@ -64,9 +78,10 @@ def test_a_frozen_worker_holds_up_nothing_but_its_own_leases(tmp_path: Path) -> 
         site.start(**DEVELOPMENT)
         with site.client() as client, workers(site, 1) as (worker,):
             make_webhook(client, receiver.url)
-            worker.send_signal(signal.SIGSTOP)
+            freeze(worker, site.folder / "data" / "fw.db")
             for number in range(NOTES):
-                client.post("/api/resource/Note", json={"title": f"note {number}"})
+                answer = client.post("/api/resource/Note", json={"title": f"note {number}"})
+                assert answer.status_code == 201
             eventually(lambda: len(set(receiver.ids)) == NOTES)
             worker.send_signal(signal.SIGCONT)
             eventually(lambda: all(d["status"] == "Sent" for d in deliveries(client)))

@@ -9,7 +9,7 @@ from typing import Any
 import outcome
 import pytest
 
-from fw_actors.store import StatementError, Tx
+from fw_actors.store import StatementError, Tx, sqlite_snapshots
 from fw_actors.store.calls import Call, run_alone
 from fw_actors.store.sqlite_connection import SqliteConnection
 from fw_actors.store.sqlite_groups import GroupCommit
@@ -18,7 +18,10 @@ from tests.fw_actors.store.notes import add, create_notes, texts
 
 
 @pytest.fixture
-def reader(path: Path, engine: GroupCommit) -> Iterator[SnapshotReads]:
+def reader(
+    path: Path, engine: GroupCommit, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SnapshotReads]:
+    monkeypatch.setattr(sqlite_snapshots, "MAX_SECONDS", 60.0)  # a group ends by number alone
     run_alone(engine, create_notes, 0)
     reader = SnapshotReads(SqliteConnection(path, busy_seconds=1.0, writable=False))
     yield reader
