@@ -61,7 +61,7 @@ class Replayer(Actor):
             self._log.error("replay.ended_by_defect", run=run.id, exc_info=error)
             site.errors.note("replay of many", error, run.request_id)
             why = A_DEFECT
-        await site.store.write(partial(bulk.give_up, why=why))
+        await site.store.write(partial(bulk.give_up, run=run, why=why))
 
     def _after(self, seconds: float) -> None:
         """Have one nudge of its own under way, however many come from outside."""

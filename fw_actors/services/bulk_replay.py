@@ -131,7 +131,9 @@ class BulkReplays:
         Raises: PermissionDeniedError.
         """
         _require(fw)
-        self._end(fw.tx, RunState.STOPPED)
+        run = self.running(fw.tx)
+        if run is not None:
+            self._end(fw.tx, run, RunState.STOPPED)
         return self.last(fw.tx)
 
     def batch(self, fw: Fw, run: Run) -> list[str]:
@@ -152,9 +154,9 @@ class BulkReplays:
         refusal = refusal_of(fw.rights)
         if refusal is not None:
             self._audit.record(fw, Action.DENIED, _DELIVERY)
-            self.give_up(fw.tx, refusal.message)
+            self.give_up(fw.tx, run, refusal.message)
         elif not deliveries:
-            self._end(fw.tx, RunState.DONE)
+            self._end(fw.tx, run, RunState.DONE)
         elif fw.tx.run(_ADVANCE, id=run.id, cursor=run.cursor, reached=deliveries[-1]):
             told = self._replays.replay_many(fw, deliveries)
             replayed = sum(isinstance(each, Replayed) for each in told)
@@ -164,12 +166,13 @@ class BulkReplays:
                     reasons[_reason(each, reasons)] += 1
             fw.tx.run(_COUNT, id=run.id, more=replayed, why=json.dumps(reasons))
 
-    def give_up(self, tx: Tx, why: str) -> None:
-        """End the run that is on as failed."""
-        self._end(tx, RunState.FAILED, why)
+    def give_up(self, tx: Tx, run: Run, why: str) -> None:
+        """End a run as failed."""
+        self._end(tx, run, RunState.FAILED, why)
 
-    def _end(self, tx: Tx, state: RunState, why: str = "") -> None:
-        tx.run(_END, how=state.value, why=why, at=tx.now)
+    def _end(self, tx: Tx, run: Run, state: RunState, why: str = "") -> None:
+        """By its id: meanwhile it may have ended, and another one begun."""
+        tx.run(_END, id=run.id, how=state.value, why=why, at=tx.now)
 
 
 def _require(fw: Fw) -> None:
@@ -204,6 +207,6 @@ _COUNT: Final = Statement(
 )
 _END: Final = Statement(
     sa.update(BULK_REPLAY)
-    .where(_R.state == RunState.RUNNING.value)
+    .where(_R.id == sa.bindparam("id"), _R.state == RunState.RUNNING.value)
     .values(state=sa.bindparam("how"), error=sa.bindparam("why"), ended=sa.bindparam("at"))
 )

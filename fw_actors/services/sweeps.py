@@ -26,27 +26,33 @@ Batch = Callable[[Tx], int]
 """Deletes at most a batch of rows and returns how many; fewer than `BATCH` means: done."""
 
 
-def _oldest(table: sa.Table, column: sa.ColumnElement[int]) -> Statement:
+def _oldest(
+    table: sa.Table, column: sa.ColumnElement[int], *further: sa.ColumnElement[bool]
+) -> Statement:
     key = next(iter(table.primary_key.columns))
-    old = sa.select(key).where(column <= _BEFORE).order_by(column).limit(BATCH)
+    old = sa.select(key).where(column <= _BEFORE, *further).order_by(column).limit(BATCH)
     return Statement(sa.delete(table).where(key.in_(old.scalar_subquery())))
 
 
 _SESSIONS: Final = _oldest(SESSION, SESSION.c.expires)
 _TOKENS: Final = _oldest(TOKEN, TOKEN.c.expires)
-_ATTEMPTS: Final = _oldest(LOGIN_ATTEMPT, LOGIN_ATTEMPT.c.at)
+_LOCK_IS_OVER: Final = sa.or_(
+    LOGIN_ATTEMPT.c.until.is_(None), LOGIN_ATTEMPT.c.until <= sa.bindparam("now")
+)
+_ATTEMPTS: Final = _oldest(LOGIN_ATTEMPT, LOGIN_ATTEMPT.c.at, _LOCK_IS_OVER)
 
 
 def auth_batches(lockout_minutes: int) -> tuple[Batch, ...]:
     """Return the steps of `core.services.auth.sweep`: sessions, tokens, login attempts.
 
-    An attempt may still count, or hold a lock, for two windows after it was made.
+    An attempt may still count for two windows after it was made. One that holds a lock stays to
+    its end, which a policy with longer lockouts may have given it.
     """
     kept = max(2 * lockout_minutes * 60_000, ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS)
     return (
         lambda tx: tx.run(_SESSIONS, before=tx.now),
         lambda tx: tx.run(_TOKENS, before=tx.now),
-        lambda tx: tx.run(_ATTEMPTS, before=tx.now - kept),
+        lambda tx: tx.run(_ATTEMPTS, before=tx.now - kept, now=tx.now),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,8 @@ from fw_actors.rules.lockout import (
     Budget,
     Region,
     Tally,
+    is_closed,
+    may_verify,
     refusal_seconds,
     shared_budget,
 )
@@ -46,6 +49,33 @@ def test_the_address_waits_until_its_oldest_failure_leaves_the_window() -> None:
 def test_a_lock_that_is_over_is_no_lock() -> None:
     tally = Tally(failed=0, oldest=None, newest_failure=None, locked_until=NOW)
     assert refusal_seconds(tally, LOCKING, NOW) == 1
+
+
+CLOSED = [  # failures, the lock's end, whether all that are in flight make no difference
+    (0, None, False),
+    (4, None, False),
+    (5, None, True),
+    (6, None, True),
+    (0, NOW + 1, True),
+    (0, NOW, False),
+    (0, NOW - 1, False),
+    (5, NOW, True),
+]
+
+
+@pytest.mark.parametrize(("failed", "until", "closed"), CLOSED)
+def test_a_door_is_closed_by_a_lock_or_by_a_budget_of_failures(
+    failed: int, until: int | None, closed: bool
+) -> None:
+    """Interface §2: tries in flight "lock nobody", so that they close no door either."""
+    tally = Tally(failed, NOW, NOW, until)
+    assert is_closed(tally, LOCKING, NOW) is closed
+
+
+def test_a_try_is_hashed_before_its_charge_counts_as_a_failure() -> None:
+    """Interface §2: "a charge still in flight after 30 s (a crash) is a failure"."""
+    assert may_verify(NOW - 29_999, NOW)
+    assert not may_verify(NOW - 30_000, NOW)
 
 
 MOMENTS = st.none() | st.integers(NOW - 40 * MINUTE, NOW + 40 * MINUTE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fw_actors.rules.redaction import Treatment, treatment
+from fw_actors.rules.redaction import Treatment, is_secret, treatment
 
 ROWS = [  # field, type, permlevel, what an event shows
     ("title", "Data", 0, "SHOWN"),
@@ -41,3 +41,19 @@ def test_type_name_suffix_and_permlevel_decide(
 def test_no_other_field_is_removed(field: str) -> None:
     """Rule 4."""
     assert treatment(field, "Data", 0) is Treatment.SHOWN
+
+
+@pytest.mark.parametrize(
+    ("field", "kind", "secret"),
+    [
+        ("whatever", "Password", True),
+        ("token", "Vault", True),
+        ("password_hash", "Data", True),
+        ("db_secret", "Data", True),
+        ("title", "Data", False),
+        ("lines", "Table", False),
+    ],
+)
+def test_a_secret_is_one_for_versions_and_exports_too(field: str, kind: str, secret: bool) -> None:
+    """Spec: "absent from Version and from exports"."""
+    assert is_secret(field, kind) is secret

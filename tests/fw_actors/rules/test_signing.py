@@ -73,7 +73,18 @@ def test_any_other_secret_is_its_own_bytes(secret: str) -> None:
     assert key_of(secret) == secret.encode()
 
 
-GOOD = [SECRET, "x", "a passphrase", "whsec", "WHSEC_abc", "v1", "v1.x", "whsec_AA", "s" * 200]
+GOOD = [
+    SECRET,
+    "x",
+    "a passphrase",
+    "whsec",
+    "WHSEC_abc",
+    "v1",
+    "v1.x",
+    "whsec_AA",
+    "s" * 200,
+    "a\u00a0\ue000b",
+]
 BAD = [
     ("", "empty"),
     (" x", "white space"),
@@ -84,6 +95,9 @@ BAD = [
     ("a\x00b", "control"),
     ("a\x7fb", "control"),
     ("a\x85b", "control"),
+    ("a\x9fb", "control"),
+    ("a\ud800b", "control"),
+    ("a\udfffb", "control"),
     ("v1,abc", "v1,"),
     ("whsec_", "base64"),
     ("whsec_=", "base64"),

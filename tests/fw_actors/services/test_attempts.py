@@ -129,6 +129,17 @@ async def test_crashes_and_failures_together_reach_the_limit(office: Office) -> 
     assert await counter.failure() == 900
 
 
+async def test_a_try_whose_hash_took_long_counts_once(office: Office) -> None:
+    """Spec: "failures … reach `maxLoginAttempts`": the fourth is no fifth."""
+    counter = Counter(office)
+    for _ in range(3):
+        await counter.failure()
+    slow = await counter.charge()
+    await trio.sleep(31)
+    assert await counter.fail(slow) is None
+    assert await counter.failure() == 900
+
+
 async def test_a_success_clears_the_failures_and_its_own_charge(office: Office) -> None:
     """Interface §2: "A success clears the typed spelling"."""
     counter = Counter(office)

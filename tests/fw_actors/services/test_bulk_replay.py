@@ -149,6 +149,24 @@ async def test_a_run_that_is_stopped_leaves_the_rest_alone(
     assert (await bulk.begin()).state == "running"  # the next one may begin
 
 
+@pytest.mark.parametrize("late", ["its end", "a defect"])
+async def test_what_comes_late_of_a_run_that_is_over_does_not_end_the_next_one(
+    bulk: Bulk, late: str
+) -> None:
+    """Spec, Webhook Delivery status: who begins a run has all that match sent again."""
+    await bulk.failed(1)
+    before = await bulk.begin()
+    site = bulk.office.site
+    await site.write("boss", site.bulk.stop)
+    await bulk.begin()
+    if late == "its end":
+        await site.write("boss", lambda fw: site.bulk.carry_out(fw, before, []))
+    else:
+        await site.store.write(lambda tx: site.bulk.give_up(tx, before, "a defect"))
+    assert (await bulk.run()).state == "running"
+    assert await bulk.step() == 1
+
+
 async def test_one_run_at_a_time(bulk: Bulk) -> None:
     await bulk.failed(1)
     await bulk.begin()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
@@ -388,6 +389,27 @@ async def test_a_second_emit_with_the_same_key_throws(office: Office) -> None:
         await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
     assert refusal.value.extra == {"field": "key"}
     assert await counts(office) == (2, 2)
+
+
+@pytest.mark.parametrize("undone", ["the transaction", "a part of it"])
+async def test_a_key_whose_emit_was_rolled_back_is_free(office: Office, undone: str) -> None:
+    """Spec: "a second emit with the same key": one that was rolled back was none."""
+    await office.subscribe()
+
+    def emit(fw: Any) -> Any:
+        return fw.webhooks.emit("note.shared", {}, key="k")
+
+    def part(fw: Any) -> None:
+        with suppress(ZeroDivisionError), fw.tx.savepoint():
+            emit(fw)
+            raise ZeroDivisionError
+
+    if undone == "the transaction":
+        await office.site.rollback("Administrator", emit)
+    else:
+        await office.do(part)
+    assert len((await office.do(emit))["deliveries"]) == 1
+    assert await counts(office) == (1, 1)
 
 
 class Topic(str, Enum):  # noqa: UP042  (what is tested is just this)

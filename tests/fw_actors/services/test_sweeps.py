@@ -73,6 +73,19 @@ async def test_no_attempt_that_may_count_or_lock_is_deleted(office: Office) -> N
         assert "ancient" not in await left(office, "id", "fw_login_attempt")
 
 
+async def test_no_lock_is_lifted_by_a_sweep_whatever_the_policy_says_by_now(
+    office: Office,
+) -> None:
+    """Spec, Limits: "hygiene only": a lock of a longer policy holds to the end it was given."""
+    rows = [
+        {"id": name, "key": b"k", "at": NOW - DAY, "state": 1, "until": until}
+        for name, until in (("locks", NOW + 1), ("is over", NOW))
+    ]
+    await put(office, "fw_login_attempt", rows)
+    assert (await sweep(office, sweeps.auth_batches(15)))[2] == 1
+    assert await left(office, "id", "fw_login_attempt") == ["locks"]
+
+
 async def test_a_sweep_deletes_at_most_a_thousand_rows_at_once_oldest_first(
     office: Office,
 ) -> None:
