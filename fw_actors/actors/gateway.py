@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from fw_actors.actors.lockouts import Lockouts
+from fw_actors.actors.onlooker import look
 from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.whitelisting import Whitelisted
@@ -16,6 +17,7 @@ from fw_actors.errors import (
     OverloadedError,
     PermissionDeniedError,
 )
+from fw_actors.runtime import Ref
 from fw_actors.services import sessions
 from fw_actors.services.access import (
     Caller,
@@ -37,9 +39,12 @@ from fw_actors.services.sessions import SEEN_EVERY_MS, LiveSession, Sessions
 from fw_actors.services.site import Site
 from fw_actors.services.user_administration import UserAdministration
 from fw_actors.services.webhook_trial import Trial, TrialResult
-from fw_actors.store import StoreError, Tx, installation_key
+from fw_actors.store import Tx, installation_key
 
 T = TypeVar("T")
+
+READY_SECONDS: Final = 2.0
+"""A store that takes longer than that does not answer (interface §2, "Ready")."""
 
 
 class Gateway:
@@ -55,12 +60,13 @@ class Gateway:
         users: UserAdministration,
         trial: Trial,
         readings: Callable[[], Awaitable[Sequence[Reading]]],
+        probe: Ref,
     ) -> None:
-        """`readings` gives the numbers for `/metrics`."""
+        """`readings` gives the numbers for `/metrics`; `probe` is an Onlooker."""
         self._site, self._lockouts, self._keys = site, lockouts, keys
         self._recovery, self._invitation, self._trial = recovery, invitation, trial
         self._sessions = Sessions(site.registry)
-        self._readings = readings
+        self._readings, self._probe = readings, probe
         self._ready = False
         self.own = SelfService(site.config.auth, site.accounts, site.api_keys)
         self.users = users
@@ -172,11 +178,8 @@ class Gateway:
         """Whether requests can be served: not while starting, draining or without a store."""
         if not self._ready:
             return False
-        try:
-            await self._site.store.read(installation_key)  # a row that is always there
-        except (OverloadedError, StoreError):
-            return False
-        return True
+        row = await look(self._probe, installation_key, READY_SECONDS)  # one that is always there
+        return row is not None
 
     def open(self) -> None:
         """From here on requests are served."""

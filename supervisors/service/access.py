@@ -27,6 +27,8 @@ from supervisors.service.readings import Readings
 
 MAX_LOCKOUTS: Final = 10_000  # identifiers with a sign-in under way or just over
 _IDLE_SECONDS: Final = 30.0
+PROBE: Final = "probe"
+"""The Onlooker that sees whether the store answers."""
 
 
 def access(parts: Parts) -> tuple[ChildSpec, Gateway]:
@@ -71,6 +73,7 @@ def access(parts: Parts) -> tuple[ChildSpec, Gateway]:
         _users(parts, links),
         Trial(site, parts.sender),
         readings,
+        parts.runtime.ref(PROBE),
     )
     return pool_child("lockouts", lockouts), gateway
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from fw_actors.actors.counters import Histogram
-from fw_actors.errors import OverloadedError
+from fw_actors.actors.onlooker import look
 from fw_actors.services.access import Reading
 from fw_actors.services.backlog import Backlog, backlog
 from fw_actors.store import QueueStats
@@ -16,6 +16,9 @@ from supervisors.service.parts import Parts
 OUTCOME: Final = "outcome"
 QUEUE: Final = "queue"
 ACTOR: Final = "actor"
+COUNTER: Final = "backlog"
+"""The Onlooker that counts what waits."""
+BACKLOG_SECONDS: Final = 5.0  # half of what Prometheus waits for a scrape
 
 
 class Readings:
@@ -27,11 +30,8 @@ class Readings:
     async def __call__(self) -> Sequence[Reading]:
         """Return all readings; what waits in the store only when the store answers."""
         found = [*self._access(), *self._delivery(), *self._store(), *self._runtime()]
-        try:
-            waiting = await self._parts.site.store.read(backlog)
-        except OverloadedError:
-            return found
-        return [*found, *_backlog(waiting)]
+        waiting = await look(self._parts.runtime.ref(COUNTER), backlog, BACKLOG_SECONDS)
+        return found if waiting is None else [*found, *_backlog(waiting)]
 
     def _access(self) -> Iterator[Reading]:
         yield _gauge("fw_info", "The version that runs.", 1, {"version": __version__})

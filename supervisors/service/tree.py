@@ -20,6 +20,7 @@ from fw_actors.actors.error_writer import ErrorWriter
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.job_queue import Drain
 from fw_actors.actors.nudge import Nudge
+from fw_actors.actors.onlooker import Onlooker
 from fw_actors.actors.replayer import Replayer
 from fw_actors.actors.sweeper import DAILY, HOURLY, Schedule, Sweeper
 from fw_actors.config import Config
@@ -38,7 +39,7 @@ from fw_actors.services.site import Site, open_site, open_store
 from fw_actors.services.sweeps import auth_batches, webhook_batches
 from fw_actors.store import Store
 from supervisors.children import ChildSpec, actor_child
-from supervisors.service.access import access
+from supervisors.service.access import PROBE, access
 from supervisors.service.console_socket import console_socket
 from supervisors.service.delivering import DISPATCHER, delivering, kept_connections
 from supervisors.service.front import front as front_child
@@ -46,6 +47,7 @@ from supervisors.service.front import listening
 from supervisors.service.mailing import APP_JOBS, MAILER, mailing
 from supervisors.service.parts import GIVE_BACK_SECONDS, Parts
 from supervisors.service.places import Places
+from supervisors.service.readings import COUNTER
 from supervisors.service.signals import DRAIN_SECONDS
 from supervisors.service.site_url import site_url
 from supervisors.tree import open_supervisor
@@ -151,8 +153,9 @@ async def _run(
     site = parts.site
     errors = actor_child(ERRORS, lambda: ErrorWriter(site.store, site.errors))
     replayer = actor_child(REPLAYER, lambda: Replayer(site, parts.log))
+    onlookers = [actor_child(name, lambda: Onlooker(site.store)) for name in (PROBE, COUNTER)]
     children: list[ChildSpec] = [
-        errors, lockouts, *mailing(parts), *delivering(parts), replayer
+        *onlookers, errors, lockouts, *mailing(parts), *delivering(parts), replayer
     ]  # fmt: skip
     if parts.site.config.ops.scheduler:
         children.append(actor_child("sweeper", lambda: _sweeper(parts)))

@@ -1,0 +1,90 @@
+"""Who asks whether the store answers never hangs with it. Interface §2: "ready is 503 while …
+the store does not answer"."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from fw_actors.actors.onlooker import Onlooker, look
+from fw_actors.errors import OverloadedError
+from fw_actors.runtime import Ref, SeededEntropy, TrioClock, open_runtime
+from fw_actors.store import StatementError
+from supervisors.children import actor_child
+from supervisors.tree import open_supervisor
+from tests.fw_actors.actors.test_error_writer import Silent
+
+T = TypeVar("T")
+SECONDS = 2.0
+
+
+class Store:
+    """Answers while it is `open`; what was asked before is answered once it is."""
+
+    def __init__(self) -> None:
+        self.open = trio.Event()
+        self.open.set()
+        self.error: Exception | None = None
+        self.reads = 0
+
+    async def read(self, fn: Callable[[Any], T]) -> T:
+        self.reads += 1
+        with trio.CancelScope(shield=True):  # as a read that has begun
+            await self.open.wait()
+        if self.error is not None:
+            raise self.error
+        return fn(None)
+
+
+@asynccontextmanager
+async def looking(store: Any) -> AsyncIterator[Ref]:
+    log: Any = Silent()
+    async with open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1), log=log) as runtime:
+        child = actor_child("probe", lambda: Onlooker(store))
+        async with open_supervisor(runtime, "top", [child], stop_seconds=1.0):
+            yield runtime.ref("probe")
+
+
+async def test_what_the_store_answers_is_handed_on(autojump_clock: MockClock) -> None:
+    async with looking(Store()) as probe:
+        assert await look(probe, lambda tx: 7, SECONDS) == 7
+
+
+async def test_a_store_that_hangs_is_waited_for_until_the_deadline_by_each_who_asks(
+    autojump_clock: MockClock,
+) -> None:
+    store = Store()
+    async with looking(store) as probe:
+        store.open = trio.Event()
+        for _ in range(3):
+            began = trio.current_time()
+            assert await look(probe, lambda tx: 7, SECONDS) is None
+            assert trio.current_time() - began == pytest.approx(SECONDS)
+        store.open.set()
+        assert await look(probe, lambda tx: 7, SECONDS) == 7
+        assert store.reads == 2, "who had left was not read for"
+
+
+@pytest.mark.parametrize("error", [OverloadedError("busy"), StatementError("broken")])
+async def test_a_store_that_refuses_has_not_answered(
+    error: Exception, autojump_clock: MockClock
+) -> None:
+    store = Store()
+    async with looking(store) as probe:
+        store.error = error
+        assert await look(probe, lambda tx: 7, SECONDS) is None
+        store.error = None
+        assert await look(probe, lambda tx: 7, SECONDS) == 7
+
+
+async def test_who_asks_before_it_runs_or_after_is_not_kept_waiting(
+    autojump_clock: MockClock,
+) -> None:
+    async with looking(Store()) as probe:
+        pass
+    assert await look(probe, lambda tx: 7, SECONDS) is None
