@@ -50,5 +50,4 @@ class DeliveryRenames(Observer):
                 raise DuplicateError(f"Deliveries of a deleted Webhook name {new}.", field="name")
             fw.tx.run(self._move_deliveries, old=old, new=new)
             fw.tx.run(_MOVE_JOBS, old=old, new=new)
-            self._subscriptions.forget(fw.tx)
             self._subscriptions.renew_after_commit(fw.tx)

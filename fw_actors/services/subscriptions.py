@@ -99,11 +99,6 @@ class SubscriptionCache:
         before, loaded = self._generation, _grouped(tx.rows(self._enabled))
         tx.after_commit(lambda: self._renew(loaded, before))
 
-    def forget(self, tx: Tx) -> None:
-        """Read anew from here on: a Webhook's name is what its deliveries are found by."""
-        self._clear()
-        self._pinned.pop(tx, None)
-
     def _keep(self, loaded: Subscriptions, generation: object) -> None:
         if generation is self._generation:
             self._known = loaded

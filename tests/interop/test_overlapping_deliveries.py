@@ -208,6 +208,50 @@ async def test_of_two_emits_with_one_key_the_second_is_refused(
     assert await depot.states() == [("Queued", 0)]
 
 
+async def test_a_key_is_free_once_the_emit_before_is_rolled_back(depot: Depot) -> None:
+    """Spec: "a second emit with the same key": one that was rolled back was none."""
+    await depot.owe(0)
+
+    def emit(fw: Any) -> Any:
+        return fw.webhooks.emit("a.b", {}, key="once")
+
+    async with trio.open_nursery() as nursery:
+        begun, done = threading.Event(), threading.Event()
+
+        def undone(fw: Any) -> None:
+            emit(fw)
+            begun.set()
+            done.wait(30)
+            raise ConflictError("It changes its mind.")
+
+        async def first() -> None:
+            with pytest.raises(ConflictError, match="changes its mind"):
+                await depot.site.write("Administrator", undone)
+
+        nursery.start_soon(first)
+        await trio.to_thread.run_sync(begun.wait, 30)
+        done.set()
+        told = await depot.site.write("Administrator", emit)
+    assert len(told["deliveries"]) == 1
+    assert await depot.states() == [("Queued", 0)]
+
+
+async def test_of_two_runs_of_replays_that_begin_at_once_the_second_is_refused(
+    depot: Depot, overlap: Overlap
+) -> None:
+    """Decisions, Console: "There is one at a time (409)"."""
+    await depot.failed()
+
+    def begin(fw: Any) -> Any:
+        return depot.site.bulk.begin(fw, [["status", "=", "Failed"]])
+
+    run, refusal = await overlap(
+        as_administrator(depot.site, begin), partial(depot.site.write, "Administrator", begin)
+    )
+    assert isinstance(refusal, ConflictError)
+    assert await depot.rows("SELECT id FROM fw_bulk_replay") == [{"id": run.id}]
+
+
 async def age(depot: Depot) -> None:
     """Have every attempt been two days ago."""
     day = 86_400_000

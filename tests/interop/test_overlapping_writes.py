@@ -407,3 +407,30 @@ async def test_no_invitation_is_made_for_who_sets_the_first_password_beside_it(
         partial(site.write, "Administrator", lambda fw: resend(fw, by_mail, "eve")),
     )
     assert isinstance(refusal, ConflictError)
+
+
+def lose(how: str, user: str) -> Callable[[Any], Any]:
+    """Take a System Manager from the site."""
+    if how == "deleted":
+        return lambda fw: rest.delete(fw, "User", user)
+    change: dict[str, Any] = {"enabled": 0} if how == "disabled" else {"roles": []}
+    return lambda fw: rest.save(fw, "User", user, change)
+
+
+@pytest.mark.parametrize("first", ["disabled", "deleted", "without the role"])
+@pytest.mark.parametrize("second", ["disabled", "deleted"])
+async def test_of_two_system_managers_that_go_at_once_one_stays(
+    site: Site, overlap: Overlap, first: str, second: str
+) -> None:
+    """Interface §3: "The last enabled System Manager cannot be disabled, deleted or lose …"."""
+    roles = ["System Manager"]
+    for name in ("ada", "bob"):
+        adding = partial(add_user, name=name, email=f"{name}@x.test", roles=roles)
+        await site.write("Administrator", adding)
+    _, refusal = await overlap(
+        as_administrator(site, lose(first, "ada")),
+        partial(site.write, "Administrator", lose(second, "bob")),
+    )
+    assert isinstance(refusal, ConflictError)
+    left = await read(site, "User", "bob")
+    assert (left["enabled"], [row["role"] for row in left["roles"]]) == (1, roles)

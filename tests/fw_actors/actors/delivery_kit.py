@@ -119,6 +119,10 @@ class Post:
         """Change a Webhook."""
         await self.site.write("Administrator", lambda fw: rest.save(fw, "Webhook", webhook, fields))
 
+    async def replay(self, delivery: str) -> None:
+        """Send a delivery again."""
+        await self.site.write("Administrator", lambda fw: self.site.replays.replay(fw, delivery))
+
     async def read(self, delivery: str) -> dict[str, Any]:
         """Return a delivery as the API shows it."""
         return await self.site.read(

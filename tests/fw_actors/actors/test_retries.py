@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import standardwebhooks
@@ -116,10 +118,14 @@ async def test_every_attempt_sends_the_same_bytes_with_a_signature_of_its_own_ti
 
 
 def verify_at(
-    stamp: int, body: bytes, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    stamp: int,
+    body: bytes,
+    headers: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    secret: str = SECRET,
 ) -> None:
     """Verify as a receiver whose clock shows the attempt's time."""
-    webhook = standardwebhooks.Webhook(SECRET)
+    webhook = standardwebhooks.Webhook(secret)
     monkeypatch.setattr(
         webhook,
         "_Webhook__verify_timestamp",
@@ -225,6 +231,64 @@ async def test_each_attempt_uses_the_url_of_its_moment_and_the_max_attempts_of_t
         "https://elsewhere.example/hook",
     ]
     assert found["attempts"] == found["max_attempts"] == 2
+
+
+async def test_each_attempt_and_replay_is_signed_with_the_secret_of_its_moment(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interface §7: "Each attempt uses the Webhook's url, secret and timeout of that moment"."""
+    raw = "a passphrase as it is"
+    secrets = [SECRET, f"whsec_{base64.b64encode(b'another key').decode()}", raw]
+    receiver = Receiver(["500", "200", "200"])
+    async with delivering(tmp_path, receiver) as post:
+        webhook = await post.webhook(secret=secrets[0])
+        [delivery] = await post.emit()
+        await trio.sleep(10)
+        await post.change(webhook, secret=secrets[1])
+        await post.settled(delivery)
+        await post.change(webhook, secret=secrets[2])
+        await post.replay(delivery)
+        await post.settled(delivery)
+    assert len({got.body for got in receiver.posts}) == 1
+    assert {got.headers["webhook-id"] for got in receiver.posts} == {delivery}
+    for got, secret in zip(receiver.posts, secrets, strict=True):
+        stamp = int(got.headers["webhook-timestamp"])
+        # The package takes base64 alone.
+        known = base64.b64encode(raw.encode()).decode() if secret == raw else secret
+        verify_at(stamp, got.body, got.headers, monkeypatch, known)
+
+
+async def test_each_attempt_has_the_timeout_of_its_moment(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Interface §7: "… secret and timeout of that moment"; the wait is from an attempt's end."""
+    receiver = Receiver(["timeout"])
+    async with delivering(tmp_path, receiver) as post:
+        webhook = await post.webhook(max_attempts=3, timeout=10)
+        [delivery] = await post.emit()
+        await trio.sleep(20)
+        await post.change(webhook, timeout=60)
+        await post.settled(delivery)
+    assert receiver.times == [0, 10 + 30, 40 + 60 + 60]
+
+
+async def test_a_webhook_that_is_renamed_during_an_attempt_takes_its_outcome_along(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Spec, states: an attempt's end decides; its delivery goes by the Webhook's new name."""
+    receiver = Receiver(["timeout", "200"])
+    async with delivering(tmp_path, receiver) as post:
+        webhook = await post.webhook()
+        [delivery] = await post.emit()
+        await trio.sleep(5)
+
+        def rename(fw: Any) -> None:
+            fw.get_doc("Webhook", webhook).rename("our receiver")
+
+        await post.site.write("Administrator", rename)
+        found = await post.settled(delivery)
+    assert (found["webhook"], found["status"], found["attempts"]) == ("our receiver", "Sent", 2)
+    assert receiver.times == [0, 10 + 30]
 
 
 async def test_a_stop_and_start_between_attempts_changes_nothing(

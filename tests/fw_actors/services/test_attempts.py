@@ -197,6 +197,40 @@ async def test_a_budget_that_never_locks_opens_when_the_oldest_leaves_the_window
     assert await counter.charge() == 100
 
 
+async def test_what_is_closed_for_certain_is_known_by_a_read(office: Office) -> None:
+    """Spec, Sign-in rule 1; a read refuses just what a charge would refuse, tries in flight or
+    not."""
+
+    async def known(budget: Budget) -> float | None:
+        return await office.site.store.read(lambda tx: attempts.wait_of(tx, KEY, budget))
+
+    counter = Counter(office, ROLLING)
+    flying = [await counter.charge() for _ in range(3)]
+    assert (await known(ROLLING), await counter.charge()) == (None, 1)
+    for each in flying:
+        await counter.fail(each)
+    assert await known(ROLLING) == await counter.charge() == 900
+    await trio.sleep(899)
+    assert await known(ROLLING) == await counter.charge() == 1
+    await trio.sleep(1)
+    assert await known(ROLLING) is None
+
+
+async def test_charges_that_a_crash_left_close_a_door_after_30_seconds(office: Office) -> None:
+    """Interface §2: "a charge still in flight after 30 s (a crash) is a failure"."""
+    counter = Counter(office)
+    for _ in range(5):
+        await counter.charge()
+
+    async def known() -> float | None:
+        return await office.site.store.read(lambda tx: attempts.wait_of(tx, KEY, FIVE))
+
+    await trio.sleep(29)
+    assert await known() is None
+    await trio.sleep(1)
+    assert await known() == await counter.charge() == 870
+
+
 async def test_counters_do_not_touch_each_other(office: Office) -> None:
     one, other = Counter(office), Counter(office, key=b"o" * 32)
     for _ in range(5):

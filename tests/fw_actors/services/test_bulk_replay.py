@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -147,6 +148,19 @@ async def test_a_run_that_is_stopped_leaves_the_rest_alone(
     await site.write("boss", lambda fw: site.bulk.carry_out(fw, run, ["msg_x"]))
     assert sorted(await bulk.states()) == ["Failed", "Failed", "Queued"]
     assert (await bulk.begin()).state == "running"  # the next one may begin
+    assert await bulk.office.sql("SELECT count(*) FROM fw_bulk_replay") == [(1,)]
+
+
+async def test_a_batch_that_a_stop_came_before_replays_nothing(bulk: Bulk) -> None:
+    """Decisions, Console, `stopReplay`: the run stays stopped, whatever comes late."""
+    await bulk.failed(2)
+    run = await bulk.begin()
+    site = bulk.office.site
+    names = await site.read("boss", lambda fw: site.bulk.batch(fw, run))
+    await site.write("boss", site.bulk.stop)
+    for late in (names, []):
+        await site.write("boss", partial(site.bulk.carry_out, run=run, deliveries=late))
+    assert ((await bulk.run()).state, await bulk.states()) == ("stopped", ["Failed"] * 2)
 
 
 @pytest.mark.parametrize("late", ["its end", "a defect"])

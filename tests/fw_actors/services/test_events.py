@@ -274,6 +274,16 @@ async def test_with_webhooks_off_nothing_is_queued_and_nothing_released_later(
         assert await counts(office) == (1, 1)
 
 
+async def test_no_webhook_is_watched_although_raw_sql_says_so(tmp_path: Path) -> None:
+    """Spec, Webhook rule 1: "These DocTypes cannot be watched: Webhook, …"."""
+    async with open_office(tmp_path) as office:
+        await office.watch("Customer", "on_insert")
+        await office.sql("UPDATE doc_webhook SET webhook_doctype = 'Webhook'")
+    async with open_office(tmp_path, seed=2) as restarted:
+        await restarted.subscribe()
+        assert await restarted.deliveries() == []
+
+
 async def test_emit_answers_the_ids_of_its_deliveries(office: Office) -> None:
     """Spec, App API: "returns `{deliveries: [<delivery_id>, ...]}`"."""
     hooks = [await office.subscribe() for _ in range(2)]
@@ -487,6 +497,10 @@ async def test_a_commit_with_an_event_nudges_and_others_do_not(tmp_path: Path) -
         assert nudges == []
         await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
         assert nudges == [1]
+        await office.sql("UPDATE doc_webhook_delivery SET status = 'Failed'")
+        [delivery] = await office.deliveries()
+        await office.do(lambda fw: office.site.replays.replay(fw, delivery["name"]))
+        assert nudges == [1, 1]
 
 
 async def test_a_users_role_changes_are_events_like_others(office: Office) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from fw_actors.errors import AuthenticationError
+from fw_actors.errors import AuthenticationError, NotFoundError
 from fw_actors.services import sessions
 from fw_actors.services.sessions import LiveSession, Sessions
 from tests.fw_actors.services.conftest import Office
@@ -61,6 +61,25 @@ async def test_a_session_ends_after_its_days(office: Office) -> None:
     await trio.sleep(0.001)
     with pytest.raises(AuthenticationError):
         await live(office)
+
+
+async def test_a_session_that_ends_now_is_none_that_its_user_has(office: Office) -> None:
+    """Interface §2: sessions are listed, revoked and counted; one that has ended is not."""
+    await office.hire("ada")
+    await begin(office, "brief", days=1)
+    await begin(office, "long", days=2)
+    store = office.site.store
+
+    async def listed() -> list[str]:
+        return [each.id for each in await store.read(lambda tx: sessions.of_user(tx, "ada"))]
+
+    await trio.sleep(DAY - 0.001)
+    assert sorted(await listed()) == ["h-brief", "h-long"]
+    await trio.sleep(0.001)
+    assert await listed() == ["h-long"]
+    with pytest.raises(NotFoundError):
+        await store.write(partial(sessions.revoke, user="ada", handle="h-brief"))
+    assert await store.write(partial(sessions.end_all, user="ada")) == 1
 
 
 async def test_the_session_of_a_disabled_or_deleted_user_is_none(office: Office) -> None:

@@ -120,6 +120,26 @@ async def test_what_others_change_right_after_a_save_is_not_seen(
     assert await office.do(emit) == 1
 
 
+@pytest.mark.parametrize("undone", [True, False])
+async def test_what_others_changed_before_a_rename_is_seen_after_its_commit_alone(
+    office: Office, tmp_path: Path, undone: bool
+) -> None:
+    """Spec: "clears that process's cache after commit": one that is rolled back clears nothing."""
+    hook = await office.subscribe()
+    async with open_office(tmp_path, seed=2) as other:
+        await other.subscribe()
+
+    def rename(fw: Any) -> int:
+        fw.get_doc("Webhook", hook).rename("our receiver")
+        return emit(fw)
+
+    if undone:
+        assert await office.site.rollback("Administrator", rename) == 1
+    else:
+        assert await office.do(rename) == 1
+    assert await office.do(emit) == (1 if undone else 2)
+
+
 async def test_saves_in_one_transaction_are_all_seen(counter: Office) -> None:
     def work(fw: Any) -> None:
         fields = {"url": "https://x.test", "event_type": "Custom", "custom_event": "note.shared"}

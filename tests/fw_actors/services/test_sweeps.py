@@ -128,6 +128,9 @@ async def test_sent_and_failed_older_than_the_retention_go_with_their_jobs(offic
         "old queued", "old retrying", "young failed", "young sent",
     ]  # fmt: skip
     assert await office.sql("SELECT queue FROM fw_job WHERE subject = 'old failed'") == [("other",)]
+    assert await left(office, "subject", "fw_job WHERE queue = 'webhook'") == [
+        "old queued", "old retrying", "young failed",
+    ]  # fmt: skip
 
 
 async def test_zero_keeps_for_ever(office: Office) -> None:

@@ -124,7 +124,12 @@ async def test_the_rules_hold_for_every_later_save_and_db_set(office: Office) ->
 async def test_http_anywhere_is_for_development_mode(tmp_path: Path) -> None:
     """Spec: "https is required outside development mode, except for a loopback address"."""
     async with open_office(tmp_path, mode="development") as office:
-        await office.subscribe(url="http://receiver.test/")
+        name = await office.subscribe(url="http://receiver.test/")
+    async with open_office(tmp_path) as office:
+        with pytest.raises(ValidationError) as refusal:
+            await office.do(lambda fw: fw.get_doc("Webhook", name).save())
+        assert refusal.value.extra == {"field": "url"}
+        await office.do(lambda fw: fw.get_doc("Webhook", name).delete())
 
 
 async def test_writing_the_secret_needs_the_key(tmp_path: Path) -> None:
