@@ -17,6 +17,7 @@ from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import NoteDefect
 from fw_actors.errors import FwError, OverloadedError
 from fw_actors.rules.delivery_outcome import Backoff, Verdict
+from fw_actors.rules.plain_call import is_left_undone, left_undone
 from fw_actors.rules.raised_at import raised_at
 from fw_actors.runtime import MailboxPolicy, Overflow
 from fw_actors.services.jobs_of_apps import (
@@ -81,7 +82,9 @@ class AppJobs(JobQueue):
         if not jobs.finish(tx, job.id, job.lease):  # first: without the lease nothing is done
             raise TryFailed("worker_lost: the lease had ended.")
         try:
-            function(self._handle(tx, job.user, _request_id(job)), **arguments_of(job))
+            handle = self._handle(tx, job.user, _request_id(job))
+            if is_left_undone(function(handle, **arguments_of(job))):
+                raise RuntimeError(left_undone(job.function))
         except OverloadedError:
             raise  # the transaction itself may be lost
         except FwError as refusal:

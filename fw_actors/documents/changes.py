@@ -49,7 +49,7 @@ def _require_allowed(field: Field, doc: DocType) -> None:
 
 def _differs(old: DocType, new: DocType, field: Field) -> bool:
     if not isinstance(field, Table):
-        return bool(old.__dict__[field.name] != new.__dict__[field.name])
+        return not field.is_same(old.__dict__[field.name], new.__dict__[field.name])
     before, after = rows_of(old, field), rows_of(new, field)
     return [row.name for row in before] != [row.name for row in after] or any(
         next(_differing(one, other), None) for one, other in zip(before, after, strict=True)

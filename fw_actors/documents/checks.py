@@ -59,6 +59,12 @@ def _kept_vault(
     return CONFIGURED if (doc._stored or {}).get(field.name) else None
 
 
+def check_name(doc: DocType) -> None:
+    """Refuse another name on a document that is stored. Raises: ValidationError."""
+    if doc._stored is not None and doc.name != doc._stored["name"]:
+        raise ValidationError("name is not to be written: rename changes it.", field="name")
+
+
 def check_standard(doc: DocType, stored: DocType) -> None:
     """Refuse changes of what the service alone writes. Raises: ValidationError."""
     for name in ("owner", "creation", "docstatus"):
@@ -68,21 +74,25 @@ def check_standard(doc: DocType, stored: DocType) -> None:
 
 def check_values(documents: Documents, tx: Tx, doc: DocType) -> None:
     """Refuse missing required values and links that lead nowhere. Raises: ValidationError."""
-    state = doc.__dict__
     for field in doc.meta.plan.checked:
-        value = state[field.name]
-        if field.required and field.is_missing(value):
-            raise ValidationError(f"{field.name} is missing.", field=field.name)
-        if isinstance(field, Table):
-            for row in rows_of(doc, field):
-                check_values(documents, tx, row)
-        elif isinstance(field, Link) and value:
-            if not documents.registry.table(field.options).holds(tx, value):
-                raise ValidationError(
-                    f"{field.name}: there is no {field.options} {value}.", field=field.name
-                )
-        elif isinstance(field, Select) and value == "":
-            state[field.name] = None
+        check_value(documents, tx, doc, field)
+
+
+def check_value(documents: Documents, tx: Tx, doc: DocType, field: Field) -> None:
+    """The same of one field and its rows. Raises: ValidationError."""
+    value = doc.__dict__[field.name]
+    if field.required and field.is_missing(value):
+        raise ValidationError(f"{field.name} is missing.", field=field.name)
+    if isinstance(field, Table):
+        for row in rows_of(doc, field):
+            check_values(documents, tx, row)
+    elif isinstance(field, Link) and value:
+        if not documents.registry.table(field.options).holds(tx, value):
+            raise ValidationError(
+                f"{field.name}: there is no {field.options} {value}.", field=field.name
+            )
+    elif isinstance(field, Select) and value == "":
+        doc.__dict__[field.name] = None
 
 
 def check_links(documents: Documents, tx: Tx, doc: DocType) -> None:

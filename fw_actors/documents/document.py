@@ -153,19 +153,18 @@ def rows_of(doc: DocType, field: Table) -> list[DocType]:
 
     Raises: ValidationError for what is no list of rows; BadRequestError for an unknown field.
     """
-    rows = doc.__dict__[field.name]
+    rows, child = doc.__dict__[field.name], child_of(field)
     if type(rows) is list:
         for row in rows:
-            if not isinstance(row, DocType):
+            if not isinstance(row, child):
                 break
         else:
             return rows
     if not isinstance(rows, list | tuple | None):
         raise ValidationError(f"{field.name} takes {field.wanted}.", field=field.name)
-    if not all(isinstance(row, DocType | Mapping) for row in rows or ()):
+    if not all(isinstance(row, child | Mapping) for row in rows or ()):
         raise ValidationError(f"{field.name} takes {field.wanted}.", field=field.name)
-    child = child_of(field)
-    made = [row if isinstance(row, DocType) else child(doc._fw, dict(row)) for row in rows or ()]
+    made = [row if isinstance(row, child) else child(doc._fw, dict(row)) for row in rows or ()]
     doc.__dict__[field.name] = made
     return made
 

@@ -14,8 +14,8 @@ from fw_actors.errors import ValidationError
 
 LARGEST_INTEGER: Final = 2**53
 SURROGATES: Final = re.compile(r"[\ud800-\udfff]")
-CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
-CONTROLS_AND_BREAKS: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+CONTROLS_AND_BREAKS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class ShapeError(ValueError):
@@ -85,6 +85,10 @@ class Field:
 
     def _accept(self, value: Any) -> Any:
         raise ShapeError(f"{self.name} takes {self.wanted}.")
+
+    def is_same(self, one: Any, other: Any) -> bool:
+        """Whether two values that the field holds are one to who reads them as JSON."""
+        return bool(one == other)
 
     def blank(self) -> Any:
         """Return what a new document holds: the default, a copy of its own, or nothing."""

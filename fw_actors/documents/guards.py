@@ -33,6 +33,13 @@ def require_action(fw: Fw, doc: DocType, action: str, ignore_permissions: bool) 
             fw.rights.refuse_own_record(meta, doc.name)
 
 
+def require_new_name(fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
+    """Refuse a new name that is, by the field that names the document, a link beyond the scopes."""
+    naming = doc.meta.naming
+    if naming.kind == "field" and not ignore_permissions:
+        scopes.require_link_within(fw.rights.scopes, doc.meta.fields[naming.field], doc.name)
+
+
 def require_scope(fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
     """Refuse a document, as it is stored or as it will be, beyond the user's access scopes."""
     if not ignore_permissions:

@@ -68,7 +68,7 @@ class Fw:
         rights = self._surroundings.accounts.rights(self.tx, name)
         return Fw(self._surroundings, self.tx, rights.within(self.rights), self.request_id)
 
-    def new_doc(self, doctype: str, **fields: Any) -> Any:
+    def new_doc(self, /, doctype: str, **fields: Any) -> Any:
         """Return a new document that is not written yet."""
         meta = self.documents.registry.meta(doctype)
         return meta.cls(self, fields)
@@ -130,7 +130,7 @@ class Fw:
             raise NotFoundError(f"{variable} is not set, or not for apps; ask in lower case.")
         return value
 
-    def enqueue(self, function: Any, **arguments: Any) -> int:
+    def enqueue(self, function: Any, /, **arguments: Any) -> int:
         """Run a function of an app later, as the same user; return the job's number.
 
         Raises: PermissionDeniedError where that would lift access scopes (see `as_user`).
@@ -167,6 +167,8 @@ class Database:
 def _judge_sql(text: object, params: object) -> None:
     if not isinstance(text, str) or not isinstance(params, Mapping | None):
         raise ValidationError('SQL is text with a dict of values: {"name": value}.')
+    if "\0" in text:  # PostgreSQL would run what stands before it
+        raise ValidationError("The SQL holds a NUL character.")
 
 
 class Webhooks:

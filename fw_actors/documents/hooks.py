@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fw_actors.documents.checks import check_name
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
+from fw_actors.rules.plain_call import call_plainly
 
 AFTER_COMMIT = "after_commit"
 
@@ -16,16 +18,13 @@ NoteDefect = Callable[[str, BaseException, str], None]
 def run_hook(fw: Fw, doc: DocType, name: str) -> None:
     """Call a hook where the class has one; what it raises undoes the writer's transaction.
 
-    One that would end the process fails as any defect: the service belongs to others, too.
+    Raises: ValidationError where it has written the name of a document that is stored: the verb
+        would go on with another document's rows.
     """
     if name not in doc.meta.hooks:
         return
-    try:
-        getattr(type(doc), name)(doc, fw)
-    except Exception:
-        raise
-    except BaseException as end:  # SystemExit, KeyboardInterrupt, GeneratorExit
-        raise RuntimeError(f"{doc.doctype}.{name} would have ended the process") from end
+    call_plainly(f"{doc.doctype}.{name}", getattr(type(doc), name), doc, fw)
+    check_name(doc)
 
 
 def run_after_commit(fw: Fw, doc: DocType, note_defect: NoteDefect) -> None:

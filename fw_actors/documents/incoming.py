@@ -93,10 +93,10 @@ def _may_write(fw: Fw, owner: Meta, field: Field) -> bool:
 def _is_unchanged(field: Field, value: Any, base: DocType) -> bool:
     """Whether a value is what a read shows, in any of the forms that the field takes."""
     shown = shown_value(base, field)
-    if value == shown:
+    if field.is_same(value, shown):
         return True
     try:
-        return not field.secret and bool(field.accept(value) == shown)
+        return not field.secret and field.is_same(field.accept(value), shown)
     except (ShapeError, ValidationError):
         return False
 

@@ -30,6 +30,16 @@ class JSON(Field):
                 raise ShapeError(f"{self.name} holds a number beyond 2^53.")
         return copy
 
+    def is_same(self, one: Any, other: Any) -> bool:
+        """See `Field.is_same`: to JSON, true is not 1 and false is not 0."""
+        if isinstance(one, bool) or isinstance(other, bool):
+            return one is other
+        if isinstance(one, dict) and isinstance(other, dict):
+            return one.keys() == other.keys() and all(self.is_same(one[k], other[k]) for k in one)
+        if isinstance(one, list) and isinstance(other, list):
+            return len(one) == len(other) and all(map(self.is_same, one, other))
+        return bool(one == other)
+
     def to_store(self, value: Any) -> str | None:
         return None if value is None else msgspec.json.encode(value).decode()
 

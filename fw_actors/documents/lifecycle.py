@@ -14,17 +14,25 @@ from fw_actors.documents import rows
 from fw_actors.documents.changes import changes_once_submitted
 from fw_actors.documents.checks import (
     check_links,
+    check_name,
     check_standard,
+    check_value,
     check_values,
     duplicates_refused,
     normalize,
 )
 from fw_actors.documents.document import DocType
-from fw_actors.documents.guards import require_action, require_readable, require_scope
+from fw_actors.documents.guards import (
+    require_action,
+    require_new_name,
+    require_readable,
+    require_scope,
+)
 from fw_actors.documents.handle import Finder, Fw
 from fw_actors.documents.hooks import NoteDefect, run_after_commit, run_hook
 from fw_actors.documents.naming import name_for
 from fw_actors.documents.observers import Observer, overriding, tell
+from fw_actors.documents.preparing import prepare
 from fw_actors.documents.query import Lists
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rename import rename
@@ -75,7 +83,7 @@ class Documents:
             require_action(fw, doc, "create", ignore_permissions)
             if not doc.is_new():
                 raise ConflictError(f"{doc.doctype} {doc.name} was inserted before.")
-            self._prepare(fw, doc)
+            prepare(self, fw, doc, None)
             is_taken = partial(self.registry.table(doc.doctype).exists, fw.tx)
             doc.name = name_for(doc, fw.tx, self.entropy, is_taken)
             doc.owner = doc.modified_by = fw.user
@@ -118,7 +126,7 @@ class Documents:
                 normalize(doc)
                 if not changes_once_submitted(stored, doc):
                     return None  # without a change there is no event
-            self._prepare(fw, doc)
+            prepare(self, fw, doc, stored)
             if submitted:
                 changes_once_submitted(stored, doc)  # hooks have no more leave than callers
             check_standard(doc, stored)
@@ -162,6 +170,7 @@ class Documents:
                 return
             with duplicates_refused(doc):
                 new = rename(self, fw.tx, doc, name)
+            require_new_name(fw, doc, ignore_permissions)
             for renamed in self._renamed:
                 renamed(fw, doc.doctype, old, new)
 
@@ -178,6 +187,7 @@ class Documents:
             written = rows.twin(stored)
             written._before = stored
             field = rows.assign(written, name, value)
+            check_value(self, fw.tx, written, field)
             self._stamp(fw, written, stored)
             require_scope(fw, written, ignore_permissions)
             tell(self._changing, fw, DB_SET, written)
@@ -202,7 +212,7 @@ class Documents:
                 raise ConflictError(f"{doc.doctype} {doc.name} is {now}; it can't be {then}.")
             rows.adopt_children(stored, doc)
             if status == SUBMITTED:
-                self._prepare(fw, doc)
+                prepare(self, fw, doc, stored)
             elif changes_once_submitted(stored, doc):  # else it needs no more than to be there
                 normalize(doc)
                 check_values(self, fw.tx, doc)
@@ -212,21 +222,13 @@ class Documents:
             require_scope(fw, doc, ignore_permissions)
             self._write(fw, doc, f"on_{verb}", lambda: rows.update(self, fw.tx, doc, stored))
 
-    def _prepare(self, fw: Fw, doc: DocType) -> None:
-        """All before the row: types, hooks that may fill in, then the rules of the fields."""
-        normalize(doc)
-        if not doc.meta.hooks.isdisjoint(("before_validate", "validate")):
-            run_hook(fw, doc, "before_validate")
-            run_hook(fw, doc, "validate")
-            normalize(doc)
-        check_values(self, fw.tx, doc)
-        run_hook(fw, doc, "before_save")
-
     def _write(self, fw: Fw, doc: DocType, event: str, write: Callable[[], None]) -> None:
+        before = doc._before
         tell(self._changing, fw, event, doc)
         with duplicates_refused(doc):
             write()
         run_hook(fw, doc, event)
+        doc._before = before  # a hook may have saved the document once more
         tell(self._changed, fw, event, doc)
         run_after_commit(fw, doc, self._note_defect)
 
@@ -252,8 +254,7 @@ class Documents:
     def _loaded(self, fw: Fw, doc: DocType) -> DocType:
         if doc.is_new():
             raise ConflictError(f"This {doc.doctype} was not inserted yet.")
-        if doc.name != (doc._stored or {})["name"]:
-            raise ValidationError("name is not to be written: rename changes it.", field="name")
+        check_name(doc)
         try:
             return rows.load(self, fw, doc.doctype, str(doc.name), lock=True)
         except NotFoundError:

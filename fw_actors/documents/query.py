@@ -154,8 +154,10 @@ class Query:
         name, operator = triple[0], triple[1]
         column = self._column(name)
         if operator == "is null":
-            wanted = triple[2] if len(triple) == 3 else True
-            return column.is_(None) if wanted not in (False, 0) else column.is_not(None)
+            wanted = triple[2] if len(triple) == 3 else None  # left out or null: true
+            if wanted not in (True, False, None):
+                raise BadRequestError("is null takes true or false.", field="filters")
+            return column.is_(None) if wanted is None or wanted else column.is_not(None)
         if not isinstance(operator, str) or operator not in _COMPARE or len(triple) != 3:
             raise BadRequestError(f"op is one of {', '.join(OPERATORS)}.", field="filters")
         if triple[2] is None and operator in _NULL_OPERATORS:

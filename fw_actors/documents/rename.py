@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from fw_actors.documents.checks import fields_linking_to
+from fw_actors.documents.checks import check_value, fields_linking_to
 from fw_actors.documents.document import DocType, child_of, rows_of
 from fw_actors.documents.field import ShapeError
 from fw_actors.documents.handle import Documents
@@ -25,7 +25,8 @@ def rename(documents: Documents, tx: Tx, doc: DocType, new: object) -> str:
 
     The field that names a document (`naming="field:…"`) takes the new name too.
 
-    Raises: ValidationError for a name that no document may have; DuplicateError for a taken one.
+    Raises: ValidationError for a name that no document may have, or not its naming field;
+        DuplicateError for a taken one.
     """
     old, meta = str(doc.name), doc.meta
     name = judge_name(new, meta)
@@ -35,10 +36,12 @@ def rename(documents: Documents, tx: Tx, doc: DocType, new: object) -> str:
     if meta.naming.kind == "field":
         values[meta.naming.field] = _accepted(doc, name)
     documents.registry.tables[meta.name].set_columns(tx, old, values)
-    _carry_children(documents, tx, doc, old, name)
-    _carry_links(documents, tx, meta.name, old, name)
     doc.__dict__.update(values)
     doc._stored = {**(doc._stored or {}), **values}
+    _carry_children(documents, tx, doc, old, name)
+    _carry_links(documents, tx, doc, old, name)
+    if meta.naming.kind == "field":
+        check_value(documents, tx, doc, meta.fields[meta.naming.field])
     return name
 
 
@@ -63,8 +66,15 @@ def _carry_children(documents: Documents, tx: Tx, doc: DocType, old: str, new: s
             row._stored = {**row._stored, "parent": new} if row._stored else None
 
 
-def _carry_links(documents: Documents, tx: Tx, doctype: str, old: str, new: str) -> None:
-    for linking, field in fields_linking_to(documents, doctype):
+def _carry_links(documents: Documents, tx: Tx, doc: DocType, old: str, new: str) -> None:
+    """Links of the document, and of its rows, to itself follow on the object too."""
+    own = [doc, *(row for table in doc.meta.tables for row in rows_of(doc, table))]
+    for linking, field in fields_linking_to(documents, doc.doctype):
         table = documents.registry.tables[linking].table
         column = table.c[field.name]
         tx.run(sa.update(table).where(column == old).values({field.name: new}))
+        for each in (each for each in own if each.doctype == linking):
+            if each.__dict__[field.name] == old:
+                each.__dict__[field.name] = new
+            if each._stored is not None and each._stored[field.name] == old:
+                each._stored = {**each._stored, field.name: new}

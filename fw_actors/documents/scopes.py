@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import DocType, child_of, rows_of
+from fw_actors.documents.field import Field
 from fw_actors.documents.fields import Link
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import PermissionDeniedError
@@ -30,12 +31,16 @@ def require_within(scopes: Scopes, doc: DocType) -> None:
     if named is not None and doc.name not in named:
         raise PermissionDeniedError(f"Your access scopes don't include this {doc.doctype}.")
     for each in (doc, *(row for table in doc.meta.tables for row in rows_of(doc, table))):
-        for field, allowed in _limited(each.meta, scopes):
-            value = each.__dict__[field.name]
-            if value and value not in allowed:
-                raise PermissionDeniedError(
-                    f"Your access scopes don't include what {field.name} links to."
-                )
+        for field, _ in _limited(each.meta, scopes):
+            require_link_within(scopes, field, each.__dict__[field.name])
+
+
+def require_link_within(scopes: Scopes, field: Field, value: Any) -> None:
+    """Refuse the value of a link that leads beyond. Raises: PermissionDeniedError."""
+    if not isinstance(field, Link) or not value:
+        return
+    if field.options in scopes and value not in scopes[field.options]:
+        raise PermissionDeniedError(f"Your access scopes don't include what {field.name} links to.")
 
 
 def conditions(scopes: Scopes, registry: Registry, meta: Meta) -> Iterator[Any]:

@@ -44,12 +44,10 @@ class Datetime(Field):
     wanted = "a time as ISO 8601"
 
     def _accept(self, value: Any) -> str:
-        if isinstance(value, datetime):
-            return iso(to_ms(value))
-        if not isinstance(value, str):
+        if not isinstance(value, str | datetime):
             raise self.shape()
         try:
-            return iso(ms_of(value))
+            return iso(to_ms(value) if isinstance(value, datetime) else ms_of(value))
         except (ValueError, OverflowError):
             raise ValidationError(f"{self.name} is a time as ISO 8601.", field=self.name) from None
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, overload
 
 from fw_actors.errors import BadRequestError
+from fw_actors.rules.plain_call import call_plainly
 
 _POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -27,14 +28,9 @@ class Whitelisted:
         self._signature = inspect.signature(function)
         functools.update_wrapper(self, function)  # so that it can be enqueued by its own name
 
-    def __call__(self, *args: Any, **arguments: Any) -> Any:
-        """Call it; where it would end the process, it fails as any defect (see `run_hook`)."""
-        try:
-            return self.function(*args, **arguments)
-        except Exception:
-            raise
-        except BaseException as end:  # SystemExit, KeyboardInterrupt, GeneratorExit
-            raise RuntimeError(f"{self.path} would have ended the process") from end
+    def __call__(self, /, *args: Any, **arguments: Any) -> Any:
+        """Call it; see `call_plainly`."""
+        return call_plainly(self.path, self.function, *args, **arguments)
 
     @property
     def is_plain(self) -> bool:

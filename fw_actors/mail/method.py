@@ -12,6 +12,7 @@ import trio
 from fw_actors.errors import ConfigurationError, OverloadedError
 from fw_actors.mail.message import MailMessage
 from fw_actors.mail.transport import MailNotSent
+from fw_actors.rules.plain_call import is_left_undone, left_undone
 from fw_actors.rules.raised_at import raised_at
 
 AT_ONCE: Final = 2
@@ -40,12 +41,14 @@ class MethodTransport:
 
     def _call(self, fw: Any, message: MailMessage) -> None:
         try:
-            self._method(fw, message.as_dict())
+            value = self._method(fw, message.as_dict())
         except OverloadedError:
             raise MailNotSent(f"method: {self._path} found the store overloaded.") from None
         except (Exception, SystemExit) as error:
             # Its text is the app's and may hold the link; where it was raised helps as well.
             raise MailNotSent(f"method: {self._path} raised {raised_at(error)}.") from None
+        if is_left_undone(value):
+            raise MailNotSent(f"method: {left_undone(self._path)}.")
 
 
 def load_method(path: str) -> Method:

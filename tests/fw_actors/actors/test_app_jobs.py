@@ -71,6 +71,18 @@ async def test_a_function_that_would_end_the_process_fails_alone(
         assert [job["function"].rpartition(".")[2] for job in await site.jobs()] == ["leave"]
 
 
+async def test_a_function_that_gives_back_a_coroutine_has_failed(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Its job counted as done, and nothing of it had run."""
+    async with mail_site(tmp_path) as site:
+        await site.do(lambda fw: fw.enqueue(jobs_app.leave_undone))
+        await trio.sleep(1)
+        (job,) = await site.jobs()
+        assert "leave_undone gave back a coroutine" in job["error"]
+        assert "half by Administrator" not in await roles(site)
+
+
 async def test_a_job_of_a_disabled_user_fails(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with mail_site(tmp_path) as site:
         await site.hire("anna")

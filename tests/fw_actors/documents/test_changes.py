@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fw_actors.documents import rest
-from fw_actors.errors import ValidationError
+from fw_actors.errors import BadRequestError, ValidationError
 from tests.fw_actors.documents.conftest import Desk
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -74,3 +74,22 @@ async def test_what_comes_back_as_it_was_is_no_change(order: Desk) -> None:
     kept = {"title": "t", "token": {"configured": True}, "lines": shown["lines"]}
     after = await save(order, **kept)
     assert (after["modified"], order.shop.CALLED) == (shown["modified"], [])
+
+
+async def test_a_change_that_json_alone_tells_is_one(desk: Desk) -> None:
+    """Interface §3; the answer would show what was not written."""
+    body = {"extra": {"a": 1}, "submit": True}
+    name = (await desk.do(lambda fw: rest.insert(fw, "Paper", body)))["name"]
+    for value in (True, 1):
+        await desk.do(lambda fw, v=value: rest.save(fw, "Paper", name, {"extra": {"a": v}}))  # type: ignore[misc]
+        shown = await desk.do(lambda fw: rest.read(fw, "Paper", name))
+        assert shown["extra"]["a"] is value
+    with pytest.raises(ValidationError):
+        await desk.do(lambda fw: rest.save(fw, "Paper", name, {"fixed": False}))
+
+
+async def test_what_may_not_be_written_is_no_more_by_true_for_1(desk: Desk) -> None:
+    """Interface §8: "`read_only` fields … 400 unless unchanged"."""
+    name = (await desk.do(lambda fw: rest.insert(fw, "Paper", {"sealed": 1})))["name"]
+    with pytest.raises(BadRequestError):
+        await desk.do(lambda fw: rest.save(fw, "Paper", name, {"sealed": True}))

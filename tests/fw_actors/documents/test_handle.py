@@ -137,6 +137,19 @@ async def test_sql_that_breaks_a_rule_of_a_table_is_refused_as_documents_are(des
     assert await desk.do(work) == "ada"
 
 
+async def test_sql_with_a_nul_is_refused_whole(desk: Desk) -> None:
+    """PostgreSQL ran what stands before it: a DELETE without its WHERE."""
+
+    def work(fw: Any) -> str | None:
+        customer(fw)
+        with pytest.raises(ValidationError, match="NUL"):
+            fw.db.sql("DELETE FROM doc_customer \0 WHERE name = 'nobody'")
+        found: str | None = fw.exists("Customer", "ada")
+        return found
+
+    assert await desk.do(work) == "ada"
+
+
 async def test_a_secret_is_read_by_its_name_in_lower_case(tmp_path: Path) -> None:
     """Spec, Authentication 10; interface §8: "`fw.secret("key")` is refused"."""
     secrets = {"key": "the site's own", "crm_token": "abc"}

@@ -56,3 +56,14 @@ def test_what_json_or_the_stores_cannot_hold_is_refused(value: Any) -> None:
 def test_tabs_and_line_breaks_pass() -> None:
     """Interface §1: "tab and line breaks pass in Text and JSON fields"."""
     assert FIELD.accept({"a": "x\ty\r\n"}) == {"a": "x\ty\r\n"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [(1, True, False), ({"a": [0]}, {"a": [False]}, False), ([1], [1, 1], False), (None, 0, False),
+     ({"a": 1}, {"b": 1}, False), (True, True, True),
+     ({"a": 1, "b": [2]}, {"b": [2], "a": 1.0}, True)],
+)  # fmt: skip
+def test_what_json_tells_apart_is_not_the_same(one: Any, other: Any, same: bool) -> None:
+    """To Python 1 is True; a change from one to the other would be answered and not written."""
+    assert (FIELD.is_same(one, other), FIELD.is_same(other, one)) == (same, same)

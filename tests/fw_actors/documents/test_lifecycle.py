@@ -541,3 +541,21 @@ async def test_rows_take_no_origin_from_code(desk: Desk) -> None:
         return doc.lines[0].owner, fw.get_doc("Sales Order", doc.name).lines[0].owner
 
     assert await desk.do(work) == ("Administrator", "Administrator")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("customer", "Nobody"), ("title", None), ("title", "")]
+)
+async def test_db_set_leaves_no_link_that_leads_nowhere_and_nothing_required_empty(
+    desk: Desk, field: str, value: object
+) -> None:
+    """Interface §8: "A Link to a missing document: 422"."""
+
+    def attempt(fw: Any) -> object:
+        doc = order(fw)
+        with pytest.raises(ValidationError) as refusal:
+            doc.db_set(field, value)
+        assert refusal.value.extra == {"field": field}
+        return doc.reload().title
+
+    assert await desk.do(attempt) == "t"

@@ -54,7 +54,9 @@ FILTERS: list[tuple[Any, str]] = [
     ([["count", "between", [2, 3]]], "bc"),
     ([["count", "is null"]], "d"),
     ([["count", "is null", True]], "d"),
+    ([["count", "is null", None]], "d"),
     ([["count", "is null", False]], "abce"),
+    ([["count", "is null", 0]], "abce"),
     ([["count", "=", None]], "d"),
     ([["count", "!=", None]], "abce"),
     ([["data", "like", "a%"]], "a"),
@@ -88,6 +90,7 @@ async def test_a_filter_finds_the_rows_that_it_describes(shelf: Desk) -> None:
 BAD_FILTERS: list[Any] = [
     [["count"]], [["count", "="]], [["count", "=", 1, 2]], ["count", "=", 1], ["count"], [5],
     [["count", "==", 1]], [["count", "LIKE", "x"]], [["count", "=", "1"]], [["count", "=", True]],
+    [["count", "is null", "false"]], [["count", "is null", 2]], [["count", "is null", []]],
     [["count", "=", 2**53 + 1]], [["count", "in", 1]], [["count", "in", "12"]],
     [["count", "between", [1]]], [["count", "between", [1, 2, 3]]], [["data", "like", 5]],
     [["count", "like", "1%"]], [["moment", "like", "2026%"]], [["data", "like", "x\\"]],

@@ -168,3 +168,57 @@ async def test_an_export_takes_its_permission_and_shows_no_higher_permlevel(scen
     shown = await scene.do(lambda fw: rest.export(fw, ORDER, "SO-00001"), boss)
     assert "margin" not in shown
     assert "cost" not in shown["lines"][0]
+
+
+async def test_links_of_a_document_to_itself_follow_on_the_object_too(desk: Desk) -> None:
+    """Interface §8: "Rename carries links": the answer shows them, and the object can be saved."""
+
+    def renamed(fw: Any) -> Any:
+        doc = fw.new_doc("Customer", title="Ada").insert()
+        doc.parent_customer = "Ada"
+        doc.save().rename("Eve")
+        return doc.parent_customer, doc.save().parent_customer
+
+    assert await desk.do(renamed) == ("Eve", "Eve")
+
+
+async def test_a_row_that_links_to_its_own_document_follows_on_the_object_too(desk: Desk) -> None:
+    def renamed(fw: Any) -> Any:
+        doc = fw.new_doc("Customer File", title="Ada").insert()
+        doc.rows = [{"file": "Ada"}]
+        doc.save().rename("Eve")
+        return doc.rows[0].file, doc.save().rows[0].file
+
+    assert await desk.do(renamed) == ("Eve", "Eve")
+
+
+async def test_a_name_that_is_a_link_leads_to_a_document(desk: Desk) -> None:
+    """Interface §8: "A Link to a missing document: 422", by a rename as by a save."""
+
+    def renamed(fw: Any) -> str:
+        for name in ("Ada", "Eve"):
+            fw.new_doc("Customer", title=name).insert()
+        doc = fw.new_doc("Profile", customer="Ada").insert()
+        with pytest.raises(ValidationError) as refusal:
+            doc.rename("Nobody")
+        assert refusal.value.extra == {"field": "customer"}
+        assert (doc.name, doc.customer) == ("Ada", "Ada")
+        return str(doc.rename("Eve").reload().customer)
+
+    assert await desk.do(renamed) == "Eve"
+
+
+async def test_a_name_that_is_a_link_stays_within_the_scopes(desk: Desk) -> None:
+    """Interface §8, Scopes: a write is judged by what would be stored."""
+
+    def furnish(fw: Any) -> None:
+        for name in ("Ada", "Eve"):
+            fw.new_doc("Customer", title=name).insert()
+        fw.new_doc("Profile", customer="Ada").insert()
+
+    await desk.do(furnish)
+    await desk.hire("Seller")
+    scope = {"user": "sam", "allow": "Customer", "for_value": "Ada"}
+    await desk.do(lambda fw: fw.new_doc("User Permission", **scope).insert())
+    with pytest.raises(PermissionDeniedError):
+        await desk.do(lambda fw: fw.get_doc("Profile", "Ada").rename("Eve"), "sam")

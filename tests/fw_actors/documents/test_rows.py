@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 
+from fw_actors.errors import ValidationError
 from tests.fw_actors.documents.conftest import Desk
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -149,3 +150,15 @@ async def test_a_secret_of_a_row_that_is_written_anew_is_the_new_one(desk: Desk)
     assert (
         await desk.do(lambda fw: fw.get_doc("Sales Order", name).lines[0].vault("token")) == "new"
     )
+
+
+async def test_a_document_of_another_doctype_is_no_row(desk: Desk) -> None:
+    """Interface §3, `Table(Child)`; it was a defect of the store (500)."""
+
+    def insert(fw: Any) -> None:
+        strange = fw.new_doc("Customer", title="Ada")
+        with pytest.raises(ValidationError) as refusal:
+            fw.new_doc("Sales Order", title="t", lines=[strange])
+        assert refusal.value.extra == {"field": "lines"}
+
+    await desk.do(insert)

@@ -74,3 +74,26 @@ def test_a_function_of_any_keyword_takes_any_but_its_handle() -> None:
     ping.judge({"a": 1, "b": 2})
     with pytest.raises(BadRequestError):
         ping.judge({"fw": 1})
+
+
+def test_an_argument_may_have_any_name() -> None:
+    """Interface §3: "body = keyword arguments"; one called `self` was a defect (500)."""
+
+    @whitelist
+    def anything(fw: Any, **named: Any) -> dict[str, Any]:
+        return named
+
+    assert anything("fw", self=1, function=2) == {"self": 1, "function": 2}
+
+
+def test_one_that_gives_back_a_coroutine_has_done_nothing_and_fails() -> None:
+    """Interface §4: "plain functions"; a decorator may hide that one is none."""
+
+    async def later() -> None: ...
+
+    @whitelist
+    def hidden(fw: Any) -> Any:
+        return later()
+
+    with pytest.raises(RuntimeError, match="hidden gave back a coroutine"):
+        hidden("fw")

@@ -69,6 +69,13 @@ async def test_an_exception_is_a_retry_and_nothing_of_its_text_is_told(
     assert not fault.value.final
 
 
+async def test_a_method_that_gives_back_a_coroutine_has_sent_nothing() -> None:
+    async def later() -> None: ...
+
+    with pytest.raises(MailNotSent, match=r"^method: shop.mail.send gave back a coroutine"):
+        await transport(lambda fw, message: later()).send(MESSAGE)
+
+
 def test_a_method_is_found_by_its_dotted_path() -> None:
     assert load_method("os.path.join") is __import__("os").path.join
 

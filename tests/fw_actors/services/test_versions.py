@@ -135,3 +135,21 @@ async def test_nobody_writes_one_as_a_document(office: Office) -> None:
     for doctype in ("Version", "Error Log"):
         with pytest.raises(PermissionDeniedError, match="written by the service alone"):
             await office.do(lambda fw, d=doctype: rest.insert(fw, d, {}))  # type: ignore[misc]
+
+
+async def test_a_save_by_a_hook_hides_nothing_of_the_save_that_it_is_part_of(
+    order: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interface §8, Version: what the outer save changed was in none of the two."""
+
+    def remark(doc: Any, fw: Any) -> None:
+        if doc.remark is None:
+            doc.remark = "r"
+            doc.save()
+
+    meta = (await order.do(lambda fw: fw.get_doc(ORDER, NAME))).meta
+    monkeypatch.setattr(meta.cls, "on_update", remark)
+    await order.do(lambda fw: rest.save(fw, ORDER, NAME, {"title": "u"}))
+    told = [version["data"]["changed"] for version in await versions(order)]
+    assert {"remark": [None, "r"]} in told
+    assert {"title": ["t", "u"], "remark": [None, "r"]} in told

@@ -36,6 +36,25 @@ class Customer(DocType, naming="field:title", permissions={"Seller": "list read 
     parent_customer = Link(options="Customer")
 
 
+class FileRow(DocType, child=True):
+    """A row that may link to its own document."""
+
+    file = Link(options="Customer File")
+
+
+class CustomerFile(DocType, name="Customer File", naming="field:title"):
+    """Its rows link to its like."""
+
+    title = Data(required=True)
+    rows = Table(FileRow)
+
+
+class Profile(DocType, naming="field:customer", permissions={"Seller": "list read create write"}):
+    """Named by what it links to."""
+
+    customer = Link(options="Customer", required=True)
+
+
 class OrderLine(DocType, child=True):
     """A child with secrets of its own."""
 
@@ -108,6 +127,14 @@ class Order(
         LATE.append(str(self.name))
         if self.title == "fail late":
             raise RuntimeError("after the commit")
+
+
+class Paper(DocType, submittable=True):
+    """JSON that changes once submitted, and JSON that does not."""
+
+    extra = JSON(allow_on_submit=True)
+    fixed = JSON(default=0)
+    sealed = JSON(default=1, read_only=True)
 
 
 class Sample(DocType, permissions={"Seller": SELLER}):

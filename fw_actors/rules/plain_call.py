@@ -1,0 +1,40 @@
+"""A call of what an app has written: it runs to its end here, and ends nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import iscoroutine
+from typing import Any
+
+
+def call_plainly(what: str, function: Callable[..., Any], /, *args: Any, **arguments: Any) -> Any:
+    """Return what the function gives; what it raises goes on as it is. `what` is its name.
+
+    Raises: RuntimeError where it would end the process (SystemExit and its like), which belongs
+        to others too; and where it has left its work undone.
+    """
+    try:
+        value = function(*args, **arguments)
+    except Exception:
+        raise
+    except BaseException as end:  # SystemExit, KeyboardInterrupt, GeneratorExit
+        raise RuntimeError(f"{what} would have ended the process") from end
+    if is_left_undone(value):
+        raise RuntimeError(left_undone(what))
+    return value
+
+
+def is_left_undone(value: object) -> bool:
+    """Whether a function gave back a coroutine, of which nothing has run; it is closed.
+
+    A function that is declared async is refused at start; behind a decorator it is seen here.
+    """
+    if not iscoroutine(value):
+        return False
+    value.close()
+    return True
+
+
+def left_undone(what: str) -> str:
+    """Return the sentence about such a function."""
+    return f"{what} gave back a coroutine and has done nothing: it has to be a plain function"

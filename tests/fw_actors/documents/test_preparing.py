@@ -1,0 +1,108 @@
+"""What hooks write before the row is judged as what callers write: interface §3 and §4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from fw_actors.errors import ValidationError
+from tests.fw_actors.documents.conftest import Desk
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+ORDER = "Sales Order"
+Hook = Callable[[Any, Any], Any]
+
+
+def order(fw: Any, **fields: Any) -> Any:
+    return fw.new_doc(ORDER, **{"title": "t", **fields}).insert()
+
+
+def setting(field: str, value: Any) -> Hook:
+    def hook(doc: Any, fw: Any) -> None:
+        setattr(doc, field, value)
+
+    return hook
+
+
+@pytest.mark.parametrize("hook", ["validate", "before_save"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("number", "abc"), ("title", "x" * 141), ("title", "nul \x00"), ("title", None),
+     ("customer", "Nobody"), ("margin", float("nan")), ("lines", [{"item": "x" * 141}]),
+     ("lines", [{}]), ("lines", [5]), ("number", datetime(2026, 1, 1, tzinfo=UTC))],
+)  # fmt: skip
+async def test_no_hook_writes_what_a_field_does_not_take(
+    desk: Desk, hook: str, field: str, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interface §3, field types; SQLite kept it, PostgreSQL failed with 500."""
+    monkeypatch.setattr(desk.shop.Order, hook, setting(field, value))
+    with pytest.raises(ValidationError):
+        await desk.do(order)
+    assert await desk.do(lambda fw: fw.count(ORDER)) == 0
+
+
+async def test_what_before_save_writes_takes_the_form_of_its_field(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk.shop.Order, "before_save", setting("margin", 2))
+    shown = (await desk.do(order)).margin
+    assert (type(shown), shown) == (float, 2.0)
+
+
+@pytest.mark.parametrize("hook", ["validate", "before_save"])
+async def test_a_row_that_a_hook_gives_back_by_its_name_keeps_its_secrets(
+    desk: Desk, hook: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that a caller gives back (interface §3, child rows as whole lists)."""
+    name = (await desk.do(lambda fw: order(fw, lines=[{"item": "a", "token": "t-1"}]))).name
+
+    def anew(doc: Any, fw: Any) -> None:
+        doc.lines = [{"name": row.name, "item": "b"} for row in doc.lines]
+
+    monkeypatch.setattr(desk.shop.Order, hook, anew)
+    await desk.do(lambda fw: fw.get_doc(ORDER, name).save())
+    [row] = (await desk.do(lambda fw: fw.get_doc(ORDER, name))).lines
+    assert (row.item, row.vault("token")) == ("b", "t-1")
+
+
+@pytest.mark.parametrize("hook", ["validate", "before_save", "on_update", "on_trash"])
+async def test_a_hook_that_writes_the_name_reaches_no_other_document(
+    desk: Desk, hook: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interface §3: a name changes by /rename; the other document's row was written, or deleted."""
+    mine, other = [(await desk.do(order)).name for _ in range(2)]
+    monkeypatch.setattr(desk.shop.Order, hook, setting("name", other))
+
+    def attempt(fw: Any) -> None:
+        doc = fw.get_doc(ORDER, mine)
+        doc.title = "mine"
+        with pytest.raises(ValidationError) as refusal:
+            doc.delete() if hook == "on_trash" else doc.save()
+        assert refusal.value.extra == {"field": "name"}
+        assert doc.name == mine
+
+    await desk.do(attempt)
+    stored = await desk.do(lambda fw: fw.get_all(ORDER, [], ["name", "title"], "name"))
+    assert stored == [{"name": mine, "title": "t"}, {"name": other, "title": "t"}]
+
+
+async def test_a_hook_may_rename_its_document(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk.shop.Order, "on_insert", lambda doc, fw: doc.rename("Mine") and None)
+    assert (await desk.do(order)).name == "Mine"
+
+
+async def test_a_hook_that_gives_back_a_coroutine_takes_its_write_with_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interface §4: hooks are plain functions; behind a decorator an async one would never run."""
+
+    async def later() -> None: ...
+
+    monkeypatch.setattr(desk.shop.Order, "validate", lambda doc, fw: later())
+    with pytest.raises(RuntimeError, match=r"Sales Order\.validate gave back a coroutine"):
+        await desk.do(order)
+    assert await desk.do(lambda fw: fw.count(ORDER)) == 0
