@@ -16,13 +16,17 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from math import ceil
 from typing import Final
 
 import psycopg
 import trio
 
-from fw_actors.errors import ConfigurationError
-from fw_actors.store.postgres_connection import PostgresConnection, PostgresSettings
+from fw_actors.store.postgres_connection import (
+    MS_PER_SECOND,
+    PostgresConnection,
+    PostgresSettings,
+)
 from fw_actors.store.postgres_pool import Backoff, one_line
 
 CHANNEL: Final = "fw_commit"
@@ -145,7 +149,7 @@ class NoticeThread:
         while not self._closing.is_set():
             try:
                 self._step()
-            except (psycopg.Error, ConfigurationError) as error:
+            except Exception as error:  # whatever it was: this thread serves until it is closed
                 self._lose(error)
         if self._notices is not None:
             with suppress(psycopg.Error):
@@ -191,10 +195,12 @@ class NoticeThread:
 
     def _sleep(self, sources: list[Notices], seconds: float | None) -> None:
         """Wait for a commit of ours, something to hear, or the time."""
-        wait = None if seconds is None else max(0.0, seconds)
-        watched: list[socket.socket | Notices] = [self._woken, *sources]
-        ready, _, _ = select.select(watched, [], [], wait)
-        if self._woken in ready:
+        wait = None if seconds is None else ceil(max(0.0, seconds) * MS_PER_SECOND)
+        watched = select.poll()  # select() takes no descriptor above 1023
+        for source in (self._woken, *sources):
+            watched.register(source, select.POLLIN)
+        ready = watched.poll(wait)
+        if any(descriptor == self._woken.fileno() for descriptor, _ in ready):
             self._woken.recv(4096)
 
     def _send(self, fn: Callable[[], None]) -> None:

@@ -16,6 +16,7 @@ from fw_actors.store.postgres_errors import UNREACHABLE, translate
 
 FIRST_WAIT_SECONDS: Final = 0.05
 LONGEST_WAIT_SECONDS: Final = 2.0
+_MOST_DOUBLINGS: Final = 16  # past the longest wait; keeps the power finite in a long outage
 
 _log: Final = logging.getLogger(__name__)
 
@@ -36,7 +37,8 @@ class Backoff:
     def failed(self) -> bool:
         """Count a failure; return whether it is the first of its row."""
         with self._lock:
-            wait = min(FIRST_WAIT_SECONDS * 2**self._failures, LONGEST_WAIT_SECONDS)
+            doublings = min(self._failures, _MOST_DOUBLINGS)
+            wait = min(FIRST_WAIT_SECONDS * 2**doublings, LONGEST_WAIT_SECONDS)
             self._failures += 1
             self._again = time.monotonic() + wait
             return self._failures == 1
