@@ -65,9 +65,10 @@ class SqliteConnection:
     ) -> None:
         self.guard = RawGuard()
         self.writable = writable
-        self._path = path
+        self._log = f"{os.path.realpath(path)}-wal"  # SQLite puts it where a link leads to
         self._busy_seconds = busy_seconds
         self._changes = 0
+        self._undone = False
         self._ahead_of_disk = False
         self.raw = sqlite3.connect(
             path,
@@ -120,6 +121,7 @@ class SqliteConnection:
                 time.sleep(TURN_SECONDS)
             else:
                 self._changes = self.raw.total_changes
+                self._undone = False
                 return
 
     def commit(self) -> None:
@@ -128,17 +130,17 @@ class SqliteConnection:
         Raises: sqlite3.Error; a disk that failed to take commits before this one is one, too.
         """
         self.cursor.execute("COMMIT")
-        wrote = self.raw.total_changes != self._changes
+        changed = self.raw.total_changes != self._changes  # what was undone since counts as well
         if not self._waits_for_disk:
-            self._ahead_of_disk |= wrote
+            self._ahead_of_disk |= changed
         elif self._ahead_of_disk:
-            if not wrote:  # then SQLite had nothing to wait for
+            if not changed or self._undone:  # then SQLite may have had nothing to wait for
                 self._wait_for_log()
             self._ahead_of_disk = False
 
     def note_undone(self) -> None:
         """Take note that the transaction was rolled back to a savepoint: `commit` goes by it."""
-        self._changes = self.raw.total_changes  # at worst the log is waited for twice
+        self._undone = True  # at worst the log is waited for twice
 
     def wait_for_disk(self, wait: bool) -> None:
         """Set whether a commit returns only once it is on the disk; outside transactions alone.
@@ -152,7 +154,7 @@ class SqliteConnection:
     def _wait_for_log(self) -> None:
         """Have the disk take the write-ahead log: what a commit that wrote something waits for."""
         try:
-            log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+            log = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fdatasync(log)
             finally:

@@ -53,7 +53,7 @@ class GroupCommit:
         """See `Engine.look`. Commits on this connection do not count."""
         try:
             version = self._connection.data_version()
-        except sqlite3.Error as error:
+        except Exception as error:  # MemoryError is no sqlite3.Error, and must not end the thread
             _log.warning("could not look for commits of other processes: %s", error)
             return False
         changed = version != self._version
@@ -151,7 +151,7 @@ class GroupCommit:
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
-            with suppress(sqlite3.Error):  # tried again before the next group begins
+            with suppress(Exception):  # tried again before the next group begins
                 self._connection.execute("ROLLBACK")
 
     def _count(self, members: list[Call], *, committed: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from contextlib import suppress
 from typing import Final
@@ -45,7 +44,7 @@ class SnapshotReads:
                 if time.monotonic() > deadline:
                     break
         finally:
-            with suppress(sqlite3.Error):  # tried again before the next snapshot
+            with suppress(Exception):  # tried again before the next snapshot
                 self._end()
         return taken
 
@@ -60,7 +59,7 @@ class SnapshotReads:
     def _read(self, call: Call) -> None:
         try:
             self._begin(call)
-        except sqlite3.Error as error:
+        except Exception as error:  # MemoryError is no sqlite3.Error
             call.refuse(overloaded(error))
             return
         tx = SqliteTx(self._connection, call.now)

@@ -9,6 +9,7 @@ from typing import Any
 import outcome
 import pytest
 
+from fw_actors.errors import OverloadedError
 from fw_actors.store import StatementError, Tx, sqlite_snapshots
 from fw_actors.store.calls import Call, run_alone
 from fw_actors.store.sqlite_connection import SqliteConnection
@@ -76,3 +77,18 @@ def test_no_snapshot_outlives_its_group(reader: SnapshotReads, path: Path) -> No
     read(reader, *(lambda c=c: c for c in calls))
     assert not reader._connection.in_transaction
     assert calls[-1].answer is None  # a group has an end
+
+
+def test_memory_that_runs_out_refuses_one_read_and_ends_no_thread(
+    reader: SnapshotReads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sqlite3 raises MemoryError for SQLITE_NOMEM, which is no sqlite3.Error."""
+
+    def fail(text: str) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteConnection, "execute", lambda self, text: fail(text))
+        (refused,) = read(reader, lambda: Call(texts, 0))
+    assert isinstance(refused, OverloadedError)
+    assert read(reader, lambda: Call(texts, 0)) == [[]]

@@ -16,7 +16,7 @@ from fw_actors.errors import ConfigurationError, OverloadedError
 from fw_actors.store import Store, Tx
 from fw_actors.store.statement import SQLITE
 from tests.fw_actors.store.conftest import OpenStore
-from tests.fw_actors.store.notes import Refused, add, add_then_refuse, texts
+from tests.fw_actors.store.notes import Refused, add, add_then_refuse, create_notes, texts
 
 
 @pytest.fixture
@@ -155,6 +155,37 @@ async def test_what_was_undone_is_no_write_that_sqlite_would_wait_for(
     disk = Disk(monkeypatch)
     await threaded.write(add("lazy"), durable=False)
     await threaded.write(change_of_mind)
+    assert disk.waits == 1
+
+
+async def test_one_undone_in_a_group_hides_no_write_that_the_disk_has_yet_to_take(
+    threaded: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Store.write`: a power failure takes back nothing that a durable write came after."""
+
+    def add_and_think_again(tx: Tx) -> None:
+        add("lazy")(tx)
+        with suppress(Refused), tx.savepoint():
+            add_then_refuse(tx)
+
+    disk = Disk(monkeypatch)
+    await threaded.write(add_and_think_again, durable=False)
+    await threaded.write(nothing)
+    assert disk.waits == 1
+
+
+async def test_a_database_behind_a_link_waits_for_its_log_where_sqlite_has_put_it(
+    path: Path, open_store: OpenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "volume"
+    await trio.Path(elsewhere).mkdir()
+    await trio.Path(path.parent).mkdir()
+    await trio.Path(path).symlink_to(elsewhere / "fw.db")
+    disk = Disk(monkeypatch)
+    async with open_store() as store:
+        await store.write(create_notes)
+        await store.write(add("lazy"), durable=False)
+        await store.write(nothing)
     assert disk.waits == 1
 
 
