@@ -7,6 +7,8 @@ Source: interface §7; pitfalls, "Queue and delivery".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from fw_actors.actors.claim_plan import ClaimPlan, new_receiver
@@ -61,7 +63,9 @@ class Resume(Request[bool], frozen=True):
 class Dispatcher(Actor):
     """See the module."""
 
-    mailbox = MailboxPolicy(capacity=8192, overflow=Overflow.REFUSE, max_timers=4)
+    # A `Finished` without room would cost a place for good: while a look waits for the store,
+    # all that others commit comes as well, a nudge each.
+    mailbox = MailboxPolicy(capacity=65_536, overflow=Overflow.REFUSE, max_timers=4)
 
     def __init__(
         self,
@@ -86,7 +90,8 @@ class Dispatcher(Actor):
         """When the timer sends us to look, on trio's clock."""
 
     async def started(self) -> None:
-        """Look at once: there may be work from before."""
+        """Look at once: there may be work. What the instance before has begun keeps its places."""
+        self._free = max(0, self._places - len(self._actors))
         self._look_soon()
 
     @handles(Nudge)
@@ -145,10 +150,12 @@ class Dispatcher(Actor):
             self._look_after(AFTER_TROUBLE_SECONDS)
             return
         self._more = batch.more
-        for due in batch.due:
-            self._start(due, plan.target(due.hook))
+        refused = [due for due in batch.due if not self._start(due, plan.target(due.hook))]
         self._forget_idle_receivers()
-        self._look_after(self._seconds_until(batch))
+        self._look_after(AFTER_TROUBLE_SECONDS if refused else self._seconds_until(batch))
+        if refused:
+            self._more = True
+            await self._give_back(refused)
 
     @handles(Pause)
     def pause(self, message: Pause) -> bool:
@@ -189,7 +196,7 @@ class Dispatcher(Actor):
                 return True
         return False
 
-    def _start(self, due: Due, target: Target | None) -> None:
+    def _start(self, due: Due, target: Target | None) -> bool:
         origin = target.origin if target is not None else None
         receiver = self._receivers.get(origin)
         if receiver is None:
@@ -198,10 +205,17 @@ class Dispatcher(Actor):
             )
         self._free -= 1
         receiver.take(1)
-        if not self._actors[due.delivery].tell(Attempt(due, target)):
-            # No actor could be made; the lease ends by itself, and the place is free again.
-            self._free += 1
-            receiver.ended()
+        if self._actors[due.delivery].tell(Attempt(due, target)):
+            return True
+        self._free += 1  # no actor could be made, and the place is free again
+        receiver.ended()
+        return False
+
+    async def _give_back(self, refused: Sequence[Due]) -> None:
+        with suppress(OverloadedError):  # their leases end by themselves
+            await self._store.write(
+                lambda tx: [self._deliveries.give_back(tx, due) for due in refused], durable=False
+            )
 
     def _forget_idle_receivers(self) -> None:
         """A receiver without an attempt in flight is forgotten once there are many."""

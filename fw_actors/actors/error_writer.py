@@ -6,11 +6,15 @@ from typing import Final
 
 from fw_actors.actors.nudge import Nudge
 from fw_actors.errors import OverloadedError
-from fw_actors.runtime import Actor, MailboxPolicy, Overflow, handles
+from fw_actors.runtime import Actor, MailboxPolicy, Message, Overflow, handles
 from fw_actors.services.error_log import ErrorLog
 from fw_actors.store import Store
 
 AFTER_TROUBLE_SECONDS: Final = 5.0
+
+
+class Again(Message, frozen=True):
+    """Ask a store that was in trouble again; at most one is under way."""
 
 
 class ErrorWriter(Actor):
@@ -20,13 +24,21 @@ class ErrorWriter(Actor):
 
     def __init__(self, store: Store, errors: ErrorLog) -> None:
         self._store, self._errors = store, errors
+        self._comes = False
 
     @handles(Nudge)
     async def write(self, _message: Nudge) -> None:
-        """Write all that waits; a store in trouble is asked again later."""
-        if not self._errors.waits:
+        """Write all that waits; a store in trouble is asked again later, not for each nudge."""
+        if self._comes or not self._errors.waits:
             return
         try:
             await self._store.write(self._errors.flush)
         except OverloadedError:
-            self.context.after(AFTER_TROUBLE_SECONDS, Nudge())
+            self._comes = True
+            self.context.after(AFTER_TROUBLE_SECONDS, Again())
+
+    @handles(Again)
+    async def again(self, _message: Again) -> None:
+        """The wait is over."""
+        self._comes = False
+        await self.write(Nudge())

@@ -64,3 +64,23 @@ async def test_a_nudge_writes_what_waits_and_a_store_in_trouble_is_asked_again(
             runtime.ref("errors").tell(Nudge())  # nothing waits any more
             await trio.sleep(1)
             assert errors.flushed == 1
+
+
+async def test_a_long_trouble_of_the_store_gathers_no_timers_and_ends_no_actor(
+    autojump_clock: MockClock,
+) -> None:
+    """However many defects are noted meanwhile, the store is asked once in five seconds."""
+    errors: Any = Errors(refuse=10_000)
+    store: Any = Store(errors)
+    log: Any = Silent()
+    async with open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1), log=log) as runtime:
+        child = actor_child("errors", lambda: ErrorWriter(store, errors))
+        async with open_supervisor(runtime, "top", [child], stop_seconds=1.0) as supervisor:
+            for _ in range(200):
+                runtime.ref("errors").tell(Nudge())
+                await trio.sleep(0.1)
+            assert 10_000 - errors.refuse <= 200 * 0.1 / AFTER_TROUBLE_SECONDS + 1
+            assert [child.failed for child in supervisor.snapshot().children] == [0]
+            errors.refuse = 0
+            await trio.sleep(AFTER_TROUBLE_SECONDS)
+            assert errors.flushed == 1

@@ -8,9 +8,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.http import Answer, Target
+from fw_actors.actors.delivery import Attempt, Finished
+from fw_actors.actors.nudge import Nudge
+from fw_actors.http import Answer, Target, parse_target
 from fw_actors.http.request import MakeHeaders
-from tests.fw_actors.actors.delivery_kit import Receiver, delivering
+from fw_actors.rules.delivery_outcome import Backoff
+from fw_actors.services.deliveries import Deliveries
+from fw_actors.services.delivery_rows import Due, Hook
+from fw_actors.store import Tx
+from tests.fw_actors.actors.delivery_kit import URL, Receiver, delivering
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -27,6 +33,16 @@ class Town(Receiver):
     def at(self, host: str) -> list[float]:
         """When the posts to a host came."""
         return [got.at for got in self.posts if f"//{host}" in got.url]
+
+
+class Anywhere:
+    """Places without a limit."""
+
+    def free(self, hook: Hook | None) -> int:
+        return 1
+
+    def take(self, hook: Hook | None, count: int) -> None:
+        pass
 
 
 async def test_a_receiver_starts_with_one_place_and_doubles_with_each_answer(
@@ -104,3 +120,61 @@ async def test_what_is_due_later_waits_in_the_store_and_not_in_memory(
         await trio.sleep(5)
         assert receiver.in_flight == 1
         assert len([job for job in await post.jobs() if job["lease"]]) == 1
+
+
+async def test_a_dispatcher_that_is_restarted_leases_no_more_than_there_are_places(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """What was begun before keeps its places; nothing is leased that can't start."""
+    receiver = Receiver(["200"], busy=20.0)
+    async with delivering(tmp_path, receiver, delivery_concurrency=4) as post:
+        for number in range(8):
+            event = "first.made" if number < 4 else "second.made"
+            await post.webhook(f"https://r{number}.example/", event=event, timeout=60)
+        await post.emit("first.made")
+        await trio.sleep(1)
+        assert receiver.in_flight == 4
+        post.runtime.ref("dispatcher").cell.stop(trio.current_time() + 5)
+        await trio.sleep(1)
+        await post.emit("second.made")
+        await trio.sleep(2)
+        assert len([job for job in await post.jobs() if job["lease"]]) == 4
+        await trio.sleep(45)
+        assert await post.jobs() == []
+    assert receiver.most == 4
+    assert receiver.times == [0, 0, 0, 0, 20, 20, 20, 20]
+
+
+async def test_what_was_leased_and_finds_no_place_is_given_back_untried(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Not kept until its lease ends, and not counted as a death of its worker."""
+    receiver = Receiver(["timeout", "200"])
+    async with delivering(tmp_path, receiver, delivery_concurrency=1) as post:
+        await post.webhook(timeout=10)
+        deliveries = Deliveries(post.site.registry, Backoff(30.0, 3600.0))
+
+        def work(tx: Tx) -> Due:
+            post.site.handle(tx, "Administrator").webhooks.emit("invoice.paid", {})
+            [due] = deliveries.claim(tx, Anywhere(), "ours").due
+            return due
+
+        due = await post.site.store.write(work)
+        assert post.pool[due.delivery].tell(Attempt(due, parse_target(URL)))  # the one place
+        [delivery] = await post.emit()
+        await trio.sleep(5.2)  # between two looks
+        assert [job["deaths"] for job in await post.jobs()] == [0, 0]
+        assert [job["subject"] for job in await post.jobs() if job["lease"]] == [due.delivery]
+        found = await post.settled(delivery)
+    assert (found["status"], found["attempts"]) == ("Sent", 1)
+    assert receiver.times[1] <= 12
+
+
+async def test_a_place_that_comes_free_is_heard_of_behind_ten_thousand_commits(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A look may wait for the store for seconds, and each commit of others is a nudge."""
+    async with delivering(tmp_path, Receiver(["200"])) as post:
+        dispatcher = post.runtime.ref("dispatcher")
+        assert all(dispatcher.tell(Nudge()) for _ in range(10_000))
+        assert dispatcher.tell(Finished(None))
