@@ -46,6 +46,7 @@ class Member:
         self._settled = trio.Event()
         self._over = trio.Event()
         self._start_failure: Exception | None = None
+        self._stop_failure: Exception | None = None
 
     async def start(self, nursery: trio.Nursery) -> Exception | None:
         """Begin a life; return when it has said started (None), or its failure before that.
@@ -58,7 +59,7 @@ class Member:
         # Shielded: whoever is cancelled around a supervisor, its children are stopped in order.
         self._scope = trio.CancelScope(shield=True)
         self._settled, self._over = trio.Event(), trio.Event()
-        self._start_failure = None
+        self._start_failure = self._stop_failure = None
         nursery.start_soon(self._live, name=self.spec.id)
         await self._settled.wait()
         return self._start_failure
@@ -69,8 +70,11 @@ class Member:
             self.phase = Phase.RUNNING
         self._settled.set()
 
-    async def stop(self, tree_deadline: float) -> None:
-        """Ask for an end, wait for it within the child's time and the tree's, then cancel it."""
+    async def stop(self, tree_deadline: float) -> Exception | None:
+        """Ask for an end, wait for it within the child's time and the tree's, then cancel it.
+
+        Returns: what the life that was to end in order raised instead.
+        """
         if self.phase not in (Phase.WAITING, Phase.ENDED):
             self.phase = Phase.STOPPING
             deadline = min(trio.current_time() + self.spec.shutdown_seconds, tree_deadline)
@@ -80,6 +84,7 @@ class Member:
             self._scope.cancel()
             await self._over.wait()
         self.leave()
+        return self._stop_failure
 
     def leave(self) -> None:
         """Note that no life follows."""
@@ -122,7 +127,9 @@ class Member:
             if not self._settled.is_set():
                 self._start_failure = failure  # `start` tells of it
                 self._settled.set()
-            elif not asked_for:
+            elif asked_for:
+                self._stop_failure = failure
+            else:
                 self._ended(self, failure)
 
 

@@ -8,7 +8,6 @@ supervisor: leaving the block, for whatever reason, is always a stop in order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from math import inf
 
@@ -19,6 +18,7 @@ from fw_actors.runtime.cell import Cell
 from fw_actors.runtime.faults import one_line
 from fw_actors.runtime.rings import waiting_for
 from supervisors.children import ChildSpec
+from supervisors.events import Due, Ended
 from supervisors.member import Member, Phase
 from supervisors.strategies import (
     Again,
@@ -38,28 +38,6 @@ class SupervisorFailed(Exception):
         self.supervisor, self.child = supervisor, child
         reason = one_line(error) if error is not None else "it ended"
         super().__init__(f"{supervisor!r} gave up because of {child!r}: {reason}")
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The end of one life of a member, put among a supervisor's events."""
-
-    member: Member
-    error: Exception | None
-    life: int
-
-
-class Due:
-    """Members whose wait before a restart is over, put among a supervisor's events."""
-
-    def __init__(self, supervisor: Supervisor, members: Sequence[Member], wait: float) -> None:
-        self.members = tuple(members)
-        self.wait = wait
-        self._supervisor = supervisor
-
-    def expire(self) -> None:
-        """Called by the runtime's deadlines."""
-        self._supervisor.due(self)
 
 
 class Supervisor:
@@ -133,8 +111,13 @@ class Supervisor:
         self._forget_waits(list(self._members.values()))
         with trio.CancelScope(shield=True):  # members end by their deadlines, and in order
             for member in reversed(self._members.values()):
-                await member.stop(deadline)
+                await self._stop_member(member, deadline)
         self._stopped.set()
+
+    async def _stop_member(self, member: Member, deadline: float) -> None:
+        failure = await member.stop(deadline)
+        if failure is not None:
+            self._log_failure(member, failure)
 
     def snapshot(self) -> NodeSnapshot:
         """Return what can be seen of it and of all below it."""
@@ -146,8 +129,7 @@ class Supervisor:
             children=tuple(member.snapshot() for member in self._members.values()),
         )
 
-    def due(self, due: Due) -> None:
-        """Take note that a wait is over."""
+    def _due(self, due: Due) -> None:
         self._waiting.pop(due, None)
         self._note(due)
 
@@ -170,14 +152,20 @@ class Supervisor:
             self._loop_over.set()
 
     async def _carry_out(self, event: Ended | Due) -> None:
+        """Do what follows; the end of a life that was restarted with a sibling since is told."""
         if isinstance(event, Due):
             await self._start_again(event.members)
-        elif event.life == event.member.restarts:  # or it was restarted with a sibling since
+            return
+        if event.error is not None:
+            self._log_failure(event.member, event.error)
+        if event.life == event.member.restarts and not self._is_covered(event.member):
             await self._decide(event.member, event.error)
 
+    def _is_covered(self, member: Member) -> bool:
+        """Whether it waits to be restarted behind a sibling already: it must not come first."""
+        return any(member in due.members for due in self._waiting)
+
     async def _decide(self, member: Member, error: Exception | None) -> None:
-        if error is not None:
-            self._log_failure(member, error)
         decision = decide(
             self._strategy,
             self._intensity,
@@ -208,7 +196,7 @@ class Supervisor:
         others = [self._members[id] for id in decision.stop]
         for member in reversed(others):
             if member.phase is not Phase.WAITING:  # what waits keeps its mailbox
-                await member.stop(inf)
+                await self._stop_member(member, inf)
         members = [self._members[id] for id in decision.start]
         for member in members:
             member.phase = Phase.WAITING
@@ -216,15 +204,20 @@ class Supervisor:
         if decision.wait <= 0:
             await self._start_again(members)
             return
-        due = Due(self, members, decision.wait)
+        due = Due(self._due, members, decision.wait)
         self._waiting[due] = None
         self._runtime.deadlines.add(due, decision.wait)
 
     def _forget_waits(self, members: Sequence[Member]) -> None:
         """Drop restarts that a later decision covers."""
-        for due in [due for due in self._waiting if set(due.members) <= set(members)]:
+        for due in [due for due in self._waiting if due.is_within(members)]:
             del self._waiting[due]
             self._runtime.deadlines.withdraw(due, due.wait)
+        self._events = [
+            event
+            for event in self._events
+            if not (isinstance(event, Due) and event.is_within(members))
+        ]
 
     async def _start_again(self, members: Sequence[Member]) -> None:
         for member in members:

@@ -197,7 +197,8 @@ class NoticeThread:
         """Wait for a commit of ours, something to hear, or the time."""
         wait = None if seconds is None else ceil(max(0.0, seconds) * MS_PER_SECOND)
         watched = select.poll()  # select() takes no descriptor above 1023
-        for source in (self._woken, *sources):
+        watched.register(self._woken, select.POLLIN)
+        for source in sources:
             watched.register(source, select.POLLIN)
         ready = watched.poll(wait)
         if any(descriptor == self._woken.fileno() for descriptor, _ in ready):

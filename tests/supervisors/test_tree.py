@@ -427,6 +427,54 @@ async def test_an_end_that_a_sibling_s_restart_has_overtaken_is_not_acted_on(
         assert runtime.snapshot().tree[0].children[1].state == "running"
 
 
+@pytest.mark.parametrize("strategy", [Strategy.REST_FOR_ONE, Strategy.ONE_FOR_ALL])
+async def test_who_fails_beside_a_sibling_that_waits_is_not_restarted_before_it(
+    runtime: Runtime, log: LogBook, strategy: Strategy
+) -> None:
+    """Siblings that started after one are restarted after it, also those that failed meanwhile."""
+    diary: Diary = []
+    fail = {"a": trio.Event(), "b": trio.Event()}
+
+    def until(name: str) -> TaskFunction:
+        async def run(*, task_status: TaskStatus) -> None:
+            diary.append(f"{name} up")
+            task_status.started()
+            await fail[name].wait()
+            fail[name] = trio.Event()
+            raise OSError(f"{name} failed")
+
+        return run
+
+    specs = [task_child(name, until(name)) for name in "ab"]
+    async with open_supervisor(runtime, "top", specs, strategy=strategy, intensity=NO_JITTER):
+        fail["a"].set()  # the first restart comes at once, the second after a wait
+        await trio.sleep(5)
+        diary.clear()
+        fail["a"].set()
+        fail["b"].set()
+        await trio.sleep(5)
+        assert diary[-2:] == ["a up", "b up"]
+    errors = [entry["error"] for entry in log.named("child_failed")]
+    assert errors.count("OSError: a failed") == 2
+    assert errors.count("OSError: b failed") == 1
+
+
+async def test_a_task_that_fails_while_it_is_stopped_is_a_line_in_the_log(
+    runtime: Runtime, log: LogBook
+) -> None:
+    asked = trio.Event()
+
+    async def run(*, task_status: TaskStatus) -> None:
+        task_status.started()
+        await asked.wait()
+        raise OSError("no disk")
+
+    async with open_supervisor(runtime, "top", [task_child("bad", run, stop=asked.set)]):
+        pass
+    (entry,) = log.named("child_failed")
+    assert (entry["child"], entry["error"]) == ("bad", "OSError: no disk")
+
+
 async def test_a_supervisor_that_is_cancelled_before_it_could_begin_starts_nobody(
     runtime: Runtime,
 ) -> None:

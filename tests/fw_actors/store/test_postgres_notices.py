@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import resource
+import select
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -45,8 +46,8 @@ class Wire:
                 raise self.fault
 
     def _is_readable(self) -> bool:
-        poll = postgres_notices.select.poll()
-        poll.register(self.descriptor, postgres_notices.select.POLLIN)
+        poll = select.poll()
+        poll.register(self.descriptor, select.POLLIN)
         return bool(poll.poll(0))
 
     def close(self) -> None:
