@@ -148,9 +148,6 @@ class FrontEnd(QuartTrio):
 
     async def asgi_app(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request, or turn it away when too many are in hand (interface §1)."""
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": ""})
-            return
         with self.place() as has_place:
             if has_place:
                 await super().asgi_app(_routable(scope), receive, send)

@@ -94,9 +94,7 @@ class FrontProtocol(H11Protocol):
         """Change to no other protocol; RFC 9110 §7.8 lets a server ignore Upgrade."""
 
     async def _create_stream(self, request: h11.Request) -> None:
-        if any(name == b"upgrade" for name, _ in request.headers):
-            await super()._create_stream(request)  # a WebSocket, which the application refuses
-            return
+        """Take the request, also one that offers a WebSocket: it is answered as any other."""
         stream = FrontStream(self, self.front, self.front.request_of(self._scope(request)))
         self.stream = stream  # type: ignore[assignment] # of a stream it calls `handle` alone
         self.keep_alive_requests += 1

@@ -19,7 +19,7 @@ from fw_actors.documents.document import (
     rows_of,
     shown_value,
 )
-from fw_actors.documents.field import Field, ShapeError
+from fw_actors.documents.field import CONTROLS_AND_BREAKS, Field, ShapeError
 from fw_actors.documents.fields import CONFIGURED, Table, Vault
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import BadRequestError, PermissionDeniedError, ValidationError
@@ -74,6 +74,8 @@ def _given_name(meta: Meta, value: object, doc: DocType | None) -> dict[str, Any
         return {}
     if meta.naming.kind != "given":
         raise BadRequestError(f"{meta.name} makes its own names.", field="name")
+    if CONTROLS_AND_BREAKS.search(value):
+        raise BadRequestError("name holds a control character.", field="name")
     return {"name": value}
 
 

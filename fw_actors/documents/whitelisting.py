@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, overload
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints, overload
+
+import msgspec
 
 from fw_actors.errors import BadRequestError
 from fw_actors.rules.plain_call import call_plainly
@@ -14,6 +17,7 @@ _POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
 )
+_JSON_TYPES: Final = (str, int, float, bool, dict, list, NoneType, Any)
 
 
 class Whitelisted:
@@ -39,8 +43,17 @@ class Whitelisted:
         takes_handle = first is not None and first.kind in _POSITIONAL
         return takes_handle and not inspect.iscoroutinefunction(self.function)
 
+    @functools.cached_property
+    def _types(self) -> dict[str, Any]:
+        """The JSON types that the parameters are annotated with; others say nothing of a body."""
+        try:
+            hints = get_type_hints(self.function)
+        except Exception:  # a name that type checkers alone see, or plain words
+            return {}
+        return {name: hint for name, hint in hints.items() if _is_json(hint)}
+
     def judge(self, arguments: Mapping[str, Any]) -> None:
-        """Refuse arguments that the function does not take.
+        """Refuse arguments that the function does not take, or not of this type (interface §8).
 
         Raises: BadRequestError naming the argument.
         """
@@ -54,6 +67,33 @@ class Whitelisted:
             needed = parameter.default is parameter.empty and parameter.name in known
             if needed and parameter.name not in arguments:
                 raise BadRequestError(f"{parameter.name} is missing.", field=parameter.name)
+            if parameter.name in known and parameter.name in arguments:
+                self._judge_type(parameter, arguments[parameter.name])
+
+    def _judge_type(self, parameter: inspect.Parameter, value: Any) -> None:
+        name = parameter.name
+        if name not in self._types or (value is None and parameter.default is None):
+            return
+        try:
+            msgspec.convert(value, self._types[name])
+        except msgspec.ValidationError as error:
+            text = str(error).replace("`", "")
+            raise BadRequestError(f"{name} is of a wrong type: {text}.", field=name) from None
+        except TypeError:  # a union that msgspec can't tell apart
+            return
+
+
+def _is_json(hint: Any) -> bool:
+    """Whether an annotation is of nothing but what JSON has, so that a body can be held to it."""
+    origin = get_origin(hint)
+    if origin is Literal:
+        return True
+    parts = get_args(hint)
+    if origin is dict and parts[0] is not str:
+        return False
+    if origin in (dict, list, Union, UnionType):
+        return all(_is_json(part) for part in parts)
+    return any(hint is each for each in _JSON_TYPES)
 
 
 @overload

@@ -144,14 +144,24 @@ async def test_an_old_client_without_a_host_is_served(gateway: FakeGateway) -> N
         assert got.endswith(b'{"ok":true}')
 
 
-async def test_a_web_socket_is_refused_and_the_service_lives_on(gateway: FakeGateway) -> None:
+@pytest.mark.parametrize(
+    ("target", "status"), [(b"GET /api/boot", b"200"), (b"GET /nothing", b"404")]
+)
+async def test_a_web_socket_is_not_spoken_and_the_request_is_answered_as_any_other(
+    gateway: FakeGateway, target: bytes, status: bytes
+) -> None:
+    """Interface §1: only what is no HTTP request at all is answered bare; RFC 9110 §7.8."""
     upgrade = (
-        b"GET /api/boot HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        target + b" HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
     )
-    async with served(app_of(gateway)) as site:
-        assert (await site.exchange(upgrade)).startswith(b"HTTP/1.1 403 ")
-        assert (await site.exchange(BOOT.replace(b"1.1", b"1.0"))).startswith(b"HTTP/1.1 200 ")
+    async with served(app_of(gateway)) as site, await site.connect() as stream:
+        await stream.send_all(upgrade)
+        got = await answer(stream)
+        assert got.startswith(b"HTTP/1.1 " + status)
+        assert b"\r\nx-request-id: " in got.lower()
+        await stream.send_all(SIGN_IN)
+        assert (await answer(stream)).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize(

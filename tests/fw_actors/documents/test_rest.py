@@ -90,6 +90,14 @@ async def test_the_shape_of_a_body_is_judged_and_the_key_named(desk: Desk) -> No
     assert desk.shop.CALLED == []
 
 
+async def test_a_name_of_two_lines_is_a_body_of_the_wrong_shape(desk: Desk) -> None:
+    """Interface §1: "control characters (tab and line breaks pass in Text …): 400 with the key"."""
+    for name in ("two\nlines", "a\ttab", "\r"):
+        refusal = await refused(desk, partial(rest.insert, doctype="Box", body={"name": name}))
+        assert isinstance(refusal, BadRequestError), name
+        assert refusal.extra == {"field": "name"}
+
+
 RULES: list[tuple[dict[str, Any], str]] = [
     ({}, "title"),
     ({"title": None}, "title"),

@@ -17,6 +17,20 @@ def close(fw: Any, name: str, reason: str = "", *, force: bool = False) -> str:
     return f"{fw} {name} {reason} {force}"
 
 
+class Sale: ...
+
+
+@whitelist
+def sum_up(
+    fw: Any,
+    count: int = 1,
+    share: float | None = None,
+    rows: list[dict[str, int]] = [],  # noqa: B006
+    sale: Sale | None = None,
+    note: str = None,  # type: ignore[assignment] # noqa: RUF013
+) -> None: ...
+
+
 @whitelist
 def ping(fw: Any, **anything: Any) -> Any:
     return anything
@@ -97,3 +111,46 @@ def test_one_that_gives_back_a_coroutine_has_done_nothing_and_fails() -> None:
 
     with pytest.raises(RuntimeError, match="hidden gave back a coroutine"):
         hidden("fw")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"count": 2, "share": 1, "rows": [{"a": 1}], "note": "x"},
+        {"share": None, "note": None},
+        {"sale": "SO-1"},  # no type of JSON: it says nothing of what a body may hold
+    ],
+)
+def test_arguments_of_the_annotated_types_are_taken(arguments: dict[str, Any]) -> None:
+    sum_up.judge(arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("count", "2"), ("count", True), ("count", 1.5), ("count", None), ("share", "1"),
+        ("rows", {}), ("rows", [1]), ("rows", [{"a": "1"}]), ("note", 5),
+    ],
+)  # fmt: skip
+def test_an_argument_of_another_type_is_a_bad_request(name: str, value: Any) -> None:
+    """Interface §1: "wrong types …: 400 with the key's name"; a function met a 500 by it."""
+    with pytest.raises(BadRequestError) as refusal:
+        sum_up.judge({name: value})
+    assert refusal.value.extra == {"field": name}
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    ["Unheard_of", "how many there are", "list[int] | list[str]", "dict[int, str]", "Sale"],
+)
+def test_annotations_that_say_nothing_of_json_judge_nothing(annotation: str) -> None:
+    def later(fw: Any, count: int) -> None: ...
+
+    later.__annotations__["count"] = annotation
+    whitelist(later).judge({"count": "any"})
+
+
+def test_the_annotation_of_any_further_keywords_judges_none() -> None:
+    def later(fw: Any, **more: int) -> None: ...
+
+    whitelist(later).judge({"more": "any"})
