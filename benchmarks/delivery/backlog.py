@@ -60,7 +60,7 @@ async def _fill(folder: Path, finished: int, due: int, dead: str) -> None:
 
 
 def _copy(tx: Tx, finished: int, due: int) -> None:
-    columns = sorted(tx.columns("doc_webhook_delivery") - set(_FILLED))
+    columns = sorted(tx.columns("doc_webhook_delivery").keys() - set(_FILLED))
     quoted = ", ".join(f'"{column}"' for column in columns)
     for first, count, status in (
         (0, finished // 2, "Sent"),

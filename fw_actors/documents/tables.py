@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.schema import CreateIndex, CreateTable, DropIndex
 
-from fw_actors.documents.doctype import MAX_IDENTIFIER, ROW_ID, Meta
+from fw_actors.documents.column_types import type_problems
+from fw_actors.documents.doctype import ROW_ID, Meta
 from fw_actors.documents.field import Field
-from fw_actors.documents.fields import Check, Link, Vault
+from fw_actors.documents.fields import Check, Vault
+from fw_actors.documents.indexes import indexes_of, outlived_indexes
 from fw_actors.errors import ConfigurationError
 from fw_actors.store import Statement, Tx, UniqueViolation
 
-_DIGEST_BYTES: Final = 4
 _KEPT_TABLES: Final = 1_000  # of a process, whose sites mostly share their DocTypes
 _KEPT_UPDATES: Final = 64  # ways in which documents of one DocType change
 
@@ -35,7 +35,7 @@ class DocTable:
             sa.MetaData(),
             *_standard_columns(meta),
             *map(_column, self.fields),
-            *_indexes(meta),
+            *indexes_of(meta),
         )
         self.names = tuple(column.name for column in self.table.columns)
         self.creation = Statement(CreateTable(self.table))
@@ -161,33 +161,6 @@ def _standard_columns(meta: Meta) -> Iterable[sa.Column[Any]]:
     yield sa.Column(ROW_ID, sa.Text)
 
 
-def _indexes(meta: Meta) -> Iterable[sa.Index]:
-    for field in meta.columns:
-        if field.unique:
-            yield sa.Index(_index_name("key", meta, field.name), field.name, unique=True)
-        elif isinstance(field, Link):
-            yield sa.Index(_index_name("by", meta, field.name), field.name)
-    for together in meta.unique_together:
-        yield sa.Index(_index_name("keys", meta, *together), *together, unique=True)
-    for together in meta.index_together:
-        yield sa.Index(_index_name("by", meta, *together), *together)
-    if meta.child:
-        parent = ("parent", "parenttype", "parentfield", "idx")
-        yield sa.Index(_index_name("by", meta, *parent), *parent)
-    else:
-        yield sa.Index(_index_name("by", meta, "creation"), "creation")
-
-
-def _index_name(kind: str, meta: Meta, *columns: str) -> str:
-    """Return a name that no other DocType's index has, and that PostgreSQL does not cut: a long
-    one ends with its digest instead."""
-    name = "__".join((f"{kind}_{meta.table}", *columns))  # no table has two underscores in a row
-    if len(name) <= MAX_IDENTIFIER:
-        return name
-    digest = hashlib.blake2b(name.encode(), digest_size=_DIGEST_BYTES).hexdigest()
-    return f"{name[: MAX_IDENTIFIER - len(digest) - 1]}_{digest}"
-
-
 class AddColumn(sa.schema.ExecutableDDLElement):
     """ALTER TABLE … ADD COLUMN, which Core itself has no construct for."""
 
@@ -204,10 +177,11 @@ def _add_column(element: AddColumn, compiler: Any, **_: Any) -> str:
 
 
 def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
-    """Create missing tables and add missing columns and indexes; never drops anything.
+    """Create missing tables and add missing columns and indexes; never drops what holds data.
 
-    Returns: the names of the tables that were made or widened.
-    Raises: ConfigurationError naming every DocType whose stored rows break a rule that is new.
+    Returns: the names of the tables that were made or changed.
+    Raises: ConfigurationError naming every DocType whose stored rows break a rule that is new, or
+        whose columns were made for something else.
     """
     changed, problems = [], []
     for each in tables:
@@ -217,8 +191,12 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
         missing = [c for c in each.table.columns if present and c.name not in present]
         for column in missing:
             tx.run(AddColumn(column))
-        problems += [f"{each.meta.cls.__module__}: {text}" for text in _make_indexes(tx, each)]
-        if missing or not present:
+        found = [*type_problems(each.meta, present), *_make_indexes(tx, each)]
+        problems += [f"{each.meta.cls.__module__}: {text}" for text in found]
+        outlived = outlived_indexes(each.meta, tx.indexes(each.table.name))
+        for name in outlived:
+            tx.run(DropIndex(sa.Index(name)))
+        if outlived or missing or not present:
             changed.append(each.table.name)
     if problems:
         raise ConfigurationError(problems)

@@ -22,7 +22,7 @@ _LOCK: Final = b"SELECT pg_advisory_xact_lock(%s)"
 _LOCK_BYTES: Final = 8
 # Finds the table that a statement would mean, along the search path.
 _COLUMNS: Final = (
-    b"SELECT attname::text FROM pg_catalog.pg_attribute "
+    b"SELECT attname::text, format_type(atttypid, NULL) FROM pg_catalog.pg_attribute "
     b"WHERE attrelid = to_regclass(quote_ident(%s)) AND attnum > 0 AND NOT attisdropped"
 )
 _INDEXES: Final = (
@@ -100,11 +100,11 @@ class PostgresTx(Tx):
             digest = hashlib.blake2b(name.encode(), digest_size=_LOCK_BYTES).digest()
             self._execute(_LOCK, (int.from_bytes(digest, "big", signed=True),))
 
-    def columns(self, table: str) -> frozenset[str]:
-        return self._names(_COLUMNS, table)
+    def columns(self, table: str) -> Mapping[str, str]:
+        return dict(self._described(_COLUMNS, table))
 
     def indexes(self, table: str) -> frozenset[str]:
-        return self._names(_INDEXES, table)
+        return frozenset(name for (name,) in self._described(_INDEXES, table))
 
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         self._refuse_ended()
@@ -117,9 +117,9 @@ class PostgresTx(Tx):
         except StatementError as error:
             raise ValidationError(str(error)) from None
 
-    def _names(self, text: bytes, table: str) -> frozenset[str]:
+    def _described(self, text: bytes, table: str) -> list[Any]:
         self._execute(text, (table,))
-        return frozenset(name for (name,) in self._fetch())
+        return self._fetch()
 
     def end(self) -> None:
         """Refuse every further statement: the function has returned."""

@@ -92,11 +92,12 @@ class SqliteTx(Tx):
     def lock(self, name: str) -> None:
         """Do nothing: SQLite has one writer."""
 
-    def columns(self, table: str) -> frozenset[str]:
-        return self._names("SELECT name FROM pragma_table_info(?)", table)
+    def columns(self, table: str) -> Mapping[str, str]:
+        return dict(self._described("SELECT name, lower(type) FROM pragma_table_info(?)", table))
 
     def indexes(self, table: str) -> frozenset[str]:
-        return self._names("SELECT name FROM pragma_index_list(?)", table)
+        found = self._described("SELECT name FROM pragma_index_list(?)", table)
+        return frozenset(name for (name,) in found)
 
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         guard = self._connection.guard
@@ -119,12 +120,11 @@ class SqliteTx(Tx):
         """Refuse every further statement: the function has returned."""
         self._execute = _ended
 
-    def _names(self, text: str, table: str) -> frozenset[str]:
+    def _described(self, text: str, table: str) -> list[Any]:
         try:
-            rows = self._execute(text, (table,)).fetchall()
+            return self._execute(text, (table,)).fetchall()
         except REFUSALS as error:
             raise self._refused(error) from error
-        return frozenset(name for (name,) in rows)
 
     def _command(self, text: str) -> None:
         try:

@@ -85,8 +85,9 @@ class Tx(ABC):
         """
 
     @abstractmethod
-    def columns(self, table: str) -> frozenset[str]:
-        """Return the names of a table's columns; none when there is no such table."""
+    def columns(self, table: str) -> Mapping[str, str]:
+        """Return a table's columns by name, each with its type as the database calls it, in lower
+        case; none when there is no such table."""
 
     @abstractmethod
     def indexes(self, table: str) -> frozenset[str]:

@@ -149,7 +149,7 @@ class _TornTx(Tx):
     def lock(self, name: str) -> None:
         self._inner.lock(name)
 
-    def columns(self, table: str) -> frozenset[str]:
+    def columns(self, table: str) -> Mapping[str, str]:
         return self._inner.columns(table)
 
     def indexes(self, table: str) -> frozenset[str]:

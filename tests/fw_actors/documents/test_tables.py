@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from fw_actors.app import Check, Data, DocType, Link
+from fw_actors.app import JSON, Check, Data, Datetime, DocType, Float, Int, Link, Text
 from fw_actors.documents.tables import DocTable, make_tables
 from fw_actors.errors import ConfigurationError
 from fw_actors.runtime import SeededEntropy, SystemClock
@@ -88,13 +88,13 @@ async def test_a_column_that_a_doctype_no_longer_has_stays(store: Store) -> None
     """Interface §3: "never dropped"."""
     wide, small = table_of(Wide), table_of(Small)
 
-    def narrow(tx: Tx) -> frozenset[str]:
+    def narrow(tx: Tx) -> Mapping[str, str]:
         make_tables(tx, [wide])
         make_tables(tx, [small])
         small.insert(tx, row(small, "a"))
         return tx.columns("doc_thing")
 
-    assert {"code", "done"} <= await store.write(narrow)
+    assert {"code", "done"} <= (await store.write(narrow)).keys()
 
 
 async def test_an_added_unique_field_is_unique(store: Store) -> None:
@@ -108,6 +108,81 @@ async def test_an_added_unique_field_is_unique(store: Store) -> None:
 
     with pytest.raises(UniqueViolation):
         await store.write(twice)
+
+
+class Loose(DocType, name="Thing"):
+    code = Data()
+    link = Link(options="Thing")
+
+
+class Pair(DocType, name="Thing"):
+    unique_together = (("code", "link"),)
+    code = Data()
+    link = Link(options="Thing")
+
+
+@pytest.mark.parametrize("before", [Wide, Pair])
+async def test_what_is_declared_unique_no_longer_is_not(
+    store: Store, before: type[DocType]
+) -> None:
+    """Interface §3, field options: the index of before refused duplicates for ever."""
+    strict, loose = table_of(before), table_of(Loose)
+
+    def twice(tx: Tx) -> list[str]:
+        make_tables(tx, [strict])
+        changed = make_tables(tx, [loose])
+        for name in "ab":
+            loose.insert(tx, row(loose, name, code="same", link="same"))
+        return changed
+
+    assert await store.write(twice) == ["doc_thing"]
+    assert await store.write(lambda tx: make_tables(tx, [loose])) == []
+
+
+class Typed(DocType, name="Thing"):
+    a = Data()
+    b = Int()
+    c = Float()
+
+
+class Retyped(DocType, name="Thing"):
+    a = Int()
+    b = Float()
+    c = JSON()
+
+
+class Akin(DocType, name="Thing"):
+    a = Text()
+    b = Datetime()
+    c = Float()
+
+
+async def test_a_column_that_can_not_hold_its_field_any_more_is_named_at_start(
+    store: Store,
+) -> None:
+    """Interface §3: tables are "made or widened", so a column keeps its type. SQLite mixed both in
+    one column, PostgreSQL failed with 500 or rounded."""
+    await store.write(lambda tx: make_tables(tx, [table_of(Typed)]))
+    with pytest.raises(ConfigurationError) as refusal:
+        await store.write(lambda tx: make_tables(tx, [table_of(Retyped)]))
+    told = [
+        problem.partition("class ")[2].partition(":")[::2] for problem in refusal.value.problems
+    ]
+    assert told == [
+        ("Retyped", " a: doc_thing.a was made for text, and Int needs whole numbers: " + ADVICE),
+        ("Retyped", " b: doc_thing.b was made for whole numbers, and Float needs floating-point "
+                    "numbers: " + ADVICE),
+        ("Retyped", " c: doc_thing.c was made for floating-point numbers, and JSON needs text: "
+                    + ADVICE),
+    ]  # fmt: skip
+
+
+ADVICE = "give the field another name, or change the column in the database first"
+
+
+async def test_a_column_serves_another_type_that_is_stored_alike(store: Store) -> None:
+    await store.write(lambda tx: make_tables(tx, [table_of(Typed)]))
+    assert await store.write(lambda tx: make_tables(tx, [table_of(Akin)])) == []
 
 
 async def test_null_is_no_duplicate(store: Store) -> None:

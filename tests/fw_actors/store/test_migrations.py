@@ -28,7 +28,7 @@ async def test_a_new_database_has_every_table_of_the_schema(open_store: OpenStor
     async with open_store(inline=True) as store:
         for table in METADATA.sorted_tables:
             found = await store.read(methodcaller("columns", table.name))
-            assert found == {column.name for column in table.columns}
+            assert found.keys() == {column.name for column in table.columns}
 
 
 async def test_an_older_database_gets_the_steps_it_lacks_once(open_store: OpenStore) -> None:
@@ -55,7 +55,7 @@ async def test_the_first_version_upgraded_has_the_tables_of_a_new_database(
         assert await store.write(lambda tx: migrate(tx, ENTROPY)) == FIRST_VERSION
         for table in METADATA.sorted_tables:
             found = await store.read(methodcaller("columns", table.name))
-            assert found == {column.name for column in table.columns}
+            assert found.keys() == {column.name for column in table.columns}
 
 
 async def test_a_step_that_fails_leaves_the_database_as_it_was(open_store: OpenStore) -> None:

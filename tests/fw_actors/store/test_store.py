@@ -253,7 +253,7 @@ async def test_inline_needs_no_thread_and_follows_the_given_clock(
         with trio.CancelScope() as scope:
             scope.cancel()
             await store.write(create_notes)
-        assert await store.read(lambda tx: tx.columns("notes")) == frozenset()
+        assert await store.read(lambda tx: tx.columns("notes")) == {}
 
 
 async def test_the_installation_key_is_made_once(open_store: OpenStore) -> None:
