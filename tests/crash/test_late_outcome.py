@@ -85,7 +85,6 @@ def worker_ahead(site: LiveSite) -> Iterator[None]:
         process.wait(30)
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.usefixtures("on_both_stores")
 def test_a_late_outcome_of_one_process_leaves_what_another_has_written(tmp_path: Path) -> None:
     """Interface §7: "written by one statement on condition of the lease's token"; it is logged."""

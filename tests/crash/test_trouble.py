@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 import trio
 from sqlalchemy import text
 
@@ -97,7 +96,6 @@ async def test_a_disk_that_takes_no_byte_refuses_and_still_reads(tmp_path: Path)
         assert await titles(site) == before | after
 
 
-@pytest.mark.timeout(180)
 def test_a_lock_that_another_holds_is_a_503_and_no_restart_is_needed(tmp_path: Path) -> None:
     """Longer than the store waits for it; what was answered before is there afterwards."""
     with LiveSite(tmp_path) as site:

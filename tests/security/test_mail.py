@@ -74,7 +74,6 @@ def text_of(mail: EmailMessage) -> str:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-@pytest.mark.timeout(180)
 def test_a_mail_server_that_was_down_gets_the_link_and_nothing_else_has_it(
     tmp_path: Path, port: int
 ) -> None:

@@ -13,7 +13,6 @@ from tests.soak.load import MAY_GROW, WARM_SECONDS, Soak
 from tests.soak.picture import STRIP, WIDTH, png_of
 
 
-@pytest.mark.timeout(180)
 def test_a_few_seconds_of_mixed_load_are_answered_as_they_should_be(tmp_path: Path) -> None:
     with LiveReceiver() as receiver, LiveSite(tmp_path) as site:
         site.add_manager()
