@@ -175,6 +175,8 @@ class Cell(Holder):
         """Put a request for an inspection into the control lane. Raises MailboxFull."""
         if self.inspections is None:
             self.inspections = deque()
+        if len(self.inspections) >= INSPECTIONS:  # those that timed out take no room
+            self.inspections = deque(waiting for waiting in self.inspections if waiting.wanted)
         if len(self.inspections) >= INSPECTIONS:
             raise MailboxFull(self.name, INSPECTIONS, "inspections")
         self.inspections.append(slot)

@@ -59,6 +59,8 @@ class KeyedPool:
         self._spare: list[Mailbox] = []
         self._awake: dict[KeyedCell, None] = {}
         self._closed = False
+        self._cut = False
+        """Whether its end has taken too long: nobody comes to an end of its own any more."""
         self._emptied = trio.Event()
         self._resting = Totals()
         """Of all actors there ever were but the awake ones, so that a look walks only these."""
@@ -125,6 +127,9 @@ class KeyedPool:
         """Make idle, or send away, a cell that is neither awake nor held."""
         if cell.actor is None:
             self._remove(cell)
+        elif self._cut:
+            cell.settle_instance(None)
+            self._remove(cell)
         elif cell.dismissed or self._closed:
             self._send_away(cell)
         else:
@@ -135,7 +140,7 @@ class KeyedPool:
     def open(self) -> None:
         """Take messages again after `close`; a pool is open from the beginning."""
         if self._closed:
-            self._closed = False
+            self._closed = self._cut = False
             self._emptied = trio.Event()
             self.no_mailbox = Mailbox(1)
             self.runtime.add_node(self)
@@ -168,6 +173,7 @@ class KeyedPool:
     async def _cut_off(self) -> None:
         if not self._cells:
             return
+        self._cut = True
         self.runtime.log.warning("pool_stop_forced", pool=self.name, actors=len(self._cells))
         for cell in list(self._cells.values()):
             if cell.scope is not None:

@@ -7,19 +7,21 @@ closed, whoever waits settled. After a failure its supervisor decides: another `
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import trio
 from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 
 from fw_actors.runtime.actor import Actor, Context
 from fw_actors.runtime.cell import Cell
-from fw_actors.runtime.faults import ActorFailed, one_line
+from fw_actors.runtime.faults import ActorFailed, ActorGone, one_line
 from fw_actors.runtime.ground import Ground
 from fw_actors.runtime.inspection import NodeSnapshot
 from fw_actors.runtime.life import CrashedError, Down, State
 from fw_actors.runtime.mailbox import Mailbox
 from fw_actors.runtime.portrait import node_of
 from fw_actors.runtime.reference import ActorRef
+from fw_actors.runtime.reply import Reply
 from fw_actors.runtime.rings import CURRENT
 from fw_actors.runtime.side import cancel_timers
 from fw_actors.runtime.turn import run_turn
@@ -115,6 +117,12 @@ class SingleCell(Cell):
             self._state = State.STOPPING
         if not self.awake:
             self.wake()
+
+    def inspect(self, slot: Reply[Any]) -> None:
+        """See `Cell.inspect`. Raises ActorGone as well: nobody is there to look into it."""
+        if self._retired:
+            raise ActorGone(self.name)
+        super().inspect(slot)
 
     def suspend(self) -> None:
         """Handle nothing after the message in hand; one that is to stop goes on to its end."""

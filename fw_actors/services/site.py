@@ -6,7 +6,7 @@ The command line, the service and tests open a site in this one way.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from fw_actors.documents.permissions import ADMINISTRATOR, Rights
 from fw_actors.documents.registry import Registry, declared_in, load_apps
 from fw_actors.documents.tables import make_tables
 from fw_actors.documents.vault import Vault
+from fw_actors.errors import OverloadedError
 from fw_actors.hashing import Hasher
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
@@ -137,7 +138,8 @@ async def open_site(
         await store.write(lambda tx: _furnish(tx, site))
         yield site
         if site.errors.waits:  # what a command's hooks left, or the last moments of a service
-            await store.write(site.errors.flush)
+            with suppress(OverloadedError):  # the log has them; it is no reason to fail at the end
+                await store.write(site.errors.flush)
 
 
 def _assembled(

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Final
 
 import psycopg
-import trio
 from sqlalchemy import text
 
 from fw_actors.errors import ConfigurationError
@@ -19,6 +18,7 @@ from fw_actors.store.contract import Store
 from fw_actors.store.lane_store import LaneStore, Listeners
 from fw_actors.store.lanes import InlineLane, ThreadLane
 from fw_actors.store.migrations import migrate
+from fw_actors.store.opening import open_in_thread
 from fw_actors.store.postgres_connection import PostgresSettings, read_url
 from fw_actors.store.postgres_engine import PostgresEngine
 from fw_actors.store.postgres_notices import InlineNotices, Notices, NoticeThread
@@ -69,7 +69,7 @@ async def open_postgres(
     """
     settings = PostgresSettings(read_url(url), busy_seconds, durable=not inline)
     opening = partial(_open, settings, clock.now(), entropy)
-    pool, notices = opening() if inline else await trio.to_thread.run_sync(opening)
+    pool, notices = opening() if inline else await open_in_thread(opening, _close)
     listeners, heard = Listeners(), Counts()
     noticed = partial(_notice, heard, listeners)
     exchange = (InlineNotices if inline else NoticeThread)(settings, notices, noticed)
@@ -109,10 +109,15 @@ def _open(settings: PostgresSettings, now: int, entropy: Entropy) -> tuple[Conne
     try:
         run_alone(PostgresEngine(pool, writable=True), lambda tx: _migrate(tx, entropy), now)
     except BaseException:
-        notices.close()
-        pool.close()
+        _close((pool, notices))
         raise
     return pool, notices
+
+
+def _close(opened: tuple[ConnectionPool, Notices]) -> None:
+    pool, notices = opened
+    notices.close()
+    pool.close()
 
 
 def _migrate(tx: Tx, entropy: Entropy) -> None:

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import trio
-
 from fw_actors.runtime.clock import Clock
 from fw_actors.runtime.entropy import Entropy
 from fw_actors.store.calls import run_alone
@@ -19,6 +17,7 @@ from fw_actors.store.contract import Store
 from fw_actors.store.lane_store import LaneStore, Listeners
 from fw_actors.store.lanes import InlineLane, Lane, ThreadLane
 from fw_actors.store.migrations import migrate
+from fw_actors.store.opening import open_in_thread
 from fw_actors.store.sqlite_connection import SqliteConnection, make_file, refusal_to_open
 from fw_actors.store.sqlite_groups import GroupCommit
 from fw_actors.store.sqlite_snapshots import MAX_SECONDS as READ_SECONDS
@@ -69,7 +68,7 @@ async def open_sqlite(
         durable=not inline,
         busy_seconds=busy_seconds,
     )
-    engines = opening() if inline else await trio.to_thread.run_sync(opening)
+    engines = opening() if inline else await open_in_thread(opening, _Engines.close)
     store = _store(clock, engines, max_waiting_writes, max_waiting_reads, inline=inline)
     try:
         yield store
@@ -81,6 +80,12 @@ async def open_sqlite(
 class _Engines:
     writer: GroupCommit
     readers: tuple[SnapshotReads, ...]
+
+    def close(self) -> None:
+        """Close the connections; no thread serves them yet."""
+        for reader in self.readers:
+            reader.close()
+        self.writer.close()
 
 
 def _open(

@@ -8,7 +8,14 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from fw_actors.runtime import ActorFailed, KeyedPool, MailboxFull, Runtime
+from fw_actors.runtime import (
+    ActorFailed,
+    ActorGone,
+    AskTimeout,
+    KeyedPool,
+    MailboxFull,
+    Runtime,
+)
 from fw_actors.runtime.pool_totals import Totals
 from tests.fw_actors.runtime.sample_actors import (
     Add,
@@ -139,3 +146,24 @@ async def test_a_runtime_without_anything_shows_nothing(runtime: Runtime) -> Non
     await trio.testing.wait_all_tasks_blocked()
     seen = runtime.snapshot()
     assert (seen.tree, seen.deadlines, seen.workers, seen.late_replies) == ((), 0, 0, 0)
+
+
+async def test_an_inspection_of_nobody_is_refused_at_once(runtime: Runtime) -> None:
+    ref = runtime.ref("a")
+    with pytest.raises(ActorGone):
+        await ref.inspect()
+    async with runtime.running("a", Sample):
+        assert (await ref.inspect()).actor.state == "running"
+    with pytest.raises(ActorGone):
+        await ref.inspect()
+    assert trio.current_time() == 0.0
+
+
+async def test_inspections_that_timed_out_take_no_room(runtime: Runtime) -> None:
+    async with runtime.running("a", Sample) as ref:
+        ref.tell(Nap(30.0))
+        await wait_all_tasks_blocked()
+        for _ in range(20):
+            with pytest.raises(AskTimeout):
+                await ref.inspect(1.0)
+        assert (await ref.inspect(60.0)).actor.handled == 1

@@ -298,3 +298,26 @@ async def test_only_an_actor_that_is_there_can_be_inspected(runtime: Runtime) ->
     await wait_all_tasks_blocked()
     with pytest.raises(AskTimeout):
         await pool["a"].inspect(deadline=1.0)
+
+
+class Stubborn(Sample):
+    """Goes on with its message whatever is cancelled, and takes long to stop."""
+
+    async def nap(self, message: Nap) -> int:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(message.seconds)
+        return 0
+
+    async def stopping(self) -> None:
+        await trio.sleep(1000)
+
+
+async def test_one_that_outlives_the_deadline_of_its_pool_takes_no_leave_after_it(
+    runtime: Runtime,
+) -> None:
+    pool = KeyedPool(runtime, "p", make=lambda key: Stubborn())
+    pool["a"].tell(Nap(5.0))
+    await wait_all_tasks_blocked()
+    await pool.close(trio.current_time() + 1.0)
+    assert trio.current_time() == 5.0
+    assert len(pool) == 0

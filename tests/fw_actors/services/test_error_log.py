@@ -10,9 +10,10 @@ import pytest
 import trio
 
 from fw_actors.documents import rest
-from fw_actors.services.error_log import KEPT_DAYS, PER_MINUTE, WAITING
+from fw_actors.errors import OverloadedError
+from fw_actors.services.error_log import KEPT_DAYS, PER_MINUTE, WAITING, ErrorLog
 from tests.fw_actors.services.conftest import Office, open_office
-from tests.site_kit import SECRET_KEY
+from tests.site_kit import SECRET_KEY, inline_site
 
 
 def raised(fn: Callable[[], object]) -> BaseException:
@@ -150,3 +151,16 @@ async def test_what_a_site_leaves_is_written_when_it_closes(tmp_path: Path) -> N
         await office.do(lambda fw: rest.insert(fw, "Sales Order", {"title": "fail late"}))
     async with open_office(tmp_path, seed=2) as office:
         assert [method for method, _, _ in await logged(office)] == ["Sales Order.after_commit"]
+
+
+async def test_a_store_that_can_not_take_the_last_ones_fails_no_end(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop while the database is locked is a stop in order; the log has the defect."""
+
+    def locked(_self: ErrorLog, _tx: Any) -> int:
+        raise OverloadedError
+
+    async with inline_site(tmp_path) as site:
+        site.errors.note("m", fail("x"), "r")
+        monkeypatch.setattr(ErrorLog, "flush", locked)
