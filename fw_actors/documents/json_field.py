@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from fw_actors.documents.field import CONTROLS, LARGEST_INTEGER, Field, ShapeError
+
+MOST_LEVELS: Final = 32  # as in a request (interface §1): what is deeper could not be sent back
 
 
 class JSON(Field):
@@ -23,7 +25,9 @@ class JSON(Field):
             copy = json.loads(json.dumps(value, allow_nan=False, ensure_ascii=False))
         except (TypeError, ValueError, RecursionError):
             raise self.shape() from None
-        for leaf in _leaves(copy):
+        for leaf, depth in _leaves(copy):
+            if depth > MOST_LEVELS:
+                raise ShapeError(f"{self.name} is nested deeper than {MOST_LEVELS} levels.")
             if isinstance(leaf, str) and CONTROLS.search(leaf):
                 raise ShapeError(f"{self.name} holds a control character.")
             if isinstance(leaf, int) and abs(leaf) > LARGEST_INTEGER:
@@ -47,14 +51,15 @@ class JSON(Field):
         return None if value is None else msgspec.json.decode(value)
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    """Yield the keys and the values of a JSON value that are no containers."""
-    waiting = [value]
+def _leaves(value: Any) -> Iterator[tuple[Any, int]]:
+    """Yield the keys and the values of a JSON value that are no containers, or empty ones, each
+    with how many containers it is in, itself included."""
+    waiting = [(value, 0)]
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            waiting += [*each, *each.values()]
-        elif isinstance(each, list):
-            waiting += each
-        else:
-            yield each
+        each, depth = waiting.pop()
+        if isinstance(each, dict | list):
+            depth += 1
+            inner = (*each, *each.values()) if isinstance(each, dict) else each
+            waiting += [(one, depth) for one in inner]
+        if not isinstance(each, dict | list) or not each:
+            yield each, depth

@@ -67,3 +67,14 @@ def test_tabs_and_line_breaks_pass() -> None:
 def test_what_json_tells_apart_is_not_the_same(one: Any, other: Any, same: bool) -> None:
     """To Python 1 is True; a change from one to the other would be answered and not written."""
     assert (FIELD.is_same(one, other), FIELD.is_same(other, one)) == (same, same)
+
+
+@pytest.mark.parametrize("innermost", [1, [], {}])
+def test_a_value_nests_no_deeper_than_a_request_may(innermost: Any) -> None:
+    """Interface §1, "nesting over 32": most clients could not read what an app had stored."""
+    value = innermost
+    for _ in range(32 - isinstance(innermost, dict | list)):
+        value = [value]
+    assert FIELD.accept(value) == value
+    with pytest.raises(ShapeError, match="32 levels"):
+        FIELD.accept({"a": value})
