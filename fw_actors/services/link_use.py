@@ -8,6 +8,7 @@ password and ends the sessions. Whatever fails in that one leaves the link as it
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fw_actors.errors import FwError, InvalidTokenError, TooManyRequestsError
 from fw_actors.hashing import Hasher
@@ -71,8 +72,8 @@ class LinkUse:
 
         def work(tx: Tx) -> None:
             hold(tx, facts.user)
-            user = links.spend(tx, kind, token)
+            user = links.spend(tx, kind, token)  # renamed meanwhile, perhaps
             self._passwords.set(tx, user, password_hash, owner=user)
-            further(tx, facts)
+            further(tx, replace(facts, user=user))
 
         await self._store.write(work)

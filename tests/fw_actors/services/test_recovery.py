@@ -21,7 +21,7 @@ from fw_actors.errors import (
     ValidationError,
 )
 from fw_actors.rules.identifiers import canonical
-from fw_actors.services import attempts, recovery
+from fw_actors.services import attempts, links, recovery
 from fw_actors.services.access import LinkKind
 from fw_actors.services.link_mail import LinkMail
 from tests.mail_kit import ADDRESS, OTHER, MailSite, mail_site, token_of
@@ -174,6 +174,53 @@ async def test_a_link_expires(site: MailSite, autojump_clock: MockClock) -> None
         with pytest.raises(InvalidTokenError):
             await use
     assert await password_is(site, "anna", PASSWORD)
+
+
+async def test_a_link_is_spent_once_by_whatever_spends_it(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    """Spec, Tokens: "A token is valid until used or expired"; it is spent in one statement."""
+    await site.hire("anna")
+    token = await site.recover("anna")
+    spend = partial(links.spend, kind=LinkKind.RECOVERY, token=token)
+    assert await site.site.store.write(spend) == "anna"
+    with pytest.raises(InvalidTokenError):
+        await site.site.store.write(spend)
+    with pytest.raises(InvalidTokenError):
+        await site.recovery.look(token, ADDRESS)
+
+
+async def test_no_link_works_for_an_account_disabled_behind_all_rules(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    """Interface §8: a link is for who may sign in with what it sets; judged at use."""
+    await site.hire("anna")
+    token = await site.recover("anna")
+    await site.rows("UPDATE doc_user SET enabled = 0 WHERE name = 'anna'")
+    with pytest.raises(InvalidTokenError):
+        await site.recovery.reset(token, OTHER, ADDRESS)
+
+
+async def test_an_account_that_is_renamed_while_the_hash_runs_gets_the_password(
+    site: MailSite, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interface §2: a completed recovery clears name and e-mail: the name of by then."""
+    await site.hire("anna")
+    token = await site.recover("anna")
+    hash_now = site.site.hasher.hash
+
+    async def slow(password: str, **account: str) -> str:
+        hashed = await hash_now(password, **account)
+        await site.do(lambda fw: fw.get_doc("User", "anna").rename("bertha"))
+        counter = attempts.counter_key(site.site.installation_key, attempts.IDENTIFIER, "bertha")
+        text = "INSERT INTO fw_login_attempt (id, key, at, state) VALUES ('t', :key, 0, 1)"
+        await site.rows(text, key=counter)
+        return hashed
+
+    monkeypatch.setattr(site.site.hasher, "hash", slow)
+    await site.recovery.reset(token, OTHER, ADDRESS)
+    assert await password_is(site, "bertha", OTHER)
+    assert await site.rows("SELECT id FROM fw_login_attempt WHERE id = 't'") == []
 
 
 @pytest.mark.parametrize("change", ["password", "email", "disabled", "newer", "deleted"])

@@ -183,6 +183,22 @@ async def test_heads_give_each_partition_with_its_earliest_time(
     assert await queue.read(lambda tx: jobs.heads(tx, "nothing")) == []
 
 
+async def test_the_one_that_follows_is_the_next_of_its_partition_that_is_not_due(
+    queue: Store, clock: SteppedClock
+) -> None:
+    """Pitfalls: "Whatever is due … is found by a scan", and what follows is slept until."""
+    now = clock.ms
+    for at in (now - 1, now, now + 7, now + 3):
+        await queue.write(put(next_at=at))
+    await queue.write(put("w2", next_at=now + 1))
+    await queue.write(lambda tx: jobs.enqueue(tx, queue="mail", partition="w1", next_at=now + 2))
+
+    async def following(partition: str) -> int | None:
+        return await queue.read(lambda tx: jobs.following(tx, "webhook", partition))
+
+    assert [await following(each) for each in ("w1", "w2", "w3")] == [now + 3, now + 1, None]
+
+
 async def test_stats_tell_every_state_apart(queue: Store, clock: SteppedClock) -> None:
     await queue.write(put(next_at=clock.ms - 2500))
     await queue.write(put(next_at=clock.ms + 1))
