@@ -146,16 +146,17 @@ async def test_the_token_is_judged_before_the_password(
 async def test_kinds_are_checked_and_neither_try_spends(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """Spec, Recovery 2."""
+    """Spec, Recovery 2; interface §8: "A token is judged before the password"."""
     await site.hire("anna")
     await site.hire("ida", password=None)
     token = await site.recover("anna")
     minted = await site.do(lambda fw: site.links.mint(fw.tx, LinkKind.INVITATION, "ida"))
     invitation = token_of(minted.url)
-    with pytest.raises(InvalidTokenError):
-        await site.invitation.accept(token, OTHER, None, ADDRESS)
-    with pytest.raises(InvalidTokenError):
-        await site.recovery.reset(invitation, OTHER, ADDRESS)
+    for password in (OTHER, "x"):
+        with pytest.raises(InvalidTokenError):
+            await site.invitation.accept(token, password, None, ADDRESS)
+        with pytest.raises(InvalidTokenError):
+            await site.recovery.reset(invitation, password, ADDRESS)
     await site.recovery.reset(token, OTHER, ADDRESS)
     await site.invitation.accept(invitation, OTHER, None, ADDRESS)
 
@@ -236,6 +237,7 @@ async def test_what_a_link_was_good_for_ends_it(
         assert await site.recover("anna") != token
     elif change == "deleted":
         await site.do(lambda fw: fw.get_doc("User", "anna").delete())
+        await site.hire("anna")  # another one: what was for the first is not for this one
     else:
         field, value = ("enabled", 0) if change == "disabled" else ("email", "new@example.test")
 
