@@ -163,9 +163,10 @@ class SlowToReach(Receiver):
 async def test_nothing_is_sent_on_a_lease_that_ended_before_the_connection_was_ready(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Interface §7: whoever has the lease then sends it, and nobody else."""
+    """Interface §7: whoever has the lease then sends it, and nobody else; the one place there is
+    is free again."""
     receiver = SlowToReach(["200"])
-    async with delivering(tmp_path, receiver) as post:
+    async with delivering(tmp_path, receiver, delivery_concurrency=1) as post:
         await post.webhook()
         [delivery] = await post.emit()
         found = await post.settled(delivery)

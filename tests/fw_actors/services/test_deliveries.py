@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,31 @@ async def test_a_lost_lease_in_a_group_writes_nothing_and_holds_up_no_other(depo
     assert set(states.values()) == {"Retrying"}
 
 
+async def test_of_a_group_with_one_token_only_what_was_taken_over_is_lost(depot: Depot) -> None:
+    """Interface §7: "on condition of the lease's token", of each delivery for itself."""
+    await depot.office.subscribe()
+    for _ in range(3):
+        await depot.emit()
+    ours = (await depot.claim()).due
+    await depot.office.sql("UPDATE fw_job SET next_at = 0 WHERE id = :it", it=ours[1].job.id)
+    (theirs,) = (await depot.claim()).due
+    assert theirs.delivery == ours[1].delivery
+    told = await depot.settle_all([(due, ENDED[1]) for due in ours])
+    assert told == ["Retrying", None, "Retrying"]
+    assert await depot.settle(theirs) == "Sent"
+
+
+async def test_a_webhook_is_read_by_its_name(depot: Depot) -> None:
+    """Interface §7, `fw webhooks test WEBHOOK`: that one, and no other."""
+    names = {url: await depot.office.subscribe(url=url) for url in ("https://a.x/", "https://b.x/")}
+    store, deliveries = depot.office.site.store, depot.deliveries
+    for url, name in names.items():
+        hook = await store.read(partial(deliveries.hook, name=name))
+        assert hook is not None
+        assert (hook.name, hook.url) == (name, url)
+    assert await store.read(partial(deliveries.hook, name="nobody's")) is None
+
+
 async def test_an_outcome_is_written_once(depot: Depot) -> None:
     await depot.office.subscribe()
     await depot.emit()
@@ -352,6 +378,9 @@ async def test_the_batch_says_when_the_next_is_due(depot: Depot) -> None:
     await depot.settle(await depot.due(), "TRANSIENT")
     batch = await depot.claim()
     assert (batch.due, batch.next_at) == ([], START + 30_000)
+    await depot.emit()  # what is due now stands before it
+    batch = await depot.claim()
+    assert (len(batch.due), batch.next_at) == (1, START + 30_000)
 
 
 async def test_a_job_whose_delivery_was_swept_away_is_dropped(depot: Depot) -> None:
