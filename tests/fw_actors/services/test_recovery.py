@@ -210,8 +210,8 @@ async def test_an_account_that_is_renamed_while_the_hash_runs_gets_the_password(
     token = await site.recover("anna")
     hash_now = site.site.hasher.hash
 
-    async def slow(password: str, **account: str) -> str:
-        hashed = await hash_now(password, **account)
+    async def slow(password: str, *, name: str, email: str) -> str:
+        hashed = await hash_now(password, name=name, email=email)
         await site.do(lambda fw: fw.get_doc("User", "anna").rename("bertha"))
         counter = attempts.counter_key(site.site.installation_key, attempts.IDENTIFIER, "bertha")
         text = "INSERT INTO fw_login_attempt (id, key, at, state) VALUES ('t', :key, 0, 1)"
