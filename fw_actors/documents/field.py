@@ -83,6 +83,12 @@ class Field:
         """
         return None if value is None else self._accept(value)
 
+    def hold(self, value: Any) -> Any:
+        """Return `value` as a document keeps it: as `accept` does, but for the "" of a unique
+        field, which is null, so that any number of documents may leave the field empty."""
+        taken = self.accept(value)
+        return None if self.unique and taken == "" else taken
+
     def _accept(self, value: Any) -> Any:
         raise ShapeError(f"{self.name} takes {self.wanted}.")
 

@@ -98,7 +98,7 @@ def _is_unchanged(field: Field, value: Any, base: DocType) -> bool:
     if field.is_same(value, shown):
         return True
     try:
-        return not field.secret and field.is_same(field.accept(value), shown)
+        return not field.secret and field.is_same(field.hold(value), shown)
     except (ShapeError, ValidationError):
         return False
 

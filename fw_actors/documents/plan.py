@@ -47,7 +47,7 @@ def plan_of(fields: Iterable[Field], standard: Iterable[str], shown: Iterable[st
     columns = [f for f in fields if f.stored and not isinstance(f, Table)]
     open_columns = [f for f in columns if not isinstance(f, Vault)]
     return Plan(
-        accepted=tuple((f.name, f.accept) for f in fields if f.plain),
+        accepted=tuple((f.name, f.hold if f.unique else f.accept) for f in fields if f.plain),
         secrets=tuple(f for f in fields if not f.plain and not isinstance(f, Table)),
         checked=tuple(f for f in fields if f.required or isinstance(f, Link | Select | Table)),
         same=(*standard, *(f.name for f in open_columns if type(f).to_store is Field.to_store)),

@@ -111,7 +111,7 @@ def assign(doc: DocType, name: object, value: Any) -> Field:
         shown = str(name)[:60]
         raise BadRequestError(f"{doc.doctype} has no stored field {shown}.", field=shown)
     try:
-        doc.__dict__[field.name] = field.accept(value)
+        doc.__dict__[field.name] = field.hold(value)
     except ShapeError as error:
         raise ValidationError(str(error), field=field.name) from None
     return field

@@ -559,3 +559,19 @@ async def test_db_set_leaves_no_link_that_leads_nowhere_and_nothing_required_emp
         return doc.reload().title
 
     assert await desk.do(attempt) == "t"
+
+
+async def test_any_number_of_documents_may_leave_a_unique_field_empty(desk: Desk) -> None:
+    """A form sends "" for what was emptied; the second one to do so got 409."""
+
+    def empty(fw: Any) -> list[object]:
+        docs = [fw.new_doc("Customer", title=t, vat="").insert() for t in ("Ada", "Eve", "Ida")]
+        docs[0].vat = "1"
+        docs[0].save().db_set("vat", "")
+        box = fw.new_doc("Box", parts=[{"serial": ""}, {"serial": ""}]).insert()
+        assert len(fw.get_all("Customer", [["vat", "is null"]])) == 3
+        for operator in ("=", "<", "!=", ">="):
+            assert fw.get_all("Customer", [["vat", operator, ""]]) == []
+        return [doc.reload().vat for doc in docs] + [part.serial for part in box.reload().parts]
+
+    assert await desk.do(empty) == [None] * 5
