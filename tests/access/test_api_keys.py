@@ -11,6 +11,7 @@ import pytest
 
 from fw_actors.errors import PermissionDeniedError
 from tests.http_site import HttpSite, http_site
+from tests.staff import PASSWORD
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -199,6 +200,18 @@ async def test_keys_go_with_their_user(site: HttpSite, sid: str, change: str) ->
     assert not await site.alive(sid)
     for table in ("fw_api_key", "doc_api_key"):
         assert await site.rows(f"SELECT * FROM {table}") == []
+
+
+async def test_keys_outlive_what_else_changes_of_their_user(site: HttpSite, sid: str) -> None:
+    """Interface §8: "Password changes leave API keys, disabling ends them"."""
+    made = await site.key(sid)
+    change = {"current": PASSWORD, "password": "another decent passphrase"}
+    for operation, body in (
+        ("profile.updateMyProfile", {"language": "de"}),
+        ("profile.changeMyPassword", change),
+    ):
+        assert (await site.op(operation, body, sid=sid)).status == 200
+        assert await works(site, made["key"]) == 200
 
 
 async def test_a_key_of_an_account_disabled_behind_all_rules_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -232,6 +233,61 @@ async def test_rights_are_those_of_the_roles_of_this_moment(office: Office) -> N
     for name in ("ada", "nobody"):
         with pytest.raises(NotFoundError):
             await site.store.read(lambda tx, name=name: site.accounts.rights(tx, name))  # type: ignore[misc]
+
+
+async def test_rights_are_those_of_ones_own_account_alone(office: Office) -> None:
+    """Spec, User: "has a `roles` child table": its own rows, and no other document's."""
+    await office.hire("ada", "Seller")
+    await office.hire("bob", "Reader", "System Manager")
+    await office.hire("eve", "Seller")
+    await change(office, "eve", enabled=0)
+    await office.sql(  # what an app's document of this name may have
+        "INSERT INTO doc_has_role (name, parent, parenttype, parentfield, idx, role)"
+        " VALUES ('row', 'ada', 'Customer', 'roles', 1, 'System Manager')"
+    )
+    store, known = office.site.store, office.site.accounts
+    roles = {"ada": ["Seller"], "bob": ["Reader", "System Manager"]}
+    for name, own in roles.items():
+        rights = await store.read(partial(known.rights, user=name))
+        listed = await store.read(partial(known.roles, user=name))
+        assert (sorted(rights.roles), sorted(listed)) == (own, own)
+    with pytest.raises(NotFoundError):
+        await store.read(partial(known.rights, user="eve"))
+    with pytest.raises(ConflictError):  # ada is no other System Manager
+        await change(office, "bob", enabled=0)
+
+
+async def test_a_document_of_the_same_name_takes_nothing_of_an_account_along(
+    office: Office,
+) -> None:
+    """Interface §8: "Deleting a User takes sessions, keys, tokens and scopes along"; no other."""
+    await office.hire("ada")
+    await office.sql(
+        'INSERT INTO fw_session (id, sid_hash, "user", created, last_seen, expires)'
+        " VALUES ('s', :hash, 'ada', 0, 0, 9999999999999)",
+        hash=b"h",
+    )
+    await office.do(lambda fw: fw.new_doc("Customer", title="ada").insert().delete())
+    assert await find(office, "ada") == "ada"
+    assert await office.sql('SELECT "user" FROM fw_password') == [("ada",)]
+    assert await office.sql('SELECT "user" FROM fw_session') == [("ada",)]
+
+
+async def test_a_password_is_set_and_forgotten_for_one_account_alone(office: Office) -> None:
+    """Spec, User: "a password hash", each its own."""
+    for name in ("ada", "bob", "eve"):
+        await office.hire(name)
+
+    async def hashes() -> dict[str, str]:
+        return dict(await office.sql('SELECT "user", hash FROM fw_password'))
+
+    before = await hashes()
+    await office.site.store.write(
+        partial(accounts.set_password, user="bob", password_hash="another")
+    )
+    assert await hashes() == {**before, "bob": "another"}
+    await office.do(lambda fw: fw.get_doc("User", "bob").delete())
+    assert await hashes() == {name: before[name] for name in ("ada", "eve")}
 
 
 async def test_a_role_that_there_is_not_is_no_role(office: Office) -> None:
