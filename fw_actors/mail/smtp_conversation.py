@@ -22,6 +22,8 @@ from fw_actors.mail.transport import MailFault, MailNotSent, MailRefused
 TIMEOUT_SECONDS: Final = 15.0
 """For the connection, and for each of the server's replies."""
 
+Waits = Callable[[smtplib.SMTP], None]
+
 
 class Conversation:
     """Used once. `deliver` and `greet` block; another thread may call `abort` meanwhile."""
@@ -50,12 +52,11 @@ class Conversation:
 
     def _converse(self, act: Callable[[smtplib.SMTP], object]) -> None:
         try:
-            self._smtp = smtp = self._connect()
+            smtp = self._connect()
             try:
                 self._secure(smtp)
                 self._authenticate(smtp)
-                if self._aborted:
-                    raise MailNotSent("smtp: the try was cut off.")
+                self._waits(smtp)
                 act(smtp)
                 with suppress(OSError):  # it is accepted; how the goodbye goes is no matter
                     smtp.quit()
@@ -70,14 +71,19 @@ class Conversation:
         host, port = self._mail.host or "", self._mail.port
         smtp: smtplib.SMTP
         if self._mail.security == "tls":
-            smtp = smtplib.SMTP_SSL(
-                host, port, "localhost", timeout=TIMEOUT_SECONDS, context=self._context
-            )
+            smtp = _Secured(self._waits, host, port, self._context)
         else:
-            smtp = smtplib.SMTP(host, port, "localhost", timeout=TIMEOUT_SECONDS)
+            smtp = _Plain(self._waits, host, port)
         # An address literal (RFC 5321 4.1.4): smtplib would ask DNS for this machine's name.
         smtp.local_hostname = _literal(_open_socket(smtp).getsockname()[0])
         return smtp
+
+    def _waits(self, smtp: smtplib.SMTP) -> None:
+        """Take note of what is connected. Either `abort` sees it, or it sees `abort`."""
+        self._smtp = smtp
+        if self._aborted:
+            smtp.close()
+            raise MailNotSent("smtp: the try was cut off.")
 
     def _secure(self, smtp: smtplib.SMTP) -> None:
         if self._mail.security == "starttls":
@@ -93,6 +99,30 @@ class Conversation:
                 "or tls."
             )
         smtp.login(self._mail.user, self._mail.password)
+
+
+class _Plain(smtplib.SMTP):
+    """Says so before it waits for a reply: a greeting without an end has to be broken off too."""
+
+    def __init__(self, waits: Waits, host: str, port: int) -> None:
+        self._waits = waits
+        super().__init__(host, port, "localhost", timeout=TIMEOUT_SECONDS)
+
+    def getreply(self) -> tuple[int, bytes]:
+        self._waits(self)
+        return super().getreply()
+
+
+class _Secured(smtplib.SMTP_SSL):
+    """The same over TLS."""
+
+    def __init__(self, waits: Waits, host: str, port: int, context: ssl.SSLContext) -> None:
+        self._waits = waits
+        super().__init__(host, port, "localhost", timeout=TIMEOUT_SECONDS, context=context)
+
+    def getreply(self) -> tuple[int, bytes]:
+        self._waits(self)
+        return super().getreply()
 
 
 def _open_socket(smtp: smtplib.SMTP) -> socket.socket:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -204,6 +205,29 @@ async def test_a_cancelled_try_breaks_the_connection_off() -> None:
                 await cancelled.wait()
                 trying.cancel_scope.cancel()
     assert heard == [b""]
+
+
+async def test_a_cancelled_try_breaks_off_a_greeting_without_an_end() -> None:
+    """Else its thread would keep one of the four places for good."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def greet(connected: socket.socket) -> None:
+            with connected, suppress(OSError):
+                while True:
+                    connected.sendall(b"220-and another line\r\n")
+
+        async def listen() -> None:
+            connected, _ = await trio.to_thread.run_sync(listening.accept)
+            greeted.set()
+            await trio.to_thread.run_sync(greet, connected)
+
+        greeted = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(listen)
+            async with trio.open_nursery() as trying:
+                trying.start_soon(transport(listening.getsockname()[1]).send, MESSAGE)
+                await greeted.wait()
+                trying.cancel_scope.cancel()
 
 
 async def test_an_address_beyond_ascii_needs_a_server_that_takes_it(make: Make) -> None:
