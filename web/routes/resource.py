@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -15,8 +15,12 @@ from web.envelope import Answer, answer_json
 from web.exchange import Exchange
 from web.gateway import Documents, Gateway
 from web.json_in import MAX_INTEGER, Texts, read_argument, read_object, read_struct
+from web.json_out import encode
 from web.operations import BodyRule, Operation, Path
 from web.routes.service_operations import NO_ARGUMENTS
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
 
 # Only the DocType knows its Text and JSON fields; it refuses tab and line breaks in the others.
 FIELDS: Final = Texts(every_line=True, free=("new_password",))
@@ -76,12 +80,9 @@ class ResourceRoutes:
         """Insert a document; 201."""
         doctype, caller = exchange.argument("doctype"), exchange.known_caller
         body = await self._gateway.prepare(caller, doctype, None, exchange.body)
-        document = await self._gateway.write(
-            exchange.known_caller,
-            lambda fw: self._documents.insert(fw, doctype, body),
-            exchange.request_id,
+        return await self._write(
+            exchange, lambda fw: self._documents.insert(fw, doctype, body), 201
         )
-        return answer_json({"data": document}, 201)
 
     async def read(self, exchange: Exchange) -> Answer:
         """Read a document."""
@@ -97,12 +98,7 @@ class ResourceRoutes:
         """Save the changed fields of a document."""
         doctype, name = _place(exchange)
         body = await self._gateway.prepare(exchange.known_caller, doctype, name, exchange.body)
-        document = await self._gateway.write(
-            exchange.known_caller,
-            lambda fw: self._documents.save(fw, doctype, name, body),
-            exchange.request_id,
-        )
-        return answer_json({"data": document})
+        return await self._write(exchange, lambda fw: self._documents.save(fw, doctype, name, body))
 
     async def delete(self, exchange: Exchange) -> Answer:
         """Delete a document."""
@@ -117,33 +113,20 @@ class ResourceRoutes:
     async def submit(self, exchange: Exchange) -> Answer:
         """Submit a draft."""
         doctype, name = _place(exchange)
-        document = await self._gateway.write(
-            exchange.known_caller,
-            lambda fw: self._documents.submit(fw, doctype, name),
-            exchange.request_id,
-        )
-        return answer_json({"data": document})
+        return await self._write(exchange, lambda fw: self._documents.submit(fw, doctype, name))
 
     async def cancel(self, exchange: Exchange) -> Answer:
         """Cancel a submitted document."""
         doctype, name = _place(exchange)
-        document = await self._gateway.write(
-            exchange.known_caller,
-            lambda fw: self._documents.cancel(fw, doctype, name),
-            exchange.request_id,
-        )
-        return answer_json({"data": document})
+        return await self._write(exchange, lambda fw: self._documents.cancel(fw, doctype, name))
 
     async def rename(self, exchange: Exchange) -> Answer:
         """Give a document another name."""
         doctype, name = _place(exchange)
         body: RenameRequest = exchange.body
-        document = await self._gateway.write(
-            exchange.known_caller,
-            lambda fw: self._documents.rename(fw, doctype, name, {"name": body.name}),
-            exchange.request_id,
+        return await self._write(
+            exchange, lambda fw: self._documents.rename(fw, doctype, name, {"name": body.name})
         )
-        return answer_json({"data": document})
 
     async def export(self, exchange: Exchange) -> Answer:
         """Hand out a document as a file."""
@@ -154,6 +137,16 @@ class ResourceRoutes:
             exchange.request_id,
         )
         return answer_json(document, 200, ("Content-Disposition", _attachment(doctype, name)))
+
+    async def _write(
+        self, exchange: Exchange, write: Callable[[Fw], dict[str, Any]], status: int = 200
+    ) -> Answer:
+        """Write a document and show it. It is encoded inside the transaction, so that what a hook
+        has put on it and JSON can't hold undoes the write."""
+        body = await self._gateway.write(
+            exchange.known_caller, lambda fw: encode({"data": write(fw)}), exchange.request_id
+        )
+        return Answer(body, status)
 
 
 def _moving(handle: Callable[[Exchange], Awaitable[Answer]], body: BodyRule) -> Operation:

@@ -152,3 +152,31 @@ async def test_a_refusal_of_the_documents_is_passed_on_and_the_request_id_handed
     gateway.refuse = ConflictError("It was changed meanwhile.")
     reply = await client.ask("PUT", f"{ORDERS}/a", {"qty": 1}, sid=SID)
     assert (reply.status, reply.error["type"]) == (409, "ConflictError")
+
+
+async def test_what_json_can_not_show_undoes_the_write(
+    client: Client,
+    gateway: FakeGateway,
+    documents: FakeDocuments,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A hook may put anything on its document: 500, and nothing was written."""
+    undone: list[type[Exception]] = []
+
+    async def write(caller: Any, fn: Any, request_id: str = "") -> Any:
+        try:
+            return fn(None)
+        except Exception as error:
+            undone.append(type(error))
+            raise
+
+    monkeypatch.setattr(gateway, "write", write)
+    for verb in ("insert", "save", "submit", "cancel", "rename"):
+        monkeypatch.setattr(documents, verb, lambda *args: {"value": object()})
+    for method, path, body in (
+        ("POST", "", {"name": "b"}), ("PUT", "/a", {}), ("POST", "/a/submit", None),
+        ("POST", "/a/cancel", None), ("POST", "/a/rename", {"name": "c"}),
+    ):  # fmt: skip
+        reply = await client.ask(method, ORDERS + path, body, sid=SID)
+        assert (reply.status, reply.error["type"]) == (500, "InternalError")
+    assert undone == [TypeError] * 5
