@@ -167,12 +167,18 @@ async def test_mail_goes_to_the_address_of_now(tmp_path: Path, autojump_clock: M
         assert (await site.deliveries())[0]["recipient"] == "new@example.test"
 
 
+@pytest.mark.parametrize("asked", [True, False])
 async def test_who_was_disabled_meanwhile_gets_nothing_more(
-    tmp_path: Path, autojump_clock: MockClock
+    asked: bool, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
+    """Pitfalls, Recovery: "an account disabled … ends older tokens", asked for or sent."""
     async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
         await site.hire("anna")
-        await site.recover("anna")
+        if asked:
+            await site.recover("anna")
+        else:
+            await site.do(lambda fw: site.link_mail.send(fw, LinkKind.RECOVERY, "anna"))
+            await trio.sleep(1)
         await site.do(lambda fw: fw.get_doc("User", "anna").db_set("enabled", 0))
         await trio.sleep(40)
         (delivery,) = await site.deliveries()

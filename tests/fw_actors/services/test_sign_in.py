@@ -257,18 +257,48 @@ async def test_parallel_sign_ins_survive_that_one_of_them_rehashes(door: Door) -
     assert "m=72" in row[0]
 
 
+class Busy(Hasher):
+    """Has no place for anybody."""
+
+    async def verify(self, *args: Any, **given: Any) -> Any:
+        raise OverloadedError
+
+
 async def test_a_busy_hasher_takes_the_charges_back(door: Door) -> None:
     """Interface §2: "taken back on success and on 503"."""
-
-    class Busy(Hasher):
-        async def verify(self, *args: Any, **given: Any) -> Any:
-            raise OverloadedError
-
     site = door.office.site
     busy = Door(door.office, Busy(Argon2(64, 1, 1), 8, site.entropy, inline=True))
     for _ in range(10):
         assert await busy.told() == 503
     assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
+
+
+async def test_a_busy_hasher_takes_the_charge_of_a_password_change_back(door: Door) -> None:
+    """Interface §2: "taken back on success and on 503"; §8: it shares the name's budget."""
+    site = door.office.site
+    changes = Door(door.office, Busy(Argon2(64, 1, 1), 8, site.entropy, inline=True)).changes
+    change = PasswordChange("ada", "no session", PASSWORD, OTHER)
+    for _ in range(10):
+        admitted = await changes.admit(change, changes.counter("ada"))
+        assert isinstance(admitted, AdmittedChange)
+        assert isinstance(await changes.verify(change, admitted), OverloadedError)
+    assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
+
+
+async def test_who_was_disabled_meanwhile_changes_no_password_and_is_charged_for_none(
+    door: Door,
+) -> None:
+    """Interface §2: "disabling ends its sessions and keys at once"; that was no try."""
+    change = PasswordChange("ada", "no session", PASSWORD, OTHER)
+    counter = door.changes.counter("ada")
+    admitted = await door.changes.admit(change, counter)
+    assert isinstance(admitted, AdmittedChange)
+    await door.office.sql("UPDATE doc_user SET enabled = 0")
+    assert isinstance(await door.changes.admit(change, counter), AuthenticationError)
+    assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(1,)]
+    before = await door.office.sql("SELECT hash FROM fw_password")
+    assert isinstance(await door.changes.verify(change, admitted), AuthenticationError)
+    assert await door.office.sql("SELECT hash FROM fw_password") == before
 
 
 async def test_a_try_is_hashed_while_its_charge_counts_and_no_later(door: Door) -> None:
