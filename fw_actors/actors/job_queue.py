@@ -178,8 +178,10 @@ class JobQueue(Actor, ABC):
             await self._give_back(job)
             raise
         except OverloadedError:  # the store can't take it now: that was no try
-            await trio.sleep(AFTER_TROUBLE_SECONDS)
-            await self._give_back(job)
+            try:
+                await trio.sleep(AFTER_TROUBLE_SECONDS)
+            finally:
+                await self._give_back(job)
         finally:
             del self._scopes[job.id]
         if failure is not None:

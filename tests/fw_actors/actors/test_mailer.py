@@ -9,6 +9,7 @@ import trio
 from sqlalchemy import text
 from trio.testing import MockClock
 
+from fw_actors.errors import OverloadedError
 from fw_actors.mail import MailNotSent, MailRefused, Template
 from fw_actors.services.access import LinkKind
 from tests.mail_kit import ADDRESS, OTHER, MailSite, Postbox, mail_site, token_of
@@ -227,6 +228,20 @@ async def test_a_stop_gives_back_what_the_transport_still_has(
         await site.postbox.wait(1)
         await trio.sleep(1)
         assert [d["status"] for d in await site.deliveries()] == ["Sent"]
+
+
+async def test_a_stop_gives_back_what_waits_for_a_store_in_trouble(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """What was not tried is not kept until its lease ends, nor counted as a death."""
+    async with mail_site(tmp_path, Postbox(outcomes=[OverloadedError("no room")])) as site:
+        await site.hire("anna")
+        await changed(site, "anna")
+        await site.postbox.wait(1)
+        site.runtime.ref("mailer").cell.stop(trio.current_time())
+        await site.postbox.wait(2)
+        (first, _), (second, _) = site.postbox.taken
+        assert second - first < 5
 
 
 async def test_a_lease_that_was_lost_writes_no_outcome(
