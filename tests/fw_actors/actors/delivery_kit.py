@@ -21,6 +21,7 @@ from fw_actors.http.request import MakeHeaders
 from fw_actors.rules.delivery_outcome import Backoff
 from fw_actors.runtime import KeyedPool, Runtime, SilentLog, open_runtime
 from fw_actors.services.deliveries import Deliveries
+from fw_actors.services.delivery_rows import Hook
 from fw_actors.services.signing_keys import SigningKeys
 from fw_actors.services.site import Site
 from supervisors import actor_child, open_supervisor, pool_child
@@ -142,6 +143,16 @@ class Post:
         return await self.site.read(
             "Administrator", lambda fw: fw.db.sql("SELECT * FROM fw_job ORDER BY id")
         )
+
+
+class Anywhere:
+    """Places without a limit."""
+
+    def free(self, hook: Hook | None) -> int:
+        return 1
+
+    def take(self, hook: Hook | None, count: int) -> None:
+        pass
 
 
 @asynccontextmanager

@@ -13,9 +13,9 @@ from fw_actors.http import Answer, Target, parse_target
 from fw_actors.http.request import MakeHeaders
 from fw_actors.rules.delivery_outcome import Backoff
 from fw_actors.services.deliveries import Deliveries
-from fw_actors.services.delivery_rows import Due, Hook
+from fw_actors.services.delivery_rows import Due
 from fw_actors.store import Tx, jobs
-from tests.fw_actors.actors.delivery_kit import URL, Post, Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import URL, Anywhere, Post, Receiver, delivering
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -172,16 +172,6 @@ async def test_nothing_is_sent_on_a_lease_that_ended_before_the_connection_was_r
         found = await post.settled(delivery)
     assert (found["status"], found["attempts"]) == ("Sent", 1)
     assert len(receiver.posts) == 1
-
-
-class Anywhere:
-    """Places without a limit."""
-
-    def free(self, hook: Hook | None) -> int:
-        return 1
-
-    def take(self, hook: Hook | None, count: int) -> None:
-        pass
 
 
 @pytest.mark.parametrize(("waited", "sent_to"), [(30, URL), (31, ELSEWHERE)])

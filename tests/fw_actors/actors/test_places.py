@@ -14,9 +14,9 @@ from fw_actors.http import Answer, Target, parse_target
 from fw_actors.http.request import MakeHeaders
 from fw_actors.rules.delivery_outcome import Backoff
 from fw_actors.services.deliveries import Deliveries
-from fw_actors.services.delivery_rows import Due, Hook
+from fw_actors.services.delivery_rows import Due
 from fw_actors.store import Tx
-from tests.fw_actors.actors.delivery_kit import URL, Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import URL, Anywhere, Receiver, delivering
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -33,16 +33,6 @@ class Town(Receiver):
     def at(self, host: str) -> list[float]:
         """When the posts to a host came."""
         return [got.at for got in self.posts if f"//{host}" in got.url]
-
-
-class Anywhere:
-    """Places without a limit."""
-
-    def free(self, hook: Hook | None) -> int:
-        return 1
-
-    def take(self, hook: Hook | None, count: int) -> None:
-        pass
 
 
 async def test_a_receiver_starts_with_one_place_and_doubles_with_each_answer(
