@@ -11,6 +11,7 @@ import click
 from fw_cli.examples import examples
 from fw_cli.output import as_json, show, show_json
 from fw_cli.progress import progress
+from fw_cli.refusals import CommandFailed
 from fw_cli.since import SINCE
 from fw_cli.surroundings import ADMINISTRATOR, Surroundings
 
@@ -82,8 +83,9 @@ def replay(
         show(rows, _COLUMNS if not dry_run else {"delivery": "Delivery"}, json=as_json)
     else:
         click.echo("Nothing to replay.")
-    if any("refused" in row for row in rows):
-        raise click.exceptions.Exit(1)
+    refused = sum("refused" in row for row in rows)
+    if refused:
+        raise CommandFailed(f"{refused} of {len(rows)} deliveries were refused")
 
 
 def _known(delivery: str, fw: Fw) -> str:
@@ -139,21 +141,20 @@ def send_test(surroundings: Surroundings, webhook: str, as_json: bool) -> None:
         async with open_sender() as sender:
             return await Trial(site, sender).send(webhook, lambda fn: site.read(ADMINISTRATOR, fn))
 
+    from supervisors.service.escaping import escaped
+
     told = surroundings.on_site(use)
     if as_json:
         show_json(told)
     else:
         _show_result(told)
     if told.error is not None:
+        click.echo(escaped(told.error), err=True)  # it may quote what the receiver said
         raise click.exceptions.Exit(1)
 
 
 def _show_result(told: TrialResult) -> None:
-    from supervisors.service.escaping import escaped
-
     times = told.times
     steps = {"dns": times.dns, "connect": times.connect, "tls": times.tls, "answer": times.answer}
     taken = ", ".join(f"{name} {ms:.1f} ms" for name, ms in steps.items())
     click.echo(f"{told.status or 'no answer'} ({taken})")
-    if told.error is not None:
-        click.echo(escaped(told.error), err=True)  # it may quote what the receiver said

@@ -76,7 +76,7 @@ def test_many_are_replayed_with_an_audit_event_each(fw: CommandLine, made: list[
 def test_what_is_refused_among_many_is_told_and_makes_the_exit_1(
     fw: CommandLine, made: list[str]
 ) -> None:
-    """Interface §5: "1 refused or failed"; it holds up no other."""
+    """Interface §5: "1 refused or failed (message on stderr …)"; it holds up no other."""
     other = make_hook(fw, "https://other.test/hook")
     moved = "UPDATE doc_webhook_delivery SET webhook = :other WHERE name = :it"
     fw.done("eval", f"fw.db.sql({moved!r}, {{'other': {other!r}, 'it': {made[2]!r}}})", "--commit")
@@ -85,6 +85,7 @@ def test_what_is_refused_among_many_is_told_and_makes_the_exit_1(
     told = {row["delivery"]: row.get("refused") for row in json.loads(result.stdout)}
     gone = "The Webhook of this delivery was deleted."
     assert (result.exit_code, told) == (1, {made[1]: None, made[2]: gone, made[3]: None})
+    assert result.stderr == "fw: 1 of 3 deliveries were refused\n"
     assert [row[1] for row in audit(fw)] == [made[1], made[3]]
 
 
@@ -136,6 +137,7 @@ def test_a_receiver_that_fails_is_exit_1_with_the_reason(fw: CommandLine) -> Non
     told = json.loads(result.stdout)
     assert (result.exit_code, told["status"]) == (1, 500)
     assert told["error"] == "status: the receiver answered 500."
+    assert result.stderr == "status: the receiver answered 500.\n"
     result = fw.run("webhooks", "test", hook)  # nobody listens there any more
     assert result.exit_code == 1
     assert "connect: " in result.stderr
