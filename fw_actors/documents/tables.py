@@ -191,7 +191,10 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
         missing = [c for c in each.table.columns if present and c.name not in present]
         for column in missing:
             tx.run(AddColumn(column))
-        found = [*type_problems(each.meta, present), *_make_indexes(tx, each)]
+        found = list(type_problems(each.meta, present))
+        if present and not found:
+            _empty_unique(tx, each)
+        found += _make_indexes(tx, each)
         problems += [f"{each.meta.cls.__module__}: {text}" for text in found]
         outlived = outlived_indexes(each.meta, tx.indexes(each.table.name))
         for name in outlived:
@@ -201,6 +204,16 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
     if problems:
         raise ConfigurationError(problems)
     return changed
+
+
+def _empty_unique(tx: Tx, table: DocTable) -> None:
+    """Make null what a unique field holds of "", as `Field.hold` does: rows from before it did, or
+    from before the field was unique, would share a value, and a submitted one would change by it.
+    """
+    for field in table.meta.columns:
+        if field.unique and isinstance(field.column, sa.Text):
+            column = table.table.c[field.name]
+            tx.run(sa.update(table.table).where(column == "").values({field.name: None}))
 
 
 def _make_indexes(tx: Tx, table: DocTable) -> Iterable[str]:

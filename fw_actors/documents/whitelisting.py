@@ -17,6 +17,7 @@ _POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
 )
+_LONGEST_SHOWN: Final = 140
 _JSON_TYPES: Final = (str, int, float, bool, dict, list, NoneType, Any)
 
 
@@ -77,7 +78,7 @@ class Whitelisted:
         try:
             msgspec.convert(value, self._types[name])
         except msgspec.ValidationError as error:
-            text = str(error).replace("`", "")
+            text = str(error).replace("`", "")[:_LONGEST_SHOWN]  # it may quote the value
             raise BadRequestError(f"{name} is of a wrong type: {text}.", field=name) from None
         except TypeError:  # a union that msgspec can't tell apart
             return
@@ -89,7 +90,7 @@ def _is_json(hint: Any) -> bool:
     if origin is Literal:
         return True
     parts = get_args(hint)
-    if origin is dict and parts[0] is not str:
+    if origin is dict and parts[:1] not in ((), (str,)):  # () is of a bare typing.Dict
         return False
     if origin in (dict, list, Union, UnionType):
         return all(_is_json(part) for part in parts)

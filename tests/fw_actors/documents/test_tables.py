@@ -228,6 +228,25 @@ async def test_what_stored_rows_share_can_not_become_unique(store: Store) -> Non
     assert "class Unique: old: it can't be unique" in problem
 
 
+async def test_any_number_of_stored_rows_may_leave_empty_what_becomes_unique(store: Store) -> None:
+    """Interface §3, field options: "" in a unique field is null, whenever it was written."""
+    small = table_of(Small)
+
+    class Unique(DocType, name="Thing"):
+        old = Data(unique=True)
+
+    def work(tx: Tx) -> list[Any]:
+        make_tables(tx, [small])
+        for name, old in (("a", ""), ("b", ""), ("c", "kept")):
+            small.insert(tx, row(small, name, old=old))
+        unique = table_of(Unique)
+        make_tables(tx, [unique])
+        found = [unique.fetch(tx, name) for name in "abc"]
+        return [each["old"] for each in found if each is not None]
+
+    assert await store.write(work) == [None, None, "kept"]
+
+
 LONGEST = "x" * 59
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import typing  # noqa: F401 # annotations of a test name it
+from typing import Any, Literal
 
 import pytest
 
@@ -148,6 +149,27 @@ def test_annotations_that_say_nothing_of_json_judge_nothing(annotation: str) -> 
 
     later.__annotations__["count"] = annotation
     whitelist(later).judge({"count": "any"})
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [("typing.Dict", {}), ("typing.List", []), ("typing.Dict | None", {}), ("dict", {})],
+)
+def test_bare_containers_are_types_of_json(annotation: str, value: Any) -> None:
+    def later(fw: Any, what: Any) -> None: ...
+
+    later.__annotations__["what"] = annotation
+    whitelist(later).judge({"what": value})
+    with pytest.raises(BadRequestError):
+        whitelist(later).judge({"what": "text"})
+
+
+def test_a_refusal_quotes_no_more_than_a_line_of_the_value() -> None:
+    def later(fw: Any, kind: Literal["a"]) -> None: ...
+
+    with pytest.raises(BadRequestError) as refusal:
+        whitelist(later).judge({"kind": "x" * 1_000})
+    assert len(refusal.value.message) < 200
 
 
 def test_the_annotation_of_any_further_keywords_judges_none() -> None:
