@@ -35,6 +35,8 @@ class OrderLine(DocType, name="Order Line", child=True):
     item = Data(required=True)
     quantity = Int(default=1, minimum=1)
     rate = Float()
+    packed = Datetime()
+    seal = Vault()
 
 
 class Order(

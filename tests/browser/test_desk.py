@@ -7,13 +7,21 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, Page, Route, expect
 
 from tests.browser.watch import look
 from tests.live_site import LiveSite
 
 SignIn = Callable[[str], None]
 ORDERS = "/app/Sales%20Order"
+PRESS_AGAIN_ON_LEAVING = """
+() => {
+  const press = () => document.querySelector("button[form=document]").click();
+  const again = () => { press(); console.log("pressed again"); };
+  addEventListener("beforeunload", () => setTimeout(again), { once: true });
+  press();
+}
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -241,6 +249,101 @@ def test_an_ended_session_loses_nothing_that_was_typed(page: Page) -> None:
     expect(page.get_by_role("alert").first).to_contain_text("Your session has ended")
     expect(page.get_by_label("Title")).to_have_value("Typed before")
     page.on("dialog", lambda dialog: dialog.accept())
+
+
+def test_a_list_that_cannot_be_asked_for_stays_and_says_why(page: Page, sign_in: SignIn) -> None:
+    """Long work, empty lists, errors: what happened is said, and nothing typed is lost."""
+    page.goto(ORDERS)
+    trouble = page.locator("#trouble")
+    page.context.clear_cookies()
+    page.get_by_label("Status").select_option("Packed")
+    expect(trouble).to_contain_text("Your session has ended")
+    expect(shown_rows(page)).to_have_count(50)
+    sign_in("sally")
+    page.get_by_label("Status").select_option("Shipped")
+    expect(trouble).to_be_hidden()
+    page.get_by_label("Search", exact=True).fill("x" * 1001)
+    expect(trouble).to_contain_text("at most 1000 characters")
+    expect(page.get_by_label("Search", exact=True)).to_have_value("x" * 1001)
+
+
+def test_saving_a_table_leaves_the_rows_that_nobody_touched(page: Page) -> None:
+    """Interface §3: "child rows as whole lists": each goes back as exactly as it came."""
+    first = {"item": "First", "rate": 1234567.0, "packed": "2026-10-25T00:30:00.123Z", "seal": "s"}
+    body = {"title": "Exact", "lines": [first, {"item": "Last", "rate": 1e22}]}
+    data = page.request.post(
+        "/api/resource/Sales Order", data=body, headers={"X-FW-CSRF": "1"}
+    ).json()["data"]
+    page.goto(f"{ORDERS}/{data['name']}")
+    expect(page.get_by_text("configured")).to_have_count(0)
+    page.get_by_label("Item").last.fill("Changed")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Saved.")).to_be_visible()
+    saved = page.request.get(f"/api/resource/Sales Order/{data['name']}").json()["data"]["lines"]
+    fields = ("name", "item", "quantity", "rate", "packed", "seal")
+    wanted = [data["lines"][0], {**data["lines"][1], "item": "Changed"}]
+    assert [[row[f] for f in fields] for row in saved] == [
+        [row[f] for f in fields] for row in wanted
+    ]
+
+
+def test_what_is_emptied_in_a_new_form_does_not_take_its_default(page: Page) -> None:
+    page.goto("/new/Sales%20Order")
+    page.get_by_label("Title").fill("Without a state")
+    page.get_by_label("Status").select_option("")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_text("Created.")).to_be_visible()
+    expect(page.get_by_label("Status")).to_have_value("")
+
+
+def test_a_document_is_made_once_however_late_its_page_comes(page: Page) -> None:
+    posts: list[str] = []
+    page.on("request", lambda sent: posts.append(sent.url) if sent.method == "POST" else None)
+    page.goto("/new/Customer")
+    page.get_by_label("Title").fill("Once")
+    held: list[Route] = []
+    pressed: list[str] = []
+
+    def go_on() -> None:
+        if held and pressed:
+            held.pop().continue_()
+
+    def hold(route: Route) -> None:
+        held.append(route)
+        go_on()
+
+    def take_note(said: ConsoleMessage) -> None:
+        if said.text == "pressed again":
+            pressed.append(said.text)
+            go_on()
+
+    page.route("**/app/Customer/Once", hold)
+    page.on("console", take_note)
+    page.evaluate(PRESS_AGAIN_ON_LEAVING)
+    expect(page.get_by_text("Created.")).to_be_visible()
+    assert len(posts) == 1
+
+
+def test_a_question_stays_until_its_work_is_done(page: Page) -> None:
+    """Escape calls nothing back: the page would show a document that is gone."""
+    headers = {"X-FW-CSRF": "1"}
+    made = page.request.post("/api/resource/Sales Order", data={"title": "Go"}, headers=headers)
+    name = made.json()["data"]["name"]
+    page.goto(f"{ORDERS}/{name}")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(f"**/api/resource/Sales%20Order/{name}", hold)
+    page.get_by_role("button", name="Delete").click()
+    with page.expect_request(f"**/api/resource/Sales%20Order/{name}"):
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    held[0].continue_()
+    expect(page.get_by_text("Deleted.")).to_be_visible()
 
 
 def test_signing_out_ends_the_session(page: Page) -> None:

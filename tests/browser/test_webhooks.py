@@ -142,6 +142,28 @@ def test_a_page_that_renews_itself_loses_no_click(page: Page) -> None:
         expect(page).to_have_url(re.compile(f"/app/Webhook/{name}$"))
 
 
+def test_a_page_that_renews_itself_says_when_there_is_nothing_to_renew(page: Page) -> None:
+    name = make_webhook(page, "https://example.test/hook", "page.gone")
+    page.goto(f"/app/Webhook/{name}")
+    gone = page.request.delete(f"/api/resource/Webhook/{name}", headers=HEADERS)
+    assert gone.ok
+    expect(page.locator("#trouble")).to_contain_text(f"There is no Webhook {name}.")
+    expect(page.locator("#recent")).to_contain_text("No deliveries yet")
+    expect(page.locator("#recent[hx-trigger]")).to_have_count(0)
+
+
+def test_a_page_that_renews_itself_outlives_its_session(
+    page: Page, sign_in: Callable[[str], None]
+) -> None:
+    name = make_webhook(page, "https://example.test/hook", "page.ended")
+    page.goto(f"/app/Webhook/{name}")
+    page.context.clear_cookies()
+    expect(page.locator("#trouble")).to_contain_text("Your session has ended")
+    expect(page.locator("#recent")).to_contain_text("No deliveries yet")
+    sign_in("admin")
+    expect(page.locator("#trouble")).to_be_hidden()
+
+
 def test_many_deliveries_are_replayed_with_progress(page: Page, receiver: LiveReceiver) -> None:
     name = make_webhook(page, receiver.url, "page.many")
     sent = [emit(page, "page.many", {"number": number}) for number in range(5)]

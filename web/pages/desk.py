@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fw_actors.documents.doctype import Meta
+from fw_actors.errors import BadRequestError, PermissionDeniedError
 from web.envelope import Answer
 from web.exchange import Exchange
 from web.gateway import Documents, Gateway
@@ -95,7 +96,7 @@ class DeskPages:
 
         def view(fw: Fw) -> dict[str, Any]:
             meta = fw.documents.registry.meta(doctype)
-            fw.rights.require(meta, "create")
+            _require_makeable(fw, meta)
             return {
                 **_form(fw, meta, None),
                 "title": f"New {doctype}",
@@ -117,6 +118,18 @@ class DeskPages:
 
         context, frame = await self._gateway.read(exchange.known_caller, both, exchange.request_id)
         return self._rendering.page(template, frame=frame, **context)
+
+
+def _require_makeable(fw: Fw, meta: Meta) -> None:
+    """Refuse the form of what nobody makes by one, as the JSON API refuses the document."""
+    if meta.child:
+        raise BadRequestError(f"{meta.name} rows are part of their parent's document.")
+    fw.rights.require_reach(meta)
+    fw.rights.require(meta, "create")
+    if meta.read_only:
+        raise PermissionDeniedError(f"{meta.name} is written by the service alone.")
+    if meta.name in NEVER_MADE:
+        raise PermissionDeniedError(f"No form makes a new {meta.name}; see My account.")
 
 
 def _form(fw: Fw, meta: Meta, values: dict[str, Any] | None) -> dict[str, Any]:

@@ -153,7 +153,9 @@ def _input(fw: Fw, meta: Meta, field: Field, value: Any, *, locked: bool, row: s
     if isinstance(field, Int):
         return replace(made, minimum=field.minimum, maximum=field.maximum)
     if isinstance(field, Select):
-        return replace(made, choices=tuple(field.options))
+        # With the stored value, which the DocType may no longer offer.
+        stored = [made.value] if made.value else []
+        return replace(made, choices=tuple(dict.fromkeys((*field.options, *stored))))
     if isinstance(field, Link):
         return replace(made, target=str(field.options))
     if isinstance(field, Table):
@@ -199,7 +201,8 @@ def _text(field: Field, value: Any) -> str:
         return ""
     if field.type == "JSON":
         return json.dumps(value, ensure_ascii=False, indent=2)
-    return f"{value:g}" if isinstance(value, float) and value.is_integer() else str(value)
+    # Exactly: of a table that is saved, every row goes back as it stands in the form.
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def sections(made: Sequence[Input]) -> Iterator[tuple[str, list[Input]]]:

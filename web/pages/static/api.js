@@ -11,8 +11,8 @@ export class Refusal extends Error {
   }
 }
 
-const UNREACHABLE = { type: "Unreachable", message: "The service did not answer. Check your connection and try again." };
-const ENDED = "Your session has ended. Sign in in another tab, then try again here; what you typed stays.";
+export const UNREACHABLE = { type: "Unreachable", message: "The service did not answer. Check your connection and try again." };
+export const ENDED = "Your session has ended. Sign in in another tab, then try again here; what you typed stays.";
 
 export async function call(method, path, body) {
   const headers = { Accept: "application/json" };

@@ -1,6 +1,6 @@
 // What every page of the desk has: the menu on small screens, sign-out, local times, questions.
 
-import { call } from "./api.js";
+import { call, ENDED, UNREACHABLE } from "./api.js";
 import { busy, clear, enable, say } from "./forms.js";
 
 const FLASH = "fw-flash";
@@ -43,7 +43,8 @@ export function ask({ title, text = "", ok = "OK", danger = false, field, value 
   button.classList.toggle("danger", danger);
   clear(form);
   dialog.returnValue = "cancel";
-  document.getElementById("ask-cancel").onclick = () => dialog.close(); // Enter is for the other one
+  const waits = () => button.getAttribute("aria-busy") === "true"; // on work that can't be called back
+  document.getElementById("ask-cancel").onclick = () => waits() || dialog.close(); // Enter is for the other one
   dialog.showModal();
   (field ? input : button).focus();
   return new Promise((resolve) => {
@@ -58,6 +59,7 @@ export function ask({ title, text = "", ok = "OK", danger = false, field, value 
         resolve(typed);
       }).catch((refusal) => say(form, refusal.message));
     }, { signal: done.signal });
+    dialog.addEventListener("cancel", (event) => waits() && event.preventDefault(), { signal: done.signal });
     dialog.addEventListener("close", () => {
       done.abort();
       resolve(dialog.returnValue === "ok" ? input.value : null);
@@ -112,6 +114,42 @@ function keepPressed() {
   });
 }
 
+// A part that was asked for and did not come: what is shown stays, and it is told why.
+function tellTrouble() {
+  const note = document.getElementById("trouble");
+  const tell = (text) => {
+    if (note.textContent !== text || note.hidden) note.textContent = text; // read out once
+    note.hidden = false;
+  };
+  addEventListener("htmx:beforeSwap", (event) => {
+    const { xhr } = event.detail;
+    if (!xhr.responseURL || new URL(xhr.responseURL).pathname !== "/login") return;
+    event.detail.shouldSwap = false; // the sign-in page holds no such part
+    tell(ENDED);
+  });
+  addEventListener("htmx:responseError", ({ detail: { xhr, elt } }) => {
+    tell(messageOf(xhr));
+    if ((xhr.status === 403 || xhr.status === 404) && elt.matches("[hx-trigger^=every]")) stopAsking(elt);
+  });
+  addEventListener("htmx:sendError", () => tell(UNREACHABLE.message));
+  addEventListener("htmx:afterSwap", () => { note.hidden = true; });
+}
+
+function messageOf(xhr) {
+  try {
+    return JSON.parse(xhr.responseText).error.message;
+  } catch {
+    return `The service answered ${xhr.status}. Try again.`;
+  }
+}
+
+// What is gone does not come back: a likeness that asks for nothing takes the part's place.
+function stopAsking(part) {
+  const still = part.cloneNode(true);
+  for (const name of still.getAttributeNames()) if (name.startsWith("hx-")) still.removeAttribute(name);
+  part.replaceWith(still);
+}
+
 function menu() {
   const button = document.getElementById("menu");
   const places = document.getElementById("places");
@@ -129,6 +167,7 @@ if (document.body.classList.contains("desk")) {
   localTimes();
   suggest();
   keepPressed();
+  tellTrouble();
   const left = sessionStorage.getItem(FLASH);
   sessionStorage.removeItem(FLASH);
   if (left) flash(left);

@@ -205,6 +205,7 @@ function connect() {
     const over = source.readyState === EventSource.CLOSED;
     write($("live"), over ? "ended: reload the page" : "connection lost, trying again");
   });
-  addEventListener("pagehide", () => source.close());
+  addEventListener("pagehide", () => source.close(), { once: true });
 }
 connect();
+addEventListener("pageshow", (event) => event.persisted && connect()); // back, out of the browser's memory

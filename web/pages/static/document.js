@@ -19,7 +19,9 @@ function valueOf(input) {
   switch (input.dataset.kind) {
     case "check": return input.checked ? 1 : 0;
     case "number": return text === "" ? null : Number(text);
-    case "datetime": return text === "" ? null : new Date(text).toISOString();
+    // An untouched one goes back as it came: the input holds no milliseconds, and no hour twice.
+    case "datetime": return text === "" ? null : text === input.dataset.shown ? input.dataset.utc : new Date(text).toISOString();
+    case "secret": return text === "" ? null : text; // null leaves what is kept
     case "json": return text.trim() === "" ? null : JSON.parse(text);
     case "date": case "link": return text === "" ? null : text;
     default: return text;
@@ -51,6 +53,7 @@ function collect() {
 }
 
 const same = (one, other) => JSON.stringify(one) === JSON.stringify(other) || (one ?? "") === (other ?? "");
+const isEmpty = (value) => value === null || value === undefined || value === "" || (Array.isArray(value) && !value.length);
 const pick = (values, wanted) => Object.fromEntries(Object.entries(values).filter(wanted));
 
 function judgedJson() {
@@ -85,9 +88,11 @@ const leave = (path, text) => {
 };
 
 async function save() {
+  if (leaving) return; // it is done: the next page is on its way
   if (!judgedByBrowser() || !judgedJson()) return;
   if (name === undefined) {
-    const body = pick(collect(), ([, value]) => value !== null && value !== "" && !(Array.isArray(value) && !value.length));
+    // What was emptied is sent: left out, it would take its default again.
+    const body = pick(collect(), ([key, value]) => !isEmpty(value) || !isEmpty(initial[key]));
     const made = await call("POST", documentPath(doctype), body);
     leave(`${list}/${encodeURIComponent(made.data.name)}`, "Created.");
     return;
@@ -110,6 +115,7 @@ const ACTS = {
 };
 
 async function act(kind) {
+  if (leaving) return;
   if (kind !== "delete" && Object.keys(changes()).length) {
     say(form, "Save your changes first.");
     return;
@@ -188,7 +194,10 @@ function secrets() {
   }
 }
 
-for (const input of form.querySelectorAll("[data-utc]:not([data-utc=''])")) input.value = local(input.dataset.utc);
+for (const input of form.querySelectorAll("[data-utc]:not([data-utc=''])")) {
+  input.value = local(input.dataset.utc);
+  input.dataset.shown = input.value;
+}
 applying();
 tables();
 secrets();
@@ -199,6 +208,7 @@ onSubmit(form, save);
 for (const button of document.querySelectorAll("[data-act]")) {
   button.addEventListener("click", () => busy(button, () => act(button.dataset.act)));
 }
+addEventListener("pageshow", () => { leaving = false; }); // back again, out of the browser's memory
 addEventListener("beforeunload", (event) => {
   if (!leaving && Object.keys(changes()).length) event.preventDefault();
 });

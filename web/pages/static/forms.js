@@ -67,9 +67,10 @@ export async function busy(button, work) {
 export function onSubmit(form, work) {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
+    const button = event.submitter ?? form.querySelector("[type=submit]");
+    if (!button) return; // Enter in the only field of a form that can't be sent
     clear(form);
     if (!complete(form)) return;
-    const button = event.submitter ?? form.querySelector("[type=submit]");
     busy(button, work).catch((refusal) => show(form, refusal));
   });
 }

@@ -1,0 +1,33 @@
+"""The form for a new document is shown to whom could make one by it. Interface §8."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.http_site import HttpSite
+
+BROWSER = [("Accept", "text/html")]
+
+
+@pytest.mark.parametrize(
+    ("doctype", "status"),
+    [
+        ("Webhook", 200),
+        ("User", 200),
+        ("Has%20Role", 400),
+        ("Webhook%20Delivery", 403),
+        ("Audit%20Event", 403),
+        ("Version", 403),
+        ("Email%20Delivery", 403),
+        ("Error%20Log", 403),
+        ("API%20Key", 403),
+        ("Nothing", 404),
+    ],
+)
+async def test_no_form_is_shown_for_what_nobody_makes_by_one(
+    site: HttpSite, doctype: str, status: int
+) -> None:
+    await site.hire("admin", "System Manager")
+    reply = await site.ask("GET", f"/new/{doctype}", sid=await site.sid("admin"), headers=BROWSER)
+    assert (reply.status, reply.header("Content-Type")) == (status, "text/html; charset=utf-8")
+    assert (b'<form id="document"' in reply.body) == (status == 200)
