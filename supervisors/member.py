@@ -84,7 +84,8 @@ class Member:
             self._scope.cancel()
             await self._over.wait()
         self.leave()
-        return self._stop_failure
+        failure, self._stop_failure = self._stop_failure, None  # told once: it may be stopped twice
+        return failure
 
     def leave(self) -> None:
         """Note that no life follows."""

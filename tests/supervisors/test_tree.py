@@ -475,6 +475,40 @@ async def test_a_task_that_fails_while_it_is_stopped_is_a_line_in_the_log(
     assert (entry["child"], entry["error"]) == ("bad", "OSError: no disk")
 
 
+async def test_a_failure_at_a_stop_is_one_line_also_where_no_life_follows(
+    runtime: Runtime, log: LogBook
+) -> None:
+    """Stopped behind a sibling, it is stopped once more with the tree before it has started."""
+    fail, asked = trio.Event(), trio.Event()
+
+    async def fails(*, task_status: TaskStatus) -> None:
+        nonlocal fail
+        task_status.started()
+        await fail.wait()
+        fail = trio.Event()
+        raise OSError("no disk")
+
+    async def stops_badly(*, task_status: TaskStatus) -> None:
+        nonlocal asked
+        task_status.started()
+        await asked.wait()
+        asked = trio.Event()
+        raise OSError("no disk")
+
+    def stop() -> None:
+        asked.set()
+
+    specs = [task_child("first", fails), task_child("bad", stops_badly, stop=stop)]
+    async with open_supervisor(
+        runtime, "top", specs, strategy=Strategy.REST_FOR_ONE, intensity=NO_JITTER
+    ):
+        for _ in range(2):  # the first restart comes at once, the second after a wait
+            fail.set()
+            await trio.sleep(0.5)
+    told = [entry["child"] for entry in log.named("child_failed")]
+    assert told == ["first", "bad", "first", "bad"]
+
+
 async def test_a_supervisor_that_is_cancelled_before_it_could_begin_starts_nobody(
     runtime: Runtime,
 ) -> None:
