@@ -31,3 +31,15 @@ async def test_no_form_is_shown_for_what_nobody_makes_by_one(
     reply = await site.ask("GET", f"/new/{doctype}", sid=await site.sid("admin"), headers=BROWSER)
     assert (reply.status, reply.header("Content-Type")) == (status, "text/html; charset=utf-8")
     assert (b'<form id="document"' in reply.body) == (status == 200)
+
+
+@pytest.mark.parametrize("doctype", ["User%20Permission", "Webhook"])
+async def test_no_form_is_shown_for_what_scopes_forbid_to_write(
+    site: HttpSite, doctype: str
+) -> None:
+    """Spec, Webhook rule 3; interface §8, Scopes."""
+    await site.hire("admin", "System Manager")
+    scope = {"user": "admin", "allow": "Role", "for_value": "System Manager"}
+    await site.do(lambda fw: fw.new_doc("User Permission", **scope).insert())
+    reply = await site.ask("GET", f"/new/{doctype}", sid=await site.sid("admin"), headers=BROWSER)
+    assert (reply.status, b'<form id="document"' in reply.body) == (403, False)

@@ -124,7 +124,7 @@ def _require_makeable(fw: Fw, meta: Meta) -> None:
     """Refuse the form of what nobody makes by one, as the JSON API refuses the document."""
     if meta.child:
         raise BadRequestError(f"{meta.name} rows are part of their parent's document.")
-    fw.rights.require_reach(meta)
+    fw.rights.require_writable(meta)
     fw.rights.require(meta, "create")
     if meta.read_only:
         raise PermissionDeniedError(f"{meta.name} is written by the service alone.")
