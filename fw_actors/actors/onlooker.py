@@ -11,11 +11,13 @@ from typing import Any
 
 from fw_actors.errors import OverloadedError
 from fw_actors.runtime import Actor, MailboxPolicy, Overflow, Ref, Request, RuntimeFault, handles
+from fw_actors.runtime.faults import one_line
 from fw_actors.store import Store, StoreError, Tx
 
 
 class Look(Request[Any | None], frozen=True):
-    """Run `fn` against a snapshot; answered with what it returns, None when the store refuses."""
+    """Run `fn` against a snapshot; answered with what it returns, None when the
+    store refuses or `fn` fails."""
 
     fn: Callable[[Tx], Any]
 
@@ -34,6 +36,9 @@ class Onlooker(Actor):
         try:
             return await self._store.read(message.fn)
         except (OverloadedError, StoreError):
+            return None
+        except Exception as defect:  # asked again and again, it must not end who looks
+            self.context.log.error("look.failed", error=one_line(defect))
             return None
 
 
