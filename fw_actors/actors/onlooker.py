@@ -16,8 +16,7 @@ from fw_actors.store import Store, StoreError, Tx
 
 
 class Look(Request[Any | None], frozen=True):
-    """Run `fn` against a snapshot; answered with what it returns, None when the
-    store refuses or `fn` fails."""
+    """Run `fn` against a snapshot; answered with what it returns, None when that can't be had."""
 
     fn: Callable[[Tx], Any]
 

@@ -10,7 +10,7 @@ import msgspec
 
 from fw_actors.documents.field import CONTROLS, LARGEST_INTEGER, Field, ShapeError
 
-MOST_LEVELS: Final = 32  # as in a request (interface §1): what is deeper could not be sent back
+MOST_LEVELS: Final = 32  # as in a request (interface §1), whose body is a level itself
 
 
 class JSON(Field):

@@ -21,9 +21,10 @@ from fw_actors.http.request import MakeHeaders
 from fw_actors.rules.delivery_outcome import Backoff
 from fw_actors.runtime import KeyedPool, Runtime, SilentLog, open_runtime
 from fw_actors.services.deliveries import Deliveries
-from fw_actors.services.delivery_rows import Hook
+from fw_actors.services.delivery_rows import Due, Hook
 from fw_actors.services.signing_keys import SigningKeys
 from fw_actors.services.site import Site
+from fw_actors.store import Tx
 from supervisors import actor_child, open_supervisor, pool_child
 from tests.site_kit import inline_site
 
@@ -115,6 +116,17 @@ class Post:
             "Administrator", lambda fw: fw.webhooks.emit(event, data or {"total": 12})
         )
         return told["deliveries"]
+
+    async def lease(self) -> Due:
+        """Emit an event, and lease its delivery in the same transaction, before anybody looks."""
+        deliveries = Deliveries(self.site.registry, Backoff(30.0, 3600.0))
+
+        def work(tx: Tx) -> Due:
+            self.site.handle(tx, "Administrator").webhooks.emit("invoice.paid", {})
+            [due] = deliveries.claim(tx, Anywhere(), "ours").due
+            return due
+
+        return await self.site.store.write(work)
 
     async def change(self, webhook: str, **fields: Any) -> None:
         """Change a Webhook."""

@@ -11,11 +11,8 @@ from trio.testing import MockClock
 from fw_actors.actors.delivery import Attempt
 from fw_actors.http import Answer, Target, parse_target
 from fw_actors.http.request import MakeHeaders
-from fw_actors.rules.delivery_outcome import Backoff
-from fw_actors.services.deliveries import Deliveries
-from fw_actors.services.delivery_rows import Due
 from fw_actors.store import Tx, jobs
-from tests.fw_actors.actors.delivery_kit import URL, Anywhere, Post, Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import URL, Post, Receiver, delivering
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -182,14 +179,7 @@ async def test_an_attempt_that_waited_until_its_lease_is_too_short_is_given_back
     receiver = Receiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         webhook = await post.webhook(timeout=10)
-        deliveries = Deliveries(post.site.registry, Backoff(30.0, 3600.0))
-
-        def work(tx: Tx) -> Due:
-            post.site.handle(tx, "Administrator").webhooks.emit("invoice.paid", {})
-            [due] = deliveries.claim(tx, Anywhere(), "ours").due
-            return due
-
-        due = await post.site.store.write(work)
+        due = await post.lease()
         await post.change(webhook, url=ELSEWHERE)  # what is leased from now on goes there
         await trio.sleep(waited)
         post.pool[due.delivery].tell(Attempt(due, parse_target(URL)))

@@ -12,11 +12,7 @@ from fw_actors.actors.delivery import Attempt, Finished
 from fw_actors.actors.nudge import Nudge
 from fw_actors.http import Answer, Target, parse_target
 from fw_actors.http.request import MakeHeaders
-from fw_actors.rules.delivery_outcome import Backoff
-from fw_actors.services.deliveries import Deliveries
-from fw_actors.services.delivery_rows import Due
-from fw_actors.store import Tx
-from tests.fw_actors.actors.delivery_kit import URL, Anywhere, Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import URL, Receiver, delivering
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -142,14 +138,7 @@ async def test_what_was_leased_and_finds_no_place_is_given_back_untried(
     receiver = Receiver(["timeout", "200"])
     async with delivering(tmp_path, receiver, delivery_concurrency=1) as post:
         await post.webhook(timeout=10)
-        deliveries = Deliveries(post.site.registry, Backoff(30.0, 3600.0))
-
-        def work(tx: Tx) -> Due:
-            post.site.handle(tx, "Administrator").webhooks.emit("invoice.paid", {})
-            [due] = deliveries.claim(tx, Anywhere(), "ours").due
-            return due
-
-        due = await post.site.store.write(work)
+        due = await post.lease()
         assert post.pool[due.delivery].tell(Attempt(due, parse_target(URL)))  # the one place
         [delivery] = await post.emit()
         await trio.sleep(5.2)  # between two looks
