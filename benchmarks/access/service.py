@@ -17,6 +17,7 @@ _ROOT: Final = Path(__file__).parents[2]
 # A file system as a site would have it: on many machines /tmp is memory, where a commit is free.
 FOLDER: Final = _ROOT / "build"
 PASSWORD: Final = "correct horse battery staple"
+TUNABLES: Final = "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"  # as scripts/fw sets them
 USERS: Final = 8  # who sign in at once; one alone would meet the budget of the own name
 
 
@@ -39,7 +40,7 @@ def site() -> Iterator[Served]:
         (Path(folder) / "fw.json").write_text(json.dumps(policy))
         environ = {k: v for k, v in os.environ.items() if not k.startswith("FW_")}
         environ |= {"FW_BIND": "127.0.0.1:0", "FW_LOG_LEVEL": "error", "PYTHONPATH": str(_ROOT)}
-        environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")  # as scripts/fw sets it
+        environ.setdefault("GLIBC_TUNABLES", TUNABLES)
         for number in range(USERS):
             name = f"user{number}"
             add = ["user", "add", name, "--email", f"{name}@x.test", "--password-stdin"]

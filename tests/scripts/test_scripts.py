@@ -105,7 +105,8 @@ def test_a_clone_that_only_its_owner_can_make_ready_says_so(project: Path, site:
 
 def test_fw_asks_for_huge_pages_unless_told_otherwise(project: Path, site: Path) -> None:
     fw = project / "scripts" / "fw"
-    assert "tunables=glibc.malloc.hugetlb=1" in run(fw, cwd=site, GLIBC_TUNABLES="")
+    asked = "tunables=glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"
+    assert asked in run(fw, cwd=site, GLIBC_TUNABLES="")
     assert "tunables=glibc.malloc.tcache_count=2" in run(
         fw, cwd=site, GLIBC_TUNABLES="glibc.malloc.tcache_count=2"
     )
