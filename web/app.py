@@ -126,7 +126,7 @@ class FrontEnd(QuartTrio):
         self._entropy = entropy
         self._traffic = traffic
         self._replies = Replies(common_headers(settings))
-        self._log = structlog.get_logger("web")
+        self._log = structlog.get_logger("web").bind()  # at each call it would be made anew
         self._in_hand = 0
         self.streams = streams
         """Open event streams; whoever stops the server ends them first."""

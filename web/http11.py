@@ -41,7 +41,6 @@ class FrontStream:
         self._protocol, self._front, self._request = protocol, front, request
         self._answered = False
         self._scope = trio.CancelScope()
-        self._log = structlog.get_logger("web")
 
     async def handle(self, event: object) -> None:
         """Take what arrives: a part of the body, its end, or the client's departure."""
@@ -61,7 +60,7 @@ class FrontStream:
                 await self._send(reply)
         except h11.LocalProtocolError:
             # What came after the request was no HTTP: the connection takes no answer any more.
-            self._log.debug("web.client_broke_protocol")
+            structlog.get_logger("web").debug("web.client_broke_protocol")
             await self._protocol.send(Closed())
 
     async def _send(self, reply: Reply) -> None:

@@ -23,7 +23,7 @@ from supervisors.service.logs import configure
 from supervisors.service.tree import RunningService, open_service
 
 EVENTS_A_TRANSACTION: Final = 500
-LOOK_SECONDS: Final = 0.01
+LOOK_SECONDS: Final = 0.03  # each look is felt: it takes the interpreter's lock many times
 AN_HOUR_MS: Final = 3_600_000
 
 
