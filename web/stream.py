@@ -29,6 +29,8 @@ class ClientStream(trio.abc.HalfCloseableStream):
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send all of `data`, whatever cancels its sender: who is answered gets all of it.
 
+        No checkpoint where all of it goes at once.
+
         Raises: BrokenResourceError when the client takes none of it.
         """
         sent = self._send_at_once(data)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import struct
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -33,6 +36,67 @@ async def test_nothing_is_held_back(
     await closed(ours, theirs)
 
 
+async def test_what_goes_at_once_waits_for_no_pass_of_the_scheduler(
+    pair: tuple[ClientStream, trio.SocketStream],
+) -> None:
+    ours, theirs = pair
+    with trio.testing.assert_no_checkpoints():
+        await ours.send_all(b"an answer")
+    assert await theirs.receive_some() == b"an answer"
+    await closed(ours, theirs)
+
+
+async def test_reading_is_always_a_checkpoint(
+    pair: tuple[ClientStream, trio.SocketStream],
+) -> None:
+    """Else a client that sends without a pause would keep all others waiting."""
+    ours, theirs = pair
+    await theirs.send_all(b"requests")
+    with trio.testing.assert_checkpoints():
+        assert await ours.receive_some(4) == b"requ"
+    assert await ours.receive_some() == b"ests"
+    await theirs.send_eof()
+    assert await ours.receive_some() == b""
+    await closed(ours, theirs)
+
+
+async def test_a_client_that_breaks_the_connection_is_a_closed_one() -> None:
+    listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
+    theirs = await trio.open_tcp_stream(*listener.socket.getsockname())
+    ours = ClientStream(await listener.accept())
+    reset = struct.pack("ii", 1, 0)  # lingers for no time: a close sends RST
+    theirs.socket.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, reset)
+    await theirs.aclose()
+    with pytest.raises(trio.ClosedResourceError):
+        await ours.receive_some()
+    with pytest.raises(trio.BrokenResourceError):
+        await ours.send_all(b"an answer")
+    await closed(ours, listener)
+
+
+async def test_a_cut_connection_neither_reads_nor_sends(
+    pair: tuple[ClientStream, trio.SocketStream], nursery: trio.Nursery
+) -> None:
+    """Its descriptor may be another connection's by then."""
+    ours, theirs = pair
+    ended = trio.Event()
+
+    async def read() -> None:
+        with pytest.raises(trio.ClosedResourceError):
+            await ours.receive_some()
+        ended.set()
+
+    nursery.start_soon(read)
+    await trio.testing.wait_all_tasks_blocked(0.01)
+    ours.cut()
+    await ended.wait()
+    with pytest.raises(trio.ClosedResourceError):
+        await ours.receive_some()
+    with pytest.raises(trio.ClosedResourceError):
+        await ours.send_all(b"an answer")
+    await closed(theirs)
+
+
 async def test_a_client_that_reads_nothing_is_given_up(
     pair: tuple[ClientStream, trio.SocketStream], autojump_clock: MockClock
 ) -> None:
@@ -48,10 +112,14 @@ async def test_a_client_that_reads_gets_all_however_much_it_is(
     pair: tuple[ClientStream, trio.SocketStream], nursery: trio.Nursery
 ) -> None:
     ours, theirs = pair
-    nursery.start_soon(ours.send_all, LARGE)
-    got = 0
-    while got < len(LARGE):
-        got += len(await theirs.receive_some())
+    answer = random.Random(7).randbytes(len(LARGE))
+
+    async def send() -> None:
+        await ours.send_all(answer)
+        await ours.send_eof()
+
+    nursery.start_soon(send)
+    assert b"".join([bytes(part) async for part in theirs]) == answer
     await closed(ours, theirs)
 
 
