@@ -12,7 +12,7 @@ from fw_actors.actors.delivery import Attempt, Finished
 from fw_actors.actors.nudge import Nudge
 from fw_actors.http import Answer, Target, parse_target
 from fw_actors.http.request import MakeHeaders
-from tests.fw_actors.actors.delivery_kit import URL, Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import Receiver, delivering
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -134,17 +134,21 @@ async def test_a_dispatcher_that_is_restarted_leases_no_more_than_there_are_plac
 async def test_what_was_leased_and_finds_no_place_is_given_back_untried(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Not kept until its lease ends, and not counted as a death of its worker."""
+    """Not kept until its lease ends, and not counted as a death of its worker; the place that its
+    receiver had for it is free again.
+    """
     receiver = Receiver(["timeout", "200"])
     async with delivering(tmp_path, receiver, delivery_concurrency=1) as post:
         await post.webhook(timeout=10)
         due = await post.lease()
-        assert post.pool[due.delivery].tell(Attempt(due, parse_target(URL)))  # the one place
+        elsewhere = parse_target("https://elsewhere.example/")
+        assert post.pool[due.delivery].tell(Attempt(due, elsewhere))  # the one place
         [delivery] = await post.emit()
         await trio.sleep(5.2)  # between two looks
         assert [job["deaths"] for job in await post.jobs()] == [0, 0]
         assert [job["subject"] for job in await post.jobs() if job["lease"]] == [due.delivery]
-        found = await post.settled(delivery)
+        with trio.fail_after(20):
+            found = await post.settled(delivery)
     assert (found["status"], found["attempts"]) == ("Sent", 1)
     assert receiver.times[1] <= 12
 
