@@ -132,7 +132,7 @@ class FrontProtocol(H11Protocol):
     async def send_part(self, event: Any) -> None:
         """Send a part of an answer at once. Raises: LocalProtocolError."""
         await self.send(RawData(self._bytes_of(event)))
-        await trio.lowlevel.cancel_shielded_checkpoint()  # of an endless answer others have enough
+        await trio.lowlevel.cancel_shielded_checkpoint()  # a send need not wait: others are next
 
     def _bytes_of(self, event: Any) -> bytes:
         return self.connection.send(event) or b""

@@ -12,6 +12,7 @@ from typing import Any
 import trustme
 import yaml
 
+from benchmarks.access.service import TUNABLES
 from supervisors.service.signals import DRAIN_SECONDS, SETTLE_SECONDS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -42,6 +43,16 @@ def test_the_unit_lets_a_hash_give_way_and_makes_what_it_refuses_an_error() -> N
     kills the process unless it is given an error."""
     assert lines_of("SystemCallFilter")[-1] == "setpriority"
     assert lines_of("SystemCallErrorNumber") == ["EPERM"]
+
+
+def test_whoever_starts_the_service_asks_malloc_for_the_same() -> None:
+    """Else a hash is slower in one of them, and the benchmark speaks of another service."""
+    asked = f"GLIBC_TUNABLES={TUNABLES}"
+    root = DEPLOY.parent
+    assert lines_of("Environment")[-1] == asked
+    assert asked in (DEPLOY / "Dockerfile").read_text().split()
+    assert f"{{GLIBC_TUNABLES:-{TUNABLES}}}" in (root / "scripts" / "venv.bash").read_text()
+    assert f"`{asked}`" in (root / "docs" / "operating.md").read_text()
 
 
 def test_the_unit_gives_the_consoles_socket_a_place_that_others_see() -> None:

@@ -75,21 +75,11 @@ async def test_a_client_that_breaks_the_connection_is_a_closed_one() -> None:
 
 
 async def test_a_cut_connection_neither_reads_nor_sends(
-    pair: tuple[ClientStream, trio.SocketStream], nursery: trio.Nursery
+    pair: tuple[ClientStream, trio.SocketStream],
 ) -> None:
     """Its descriptor may be another connection's by then."""
     ours, theirs = pair
-    ended = trio.Event()
-
-    async def read() -> None:
-        with pytest.raises(trio.ClosedResourceError):
-            await ours.receive_some()
-        ended.set()
-
-    nursery.start_soon(read)
-    await trio.testing.wait_all_tasks_blocked(0.01)
     ours.cut()
-    await ended.wait()
     with pytest.raises(trio.ClosedResourceError):
         await ours.receive_some()
     with pytest.raises(trio.ClosedResourceError):
@@ -124,20 +114,23 @@ async def test_a_client_that_reads_gets_all_however_much_it_is(
 
 
 async def test_cutting_ends_what_is_under_way_even_under_a_shield(
-    pair: tuple[ClientStream, trio.SocketStream], nursery: trio.Nursery
+    pair: tuple[ClientStream, trio.SocketStream],
 ) -> None:
     ours, theirs = pair
-    ended = trio.Event()
 
     async def send() -> None:
         with pytest.raises(trio.ClosedResourceError), trio.CancelScope(shield=True):
             await ours.send_all(LARGE)
-        ended.set()
 
-    nursery.start_soon(send)
-    await trio.testing.wait_all_tasks_blocked(0.01)
-    ours.cut()
-    await ended.wait()
+    async def read() -> None:
+        with pytest.raises(trio.ClosedResourceError):
+            await ours.receive_some()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        nursery.start_soon(read)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        ours.cut()
     await closed(theirs)
 
 
