@@ -167,18 +167,11 @@ class DeliveryActor(Actor):
         return Ended(ending, self._clock.now(), self._ms_since(began), error=error)
 
     def _judged(self, began: float, answer: Answer) -> Ended:
-        now, wait = self._clock.now(), 0.0
+        status, now, wait = answer.status, self._clock.now(), 0.0
         if self._honour_retry_after:
-            wait = retry_after_seconds(answer.status, answer.retry_after, now)
-        return Ended(
-            ending_of(answer.status),
-            now,
-            self._ms_since(began),
-            answer.status,
-            answer.body,
-            error_of_answer(answer.status, answer.location),
-            wait,
-        )
+            wait = retry_after_seconds(status, answer.retry_after, now)
+        ending, error = ending_of(status), error_of_answer(status, answer.location)
+        return Ended(ending, now, self._ms_since(began), status, answer.body, error, wait)
 
     async def _give_back(self, due: Due) -> None:
         """A stop cuts the attempt off: it does not count, and the next worker may take it."""

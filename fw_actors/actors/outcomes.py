@@ -29,8 +29,8 @@ from fw_actors.services.delivery_rows import Due
 from fw_actors.store import Store, Tx
 
 MOST_AT_ONCE: Final = 256
-ENOUGH: Final = 32
-GATHER_SECONDS: Final = 0.003
+ENOUGH: Final = 128
+GATHER_SECONDS: Final = 0.01
 AGAIN_SECONDS: Final = 0.5
 DISK_SECONDS: Final = 0.1  # between two waits for the disk
 _MS: Final = 1000
@@ -101,7 +101,8 @@ class OutcomeWriter(Actor):
             return
         if len(self._waiting) >= ENOUGH:
             self._write_waits = self.context.ref.tell(Write())
-        elif self._timer is None:  # a commit for each would cost more than the few ms give
+        elif self._timer is None:
+            # Each commit takes the store's thread from a claim that may wait for it.
             self._timer = self.context.after(GATHER_SECONDS, Write())
 
     @handles(Write)

@@ -8,7 +8,7 @@ from typing import Final
 
 from fw_actors.http.target import Target
 
-MOST_NAMES: Final = 16  # kept as good; others are judged at each use
+MOST_KEPT: Final = 16  # sets of header names, kept as good; others are judged at each use
 
 MakeHeaders = Callable[[], Sequence[tuple[bytes, bytes]]]
 
@@ -35,8 +35,8 @@ class RequestWriter:
         agent = f"fw-webhooks/{version}".encode("ascii")
         if not _VALUE.fullmatch(agent):
             raise ValueError(f"The version {version!r} can't stand in a header.")
-        self._names: set[bytes] = set()
         self._fixed = b"\r\nuser-agent: " + agent + b"\r\naccept: */*\r\n"
+        self._forms: dict[tuple[bytes, ...], bytes] = {}
 
     def write(self, target: Target, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
         """Return head and body of one POST.
@@ -49,25 +49,26 @@ class RequestWriter:
         Raises:
             ValueError: when a header can't be sent so; a defect of the caller.
         """
-        lines = [
-            b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: %d"
-            % (target.path.encode("ascii"), target.authority.encode("ascii"), len(body)),
-            self._fixed,
-        ]
+        form = self._forms.get(names := tuple([name for name, _ in headers])) or self._form(names)
+        values = []
         for name, value in headers:
-            if name not in self._names:
-                self._learn(name)
             if not _VALUE.fullmatch(value):  # the value may be a signature: not shown
                 raise ValueError(f"The value of the header {name!r} isn't printable ASCII.")
-            lines += (name, b": ", value, b"\r\n")
-        if len(dict(headers)) != len(headers):
-            raise ValueError("A header's name is there twice.")
-        lines += (b"\r\n", body)
-        return b"".join(lines)
+            values.append(value)
+        return b"%b%d%b%b" % (target.head, len(body), form % tuple(values), body)
 
-    def _learn(self, name: bytes) -> None:
-        """Judge a name once: there are three of them. Raises: ValueError."""
-        if not _NAME.fullmatch(name) or name in _OURS:
-            raise ValueError(f"The header name {name!r} is malformed or ours.")
-        if len(self._names) < MOST_NAMES:
-            self._names.add(name)
+    def _form(self, names: tuple[bytes, ...]) -> bytes:
+        """Judge header names, and return the rest of a head with a place for each value.
+
+        Raises: ValueError.
+        """
+        for name in names:
+            if not _NAME.fullmatch(name) or name in _OURS:
+                raise ValueError(f"The header name {name!r} is malformed or ours.")
+        if len(set(names)) != len(names):
+            raise ValueError("A header's name is there twice.")
+        lines = [name.replace(b"%", b"%%") + b": %b\r\n" for name in names]
+        form = b"".join((self._fixed.replace(b"%", b"%%"), *lines, b"\r\n"))
+        if len(self._forms) < MOST_KEPT:
+            self._forms[names] = form
+        return form

@@ -174,7 +174,7 @@ async def test_outcomes_that_come_while_one_is_written_are_written_together(
     """Architecture page, Event: outcomes are written in groups."""
     async with open_desk() as desk:
         desk.settle("first")
-        await trio.sleep(0.005)
+        await trio.sleep(GATHER_SECONDS + 0.005)
         desk.settle("second", "third", "fourth")
         await trio.sleep(1)
         assert desk.memory.groups == [["first"], ["second", "third", "fourth"]]
@@ -283,7 +283,7 @@ async def test_under_load_the_disk_is_waited_for_ten_times_a_second(
         for number in range(500):
             desk.settle(str(number))
             await trio.sleep(0.002)
-        assert len(desk.memory.groups) > 50
+        assert len(desk.memory.groups) > 40
         assert 9 <= len(desk.memory.waits) <= 11
 
 
@@ -292,9 +292,9 @@ async def test_what_the_disk_was_not_waited_for_it_has_a_moment_later(
 ) -> None:
     async with open_desk() as desk:
         desk.settle("first")
-        await trio.sleep(0.02)
+        await trio.sleep(0.03)
         desk.settle("second")
-        await trio.sleep(0.02)
+        await trio.sleep(0.03)
         assert (len(desk.memory.written), desk.memory.on_disk) == (2, 1)
         desk.memory.overloaded = 3
         await trio.sleep(DISK_SECONDS)
@@ -308,8 +308,8 @@ async def test_what_the_disk_was_not_waited_for_it_has_a_moment_later(
 async def test_a_stop_waits_for_the_disk(autojump_clock: MockClock) -> None:
     async with open_desk() as desk:
         desk.settle("first")
-        await trio.sleep(0.02)
+        await trio.sleep(0.03)
         desk.settle("second")
-        await trio.sleep(0.02)
+        await trio.sleep(0.03)
         assert desk.memory.on_disk == 1
     assert desk.memory.on_disk == 2

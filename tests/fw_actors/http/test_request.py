@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fw_actors.errors import ValidationError
 from fw_actors.http import parse_target
-from fw_actors.http.request import RequestWriter
+from fw_actors.http.request import MOST_KEPT, RequestWriter
 
 VISIBLE = st.characters(min_codepoint=0x21, max_codepoint=0x7E)
 VALUES = st.text(VISIBLE, min_size=1).map(str.encode)
@@ -18,7 +18,7 @@ VALUES = st.text(VISIBLE, min_size=1).map(str.encode)
 @given(
     path=st.text(),
     body=st.binary(max_size=2000),
-    values=st.dictionaries(st.from_regex(rb"x-[a-z0-9-]{1,20}", fullmatch=True), VALUES),
+    values=st.dictionaries(st.from_regex(rb"x-[a-z0-9%-]{1,20}", fullmatch=True), VALUES),
 )
 def test_h11_reads_what_was_meant(path: str, body: bytes, values: dict[bytes, bytes]) -> None:
     """Architecture page, The sender: what we write, h11's server side reads as meant."""
@@ -78,6 +78,14 @@ def test_a_refused_value_is_not_shown() -> None:
             parse_target("https://h"), b"", [(b"webhook-signature", b"v1,secret ")]
         )
     assert "secret" not in str(caught.value)
+
+
+def test_any_number_of_sets_of_names_is_written_and_few_are_kept() -> None:
+    writer, target = RequestWriter("1%d"), parse_target("https://h")
+    for number in range(3 * MOST_KEPT):
+        data = writer.write(target, b"", [(b"x-%d" % number, b"100%b")])
+        assert data.endswith(b"fw-webhooks/1%%d\r\naccept: */*\r\nx-%d: 100%%b\r\n\r\n" % number)
+    assert len(writer._forms) == MOST_KEPT
 
 
 def test_a_version_that_can_not_stand_in_a_header_is_refused() -> None:
