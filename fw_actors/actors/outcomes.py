@@ -29,7 +29,7 @@ from fw_actors.services.delivery_rows import Due
 from fw_actors.store import Store, Tx
 
 MOST_AT_ONCE: Final = 256
-ENOUGH: Final = 128
+ENOUGH: Final = 128  # or a quarter of all places, where that is less: who waits here holds one
 GATHER_SECONDS: Final = 0.01
 AGAIN_SECONDS: Final = 0.5
 DISK_SECONDS: Final = 0.1  # between two waits for the disk
@@ -82,10 +82,13 @@ class OutcomeWriter(Actor):
         log: Log,
         dispatcher: Ref,
         meter: DeliveryMeter,
+        *,
+        places: int,
     ) -> None:
-        """`meter` is told of each attempt whose outcome was written."""
+        """`meter` is told of each attempt whose outcome was written; `places`: the Dispatcher's."""
         self._store, self._deliveries, self._clock = store, deliveries, clock
         self._log, self._dispatcher, self._meter = log, dispatcher, meter
+        self._enough = min(ENOUGH, max(1, places // 4))
         self._waiting: list[Settle] = []
         self._write_waits = False
         self._timer: Timer | None = None
@@ -99,7 +102,7 @@ class OutcomeWriter(Actor):
         self._waiting.append(message)
         if self._write_waits:
             return
-        if len(self._waiting) >= ENOUGH:
+        if len(self._waiting) >= self._enough:
             self._write_waits = self.context.ref.tell(Write())
         elif self._timer is None:
             # Each commit takes the store's thread from a claim that may wait for it.

@@ -56,7 +56,13 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
         actor_child(
             OUTCOMES,
             lambda: OutcomeWriter(
-                site.store, deliveries, site.clock, parts.log, dispatcher, parts.delivered
+                site.store,
+                deliveries,
+                site.clock,
+                parts.log,
+                dispatcher,
+                parts.delivered,
+                places=ops.delivery_concurrency,
             ),
         ),
         pool_child("deliveries", pool, shutdown_seconds=DRAIN_SECONDS),

@@ -205,7 +205,8 @@ async def _actors(site: Site, receiver: Receiver) -> AsyncIterator[Post]:
             actor_child(
                 "outcomes",
                 lambda: OutcomeWriter(
-                    site.store, deliveries, site.clock, log, dispatcher, counter
+                    site.store, deliveries, site.clock, log, dispatcher, counter,
+                    places=ops.delivery_concurrency,
                 ),
             ),
             pool_child("deliveries", pool, shutdown_seconds=10.0),

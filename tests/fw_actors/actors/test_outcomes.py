@@ -144,7 +144,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def open_desk() -> AsyncIterator[Desk]:
+async def open_desk(*, places: int = 4 * ENOUGH) -> AsyncIterator[Desk]:
     desk, clock = Desk(), TrioClock(START_MS)
     desk.lease_end = clock.now() + LEASE_SECONDS * 1000
     async with open_runtime(clock=clock, entropy=SeededEntropy(1), log=desk.log) as runtime:
@@ -158,6 +158,7 @@ async def open_desk() -> AsyncIterator[Desk]:
                 desk.log,
                 dispatcher,
                 desk.counter,
+                places=places,
             )
 
         children: Sequence[Any] = (
@@ -195,6 +196,19 @@ async def test_a_few_outcomes_are_waited_for_and_enough_are_written_at_once(
         assert len(desk.memory.groups) == 1
         await trio.sleep(GATHER_SECONDS)
         assert desk.memory.groups[1] == ["one"]
+
+
+@pytest.mark.parametrize(("places", "enough"), [(1, 1), (7, 1), (40, 10), (100 * ENOUGH, ENOUGH)])
+async def test_a_quarter_of_all_places_is_enough_to_be_written_at_once(
+    places: int, enough: int, autojump_clock: MockClock
+) -> None:
+    """An outcome that waits holds a place, of which there may be few."""
+    async with open_desk(places=places) as desk:
+        desk.settle(*(str(number) for number in range(enough - 1)))
+        await trio.sleep(GATHER_SECONDS / 2)
+        desk.settle("last")
+        await trio.sleep(0.0101)  # what a write takes here; too soon for what only a timer writes
+        assert [len(group) for group in desk.memory.groups] == [enough]
 
 
 async def test_an_outcome_that_cannot_be_written_holds_up_no_other(
