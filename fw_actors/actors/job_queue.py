@@ -58,7 +58,7 @@ class JobQueue(Actor, ABC):
         self._store, self._policy = store, policy
         self._free = policy.places
         self._recall = Recall(policy.queue, policy.backoff.cap)
-        self._scopes: dict[int, trio.CancelScope] = {}
+        self._scopes: set[trio.CancelScope] = set()
         self._cut_off = inf
         self._look_waits = False
         self._timer: Timer | None = None
@@ -84,7 +84,7 @@ class JobQueue(Actor, ABC):
     def drain(self, message: Drain) -> None:
         """Begin nothing more, and set an end to what is in hand."""
         self._cut_off = trio.current_time() + message.seconds
-        for scope in self._scopes.values():
+        for scope in self._scopes:
             scope.deadline = self._cut_off
 
     @handles(Ended)
@@ -167,7 +167,8 @@ class JobQueue(Actor, ABC):
 
     async def _hold(self, job: LeasedJob) -> None:
         """One job from its lease to its end."""
-        scope = self._scopes[job.id] = trio.CancelScope(deadline=self._cut_off)
+        # Not by the job's id: one that outlives its lease may be in hand twice.
+        self._scopes.add(scope := trio.CancelScope(deadline=self._cut_off))
         failure: TryFailed | None = None
         try:
             with scope:
@@ -183,7 +184,7 @@ class JobQueue(Actor, ABC):
             finally:
                 await self._give_back(job)
         finally:
-            del self._scopes[job.id]
+            self._scopes.remove(scope)
         if failure is not None:
             await self._fail(job, failure)
 
