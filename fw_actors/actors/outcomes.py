@@ -66,7 +66,7 @@ class OutcomeWriter(Actor):
 
     Under load the disk is waited for ten times a second, not for each group, since all claims
     would wait as well. An outcome that a power failure takes back within that time is one of an
-    attempt cut off: it is sent again. A kill takes nothing back.
+    attempt cut off: it is sent again. A kill takes nothing back that was written.
 
     What is in the mailbox is bounded by the Dispatcher's places. At a stop all of it is written;
     what can't be written is dropped with its lease, and is sent once more.
