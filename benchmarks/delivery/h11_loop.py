@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Iterator, Sequence
+from hmac import HMAC
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -13,7 +14,7 @@ import trio
 
 from benchmarks.delivery.events import PLACES, SECRET, body
 from fw_actors.http.dial import system_trust
-from fw_actors.rules.signing import key_of, sign
+from fw_actors.rules.signing import key_of, mac_of, sign
 from fw_actors.version import __version__
 
 _READ_BYTES: Final = 65_536
@@ -48,7 +49,7 @@ async def post_to_all(urls: Sequence[str], requests: int) -> float:
 async def _post_until_none_is_left(
     url: str, ids: Iterator[bytes], trust: ssl.SSLContext | None
 ) -> None:
-    key, payload = key_of(SECRET), body()
+    key, payload = mac_of(key_of(SECRET)), body()
     address = urlsplit(url)
     host, port = address.hostname or "", address.port or 80
     authority = f"{host}:{port}".encode()
@@ -69,7 +70,7 @@ async def _connected(host: str, port: int, trust: ssl.SSLContext | None) -> trio
     return await trio.open_ssl_over_tcp_stream(host, port, https_compatible=True, ssl_context=trust)
 
 
-def request(authority: bytes, key: bytes, delivery: bytes, payload: bytes) -> h11.Request:
+def request(authority: bytes, key: HMAC, delivery: bytes, payload: bytes) -> h11.Request:
     """Return the head that the service would send."""
     timestamp = b"%d" % time.time()
     return h11.Request(

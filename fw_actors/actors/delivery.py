@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from hmac import HMAC
 from typing import Final, Protocol
 
 import trio
@@ -135,7 +136,7 @@ class DeliveryActor(Actor):
             return self._ended(began, Ending.TRANSIENT, error), Finished(origin)
         return self._judged(began, answer), Finished(origin, answer.times.answer / _MS)
 
-    def _ready(self, message: Attempt) -> tuple[Target, bytes, int]:
+    def _ready(self, message: Attempt) -> tuple[Target, HMAC, int]:
         """Return where to send, the signing key and the timeout. Raises: NotSent, LeaseOver."""
         due = message.due
         if due.job.deaths > MOST_DEATHS_IN_A_ROW:
@@ -153,7 +154,7 @@ class DeliveryActor(Actor):
         except NoSigningKey as reason:
             raise NotSent(Ending.UNSIGNABLE, str(reason)) from None
 
-    def _headers(self, key: bytes, due: Due) -> tuple[tuple[bytes, bytes], ...]:
+    def _headers(self, key: HMAC, due: Due) -> tuple[tuple[bytes, bytes], ...]:
         """Called once the connection is ready: the time is that of this attempt.
 
         Raises: LeaseOver; nothing is sent then.

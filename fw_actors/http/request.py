@@ -49,13 +49,18 @@ class RequestWriter:
         Raises:
             ValueError: when a header can't be sent so; a defect of the caller.
         """
-        form = self._forms.get(names := tuple([name for name, _ in headers])) or self._form(names)
+        names = tuple([name for name, _ in headers])
+        form = self._forms.get(names) or self._form(names)
         values = []
         for name, value in headers:
             if not _VALUE.fullmatch(value):  # the value may be a signature: not shown
                 raise ValueError(f"The value of the header {name!r} isn't printable ASCII.")
             values.append(value)
-        return b"%b%d%b%b" % (target.head, len(body), form % tuple(values), body)
+        begin = (
+            b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: %d"
+            % (target.path.encode("ascii"), target.authority.encode("ascii"), len(body))
+        )
+        return b"".join((begin, form % tuple(values), body))
 
     def _form(self, names: tuple[bytes, ...]) -> bytes:
         """Judge header names, and return the rest of a head with a place for each value.

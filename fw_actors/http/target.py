@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -58,21 +58,11 @@ class Target:
         origin: scheme, host and port.
         authority: the value of the header `host`; the port stands in it unless it is the default.
         path: path and query as they stand in the request line. Secret: it may hold a token.
-
-    `head` is how a POST to it begins, up to where the length of its body stands; made once.
     """
 
     origin: Origin
     authority: str
     path: str
-    head: bytes = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        head = (
-            f"POST {self.path} HTTP/1.1\r\nhost: {self.authority}\r\n"
-            "content-type: application/json\r\ncontent-length: "
-        )
-        object.__setattr__(self, "head", head.encode("ascii"))
 
     @property
     def display(self) -> str:

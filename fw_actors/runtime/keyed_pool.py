@@ -182,7 +182,6 @@ class KeyedPool:
                 cell.settle_instance(None)
                 cell.settle_mailbox()
                 if not cell.awake:
-                    self._idle.discard(cell)
                     self._remove(cell)
         if self._cells:
             with trio.CancelScope(shield=True):  # cancelled workers take a moment to unwind
@@ -227,7 +226,6 @@ class KeyedPool:
         if len(self._cells) >= self.capacity:
             oldest = self._idle.oldest()
             if oldest is not None:
-                self._idle.discard(oldest)
                 self._send_away(oldest)
             if len(self._cells) >= self.capacity:
                 raise MailboxFull(self.name, self.capacity, "actors")
@@ -238,7 +236,7 @@ class KeyedPool:
             self._resting.add(cell)
             raise ActorFailed(cell.name, str(crash)) from crash.error
         self._cells[key] = cell
-        self._idle.add(cell)  # until the message is in; if none comes, it goes as idle ones do
+        self.rested(cell)  # idle until the message is in; if none comes, it goes as idle ones do
         return cell
 
     def _give_mailbox(self, cell: KeyedCell) -> None:
@@ -253,7 +251,8 @@ class KeyedPool:
             self._spare.append(mailbox)
 
     def _send_away(self, cell: KeyedCell) -> None:
-        """End a resting cell's instance: at once, or by a worker when it has a last thing to do."""
+        """End an idle cell's instance: at once, or by a worker when it has a last thing to do."""
+        self._idle.discard(cell)
         if cell.leaves_at_once:
             cell.settle_instance(None)
             self._remove(cell)
@@ -262,6 +261,7 @@ class KeyedPool:
             cell.wake()
 
     def _remove(self, cell: KeyedCell) -> None:
+        self._idle.discard(cell)
         del self._cells[cell.key]
         if self._closed and not self._cells:
             self._emptied.set()

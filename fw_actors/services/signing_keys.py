@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from hmac import HMAC
 from typing import Final
 
 from fw_actors.documents.vault import UnreadableError, Vault
-from fw_actors.rules.signing import UnusableSecretError, key_of
+from fw_actors.rules.signing import UnusableSecretError, key_of, mac_of
 from fw_actors.services.delivery_rows import Hook
 
 MOST_KEPT: Final = 1024
@@ -23,10 +24,10 @@ class SigningKeys:
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
-        self._kept: dict[tuple[str, str], bytes] = {}
+        self._kept: dict[tuple[str, str], HMAC] = {}
 
-    def of(self, hook: Hook) -> bytes:
-        """Return the key that a Webhook's requests are signed with. Raises: NoSigningKey."""
+    def of(self, hook: Hook) -> HMAC:
+        """Return what a Webhook's requests are signed with. Raises: NoSigningKey."""
         if not hook.secret:
             raise NoSigningKey("secret_missing: the webhook has no signing secret.")
         sealed = (hook.secret, hook.row_id)
@@ -38,9 +39,9 @@ class SigningKeys:
             self._kept[sealed] = key
         return key
 
-    def _open(self, secret: str, row_id: str) -> bytes:
+    def _open(self, secret: str, row_id: str) -> HMAC:
         try:
-            return key_of(self._vault.open(secret, "Webhook", "secret", row_id))
+            return mac_of(key_of(self._vault.open(secret, "Webhook", "secret", row_id)))
         except UnreadableError as error:
             reason = f"secret_unreadable: the signing secret does not open; {error}."
             raise NoSigningKey(reason) from None

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fw_actors.rules.signing import key_of, signed_headers
+from fw_actors.rules.signing import key_of, mac_of, signed_headers
 
 GUIDE = Path(__file__).parents[2] / "docs" / "receiving-webhooks.md"
 NOW = 1_800_000_000
@@ -96,7 +96,7 @@ def ask(command: list[str], folder: Path, requests: list[dict[str, Any]]) -> lis
 
 def request(secret: str, *, body: bytes = BODY, now: float = NOW, **headers: str) -> dict[str, Any]:
     """A request as the service makes it at `NOW`, as a receiver gets it."""
-    made = signed_headers(key_of(secret), "msg_1", NOW * 1000, BODY)
+    made = signed_headers(mac_of(key_of(secret)), "msg_1", NOW * 1000, BODY)
     signed = {name.decode(): value.decode() for name, value in made}
     changed = {name.replace("_", "-"): value for name, value in headers.items()}
     text = base64.b64encode(body).decode()

@@ -61,6 +61,12 @@ class Bench:
         await self.store.write(lambda tx: jobs.enqueue(tx, queue="slow", function=function))
         self.queue.tell(Nudge())
 
+    async def have_in_hand_twice(self, function: str) -> None:
+        """Put a job, and wait until its lease is over."""
+        await self.put(function)
+        await trio.sleep(LEASE_SECONDS + 1)
+        assert self.begun == [0, 1]
+
     def said(self) -> list[str]:
         return [event for event, _ in self.log.entries]
 
@@ -84,9 +90,7 @@ async def test_a_job_that_outlives_its_lease_is_in_hand_twice_and_both_end_in_or
 ) -> None:
     """A process that was frozen: the first has lost its lease, what the second says counts."""
     async with open_bench(tmp_path, LEASE_SECONDS + 2, 5.0) as bench:
-        await bench.put("fails")
-        await trio.sleep(LEASE_SECONDS + 1)
-        assert bench.begun == [0, 1]
+        await bench.have_in_hand_twice("fails")
         await trio.sleep(6)
         assert bench.said() == ["job.lease_lost", "job.failed"]
         (stats,) = await bench.store.read(jobs.stats)
@@ -97,9 +101,7 @@ async def test_a_drain_ends_each_of_two_holds_on_one_job(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with open_bench(tmp_path, 100.0) as bench:
-        await bench.put()
-        await trio.sleep(LEASE_SECONDS + 1)
-        assert bench.begun == [0, 1]
+        await bench.have_in_hand_twice("ends")
         bench.queue.tell(Drain(1.0))
         await trio.sleep(2)
         assert bench.said() == ["job.lease_lost"]

@@ -12,7 +12,7 @@ import svix.webhooks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fw_actors.rules.signing import UnusableSecretError, judge_secret, key_of, sign
+from fw_actors.rules.signing import UnusableSecretError, judge_secret, key_of, mac_of, sign
 
 KEY = b"\x00\xff a key of twenty-four b"
 SECRET = "whsec_" + base64.b64encode(KEY).decode()
@@ -20,7 +20,7 @@ SECRET = "whsec_" + base64.b64encode(KEY).decode()
 
 def test_the_signature_is_hmac_sha256_over_id_timestamp_and_body() -> None:
     """The example of the Standard Webhooks specification 1.0."""
-    key = key_of("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    key = mac_of(key_of("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"))
     signature = sign(key, b"msg_p5jXN8AQM9LWM0D4loKWxJek", b"1614265330", b'{"test": 2432232314}')
     assert signature == b"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
@@ -40,7 +40,7 @@ def test_the_official_verifiers_take_what_is_signed(
     secret = "whsec_" + base64.b64encode(key).decode()
     body = json.dumps(data)
     timestamp = str(int(now.timestamp()))
-    signature = sign(key_of(secret), delivery.encode(), timestamp.encode(), body.encode())
+    signature = sign(mac_of(key_of(secret)), delivery.encode(), timestamp.encode(), body.encode())
     headers = {
         "webhook-id": delivery,
         "webhook-timestamp": timestamp,
@@ -57,7 +57,7 @@ def test_the_official_signer_makes_the_same_signature(
     moment = datetime.fromtimestamp(1_800_000_000, UTC)
     text = body.decode("latin-1")
     theirs = standardwebhooks.Webhook(base64.b64encode(key).decode()).sign(delivery, moment, text)
-    assert sign(key, delivery.encode(), b"1800000000", text.encode()) == theirs.encode()
+    assert sign(mac_of(key), delivery.encode(), b"1800000000", text.encode()) == theirs.encode()
 
 
 @given(KEYS, st.booleans())

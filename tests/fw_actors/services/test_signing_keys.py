@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
+
 import pytest
 from msgspec.structs import replace
 
 from fw_actors.documents.vault import Vault
+from fw_actors.rules.signing import sign
 from fw_actors.runtime import SeededEntropy
 from fw_actors.services.delivery_rows import Hook
 from fw_actors.services.signing_keys import MOST_KEPT, NoSigningKey, SigningKeys
@@ -19,17 +23,36 @@ def hook(secret: str | None = "a signing secret", row: str = "r", vault: Vault =
     return Hook("w", True, "https://x.test", 10, sealed, row)
 
 
+def signed(keys: SigningKeys, secret: str) -> bytes:
+    """Return what a Webhook with this secret signs, always the same message."""
+    return sign(keys.of(hook(secret)), b"msg_1", b"1800000000", b"{}")
+
+
+def by(key: bytes) -> bytes:
+    """Return the signature of the same message by a key."""
+    mac = hmac.digest(key, b"msg_1.1800000000.{}", "sha256")
+    return b"v1," + base64.b64encode(mac)
+
+
 def test_the_key_is_the_opened_secret() -> None:
     """Spec: "A secret written `whsec_<base64>` is decoded …; any other … raw bytes"."""
     keys = SigningKeys(VAULT)
-    assert keys.of(hook("raw")) == keys.of(hook("raw")) == b"raw"
-    assert keys.of(hook("whsec_AAEC")) == b"\x00\x01\x02"
+    assert signed(keys, "raw") == signed(keys, "raw") == by(b"raw")
+    assert signed(keys, "whsec_AAEC") == by(b"\x00\x01\x02")
+
+
+def test_a_key_that_has_signed_signs_the_next_as_well() -> None:
+    key = SigningKeys(VAULT).of(hook("raw"))
+    assert sign(key, b"msg_0", b"1", b"other") != by(b"raw")
+    assert sign(key, b"msg_1", b"1800000000", b"{}") == by(b"raw")
 
 
 def test_a_changed_secret_is_another_key() -> None:
     """Interface §7: "the Webhook's url, secret and timeout of that moment"."""
     keys = SigningKeys(VAULT)
-    assert [keys.of(hook(secret)) for secret in ("one", "two", "one")] == [b"one", b"two", b"one"]
+    assert [signed(keys, secret) for secret in ("one", "two", "one")] == [
+        by(key) for key in (b"one", b"two", b"one")
+    ]
 
 
 UNSIGNABLE = [  # Webhook, site's key, how the error begins
