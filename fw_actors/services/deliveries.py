@@ -28,9 +28,8 @@ from fw_actors.store import AllRows, JsonRows, Statement, Tx, jobs, rows_as_json
 from fw_actors.store.job_statements import held_of
 from fw_actors.store.schema import JOB
 
-_DELIVERY: Final = 2
-_FIRST: Final = 3
-"""Where a row of `Judged` has the delivery and the first of its columns; job and token lead."""
+_FIRST: Final = 2
+"""Where a row of `Judged` has the first of its columns; job and token lead."""
 
 
 class Batch(NamedTuple):
@@ -52,7 +51,7 @@ class Batch(NamedTuple):
 class Judged(NamedTuple):
     """What attempts make of their deliveries, ready to be written; made by `judged`."""
 
-    jobs: list[int]
+    held: list[tuple[int, str]]
     statuses: list[Status]
     rows: str
     sent: list[tuple[int, str]]
@@ -82,21 +81,28 @@ class Deliveries:
         settled = JsonRows("settled")
         self._backoff = backoff
         self._rows = DeliveryRows(registry)
+        held = held_of(
+            settled,
+            **{name: settled.item(at, COLUMNS[name]) for at, name in enumerate(COLUMNS, _FIRST)},
+        ).c
         self._settle = Statement(
             sa.update(deliveries)
-            .where(deliveries.c.name == settled.item(_DELIVERY, str))
-            .where(settled.item(0, int).in_(held_of(JsonRows("settled", "held_given"))))
+            .where(deliveries.c.name == held.subject)
             .values(
-                {name: settled.item(at, COLUMNS[name]) for at, name in enumerate(COLUMNS, _FIRST)}
+                {name: held[name] for name in COLUMNS}
+                | {
+                    "sent": sa.case((held.status == Status.SENT.value, held.last_attempt)),
+                    "modified": held.last_attempt,
+                }
             )
         )
-        held = sa.select(JOB.c.id).where(
+        leased = sa.select(JOB.c.id).where(
             JOB.c.id == settled.item(0, int), JOB.c.lease == settled.item(1, str)
         )
         self._lost = Statement(
-            sa.select(AllRows(settled.item(0, int)))
+            sa.select(AllRows(settled.item(0, int), settled.item(1, str)))
             .select_from(settled.table)
-            .where(~held.correlate(settled.table).exists())
+            .where(~leased.correlate(settled.table).exists())
         )
 
     @property
@@ -152,14 +158,14 @@ class Deliveries:
                 at_least=ended.wait_seconds,
             )
             job, token = due.job.id, due.job.lease
-            ready.jobs.append(job)
+            ready.held.append((job, token))
             ready.statuses.append(verdict.status)
             if verdict.status is Status.SENT:
                 ready.sent.append((job, token))
             else:
                 settled = jobs.Settlement(job, token, verdict.next_attempt, error_of(ended))
                 ready.others.append(settled)
-            rows.append((job, token, due.delivery, *values(ended, verdict)))
+            rows.append((job, token, *values(ended, verdict)))
         return ready._replace(rows=rows_as_json(rows))
 
     def settle_all(self, tx: Tx, judged: Judged) -> Sequence[Status | None]:
@@ -168,16 +174,16 @@ class Deliveries:
         Returns: the new statuses; None for a lease that is lost, of which nothing is written.
         """
         told: Sequence[Status | None] = judged.statuses
+        lost: set[tuple[int, str]] = set()
         if tx.run(self._settle, settled=judged.rows) < len(told):
-            found = tx.scalar(self._lost, settled=judged.rows)
-            lost = {job for (job,) in msgspec.json.decode(found)}
+            found = msgspec.json.decode(tx.scalar(self._lost, settled=judged.rows))
+            lost = {(job, token) for job, token in found}
             told = [
-                None if job in lost else status
-                for job, status in zip(judged.jobs, told, strict=True)
+                None if held in lost else status
+                for held, status in zip(judged.held, told, strict=True)
             ]
-        # Their jobs follow, fenced by the tokens as well.
-        jobs.finish_all(tx, judged.sent)
-        jobs.settle_all(tx, judged.others)
+        jobs.finish_all(tx, [held[0] for held in judged.sent if held not in lost])
+        jobs.settle_all(tx, judged.others)  # fenced by the tokens as well
         return told
 
     def settle(self, tx: Tx, due: Due, ended: Ended) -> Status | None:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from fw_actors.rules.delivery_outcome import Ending, Status, Verdict
+from fw_actors.rules.delivery_outcome import Ending, Verdict
 
 KEPT_BYTES: Final = 512
 _ERROR_CHARACTERS: Final = 500
@@ -40,26 +40,22 @@ COLUMNS: Final[dict[str, type]] = {
     "response_body": str,
     "error": str,
     "duration_ms": int,
-    "sent": int,
-    "modified": int,
 }
-"""The columns that an outcome writes, in the order of `values`."""
+"""What an outcome writes, in the order of `values`; `sent` and `modified` follow from these."""
 
 
 def values(ended: Ended, verdict: Verdict) -> tuple[int | str | None, ...]:
     """Return what an outcome writes, in the order of `COLUMNS`."""
-    body, at = ended.response_body, ended.at
+    body = ended.response_body
     return (
-        verdict.status.value,
+        verdict.status,
         verdict.attempts,
         verdict.next_attempt,
-        at,
+        ended.at,
         ended.response_status,
         None if body is None else readable(body),
         error_of(ended) or None,
         ended.duration_ms,
-        at if verdict.status is Status.SENT else None,
-        at,
     )
 
 

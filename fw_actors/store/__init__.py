@@ -8,7 +8,7 @@ from fw_actors.store.errors import (
     UniqueViolation,
 )
 from fw_actors.store.jobs import LeasedJob, QueueHead, QueueStats
-from fw_actors.store.json_rows import AllRows, JsonRows, rows_as_json
+from fw_actors.store.json_rows import AllRows, JoinedTexts, JsonRows, Octets, rows_as_json
 from fw_actors.store.lanes import THREAD_SWITCH_SECONDS
 from fw_actors.store.migrations import installation_key
 from fw_actors.store.statement import Statement
@@ -20,8 +20,10 @@ __all__ = [
     "AfterCommit",
     "AllRows",
     "ConstraintViolation",
+    "JoinedTexts",
     "JsonRows",
     "LeasedJob",
+    "Octets",
     "QueueHead",
     "QueueStats",
     "Row",

@@ -7,6 +7,7 @@ from typing import Any, Final
 from sqlalchemy import (
     ColumnElement,
     Select,
+    Subquery,
     Update,
     and_,
     bindparam,
@@ -17,7 +18,6 @@ from sqlalchemy import (
     literal,
     null,
     select,
-    tuple_,
     update,
 )
 
@@ -157,31 +157,32 @@ GIVE_BACK: Final = Statement(update(JOB).where(_HELD).values(next_at=bindparam("
 RENEW: Final = Statement(update(JOB).where(_HELD).values(next_at=bindparam("at")))
 
 SETTLED: Final = JsonRows("settled")
-"""Rows of `FINISH_ALL` (job, token) and `SETTLE_ALL` (job, token, when it is due next, error)."""
+"""Rows of `SETTLE_ALL` (job, token, when it is due next, error)."""
 
 
-def held_of(settled: JsonRows) -> Select[tuple[int]]:
+def held_of(settled: JsonRows, **columns: ColumnElement[Any]) -> Subquery:
     """The jobs of rows (job, token, …) whose lease holds, locked to the transaction's end.
 
     On PostgreSQL a row that another transaction has locked is waited for, and judged as it is by
     then. Nested, or the statement begins with WITH, and SQLite counts no rows of it.
+
+    Args:
+        columns: taken from the rows beside the job's `subject`. Materialised, so that each item
+            is looked for once however often it is used.
     """
     held = (
-        select(JOB.c.id)
+        select(JOB.c.subject, *(column.label(name) for name, column in columns.items()))
         .where(JOB.c.id == settled.item(0, int), JOB.c.lease == settled.item(1, str))
         .with_for_update(of=JOB)
         .cte("held", nesting=True)
         .prefix_with("MATERIALIZED")
     )
-    return select(held.c.id)
+    return select(held).subquery("settled_held")
 
 
+_DONE: Final = JsonRows("done")
 FINISH_ALL: Final = Statement(
-    delete(JOB).where(
-        tuple_(JOB.c.id, JOB.c.lease).in_(
-            select(SETTLED.item(0, int), SETTLED.item(1, str)).select_from(SETTLED.table)
-        )
-    )
+    delete(JOB).where(JOB.c.id.in_(select(_DONE.whole(int)).select_from(_DONE.table)))
 )
 SETTLE_ALL: Final = Statement(
     update(JOB)

@@ -1,4 +1,5 @@
-"""Many rows in one value: JSON that a statement reads as a table, or gives, on both databases.
+"""Many rows in one value that a statement reads as a table, or gives, on both databases: JSON,
+and the bytes of long texts beside it.
 
 For statements that touch many rows at once. SQLite runs such a statement in one call, outside the
 interpreter's lock; row by row, each step of each statement takes that lock from trio's thread.
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, Text, bindparam
+from sqlalchemy import BigInteger, LargeBinary, Text, bindparam
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import ColumnElement
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -26,11 +27,11 @@ class _Elements(FunctionElement[Any]):
 
 
 class _Item(ColumnElement[Any]):
-    """One item of a row that is a JSON array."""
+    """One item of a row that is a JSON array, or (`index` None) the row itself."""
 
     inherit_cache = False
 
-    def __init__(self, value: ColumnElement[Any], index: int, type_: type) -> None:
+    def __init__(self, value: ColumnElement[Any], index: int | None, type_: type) -> None:
         self.value, self.index = value, index
         self.type = BigInteger() if type_ is int else Text()
 
@@ -48,15 +49,18 @@ class JsonRows:
     update(T).where(T.c.id == ROWS.item(0, int)).values(state=ROWS.item(1, str))
     """
 
-    def __init__(self, name: str, alias: str | None = None) -> None:
-        """`alias`: of a second reading of the same parameter within one statement."""
+    def __init__(self, name: str) -> None:
         self.table: TableValuedAlias = _Elements(bindparam(name, type_=Text())).table_valued(
-            "value", name=alias or f"{name}_given"
+            "value", name=f"{name}_given"
         )
 
     def item(self, index: int, type_: type) -> ColumnElement[Any]:
         """Return the row's item number `index` as an `int` or a `str`; null where it is null."""
         return _Item(self.table.c.value, index, type_)
+
+    def whole(self, type_: type) -> ColumnElement[Any]:
+        """Return the row itself, where the rows are no arrays but each an `int` or a `str`."""
+        return _Item(self.table.c.value, None, type_)
 
 
 class AllRows(FunctionElement[str]):
@@ -67,7 +71,27 @@ class AllRows(FunctionElement[str]):
     type = Text()
 
 
-def rows_as_json(rows: Iterable[Sequence[int | str | None]]) -> str:
+class Octets(FunctionElement[int]):
+    """How many bytes a text has. On SQLite it is not read for that, as for its characters."""
+
+    name = "octets"
+    inherit_cache = True
+    type = BigInteger()
+
+
+class JoinedTexts(FunctionElement[bytes]):
+    """The bytes of all texts of a SELECT, one after the other, in the order of its `AllRows`.
+
+    Null where there are none; those that are null are left out. To take a text for JSON and to
+    read it from there costs three times its way as bytes.
+    """
+
+    name = "joined_texts"
+    inherit_cache = True
+    type = LargeBinary()
+
+
+def rows_as_json(rows: Iterable[Sequence[int | str | None] | int | str]) -> str:
     """Return rows as the value of a parameter. Raises: UnicodeEncodeError for a lone surrogate."""
     return msgspec.json.encode(list(rows)).decode()
 
@@ -93,12 +117,35 @@ def _all_rows_on_postgresql(rows: AllRows, compiler: SQLCompiler, **kw: Any) -> 
     return f"CAST(COALESCE(json_agg({array}), '[]') AS TEXT)"
 
 
+@compiles(Octets, "sqlite")
+def _octets_on_sqlite(octets: Octets, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"length(CAST({compiler.process(octets.clauses, **kw)} AS BLOB))"
+
+
+@compiles(Octets, "postgresql")
+def _octets_on_postgresql(octets: Octets, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"octet_length({compiler.process(octets.clauses, **kw)})"
+
+
+@compiles(JoinedTexts, "sqlite")
+def _joined_texts_on_sqlite(texts: JoinedTexts, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"CAST(group_concat({compiler.process(texts.clauses, **kw)}, '') AS BLOB)"
+
+
+@compiles(JoinedTexts, "postgresql")
+def _joined_texts_on_postgresql(texts: JoinedTexts, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"string_agg(convert_to({compiler.process(texts.clauses, **kw)}, 'UTF8'), ''::bytea)"
+
+
 @compiles(_Item, "sqlite")
 def _item_on_sqlite(item: _Item, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"json_extract({compiler.process(item.value, **kw)}, '$[{item.index}]')"
+    value = compiler.process(item.value, **kw)
+    return value if item.index is None else f"json_extract({value}, '$[{item.index}]')"
 
 
 @compiles(_Item, "postgresql")
 def _item_on_postgresql(item: _Item, compiler: SQLCompiler, **kw: Any) -> str:
     type_ = compiler.dialect.type_compiler_instance.process(item.type)
-    return f"CAST({compiler.process(item.value, **kw)} ->> {item.index} AS {type_})"
+    value = compiler.process(item.value, **kw)
+    text = f"{value} #>> '{{}}'" if item.index is None else f"{value} ->> {item.index}"
+    return f"CAST({text} AS {type_})"

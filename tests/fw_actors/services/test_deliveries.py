@@ -239,6 +239,33 @@ async def test_of_a_group_with_one_token_only_what_was_taken_over_is_lost(depot:
     assert await depot.settle(theirs) == "Sent"
 
 
+async def test_a_late_success_leaves_the_job_of_who_took_the_delivery_over(depot: Depot) -> None:
+    """Interface §7: "No row: the outcome is dropped and logged"; else the event would be lost."""
+    await depot.office.subscribe()
+    for _ in range(2):
+        await depot.emit()
+    ours = (await depot.claim()).due
+    await depot.office.sql("UPDATE fw_job SET next_at = 0 WHERE id = :it", it=ours[0].job.id)
+    (theirs,) = (await depot.claim()).due
+    assert await depot.settle_all([(due, ENDED[0]) for due in ours]) == [None, "Sent"]
+    jobs = await depot.office.sql("SELECT id, lease FROM fw_job")
+    assert jobs == [(theirs.job.id, theirs.job.lease)]
+    assert await depot.settle(theirs) == "Sent"
+
+
+async def test_of_one_delivery_twice_in_a_group_the_outcome_of_the_lease_that_holds_counts(
+    depot: Depot,
+) -> None:
+    await depot.office.subscribe()
+    await depot.emit()
+    late = await depot.due()
+    await trio.sleep(41)
+    due = await depot.due()
+    assert await depot.settle_all([(late, ENDED[1]), (due, ENDED[0])]) == [None, "Sent"]
+    assert (await depot.row())["status"] == "Sent"
+    assert await depot.office.sql("SELECT id FROM fw_job") == []
+
+
 async def test_a_webhook_is_read_by_its_name(depot: Depot) -> None:
     """Interface §7, `fw webhooks test WEBHOOK`: that one, and no other."""
     names = {url: await depot.office.subscribe(url=url) for url in ("https://a.x/", "https://b.x/")}
@@ -437,3 +464,14 @@ async def test_a_payload_of_any_length_is_claimed_as_it_was_stored(depot: Depot)
     due = (await depot.claim()).due
     assert {one.delivery: one.payload.decode() for one in due} == stored
     assert [one.delivery for one in due] == sorted(stored)  # in the order of their jobs
+
+
+async def test_a_payload_that_raw_sql_took_away_is_sent_as_no_bytes(depot: Depot) -> None:
+    """Spec, rule 2: raw SQL is not checked; what is claimed beside it stays whole."""
+    await depot.office.subscribe()
+    names = [await depot.emit() for _ in range(3)]
+    await depot.office.sql("UPDATE doc_webhook_delivery SET payload = NULL WHERE name = :it",
+                           it=names[1])  # fmt: skip
+    stored = dict(await depot.office.sql("SELECT name, payload FROM doc_webhook_delivery"))
+    due = (await depot.claim()).due
+    assert [one.payload.decode() or None for one in due] == [stored[name] for name in names]
