@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol
 
@@ -136,12 +137,18 @@ class ThreadLane:
 
     def _run(self, engine: Engine, first: Call) -> tuple[list[Call], Call | None]:
         """Run `first` and what may share its commit; return those, and whose turn is next if it
-        had to be taken from the queue to see that it may not."""
+        had to be taken from the queue to see that it may not.
+
+        What comes meanwhile shares a wait for the disk. Where there is none it would save a
+        commit alone, and hold up those who are done: a claim, until outcomes are written.
+        """
         following: Call | None = first
+        room = inf if first.durable else self._queue.qsize()
 
         def pull() -> Call | None:
-            nonlocal following
-            if following is None:
+            nonlocal following, room
+            if following is None and room > 0:
+                room -= 1
                 with suppress(Empty):
                     following = self._queue.get_nowait()
             if following is None or following.durable is not first.durable:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -104,6 +106,42 @@ async def test_a_commit_waits_for_the_disk_where_one_of_its_writes_has_to(
     assert [found[number] for number in range(len(wanted))] == [
         full if durable else normal for durable in wanted
     ]
+
+
+@pytest.mark.parametrize(("durable", "seen"), [(False, True), (True, False)])
+async def test_who_waits_for_no_disk_is_not_held_up_by_who_comes_meanwhile(
+    open_store: OpenStore, path: Path, durable: bool, seen: bool
+) -> None:
+    """A claim is not answered later because outcomes came while it ran."""
+    gate, inside = threading.Event(), threading.Event()
+
+    def hold(tx: Tx) -> None:
+        add("first")(tx)
+        inside.set()
+        assert gate.wait(10)
+
+    def others_see(tx: Tx) -> bool:
+        other = sqlite3.connect(path)
+        try:
+            count = "SELECT count(*) FROM notes WHERE text = 'first'"
+            return bool(other.execute(count).fetchone()[0])
+        finally:
+            other.close()
+
+    async with open_store() as store:
+        await store.write(create_notes)
+        found: list[bool] = []
+
+        async def second() -> None:
+            found.append(await store.write(others_see, durable=durable))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(store.write, hold, durable=durable))
+            await trio.to_thread.run_sync(inside.wait, 10)
+            nursery.start_soon(second)
+            await trio.testing.wait_all_tasks_blocked()
+            gate.set()
+    assert found == [seen], "whether the first was committed when the second began"
 
 
 class Disk:
