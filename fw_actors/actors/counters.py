@@ -38,7 +38,8 @@ class Histogram:
 
     def observe(self, value: float) -> None:
         """Count one. Below zero counts as zero: a wall clock may have gone back."""
-        value = max(value, 0.0)
+        if value < 0.0:
+            value = 0.0
         self._counts[bisect_left(self._bounds, value)] += 1
         self.sum += value
 

@@ -6,6 +6,7 @@ from functools import partial
 from hmac import HMAC
 from typing import Final, Protocol
 
+import msgspec
 import trio
 
 from fw_actors.actors.outcomes import Settle, Settled
@@ -72,47 +73,48 @@ class LeaseOver(Exception):
     """Raised instead of sending when another process may hold the delivery by now."""
 
 
+class Means(msgspec.Struct, frozen=True):
+    """What attempts are made with: one for all DeliveryActors of a process.
+
+    `outcomes`: the OutcomeWriter; `honour_retry_after`: `ops.honourRetryAfter`.
+    """
+
+    store: Store
+    deliveries: Deliveries
+    sender: Poster
+    keys: SigningKeys
+    clock: Clock
+    log: Log
+    dispatcher: Ref
+    outcomes: Ref
+    honour_retry_after: bool = False
+
+
 class DeliveryActor(Actor):
     """Sends one attempt. However it ends, its outcome is handed on or its lease given back."""
 
     mailbox = MailboxPolicy(capacity=4, overflow=Overflow.REFUSE)
 
-    def __init__(
-        self,
-        store: Store,
-        deliveries: Deliveries,
-        sender: Poster,
-        keys: SigningKeys,
-        clock: Clock,
-        log: Log,
-        dispatcher: Ref,
-        outcomes: Ref,
-        *,
-        honour_retry_after: bool = False,
-    ) -> None:
-        """`outcomes`: the OutcomeWriter; `honour_retry_after`: `ops.honourRetryAfter`."""
-        self._store, self._deliveries, self._sender = store, deliveries, sender
-        self._keys, self._clock, self._log = keys, clock, log
-        self._dispatcher, self._outcomes = dispatcher, outcomes
-        self._honour_retry_after = honour_retry_after
+    def __init__(self, means: Means) -> None:
+        self._means = means
 
     @handles(Attempt)
     async def attempt(self, message: Attempt) -> None:
         """Sign, post, free the receiver's place and hand on what came of it."""
-        finished, handed_on = Finished(message.origin), False
+        means, finished, handed_on = self._means, None, False
         try:
             ended, finished = await self._send(message)
-            handed_on = self._outcomes.tell(Settle(message.due, ended))
+            handed_on = means.outcomes.tell(Settle(message.due, ended))
         except LeaseOver:  # it waited for too long: for the store, or with the whole process
-            self._log.warning("delivery.lease_over", delivery=message.due.delivery)
+            means.log.warning("delivery.lease_over", delivery=message.due.delivery)
             await self._give_back(message.due)
         except trio.Cancelled:
             await self._give_back(message.due)
             raise
         finally:
-            self._dispatcher.tell(finished)
+            means.dispatcher.tell(finished or Finished(message.origin))
             if not handed_on:
-                self._dispatcher.tell(Settled(1))
+                means.dispatcher.tell(Settled(1))
             self.context.stop()  # the next attempt is a row, and is a while off
 
     async def _send(self, message: Attempt) -> tuple[Ended, Finished]:
@@ -121,7 +123,7 @@ class DeliveryActor(Actor):
         try:
             target, key, timeout = self._ready(message)
             headers = partial(self._headers, key, due)
-            answer = await self._sender.post(target, due.payload, headers, timeout=timeout)
+            answer = await self._means.sender.post(target, due.payload, headers, timeout=timeout)
         except LeaseOver:
             raise
         except NotSent as reason:
@@ -131,7 +133,8 @@ class DeliveryActor(Actor):
             ended = self._ended(began, Ending.TRANSIENT, str(fault))
             return ended, Finished(origin, None, timed_out)
         except Exception as defect:  # a defect of ours ends as a counted failure, never in a loop
-            self._log.error("delivery.defect", delivery=due.delivery, error=repr(defect)[:200])
+            facts = {"delivery": due.delivery, "error": repr(defect)[:200]}
+            self._means.log.error("delivery.defect", **facts)
             error = "internal: the attempt failed inside the service; its log says more."
             return self._ended(began, Ending.TRANSIENT, error), Finished(origin)
         return self._judged(began, answer), Finished(origin, answer.times.answer / _MS)
@@ -147,10 +150,10 @@ class DeliveryActor(Actor):
             raise NotSent(Ending.WITHDRAWN, "disabled: the webhook is off; nothing was sent.")
         if message.target is None:
             raise NotSent(Ending.WITHDRAWN, "internal: the webhook's url can't be sent to.")
-        if self._clock.now() + due.hook.timeout * _MS > due.lease_end:
+        if self._means.clock.now() + due.hook.timeout * _MS > due.lease_end:
             raise LeaseOver
         try:
-            return message.target, self._keys.of(due.hook), due.hook.timeout
+            return message.target, self._means.keys.of(due.hook), due.hook.timeout
         except NoSigningKey as reason:
             raise NotSent(Ending.UNSIGNABLE, str(reason)) from None
 
@@ -159,17 +162,17 @@ class DeliveryActor(Actor):
 
         Raises: LeaseOver; nothing is sent then.
         """
-        now = self._clock.now()
+        now = self._means.clock.now()
         if now >= due.lease_end:
             raise LeaseOver
         return signed_headers(key, due.delivery, now, due.payload)
 
     def _ended(self, began: float, ending: Ending, error: str) -> Ended:
-        return Ended(ending, self._clock.now(), self._ms_since(began), error=error)
+        return Ended(ending, self._means.clock.now(), self._ms_since(began), error=error)
 
     def _judged(self, began: float, answer: Answer) -> Ended:
-        status, now, wait = answer.status, self._clock.now(), 0.0
-        if self._honour_retry_after:
+        status, now, wait = answer.status, self._means.clock.now(), 0.0
+        if self._means.honour_retry_after:
             wait = retry_after_seconds(status, answer.retry_after, now)
         ending, error = ending_of(status), error_of_answer(status, answer.location)
         return Ended(ending, now, self._ms_since(began), status, answer.body, error, wait)
@@ -178,9 +181,9 @@ class DeliveryActor(Actor):
         """A stop cuts the attempt off: it does not count, and the next worker may take it."""
         with trio.CancelScope(deadline=trio.current_time() + GIVE_BACK_SECONDS, shield=True):
             try:
-                await self._store.write(lambda tx: self._deliveries.give_back(tx, due))
+                await self._means.store.write(lambda tx: self._means.deliveries.give_back(tx, due))
             except OverloadedError:
-                self._log.warning("delivery.not_given_back", delivery=due.delivery)
+                self._means.log.warning("delivery.not_given_back", delivery=due.delivery)
 
     def _ms_since(self, began: float) -> int:
         return round((self.context.time() - began) * _MS)

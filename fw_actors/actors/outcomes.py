@@ -209,16 +209,16 @@ class OutcomeWriter(Actor):
             "delivery.ended",
             delivery=due.delivery,
             webhook=due.job.partition,
-            status=status.value,
+            status=str(status),
             attempt=due.attempts + 1,
             response_status=ended.response_status,
             duration_ms=ended.duration_ms,
             error=ended.error or None,
         )
 
-    def _measure(self, due: Due, ended: Ended, status: Status) -> None:
+    def _measure(self, due: Due, ended: Ended, status: str) -> None:
         """Count it; the first attempt also tells how long its event had waited to be sent."""
-        self._meter.add(status.value)
+        self._meter.add(status)
         self._meter.took.observe(ended.duration_ms / _MS)
         if due.attempts == 0 and due.job.deaths == 0:
             began = ended.at - ended.duration_ms

@@ -76,7 +76,8 @@ async def _read(
     connection: Connection, reader: AnswerReader, progress: Progress, kept: bool
 ) -> None:
     began = progress.now()
-    while not reader.satisfied:
+    satisfied = False
+    while not satisfied:
         try:
             data = await connection.receive(reader.room)
         except Broken as broken:
@@ -88,9 +89,9 @@ async def _read(
             return
         if kept and not data and reader.room == MAX_ANSWER:
             raise Stale
-        had_head = reader.status is not None
-        reader.feed(data)
-        if not had_head and reader.status is not None:
+        before = reader.status
+        satisfied = reader.feed(data)
+        if before is None and reader.status is not None:
             progress.times.answer = (progress.now() - began) * 1000
     while not reader.ended and (data := await connection.receive_ready(reader.room)):
         reader.feed(data)

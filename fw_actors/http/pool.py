@@ -101,9 +101,13 @@ class Pool:
             self._forget(oldest)
             self._close(oldest)
         connection.idle_since = self._current_time()
-        self._filled.set()
+        if not self._idle:
+            self._filled.set()
         self._idle[connection] = None
-        self._by_origin.setdefault(connection.origin, {})[connection] = None
+        if mine is None:
+            self._by_origin[connection.origin] = {connection: None}
+        else:
+            mine[connection] = None
 
     def discard(self, connection: Connection) -> None:
         """End the use of a connection that can't be used again."""

@@ -7,10 +7,11 @@ it (interface §7).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import h11
+import msgspec
 
 from fw_actors.http.answer import Answer, Times
 from fw_actors.http.errors import ProtocolError
@@ -31,47 +32,40 @@ _TOO_LONG: Final = "The receiver's answer has no end of its head within 64 KiB."
 _TOO_MANY: Final = "The receiver sent more than 20 interim answers and no final one."
 
 
-class AnswerReader:
+class AnswerReader(msgspec.Struct, eq=False):
     """Reads the answer to one POST; fed in pieces of any size.
 
-    `status` is None until the whole head of the final answer is in. `satisfied` says that nothing
-    more has to be waited for, `ended` that nothing more will be taken, `reusable` that the
-    connection stands at the beginning of a next answer (RFC 9112 9.3). `room` is how many bytes
-    are still taken.
-
     Args:
+        status: None until the whole head of the final answer is in.
+        room: how many bytes are still taken.
+        ended: nothing more will be taken.
+        reusable: the connection stands at the beginning of a next answer (RFC 9112 9.3).
         short_way: whether the plainest answers go around h11; for the test that compares both.
     """
 
-    __slots__ = ("_body", "_h11", "_headers", "_informational", "_short", "ended", "reusable",
-                 "room", "status")  # fmt: skip
+    status: int | None = None
+    room: int = MAX_ANSWER
+    ended: bool = False
+    reusable: bool = False
+    short_way: bool = True
+    _body: bytes = b""
+    _headers: Sequence[tuple[bytes, bytes]] = ()
+    _informational: int = 0
+    _h11: h11.Connection | None = None
 
-    def __init__(self, *, short_way: bool = True) -> None:
-        self.status: int | None = None
-        self.room = MAX_ANSWER
-        self.ended = False
-        self.reusable = False
-        self._short = short_way
-        self._headers: Iterable[tuple[bytes, bytes]] = ()
-        self._body = b""
-        self._informational = 0
-        self._h11: h11.Connection | None = None
-
-    @property
-    def satisfied(self) -> bool:
-        return self.ended or len(self._body) >= MAX_BODY
-
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> bool:
         """Take the next bytes of the connection, at most `room`; none means that it ended.
+
+        Returns: whether nothing more has to be waited for.
 
         Raises: ProtocolError, where no head is in yet and none can come any more.
         """
         self.room -= len(data)
         if self._h11 is None:
-            if self._short and (plain := read_short(data)) is not None:
+            if self.short_way and (plain := read_short(data)) is not None:
                 self.status, self._body = plain
                 self.ended = self.reusable = True
-                return
+                return True
             self._h11 = _expecting_an_answer()
         try:
             self._h11.receive_data(data)
@@ -80,6 +74,7 @@ class AnswerReader:
             self._stop(_CUT_OFF if not data else _NOT_HTTP)
         if self.room <= 0 and not self.ended:
             self._stop(_TOO_LONG)
+        return self.ended or len(self._body) >= MAX_BODY
 
     def break_off(self) -> None:
         """The connection broke: what is there is the answer.
@@ -109,7 +104,7 @@ class AnswerReader:
                 if self._informational > MAX_INFORMATIONAL:
                     self._stop(_TOO_MANY)
             elif isinstance(event, h11.Response):
-                self.status, self._headers = event.status_code, event.headers
+                self.status, self._headers = event.status_code, list(event.headers)
             elif isinstance(event, h11.Data):
                 if len(self._body) < MAX_BODY:
                     self._body += event.data

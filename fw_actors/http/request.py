@@ -49,18 +49,15 @@ class RequestWriter:
         Raises:
             ValueError: when a header can't be sent so; a defect of the caller.
         """
-        names = tuple([name for name, _ in headers])
+        names, values = zip(*headers, strict=True) if headers else ((), ())
         form = self._forms.get(names) or self._form(names)
-        values = []
-        for name, value in headers:
-            if not _VALUE.fullmatch(value):  # the value may be a signature: not shown
-                raise ValueError(f"The value of the header {name!r} isn't printable ASCII.")
-            values.append(value)
+        if not all(map(_VALUE.fullmatch, values)):
+            raise _unprintable(headers)
         begin = (
             b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: %d"
             % (target.path.encode("ascii"), target.authority.encode("ascii"), len(body))
         )
-        return b"".join((begin, form % tuple(values), body))
+        return b"".join((begin, form % values, body))
 
     def _form(self, names: tuple[bytes, ...]) -> bytes:
         """Judge header names, and return the rest of a head with a place for each value.
@@ -77,3 +74,9 @@ class RequestWriter:
         if len(self._forms) < MOST_KEPT:
             self._forms[names] = form
         return form
+
+
+def _unprintable(headers: Sequence[tuple[bytes, bytes]]) -> ValueError:
+    """Tell which header it is; its value may be a signature, and is not shown."""
+    names = ", ".join(repr(name) for name, value in headers if not _VALUE.fullmatch(value))
+    return ValueError(f"The value of the header {names} isn't printable ASCII.")

@@ -184,6 +184,8 @@ class Keyring(Protocol):
     name: str
     runtime: Ground
 
+    def tell(self, key: str, message: Message) -> bool: ...
+
     def cell(self, key: str) -> Cell: ...
 
     def present(self, key: str) -> Cell: ...
@@ -205,13 +207,7 @@ class KeyedRef(Ref):
 
     def tell(self, message: Message) -> bool:
         """See `Ref.tell`."""
-        try:
-            cell = self._pool.cell(self.key)
-        except RuntimeFault as fault:
-            reason = REFUSALS[type(fault)]
-            self._pool.runtime.dead_letters.add(self.name, message, reason)
-            return False
-        return cell.tell(message)
+        return self._pool.tell(self.key, message)
 
     def _cell(self) -> Cell:
         return self._pool.cell(self.key)

@@ -30,7 +30,7 @@ async def run_turn(cell: Cell, actor: Instance) -> bool:  # noqa: C901 - the hot
     handlers, take, now = actor.handlers, cell.mailbox.take, cell.runtime.deadlines.now
     note = cell.recent.append
     slot: Reply[Any] | None = None
-    before = now()
+    before, untimed = now(), False
     try:
         for _ in range(MESSAGES_A_TURN):
             item: Any = _attend(cell, actor) if cell.alert else take()
@@ -50,13 +50,14 @@ async def run_turn(cell: Cell, actor: Instance) -> bool:  # noqa: C901 - the hot
                 slot = None
                 continue
             note(kind)
+            untimed = True
             try:
                 result = function(actor, item)
                 if is_async:
                     result = await result
                     after = now()
                     cell.handler_seconds += after - before
-                    before = after
+                    before, untimed = after, False
             except Exception as error:
                 raise cell.note_failure("handler", error) from error
             if slot is not None:
@@ -68,7 +69,8 @@ async def run_turn(cell: Cell, actor: Instance) -> bool:  # noqa: C901 - the hot
     except (trio.WouldBlock, trio.EndOfChannel):
         return False
     finally:
-        cell.handler_seconds += now() - before  # plain handlers are timed together
+        if untimed:  # plain handlers are timed together
+            cell.handler_seconds += now() - before
         if len(cell.recent) > RECENT:
             del cell.recent[:-RECENT]
     return True

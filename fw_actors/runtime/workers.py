@@ -123,7 +123,7 @@ class Workers:
         done = 0
         while ready and not lifeline.cut:  # a cancelled job takes its worker with it
             job = ready.popleft()
-            while self._on_their_way < min(ROUSED_AT_ONCE, len(ready)):
+            while self._on_their_way < ROUSED_AT_ONCE and self._on_their_way < len(ready):
                 self._rouse()
             job.scope = lifeline
             try:

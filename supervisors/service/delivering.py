@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fw_actors.actors.delivery import DeliveryActor
+from fw_actors.actors.delivery import DeliveryActor, Means
 from fw_actors.actors.dispatcher import Dispatcher
 from fw_actors.actors.outcomes import OutcomeWriter
 from fw_actors.config import Config
@@ -34,23 +34,23 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
     site, ops = parts.site, parts.site.config.ops
     deliveries = Deliveries(site.registry, Backoff(ops.backoff_seconds, ops.backoff_cap_seconds))
     dispatcher, outcomes = parts.runtime.ref(DISPATCHER), parts.runtime.ref(OUTCOMES)
-    keys = SigningKeys(site.vault)
+    means = Means(
+        site.store,
+        deliveries,
+        parts.sender,
+        SigningKeys(site.vault),
+        site.clock,
+        parts.log,
+        dispatcher,
+        outcomes,
+        honour_retry_after=ops.honour_retry_after,
+    )
     pool = KeyedPool(
         parts.runtime,
         "deliveries",
         capacity=ops.delivery_concurrency,
         idle_seconds=_IDLE_SECONDS,
-        make=lambda key: DeliveryActor(
-            site.store,
-            deliveries,
-            parts.sender,
-            keys,
-            site.clock,
-            parts.log,
-            dispatcher,
-            outcomes,
-            honour_retry_after=ops.honour_retry_after,
-        ),
+        make=lambda key: DeliveryActor(means),
     )
     return (
         actor_child(

@@ -11,7 +11,7 @@ from typing import Any
 import trio
 
 from fw_actors.actors.counters import DeliveryMeter
-from fw_actors.actors.delivery import DeliveryActor
+from fw_actors.actors.delivery import DeliveryActor, Means
 from fw_actors.actors.dispatcher import Dispatcher
 from fw_actors.actors.nudge import Nudge
 from fw_actors.actors.outcomes import OutcomeWriter
@@ -194,12 +194,13 @@ async def _actors(site: Site, receiver: Receiver) -> AsyncIterator[Post]:
     async with open_runtime(clock=site.clock, entropy=site.entropy, log=log) as runtime:
         dispatcher, outcomes = runtime.ref("dispatcher"), runtime.ref("outcomes")
         keys, counter = SigningKeys(site.vault), DeliveryMeter(())
+        means = Means(
+            site.store, deliveries, receiver, keys, site.clock, log, dispatcher, outcomes,
+            honour_retry_after=ops.honour_retry_after,
+        )  # fmt: skip
         pool = KeyedPool(
             runtime, "deliveries", capacity=ops.delivery_concurrency, idle_seconds=1.0,
-            make=lambda key: DeliveryActor(
-                site.store, deliveries, receiver, keys, site.clock, log, dispatcher, outcomes,
-                honour_retry_after=ops.honour_retry_after,
-            ),
+            make=lambda key: DeliveryActor(means),
         )  # fmt: skip
         children = [
             actor_child(
