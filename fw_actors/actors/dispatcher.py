@@ -111,12 +111,14 @@ class Dispatcher(Actor):
             receiver.answered(message.head_seconds)
         else:
             receiver.ended()
-        if not self._more:
+        if not self._more or self._look_waits:
             return
-        enough = max(receiver.window // 2, min(FEW, receiver.limit))
-        if receiver.free >= enough:
+        enough = receiver.window // 2
+        if message.head_seconds is None or receiver.window == receiver.limit:
+            enough = max(enough, min(FEW, receiver.limit))  # else it has just shown that it copes
+        if receiver.free >= max(1, enough):
             self._look_soon()
-        elif not self._look_waits and not self._look_comes:
+        elif not self._look_comes:
             # Half a window at a time: a transaction for each place would cost more than it gives.
             self._look_after(GATHER_SECONDS)
             self._look_comes = True
@@ -205,7 +207,7 @@ class Dispatcher(Actor):
             )
         self._free -= 1
         receiver.take(1)
-        if self._actors[due.delivery].tell(Attempt(due, target)):
+        if self._actors.tell(due.delivery, Attempt(due, target)):
             return True
         self._free += 1  # no actor could be made, and the place is free again
         receiver.ended()

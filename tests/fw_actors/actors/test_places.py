@@ -47,6 +47,24 @@ async def test_a_receiver_starts_with_one_place_and_doubles_with_each_answer(
     assert receiver.most == 4
 
 
+async def test_a_receiver_that_answers_is_sent_more_at_once_while_it_starts(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Slow start costs its round trips, and no pause between them."""
+    receiver = Receiver(["200"], busy=0.1)
+    async with delivering(tmp_path, receiver, per_receiver_concurrency=16) as post:
+        await post.webhook()
+        made = await post.site.write(
+            "Administrator",
+            lambda fw: [fw.webhooks.emit("invoice.paid", {})["deliveries"][0] for _ in range(15)],
+        )
+        for delivery in made:
+            await post.settled(delivery)
+    first = receiver.posts[0].at
+    waves = [round((got.at - first) * 1000) for got in receiver.posts]
+    assert waves == [0] + [100] * 2 + [200] * 8 + [300] * 4
+
+
 async def test_a_slow_answer_sets_a_receiver_back_to_one_place(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
