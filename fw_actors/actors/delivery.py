@@ -174,7 +174,8 @@ class DeliveryActor(Actor):
         status, now, wait = answer.status, self._means.clock.now(), 0.0
         if self._means.honour_retry_after:
             wait = retry_after_seconds(status, answer.retry_after, now)
-        ending, error = ending_of(status), error_of_answer(status, answer.location)
+        ending = ending_of(status)
+        error = "" if ending is Ending.DELIVERED else error_of_answer(status, answer.location)
         return Ended(ending, now, self._ms_since(began), status, answer.body, error, wait)
 
     async def _give_back(self, due: Due) -> None:

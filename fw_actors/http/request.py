@@ -10,6 +10,10 @@ from fw_actors.http.target import Target
 
 MOST_KEPT: Final = 16  # sets of header names, kept as good; others are judged at each use
 
+_BEGIN: Final = (
+    b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+)
+
 MakeHeaders = Callable[[], Sequence[tuple[bytes, bytes]]]
 
 # RFC 9110 5.1 and 5.6.2: a field name is a token; we send lower case alone.
@@ -35,7 +39,7 @@ class RequestWriter:
         agent = f"fw-webhooks/{version}".encode("ascii")
         if not _VALUE.fullmatch(agent):
             raise ValueError(f"The version {version!r} can't stand in a header.")
-        self._fixed = b"\r\nuser-agent: " + agent + b"\r\naccept: */*\r\n"
+        self._fixed = b"user-agent: " + agent + b"\r\naccept: */*\r\n"
         self._forms: dict[tuple[bytes, ...], bytes] = {}
 
     def write(self, target: Target, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
@@ -53,14 +57,11 @@ class RequestWriter:
         form = self._forms.get(names) or self._form(names)
         if not all(map(_VALUE.fullmatch, values)):
             raise _unprintable(headers)
-        begin = (
-            b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: %d"
-            % (target.path.encode("ascii"), target.authority.encode("ascii"), len(body))
-        )
-        return b"".join((begin, form % values, body))
+        path, authority = target.path.encode("ascii"), target.authority.encode("ascii")
+        return form % (path, authority, len(body), *values) + body
 
     def _form(self, names: tuple[bytes, ...]) -> bytes:
-        """Judge header names, and return the rest of a head with a place for each value.
+        """Judge header names, and return a head with places for path, authority, length, values.
 
         Raises: ValueError.
         """
@@ -70,7 +71,7 @@ class RequestWriter:
         if len(set(names)) != len(names):
             raise ValueError("A header's name is there twice.")
         lines = [name.replace(b"%", b"%%") + b": %b\r\n" for name in names]
-        form = b"".join((self._fixed.replace(b"%", b"%%"), *lines, b"\r\n"))
+        form = b"".join((_BEGIN, self._fixed.replace(b"%", b"%%"), *lines, b"\r\n"))
         if len(self._forms) < MOST_KEPT:
             self._forms[names] = form
         return form
