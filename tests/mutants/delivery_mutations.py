@@ -78,8 +78,15 @@ DELIVERY: Final = (
     Mutation(
         "the body is made anew for each attempt",
         "fw_actors/services/delivery_rows.py",
-        "payload.encode(),",
-        'payload.replace(":", ": ").encode(),',
+        "        payload,\n        row.attempts,\n",
+        '        payload.replace(b":", b": "),\n        row.attempts,\n',
+    ),
+    Mutation(
+        "a late success ends the job of who took the delivery over",
+        "fw_actors/services/deliveries.py",
+        " if held not in lost]",
+        "]",
+        "tests/fw_actors/services/test_deliveries.py",
     ),
     Mutation(
         "the time of an attempt is that of its lease",
