@@ -113,10 +113,12 @@ class Dispatcher(Actor):
             receiver.ended()
         if not self._more or self._look_waits:
             return
-        enough = receiver.window // 2
-        if message.head_seconds is None or receiver.window == receiver.limit:
-            enough = max(enough, min(FEW, receiver.limit))  # else it has just shown that it copes
-        if receiver.free >= max(1, enough):
+        growing = message.head_seconds is not None and not receiver.slow
+        if growing and receiver.window < receiver.limit:
+            enough = max(1, receiver.window // 2)  # it has just shown that it copes
+        else:
+            enough = max(receiver.window // 2, min(FEW, receiver.limit))
+        if receiver.free >= enough:
             self._look_soon()
         elif not self._look_comes:
             # Half a window at a time: a transaction for each place would cost more than it gives.

@@ -104,10 +104,8 @@ class Pool:
         if not self._idle:
             self._filled.set()
         self._idle[connection] = None
-        if mine is None:
-            self._by_origin[connection.origin] = {connection: None}
-        else:
-            mine[connection] = None
+        # Looked up anew: the oldest may have been this origin's only one.
+        self._by_origin.setdefault(connection.origin, {})[connection] = None
 
     def discard(self, connection: Connection) -> None:
         """End the use of a connection that can't be used again."""

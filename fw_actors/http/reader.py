@@ -53,6 +53,10 @@ class AnswerReader(msgspec.Struct, eq=False):
     _informational: int = 0
     _h11: h11.Connection | None = None
 
+    def __repr__(self) -> str:
+        """Nothing of what was answered, which may be secret."""
+        return f"<AnswerReader status={self.status} room={self.room} ended={self.ended}>"
+
     def feed(self, data: bytes) -> bool:
         """Take the next bytes of the connection, at most `room`; none means that it ended.
 
@@ -104,7 +108,7 @@ class AnswerReader(msgspec.Struct, eq=False):
                 if self._informational > MAX_INFORMATIONAL:
                     self._stop(_TOO_MANY)
             elif isinstance(event, h11.Response):
-                self.status, self._headers = event.status_code, list(event.headers)
+                self.status, self._headers = event.status_code, event.headers
             elif isinstance(event, h11.Data):
                 if len(self._body) < MAX_BODY:
                     self._body += event.data

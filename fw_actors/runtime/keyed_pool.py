@@ -25,7 +25,7 @@ from fw_actors.runtime.keyed_cell import KeyedCell
 from fw_actors.runtime.life import CrashedError
 from fw_actors.runtime.mailbox import Mailbox
 from fw_actors.runtime.messages import Message
-from fw_actors.runtime.pool_totals import Totals
+from fw_actors.runtime.pool_totals import Totals, snapshot_of
 from fw_actors.runtime.reference import REFUSALS, KeyedRef
 from fw_actors.runtime.rings import waiting_for
 from fw_actors.runtime.side import cancel_timers
@@ -210,28 +210,13 @@ class KeyedPool:
 
         The cost is that of the awake ones, however many there are.
         """
-        totals = Totals()
-        totals.add(self._resting)
-        depth = waiting = 0
-        for cell in self._awake:
-            totals.add(cell)
-            depth += cell.mailbox.depth
-            waiting += cell.mailbox.waiting
-        return NodeSnapshot(
-            name=self.name,
-            kind="pool",
-            state="stopping" if self._closed else "running",
-            depth=depth,
-            capacity=self.capacity,
-            waiting=waiting,
-            alive=len(self._cells),
-            running=len(self._awake),
-            handled=totals.handled,
-            failed=totals.failed,
-            skipped=totals.skipped,
-            restarts=totals.restarts,
-            last_error=totals.last_error,
-            handler_seconds=totals.handler_seconds,
+        return snapshot_of(
+            self.name,
+            "stopping" if self._closed else "running",
+            self.capacity,
+            len(self._cells),
+            self._awake,
+            self._resting,
         )
 
     # One step each.

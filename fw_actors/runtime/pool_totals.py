@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from fw_actors.runtime.inspection import NodeSnapshot
 from fw_actors.runtime.keyed_cell import KeyedCell
 
 
@@ -31,3 +34,32 @@ class Totals:
         self.skipped -= cell.skipped
         self.restarts -= cell.restarts
         self.handler_seconds -= cell.handler_seconds
+
+
+def snapshot_of(
+    name: str, state: str, capacity: int, alive: int, awake: Collection[KeyedCell], resting: Totals
+) -> NodeSnapshot:
+    """Return a pool as one node, from its awake cells and the totals of all others."""
+    totals = Totals()
+    totals.add(resting)
+    depth = waiting = 0
+    for cell in awake:
+        totals.add(cell)
+        depth += cell.mailbox.depth
+        waiting += cell.mailbox.waiting
+    return NodeSnapshot(
+        name=name,
+        kind="pool",
+        state=state,
+        depth=depth,
+        capacity=capacity,
+        waiting=waiting,
+        alive=alive,
+        running=len(awake),
+        handled=totals.handled,
+        failed=totals.failed,
+        skipped=totals.skipped,
+        restarts=totals.restarts,
+        last_error=totals.last_error,
+        handler_seconds=totals.handler_seconds,
+    )

@@ -1,7 +1,7 @@
 """Deliveries in the store: what can start now, and what came of an attempt.
 
 Rules: `fw_actors.rules.delivery_outcome`. Plain functions inside a transaction; who calls them
-are the Dispatcher (claim) and the DeliveryActor (settle, give back).
+are the Dispatcher (claim), the OutcomeWriter (judge, settle) and the DeliveryActor (give back).
 """
 
 from __future__ import annotations
@@ -182,13 +182,9 @@ class Deliveries:
                 None if held in lost else status
                 for held, status in zip(judged.held, told, strict=True)
             ]
-        jobs.finish_all(tx, [held[0] for held in judged.sent if held not in lost])
+        jobs.delete_held(tx, [held[0] for held in judged.sent if held not in lost])
         jobs.settle_all(tx, judged.others)  # fenced by the tokens as well
         return told
-
-    def settle(self, tx: Tx, due: Due, ended: Ended) -> Status | None:
-        """Write one attempt's outcome. Returns: as `settle_all`."""
-        return self.settle_all(tx, self.judged([(due, ended)]))[0]
 
     def give_back(self, tx: Tx, due: Due) -> bool:
         """Give a lease back; the attempt is not counted. False when it was lost before."""

@@ -23,6 +23,7 @@ from fw_actors.store import (
     LeasedJob,
     Octets,
     Statement,
+    StatementError,
     Tx,
     rows_as_json,
 )
@@ -104,6 +105,8 @@ class Leased(NamedTuple):
                 payload = self.payloads[begin : (begin := begin + row.size)]
             at, lease = leases[row.webhook]
             found.append((at, row.job, _due(row, row.delivery, payload, lease, self.token)))
+        if begin != len(self.payloads):  # a part of them would be sent as another's
+            raise StatementError("The payloads of a claim are not as long as their sizes say.")
         found.sort()  # no two jobs have one number
         return [due for _, _, due in found]
 

@@ -164,7 +164,8 @@ def held_of(settled: JsonRows, **columns: ColumnElement[Any]) -> Subquery:
     """The jobs of rows (job, token, …) whose lease holds, locked to the transaction's end.
 
     On PostgreSQL a row that another transaction has locked is waited for, and judged as it is by
-    then. Nested, or the statement begins with WITH, and SQLite counts no rows of it.
+    then; one whose subject no table has need not be looked at, and then is not locked. Nested, or
+    the statement begins with WITH, and SQLite counts no rows of it.
 
     Args:
         columns: taken from the rows beside the job's `subject`. Materialised, so that each item
@@ -180,9 +181,9 @@ def held_of(settled: JsonRows, **columns: ColumnElement[Any]) -> Subquery:
     return select(held).subquery("settled_held")
 
 
-_DONE: Final = JsonRows("done")
-FINISH_ALL: Final = Statement(
-    delete(JOB).where(JOB.c.id.in_(select(_DONE.whole(int)).select_from(_DONE.table)))
+_HELD_IDS: Final = JsonRows("held")
+DELETE_HELD: Final = Statement(
+    delete(JOB).where(JOB.c.id.in_(select(_HELD_IDS.whole(int)).select_from(_HELD_IDS.table)))
 )
 SETTLE_ALL: Final = Statement(
     update(JOB)

@@ -3,7 +3,8 @@
 A row is the queue (pitfalls: "The row is the queue"). It is *due* when `next_at` has come;
 claiming it pushes `next_at` to the lease's end and writes the holder's token, so that a holder
 that dies gives it back by doing nothing. Everything that ends a lease is fenced by the token: a
-holder that was too slow writes nothing. All times are milliseconds.
+holder that was too slow writes nothing. (`delete_held` leaves the fence to its caller, who has
+passed it in the same transaction.) All times are milliseconds.
 
 Every function runs inside `Store.write` (`heads` and `stats` also inside `Store.read`).
 """
@@ -17,11 +18,11 @@ import msgspec
 
 from fw_actors.store.job_statements import (
     CLAIM,
+    DELETE_HELD,
     ENQUEUE,
     ENQUEUE_NUMBERED,
     FAIL,
     FINISH,
-    FINISH_ALL,
     FOLLOWING,
     GIVE_BACK,
     HEADS,
@@ -179,13 +180,14 @@ def fail(tx: Tx, job_id: int, token: str, error: str) -> bool:
     return tx.run(FAIL, job=job_id, token=token, reason=error) == 1
 
 
-def finish_all(tx: Tx, held: Sequence[int]) -> None:
-    """Delete jobs that are done, whose leases `held_of` has found to hold in this transaction.
+def delete_held(tx: Tx, held: Sequence[int]) -> None:
+    """Delete jobs that are done, and whose leases were found to hold in this transaction.
 
-    Nobody else can have them by now, so that the tokens, half of the work, need no second look.
+    A statement with `held_of` has locked them, so that nobody else can have them by now: to look
+    for the tokens once more would be half of the work. No other jobs may be given.
     """
     if held:
-        tx.run(FINISH_ALL, done=rows_as_json(held))
+        tx.run(DELETE_HELD, held=rows_as_json(held))
 
 
 def settle_all(tx: Tx, settled: Sequence[Settlement]) -> int:

@@ -147,7 +147,7 @@ class ThreadLane:
 
         def pull() -> Call | None:
             nonlocal following, room
-            if following is None and room > 0:
+            if following is None and (room > 0 or not first.begun):  # else all are refused
                 room -= 1
                 with suppress(Empty):
                     following = self._queue.get_nowait()

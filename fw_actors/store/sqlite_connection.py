@@ -82,6 +82,9 @@ class SqliteConnection:
                 raise ConfigurationError(
                     [f"The file system of {path} can't hold a database with a write-ahead log."]
                 )
+            (encoding,) = self.raw.execute("PRAGMA encoding").fetchone()
+            if encoding != "UTF-8":  # statements count bytes of texts as they are sent
+                raise ConfigurationError([f"The database {path} is in {encoding}, not in UTF-8."])
             for setting in _SETTINGS:
                 self.raw.execute(setting)
             self.raw.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")

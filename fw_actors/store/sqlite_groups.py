@@ -30,8 +30,9 @@ class GroupCommit:
 
     Each member but the first runs in a savepoint, so that one that raises is undone alone. The
     first needs none: when it raises there is nothing else to keep, the transaction is rolled
-    back, and the next group begins with whoever waits. A group takes in what arrives while it
-    runs, up to `MAX_MEMBERS` calls and `MAX_SECONDS`.
+    back, and the next group begins with whoever waits. A group that waits for the disk takes in
+    what arrives while it runs, up to `MAX_MEMBERS` calls and `MAX_SECONDS`; another one has those
+    alone who waited at its beginning (`ThreadLane`).
     """
 
     def __init__(self, connection: SqliteConnection) -> None:

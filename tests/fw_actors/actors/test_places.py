@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.actors.delivery import Attempt, Finished
+from fw_actors.actors.dispatcher import GATHER_SECONDS
 from fw_actors.actors.nudge import Nudge
 from fw_actors.http import Answer, Target, parse_target
 from fw_actors.http.request import MakeHeaders
@@ -63,6 +65,21 @@ async def test_a_receiver_that_answers_is_sent_more_at_once_while_it_starts(
     first = receiver.posts[0].at
     waves = [round((got.at - first) * 1000) for got in receiver.posts]
     assert waves == [0] + [100] * 2 + [200] * 8 + [300] * 4
+
+
+async def test_slow_answers_are_gathered_before_the_queue_is_looked_at(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """As refusals are: many slow receivers cost no claim for each answer."""
+    receiver = Receiver(["200"], busy=1.5)
+    async with delivering(tmp_path, receiver, per_receiver_concurrency=8) as post:
+        await post.webhook()
+        made = [(await post.emit())[0] for _ in range(3)]
+        for delivery in made:
+            await post.settled(delivery)
+    times = [got.at for got in receiver.posts]
+    pauses = [after - before - 1.5 for before, after in pairwise(times)]
+    assert pauses == pytest.approx([GATHER_SECONDS] * 2, abs=0.001)
 
 
 async def test_a_slow_answer_sets_a_receiver_back_to_one_place(

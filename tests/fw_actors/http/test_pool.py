@@ -98,6 +98,23 @@ def test_the_one_that_is_idle_longest_makes_room_for_another_origin(pool: Pool) 
     assert pool.statistics().origins == 3
 
 
+def test_one_that_makes_room_for_another_of_its_origin_leaves_that_to_be_found(time: Time) -> None:
+    """The oldest of all may be the only one that its origin had."""
+    pool = Pool(PoolLimits(idle=2, idle_per_origin=2, idle_seconds=10.0), time)
+    mine = [Fake(HERE), Fake(HERE)]
+    for connection in mine:
+        pool.adopt(connection)
+    pool.give_back(mine[0])
+    used(pool, THERE)
+    pool.give_back(mine[1])
+    assert [connection.closed for connection in mine] == [1, 0]
+    assert pool.take(HERE) is mine[1]
+    pool.give_back(mine[1])
+    time.now += 10.0
+    pool.sweep()
+    assert (mine[1].closed, pool.statistics().idle, pool.statistics().origins) == (1, 0, 0)
+
+
 def test_one_on_which_the_receiver_spoke_or_hung_up_is_closed_instead_of_given(pool: Pool) -> None:
     good, bad = used(pool), used(pool)
     bad.quiet = False
@@ -145,7 +162,7 @@ class PoolMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.time = Time()
-        self.limits = PoolLimits(idle=3, idle_per_origin=2, idle_seconds=10.0)
+        self.limits = PoolLimits(idle=2, idle_per_origin=2, idle_seconds=10.0)
         self.pool = Pool(self.limits, self.time)
         self.all: list[Fake] = []
         self.held: set[Fake] = set()

@@ -65,7 +65,7 @@ class Depot:
         at = self.office.site.clock.now()
         outcome = Ended(Ending[ending], at, **ended)
         return await self.office.site.store.write(
-            lambda tx: self.deliveries.settle(tx, due, outcome)
+            lambda tx: self.deliveries.settle_all(tx, self.deliveries.judged([(due, outcome)]))[0]
         )
 
     async def settle_all(self, attempts: list[tuple[Due, Ended]]) -> Sequence[Status | None]:

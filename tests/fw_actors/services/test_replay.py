@@ -35,7 +35,8 @@ class Depot:
         def once(tx: Any) -> None:
             for due in self._deliveries.claim(tx, Anywhere(), "token").due:
                 outcome = Ended(Ending[ending], tx.now, 3, 400, b"what it said", "status: 400.")
-                assert self._deliveries.settle(tx, due, outcome) is not None
+                judged = self._deliveries.judged([(due, outcome)])
+                assert self._deliveries.settle_all(tx, judged) != [None]
 
         await self.office.site.store.write(once)
 

@@ -154,7 +154,7 @@ async def test_many_jobs_end_in_one_statement_where_their_leases_hold(
 ) -> None:
     ids = [await queue.write(put(subject=str(n))) for n in range(6)]
     await queue.write(take())
-    await queue.write(lambda tx: jobs.finish_all(tx, [ids[0], ids[2], 999]))
+    await queue.write(lambda tx: jobs.delete_held(tx, [ids[0], ids[2], 999]))
     settled = [
         jobs.Settlement(ids[3], "t1", clock.ms + 30_000, 'timeout: "late" é'),
         jobs.Settlement(ids[4], "t1", None, "status: 301"),
@@ -167,7 +167,7 @@ async def test_many_jobs_end_in_one_statement_where_their_leases_hold(
     assert [left[n]["lease"] for n in (1, 5)] == ["t1", "t1"]
     left_ids = await queue.read(lambda tx: [one["id"] for one in tx.raw("SELECT id FROM fw_job")])
     assert sorted(left_ids) == [ids[1], *ids[3:]]
-    await queue.write(lambda tx: jobs.finish_all(tx, []))
+    await queue.write(lambda tx: jobs.delete_held(tx, []))
     assert await queue.write(lambda tx: jobs.settle_all(tx, [])) == 0
 
 

@@ -59,6 +59,18 @@ async def test_a_file_that_is_no_database_is_refused(path: Path, open_store: Ope
             pass
 
 
+async def test_a_file_in_another_encoding_is_refused(path: Path, open_store: OpenStore) -> None:
+    """As a PostgreSQL database is: the bytes of a text are those that are sent."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    other = sqlite3.connect(path)
+    other.execute("PRAGMA encoding='UTF-16le'")
+    other.execute("CREATE TABLE theirs (x)")
+    other.close()
+    with pytest.raises(ConfigurationError, match="not in UTF-8"):
+        async with open_store():
+            pass
+
+
 async def test_a_folder_that_can_not_be_made_is_refused(path: Path, open_store: OpenStore) -> None:
     await trio.Path(path.parent).write_text("a file where the folder should be")
     with pytest.raises(ConfigurationError, match="can't be opened"):
@@ -142,6 +154,29 @@ async def test_who_waits_for_no_disk_is_not_held_up_by_who_comes_meanwhile(
             await trio.testing.wait_all_tasks_blocked()
             gate.set()
     assert found == [seen], "whether the first was committed when the second began"
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_who_comes_while_another_process_holds_the_lock_is_refused_with_the_first(
+    open_store: OpenStore, path: Path, durable: bool
+) -> None:
+    """Nobody waits for the lock one after another."""
+    async with open_store(busy_seconds=1.0) as store:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        began, refused = trio.current_time(), []
+
+        async def write(after: float) -> None:
+            await trio.sleep(after)
+            with pytest.raises(OverloadedError):
+                await store.write(nothing, durable=durable)
+            refused.append(trio.current_time() - began)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(4):
+                nursery.start_soon(write, number * 0.05)
+        other.close()
+    assert max(refused) - min(refused) < 0.5, refused
 
 
 class Disk:
