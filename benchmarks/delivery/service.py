@@ -6,6 +6,9 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
+
+import trio
 
 from benchmarks.delivery.events import BODY_BYTES, PLACES
 from benchmarks.delivery.site import (
@@ -21,6 +24,8 @@ from fw_actors.actors.nudge import Nudge
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.services.site import Site, open_site
+
+START_SECONDS: Final = 0.3  # for what each actor does first
 
 
 class NotDelivered(Exception):
@@ -55,6 +60,7 @@ async def deliver(
     async with serving(config, clock) as service:
         with ExitStack() as others:
             workers = [others.enter_context(second_worker(folder)) for _ in range(1, processes)]
+            await trio.sleep(START_SECONDS)
             began = time.perf_counter()
             for worker in workers:
                 begin(worker)

@@ -91,6 +91,8 @@ class Dispatcher(Actor):
 
     async def started(self) -> None:
         """Look at once: there may be work. What the instance before has begun keeps its places."""
+        with suppress(OverloadedError):
+            await self._store.write(self._deliveries.warm_up, durable=False)
         self._free = max(0, self._places - len(self._actors))
         self._look_soon()
 

@@ -217,7 +217,7 @@ class DeliveryRows:
         assert row is not None  # an aggregate gives a row
         rows, payloads, jobs, deliveries, longest = row
         leased = Leased(leases, token, rows, payloads or b"", [], {})
-        if longest > SHORT or jobs > deliveries:
+        if (longest or 0) > SHORT or jobs > deliveries:
             for each in _DECODER.decode(rows):
                 if each.delivery is None:
                     leased.swept.append(each.job)

@@ -16,6 +16,7 @@ from fw_actors.rules.delivery_outcome import Backoff, Ending, Status
 from fw_actors.services.deliveries import Batch, Deliveries
 from fw_actors.services.delivery_endings import Ended, readable
 from fw_actors.services.delivery_rows import Due, Hook
+from fw_actors.store import statement
 from tests.fw_actors.services.conftest import Office, open_office
 from tests.site_kit import database_of
 
@@ -264,6 +265,22 @@ async def test_of_one_delivery_twice_in_a_group_the_outcome_of_the_lease_that_ho
     assert await depot.settle_all([(late, ENDED[1]), (due, ENDED[0])]) == [None, "Sent"]
     assert (await depot.row())["status"] == "Sent"
     assert await depot.office.sql("SELECT id FROM fw_job") == []
+
+
+async def test_to_warm_up_touches_no_delivery_and_leaves_no_statement_to_be_compiled(
+    depot: Depot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await depot.office.subscribe()
+    await depot.emit()
+    everything = (
+        "SELECT id, next_at, lease, deaths FROM fw_job",
+        "SELECT * FROM doc_webhook_delivery",
+    )
+    before = [await depot.office.sql(text) for text in everything]
+    await depot.office.site.store.write(depot.deliveries.warm_up)
+    assert [await depot.office.sql(text) for text in everything] == before
+    monkeypatch.setattr(statement, "compile_form", lambda *_: pytest.fail("compiled too late"))
+    assert await depot.settle(await depot.due()) == "Sent"
 
 
 async def test_a_webhook_is_read_by_its_name(depot: Depot) -> None:
