@@ -156,7 +156,7 @@ class Dispatcher(Actor):
             self._look_after(AFTER_TROUBLE_SECONDS)
             return
         self._more = batch.more
-        refused = [due for due in batch.due if not self._start(due, plan.target(due.hook))]
+        refused = self._start_all(batch.due, plan)
         self._forget_idle_receivers()
         self._look_after(AFTER_TROUBLE_SECONDS if refused else self._seconds_until(batch))
         if refused:
@@ -201,6 +201,16 @@ class Dispatcher(Actor):
                 each.paused = paused
                 return True
         return False
+
+    def _start_all(self, dues: Sequence[Due], plan: ClaimPlan) -> list[Due]:
+        """Give each an actor; return those for which none could be made."""
+        refused, hook, target = [], None, None
+        for due in dues:
+            if due.hook is not hook:  # those of one Webhook come one after the other
+                hook, target = due.hook, plan.target(due.hook)
+            if not self._start(due, target):
+                refused.append(due)
+        return refused
 
     def _start(self, due: Due, target: Target | None) -> bool:
         origin = target.origin if target is not None else None
