@@ -25,7 +25,7 @@ from supervisors.service.logs import configure
 from supervisors.service.tree import RunningService, open_service
 
 EVENTS_A_TRANSACTION: Final = 500
-LOOK_SECONDS: Final = 0.03  # each look is felt: it takes the interpreter's lock many times
+LOOK_SECONDS: Final = 0.05  # each look is felt: it takes the interpreter's lock many times
 LAST: Final = 500  # so many deliveries take longer than that; near the end the looks are closer
 LAST_LOOK_SECONDS: Final = 0.003
 AN_HOUR_MS: Final = 3_600_000
