@@ -133,8 +133,8 @@ class DeliveryActor(Actor):
             ended = self._ended(began, Ending.TRANSIENT, str(fault))
             return ended, Finished(origin, None, timed_out)
         except Exception as defect:  # a defect of ours ends as a counted failure, never in a loop
-            facts = {"delivery": due.delivery, "error": repr(defect)[:200]}
-            self._means.log.error("delivery.defect", **facts)
+            log, error = self._means.log, repr(defect)[:200]
+            log.error("delivery.defect", delivery=due.delivery, error=error)
             error = "internal: the attempt failed inside the service; its log says more."
             return self._ended(began, Ending.TRANSIENT, error), Finished(origin)
         return self._judged(began, answer), Finished(origin, answer.times.answer / _MS)
@@ -174,8 +174,7 @@ class DeliveryActor(Actor):
         status, now, wait = answer.status, self._means.clock.now(), 0.0
         if self._means.honour_retry_after:
             wait = retry_after_seconds(status, answer.retry_after, now)
-        ending = ending_of(status)
-        error = "" if ending is Ending.DELIVERED else error_of_answer(status, answer.location)
+        ending, error = ending_of(status), error_of_answer(status, answer.location)
         return Ended(ending, now, self._ms_since(began), status, answer.body, error, wait)
 
     async def _give_back(self, due: Due) -> None:

@@ -28,7 +28,7 @@ from fw_actors.store import AllRows, JsonRows, Statement, Tx, jobs, rows_as_json
 from fw_actors.store.job_statements import held_of
 from fw_actors.store.schema import JOB
 
-NO_JOB: Final = 0  # numbers begin with 1
+_NO_JOB: Final = 0  # numbers begin with 1
 _FIRST: Final = 2
 """Where a row of `Judged` has the first of its columns; job and token lead."""
 
@@ -120,7 +120,7 @@ class Deliveries:
         jobs.lease(tx, QUEUE, "", 0, 0, "")
         jobs.following(tx, QUEUE, "")
         self._rows.leased(tx, (), "")
-        jobs.delete_held(tx, (NO_JOB,))
+        jobs.delete_held(tx, (_NO_JOB,))
         self.settle_all(tx, self.judged(()))
 
     def claim(self, tx: Tx, places: Places, token: str) -> Batch:

@@ -145,8 +145,7 @@ class DeliveryRows:
 
     def __init__(self, registry: Registry) -> None:
         hooks = registry.tables["Webhook"].table
-        d = registry.tables["Webhook Delivery"].table.c
-        job = JOB.c
+        deliveries = registry.tables["Webhook Delivery"].table
         head = heads_of(sa.literal(QUEUE)).subquery("head")
         hook = (
             hooks.c.enabled,
@@ -163,39 +162,8 @@ class DeliveryRows:
         )
         key: sa.BindParameter[str] = sa.bindparam("key")
         self._hook = Statement(sa.select(*hook).where(hooks.c.name == key))
-        given = JsonRows("leases")
-        of_lease = sa.and_(  # by the index of what is due
-            job.queue == QUEUE,
-            job.partition == given.item(0, str),
-            job.next_at == given.item(1, int),
-            job.lease == sa.bindparam("token"),
-        )
-        payload = sa.func.coalesce(d.payload, "")  # null only by raw SQL
-        size = Octets(payload)
-        self.leased_rows = Statement(
-            sa.select(
-                AllRows(
-                    job.partition,
-                    job.id,
-                    job.deaths,
-                    job.attempts,
-                    job.created,
-                    d.name,
-                    size,
-                    sa.func.coalesce(d.attempts, 0),
-                    sa.func.coalesce(d.max_attempts, 0),
-                    sa.func.coalesce(d.status, ""),
-                ),
-                JoinedTexts(sa.case((size <= SHORT, payload))),
-                sa.func.count(),
-                sa.func.count(d.name),
-                sa.func.max(size),
-            ).select_from(
-                # No lease is without jobs. An inner join SQLite would begin with all jobs.
-                given.table.outerjoin(JOB, of_lease).outerjoin(d.name.table, d.name == job.subject)
-            )
-        )
-        self._payload = Statement(sa.select(d.payload).where(d.name == key))
+        self.leased_rows = _leased_rows(deliveries)
+        self._payload = Statement(sa.select(deliveries.c.payload).where(deliveries.c.name == key))
 
     def heads(self, tx: Tx) -> list[Head]:
         """Return every Webhook that has deliveries to come, those that were deleted as well."""
@@ -224,6 +192,43 @@ class DeliveryRows:
                 elif each.size > SHORT:
                     leased.long[each.delivery] = tx.scalar(self._payload, key=each.delivery)
         return leased
+
+
+def _leased_rows(deliveries: sa.Table) -> Statement:
+    """Read what was just leased: JSON, the payloads that are short, and sums over both."""
+    job, d = JOB.c, deliveries.c
+    given = JsonRows("leases")
+    of_lease = sa.and_(  # by the index of what is due
+        job.queue == QUEUE,
+        job.partition == given.item(0, str),
+        job.next_at == given.item(1, int),
+        job.lease == sa.bindparam("token"),
+    )
+    payload = sa.func.coalesce(d.payload, "")  # null only by raw SQL
+    size = Octets(payload)
+    return Statement(
+        sa.select(
+            AllRows(
+                job.partition,
+                job.id,
+                job.deaths,
+                job.attempts,
+                job.created,
+                d.name,
+                size,
+                sa.func.coalesce(d.attempts, 0),
+                sa.func.coalesce(d.max_attempts, 0),
+                sa.func.coalesce(d.status, ""),
+            ),
+            JoinedTexts(sa.case((size <= SHORT, payload))),
+            sa.func.count(),
+            sa.func.count(d.name),
+            sa.func.max(size),
+        ).select_from(
+            # No lease is without jobs. An inner join SQLite would begin with all jobs.
+            given.table.outerjoin(JOB, of_lease).outerjoin(deliveries, d.name == job.subject)
+        )
+    )
 
 
 def _hook(name: str, enabled: int, url: str, timeout: int, secret: str | None, row_id: str) -> Hook:

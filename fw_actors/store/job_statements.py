@@ -164,8 +164,8 @@ def held_of(settled: JsonRows, **columns: ColumnElement[Any]) -> Subquery:
     """The jobs of rows (job, token, …) whose lease holds, locked to the transaction's end.
 
     On PostgreSQL a row that another transaction has locked is waited for, and judged as it is by
-    then; one whose subject no table has need not be looked at, and then is not locked. Nested, or
-    the statement begins with WITH, and SQLite counts no rows of it.
+    then; where the statement has nothing to join, no row may be read or locked. Nested, or the
+    statement begins with WITH, and SQLite counts no rows of it.
 
     Args:
         columns: taken from the rows beside the job's `subject`. Materialised, so that each item

@@ -1,8 +1,8 @@
-"""Many rows in one value that a statement reads as a table, or gives, on both databases: JSON,
-and texts as bytes beside it.
+"""Many rows in one value, which a statement reads as a table or gives, on both databases.
 
-For statements that touch many rows at once. SQLite runs such a statement in one call, outside the
-interpreter's lock; row by row, each step of each statement takes that lock from trio's thread.
+The value is JSON; texts may be given as bytes beside it. For statements that touch many rows at
+once. SQLite runs such a statement in one call, outside the interpreter's lock; row by row, each
+step of each statement takes that lock from trio's thread.
 """
 
 from __future__ import annotations

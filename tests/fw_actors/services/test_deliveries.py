@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from fw_actors.rules.delivery_outcome import Backoff, Ending, Status
 from fw_actors.services.deliveries import Batch, Deliveries
 from fw_actors.services.delivery_endings import Ended, readable
-from fw_actors.services.delivery_rows import Due, Hook
-from fw_actors.store import statement
+from fw_actors.services.delivery_rows import Due, Hook, Lease, Leased
+from fw_actors.store import StatementError, statement
 from tests.fw_actors.services.conftest import Office, open_office
 from tests.site_kit import database_of
 
@@ -492,3 +492,13 @@ async def test_a_payload_that_raw_sql_took_away_is_sent_as_no_bytes(depot: Depot
     stored = dict(await depot.office.sql("SELECT name, payload FROM doc_webhook_delivery"))
     due = (await depot.claim()).due
     assert [one.payload.decode() or None for one in due] == [stored[name] for name in names]
+
+
+def test_payloads_that_do_not_fit_their_sizes_are_given_to_nobody() -> None:
+    """Interface §7: "those bytes are stored, signed and sent", and never another delivery's."""
+    row = '["w",1,0,0,0,"msg_1",2,0,8,"Queued"]'
+    lease = Lease("w", None, START)
+    assert [due.payload for due in Leased([lease], "t", f"[{row}]", b"{}", [], {}).due()] == [b"{}"]
+    for payloads in (b"{", b"{} "):
+        with pytest.raises(StatementError, match="sizes"):
+            Leased([lease], "t", f"[{row}]", payloads, [], {}).due()

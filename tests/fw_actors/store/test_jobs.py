@@ -154,7 +154,6 @@ async def test_many_jobs_end_in_one_statement_where_their_leases_hold(
 ) -> None:
     ids = [await queue.write(put(subject=str(n))) for n in range(6)]
     await queue.write(take())
-    await queue.write(lambda tx: jobs.delete_held(tx, [ids[0], ids[2], 999]))
     settled = [
         jobs.Settlement(ids[3], "t1", clock.ms + 30_000, 'timeout: "late" é'),
         jobs.Settlement(ids[4], "t1", None, "status: 301"),
@@ -165,10 +164,16 @@ async def test_many_jobs_end_in_one_statement_where_their_leases_hold(
     assert list(left[3].values()) == [clock.ms + 30_000, 1, 0, None, 'timeout: "late" é']
     assert list(left[4].values()) == [None, 1, 0, None, "status: 301"]
     assert [left[n]["lease"] for n in (1, 5)] == ["t1", "t1"]
-    left_ids = await queue.read(lambda tx: [one["id"] for one in tx.raw("SELECT id FROM fw_job")])
-    assert sorted(left_ids) == [ids[1], *ids[3:]]
-    await queue.write(lambda tx: jobs.delete_held(tx, []))
     assert await queue.write(lambda tx: jobs.settle_all(tx, [])) == 0
+
+
+async def test_jobs_that_are_held_and_done_are_deleted_and_no_others(queue: Store) -> None:
+    ids = [await queue.write(put(subject=str(n))) for n in range(4)]
+    await queue.write(take())
+    await queue.write(lambda tx: jobs.delete_held(tx, [ids[0], ids[2], 999]))
+    await queue.write(lambda tx: jobs.delete_held(tx, []))
+    left = await queue.read(lambda tx: [one["id"] for one in tx.raw("SELECT id FROM fw_job")])
+    assert sorted(left) == [ids[1], ids[3]]
 
 
 async def test_heads_give_each_partition_with_its_earliest_time(
