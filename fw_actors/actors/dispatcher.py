@@ -33,7 +33,7 @@ from fw_actors.runtime import (
 from fw_actors.services.deliveries import Batch, Deliveries
 from fw_actors.services.delivery_rows import Due
 from fw_actors.services.events import QUEUE
-from fw_actors.store import Store
+from fw_actors.store import StatementError, Store
 
 LONGEST_SLEEP_SECONDS: Final = 1.0
 AFTER_TROUBLE_SECONDS: Final = 0.5
@@ -155,8 +155,15 @@ class Dispatcher(Actor):
         except OverloadedError:
             self._look_after(AFTER_TROUBLE_SECONDS)
             return
+        try:
+            due = batch.due
+        except StatementError as error:  # nothing is sent; the leases end by themselves
+            self.context.log.error("delivery.claim_unusable", error=str(error))
+            self._more = True
+            self._look_after(AFTER_TROUBLE_SECONDS)
+            return
         self._more = batch.more
-        refused = self._start_all(batch.due, plan)
+        refused = self._start_all(due, plan)
         self._forget_idle_receivers()
         self._look_after(AFTER_TROUBLE_SECONDS if refused else self._seconds_until(batch))
         if refused:

@@ -1,4 +1,4 @@
-"""What a claim reads of Webhooks and deliveries, however many, as one row: JSON, and payloads.
+"""What a claim reads of Webhooks and deliveries, however many, as one row.
 
 Each row that a driver hands up takes the interpreter's lock from trio's thread once more. A sampler
 saw that thread spend 38 % of its time in `send`, mostly waiting for the lock; so it is 22 %.
@@ -7,6 +7,7 @@ saw that thread spend 38 % of its time in `send`, mostly waiting for the lock; s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,13 +19,15 @@ from fw_actors.documents.registry import Registry
 from fw_actors.services.events import QUEUE
 from fw_actors.store import (
     AllRows,
-    JoinedTexts,
+    FramedRow,
+    FramedRows,
     JsonRows,
     LeasedJob,
     Octets,
     Statement,
     StatementError,
     Tx,
+    read_frames,
     rows_as_json,
 )
 from fw_actors.store.job_statements import heads_of
@@ -79,7 +82,8 @@ class Lease(NamedTuple):
 
 
 class Leased(NamedTuple):
-    """What a claim has leased with one token, as the store gave it.
+    """What a claim has leased with one token, as the store gave it: `frames` of rows, each with
+    its payload, but for those that are `long`.
 
     Nothing is made of it in the transaction: whatever the store's thread does in Python, trio's
     thread waits for.
@@ -87,40 +91,38 @@ class Leased(NamedTuple):
 
     leases: Sequence[Lease]
     token: str
-    rows: str
-    payloads: bytes
+    frames: bytes
     swept: list[int]
     long: dict[str, str]
 
     def due(self) -> list[Due]:
-        """Return the deliveries: lease by lease, those of each in the order of their jobs."""
+        """Return the deliveries: lease by lease, those of each in the order of their jobs.
+
+        Raises: StatementError where it is not certain whose each payload is; none may be sent.
+        """
         leases = {lease.webhook: (at, lease) for at, lease in enumerate(self.leases)}
-        found, begin = [], 0
-        for row in _DECODER.decode(self.rows):
+        found = []
+        for row, text in read_frames(self.frames, _DECODER):
             if row.delivery is None:
                 continue
-            if row.size > SHORT:
-                payload = self.long[row.delivery].encode()
-            else:
-                payload = self.payloads[begin : (begin := begin + row.size)]
+            payload = text if row.size is not None else self.long[row.delivery].encode()
             at, lease = leases[row.webhook]
-            found.append((at, row.job, _due(row, row.delivery, payload, lease, self.token)))
-        if begin != len(self.payloads):  # a part of them would be sent as another's
-            raise StatementError("The payloads of a claim are not as long as their sizes say.")
+            found.append((at, row.key, _due(row, row.delivery, payload, lease, self.token)))
         found.sort()  # no two jobs have one number
         return [due for _, _, due in found]
 
 
-class _Row(msgspec.Struct, array_like=True):
-    """A job and its delivery, whose name is None when it is gone; `size` is that of its payload."""
+class _Row(FramedRow):
+    """A job, whose number is the key, and its delivery, whose name is None when it is gone.
+
+    `size` is that of its payload, None for a long one.
+    """
 
     webhook: str
-    job: int
     deaths: int
     tries: int
     created: int
     delivery: str | None
-    size: int
     attempts: int
     max_attempts: int
     status: str
@@ -129,7 +131,7 @@ class _Row(msgspec.Struct, array_like=True):
 def _due(row: _Row, delivery: str, payload: bytes, lease: Lease, token: str) -> Due:
     webhook, tries, deaths, created = row.webhook, row.tries, row.deaths, row.created
     return Due(
-        LeasedJob(row.job, QUEUE, webhook, delivery, "", "", "", tries, deaths, token, created),
+        LeasedJob(row.key, QUEUE, webhook, delivery, "", "", "", tries, deaths, token, created),
         lease.hook,
         lease.ends,
         delivery,
@@ -183,19 +185,24 @@ class DeliveryRows:
         given = rows_as_json((one.webhook, one.ends) for one in leases)
         row = tx.one(self.leased_rows, leases=given, token=token)
         assert row is not None  # an aggregate gives a row
-        rows, payloads, jobs, deliveries, longest = row
-        leased = Leased(leases, token, rows, payloads or b"", [], {})
-        if (longest or 0) > SHORT or jobs > deliveries:
-            for each in _DECODER.decode(rows):
-                if each.delivery is None:
-                    leased.swept.append(each.job)
-                elif each.size > SHORT:
-                    leased.long[each.delivery] = tx.scalar(self._payload, key=each.delivery)
+        frames, jobs, deliveries, payloads = row
+        leased = Leased(leases, token, frames or b"", [], {})
+        if payloads < jobs or deliveries < jobs:
+            with suppress(StatementError):  # `due` raises it, once the leases are committed
+                self._read_rest(tx, leased)
         return leased
+
+    def _read_rest(self, tx: Tx, leased: Leased) -> None:
+        """Read the payloads that are long, and find the jobs whose delivery is gone."""
+        for row, _ in list(read_frames(leased.frames, _DECODER)):
+            if row.delivery is None:
+                leased.swept.append(row.key)
+            elif row.size is None:
+                leased.long[row.delivery] = tx.scalar(self._payload, key=row.delivery)
 
 
 def _leased_rows(deliveries: sa.Table) -> Statement:
-    """Read what was just leased: JSON, the payloads that are short, and sums over both."""
+    """Read what was just leased: jobs with the payloads that are short, and how many there are."""
     job, d = JOB.c, deliveries.c
     given = JsonRows("leases")
     of_lease = sa.and_(  # by the index of what is due
@@ -205,25 +212,24 @@ def _leased_rows(deliveries: sa.Table) -> Statement:
         job.lease == sa.bindparam("token"),
     )
     payload = sa.func.coalesce(d.payload, "")  # null only by raw SQL
-    size = Octets(payload)
+    short = sa.case((Octets(payload) <= SHORT, payload))
     return Statement(
         sa.select(
-            AllRows(
-                job.partition,
+            FramedRows(
                 job.id,
+                short,
+                job.partition,
                 job.deaths,
                 job.attempts,
                 job.created,
                 d.name,
-                size,
                 sa.func.coalesce(d.attempts, 0),
                 sa.func.coalesce(d.max_attempts, 0),
                 sa.func.coalesce(d.status, ""),
             ),
-            JoinedTexts(sa.case((size <= SHORT, payload))),
             sa.func.count(),
             sa.func.count(d.name),
-            sa.func.max(size),
+            sa.func.count(short),
         ).select_from(
             # No lease is without jobs. An inner join SQLite would begin with all jobs.
             given.table.outerjoin(JOB, of_lease).outerjoin(deliveries, d.name == job.subject)
@@ -235,4 +241,4 @@ def _hook(name: str, enabled: int, url: str, timeout: int, secret: str | None, r
     return Hook(name, bool(enabled), url, timeout, secret, row_id)
 
 
-_DECODER: Final = msgspec.json.Decoder(list[_Row])
+_DECODER: Final = msgspec.json.Decoder(_Row)

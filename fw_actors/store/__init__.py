@@ -7,8 +7,9 @@ from fw_actors.store.errors import (
     StoreError,
     UniqueViolation,
 )
+from fw_actors.store.framed_rows import FramedRow, FramedRows, Octets, read_frames
 from fw_actors.store.jobs import LeasedJob, QueueHead, QueueStats
-from fw_actors.store.json_rows import AllRows, JoinedTexts, JsonRows, Octets, rows_as_json
+from fw_actors.store.json_rows import AllRows, JsonRows, rows_as_json
 from fw_actors.store.lanes import THREAD_SWITCH_SECONDS
 from fw_actors.store.migrations import installation_key
 from fw_actors.store.statement import Statement
@@ -20,7 +21,8 @@ __all__ = [
     "AfterCommit",
     "AllRows",
     "ConstraintViolation",
-    "JoinedTexts",
+    "FramedRow",
+    "FramedRows",
     "JsonRows",
     "LeasedJob",
     "Octets",
@@ -36,5 +38,6 @@ __all__ = [
     "UniqueViolation",
     "installation_key",
     "open_sqlite",
+    "read_frames",
     "rows_as_json",
 ]

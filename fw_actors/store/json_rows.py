@@ -1,8 +1,8 @@
-"""Many rows in one value, which a statement reads as a table or gives, on both databases.
+"""Many rows in one JSON value, which a statement reads as a table or gives, on both databases.
 
-The value is JSON; texts may be given as bytes beside it. For statements that touch many rows at
-once. SQLite runs such a statement in one call, outside the interpreter's lock; row by row, each
-step of each statement takes that lock from trio's thread.
+For statements that touch many rows at once. SQLite runs such a statement in one call, outside the
+interpreter's lock; row by row, each step of each statement takes that lock from trio's thread.
+Rows with long texts: `framed_rows`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, LargeBinary, Text, bindparam
+from sqlalchemy import BigInteger, Text, bindparam
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import ColumnElement
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -71,26 +71,6 @@ class AllRows(FunctionElement[str]):
     type = Text()
 
 
-class Octets(FunctionElement[int]):
-    """How many bytes a text has (in UTF-8): quicker than to count its characters."""
-
-    name = "octets"
-    inherit_cache = True
-    type = BigInteger()
-
-
-class JoinedTexts(FunctionElement[bytes]):
-    """The bytes of all texts of a SELECT, one after the other, in the order of its `AllRows`.
-
-    Null where there are none; those that are null are left out. To take a text for JSON and to
-    read it from there costs three times its way as bytes.
-    """
-
-    name = "joined_texts"
-    inherit_cache = True
-    type = LargeBinary()
-
-
 def rows_as_json(rows: Iterable[Sequence[int | str | None] | int | str]) -> str:
     """Return rows as the value of a parameter. Raises: UnicodeEncodeError for a lone surrogate."""
     return msgspec.json.encode(list(rows)).decode()
@@ -115,26 +95,6 @@ def _all_rows_on_sqlite(rows: AllRows, compiler: SQLCompiler, **kw: Any) -> str:
 def _all_rows_on_postgresql(rows: AllRows, compiler: SQLCompiler, **kw: Any) -> str:
     array = f"json_build_array({compiler.process(rows.clauses, **kw)})"
     return f"CAST(COALESCE(json_agg({array}), '[]') AS TEXT)"
-
-
-@compiles(Octets, "sqlite")
-def _octets_on_sqlite(octets: Octets, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"length(CAST({compiler.process(octets.clauses, **kw)} AS BLOB))"
-
-
-@compiles(Octets, "postgresql")
-def _octets_on_postgresql(octets: Octets, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"octet_length({compiler.process(octets.clauses, **kw)})"
-
-
-@compiles(JoinedTexts, "sqlite")
-def _joined_texts_on_sqlite(texts: JoinedTexts, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"CAST(group_concat({compiler.process(texts.clauses, **kw)}, '') AS BLOB)"
-
-
-@compiles(JoinedTexts, "postgresql")
-def _joined_texts_on_postgresql(texts: JoinedTexts, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"string_agg(convert_to({compiler.process(texts.clauses, **kw)}, 'UTF8'), ''::bytea)"
 
 
 @compiles(_Item, "sqlite")

@@ -76,6 +76,13 @@ DELIVERY: Final = (
         "tests/fw_actors/services/test_events.py",
     ),
     Mutation(
+        "a payload is sent although its frame is not whole",
+        "fw_actors/store/framed_rows.py",
+        "if value[end:begin] != close:",
+        "if False:",
+        "tests/fw_actors/actors/test_claims.py",
+    ),
+    Mutation(
         "the body is made anew for each attempt",
         "fw_actors/services/delivery_rows.py",
         "        payload,\n        row.attempts,\n",

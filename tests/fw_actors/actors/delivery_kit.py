@@ -20,12 +20,14 @@ from fw_actors.http import Answer, AnswerTimeout, ConnectError, Target
 from fw_actors.http.request import MakeHeaders
 from fw_actors.rules.delivery_outcome import Backoff
 from fw_actors.runtime import KeyedPool, Runtime, SilentLog, open_runtime
+from fw_actors.runtime.log import Log as RuntimeLog
 from fw_actors.services.deliveries import Deliveries
 from fw_actors.services.delivery_rows import Due, Hook
 from fw_actors.services.signing_keys import SigningKeys
 from fw_actors.services.site import Site
 from fw_actors.store import Tx
 from supervisors import actor_child, open_supervisor, pool_child
+from tests.mail_kit import Log
 from tests.site_kit import inline_site
 
 URL = "https://receiver.example/hook"
@@ -169,7 +171,7 @@ class Anywhere:
 
 @asynccontextmanager
 async def delivering(
-    folder: Path, receiver: Receiver, *, seed: int = 1, **changes: Any
+    folder: Path, receiver: Receiver, *, seed: int = 1, log: Log | None = None, **changes: Any
 ) -> AsyncIterator[Post]:
     """Run a site's deliveries to `receiver`; `changes` as for `make_config`."""
     nudges: list[Callable[[], object]] = []
@@ -180,17 +182,16 @@ async def delivering(
 
     async with inline_site(folder, seed, recorded, **changes) as site:
         receiver.began = trio.current_time()
-        async with _actors(site, receiver) as post:
+        async with _actors(site, receiver, log or SilentLog()) as post:
             nudges.append(post.dispatcher)
             yield post
             nudges.clear()
 
 
 @asynccontextmanager
-async def _actors(site: Site, receiver: Receiver) -> AsyncIterator[Post]:
+async def _actors(site: Site, receiver: Receiver, log: RuntimeLog) -> AsyncIterator[Post]:
     ops = site.config.ops
     deliveries = Deliveries(site.registry, Backoff(ops.backoff_seconds, ops.backoff_cap_seconds))
-    log = SilentLog()
     async with open_runtime(clock=site.clock, entropy=site.entropy, log=log) as runtime:
         dispatcher, outcomes = runtime.ref("dispatcher"), runtime.ref("outcomes")
         keys, counter = SigningKeys(site.vault), DeliveryMeter(())

@@ -111,7 +111,7 @@ async def play(
     """Emit bursts, each in one transaction; two Webhooks lead to the first receiver."""
     houses = {f"r{number}.example": House(pace) for number, pace in enumerate(paces)}
     town = Town([], houses=houses, places=places, per_receiver=each)
-    limits = {"delivery_concurrency": places, "per_receiver_concurrency": each}
+    limits: dict[str, Any] = {"delivery_concurrency": places, "per_receiver_concurrency": each}
     with tempfile.TemporaryDirectory() as folder:
         async with delivering(Path(folder), town, backoff_seconds=1.0, **limits) as post:
             hosts = [*houses, "r0.example"]

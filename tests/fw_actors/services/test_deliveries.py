@@ -496,9 +496,21 @@ async def test_a_payload_that_raw_sql_took_away_is_sent_as_no_bytes(depot: Depot
 
 def test_payloads_that_do_not_fit_their_sizes_are_given_to_nobody() -> None:
     """Interface §7: "those bytes are stored, signed and sent", and never another delivery's."""
-    row = '["w",1,0,0,0,"msg_1",2,0,8,"Queued"]'
     lease = Lease("w", None, START)
-    assert [due.payload for due in Leased([lease], "t", f"[{row}]", b"{}", [], {}).due()] == [b"{}"]
-    for payloads in (b"{", b"{} "):
-        with pytest.raises(StatementError, match="sizes"):
-            Leased([lease], "t", f"[{row}]", payloads, [], {}).due()
+
+    def frame(key: int, size: int, payload: str) -> bytes:
+        return f'[{key},{size},"w",0,0,0,"msg_{key}",0,8,"Queued"]\n{payload}\n{key}\n'.encode()
+
+    def due(*frames: bytes) -> list[tuple[str, bytes]]:
+        made = Leased([lease], "t", b"".join(frames), [], {}).due()
+        return [(each.delivery, each.payload) for each in made]
+
+    second = frame(2, 4, "[22]")
+    whole = [("msg_1", b"{}"), ("msg_2", b"[22]")]
+    assert due(frame(1, 2, "{}"), second) == due(second, frame(1, 2, "{}")) == whole
+    swallowed = 2 + len(b"\n1\n") + len(second) - len(b"\n2\n")  # ends where the second one does
+    for size in (0, 1, 3, 5, swallowed, 10_000):
+        with pytest.raises(StatementError, match="fit together"):
+            due(frame(1, size, "{}"), second)
+    with pytest.raises(StatementError, match="fit together"):
+        due(second, frame(1, 3, "{}"))

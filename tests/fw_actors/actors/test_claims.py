@@ -1,0 +1,109 @@
+"""A payload reaches its own receiver, whatever order a store gives rows in. Interface §7."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from fw_actors.services.delivery_rows import DeliveryRows, Lease, Leased
+from fw_actors.store import Tx
+from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
+from tests.mail_kit import Log
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+LEASE_SECONDS = 40  # timeout 10 and 30 more
+PLACES = ("a", "b", "c")
+LINES_OF_A_FRAME = 3
+
+
+def url(place: str) -> str:
+    return f"https://{place}.example/hook"
+
+
+async def emit_to_all(post: Post) -> list[str]:
+    """Make a Webhook for each place, and one event for each of them in one transaction."""
+    for place in PLACES:
+        await post.webhook(url(place), event=f"to.{place}")
+
+    def work(tx: Tx) -> list[str]:
+        webhooks = post.site.handle(tx, "Administrator").webhooks
+        made = [webhooks.emit(f"to.{place}", {"for": place})["deliveries"] for place in PLACES]
+        return [delivery for [delivery] in made]
+
+    return await post.site.store.write(work)
+
+
+def change_frames(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[list[bytes]], list[bytes]]
+) -> None:
+    """Have a claim read other frames than the store gave."""
+    read = DeliveryRows.leased
+
+    def leased(self: DeliveryRows, tx: Tx, leases: Sequence[Lease], token: str) -> Leased:
+        found = read(self, tx, leases, token)
+        lines = found.frames.splitlines(keepends=True)
+        groups = range(0, len(lines), LINES_OF_A_FRAME)
+        frames = [b"".join(lines[at : at + LINES_OF_A_FRAME]) for at in groups]
+        return found._replace(frames=b"".join(change(frames)))
+
+    monkeypatch.setattr(DeliveryRows, "leased", leased)
+
+
+def sent(receiver: Receiver) -> list[tuple[str, str]]:
+    """Where each POST went, and for whom its document was."""
+    return [(post.url, json.loads(post.body)["data"]["for"]) for post in receiver.posts]
+
+
+OWN = [(url(place), place) for place in PLACES]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+async def test_rows_in_any_order_reach_their_own_receivers(
+    tmp_path: Path,
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    order: tuple[int, ...],
+) -> None:
+    change_frames(monkeypatch, lambda frames: [frames[at] for at in order if at < len(frames)])
+    receiver = Receiver(["200"])
+    async with delivering(tmp_path, receiver) as post:
+        for delivery in await emit_to_all(post):
+            await post.settled(delivery)
+    assert sorted(sent(receiver)) == OWN
+
+
+def take_the_next_ones_payload_along(frames: list[bytes]) -> list[bytes]:
+    """Make the size of the first so large that it ends where the text of the second does."""
+    if len(frames) < 2:
+        return frames
+    row, text, key = frames[0].splitlines(keepends=True)
+    next_row, next_text, _ = frames[1].splitlines(keepends=True)
+    numbers = json.loads(row)
+    assert numbers[1] == len(text) - 1
+    numbers[1] += len(b"\n" + key + next_row + next_text) - 1
+    damaged = json.dumps(numbers, separators=(",", ":")).encode() + b"\n" + text + key
+    return [damaged, *frames[1:]]
+
+
+async def test_a_claim_whose_payloads_do_not_fit_sends_nothing_and_is_made_again(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A defect of ours: said once, and its leases end by themselves."""
+    receiver, log = Receiver(["200"]), Log()
+    async with delivering(tmp_path, receiver, log=log) as post:
+        with monkeypatch.context() as patched:
+            change_frames(patched, take_the_next_ones_payload_along)
+            deliveries = await emit_to_all(post)
+            await trio.sleep(LEASE_SECONDS - 1)
+            assert sent(receiver) == []
+            assert len(log.of("delivery.claim_unusable")) == 1
+        for delivery in deliveries:
+            assert (await post.settled(delivery))["status"] == "Sent"
+    assert sorted(sent(receiver)) == OWN
+    assert {round(post.at) for post in receiver.posts} == {LEASE_SECONDS}
