@@ -22,6 +22,13 @@ ACCESS: Final = (
         "        .scalar_subquery()\n    )\n    locked",
     ),
     Mutation(
+        "a try to sign in reads every counter of the window",
+        _ATTEMPTS,
+        ".where(_T.key == _KEY, _T.at > _SINCE)\n",
+        ".where(sa.func.coalesce(_T.key, _T.key) == _KEY, _T.at > _SINCE)\n",
+        "tests/fw_actors/services/test_plans.py",
+    ),
+    Mutation(
         "a charge is made only after the hash",
         _SIGN_IN,
         "wait = attempts.charge(tx, charge, identified.key, self._budget)",

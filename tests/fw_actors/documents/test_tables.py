@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from fw_actors.app import JSON, Check, Data, Datetime, DocType, Float, Int, Link, Text
 from fw_actors.documents.tables import DocTable, make_tables
@@ -16,7 +15,6 @@ from fw_actors.errors import ConfigurationError
 from fw_actors.runtime import SeededEntropy, SystemClock
 from fw_actors.services.site import open_store
 from fw_actors.store import Store, Tx, UniqueViolation
-from fw_actors.store.postgres_transaction import PostgresTx
 from tests.site_kit import make_config
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -194,20 +192,6 @@ async def test_null_is_no_duplicate(store: Store) -> None:
             wide.insert(tx, row(wide, name))
 
     await store.write(twice)
-
-
-async def test_a_look_up_by_link_uses_an_index(store: Store) -> None:
-    wide = table_of(Wide)
-
-    def plan(tx: Tx) -> str:
-        make_tables(tx, [wide])
-        explain = "EXPLAIN QUERY PLAN"
-        if isinstance(tx, PostgresTx):
-            tx.run(sa.text("SET LOCAL enable_seqscan = off"))  # the table is empty
-            explain = "EXPLAIN"
-        return str(tx.rows(sa.text(f"{explain} SELECT 1 FROM doc_thing WHERE link = 'x'")))
-
-    assert "by_doc_thing__link" in await store.write(plan)
 
 
 async def test_what_stored_rows_share_can_not_become_unique(store: Store) -> None:
