@@ -1,7 +1,7 @@
 """Bytes of an answer to an `Answer`, by h11; no I/O here.
 
-Once a whole head is in, its status decides: what is wrong with the body after that only shortens
-it (interface §7).
+Once a whole head is in, its status decides: what is wrong with the other lines of the head, or
+with the body after it, only shortens the body and ends the connection's use (interface §7).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 
 from fw_actors.http.answer import Answer, Times
 from fw_actors.http.errors import ProtocolError
+from fw_actors.http.lenient_head import rewritten
 from fw_actors.http.short_way import read_short
 
 MAX_ANSWER: Final = 64 * 1024  # bytes read of one answer, 1xx answers and heads included
@@ -25,6 +26,7 @@ MAX_HEADER: Final = 2048  # characters kept of a header's value
 _USER_INFO: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*:)?//[^/]*@")
 
 
+_NO_BYTES: Final = bytearray()  # never written to: replaced when h11 is needed
 _CUT_OFF: Final = "The receiver closed the connection before its answer's head was whole."
 _BROKEN: Final = "The receiver broke the connection before it answered."
 _NOT_HTTP: Final = "The receiver's answer is not valid HTTP/1.1."
@@ -52,6 +54,7 @@ class AnswerReader(msgspec.Struct, eq=False):
     _headers: Sequence[tuple[bytes, bytes]] = ()
     _informational: int = 0
     _h11: h11.Connection | None = None
+    _head: bytearray = _NO_BYTES  # the head that h11 is reading, while there is no status
 
     def __repr__(self) -> str:
         """Nothing of what was answered, which may be secret."""
@@ -70,12 +73,8 @@ class AnswerReader(msgspec.Struct, eq=False):
                 self.status, self._body = plain
                 self.ended = self.reusable = True
                 return True
-            self._h11 = _expecting_an_answer()
-        try:
-            self._h11.receive_data(data)
-            self._advance(self._h11)
-        except h11.RemoteProtocolError:
-            self._stop(_CUT_OFF if not data else _NOT_HTTP)
+            self._h11, self._head = _expecting_an_answer(), bytearray()
+        self._parse(self._h11, data)
         if self.room <= 0 and not self.ended:
             self._stop(_TOO_LONG)
         return self.ended or len(self._body) >= MAX_BODY
@@ -98,6 +97,20 @@ class AnswerReader(msgspec.Struct, eq=False):
             raise ProtocolError(otherwise) from None
         self.ended = True
 
+    def _parse(self, connection: h11.Connection, data: bytes) -> None:
+        if self.status is None:
+            self._head += data
+        try:
+            connection.receive_data(data)
+            self._advance(connection)
+        except h11.RemoteProtocolError:
+            again = rewritten(self._head) if self.status is None else None
+            if again is None:
+                self._stop(_CUT_OFF if not data else _NOT_HTTP)
+                return
+            self._h11, self._head = _expecting_an_answer(), bytearray()
+            self._parse(self._h11, again)
+
     def _advance(self, connection: h11.Connection) -> None:
         while not self.ended:
             event = connection.next_event()
@@ -105,6 +118,7 @@ class AnswerReader(msgspec.Struct, eq=False):
                 return
             if isinstance(event, h11.InformationalResponse):
                 self._informational += 1
+                self._head = bytearray(connection.trailing_data[0])
                 if self._informational > MAX_INFORMATIONAL:
                     self._stop(_TOO_MANY)
             elif isinstance(event, h11.Response):

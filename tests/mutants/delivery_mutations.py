@@ -189,4 +189,11 @@ DELIVERY: Final = (
         "fw.tx.now",
         "tests/fw_actors/documents/test_lifecycle.py",
     ),
+    Mutation(
+        "an answer whose head h11 refuses is none",
+        "fw_actors/http/reader.py",
+        "again = rewritten(self._head) if self.status is None else None",
+        "again = None",
+        "tests/fw_actors/http/test_reader.py",
+    ),
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fw_actors.http import Answer, ProtocolError, Times
 from fw_actors.http.reader import MAX_ANSWER, AnswerReader
@@ -67,16 +69,17 @@ WRONG = [
     [b"nonsense\r\n\r\n"],
     [b"HTTP/2 200 OK\r\n\r\n"],
     [b"HTTP/1.1 099 Low\r\n\r\n"],
-    [b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n"],
-    [b"HTTP/1.1 200 OK\r\nx : y\r\n\r\n"],
-    [b"HTTP/1.1 200 OK\r\nx: \x00\r\n\r\n"],
-    [b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n"],
-    [b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n"],
-    [b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\n"],
+    [b"HTTP/1.1 2000 Long\r\n\r\n"],
+    [b"HTTP/1.1 20x Odd\r\n\r\n"],
+    [b"HTTP/1.1 200OK\r\n\r\n"],
+    [b"\r\nHTTP/1.1 200 OK\r\n\r\n"],
     [b"HTTP/1.1 101 Switching Protocols\r\n\r\n"],
+    [b"HTTP/1.1 101 Switching Protocols\r\nno colon\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"],
     [b"HTTP/1.1 200 OK\r\n", END],
+    [b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n", END],
     [END],
     [b"HTTP/1.1 100 C\r\n\r\n" * 21],
+    [b"HTTP/1.1 100 C\r\nno colon\r\n\r\n" * 21 + b"HTTP/1.1 200 OK\r\n\r\n"],
     [b"HTTP/1.1 200 OK\r\nx: " + b"a" * (MAX_ANSWER - 20)],
 ]
 
@@ -85,6 +88,114 @@ WRONG = [
 def test_what_breaks_before_the_head_is_whole_is_an_error(pieces: list[bytes]) -> None:
     with pytest.raises(ProtocolError):
         read(pieces)
+
+
+MISDESCRIBED = [  # the head's lines after its status line, the bytes behind the head, body
+    (b"transfer-encoding: identity", b"ok", b"ok"),
+    (b"transfer-encoding: identity\r\ncontent-length: 2", b"okk", b"ok"),
+    (b"transfer-encoding: gzip", b"ok", b"ok"),
+    (b"transfer-encoding: gzip\r\ncontent-length: 1", b"ok", b"ok"),
+    (b"transfer-encoding: gzip, chunked", b"2\r\nok\r\n0\r\n\r\n", b"ok"),
+    (b"transfer-encoding: chunked\r\ntransfer-encoding: chunked", b"2\r\nok\r\n0\r\n\r\n", b"ok"),
+    (b"content-length: 4\r\ncontent-length: 2", b"okay", b"ok"),
+    (b"content-length: 2, 4", b"okay", b"ok"),
+    (b"content-length: abc", b"ok", b"ok"),
+    (b"content-length: -1", b"ok", b"ok"),
+    (b"content-length: " + b"9" * 26, b"ok", b"ok"),
+    (b"content-length:", b"ok", b"ok"),
+    (b"content length: 1\r\ncontent-length : 2", b"okay", b"ok"),
+    (b"x y: z\r\ncontent-length: 2", b"okay", b"ok"),
+    (b"no colon\r\ncontent-length: 2", b"okay", b"ok"),
+    (b": no name\r\ncontent-length: 2", b"okay", b"ok"),
+    (b" folded first\r\ncontent-length: 2", b"okay", b"ok"),
+    (b"x: \x00\r\ncontent-length:\r\n 2", b"okay", b"ok"),
+]
+
+
+@pytest.mark.parametrize("cut", ["whole", "byte by byte"])
+@pytest.mark.parametrize(
+    "before", [b"", b"HTTP/1.1 103 E\r\n\r\n", b"HTTP/1.1 103 E\r\nx y\r\n\r\n"]
+)
+@pytest.mark.parametrize("status", [200, 302, 400, 503])
+@pytest.mark.parametrize(("lines", "behind", "body"), MISDESCRIBED)
+def test_a_whole_head_decides_whatever_it_says_of_its_body(
+    lines: bytes, behind: bytes, body: bytes, status: int, before: bytes, cut: str
+) -> None:
+    """Interface §7: "Once a whole answer head is in, its status decides"."""
+    data = before + b"HTTP/1.1 %d Some reason\r\n%b\r\n\r\n%b" % (status, lines, behind)
+    pieces = [bytes([byte]) for byte in data] if cut == "byte by byte" else [data]
+    reader, answer = read([*pieces, END])
+    assert (answer.status, answer.body) == (status, body)
+    assert (reader.ended, reader.reusable) == (True, False)
+
+
+@pytest.mark.parametrize(("lines", "behind", "body"), MISDESCRIBED)
+def test_an_answer_without_a_body_has_none_whatever_its_head_says(
+    lines: bytes, behind: bytes, body: bytes
+) -> None:
+    """RFC 9112 6.3, item 1; it is not waited for either."""
+    reader, answer = read([b"HTTP/1.1 204 No Content\r\n" + lines + b"\r\n\r\n"])
+    assert (answer.status, answer.body, reader.ended, reader.reusable) == (204, b"", True, False)
+
+
+def test_a_misdescribed_redirect_still_tells_its_location_and_retry_after() -> None:
+    head = b"HTTP/1.1 503 Later\r\nContent-Length: -1\r\nRetry-After: 7\r\nLocation: /x?y\r\n\r\n"
+    answer = read([head, END])[1]
+    assert (answer.retry_after, answer.location) == ("7", "/x")
+
+
+def test_what_cannot_be_printed_of_a_malformed_head_is_dropped() -> None:
+    head = b"HTTP/1.1 302 Found\r\nContent-Length: -1\r\nLocation: /x\x1b[2J\r\n\r\n"
+    assert read([head, END])[1].location is None
+
+
+# Bytes that neither end a line nor are an empty one.
+ANY_LINE = (
+    st.binary(min_size=1, max_size=40)
+    .map(lambda b: b.replace(b"\n", b""))
+    .filter(lambda line: line not in (b"", b"\r"))
+)
+REAL_LINES = st.builds(
+    lambda name, blank, value: name + blank + b":" + value,
+    st.sampled_from([b"content-length", b"Transfer-Encoding", b"connection", b"upgrade", b"x"]),
+    st.sampled_from([b"", b"", b" "]),
+    st.sampled_from(
+        [b" 2", b" 3", b" -1", b" abc", b" identity", b" chunked", b" close", b" 2, 3"]
+    ),
+)
+
+
+@given(
+    st.integers(200, 999),
+    st.sampled_from([b"", b" ", b" OK", b" \xff\x01"]),
+    st.lists(st.one_of(ANY_LINE, REAL_LINES), max_size=6),
+    st.sampled_from([b"\r\n", b"\n"]),
+    st.binary(max_size=40),
+    st.booleans(),
+    st.integers(1, 200),
+)
+def test_no_header_line_changes_what_the_status_line_says(
+    status: int,
+    reason: bytes,
+    lines: list[bytes],
+    end: bytes,
+    behind: bytes,
+    short_way: bool,
+    size: int,
+) -> None:
+    """Whatever stands between a valid status line and the blank line (interface §7)."""
+    head = end.join([b"HTTP/1.1 %d%b" % (status, reason), *lines, b"", b""])
+    data = head + behind
+    reader = AnswerReader(short_way=short_way)
+    for at in range(0, len(data), size):
+        if not reader.ended:
+            reader.feed(data[at : at + size])
+        if at + size < len(head):
+            assert reader.status is None, "the head is not whole yet"
+    if not reader.ended:
+        reader.feed(END)
+    assert reader.ended
+    assert reader.answer(Times()).status == status
 
 
 def test_a_head_must_end_within_64_kib_with_the_interim_answers_before_it() -> None:

@@ -1,0 +1,83 @@
+"""What a receiver's answer head makes of a delivery, over a real socket (interface §7)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fw_actors.http import Answer, Sender, Target, open_sender
+from fw_actors.http.request import MakeHeaders
+from tests.fw_actors.actors import delivery_kit
+from tests.fw_actors.http.receiver import always, receiving
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+MISDESCRIBED = [
+    b"transfer-encoding: identity\r\ncontent-length: 2",
+    b"transfer-encoding: gzip, chunked",
+    b"content-length: 2\r\ncontent-length: 4",
+    b"content-length : 2",
+    b"x y: z\r\ncontent-length: 2",
+]
+ENDLESS = [b"content-length: abc"]
+
+
+class RealReceiver(delivery_kit.Receiver):
+    """A receiver behind a real socket, reached by the real sender."""
+
+    def __init__(self, sender: Sender) -> None:
+        super().__init__(answers=())
+        self._sender = sender
+
+    async def post(
+        self, target: Target, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> Answer:
+        return await self._sender.post(target, body, make_headers, timeout=timeout)
+
+
+@pytest.mark.parametrize("lines", [*MISDESCRIBED, *ENDLESS], ids=lambda lines: repr(lines[:40]))
+@pytest.mark.parametrize(
+    ("status", "ends_as", "attempts", "error"),
+    [
+        (200, "Sent", 1, None),
+        (302, "Failed", 1, "status: the receiver answered 302."),
+        (400, "Failed", 1, "status: the receiver answered 400."),
+        (503, "Failed", 2, "status: the receiver answered 503."),
+    ],
+)
+async def test_the_status_decides_though_the_head_misdescribes_its_body(
+    lines: bytes, status: int, ends_as: str, attempts: int, error: str | None, tmp_path: Path
+) -> None:
+    """One POST where the answer is final, and as many as are allowed where it is transient."""
+    head = b"HTTP/1.1 %d Some reason\r\n%b\r\n\r\n" % (status, lines)
+    timeout = 1 if lines in ENDLESS else 30  # what follows an endless head lasts to the deadline
+    async with (
+        receiving(
+            always(head + b"2\r\nok\r\n0\r\n\r\n" if b"chunked" in lines else head + b"ok")
+        ) as receiver,
+        open_sender() as sender,
+        delivery_kit.delivering(tmp_path, RealReceiver(sender), backoff_seconds=0.1) as post,
+    ):
+        url = f"http://127.0.0.1:{receiver.port}/hook"
+        await post.webhook(url, max_attempts=2, timeout=timeout)
+        [delivery] = await post.emit()
+        found = await post.settled(delivery)
+    assert (found["status"], found["attempts"], found["error"]) == (ends_as, attempts, error)
+    assert (found["response_status"], found["response_body"]) == (status, "ok")
+    assert len(receiver.requests) == attempts
+
+
+async def test_a_head_that_does_not_end_is_no_answer(tmp_path: Path) -> None:
+    """Neither is a status line alone: the head may go on."""
+    async with (
+        receiving(always(b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n")) as receiver,
+        open_sender() as sender,
+        delivery_kit.delivering(tmp_path, RealReceiver(sender)) as post,
+    ):
+        url = f"http://127.0.0.1:{receiver.port}/hook"
+        await post.webhook(url, max_attempts=1, timeout=1)
+        [delivery] = await post.emit()
+        found = await post.settled(delivery)
+    assert (found["status"], found["response_status"]) == ("Failed", None)
+    assert found["error"].startswith("timeout: ")
