@@ -64,6 +64,7 @@ class Documents:
         self.entropy = entropy
         self.lists: Finder = Lists()
         self._changing = overriding(observers, "changing")
+        self._deleting = overriding(observers, "deleting")
         self._changed = overriding(observers, "changed")
         self._renamed = overriding(observers, "renamed")
         self._note_defect = note_defect
@@ -155,6 +156,8 @@ class Documents:
             tell(self._changing, fw, "on_trash", doc)
             run_hook(fw, doc, "on_trash")
             check_links(self, fw.tx, doc)
+            for deleting in self._deleting:
+                deleting(fw, doc)
             rows.delete(self, fw.tx, doc)
             tell(self._changed, fw, "on_trash", doc)
             run_after_commit(fw, doc, self._note_defect)

@@ -19,8 +19,11 @@ class Observer:
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Called before the row is written: the place for rules over the account's records."""
 
+    def deleting(self, fw: Fw, doc: DocType) -> None:
+        """Called after the hook on_trash has run, while the rows are still there."""
+
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Called after the row is written and the controller's hooks have run."""
+        """Called after the row is written (deleted) and the controller's hooks have run."""
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
         """Called after a document and what links to it have the new name; no event."""
@@ -33,6 +36,6 @@ def overriding(observers: Sequence[Observer], verb: str) -> tuple[Callable[..., 
 
 
 def tell(methods: Sequence[Callable[..., None]], fw: Fw, event: str, doc: DocType) -> None:
-    """Call observers' methods of one verb, in order."""
+    """Call observers' methods `changing` or `changed`, in order."""
     for method in methods:
         method(fw, event, doc)

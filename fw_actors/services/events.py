@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import msgspec
 import sqlalchemy as sa
 
+from fw_actors.documents import rows
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import DocType, child_of
 from fw_actors.documents.field import CONTROLS_AND_BREAKS
@@ -22,18 +24,29 @@ from fw_actors.documents.observers import Observer
 from fw_actors.documents.permissions import MANAGERS_ONLY
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.times import iso
-from fw_actors.errors import DuplicateError, ValidationError
+from fw_actors.errors import DuplicateError, NotFoundError, ValidationError
 from fw_actors.rules.event_names import UnusableEventNameError, judge_event_name
 from fw_actors.rules.redaction import Treatment, treatment
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.services.subscriptions import Subscription, SubscriptionCache
-from fw_actors.store import Statement, UniqueViolation, jobs
+from fw_actors.store import Statement, Tx, UniqueViolation, jobs
 
 QUEUE: Final = "webhook"
 KEY_CHARACTERS: Final = 140
 UNWATCHABLE: Final = frozenset(
     {*MANAGERS_ONLY, "Audit Event", "Version", "Error Log", "Email Delivery"}
 )
+# The hooks of each event after which a stored document may differ from the object in hand: those
+# that run once the document has rows. `update` writes only the columns that differ from what was
+# stored before the hooks, so that what these wrote by SQL or by another object stays.
+_SAVED: Final = ("before_validate", "validate", "before_save")
+_HOOKS: Final = {
+    "on_insert": ("on_insert",),
+    "on_update": (*_SAVED, "on_update"),
+    "on_submit": (*_SAVED, "on_submit"),
+    "on_cancel": ("on_cancel",),
+    "on_trash": ("on_trash",),
+}
 _WRITTEN: Final = (
     "name",
     "owner",
@@ -78,27 +91,57 @@ class EventRecorder(Observer):
         self._off = off
         self._recorded = recorded
         self._treatments = {m.name: _treatments(m) for m in registry.metas.values()}
+        self._new_names: WeakKeyDictionary[Tx, dict[tuple[str, str], str]] = WeakKeyDictionary()
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Before a Webhook is written: this transaction goes on with what is subscribed now."""
         if doc.doctype == "Webhook":
             self._subscriptions.pin(fw.tx)
 
+    def deleting(self, fw: Fw, doc: DocType) -> None:
+        """Record that a document is deleted, while it can still be read as it is stored."""
+        self._record_document(fw, "on_trash", doc)
+
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """Record a document's event for every Webhook that watches it."""
         if doc.doctype == "Webhook":
             self._subscriptions.renew_after_commit(fw.tx)
+        if event != "on_trash":
+            self._record_document(fw, event, doc)
+
+    def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
+        """Remember a rename until the transaction ends: a hook may rename its own document."""
+        self._new_names.setdefault(fw.tx, {})[doctype, old] = new
+
+    def _record_document(self, fw: Fw, event: str, doc: DocType) -> None:
         if self._off or doc.doctype in UNWATCHABLE:
             return
         wanted = self._subscriptions.of(fw.tx).documents.get((doc.doctype, event))
-        if wanted:
-            redacted = self._redacted(doc.doctype, doc.as_dict())
-            shown = {"doc": redacted, "name": doc.name, "doctype": doc.doctype}
-            name = f"doc.{event}"
-            payload = msgspec.json.encode(
-                {"type": name, "timestamp": iso(fw.tx.now), "data": shown}
-            ).decode()
-            self._record(fw, wanted, name, payload, (doc.doctype, doc.name), None)
+        if not wanted:
+            return
+        if not doc.meta.hooks.isdisjoint(_HOOKS[event]):
+            doc = self._as_stored(fw, doc)
+        redacted = self._redacted(doc.doctype, doc.as_dict())
+        shown = {"doc": redacted, "name": doc.name, "doctype": doc.doctype}
+        name = f"doc.{event}"
+        payload = msgspec.json.encode(
+            {"type": name, "timestamp": iso(fw.tx.now), "data": shown}
+        ).decode()
+        self._record(fw, wanted, name, payload, (doc.doctype, doc.name), None)
+
+    def _as_stored(self, fw: Fw, doc: DocType) -> DocType:
+        """Return the document as this transaction has stored it; the object where it has not.
+
+        A hook may set on the object what is not stored, write by SQL or by another object, and
+        rename or delete its own document. One that it deleted is shown as the object has it.
+        """
+        names, name = self._new_names.get(fw.tx, {}), str(doc.name)
+        for _ in range(len(names) + 1):
+            try:
+                return rows.load(fw.documents, fw, doc.doctype, name)
+            except NotFoundError:
+                name = names.get((doc.doctype, name), name)
+        return doc
 
     def emit(
         self, fw: Fw, name: object, data: object, reference: object, key: object

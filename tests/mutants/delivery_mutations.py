@@ -196,4 +196,11 @@ DELIVERY: Final = (
         "again = None",
         "tests/fw_actors/http/test_reader.py",
     ),
+    Mutation(
+        "an event tells what a hook only set on the object",
+        _EVENTS,
+        "doc = self._as_stored(fw, doc)",
+        "pass",
+        "tests/fw_actors/services/test_event_hooks.py",
+    ),
 )
