@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import time
@@ -191,11 +192,30 @@ def make_file(path: Path) -> None:
         )
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        _make(path)
     except OSError as error:
         raise ConfigurationError(
             [f"The database {path} can't be opened: {error.strerror}."]
         ) from error
+
+
+def _make(path: Path) -> None:
+    """Make an empty file where there is none; a file that is there is not opened.
+
+    Closing any descriptor of a file takes away all POSIX locks that this process has on it: those
+    of other stores on it, too. The next program that closes the database would take itself for
+    the last one and delete the log that they go on writing to.
+
+    Raises: OSError, also when a file is there that may not be read and written.
+    """
+    behind_links = os.path.realpath(path)
+    try:
+        os.close(os.open(behind_links, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) from None
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
 
 
 def refusal_to_open(path: Path, error: sqlite3.Error) -> Exception:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import sys
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -274,3 +275,18 @@ async def test_a_disk_that_fails_is_told_and_waited_for_again(
     await threaded.write(nothing)
     assert disk.waits == 2
     assert await threaded.read(texts) == ["lazy"]
+
+
+async def test_a_second_store_on_a_file_leaves_the_first_ones_log_alone(
+    path: Path, open_store: OpenStore
+) -> None:
+    """A process with two stores (mail by an app's function) beside a command that ends: the
+    command took itself for the last one, and deleted the log that the process goes on writing."""
+    look = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM fw_meta')"
+    async with open_store() as first:
+        async with open_store():
+            await trio.run_process([sys.executable, "-c", look, str(path)])
+        await first.write(lambda tx: tx.run(sql("INSERT INTO fw_meta VALUES ('x', 'kept')")))
+        with closing(sqlite3.connect(path)) as other:
+            found = other.execute("SELECT value FROM fw_meta WHERE key = 'x'").fetchall()
+    assert found == [("kept",)]
