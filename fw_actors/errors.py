@@ -6,9 +6,9 @@ the command line prints the message. A message is one sentence for a person and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 RETRY_OVERLOADED_SECONDS: Final = 1
 
@@ -16,6 +16,14 @@ RETRY_OVERLOADED_SECONDS: Final = 1
 def _whole(text: str) -> str:
     """Code may ask for anything by name, but no answer can be written of half a character."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _reworded(value: Any, reword: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return reword(value)
+    if isinstance(value, dict):
+        return {key: _reworded(inner, reword) for key, inner in value.items()}
+    return [_reworded(inner, reword) for inner in value] if isinstance(value, list) else value
 
 
 class FwError(Exception):
@@ -37,6 +45,17 @@ class FwError(Exception):
     def headers(self) -> dict[str, str]:
         """HTTP headers that belong to this refusal."""
         return {}
+
+    def reworded(self, reword: Callable[[str], str]) -> Self:
+        """Return this refusal with `reword` of its texts: itself where they stay as they are."""
+        message = reword(self.message)
+        extra = _reworded(self.extra, reword)
+        if message == self.message and extra == self.extra:
+            return self
+        changed = type(self).__new__(type(self))
+        changed.__dict__.update(self.__dict__)
+        changed.message, changed.extra, changed.args = message, extra, (message,)
+        return changed
 
 
 class BadRequestError(FwError):

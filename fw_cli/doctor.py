@@ -31,7 +31,9 @@ def doctor(surroundings: Surroundings, as_json: bool) -> None:
     """
     from fw_actors.rules.findings import Level, count, report
 
-    sections = _examine(surroundings)
+    sections = [
+        section.reworded(surroundings.scrubber.scrub_known) for section in _examine(surroundings)
+    ]
     if as_json:
         show_json(report(sections))
     else:

@@ -14,7 +14,7 @@ import click
 from fw_cli.examples import examples
 from fw_cli.lazy import LazyGroup
 from fw_cli.refusals import refusal
-from fw_cli.surroundings import Surroundings
+from fw_cli.surroundings import SECRET_PREFIX, Surroundings
 
 COMMANDS: Final = {
     "init": "fw_cli.init:init",
@@ -54,12 +54,11 @@ class Root(LazyGroup):
         except BrokenPipeError:
             raise  # `fw user list | head -1`: click ends quietly
         except (Exception, BaseExceptionGroup) as error:
-            surroundings = ctx.find_object(Surroundings)
-            debugging = surroundings is not None and surroundings.debugging
-            raise refusal(error, debugging=debugging) from None
+            surroundings = ctx.find_object(Surroundings) or Surroundings({}, Path())
+            raise refusal(
+                error, debugging=surroundings.debugging, scrubber=surroundings.scrubber
+            ) from None
 
-
-SECRETS: Final = "FW_SECRET_"
 
 cli: Final = Root(
     "fw",
@@ -83,6 +82,6 @@ def main() -> None:
     """
     environ = dict(os.environ)
     for name in environ:
-        if name.startswith(SECRETS):
+        if name.startswith(SECRET_PREFIX):
             del os.environ[name]
     cli.main(prog_name="fw", obj=Surroundings(environ, Path.cwd()))

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from fw_actors.rules.scrubbing import Scrubber
 
 
 class CommandFailed(Exception):
@@ -32,16 +35,16 @@ class Refused(click.ClickException):
             click.echo(f"fw: {escaped(line)}", file=file, err=file is None)
 
 
-def refusal(error: BaseException, *, debugging: bool) -> Exception:
+def refusal(error: BaseException, *, debugging: bool, scrubber: Scrubber) -> Exception:
     """Return what a command ends with after `error`: a `Refused`, or an Abort for Ctrl-C.
 
     Groups of exceptions, as trio makes them, count for what they hold. `debugging` adds the
-    traceback of what is a defect.
+    traceback of what is a defect; `scrubber` removes the site's secrets from all of it.
     """
     leaves = list(_leaves(error))
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
         return click.Abort()
-    lines = [line for leaf in leaves for line in _lines(leaf, debugging)]
+    lines = [scrubber.scrub_known(line) for leaf in leaves for line in _lines(leaf, debugging)]
     return Refused(list(dict.fromkeys(lines)))
 
 

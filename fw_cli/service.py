@@ -137,9 +137,11 @@ def _run_logged(run: Callable[[], Awaitable[None]], log: FilteringBoundLogger) -
     """Run it to its end; a defect leaves its traceback in the log, whatever the level."""
     import trio
 
+    from supervisors.service.logs import log_unhandled
     from supervisors.service.this_process import prepare
 
     prepare()
+    log_unhandled(log)
     try:
         trio.run(run)
     except (Exception, BaseExceptionGroup) as error:

@@ -7,16 +7,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from fw_actors.config import Config
+    from fw_actors.rules.scrubbing import Scrubber
     from fw_actors.services.site import Site
 
 T = TypeVar("T")
 
+SECRET_PREFIX: Final = "FW_SECRET_"
 ADMINISTRATOR = "Administrator"
 """Who commands act as unless they are told otherwise (interface §5)."""
 
@@ -59,6 +61,18 @@ class Surroundings:
         """Whether a defect shows where it is: FW_LOG_LEVEL=debug, once that has been read."""
         return self._config is not None and self._config.deployment.log_level == "debug"
 
+    @property
+    def scrubber(self) -> Scrubber:
+        """Removes the site's secrets from what a command tells of an error.
+
+        Before the configuration has been read, or where it can't be, those of the environment.
+        """
+        if self._config is not None:
+            return self._config.scrubber
+        from fw_actors.rules.scrubbing import Scrubber
+
+        return Scrubber(v for name, v in self.environ.items() if name.startswith(SECRET_PREFIX))
+
     def logger(self, *, service: bool) -> FilteringBoundLogger:
         """Set up the process's log on stderr.
 
@@ -75,6 +89,7 @@ class Surroundings:
             level="warning" if quiet else deployment.log_level,
             clock=SystemClock(deployment.clock_offset),
             stream=sys.stderr,
+            scrubber=self.config.scrubber,
             links=self.config.mail.transport == "log",
         )
 

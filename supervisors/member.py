@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from fw_actors.runtime import NodeSnapshot, Runtime
-from fw_actors.runtime.faults import one_line
 
 if TYPE_CHECKING:
     from supervisors.children import Child, ChildSpec
@@ -35,6 +34,7 @@ class Member:
         spec: ChildSpec,
         ended: Callable[[Member, Exception | None], None],
     ) -> None:
+        self._runtime = runtime
         self.spec = spec
         self.child: Child = spec.make(runtime)
         self.phase = Phase.WAITING
@@ -120,7 +120,7 @@ class Member:
         except Exception as error:
             failure = error
             self.failed += 1
-            self.last_error = one_line(error)
+            self.last_error = self._runtime.one_line(error)
         finally:
             asked_for = self.phase is Phase.STOPPING
             self.phase = Phase.WAITING

@@ -15,7 +15,6 @@ import trio
 
 from fw_actors.runtime import ActorFailed, NodeSnapshot, Runtime
 from fw_actors.runtime.cell import Cell
-from fw_actors.runtime.faults import one_line
 from fw_actors.runtime.rings import waiting_for
 from supervisors.children import ChildSpec
 from supervisors.events import Due, Ended
@@ -34,9 +33,8 @@ from supervisors.strategies import (
 class SupervisorFailed(Exception):
     """Raised out of a supervisor's block: a child could not be started, or failed too often."""
 
-    def __init__(self, supervisor: str, child: str, error: Exception | None) -> None:
+    def __init__(self, supervisor: str, child: str, reason: str) -> None:
         self.supervisor, self.child = supervisor, child
-        reason = one_line(error) if error is not None else "it ended"
         super().__init__(f"{supervisor!r} gave up because of {child!r}: {reason}")
 
 
@@ -80,7 +78,7 @@ class Supervisor:
             error = await member.start(self._nursery)
             if error is not None:
                 self._log_failure(member, error)
-                raise SupervisorFailed(self.name, member.spec.id, error) from error
+                raise self._failed(member, error) from error
         self._loop_over = trio.Event()
         self._nursery.start_soon(self._supervise)
 
@@ -183,7 +181,7 @@ class Supervisor:
                 "supervisor_gave_up", supervisor=self.name, child=member.spec.id
             )
             await self._stop_members(trio.current_time() + self._stop_seconds)
-            raise SupervisorFailed(self.name, member.spec.id, error) from error
+            raise self._failed(member, error) from error
         elif isinstance(decision, Finish):
             await self._stop_members(trio.current_time() + self._stop_seconds)
             self._nursery.cancel_scope.cancel()  # the block's end; this loop is shielded from it
@@ -230,6 +228,10 @@ class Supervisor:
                 self._ended(member, error)  # decided in its turn, together with who waits after it
                 return
 
+    def _failed(self, member: Member, error: Exception | None) -> SupervisorFailed:
+        reason = "it ended" if error is None else self._runtime.one_line(error)
+        return SupervisorFailed(self.name, member.spec.id, reason)
+
     def _log_failure(self, member: Member, error: Exception) -> None:
         if isinstance(error, ActorFailed | SupervisorFailed):
             return  # logged where it happened
@@ -237,6 +239,6 @@ class Supervisor:
             "child_failed",
             supervisor=self.name,
             child=member.spec.id,
-            error=one_line(error),
+            error=self._runtime.one_line(error),
             exc_info=error,
         )

@@ -165,9 +165,17 @@ async def mail_site(
             backoff = Backoff(site.config.ops.backoff_seconds, site.config.ops.backoff_cap_seconds)
             letters = Letters(site.registry, made.links, site.config.site.name)
             children = [
-                actor_child("mailer", lambda: Mailer(site.store, letters, made.postbox, backoff)),
                 actor_child(
-                    "app_jobs", lambda: AppJobs(site.store, site.handle, backoff, site.errors.note)
+                    "mailer",
+                    lambda: Mailer(
+                        site.store, letters, made.postbox, backoff, site.config.scrubber
+                    ),
+                ),
+                actor_child(
+                    "app_jobs",
+                    lambda: AppJobs(
+                        site.store, site.handle, backoff, site.errors.note, site.config.scrubber
+                    ),
                 ),
             ]
             async with open_supervisor(runtime, "mailing", children):

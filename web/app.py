@@ -256,5 +256,6 @@ class FrontEnd(QuartTrio):
                 exc_info=error,
             )
             self._gateway.note_defect(f"{method} {path}", error, exchange.request_id)
+        refused = refused.reworded(self._settings.scrubber.scrub_known)
         as_page = None if exchange.path is None else exchange.path.refuse
         return refusal(refused) if as_page is None else as_page(exchange, refused)

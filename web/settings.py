@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fw_actors.config import ProxyTrustPolicy
+from fw_actors.rules.scrubbing import Scrubber
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,7 @@ class Settings:
     `login`: what the sign-in screen may show to anyone (spec, Sign-in screen configuration).
     `min_password_length`: counted in runes; pages tell it before they send.
     `self_service_api_keys`, `api_key_days`: as the policy has them, for the page of the account.
+    `scrubber`: removes the site's secrets from what a refusal tells.
     `secure_cookie`: `auth.secureCookie`; None decides per request.
     """
 
@@ -27,6 +29,7 @@ class Settings:
     secure_cookie: bool | None = None
     max_requests: int = 1000
     trust: ProxyTrustPolicy = field(default_factory=ProxyTrustPolicy)
+    scrubber: Scrubber = field(default_factory=Scrubber)
 
     @property
     def is_https(self) -> bool:

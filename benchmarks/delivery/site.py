@@ -70,6 +70,7 @@ async def serving(config: Config, clock: Clock) -> AsyncIterator[RunningService]
             level=deployment.log_level,
             clock=SystemClock(),
             stream=stream,
+            scrubber=config.scrubber,
         )
         async with open_service(config, log=log, front=False, clock=clock) as service:
             yield service

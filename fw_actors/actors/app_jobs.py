@@ -19,6 +19,7 @@ from fw_actors.errors import FwError, OverloadedError
 from fw_actors.rules.delivery_outcome import Backoff, Verdict
 from fw_actors.rules.plain_call import is_left_undone, left_undone
 from fw_actors.rules.raised_at import raised_at
+from fw_actors.rules.scrubbing import Scrubber
 from fw_actors.runtime import MailboxPolicy, Overflow
 from fw_actors.services.jobs_of_apps import (
     QUEUE,
@@ -31,7 +32,6 @@ from fw_actors.store import LeasedJob, Store, Tx, jobs
 
 PLACES: Final = 2  # one runs, the next is ready when it ends
 LEASE_SECONDS: Final = 60.0
-_ERROR_CHARACTERS: Final = 500
 _MS: Final = 1000
 
 Handle = Callable[[Tx, str, str], Fw]
@@ -44,10 +44,15 @@ class AppJobs(JobQueue):
     mailbox = MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=PLACES, max_timers=4)
 
     def __init__(
-        self, store: Store, handle: Handle, backoff: Backoff, note_defect: NoteDefect
+        self,
+        store: Store,
+        handle: Handle,
+        backoff: Backoff,
+        note_defect: NoteDefect,
+        scrubber: Scrubber,
     ) -> None:
         """`note_defect` is told of what a function raised that is no refusal."""
-        super().__init__(store, QueuePolicy(QUEUE, PLACES, LEASE_SECONDS, backoff))
+        super().__init__(store, QueuePolicy(QUEUE, PLACES, LEASE_SECONDS, backoff), scrubber)
         self._handle, self._note_defect = handle, note_defect
 
     async def carry_out(self, job: LeasedJob) -> None:
@@ -88,17 +93,11 @@ class AppJobs(JobQueue):
         except OverloadedError:
             raise  # the transaction itself may be lost
         except FwError as refusal:
-            raise TryFailed(_told(refusal)) from None
+            raise TryFailed(f"{type(refusal).__name__}: {refusal}") from None
         except (Exception, SystemExit) as error:
-            raise TryFailed(_told(error)) from error
+            text = self._scrubber.scrub(str(error))  # it holds whatever the app put into it
+            raise TryFailed(f"{raised_at(error)}: {text}") from error
 
 
 def _request_id(job: LeasedJob) -> str:
     return f"job-{job.id}"
-
-
-def _told(error: BaseException) -> str:
-    """Return what failed and where; a refusal of ours has words for it."""
-    if isinstance(error, FwError):
-        return f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS]
-    return f"{raised_at(error)}: {error}"[:_ERROR_CHARACTERS]

@@ -20,6 +20,7 @@ from fw_actors.rules.delivery_outcome import (
     error_of_answer,
 )
 from fw_actors.rules.retry_after import retry_after_seconds
+from fw_actors.rules.scrubbing import Scrubber
 from fw_actors.rules.signing import signed_headers
 from fw_actors.runtime import Actor, Clock, Log, MailboxPolicy, Message, Overflow, Ref, handles
 from fw_actors.services.deliveries import Deliveries
@@ -76,7 +77,8 @@ class LeaseOver(Exception):
 class Means(msgspec.Struct, frozen=True):
     """What attempts are made with: one for all DeliveryActors of a process.
 
-    `outcomes`: the OutcomeWriter; `honour_retry_after`: `ops.honourRetryAfter`.
+    `outcomes`: the OutcomeWriter; `honour_retry_after`: `ops.honourRetryAfter`; `scrubber`: removes
+    the site's secrets from errors.
     """
 
     store: Store
@@ -88,6 +90,7 @@ class Means(msgspec.Struct, frozen=True):
     dispatcher: Ref
     outcomes: Ref
     honour_retry_after: bool = False
+    scrubber: Scrubber = Scrubber()
 
 
 class DeliveryActor(Actor):
@@ -133,7 +136,7 @@ class DeliveryActor(Actor):
             ended = self._ended(began, Ending.TRANSIENT, str(fault))
             return ended, Finished(origin, None, timed_out)
         except Exception as defect:  # a defect of ours ends as a counted failure, never in a loop
-            log, error = self._means.log, repr(defect)[:200]
+            log, error = self._means.log, self._means.scrubber.scrub_known(repr(defect))[:200]
             log.error("delivery.defect", delivery=due.delivery, error=error)
             error = "internal: the attempt failed inside the service; its log says more."
             return self._ended(began, Ending.TRANSIENT, error), Finished(origin)
@@ -168,6 +171,7 @@ class DeliveryActor(Actor):
         return signed_headers(key, due.delivery, now, due.payload)
 
     def _ended(self, began: float, ending: Ending, error: str) -> Ended:
+        error = self._means.scrubber.scrub_known(error)
         return Ended(ending, self._means.clock.now(), self._ms_since(began), error=error)
 
     def _judged(self, began: float, answer: Answer) -> Ended:
@@ -175,6 +179,8 @@ class DeliveryActor(Actor):
         if self._means.honour_retry_after:
             wait = retry_after_seconds(status, answer.retry_after, now)
         ending, error = ending_of(status), error_of_answer(status, answer.location)
+        if error:  # it may quote the receiver
+            error = self._means.scrubber.scrub_known(error)
         return Ended(ending, now, self._ms_since(began), status, answer.body, error, wait)
 
     async def _give_back(self, due: Due) -> None:

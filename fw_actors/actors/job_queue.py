@@ -21,6 +21,7 @@ from fw_actors.actors.recall import Recall
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery_outcome import MOST_DEATHS_IN_A_ROW, Verdict
 from fw_actors.rules.raised_at import raised_at
+from fw_actors.rules.scrubbing import Scrubber
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Actor, Message, Timer, handles
 from fw_actors.store import LeasedJob, Store, Tx, jobs
@@ -29,6 +30,7 @@ LONGEST_SLEEP_SECONDS: Final = 1.0
 SHORTEST_SLEEP_SECONDS: Final = 0.05
 AFTER_TROUBLE_SECONDS: Final = 0.5
 SETTLE_SECONDS: Final = 5.0
+ERROR_CHARACTERS: Final = 500
 _TOKEN_BYTES: Final = 12
 _MS: Final = 1000
 
@@ -54,8 +56,9 @@ class JobQueue(Actor, ABC):
     """See the module. A job ends in one of three ways: done, failed (and tried again, ten times
     in all), or given back untried."""
 
-    def __init__(self, store: Store, policy: QueuePolicy) -> None:
-        self._store, self._policy = store, policy
+    def __init__(self, store: Store, policy: QueuePolicy, scrubber: Scrubber) -> None:
+        """`scrubber` removes the site's secrets from what is told and written of a failed try."""
+        self._store, self._policy, self._scrubber = store, policy, scrubber
         self._free = policy.places
         self._recall = Recall(policy.queue, policy.backoff.cap)
         self._scopes: set[trio.CancelScope] = set()
@@ -205,7 +208,7 @@ class JobQueue(Actor, ABC):
     async def _fail(self, job: LeasedJob, failure: TryFailed) -> None:
         now = self.context.clock.now()
         verdict = verdict_on(failure, job, now, self._policy.backoff)
-        error = str(failure)
+        error = self._scrubber.scrub_known(str(failure))[:ERROR_CHARACTERS]
         if await self.settle(job, lambda tx: self.write_failure(tx, job, verdict, error)):
             self._warn("job.failed", job, attempt=verdict.attempts, error=error)
 

@@ -14,6 +14,7 @@ from fw_actors.actors.job_queue import JobQueue
 from fw_actors.actors.job_tries import QueuePolicy, TryFailed
 from fw_actors.mail import MailFault, MailMessage, Transport
 from fw_actors.rules.delivery_outcome import Backoff, Verdict
+from fw_actors.rules.scrubbing import Scrubber
 from fw_actors.runtime import MailboxPolicy, Overflow
 from fw_actors.services.letters import Letters
 from fw_actors.services.mail import QUEUE
@@ -31,9 +32,14 @@ class Mailer(JobQueue):
     mailbox = MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=PLACES, max_timers=4)
 
     def __init__(
-        self, store: Store, letters: Letters, transport: Transport, backoff: Backoff
+        self,
+        store: Store,
+        letters: Letters,
+        transport: Transport,
+        backoff: Backoff,
+        scrubber: Scrubber,
     ) -> None:
-        super().__init__(store, QueuePolicy(QUEUE, PLACES, LEASE_SECONDS, backoff))
+        super().__init__(store, QueuePolicy(QUEUE, PLACES, LEASE_SECONDS, backoff), scrubber)
         self._letters, self._transport = letters, transport
 
     async def carry_out(self, job: LeasedJob) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from fw_actors.errors import OverloadedError
 from fw_actors.runtime import Actor, MailboxPolicy, Overflow, Ref, Request, RuntimeFault, handles
-from fw_actors.runtime.faults import one_line
 from fw_actors.store import Store, StoreError, Tx
 
 
@@ -37,7 +36,7 @@ class Onlooker(Actor):
         except (OverloadedError, StoreError):
             return None
         except Exception as defect:  # asked again and again, it must not end who looks
-            self.context.log.error("look.failed", error=one_line(defect))
+            self.context.log.error("look.failed", error=self.context.one_line(defect))
             return None
 
 

@@ -6,14 +6,19 @@ by `load`. Values that are secret or may hold one never show in a `repr`. Source
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Final, Literal
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from fw_actors.rules.scrubbing import Scrubber
 
 _VAULT_KEY: Final = "key"
 _SQLITE: Final = "sqlite:///"
+_DATABASE_SECRETS: Final = ("password", "sslpassword")  # of libpq's parameters
 
 Mode = Literal["production", "development"]
 LogFormat = Literal["text", "json"]
@@ -156,6 +161,14 @@ class Secrets:
         """All the values: what no log may hold."""
         return tuple(value for value in self._values.values() if value)
 
+    def names_of_short(self, characters: int) -> tuple[str, ...]:
+        """Return the variables of integration secrets of fewer `characters`, in order."""
+        return tuple(
+            f"FW_SECRET_{name.upper()}"
+            for name, value in sorted(self._values.items())
+            if name != _VAULT_KEY and 0 < len(value.strip()) < characters
+        )
+
     def __repr__(self) -> str:
         return f"<Secrets: {len(self._values)}>"
 
@@ -182,3 +195,30 @@ class Config:
         """The database's file; None where a server holds the database."""
         path = self.deployment.database.removeprefix(_SQLITE)
         return None if path == self.deployment.database else self.folder / path
+
+    def hidden(self) -> tuple[str, ...]:
+        """All secrets of the configuration: what no log, no column and no message may hold.
+
+        FW_SECRET_KEY, every FW_SECRET_<NAME>, and the passwords of SMTP and of the database. The
+        demo account's password is none: the sign-in page shows it to anyone.
+        """
+        mail = (self.mail.password,) if self.mail.password else ()
+        return (*self.secrets.hidden(), *mail, *_passwords_in(self.deployment.database))
+
+    @cached_property
+    def scrubber(self) -> Scrubber:
+        """Removes `hidden` from texts; the one that every part of the process uses."""
+        return Scrubber(self.hidden())
+
+
+def _passwords_in(url: str) -> Iterator[str]:
+    """Yield the passwords in a database URL, as they stand there and decoded."""
+    if url.startswith(_SQLITE):
+        return
+    parts = urlsplit(url)
+    if parts.password:
+        yield parts.password
+        yield unquote(parts.password)
+    for name, value in parse_qsl(parts.query):
+        if name in _DATABASE_SECRETS:
+            yield value

@@ -5,8 +5,8 @@ Source: spec, Doctor report; interface §8, Operating.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -43,6 +43,13 @@ class Section:
     def texts(self, level: Level) -> list[str]:
         """Return the sentences of one level."""
         return [finding.text for finding in self.findings if finding.level is level]
+
+    def reworded(self, reword: Callable[[str], str]) -> Section:
+        """Return this section with `reword` of its findings' texts."""
+        findings = (
+            replace(each, text=reword(each.text), todo=reword(each.todo)) for each in self.findings
+        )
+        return replace(self, findings=tuple(findings))
 
 
 def ok(text: str) -> Finding:

@@ -79,6 +79,10 @@ class Context(ABC):
         """The runtime's logger."""
         return self._cell.runtime.log
 
+    def one_line(self, error: BaseException) -> str:
+        """Return a failure as one short line, without what must not be told."""
+        return self._cell.runtime.one_line(error)
+
     def time(self) -> float:
         """Trio's time in seconds, without the way through trio's globals."""
         return self._cell.runtime.deadlines.now()

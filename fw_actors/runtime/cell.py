@@ -17,7 +17,7 @@ from typing import Any, Final
 import trio
 
 from fw_actors.runtime.dead_letters import Reason
-from fw_actors.runtime.faults import ActorFailed, ActorGone, MailboxFull, RuntimeFault, one_line
+from fw_actors.runtime.faults import ActorFailed, ActorGone, MailboxFull, RuntimeFault
 from fw_actors.runtime.ground import Ground
 from fw_actors.runtime.holds import Holder
 from fw_actors.runtime.life import Arrival, CrashedError, Instance, State, Watcher
@@ -229,7 +229,7 @@ class Cell(Holder):
         `phase` is construct, start, handler or stop. The failure's asker gets ActorFailed.
         """
         self.failed += 1
-        self.last_error = one_line(error)
+        self.last_error = self.runtime.one_line(error)
         if self.current is not None:
             self.current.abandon(ActorFailed(self.name, self.last_error))
             self.current = None

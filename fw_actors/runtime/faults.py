@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 class RuntimeFault(Exception):
@@ -72,7 +72,10 @@ class AlreadyAnswered(RuntimeFault):
         super().__init__(f"{actor!r} has answered this {kind} already.")
 
 
-def one_line(error: BaseException) -> str:
-    """Return a failure as one short line: its type, and its text without line breaks."""
-    text = " ".join(str(error).split())[:200]
+def one_line(error: BaseException, scrub: Callable[[str], str] = str) -> str:
+    """Return a failure as one short line: its type, and its text without line breaks.
+
+    `scrub` removes from the text, before it is cut, what must not be told.
+    """
+    text = " ".join(scrub(str(error)).split())[:200]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -9,7 +9,7 @@ import trio
 
 from fw_actors.runtime.actor import Actor, Context
 from fw_actors.runtime.cell import Cell, Tamper
-from fw_actors.runtime.faults import ActorFailed, ActorGone, one_line
+from fw_actors.runtime.faults import ActorFailed, ActorGone
 from fw_actors.runtime.life import CrashedError, Instance, State
 from fw_actors.runtime.mailbox import Mailbox
 from fw_actors.runtime.reference import KeyedRef, Keyring
@@ -132,7 +132,7 @@ class KeyedCell(Cell):
                 if self.actor is not None and not await run_turn(self, self.actor):
                     return None
             except CrashedError as crash:
-                self.settle_instance(one_line(crash.error))
+                self.settle_instance(self.runtime.one_line(crash.error))
                 self.restarts += 1
             await trio.lowlevel.checkpoint()
 
@@ -146,7 +146,7 @@ class KeyedCell(Cell):
         except CrashedError as crash:
             first = self.mailbox.take()
             if isinstance(first, Reply):
-                first.abandon(ActorFailed(self.name, str(crash)))
+                first.abandon(ActorFailed(self.name, self.runtime.one_line(crash.error)))
             raise
 
     async def _start(self, actor: Instance) -> None:

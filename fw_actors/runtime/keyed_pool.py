@@ -236,7 +236,7 @@ class KeyedPool:
             cell.construct()
         except CrashedError as crash:
             self._resting.add(cell)
-            raise ActorFailed(cell.name, str(crash)) from crash.error
+            raise ActorFailed(cell.name, cell.runtime.one_line(crash.error)) from crash.error
         return cell
 
     def _begin(self, cell: KeyedCell, message: Message) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Protocol
 
-from fw_actors.runtime.faults import one_line
 from fw_actors.runtime.holds import Hold
 from fw_actors.runtime.mailbox import MailboxPolicy
 from fw_actors.runtime.messages import HandlerTable, Message
@@ -63,5 +62,5 @@ class CrashedError(Exception):
     """Carries a failure out of the turn in which it happened; it never reaches a caller."""
 
     def __init__(self, error: Exception) -> None:
-        super().__init__(one_line(error))
+        super().__init__(type(error).__name__)
         self.error = error

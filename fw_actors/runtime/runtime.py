@@ -26,8 +26,15 @@ SHUTDOWN_SECONDS: Final = 5.0
 class Runtime(Ground):
     """Made by `open_runtime`. All of it is for trio's own thread."""
 
-    def __init__(self, nursery: trio.Nursery, clock: Clock, entropy: Entropy, log: Log) -> None:
-        super().__init__(nursery, clock, entropy, log)
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        clock: Clock,
+        entropy: Entropy,
+        log: Log,
+        scrub: Callable[[str], str] = str,
+    ) -> None:
+        super().__init__(nursery, clock, entropy, log, scrub)
         # Weak: an address that nobody holds and nothing runs under is forgotten.
         self._cells: WeakValueDictionary[str, SingleCell] = WeakValueDictionary()
 
@@ -90,16 +97,21 @@ class Runtime(Ground):
 
 @asynccontextmanager
 async def open_runtime(
-    *, clock: Clock, entropy: Entropy, log: Log | None = None
+    *,
+    clock: Clock,
+    entropy: Entropy,
+    log: Log | None = None,
+    scrub: Callable[[str], str] = str,
 ) -> AsyncIterator[Runtime]:
     """Run a runtime while the block runs.
 
     At its end, also by cancellation, pools that are still open have five seconds to finish.
-    `log` is a structlog-like logger; without one nothing is logged.
+    `log` is a structlog-like logger; without one nothing is logged. `scrub` removes secrets from
+    the texts of failures, which snapshots, answers and the log tell.
     """
     with lone_error():
         async with trio.open_nursery() as nursery:
-            runtime = Runtime(nursery, clock, entropy, log or SilentLog())
+            runtime = Runtime(nursery, clock, entropy, log or SilentLog(), scrub)
             nursery.start_soon(runtime.deadlines.run)
             try:
                 yield runtime

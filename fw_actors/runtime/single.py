@@ -14,7 +14,7 @@ from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 
 from fw_actors.runtime.actor import Actor, Context
 from fw_actors.runtime.cell import Cell
-from fw_actors.runtime.faults import ActorFailed, ActorGone, one_line
+from fw_actors.runtime.faults import ActorFailed, ActorGone
 from fw_actors.runtime.ground import Ground
 from fw_actors.runtime.inspection import NodeSnapshot
 from fw_actors.runtime.life import CrashedError, Down, State
@@ -89,7 +89,7 @@ class SingleCell(Cell):
                 await self._end(actor)
             ended = True
         except CrashedError as crash:
-            failure = one_line(crash.error)
+            failure = self.runtime.one_line(crash.error)
             raise ActorFailed(self.name, failure) from crash.error
         finally:
             self._finish(failure, retire=ended or failure is None or self.stop_requested)

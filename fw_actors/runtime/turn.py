@@ -10,7 +10,7 @@ import trio
 
 from fw_actors.runtime.cell import RECENT, Cell
 from fw_actors.runtime.dead_letters import Reason
-from fw_actors.runtime.faults import ActorFailed, NotHandled, one_line
+from fw_actors.runtime.faults import ActorFailed, NotHandled
 from fw_actors.runtime.life import Instance
 from fw_actors.runtime.mailbox import Item
 from fw_actors.runtime.messages import Message
@@ -120,7 +120,9 @@ def _show(cell: Cell, onlooker: Callable[[Message], object], item: Item | None) 
         onlooker(item)
     except Exception as error:
         cell.trace = None  # an onlooker never harms the actor
-        cell.runtime.log.warning("trace_failed", actor=cell.name, error=one_line(error))
+        cell.runtime.log.warning(
+            "trace_failed", actor=cell.name, error=cell.runtime.one_line(error)
+        )
 
 
 def _refuse(cell: Cell, message: Message | None) -> None:
@@ -140,6 +142,6 @@ def _answer_inspections(cell: Cell, actor: Instance) -> None:
         try:
             result = inspection_of(cell, actor.describe())
         except Exception as error:
-            slot.abandon(ActorFailed(cell.name, one_line(error)))
+            slot.abandon(ActorFailed(cell.name, cell.runtime.one_line(error)))
         else:
             slot.answer(result)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import sqlalchemy as sa
@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.documents.records import Records
 from fw_actors.documents.registry import Registry
-from fw_actors.rules.scrubbing import scrub, scrub_known
+from fw_actors.rules.scrubbing import Scrubber
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx
 
@@ -49,10 +49,10 @@ class ErrorLog:
         self,
         registry: Registry,
         entropy: Entropy,
-        secrets: Iterable[str],
+        scrubber: Scrubber,
         noted: Callable[[], None],
     ) -> None:
-        """`secrets` are values that no message may hold. `noted` is called for each defect."""
+        """`noted` is called for each defect."""
         c = registry.tables["Error Log"].table.c
         self._records = Records(registry, "Error Log", entropy)
         recent = sa.select(c.name).where(c.creation > sa.bindparam("since")).limit(PER_MINUTE)
@@ -60,7 +60,7 @@ class ErrorLog:
         self._forget = Statement(
             sa.delete(registry.tables["Error Log"].table).where(c.creation < sa.bindparam("before"))
         )
-        self._secrets = tuple(secrets)
+        self._scrubber = scrubber
         self._noted = noted
         self._waiting: deque[Noted] = deque(maxlen=WAITING)  # the oldest gives way: it is logged
 
@@ -71,10 +71,10 @@ class ErrorLog:
 
     def note(self, method: str, error: BaseException, request_id: str) -> None:
         """Keep a defect to be written: where it happened, and what was raised, scrubbed."""
-        raised, places = _raised(error), _places(error)
-        message = "\n".join(
-            [scrub(raised, self._secrets), *(scrub_known(p, self._secrets) for p in places)]
-        )
+        # Scrubbed before it is cut. A folder's name may look like a secret, and is none.
+        raised = self._scrubber.scrub(_raised(error))[:_TEXT_CHARACTERS]
+        places = (self._scrubber.scrub_known(place) for place in _places(error))
+        message = "\n".join([raised, *places])
         self._waiting.append(Noted(method[:_METHOD_CHARACTERS], message, request_id))
         self._noted()
 
@@ -108,7 +108,7 @@ class ErrorLog:
 
 def _raised(error: BaseException) -> str:
     """The kind and text of an exception."""
-    return f"{type(error).__name__}: {error}"[:_TEXT_CHARACTERS].replace("\x00", "\ufffd")
+    return f"{type(error).__name__}: {error}".replace("\x00", "\ufffd")
 
 
 def _places(error: BaseException) -> list[str]:

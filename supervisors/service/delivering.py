@@ -44,6 +44,7 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
         dispatcher,
         outcomes,
         honour_retry_after=ops.honour_retry_after,
+        scrubber=site.config.scrubber,
     )
     pool = KeyedPool(
         parts.runtime,

@@ -46,6 +46,7 @@ def application(parts: Parts, gateway: Gateway, console: Console | None = None) 
         secure_cookie=config.auth.secure_cookie,
         max_requests=config.web.max_requests,
         trust=config.deployment.trust_proxy,
+        scrubber=config.scrubber,
     )
     return make_app(gateway, rest, settings, parts.site.entropy, console)
 

@@ -6,14 +6,17 @@ structlog and the standard library's loggers (hypercorn, quart, an app's own) co
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 import structlog
 
+from fw_actors.rules.scrubbing import Scrubber
 from fw_actors.runtime import Clock
 from supervisors.service.log_lines import json_line, text_line
-from supervisors.service.log_secrets import Scrubber
+from supervisors.service.log_secrets import LogScrubber
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger, Processor, WrappedLogger
@@ -35,13 +38,15 @@ def configure(
     level: str,
     clock: Clock,
     stream: TextIO,
+    scrubber: Scrubber,
     links: bool = False,
 ) -> FilteringBoundLogger:
     """Set up the logging of this process, and return the logger to hand to what runs in it.
 
-    `level` is a key of `LEVELS`. `links` lets the field `link` pass in the event `mail.sent`:
-    for the transport log, where the log is the mail (interface §2). Called once a process, at
-    its edge; a second call replaces the first. Writing never fails the caller.
+    `level` is a key of `LEVELS`. `scrubber` removes the site's secrets from every entry. `links`
+    lets the field `link` pass in the event `mail.sent`: for the transport log, where the log is
+    the mail (interface §2). Called once a process, at its edge; a second call replaces the first.
+    Writing never fails the caller.
     """
     threshold = LEVELS[level]
     steps: list[Processor] = [
@@ -49,7 +54,7 @@ def configure(
         structlog.processors.add_log_level,
         _stamp(clock),
         structlog.processors.format_exc_info,
-        Scrubber(links=links),
+        LogScrubber(scrubber, links=links),
     ]
     render = json_line if style == "json" else text_line
     _route_standard_library(threshold, steps, render, stream)
@@ -61,6 +66,24 @@ def configure(
     )
     logger: FilteringBoundLogger = structlog.get_logger()
     return logger.bind()
+
+
+def log_unhandled(log: FilteringBoundLogger) -> None:
+    """Have exceptions that nobody catches, in threads and finalisers, told as entries of the log.
+
+    Python would print them on stderr, where the log goes as well, with whatever secret they hold.
+    """
+
+    def in_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_type is not SystemExit:
+            name = None if args.thread is None else args.thread.name
+            log.error("thread.failed", thread=name, exc_info=args.exc_value)
+
+    def in_finaliser(args: sys.UnraisableHookArgs) -> None:
+        log.error("finaliser.failed", exc_info=args.exc_value)
+
+    threading.excepthook = in_thread
+    sys.unraisablehook = in_finaliser
 
 
 def _route_standard_library(

@@ -32,12 +32,12 @@ def mailing(parts: Parts) -> Sequence[ChildSpec]:
     return (
         actor_child(
             MAILER,
-            lambda: Mailer(site.store, letters, transport, backoff),
+            lambda: Mailer(site.store, letters, transport, backoff, config.scrubber),
             shutdown_seconds=_SHUTDOWN_SECONDS,
         ),
         actor_child(
             APP_JOBS,
-            lambda: AppJobs(site.store, site.handle, backoff, site.errors.note),
+            lambda: AppJobs(site.store, site.handle, backoff, site.errors.note, config.scrubber),
             shutdown_seconds=_SHUTDOWN_SECONDS,
         ),
     )

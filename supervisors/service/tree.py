@@ -102,7 +102,10 @@ async def open_service(
     clock = clock or SystemClock(config.deployment.clock_offset)
     entropy = entropy or SystemEntropy()
     with listening(config) if front else nullcontext() as bound:
-        async with open_runtime(clock=clock, entropy=entropy, log=log) as runtime:
+        opened = open_runtime(
+            clock=clock, entropy=entropy, log=log, scrub=config.scrubber.scrub_known
+        )
+        async with opened as runtime:
             recorded = Counter(WORKERS)
 
             def nudge(queue: str) -> None:

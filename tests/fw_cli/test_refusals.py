@@ -8,12 +8,15 @@ import click
 import pytest
 
 from fw_actors.errors import ConfigurationError, NotFoundError, ValidationError
+from fw_actors.rules.scrubbing import Scrubber
 from fw_cli.refusals import CommandFailed, Refused, is_defect, refusal
 from supervisors.service.refusals import AlreadyRunning, StartFailed
 
+SECRET = "sk_live_51Habcd"
+
 
 def told(error: BaseException, *, debugging: bool = False) -> str:
-    refused = refusal(error, debugging=debugging)
+    refused = refusal(error, debugging=debugging, scrubber=Scrubber([SECRET]))
     assert isinstance(refused, Refused)
     assert refused.exit_code == 1
     return refused.message
@@ -53,6 +56,13 @@ def test_a_defect_is_one_line_that_says_how_to_learn_more() -> None:
     assert "test_refusals.py" in told(error, debugging=True)
 
 
+def test_a_secret_of_the_site_is_in_no_refusal() -> None:
+    error = caught(RuntimeError(f"upstream refused {SECRET}"))
+    assert "upstream refused [scrubbed]" in told(error)
+    assert SECRET not in told(error, debugging=True)
+    assert told(CommandFailed(f"no {SECRET}")) == "no [scrubbed]"
+
+
 def test_an_error_without_words_is_told_by_its_name() -> None:
     assert told(AssertionError()).startswith("internal error: AssertionError (")
 
@@ -70,7 +80,7 @@ def test_ctrl_c_is_an_abort(wrapped: bool) -> None:
     error: BaseException = KeyboardInterrupt()
     if wrapped:
         error = BaseExceptionGroup("", [error, ValueError()])
-    assert isinstance(refusal(error, debugging=False), click.Abort)
+    assert isinstance(refusal(error, debugging=False, scrubber=Scrubber()), click.Abort)
 
 
 def test_what_is_shown_is_escaped_and_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:

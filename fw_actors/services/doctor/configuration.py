@@ -10,6 +10,7 @@ from typing import Final
 
 from fw_actors.config import Config
 from fw_actors.rules.findings import Finding, Section, ok, problem, warning
+from fw_actors.rules.scrubbing import SHORTEST_SECRET
 
 NAME: Final = "configuration"
 TITLE: Final = "Configuration"
@@ -48,6 +49,7 @@ def _findings(config: Config) -> Iterator[Finding]:
     for sentence in config.warnings:
         yield warning(sentence, "Remove or rename it.")
     yield _secret_key(config.secrets.key)
+    yield from _short_secrets(config)
     deployment = config.deployment
     if deployment.mode == "development":
         yield warning(
@@ -63,6 +65,16 @@ def _findings(config: Config) -> Iterator[Finding]:
         yield warning(
             "ops.scheduler is false: nothing that has expired is swept away by itself",
             "Run fw sweep auth hourly and fw sweep webhooks daily, or set ops.scheduler to true.",
+        )
+
+
+def _short_secrets(config: Config) -> Iterator[Finding]:
+    short = config.secrets.names_of_short(SHORTEST_SECRET)
+    if short:
+        yield warning(
+            f"shorter than {SHORTEST_SECRET} characters: {', '.join(short)}; in the log and in "
+            "errors they are not found",
+            "Use longer secrets.",
         )
 
 

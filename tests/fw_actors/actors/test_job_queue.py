@@ -13,6 +13,7 @@ from fw_actors.actors.job_queue import Drain, JobQueue
 from fw_actors.actors.job_tries import QueuePolicy, TryFailed
 from fw_actors.actors.nudge import Nudge
 from fw_actors.rules.delivery_outcome import Backoff, Verdict
+from fw_actors.rules.scrubbing import Scrubber
 from fw_actors.runtime import MailboxPolicy, Ref, open_runtime
 from fw_actors.runtime.entropy import SeededEntropy
 from fw_actors.store import LeasedJob, Store, Tx, jobs
@@ -31,7 +32,7 @@ class SlowQueue(JobQueue):
 
     def __init__(self, bench: Bench) -> None:
         policy = QueuePolicy("slow", 2, LEASE_SECONDS, Backoff(30, 3600))
-        super().__init__(bench.store, policy)
+        super().__init__(bench.store, policy, Scrubber())
         self._bench = bench
 
     async def carry_out(self, job: LeasedJob) -> None:

@@ -38,6 +38,20 @@ def only_problem(site: Path, **environ: str) -> str:
     return found[0]
 
 
+def test_all_secrets_are_hidden_wherever_they_come_from(tmp_path: Path) -> None:
+    (tmp_path / "fw.json").write_text("{}")
+    environ = {
+        "FW_SECRET_KEY": "the vault key", "FW_SECRET_STRIPE": "sk_live", "FW_SMTP_USER": "fw",
+        "FW_SMTP_PASSWORD": "of the mail", "FW_LOGIN_DEMO_PASSWORD": "for anyone",
+        "FW_DATABASE": "postgresql://fw:p%40ss@db/fw?sslpassword=of+the+key",
+    }  # fmt: skip
+    config = load(environ, tmp_path)
+    assert set(config.hidden()) == {
+        "the vault key", "sk_live", "of the mail", "p%40ss", "p@ss", "of the key",
+    }  # fmt: skip
+    assert config.scrubber.scrub_known("sk_live and for anyone") == "[scrubbed] and for anyone"
+
+
 def test_a_site_without_any_setting_has_the_defaults_of_the_specification(site: Path) -> None:
     """The defaults of the spec's tables and of interface §2 and §6, written out again."""
     config = load({}, site)

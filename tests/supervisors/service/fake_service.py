@@ -14,6 +14,7 @@ from pathlib import Path
 
 import trio
 
+from fw_actors.rules.scrubbing import Scrubber
 from fw_actors.runtime import SystemClock
 from supervisors.service.logs import configure
 from supervisors.service.places import Places
@@ -67,7 +68,9 @@ def main(folder: str, behaviour: str) -> int:
         partial(open_fake, behaviour),
         version="9.9",
         announcer=Announcer(say_ready, os.environ.get("NOTIFY_SOCKET")),
-        log=configure(style="text", level="info", clock=SystemClock(), stream=sys.stderr),
+        log=configure(
+            style="text", level="info", clock=SystemClock(), stream=sys.stderr, scrubber=Scrubber()
+        ),
     )
     refused = False
     try:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
+from fw_actors.rules.scrubbing import Scrubber
 from fw_actors.runtime import Clock
 from supervisors.service.log_secrets import is_secret
 from supervisors.service.logs import configure
@@ -38,11 +39,22 @@ def put_back() -> Iterator[None]:
 class Log:
     """A configured log, and what was written."""
 
-    def __init__(self, style: Any = "json", level: str = "info", links: bool = False) -> None:
+    def __init__(
+        self,
+        style: Any = "json",
+        level: str = "info",
+        links: bool = False,
+        secrets: tuple[str, ...] = (),
+    ) -> None:
         self.stream = io.StringIO()
         clock: Clock = StoppedClock()
         self.logger = configure(
-            style=style, level=level, clock=clock, stream=self.stream, links=links
+            style=style,
+            level=level,
+            clock=clock,
+            stream=self.stream,
+            scrubber=Scrubber(secrets),
+            links=links,
         )
 
     @property

@@ -30,6 +30,10 @@ def test_a_good_configuration_gives_no_cause() -> None:
     [
         ({"secrets": {}}, "FW_SECRET_KEY is not set"),
         ({"secrets": {"key": "short"}}, "shorter than 32"),
+        (
+            {"secrets": {"key": "k" * 40, "stripe": "sk_1"}},
+            "shorter than 6 characters: FW_SECRET_STRIPE",
+        ),
         ({"mode": "development"}, "FW_MODE is development"),
         ({"clock_offset": 5.0}, "FW_CLOCK_OFFSET"),
         ({"scheduler": False}, "ops.scheduler is false"),
