@@ -43,4 +43,4 @@ def require_new_name(fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
 def require_scope(fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
     """Refuse a document, as it is stored or as it will be, beyond the user's access scopes."""
     if not ignore_permissions:
-        scopes.require_within(fw.rights.scopes, doc)
+        scopes.require_within(fw.rights, doc)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from fw_actors.documents import rows
+from fw_actors.documents import manager_guard, rows
 from fw_actors.documents.changes import changes_once_submitted
 from fw_actors.documents.checks import (
     check_links,
@@ -91,6 +91,7 @@ class Documents:
             doc.creation = doc.modified = iso(fw.tx.now)
             doc.docstatus = DRAFT
             require_scope(fw, doc, ignore_permissions)
+            manager_guard.require_write(fw, doc)
             self._write(fw, doc, "on_insert", lambda: rows.insert(self, fw.tx, doc))
 
     def open(self, fw: Fw, doctype: str, name: str) -> tuple[DocType, DocType]:
@@ -133,6 +134,7 @@ class Documents:
             check_standard(doc, stored)
             self._stamp(fw, doc, stored)
             require_scope(fw, doc, ignore_permissions)
+            manager_guard.require_write(fw, doc)
             self._write(fw, doc, "on_update", lambda: rows.update(self, fw.tx, doc, stored))
         return None
 
@@ -152,6 +154,7 @@ class Documents:
             stored = self._stored(fw, doc, ignore_permissions)
             if stored.docstatus == SUBMITTED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is submitted; cancel it first.")
+            manager_guard.require_removal(fw, stored)
             rows.restore(doc, stored)  # what was changed on the object is no part of it
             tell(self._changing, fw, "on_trash", doc)
             run_hook(fw, doc, "on_trash")
@@ -167,7 +170,8 @@ class Documents:
         with step(fw, doc):
             require_action(fw, doc, "write", ignore_permissions)
             self.registry.table(doc.doctype).take(fw.tx, str(doc.name))
-            self._stored(fw, doc, ignore_permissions)
+            stored = self._stored(fw, doc, ignore_permissions)
+            manager_guard.require_removal(fw, stored, name)
             old = str(doc.name)
             if name == old:
                 return
@@ -193,6 +197,7 @@ class Documents:
             check_value(self, fw.tx, written, field)
             self._stamp(fw, written, stored)
             require_scope(fw, written, ignore_permissions)
+            manager_guard.require_write(fw, written)
             tell(self._changing, fw, DB_SET, written)
             with duplicates_refused(doc):
                 rows.write_field(self, fw.tx, written, field)

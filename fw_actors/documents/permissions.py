@@ -14,7 +14,9 @@ SYSTEM_MANAGER: Final = "System Manager"
 ADMINISTRATOR: Final = "Administrator"
 GUEST: Final = "Guest"
 MANAGERS_ONLY: Final = ("Webhook", "Webhook Delivery")
-_SCOPES_THEMSELVES: Final = "User Permission"
+RECORDS: Final = ("Version", "Audit Event", "Email Delivery", "Error Log")
+"""DocTypes that tell of other documents, or of what was done with them."""
+USER_PERMISSION: Final = "User Permission"
 _NONE: Final[Mapping[str, frozenset[str]]] = MappingProxyType({})
 
 
@@ -23,11 +25,13 @@ class Rights:
     """A user with roles, and the access scopes (User Permission rows) that limit them.
 
     `scopes`: the names of the documents within reach, by DocType; see `fw_actors.documents.scopes`.
+    `borrowed`: a user with scopes acts as this user (`as_user`), so that nothing is their own.
     """
 
     user: str
     roles: frozenset[str]
     scopes: Mapping[str, frozenset[str]] = field(default_factory=lambda: _NONE, hash=False)
+    borrowed: bool = False
 
     @property
     def scoped(self) -> bool:
@@ -38,6 +42,11 @@ class Rights:
     def manages(self) -> bool:
         """Whether the user has every permission."""
         return self.user == ADMINISTRATOR or SYSTEM_MANAGER in self.roles
+
+    @property
+    def administers(self) -> bool:
+        """Whether the user has every permission, and no access scopes."""
+        return self.manages and not self.scoped
 
     def allows(self, meta: Meta, action: str) -> bool:
         """Whether a role of the user grants the action."""
@@ -61,8 +70,27 @@ class Rights:
         Source: spec, Webhook rule 3; interface §8, Scopes. Raises: PermissionDeniedError.
         """
         self.require_reach(meta)
-        if self.scoped and meta.name == _SCOPES_THEMSELVES:
-            raise PermissionDeniedError("Who has access scopes can't change access scopes.")
+        if not self.reaches_for_writing(meta):
+            raise PermissionDeniedError("A user with access scopes can't change access scopes.")
+
+    def reaches_for_writing(self, meta: Meta) -> bool:
+        """Whether scopes leave the documents of this DocType to be written, by whatever role."""
+        return not (self.shut_out(meta) or (self.scoped and meta.name == USER_PERMISSION))
+
+    def owns(self, account: object) -> bool:
+        """Whether an account is the user's own."""
+        return account == self.user and not self.borrowed
+
+    def require_power_over_managers(self) -> None:
+        """Refuse a user with access scopes what makes, changes or ends a System Manager.
+
+        Otherwise an account without scopes could be made or taken over, and the scopes would
+        limit nobody. Raises: PermissionDeniedError.
+        """
+        if self.scoped:
+            raise PermissionDeniedError(
+                "Your access scopes don't let you make, change or sign out a System Manager."
+            )
 
     def refuse_own_record(self, meta: Meta, name: str | None) -> None:
         """Nobody writes the own User record, a System Manager neither: its roles are a child
@@ -82,13 +110,16 @@ class Rights:
     def shut_out(self, meta: Meta) -> bool:
         """Whether scopes refuse this DocType altogether (spec, Webhook rule 3).
 
-        Part of the scope, so `ignore_permissions` does not lift it.
+        The records too: they tell of documents that scopes hide, of Webhooks, and of what a
+        document held before it came within reach. Part of the scope, so `ignore_permissions`
+        does not lift it.
         """
-        return self.scoped and meta.name in MANAGERS_ONLY
+        return self.scoped and meta.name in (*MANAGERS_ONLY, *RECORDS)
 
     def within(self, other: Rights) -> Rights:
         """Return these rights, limited by the scopes of another user as well."""
         scopes = dict(self.scopes)
         for doctype, names in other.scopes.items():
             scopes[doctype] = scopes.get(doctype, names) & names
-        return replace(self, scopes=MappingProxyType(scopes))
+        borrowed = other.borrowed or (other.scoped and other.user != self.user)
+        return replace(self, scopes=MappingProxyType(scopes), borrowed=borrowed)

@@ -87,7 +87,7 @@ class Query:
         _require_bounded(filters)
         self._where = [self._condition(each) for each in filters]
         if not ignore_permissions:
-            self._where += scopes.conditions(fw.rights.scopes, fw.documents.registry, meta)
+            self._where += scopes.conditions(fw.rights, fw.documents.registry, meta)
 
     def rows(
         self, fields: Sequence[str] | None, order_by: str | None, limit: int | None, start: int = 0

@@ -7,19 +7,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from fw_actors.documents import json_schema, query
+from fw_actors.documents import json_schema, manager_guard, query, rows
 from fw_actors.documents.doctype import ACTIONS, Meta
 from fw_actors.documents.document import DocType, child_of
 from fw_actors.documents.fields import Table
 from fw_actors.documents.guards import require_action
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.incoming import judged
+from fw_actors.documents.permissions import Rights
 from fw_actors.documents.times import to_ms
 from fw_actors.errors import BadRequestError, ConflictError
 from fw_actors.rules.redaction import is_secret
 
 DEFAULT_LIMIT: Final = 20
 MOST: Final = 500
+_STATUSES: Final = ("submit", "cancel")  # actions that only what is submittable knows
 
 
 @dataclass(frozen=True)
@@ -88,12 +90,17 @@ def proposed(fw: Fw, doctype: str, name: str | None, body: Mapping[str, Any]) ->
     Raises: what the write would raise for its caller and for the body's shape.
     """
     if name is None:
-        return _new(fw, doctype, body)[0]
+        new = _new(fw, doctype, body)[0]
+        manager_guard.require_write(fw, new)
+        return new
     meta = _open(fw, doctype)
     fw.rights.require(meta, "write")
-    doc: DocType = fw.get_doc(doctype, name)
+    stored: DocType = fw.get_doc(doctype, name)
+    doc = rows.twin(stored)
+    doc._before = stored
     _change(fw, doc, body)
     require_action(fw, doc, "write", ignore_permissions=False)
+    manager_guard.require_write(fw, doc)
     return doc
 
 
@@ -159,7 +166,7 @@ def described(fw: Fw) -> list[Described]:
     rights = fw.rights
     found = []
     for meta in sorted(fw.documents.registry.metas.values(), key=lambda meta: meta.name):
-        actions = frozenset(a for a in ACTIONS if _is_possible(meta, a) and rights.allows(meta, a))
+        actions = frozenset(a for a in ACTIONS if _is_possible(meta, a, rights))
         if actions and not meta.child and not rights.shut_out(meta):
             found.append(
                 Described(
@@ -174,11 +181,12 @@ def described(fw: Fw) -> list[Described]:
     return found
 
 
-def _is_possible(meta: Meta, action: str) -> bool:
-    """Whether documents of this DocType ever know the action, whoever asks."""
-    if action in ("submit", "cancel"):
-        return meta.submittable
-    return not meta.read_only or action in ("list", "read", "export")
+def _is_possible(meta: Meta, action: str, rights: Rights) -> bool:
+    """Whether documents of this DocType know the action, and the user may ever ask for it."""
+    if not rights.allows(meta, action) or (action in _STATUSES and not meta.submittable):
+        return False
+    writable = not meta.read_only and rights.reaches_for_writing(meta)
+    return writable or action in ("list", "read", "export")
 
 
 def shown(fw: Fw, doc: DocType) -> dict[str, Any]:

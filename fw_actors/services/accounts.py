@@ -13,9 +13,9 @@ from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.names import NAME_CHARACTERS, is_name
 from fw_actors.documents.observers import Observer
-from fw_actors.documents.permissions import ADMINISTRATOR, SYSTEM_MANAGER, Rights
+from fw_actors.documents.permissions import ADMINISTRATOR, Rights
 from fw_actors.documents.registry import Registry
-from fw_actors.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
+from fw_actors.errors import DuplicateError, NotFoundError, ValidationError
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.services import links, sessions
 from fw_actors.services.account_hold import hold
@@ -64,17 +64,6 @@ class Accounts(Observer):
         of_user = sa.and_(roles.c.parent == _USER, roles.c.parenttype == "User")
         self._roles = Statement(sa.select(roles.c.role).where(of_user).order_by(roles.c.idx))
         self._rights = Statement(_rights_of(users, roles, registry.tables["User Permission"].table))
-        is_manager = sa.and_(
-            roles.c.parent == users.c.name,
-            roles.c.parenttype == "User",
-            roles.c.role == SYSTEM_MANAGER,
-        )
-        self._managers = Statement(
-            sa.select(users.c.name)
-            .where(users.c.enabled == 1, sa.select(roles.c.name).where(is_manager).exists())
-            .order_by(users.c.name)
-            .limit(2)
-        )
 
     def find(self, tx: Tx, key: str) -> Account | None:
         """Return the account of a canonical identifier (name or e-mail)."""
@@ -102,14 +91,10 @@ class Accounts(Observer):
         return Rights(user, roles, MappingProxyType(scopes))
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Before a User is written: its name and e-mail are nobody else's, and the last enabled
-        System Manager stays one."""
+        """Before a User is written: its name and e-mail are nobody else's."""
         if doc.doctype != "User":
             return
-        gone = event == "on_trash"
-        if event != "on_insert" and (gone or not _manages(doc)):
-            self._keep_a_manager(fw.tx, str(doc.name))
-        if gone:
+        if event == "on_trash":
             forget_identifiers(fw.tx, str(doc.name))
         else:
             claim_identifiers(fw.tx, str(doc.name), str(doc.__dict__["email"]))
@@ -122,11 +107,6 @@ class Accounts(Observer):
             fw.tx.run(_FORGET_PASSWORD, user=doc.name)
         if event == "on_trash" or not getattr(doc, "enabled", 1):
             sessions.end_all(fw.tx, str(doc.name))
-
-    def _keep_a_manager(self, tx: Tx, user: str) -> None:
-        tx.lock("the last System Manager")
-        if tx.rows(self._managers) == [(user,)]:
-            raise ConflictError("The last enabled System Manager stays one; make another first.")
 
 
 def _rights_of(users: sa.Table, roles: sa.Table, scopes: sa.Table) -> sa.CompoundSelect[Any]:
@@ -160,10 +140,6 @@ _REHASH: Final = Statement(
 _SET_PASSWORD: Final = Statement(
     sa.insert(PASSWORD).values(user=_USER, hash=sa.bindparam("new"), changed=sa.bindparam("at"))
 )
-
-
-def _manages(user: Any) -> bool:
-    return bool(user.enabled) and any(row.role == SYSTEM_MANAGER for row in user.roles)
 
 
 def claim_identifiers(tx: Tx, user: str, email: str) -> None:

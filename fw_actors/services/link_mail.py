@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from fw_actors.documents import manager_guard
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import PermissionDeniedError
 from fw_actors.mail import LogTransport, Template
@@ -53,4 +54,6 @@ def addressed(fw: Fw, user: str) -> Any:
     if not fw.rights.manages:
         raise PermissionDeniedError
     hold(fw.tx, user)
-    return fw.get_doc("User", user)
+    account = fw.get_doc("User", user)
+    manager_guard.require_account(fw, account)
+    return account

@@ -34,6 +34,7 @@ from fw_actors.services.delivery_renames import DeliveryRenames
 from fw_actors.services.error_log import ErrorLog
 from fw_actors.services.events import EventRecorder
 from fw_actors.services.jobs_of_apps import JobRecorder
+from fw_actors.services.last_manager import LastManagerRule
 from fw_actors.services.links import LinkRules
 from fw_actors.services.mail import Outbox
 from fw_actors.services.new_passwords import NewPasswords
@@ -171,7 +172,8 @@ def _assembled(
     passwords = Passwords(registry, outbox, key)
     new_passwords = NewPasswords(hasher, passwords)
     api_keys = ApiKeys(registry, entropy)
-    rules_of_users = (accounts, LinkRules(registry), api_keys, scopes, new_passwords)
+    last = LastManagerRule(registry)
+    rules_of_users = (last, accounts, LinkRules(registry), api_keys, scopes, new_passwords)
     observers = (*rules_of_users, rules, *renames, versions, publisher)
     errors = ErrorLog(registry, entropy, config.scrubber, partial(recorded, error_log.QUEUE))
     documents = Documents(registry, vault, entropy, observers, errors.note)

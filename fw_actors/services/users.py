@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fw_actors.documents import manager_guard
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
@@ -78,9 +79,10 @@ def named(fw: Fw, accounts: Accounts, identifier: str) -> Any:
 def unlock(fw: Fw, accounts: Accounts, installation_key: bytes, identifier: str) -> str:
     """Lift a lockout early, at both spellings (spec, Sign-in lockout); return the user's name.
 
-    Raises: as `named`.
+    Raises: as `named`; PermissionDeniedError as `manager_guard.require_account`.
     """
     user = named(fw, accounts, identifier)
+    manager_guard.require_account(fw, user)
     attempts.unlock_account(fw.tx, installation_key, name=user.name, email=user.email)
     return str(user.name)
 
@@ -92,7 +94,9 @@ def revoke_sessions(fw: Fw, user: str) -> int:
     """
     if not fw.rights.manages:
         raise PermissionDeniedError
-    return sessions.end_all(fw.tx, str(fw.get_doc("User", user).name))
+    account = fw.get_doc("User", user)
+    manager_guard.require_account(fw, account)
+    return sessions.end_all(fw.tx, str(account.name))
 
 
 def set_enabled(fw: Fw, accounts: Accounts, identifier: str, enabled: bool) -> str:

@@ -38,6 +38,7 @@ async def test_no_form_is_shown_for_what_scopes_forbid_to_write(
     site: HttpSite, doctype: str
 ) -> None:
     """Spec, Webhook rule 3; interface §8, Scopes."""
+    await site.hire("boss", "System Manager")
     await site.hire("admin", "System Manager")
     scope = {"user": "admin", "allow": "Role", "for_value": "System Manager"}
     await site.do(lambda fw: fw.new_doc("User Permission", **scope).insert())

@@ -14,7 +14,7 @@ from web.gateway import Console, Gateway
 from web.json_out import encode
 from web.operations import Operation, Path
 from web.pages.rendering import Rendering
-from web.pages.shell import Shell, manages, shell
+from web.pages.shell import Shell, shell
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -76,5 +76,5 @@ class ConsolePages:
 
 def refuse_who_manages_nothing(fw: Fw) -> None:
     """Raises: PermissionDeniedError for all but System Managers without access scopes."""
-    if not manages(fw):
+    if not fw.rights.administers:
         raise PermissionDeniedError("The console is for System Managers without access scopes.")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fw_actors.documents import manager_guard
 from fw_actors.documents.doctype import Meta
 from fw_actors.errors import BadRequestError, PermissionDeniedError
 from web.envelope import Answer
@@ -17,7 +18,7 @@ from web.pages.form import editable, inputs, sections
 from web.pages.history import history
 from web.pages.listing import NEVER_MADE, listing
 from web.pages.rendering import Rendering
-from web.pages.shell import Shell, list_path, manages, new_path, shell
+from web.pages.shell import Shell, list_path, new_path, shell
 from web.pages.special import PLAIN, SPECIAL
 from web.pages.wording import DOCSTATUS, TITLES
 
@@ -139,13 +140,14 @@ def _form(fw: Fw, meta: Meta, values: dict[str, Any] | None) -> dict[str, Any]:
         "list_path": list_path(meta.name),
         "new_path": new_path(meta.name),
         "named": values is None and meta.naming.kind == "given" and meta.name != "User",
-        "manages": manages(fw),
+        "manages": fw.rights.administers,
         "sections": list(sections(inputs(fw, meta, values))),
     }
 
 
 def _acts(fw: Fw, meta: Meta, values: dict[str, Any]) -> Acts:
-    state, writable = values["docstatus"], not meta.read_only
+    state = values["docstatus"]
+    writable = not meta.read_only and manager_guard.leaves_writable(fw, meta, values)
     may = fw.rights.allows
     return Acts(
         save=editable(fw, meta, values),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from fw_actors.documents import manager_guard
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import child_of
 from fw_actors.documents.field import Field
@@ -121,8 +122,10 @@ def editable(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> bool:
     if meta.read_only:
         return False
     if values is None:
-        return fw.rights.allows(meta, "create")
+        return fw.rights.allows(meta, "create") and fw.rights.reaches_for_writing(meta)
     if not fw.rights.allows(meta, "write") or values["docstatus"] > SUBMITTED:
+        return False
+    if not manager_guard.leaves_writable(fw, meta, values):
         return False
     return values["docstatus"] == DRAFT or any(f.allow_on_submit for f in meta.fields.values())
 

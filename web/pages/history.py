@@ -35,9 +35,9 @@ class Entry:
 
 
 def history(fw: Fw, doctype: str, name: str) -> tuple[Entry, ...]:
-    """Return the last 50 versions of a document; none for who may not read Version."""
+    """Return the last 50 versions of a document; none where the user may not list Version."""
     meta = fw.documents.registry.metas.get(VERSION)
-    if meta is None or not fw.rights.allows(meta, "list"):
+    if meta is None or fw.rights.shut_out(meta) or not fw.rights.allows(meta, "list"):
         return ()
     rows = fw.get_list(
         VERSION,

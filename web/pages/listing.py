@@ -131,12 +131,11 @@ def listing(fw: Fw, documents: Documents, doctype: str, asked: Mapping[str, str]
     kept = {k: v for k, v in asked.items() if v and k != PAGE}
     first = (number - 1) * PAGE_SIZE + 1
     last = first - 1 + len(found["data"])
-    may_make = not meta.read_only and doctype not in NEVER_MADE and fw.rights.allows(meta, "create")
     return Listing(
         doctype=doctype,
         about=described(meta),
         path=path,
-        new=new_path(doctype) if may_make else None,
+        new=new_path(doctype) if _is_makeable(fw, meta) else None,
         search=asked.get(SEARCH, ""),
         searched=tuple(Choice(name, label_of(name), name == searched) for name in texts),
         sort=asked.get(SORT, ""),
@@ -152,6 +151,12 @@ def listing(fw: Fw, documents: Documents, doctype: str, asked: Mapping[str, str]
         before=_address(path, kept, number - 1) if number > 1 else None,
         after=_address(path, kept, number + 1) if last < found["total"] else None,
     )
+
+
+def _is_makeable(fw: Fw, meta: Meta) -> bool:
+    if meta.read_only or meta.name in NEVER_MADE or not fw.rights.reaches_for_writing(meta):
+        return False
+    return fw.rights.allows(meta, "create")
 
 
 def _visible(fw: Fw, meta: Meta) -> Mapping[str, Field]:

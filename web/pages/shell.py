@@ -57,12 +57,7 @@ def shell(fw: Fw, here: str) -> Shell:
             place = Place(meta.name, list_path(meta.name), described(meta))
             groups[group_of(meta.name)].append(place)
     places = {group: tuple(found) for group, found in groups.items() if found}
-    return Shell(fw.user, places, here, manages(fw))
-
-
-def manages(fw: Fw) -> bool:
-    """Say whether the user administers the site: System Manager without access scopes."""
-    return fw.rights.manages and not fw.rights.scoped
+    return Shell(fw.user, places, here, fw.rights.administers)
 
 
 def _order(meta: Meta) -> tuple[int, str]:

@@ -15,6 +15,7 @@ class Thing(DocType, permissions={"Clerk": "list read", "Boss": "write read:1 wr
 
 
 META = Thing.meta
+SHUT = {"Webhook", "Webhook Delivery", "Version", "Audit Event", "Email Delivery", "Error Log"}
 ACTIONS = ["list", "read", "create", "write", "delete", "submit", "cancel", "export"]
 
 
@@ -56,11 +57,11 @@ def test_levels_above_0_are_granted_one_by_one() -> None:
     assert manager.sees_level(META, 9, "write")
 
 
-def test_scopes_shut_even_a_system_manager_out_of_webhooks_and_deliveries_alone() -> None:
-    """Spec, Webhook rule 3."""
+def test_scopes_shut_even_a_system_manager_out_of_webhooks_and_records() -> None:
+    """Spec, Webhook rule 3; records tell of what scopes hide."""
     scoped = rights("System Manager", Thing=frozenset({"a"}))
     shut = {doctype.meta.name for doctype in CORE if scoped.shut_out(doctype.meta)}
-    assert shut == {"Webhook", "Webhook Delivery"}
+    assert shut == SHUT
     assert not any(rights("System Manager").shut_out(doctype.meta) for doctype in CORE)
 
 
@@ -73,8 +74,39 @@ def test_scopes_are_written_by_nobody_who_has_one() -> None:
             scoped.require_writable(doctype.meta)
         except PermissionDeniedError:
             shut.add(doctype.meta.name)
-    assert shut == {"Webhook", "Webhook Delivery", "User Permission"}
+    assert shut == {*SHUT, "User Permission"}
     rights("System Manager").require_writable(UserPermission.meta)
+
+
+def test_a_user_administers_the_site_as_a_system_manager_without_scopes_alone() -> None:
+    scoped = rights("System Manager", Thing=frozenset({"a"}))
+    assert rights("System Manager").administers
+    assert rights(user="Administrator").administers
+    assert not rights("Clerk").administers
+    assert not scoped.administers
+    assert not rights(user="Administrator").within(scoped).administers
+
+
+def test_scopes_take_the_power_over_system_managers() -> None:
+    rights("System Manager").require_power_over_managers()
+    for limited in (
+        rights("System Manager", Thing=frozenset({"a"})),
+        rights("System Manager", Thing=frozenset()),
+        rights(user="Administrator").within(rights(Thing=frozenset({"a"}))),
+    ):
+        with pytest.raises(PermissionDeniedError, match="access scopes"):
+            limited.require_power_over_managers()
+
+
+def test_what_is_reached_by_as_user_from_within_scopes_is_nobodys_own() -> None:
+    scoped = rights(Thing=frozenset({"a"}))
+    assert rights(user="bob").owns("bob")
+    assert not rights(user="bob").owns("ada")
+    assert rights(user="bob").within(rights()).owns("bob")
+    assert rights().within(scoped).owns("ada")
+    borrowed = rights(user="bob").within(scoped)
+    assert not borrowed.owns("bob")
+    assert not rights().within(borrowed).owns("ada")
 
 
 def test_scopes_of_two_users_leave_what_both_may_reach() -> None:

@@ -45,6 +45,7 @@ class Scoped:
 async def scoped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scoped]:
     monkeypatch.syspath_prepend(APPS)
     async with http_site(tmp_path, apps=("shop",)) as site:
+        await site.hire("boss", "System Manager")
         sid = await site.sid(await site.hire(SAM, "System Manager"))
 
         def furnish(fw: Any) -> dict[str, str]:
