@@ -17,11 +17,11 @@ _PAUSE_SECONDS: Final = 0.05  # so that a running service's writers never wait l
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["auth", "webhooks"]))
+@click.argument("what", type=click.Choice(["auth", "webhooks", "audit"]))
 @click.pass_obj
 def sweep(surroundings: Surroundings, what: str) -> None:
     """Delete what has expired: of auth sessions, link tokens and login attempts; of webhooks the
-    deliveries beyond their retention.
+    deliveries, and of audit the Audit Events, beyond their retention.
 
     Safe beside a running service and beside another sweep. Every rule holds without it.
     """
@@ -35,10 +35,12 @@ def sweep(surroundings: Surroundings, what: str) -> None:
 
 
 def _steps(site: Site, what: str) -> tuple[Batch, ...]:
-    from fw_actors.services.sweeps import auth_batches, webhook_batches
+    from fw_actors.services.sweeps import audit_batches, auth_batches, webhook_batches
 
     if what == "auth":
         return auth_batches(site.config.auth.lockout_minutes)
+    if what == "audit":
+        return audit_batches(site.registry, site.config.ops.audit_retention_days)
     return webhook_batches(site.registry, site.config.ops.webhook_retention_days)
 
 

@@ -136,10 +136,15 @@ def unlock(surroundings: Surroundings, who: str) -> None:
     """Lift a lockout of WHO early, at its name and at its e-mail."""
 
     async def use(site: Site) -> str:
+        from fw_actors.services.audit import Action
         from fw_actors.services.users import unlock as lift
 
-        key = site.installation_key
-        return await site.write(ADMINISTRATOR, lambda fw: lift(fw, site.accounts, key, who))
+        def work(fw: Fw) -> str:
+            name = lift(fw, site.accounts, site.installation_key, who)
+            site.audit.record(fw, Action.UNLOCK, name)
+            return name
+
+        return await site.write(ADMINISTRATOR, work)
 
     click.echo(f"unlocked {surroundings.on_site(use)}")
 

@@ -53,9 +53,9 @@ def make_config(folder: Path, *, apps: tuple[str, ...] = (), **changes: Any) -> 
         "self_service_api_keys": True, "address_attempts": 50, "recovery_attempts": 20,
     }  # fmt: skip
     ops: dict[str, Any] = {
-        "webhook_retention_days": 30, "scheduler": True, "delivery_concurrency": 512,
-        "per_receiver_concurrency": 16, "backoff_seconds": 30.0, "backoff_cap_seconds": 3600.0,
-        "honour_retry_after": False,
+        "webhook_retention_days": 30, "audit_retention_days": 365, "scheduler": True,
+        "delivery_concurrency": 512, "per_receiver_concurrency": 16, "backoff_seconds": 30.0,
+        "backoff_cap_seconds": 3600.0, "honour_retry_after": False,
     }  # fmt: skip
     deployment: dict[str, Any] = {
         "public_url": None, "trust_proxy": ProxyTrustPolicy(False, ()), "mode": "production",

@@ -66,11 +66,13 @@ class Gateway(Protocol):
     async def look_at_link(self, token: str, address: str) -> LinkFacts:
         """Return what a link's token is good for. InvalidTokenError, TooManyRequestsError."""
 
-    async def reset_password(self, token: str, password: str, address: str) -> None:
+    async def reset_password(
+        self, token: str, password: str, address: str, request_id: str
+    ) -> None:
         """Spend a recovery token for a new password. As above, and PasswordPolicyError."""
 
     async def accept_invite(
-        self, token: str, password: str, full_name: str | None, address: str
+        self, token: str, password: str, full_name: str | None, address: str, request_id: str
     ) -> None:
         """Spend an invitation token for the first password. As above, and ValidationError."""
 

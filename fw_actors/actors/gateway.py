@@ -99,15 +99,22 @@ class Gateway:
         """Return what a link's token is good for. InvalidTokenError, TooManyRequestsError."""
         return await self._recovery.look(token, address)
 
-    async def reset_password(self, token: str, password: str, address: str) -> None:
+    async def reset_password(
+        self, token: str, password: str, address: str, request_id: str = ""
+    ) -> None:
         """Spend a recovery token for a new password. As above, and PasswordPolicyError."""
-        await self._recovery.reset(token, password, address)
+        await self._recovery.reset(token, password, address, request_id)
 
     async def accept_invite(
-        self, token: str, password: str, full_name: str | None, address: str
+        self,
+        token: str,
+        password: str,
+        full_name: str | None,
+        address: str,
+        request_id: str = "",
     ) -> None:
         """Spend an invitation token for the first password. As above, and ValidationError."""
-        await self._invitation.accept(token, password, full_name, address)
+        await self._invitation.accept(token, password, full_name, address, request_id)
 
     async def authenticate(self, sid: str) -> Caller:
         """Return whose session it is, with the roles of now. Raises: AuthenticationError."""

@@ -1,4 +1,5 @@
-"""Runs the sweeps: `core.services.auth.sweep` hourly, `core.services.webhooks.sweep` daily.
+"""Runs the sweeps: `core.services.auth.sweep` hourly, `core.services.webhooks.sweep` and
+`core.services.audit.sweep` daily.
 
 Where the scheduler is on (`ops.scheduler`). A sweep works in batches and pauses between them, so
 that writers never wait long; two sweepers at once do no harm.

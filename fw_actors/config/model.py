@@ -72,6 +72,7 @@ class OpsPolicy:
     """Section `ops`: delivery and housekeeping."""
 
     webhook_retention_days: int  # 0: kept for ever
+    audit_retention_days: int  # likewise
     scheduler: bool
     delivery_concurrency: int
     per_receiver_concurrency: int

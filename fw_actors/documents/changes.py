@@ -1,4 +1,4 @@
-"""What differs between a document as it is stored and as it is to be: a submitted one may change
+"""What differs between a document as it is stored and as it is to be; a submitted one may change
 in few places only (interface §3: "takes changes to `allow_on_submit` fields only")."""
 
 from __future__ import annotations
@@ -9,6 +9,16 @@ from fw_actors.documents.document import DocType, rows_of
 from fw_actors.documents.field import Field
 from fw_actors.documents.fields import Table
 from fw_actors.errors import ValidationError
+
+
+def changed_columns(before: DocType, doc: DocType) -> list[Field]:
+    """Return the columns in which a document that was just written differs from the one that was
+    stored before. By what is stored: that tells a new secret from the old one, which documents do
+    not."""
+    old, new = before._stored or {}, doc._stored or {}
+    if old is new:
+        return []  # a row that was not written
+    return [f for f in doc.meta.columns if old.get(f.name) != new.get(f.name)]
 
 
 def changes_once_submitted(stored: DocType, doc: DocType) -> bool:

@@ -25,7 +25,8 @@ _DATE_BYTES: Final = 10
 def limit_problems(
     fields: Mapping[str, Field], together: Iterable[tuple[str, ...]]
 ) -> Iterator[str]:
-    """Yield what of a declaration goes beyond; `together`: the fields of one index.
+    """Yield what of a declaration goes beyond; `together`: the columns of one index, where those
+    that are no fields are times of every document.
 
     What is wrong with a field by itself is told by the field.
     """
@@ -35,7 +36,7 @@ def limit_problems(
         if field.unique and field.plain and not next(field.problems(), None):
             yield from _index_problems(name, [field])
     for names in together:
-        indexed = [fields[name] for name in names]
+        indexed = [fields[name] for name in names if name in fields]
         if not any(next(field.problems(), None) for field in indexed):
             yield from _index_problems(", ".join(names), indexed)
 

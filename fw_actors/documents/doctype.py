@@ -132,7 +132,7 @@ def read_declaration(
     if child and (submittable or granted):
         problems.append("a child DocType has neither permissions nor a submit of its own")
     unique_together = _parse_together(cls, "unique_together", fields, problems)
-    index_together = _parse_together(cls, "index_together", fields, problems)
+    index_together = _parse_together(cls, "index_together", fields, problems, TIMES)
     problems += limit_problems(fields, (*unique_together, *index_together))
     return Meta(
         doctype,
@@ -152,15 +152,21 @@ def read_declaration(
 
 
 def _parse_together(
-    cls: type, option: str, fields: Mapping[str, Field], problems: list[str]
+    cls: type,
+    option: str,
+    fields: Mapping[str, Field],
+    problems: list[str],
+    standard: tuple[str, ...] = (),
 ) -> tuple[tuple[str, ...], ...]:
+    """Return what the class declares under `option`; `standard` columns may be named as well."""
     declared = getattr(cls, option, ())
     parsed = []
     for together in declared if isinstance(declared, list | tuple) else (declared,):
         if not isinstance(together, list | tuple):
             problems.append(f'{option} is a tuple of tuples of names: (("a", "b"), …)')
             continue
-        missing = [c for c in together if c not in fields or isinstance(fields[c], Table)]
+        own = [c for c in together if c not in standard]
+        missing = [c for c in own if c not in fields or isinstance(fields[c], Table)]
         problems += [f"{option}: there is no column {column}" for column in missing]
         if not missing:
             parsed.append(tuple(together))

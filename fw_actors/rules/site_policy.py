@@ -54,6 +54,7 @@ SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType(
         "web": (Key("maxRequests", 1000, Whole(1, 100_000)),),
         "ops": (
             Key("webhookRetentionDays", 30, Whole(0, 36_500)),
+            Key("auditRetentionDays", 365, Whole(0, 36_500)),
             Key("scheduler", True, Flag()),
             Key("deliveryConcurrency", 512, Whole(1, 4096)),
             Key("perReceiverConcurrency", 16, Whole(1, 1024)),

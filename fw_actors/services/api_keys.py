@@ -28,6 +28,7 @@ from fw_actors.errors import (
 from fw_actors.rules.tokens import API_KEY_BYTES, ApiKey, digest, new_api_key
 from fw_actors.runtime import Entropy
 from fw_actors.services.account_hold import hold
+from fw_actors.services.audit import AuditLog
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import API_KEY
 
@@ -78,8 +79,8 @@ class LiveKey:
 class ApiKeys(Observer):
     """The statements over keys, and the rules that tie them to their users (an observer)."""
 
-    def __init__(self, registry: Registry, entropy: Entropy) -> None:
-        self._entropy = entropy
+    def __init__(self, registry: Registry, entropy: Entropy, audit: AuditLog) -> None:
+        self._entropy, self._audit = entropy, audit
         keys = registry.tables[DOCTYPE].table
         users = registry.tables["User"].table
         k = keys.c
@@ -161,8 +162,9 @@ class ApiKeys(Observer):
             if event == "on_trash":
                 fw.tx.run(_FORGET, id=doc.name)
         elif doc.doctype == "User" and (event == "on_trash" or not doc.__dict__["enabled"]):
-            for (name,) in fw.tx.rows(self._names, user=doc.name):
-                _end(fw, name)
+            with self._audit.suppressed(fw.tx):  # a part of what is done to the User
+                for (name,) in fw.tx.rows(self._names, user=doc.name):
+                    _end(fw, name)
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
         """The name is a part of the key that its owner has. Raises: ConflictError."""

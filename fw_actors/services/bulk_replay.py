@@ -20,7 +20,7 @@ from fw_actors.documents.handle import Fw
 from fw_actors.documents.query import Query
 from fw_actors.errors import BadRequestError, ConflictError, FwError, PermissionDeniedError
 from fw_actors.runtime import Entropy
-from fw_actors.services.audit import Action, AuditLog
+from fw_actors.services.audit import AuditLog
 from fw_actors.services.replay import FINAL, Replayed, Replays, refusal_of
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import BULK_REPLAY
@@ -89,7 +89,7 @@ class BulkReplays:
         """
         refusal = refusal_of(fw.rights)
         if refusal is not None:
-            self._audit.record(fw, Action.DENIED, _DELIVERY)
+            self._audit.deny(fw, _DELIVERY)
             return refusal
         if not filters:
             raise BadRequestError("Name at least one filter; all is too many.", field="filters")
@@ -153,7 +153,7 @@ class BulkReplays:
         """
         refusal = refusal_of(fw.rights)
         if refusal is not None:
-            self._audit.record(fw, Action.DENIED, _DELIVERY)
+            self._audit.deny(fw, _DELIVERY)
             self.give_up(fw.tx, run, refusal.message)
         elif not deliveries:
             self._end(fw.tx, run, RunState.DONE)

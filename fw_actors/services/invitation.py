@@ -35,7 +35,14 @@ class Invitation:
         """`handle` gives the handle of a user inside a transaction."""
         self._link_use, self._handle = link_use, handle
 
-    async def accept(self, token: str, password: str, full_name: str | None, address: str) -> None:
+    async def accept(
+        self,
+        token: str,
+        password: str,
+        full_name: str | None,
+        address: str,
+        request_id: str = "",
+    ) -> None:
         """Set the invited account's first password, and its full name where one is given.
 
         Raises: see `LinkUse.complete`; ValidationError for an unusable full name.
@@ -45,7 +52,9 @@ class Invitation:
             if full_name is not None:
                 self._name(tx, facts.user, full_name)
 
-        await self._link_use.complete(LinkKind.INVITATION, token, password, address, further)
+        await self._link_use.complete(
+            LinkKind.INVITATION, token, password, address, further, request_id
+        )
 
     def _name(self, tx: Tx, user: str, full_name: str) -> None:
         """A user may not write the own User record but by such operations (spec)."""

@@ -9,18 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
 
 from fw_actors.errors import FwError, InvalidTokenError, TooManyRequestsError
 from fw_actors.hashing import Hasher
 from fw_actors.services import links
 from fw_actors.services.access import LinkFacts, LinkKind
 from fw_actors.services.account_hold import hold
+from fw_actors.services.audit import Action, AuditLog
 from fw_actors.services.links import Links
 from fw_actors.services.passwords import Passwords
 from fw_actors.services.recovery_throttle import RecoveryThrottle
 from fw_actors.store import Store, Tx
 
 Further = Callable[[Tx, LinkFacts], None]
+_ACTIONS: Final = MappingProxyType(
+    {LinkKind.RECOVERY: Action.RESET_PASSWORD, LinkKind.INVITATION: Action.ACCEPT_INVITE}
+)
 
 
 class LinkUse:
@@ -33,9 +39,10 @@ class LinkUse:
         links: Links,
         passwords: Passwords,
         throttle: RecoveryThrottle,
+        audit: AuditLog,
     ) -> None:
         self._store, self._hasher, self._links = store, hasher, links
-        self._passwords, self._throttle = passwords, throttle
+        self._passwords, self._throttle, self._audit = passwords, throttle, audit
 
     async def look(self, token: str, address: str) -> LinkFacts:
         """Return what a token is good for; it is not spent by that.
@@ -58,7 +65,13 @@ class LinkUse:
         return found
 
     async def complete(
-        self, kind: LinkKind, token: str, password: str, address: str, further: Further
+        self,
+        kind: LinkKind,
+        token: str,
+        password: str,
+        address: str,
+        further: Further,
+        request_id: str,
     ) -> None:
         """Spend a token: the password is set, sessions end, and `further` runs along with it.
 
@@ -73,7 +86,10 @@ class LinkUse:
         def work(tx: Tx) -> None:
             hold(tx, facts.user)
             user = links.spend(tx, kind, token)  # renamed meanwhile, perhaps
-            self._passwords.set(tx, user, password_hash, owner=user)
-            further(tx, replace(facts, user=user))
+            self._passwords.set(
+                tx, user, password_hash, _ACTIONS[kind], owner=user, request_id=request_id
+            )
+            with self._audit.suppressed(tx):  # a part of the act that was just recorded
+                further(tx, replace(facts, user=user))
 
         await self._store.write(work)

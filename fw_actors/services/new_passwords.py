@@ -13,6 +13,7 @@ from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.observers import Observer
 from fw_actors.hashing import Hasher, PreparedPassword
+from fw_actors.services.audit import AuditLog
 from fw_actors.services.passwords import Passwords
 
 FIELD: Final = "new_password"
@@ -21,8 +22,8 @@ FIELD: Final = "new_password"
 class NewPasswords(Observer):
     """Observes User documents; hashes for requests before they begin their transaction."""
 
-    def __init__(self, hasher: Hasher, passwords: Passwords) -> None:
-        self._hasher, self._passwords = hasher, passwords
+    def __init__(self, hasher: Hasher, passwords: Passwords, audit: AuditLog) -> None:
+        self._hasher, self._passwords, self._audit = hasher, passwords, audit
 
     async def prepare(self, body: Mapping[str, Any], account: Mapping[str, Any]) -> dict[str, Any]:
         """Return a request's body with its new password hashed; `account` has the name and the
@@ -51,5 +52,6 @@ class NewPasswords(Observer):
         password = doc.__dict__[FIELD] if doc.doctype == "User" else None
         if not isinstance(password, PreparedPassword):
             return
-        self._passwords.set_and_unlock(fw.tx, str(doc.name), password.hash, owner=fw.user)
+        with self._audit.suppressed(fw.tx):  # the event of the save names the password
+            self._passwords.set_and_unlock(fw.tx, str(doc.name), password.hash, owner=fw.user)
         doc.__dict__[FIELD] = None

@@ -65,12 +65,14 @@ class Recovery:
         """Return what a token of either kind is good for. See `LinkUse.look`."""
         return await self._link_use.look(token, address)
 
-    async def reset(self, token: str, password: str, address: str) -> None:
+    async def reset(self, token: str, password: str, address: str, request_id: str = "") -> None:
         """Set a new password; all sessions end, and a lockout of name or e-mail is lifted.
 
         Raises: see `LinkUse.complete`.
         """
-        await self._link_use.complete(LinkKind.RECOVERY, token, password, address, self._unlock)
+        await self._link_use.complete(
+            LinkKind.RECOVERY, token, password, address, self._unlock, request_id
+        )
 
     def _unlock(self, tx: Tx, facts: LinkFacts) -> None:
         attempts.unlock_account(tx, self._key, name=facts.user, email=facts.email)

@@ -78,7 +78,7 @@ class Replays:
         """
         refusal = refusal_of(fw.rights)
         if refusal is not None:
-            self._audit.record(fw, Action.DENIED, delivery)
+            self._audit.deny(fw, delivery)
             return refusal
         return self._replay(fw, delivery)
 

@@ -15,6 +15,7 @@ from fw_actors.documents.observers import Observer
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rows import load
 from fw_actors.errors import ConflictError, ValidationError
+from fw_actors.services.audit import AuditLog
 from fw_actors.store import Statement
 
 _SCOPE: Final = "User Permission"
@@ -23,10 +24,10 @@ _SCOPE: Final = "User Permission"
 class ScopeRules(Observer):
     """Observes all documents, since any may be named by a scope."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, audit: AuditLog) -> None:
         table = registry.tables[_SCOPE].table
         c = table.c
-        self._registry = registry
+        self._registry, self._audit = registry, audit
         of_user = c.user == sa.bindparam("user")
         names = sa.and_(c.allow == sa.bindparam("doctype"), c.for_value == sa.bindparam("value"))
         self._naming = Statement(sa.select(c.name).where(names).order_by(c.name).limit(1))
@@ -53,8 +54,9 @@ class ScopeRules(Observer):
 
     def _going(self, fw: Fw, doc: DocType) -> None:
         if doc.doctype == "User":  # whoever is scoped may delete no scopes, these neither
-            for (name,) in fw.tx.rows(self._of_user, user=doc.name):
-                load(fw.documents, fw, _SCOPE, name).delete(ignore_permissions=True)
+            with self._audit.suppressed(fw.tx):  # a part of the User's deletion
+                for (name,) in fw.tx.rows(self._of_user, user=doc.name):
+                    load(fw.documents, fw, _SCOPE, name).delete(ignore_permissions=True)
         scope = fw.tx.scalar(self._naming, doctype=doc.doctype, value=doc.name)
         if scope is not None:
             raise ConflictError(f"{_SCOPE} {scope} names {doc.doctype} {doc.name}.")

@@ -31,6 +31,7 @@ from fw_actors.services.api_keys import ApiKeys
 from fw_actors.services.audit import AuditLog
 from fw_actors.services.bulk_replay import BulkReplays
 from fw_actors.services.delivery_renames import DeliveryRenames
+from fw_actors.services.document_audit import DocumentAudit
 from fw_actors.services.error_log import ErrorLog
 from fw_actors.services.events import EventRecorder
 from fw_actors.services.jobs_of_apps import JobRecorder
@@ -166,18 +167,26 @@ def _assembled(
     )
     renames = (AccountRenames(registry), DeliveryRenames(registry, subscriptions))
     rules = WebhookRules(registry, development=config.deployment.mode == "development")
-    scopes = ScopeRules(registry)
+    audit = AuditLog(registry, entropy)
+    scopes = ScopeRules(registry, audit)
     versions = VersionRecorder(registry, entropy)
     outbox = Outbox(registry, entropy, config.site.name, partial(recorded, mail.QUEUE))
-    passwords = Passwords(registry, outbox, key)
-    new_passwords = NewPasswords(hasher, passwords)
-    api_keys = ApiKeys(registry, entropy)
-    last = LastManagerRule(registry)
-    rules_of_users = (last, accounts, LinkRules(registry), api_keys, scopes, new_passwords)
+    passwords = Passwords(registry, outbox, audit, key)
+    new_passwords = NewPasswords(hasher, passwords, audit)
+    api_keys = ApiKeys(registry, entropy, audit)
+    # The audit sees the new password of a User before it is set and gone.
+    rules_of_users = (
+        LastManagerRule(registry),
+        accounts,
+        LinkRules(registry),
+        api_keys,
+        scopes,
+        DocumentAudit(audit),
+        new_passwords,
+    )
     observers = (*rules_of_users, rules, *renames, versions, publisher)
     errors = ErrorLog(registry, entropy, config.scrubber, partial(recorded, error_log.QUEUE))
     documents = Documents(registry, vault, entropy, observers, errors.note)
-    audit = AuditLog(registry, entropy)
     replays = Replays(registry, audit, partial(recorded, events.QUEUE))
     bulk = BulkReplays(replays, audit, entropy, partial(recorded, bulk_replay.QUEUE))
     enqueue = JobRecorder(partial(recorded, jobs_of_apps.QUEUE))
@@ -226,12 +235,16 @@ def open_store(
 
 def _furnish(tx: Tx, site: Site) -> None:
     """Make the tables of DocTypes, and the roles that are named but not there; read what is
-    subscribed, which the process goes by from here on."""
+    subscribed, which the process goes by from here on.
+
+    Roles that the site's code names are no change that anybody made: they leave no Audit Event.
+    """
     registry = site.registry
     tx.lock("fw.migrations")
     make_tables(tx, registry.tables.values())
     site.subscriptions.of(tx)
     fw = Fw(site.surroundings, tx, Rights(ADMINISTRATOR, frozenset()))
-    for role in (*FIRST_ROLES, *registry.roles()):
-        if not registry.tables["Role"].exists(tx, role):
-            fw.new_doc("Role", name=role).insert()
+    with site.audit.suppressed(tx):
+        for role in (*FIRST_ROLES, *registry.roles()):
+            if not registry.tables["Role"].exists(tx, role):
+                fw.new_doc("Role", name=role).insert()

@@ -1,6 +1,7 @@
 """Housekeeping: deletes what has expired, in small batches. Every rule holds without it.
 
-Source: spec, Limits (auth sweep, delivery retention); pitfalls, "Retention in batches".
+Source: spec, Limits (auth sweep, delivery retention); pitfalls, "Retention in batches"; for Audit
+Events docs/decisions.md.
 """
 
 from __future__ import annotations
@@ -84,3 +85,13 @@ def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...
         return len(found)
 
     return (batch,)
+
+
+def audit_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...]:
+    """Return the step of `core.services.audit.sweep`: Audit Events by when they were written,
+    the oldest first; 0 days keeps them for ever."""
+    if retention_days == 0:
+        return ()
+    table = registry.tables["Audit Event"].table
+    forget = _oldest(table, table.c.creation)
+    return (lambda tx: tx.run(forget, before=tx.now - retention_days * MS_PER_DAY),)

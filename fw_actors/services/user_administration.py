@@ -31,7 +31,8 @@ class UserAdministration:
         self, fw: Fw, email: str, name: str | None, full_name: str, roles: Sequence[str]
     ) -> Invited:
         """Make an account and send its invitation. See `invitation.invite`."""
-        made = invitation.invite(fw, self._link_mail, email, name, full_name, roles)
+        with self._audit.suppressed(fw.tx):  # the account is a part of its invitation
+            made = invitation.invite(fw, self._link_mail, email, name, full_name, roles)
         self._audit.record(fw, Action.INVITE, made.user, {"roles": list(roles)})
         return made
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from fw_actors.documents.changes import changed_columns
 from fw_actors.documents.document import DocType, rows_of
 from fw_actors.documents.field import Field
 from fw_actors.documents.fields import Table
@@ -44,7 +45,7 @@ class VersionRecorder(Observer):
             return
         rows = [each for table in doc.meta.tables for each in self._rows(table, before, doc)]
         moved = before.docstatus != doc.docstatus
-        different = _different(before, doc)
+        different = changed_columns(before, doc)
         if rows or moved or different:
             changed = _told_of(different, before, doc)
             if moved:
@@ -68,7 +69,7 @@ class VersionRecorder(Observer):
             was = old.pop(row.name, None)
             if was is None:
                 yield _told(table, row, "added", _added(row))
-            elif (different := _different(was, row)) or was.idx != row.idx:
+            elif (different := changed_columns(was, row)) or was.idx != row.idx:
                 changed = _told_of(different, was, row)
                 if was.idx != row.idx:
                     changed["idx"] = [was.idx, row.idx]
@@ -83,14 +84,6 @@ def _added(row: DocType) -> Changed:
     shown = [f for f in row.meta.columns if not is_secret(f.name, f.type)]
     values = {f.name: f.from_store(stored.get(f.name)) for f in shown}
     return {name: [None, value] for name, value in values.items() if value is not None}
-
-
-def _different(before: DocType, doc: DocType) -> list[Field]:
-    """The columns that differ: these tell a new secret from the old one, which documents do not."""
-    old, new = before._stored or {}, doc._stored or {}
-    if old is new:
-        return []  # a row that was not written
-    return [f for f in doc.meta.columns if old.get(f.name) != new.get(f.name)]
 
 
 def _told_of(different: list[Field], before: DocType, doc: DocType) -> Changed:

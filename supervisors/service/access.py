@@ -94,6 +94,7 @@ def _link_uses(parts: Parts, links: Links) -> tuple[Recovery, Invitation]:
         links,
         site.passwords,
         throttle,
+        site.audit,
     )
     recovery = Recovery(site.store, site.outbox, throttle, link_use, site.installation_key)
     return recovery, Invitation(link_use, site.handle)

@@ -36,7 +36,7 @@ from fw_actors.runtime import (
 )
 from fw_actors.services import bulk_replay, error_log, events, jobs_of_apps, mail
 from fw_actors.services.site import Site, open_site, open_store
-from fw_actors.services.sweeps import auth_batches, webhook_batches
+from fw_actors.services.sweeps import audit_batches, auth_batches, webhook_batches
 from fw_actors.store import Store
 from supervisors.children import ChildSpec, actor_child
 from supervisors.service.access import PROBE, access
@@ -220,5 +220,6 @@ def _sweeper(parts: Parts) -> Sweeper:
             "webhooks": Schedule(
                 DAILY, webhook_batches(registry, config.ops.webhook_retention_days)
             ),
+            "audit": Schedule(DAILY, audit_batches(registry, config.ops.audit_retention_days)),
         },
     )

@@ -32,8 +32,9 @@ def made(fw: CommandLine) -> list[str]:
 
 
 def audit(fw: CommandLine) -> list[tuple[str, ...]]:
+    of_replays = [["action", "in", ["webhook.replay", "Denied"]]]
     rows = fw.json(
-        "eval", 'fw.get_all("Audit Event", fields=["action", "target", "actor", "detail"])'
+        "eval", f'fw.get_all("Audit Event", {of_replays}, ["action", "target", "actor"])'
     )
     return sorted((row["action"], row["target"], row["actor"]) for row in rows)
 

@@ -160,7 +160,7 @@ DELIVERY: Final = (
     Mutation(
         "a replay that was denied leaves no Audit Event",
         _REPLAY,
-        "            self._audit.record(fw, Action.DENIED, delivery)\n",
+        "            self._audit.deny(fw, delivery)\n",
         "",
     ),
     Mutation(

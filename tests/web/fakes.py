@@ -122,12 +122,14 @@ class FakeGateway:
             raise InvalidTokenError
         return LinkFacts(LinkKind.RECOVERY, ANN.name, ANN.full_name, ANN.email, EXPIRES)
 
-    async def reset_password(self, token: str, password: str, address: str) -> None:
+    async def reset_password(
+        self, token: str, password: str, address: str, request_id: str
+    ) -> None:
         self.asked.append(("reset_password", token, password, address))
         await self.look_at_link(token, address)
 
     async def accept_invite(
-        self, token: str, password: str, full_name: str | None, address: str
+        self, token: str, password: str, full_name: str | None, address: str, request_id: str
     ) -> None:
         self.asked.append(("accept_invite", token, password, full_name, address))
         await self.look_at_link(token, address)

@@ -101,7 +101,9 @@ class RecoveryRoutes:
         """Set a new password by a recovery link; nobody is signed in by that."""
         await self.admit_address(exchange)
         body: ResetPasswordRequest = exchange.body
-        await self._gateway.reset_password(body.token, body.password, exchange.address)
+        await self._gateway.reset_password(
+            body.token, body.password, exchange.address, exchange.request_id
+        )
         return answer_json({"ok": True})
 
     async def accept_invite(self, exchange: Exchange) -> Answer:
@@ -109,7 +111,11 @@ class RecoveryRoutes:
         await self.admit_address(exchange)
         body: AcceptInviteRequest = exchange.body
         await self._gateway.accept_invite(
-            body.token, body.password, given(body.full_name), exchange.address
+            body.token,
+            body.password,
+            given(body.full_name),
+            exchange.address,
+            exchange.request_id,
         )
         return answer_json({"ok": True})
 

@@ -10,6 +10,9 @@ from fw_actors.documents.json_field import JSON
 class AuditEvent(DocType, name="Audit Event", naming="random", read_only=True):
     """Written by the service alone; `detail` never holds a payload or a secret."""
 
+    # Refusals of one actor are counted by the minute.
+    index_together = (("action", "actor", "creation"),)
+
     action = Data()
     target = Data()
     detail = JSON()

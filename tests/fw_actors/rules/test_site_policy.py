@@ -23,6 +23,7 @@ WHOLE_NUMBERS = [
     ("auth", "recoveryAttempts", 20, 1, 1000000),
     ("web", "maxRequests", 1000, 1, 100000),
     ("ops", "webhookRetentionDays", 30, 0, 36500),
+    ("ops", "auditRetentionDays", 365, 0, 36500),
     ("ops", "deliveryConcurrency", 512, 1, 4096),
     ("ops", "perReceiverConcurrency", 16, 1, 1024),
 ]

@@ -19,7 +19,6 @@ from fw_actors.rules.tokens import parse_api_key
 from fw_actors.services import attempts, links, sessions, sweeps
 from fw_actors.services.access import LinkKind
 from fw_actors.services.accounts import Accounts
-from fw_actors.services.api_keys import ApiKeys
 from fw_actors.services.deliveries import Deliveries
 from fw_actors.services.delivery_endings import Ended
 from fw_actors.services.delivery_rows import Hook
@@ -110,7 +109,7 @@ async def test_a_session_is_found_by_the_hash_of_its_sid_and_used_by_its_handle(
 
 
 async def test_an_api_key_is_found_by_its_id(office: Office) -> None:
-    keys = ApiKeys(office.site.registry, office.site.entropy)
+    keys = office.site.api_keys
     key = parse_api_key(f"fwk_{'a' * 12}_{'b' * 32}")
     assert key is not None
     found = await plans_of(office, lambda tx: keys.live(tx, key), lambda tx: keys.used(tx, "a key"))

@@ -50,6 +50,7 @@ class Depot:
     async def audit(self) -> list[tuple[Any, ...]]:
         return await self.office.sql(
             "SELECT action, target, detail, actor, request_id FROM doc_audit_event"
+            " WHERE action IN ('webhook.replay', 'Denied')"
         )
 
 

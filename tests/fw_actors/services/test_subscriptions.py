@@ -114,7 +114,7 @@ async def test_what_others_change_right_after_a_save_is_not_seen(
     await office.sql("UPDATE doc_webhook SET enabled = 0")
     assert await office.do(emit) == 1
     await change(office, hook, enabled=1)
-    async with open_office(tmp_path) as other:
+    async with open_office(tmp_path, seed=2) as other:
         await change(other, hook, custom_event="other.event")
         await other.subscribe()
     assert await office.do(emit) == 1

@@ -1,0 +1,374 @@
+"""Each act that changes rights leaves one Audit Event: docs/operating.md, "Audit Events"."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+
+import argon2
+import pytest
+
+from fw_actors.errors import ConflictError
+from tests.access.audit_kit import new_events
+from tests.access.test_links import ACCEPT, RESET, spend, token_for
+from tests.http_site import HttpSite
+from tests.staff import PASSWORD
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+OTHER = "another decent passphrase"
+USER, SCOPE, ROLE = "/api/resource/User", "/api/resource/User Permission", "/api/resource/Role"
+HOOK = "/api/resource/Webhook"
+URL = "https://hooks.example/T0K3N-in-the-path"
+SECRET = "a signing secret of the tests"
+
+MADE = "?"
+"""The target of what an act has made."""
+
+ID = ("X-Request-Id", "r-7")
+
+Act = Callable[["Desk"], Awaitable[Any]]
+
+
+class Desk:
+    """A System Manager's session, and a user `ann` with a session, an API key and a scope."""
+
+    def __init__(self, site: HttpSite) -> None:
+        self.site = site
+        self.boss = self.ann = self.key = self.key_text = self.scope = self.hook = ""
+
+    async def furnish(self) -> Desk:
+        await self.site.hire("boss", "System Manager")
+        await self.site.hire("ann", "Event Publisher")
+        await self.site.hire("ben", "Event Publisher")
+        self.boss, self.ann = await self.site.sid("boss"), await self.site.sid("ann")
+        made = await self.site.key(self.ann)
+        self.key, self.key_text = made["name"], made["key"]
+        for role in ("Clerk", "Idle"):
+            await self.send("POST", ROLE, {"name": role})
+        self.scope = await self.send(
+            "POST", SCOPE, {"user": "ann", "allow": "Role", "for_value": "Clerk"}
+        )
+        self.hook = await self.send("POST", HOOK, hook())
+        return self
+
+    async def send(self, method: str, path: str, body: object = None) -> str:
+        """Send a request of the System Manager; the document's name."""
+        reply = await self.site.ask(method, path, body, sid=self.boss)
+        assert reply.status in (200, 201), reply.body
+        return str(reply.json.get("data", {}).get("name"))
+
+    async def put(self, name: str, body: object) -> None:
+        await self.send("PUT", f"{USER}/{name}", body)
+
+    async def make_key(self) -> str:
+        """Make a key as ann; its name."""
+        return str((await self.site.key(self.ann))["name"])
+
+    async def use_key(self) -> None:
+        """Use ann's key, which notes when that was."""
+        assert (await self.site.op("profile.getMyProfile", key=self.key_text)).status == 200
+
+    async def sign_in_by_an_old_hash(self) -> None:
+        """Sign in with a hash of other parameters, which is made anew by that."""
+        old = argon2.PasswordHasher(time_cost=2, memory_cost=64, parallelism=1).hash(PASSWORD)
+        await self.site.rows("UPDATE fw_password SET hash = :old WHERE \"user\" = 'ann'", old=old)
+        await self.site.sid("ann")
+        (row,) = await self.site.rows("SELECT hash FROM fw_password WHERE \"user\" = 'ann'")
+        assert row["hash"] != old
+
+    async def recover(self) -> None:
+        """Set a new password by a recovery link."""
+        assert (await spend(self.site, RESET, await token_for(self.site, "ann"))).status == 200
+
+    async def own(self, operation: str, body: object = None) -> None:
+        """Call an operation as ann."""
+        reply = await self.site.op(operation, body, sid=self.ann)
+        assert reply.status == 200, reply.body
+
+
+@pytest.fixture
+async def desk(site: HttpSite) -> Desk:
+    return await Desk(site).furnish()
+
+
+def hook(**changes: Any) -> dict[str, Any]:
+    body = {"url": URL, "event_type": "Document", "webhook_doctype": "User", "on_update": 1}
+    return {**body, "secret": SECRET, **changes}
+
+
+NEW = {"name": "new", "email": "new@example.test", "roles": [{"role": "System Manager"}]}
+CLERK = {"user": "ann", "allow": "Role", "for_value": "Clerk"}
+WATCHED = {"event_type": "Document", "webhook_doctype": "User"}
+
+BY_MANAGER: dict[str, tuple[Act, str, str, Any]] = {
+    "an account with a password": (
+        lambda d: d.send("POST", USER, {**NEW, "new_password": PASSWORD}),
+        "user.create", "new", {"roles": ["System Manager"]},
+    ),
+    "an invitation": (
+        lambda d: d.site.op("users.invite", {"email": "i@example.test"}, sid=d.boss),
+        "user.invite", "i@example.test", {"roles": []},
+    ),
+    "a role given, one taken, and the account disabled": (
+        lambda d: d.put("ann", {"roles": [{"role": "Clerk"}], "enabled": 0}),
+        "user.change", "ann",
+        {"changed": ["enabled", "roles"], "enabled": False, "roles_added": ["Clerk"],
+         "roles_removed": ["Event Publisher"]},
+    ),
+    "another's password": (
+        lambda d: d.put("ann", {"new_password": OTHER}),
+        "user.change", "ann", {"changed": ["new_password"]},
+    ),
+    "another's e-mail": (
+        lambda d: d.put("ann", {"email": "anna@example.test", "fullName": "Anna"}),
+        "user.change", "ann", {"changed": ["email"]},
+    ),
+    "an account renamed": (
+        lambda d: d.send("POST", f"{USER}/ann/rename", {"name": "anna"}),
+        "user.rename", "anna", {"old": "ann", "new": "anna"},
+    ),
+    "an account deleted, with its key and its scope": (
+        lambda d: d.send("DELETE", f"{USER}/ann"),
+        "user.delete", "ann", {"roles": ["Event Publisher"]},
+    ),
+    "a role": (
+        lambda d: d.send("POST", ROLE, {"name": "Scribe"}), "role.create", "Scribe", None,
+    ),
+    "a role renamed": (
+        lambda d: d.send("POST", f"{ROLE}/Idle/rename", {"name": "Scribe"}),
+        "role.rename", "Scribe", {"old": "Idle", "new": "Scribe"},
+    ),
+    "a role deleted": (lambda d: d.send("DELETE", f"{ROLE}/Idle"), "role.delete", "Idle", None),
+    "a scope": (
+        lambda d: d.send("POST", SCOPE, {**CLERK, "for_value": "Idle"}),
+        "user_permission.create", MADE, {**CLERK, "for_value": "Idle"},
+    ),
+    "a scope that leads elsewhere": (
+        lambda d: d.send("PUT", f"{SCOPE}/{d.scope}", {"for_value": "Idle"}),
+        "user_permission.change", "{scope}",
+        {"changed": ["for_value"], **CLERK, "for_value": "Idle"},
+    ),
+    "a scope renamed": (
+        lambda d: d.send("POST", f"{SCOPE}/{d.scope}/rename", {"name": "limit"}),
+        "user_permission.rename", "limit", {"old": "{scope}", "new": "limit"},
+    ),
+    "a scope lifted": (
+        lambda d: d.send("DELETE", f"{SCOPE}/{d.scope}"),
+        "user_permission.delete", "{scope}", CLERK,
+    ),
+    "another's key ended": (
+        lambda d: d.send("DELETE", f"/api/resource/API Key/{d.key}"),
+        "api_key.delete", "{key}", {"user": "ann"},
+    ),
+    "a Webhook": (lambda d: d.send("POST", HOOK, hook()), "webhook.create", MADE, WATCHED),
+    "a Webhook's url and secret": (
+        lambda d: d.send("PUT", f"{HOOK}/{d.hook}", {"url": URL + "/2", "secret": SECRET + "2"}),
+        "webhook.change", "{hook}", {"changed": ["secret", "url"], **WATCHED},
+    ),
+    "a Webhook's secret, set to what it was": (
+        lambda d: d.send("PUT", f"{HOOK}/{d.hook}", {"secret": SECRET}),
+        "webhook.change", "{hook}", {"changed": ["secret"], **WATCHED},
+    ),
+    "a Webhook renamed": (
+        lambda d: d.send("POST", f"{HOOK}/{d.hook}/rename", {"name": "desk"}),
+        "webhook.rename", "desk", {"old": "{hook}", "new": "desk"},
+    ),
+    "a Webhook deleted": (
+        lambda d: d.send("DELETE", f"{HOOK}/{d.hook}"), "webhook.delete", "{hook}", WATCHED,
+    ),
+}  # fmt: skip
+
+BY_OWNER: dict[str, tuple[Act, str, str, Any]] = {
+    "the own password": (
+        lambda d: d.own("profile.changeMyPassword", {"current": PASSWORD, "password": OTHER}),
+        "user.change_password", "ann", None,
+    ),
+    "an own key": (
+        lambda d: d.make_key(), "api_key.create", MADE, {"user": "ann"},
+    ),
+    "an own key revoked": (
+        lambda d: d.own("api_keys.revokeMyAPIKey", {"name": d.key}),
+        "api_key.delete", "{key}", {"user": "ann"},
+    ),
+    "a recovery": (
+        lambda d: d.recover(), "user.reset_password", "ann", None,
+    ),
+}  # fmt: skip
+
+IN_PYTHON: dict[str, tuple[Callable[[Desk, Any], Any], str, str, Any]] = {
+    "an account": (
+        lambda d, fw: fw.new_doc("User", name="new", email="new@example.test").insert(),
+        "user.create", "new", {"roles": []},
+    ),
+    "a role given": (
+        lambda d, fw: save(fw, "User", "ann", roles=["Event Publisher", "System Manager"]),
+        "user.change", "ann",
+        {"changed": ["roles"], "roles_added": ["System Manager"], "roles_removed": []},
+    ),
+    "an account disabled by db_set, with its key": (
+        lambda d, fw: fw.get_doc("User", "ann").db_set("enabled", 0),
+        "user.change", "ann", {"changed": ["enabled"], "enabled": False},
+    ),
+    "an e-mail changed by db_set": (
+        lambda d, fw: fw.get_doc("User", "ann").db_set("email", "anna@example.test"),
+        "user.change", "ann", {"changed": ["email"]},
+    ),
+    "a password": (
+        lambda d, fw: save(fw, "User", "ann", new_password=OTHER),
+        "user.change", "ann", {"changed": ["new_password"]},
+    ),
+    "a scope given to another user by db_set": (
+        lambda d, fw: fw.get_doc("User Permission", d.scope).db_set("user", "ben"),
+        "user_permission.change", "{scope}", {"changed": ["user"], **CLERK, "user": "ben"},
+    ),
+    "a key that lives longer by db_set": (
+        lambda d, fw: fw.get_doc("API Key", d.key).db_set("expires", "2099-01-01T00:00:00.000Z"),
+        "api_key.change", "{key}", {"changed": ["expires"], "user": "ann"},
+    ),
+    "a url changed by db_set": (
+        lambda d, fw: fw.get_doc("Webhook", d.hook).db_set("url", URL + "/2"),
+        "webhook.change", "{hook}", {"changed": ["url"], **WATCHED},
+    ),
+    "permissions ignored": (
+        lambda d, fw: fw.as_user("boss").get_doc("Role", "Idle").delete(ignore_permissions=True),
+        "role.delete", "Idle", None,
+    ),
+}  # fmt: skip
+
+NO_CHANGE_OF_RIGHTS: dict[str, Act] = {
+    "the own profile": lambda d: d.own("profile.updateMyProfile", {"fullName": "Ann A."}),
+    "another's profile": lambda d: d.put("ann", {"fullName": "Ann A.", "language": "en"}),
+    "a save of what is there": lambda d: d.put("ann", {"enabled": 1}),
+    "the same roles again": lambda d: d.put("ann", {"roles": [{"role": "Event Publisher"}]}),
+    "a Webhook saved as it is": lambda d: d.send("PUT", f"{HOOK}/{d.hook}", {"url": URL}),
+    "a key in use": lambda d: d.use_key(),
+    "a sign-in": lambda d: d.sign_in_by_an_old_hash(),
+    "a taken name": lambda d: d.site.ask(
+        "POST", USER, {"name": "ann", "email": "x@example.test"}, sid=d.boss
+    ),
+    "a wrong current password": lambda d: d.site.op(
+        "profile.changeMyPassword", {"current": OTHER, "password": OTHER}, sid=d.ann
+    ),
+    "a spent link": lambda d: spend(d.site, RESET, "x" * 32),
+    "an act that is not allowed": lambda d: d.site.ask(
+        "POST", ROLE, {"name": "Scribe"}, sid=d.ann
+    ),
+}  # fmt: skip
+
+
+def save(fw: Any, doctype: str, name: str, **values: Any) -> None:
+    doc = fw.get_doc(doctype, name)
+    if "roles" in values:
+        values["roles"] = [{"role": role} for role in values["roles"]]
+    for field, value in values.items():
+        setattr(doc, field, value)
+    doc.save()
+
+
+def filled(desk: Desk, value: Any) -> Any:
+    """Put the names that the desk's documents got by chance into what is expected."""
+    if isinstance(value, dict):
+        return {key: filled(desk, each) for key, each in value.items()}
+    return value.format(**vars(desk)) if isinstance(value, str) else value
+
+
+async def judge(desk: Desk, act: Act, expected: Sequence[Any], actor: str) -> None:
+    """Hold what an act leaves against what is expected: action, target and detail."""
+    action, target, detail = (filled(desk, each) for each in expected)
+    async with new_events(desk.site) as events:
+        made = await act(desk)
+    assert events == [(action, made if target == MADE else target, detail, actor)]
+
+
+@pytest.mark.parametrize("name", BY_MANAGER)
+async def test_each_act_of_a_manager_leaves_one_event(desk: Desk, name: str) -> None:
+    act, *expected = BY_MANAGER[name]
+    await judge(desk, act, expected, "boss")
+
+
+@pytest.mark.parametrize("name", BY_OWNER)
+async def test_each_act_of_an_owner_leaves_one_event(desk: Desk, name: str) -> None:
+    act, *expected = BY_OWNER[name]
+    await judge(desk, act, expected, "ann")
+
+
+@pytest.mark.parametrize("name", IN_PYTHON)
+async def test_each_act_in_python_leaves_one_event(desk: Desk, name: str) -> None:
+    act, *expected = IN_PYTHON[name]
+    actor = "boss" if name == "permissions ignored" else "Administrator"
+    await judge(desk, lambda d: d.site.do(partial(act, d)), expected, actor)
+
+
+async def test_an_accepted_invitation_leaves_one_event_of_the_invited_user(desk: Desk) -> None:
+    body = {"email": "ida@example.test", "name": "ida"}
+    invited = await desk.site.op("users.invite", body, sid=desk.boss)
+    token = str(invited.json["link"]).partition("#token=")[2]
+    accepted = {"token": token, "password": OTHER, "fullName": "Ida"}
+    async with new_events(desk.site) as events:
+        assert (await desk.site.ask("POST", ACCEPT, accepted)).status == 200
+    assert events == [("user.accept_invite", "ida", None, "ida")]
+
+
+@pytest.mark.parametrize("name", NO_CHANGE_OF_RIGHTS)
+async def test_what_changes_no_right_leaves_no_event(desk: Desk, name: str) -> None:
+    async with new_events(desk.site) as events:
+        await NO_CHANGE_OF_RIGHTS[name](desk)
+    assert events == []
+
+
+async def test_an_event_is_undone_with_what_it_tells_of(desk: Desk) -> None:
+    async with new_events(desk.site) as events:
+        await desk.site.site.rollback(
+            "Administrator", lambda fw: save(fw, "User", "ann", new_password=OTHER)
+        )
+    assert events == []
+
+
+async def test_a_refusal_that_app_code_catches_hides_no_later_act(desk: Desk) -> None:
+    """The keys of a User go along with it without events; those of one that stays do not."""
+
+    def work(fw: Any) -> None:
+        fw.new_doc("User Permission", user="boss", allow="User", for_value="ann").insert()
+        with pytest.raises(ConflictError):  # a scope names it
+            fw.get_doc("User", "ann").delete()
+        fw.get_doc("API Key", desk.key).delete()
+
+    async with new_events(desk.site) as events:
+        await desk.site.do(work)
+    assert sorted(event[0] for event in events) == ["api_key.delete", "user_permission.create"]
+
+
+async def test_events_of_passwords_tell_the_request(desk: Desk) -> None:
+    token, site = await token_for(desk.site, "ann"), desk.site
+    await site.ask("POST", RESET, {"token": token, "password": OTHER}, headers=[ID], csrf=False)
+    ann = await site.sid("ann", OTHER)
+    body = {"current": OTHER, "password": PASSWORD}
+    await site.op("profile.changeMyPassword", body, sid=ann, headers=[ID])
+    await site.ask("PUT", f"{USER}/ann", {"new_password": OTHER}, sid=desk.boss, headers=[ID])
+    rows = await site.rows("SELECT action FROM doc_audit_event WHERE request_id = 'r-7'")
+    assert sorted(row["action"] for row in rows) == [
+        "user.change", "user.change_password", "user.reset_password",
+    ]  # fmt: skip
+
+
+async def test_no_event_holds_a_url_a_secret_an_address_or_a_password(desk: Desk) -> None:
+    await desk.put("ann", {"new_password": OTHER, "email": "anna@example.test"})
+    await desk.recover()
+    await desk.send("PUT", f"{HOOK}/{desk.hook}", {"url": URL + "/2", "secret": SECRET + "2"})
+    await desk.send("DELETE", f"{HOOK}/{desk.hook}")
+    text = str(await desk.site.rows("SELECT * FROM doc_audit_event"))
+    for value in ("T0K3N", SECRET, "anna@example.test", OTHER, PASSWORD, "$argon2"):
+        assert value not in text
+
+
+async def test_a_password_of_another_leaves_no_version(desk: Desk) -> None:
+    """It is no stored field: its Audit Event is all that tells of it."""
+    await desk.put("ann", {"new_password": OTHER})
+    versions = "SELECT name FROM doc_version WHERE ref_doctype = 'User' AND docname = 'ann'"
+    assert await desk.site.rows(versions) == []
+
+
+async def test_the_first_start_of_a_site_leaves_no_event(site: HttpSite) -> None:
+    assert await site.rows("SELECT name FROM doc_audit_event") == []
