@@ -15,6 +15,7 @@ import trio
 from fw_actors.http.connection import Connection, PlainConnection
 from fw_actors.http.dns import Address, Resolver
 from fw_actors.http.errors import ConnectError
+from fw_actors.http.link_local import is_link_local
 from fw_actors.http.progress import Progress, Step
 from fw_actors.http.target import Origin, is_address
 from fw_actors.http.tls import secure
@@ -62,6 +63,8 @@ class Dialler:
     async def dial(self, origin: Origin, progress: Progress) -> Connection:
         """Return a new connection to `origin`, its TLS handshake done; `progress` is kept.
 
+        Link-local addresses are left out, whether they were looked up or are the URL's own.
+
         Cancelled at any instant, it leaves no socket open.
 
         Raises: DnsError, ConnectError, TlsError.
@@ -72,7 +75,7 @@ class Dialler:
         addresses = await self._addresses(origin)
         resolved = progress.enter(Step.CONNECT)
         times.dns = (resolved - began) * 1000
-        sock = await _connect(origin, addresses)
+        sock = await _connect(origin, _allowed(origin, addresses))
         connected = progress.enter(Step.HANDSHAKE)
         times.connect = (connected - resolved) * 1000
         if origin.scheme == "http":
@@ -87,6 +90,14 @@ class Dialler:
         if ":" in origin.host:
             return [(socket.AF_INET6, (origin.host, origin.port, 0, 0))]
         return [(socket.AF_INET, (origin.host, origin.port))]
+
+
+def _allowed(origin: Origin, addresses: Sequence[Address]) -> Sequence[Address]:
+    """The addresses that may be dialled, at least one. Raises: ConnectError."""
+    allowed = [address for address in addresses if not is_link_local(address[1][0])]
+    if not allowed:
+        raise ConnectError(f"{origin.host} is a link-local address, which is never connected to.")
+    return allowed
 
 
 def _interleaved(addresses: Sequence[Address]) -> list[Address]:

@@ -146,6 +146,16 @@ def test_a_receiver_that_fails_is_exit_1_with_the_reason(fw: CommandLine) -> Non
     assert "There is no Webhook" in fw.refused("webhooks", "test", "nowhere")
 
 
+def test_a_test_event_goes_to_no_link_local_address(fw: CommandLine) -> None:
+    """Where clouds serve the credentials of the machine."""
+    hook = make_hook(fw, "https://169.254.169.254/latest/meta-data/")
+    result = fw.run("webhooks", "test", hook)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "connect: 169.254.169.254 is a link-local address, which is never connected to.\n"
+    )
+
+
 class _Mischievous(http.server.BaseHTTPRequestHandler):
     """Points to where a terminal would change its colour."""
 

@@ -203,4 +203,11 @@ DELIVERY: Final = (
         "pass",
         "tests/fw_actors/services/test_event_hooks.py",
     ),
+    Mutation(
+        "a name may lead to a link-local address",
+        "fw_actors/http/dial.py",
+        "_connect(origin, _allowed(origin, addresses))",
+        "_connect(origin, addresses)",
+        "tests/fw_actors/http/test_dial.py",
+    ),
 )

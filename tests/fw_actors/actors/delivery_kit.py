@@ -16,7 +16,7 @@ from fw_actors.actors.dispatcher import Dispatcher
 from fw_actors.actors.nudge import Nudge
 from fw_actors.actors.outcomes import OutcomeWriter
 from fw_actors.documents import rest
-from fw_actors.http import Answer, AnswerTimeout, ConnectError, Target
+from fw_actors.http import Answer, AnswerTimeout, ConnectError, Sender, Target
 from fw_actors.http.request import MakeHeaders
 from fw_actors.rules.delivery_outcome import Backoff
 from fw_actors.runtime import KeyedPool, Runtime, SilentLog, open_runtime
@@ -92,6 +92,19 @@ class Receiver:
         told = Answer(int(status), b"what the receiver said", None, retry_after or None)
         told.times.answer = self.busy * 1000
         return told
+
+
+class SocketReceiver(Receiver):
+    """A receiver behind a real socket, reached by the real sender; it notes no posts."""
+
+    def __init__(self, sender: Sender) -> None:
+        super().__init__(answers=())
+        self._sender = sender
+
+    async def post(
+        self, target: Target, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> Answer:
+        return await self._sender.post(target, body, make_headers, timeout=timeout)
 
 
 @dataclass

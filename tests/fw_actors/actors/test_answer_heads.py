@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fw_actors.http import Answer, Sender, Target, open_sender
-from fw_actors.http.request import MakeHeaders
-from tests.fw_actors.actors import delivery_kit
+from fw_actors.http import open_sender
+from tests.fw_actors.actors.delivery_kit import SocketReceiver, delivering
 from tests.fw_actors.http.receiver import always, receiving
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -21,19 +20,6 @@ MISDESCRIBED = [
     b"x y: z\r\ncontent-length: 2",
 ]
 ENDLESS = [b"content-length: abc"]
-
-
-class RealReceiver(delivery_kit.Receiver):
-    """A receiver behind a real socket, reached by the real sender."""
-
-    def __init__(self, sender: Sender) -> None:
-        super().__init__(answers=())
-        self._sender = sender
-
-    async def post(
-        self, target: Target, body: bytes, make_headers: MakeHeaders, *, timeout: float
-    ) -> Answer:
-        return await self._sender.post(target, body, make_headers, timeout=timeout)
 
 
 @pytest.mark.parametrize("lines", [*MISDESCRIBED, *ENDLESS], ids=lambda lines: repr(lines[:40]))
@@ -57,7 +43,7 @@ async def test_the_status_decides_though_the_head_misdescribes_its_body(
             always(head + b"2\r\nok\r\n0\r\n\r\n" if b"chunked" in lines else head + b"ok")
         ) as receiver,
         open_sender() as sender,
-        delivery_kit.delivering(tmp_path, RealReceiver(sender), backoff_seconds=0.1) as post,
+        delivering(tmp_path, SocketReceiver(sender), backoff_seconds=0.1) as post,
     ):
         url = f"http://127.0.0.1:{receiver.port}/hook"
         await post.webhook(url, max_attempts=2, timeout=timeout)
@@ -73,7 +59,7 @@ async def test_a_head_that_does_not_end_is_no_answer(tmp_path: Path) -> None:
     async with (
         receiving(always(b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n")) as receiver,
         open_sender() as sender,
-        delivery_kit.delivering(tmp_path, RealReceiver(sender)) as post,
+        delivering(tmp_path, SocketReceiver(sender)) as post,
     ):
         url = f"http://127.0.0.1:{receiver.port}/hook"
         await post.webhook(url, max_attempts=1, timeout=1)

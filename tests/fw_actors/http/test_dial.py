@@ -24,7 +24,7 @@ from fw_actors.http import (
     parse_target,
     system_trust,
 )
-from tests.fw_actors.http.receiver import OK, Talk, always, headers, receiving
+from tests.fw_actors.http.receiver import OK, Talk, always, headers, once, receiving
 
 LONG, SHORT = 30.0, 0.3
 
@@ -109,6 +109,54 @@ async def test_a_name_that_is_not_known_is_a_dns_error() -> None:
             await sender.post(
                 parse_target("https://nowhere.example/x"), b"{}", headers, timeout=LONG
             )
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "169.254.0.0",
+        "169.254.169.254",
+        "169.254.255.255",
+        "[fe80::1]",
+        "[febf::1]",
+        "[::ffff:169.254.169.254]",
+        "[64:ff9b::169.254.169.254]",
+        "[2002:a9fe:a9fe::1]",
+    ],
+)
+async def test_a_link_local_address_in_the_url_is_never_connected_to(host: str) -> None:
+    """Where clouds serve the credentials of the machine."""
+    async with open_sender() as sender:
+        with pytest.raises(ConnectError) as caught:
+            await sender.post(parse_target(f"https://{host}/x"), b"{}", headers, timeout=LONG)
+    told = parse_target(f"https://{host}").origin.host
+    assert str(caught.value) == (
+        f"connect: {told} is a link-local address, which is never connected to."
+    )
+
+
+async def test_a_name_that_comes_to_lead_to_a_link_local_address_is_not_followed() -> None:
+    """DNS rebinding: each look-up is judged, not the one before it."""
+    async with receiving(once(OK)) as receiver:
+        answers = [
+            [v4("127.0.0.1", receiver.port)],
+            [v4("169.254.169.254", receiver.port)],
+            [v6("::ffff:169.254.169.254", receiver.port), (socket.AF_INET6, ("fe80::1", 1, 0, 2))],
+            [v4("169.254.169.254", receiver.port), v4("127.0.0.1", receiver.port)],
+        ]
+
+        def rebinding(host: str, port: int) -> Sequence[Address]:
+            return answers.pop(0)
+
+        async with open_sender(lookup=rebinding) as sender:
+            target = receiver.target("localhost")
+            assert (await sender.post(target, b"{}", headers, timeout=LONG)).status == 200
+            for _ in range(2):
+                with pytest.raises(ConnectError, match="localhost is a link-local address"):
+                    await sender.post(target, b"{}", headers, timeout=LONG)
+            answer = await sender.post(target, b"{}", headers, timeout=LONG)
+            assert answer.status == 200, "the addresses beside it are used"
+            assert len(receiver.requests) == 2
 
 
 class Authority:

@@ -1,0 +1,47 @@
+"""A receiver whose name comes to lead to a link-local address, through the whole delivery."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import trio
+
+from fw_actors.http import Address, open_sender
+from tests.fw_actors.actors.delivery_kit import SocketReceiver, delivering
+from tests.fw_actors.http.receiver import OK, once, receiving
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+
+async def test_nothing_is_sent_while_the_name_leads_there_and_it_is_tried_again(
+    tmp_path: Path,
+) -> None:
+    """An answer of DNS may change: the attempt counts as one that did not connect."""
+    async with receiving(once(OK)) as receiver:
+        hosts = ["127.0.0.1", "169.254.169.254", "127.0.0.1"]
+
+        def rebinding(host: str, port: int) -> Sequence[Address]:
+            return [(socket.AF_INET, (hosts.pop(0), receiver.port))]
+
+        url = f"http://receiver.example:{receiver.port}/hook"
+        async with (
+            open_sender(lookup=rebinding) as sender,
+            delivering(
+                tmp_path, SocketReceiver(sender), mode="development", backoff_seconds=1.0
+            ) as post,
+        ):
+            await post.webhook(url)
+            [first] = await post.emit()
+            assert (await post.settled(first))["attempts"] == 1
+            [second] = await post.emit()
+            while (refused := await post.read(second))["status"] == "Queued":
+                await trio.sleep(0.01)
+            assert (refused["status"], refused["error"]) == (
+                "Retrying",
+                "connect: receiver.example is a link-local address, which is never connected to.",
+            )
+            assert len(receiver.requests) == 1
+            assert ((await post.settled(second))["status"], hosts) == ("Sent", [])
