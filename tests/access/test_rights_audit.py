@@ -330,7 +330,7 @@ async def test_a_refusal_that_app_code_catches_hides_no_later_act(desk: Desk) ->
     """The keys of a User go along with it without events; those of one that stays do not."""
 
     def work(fw: Any) -> None:
-        fw.new_doc("User Permission", user="boss", allow="User", for_value="ann").insert()
+        fw.new_doc("User Permission", user="ben", allow="User", for_value="ann").insert()
         with pytest.raises(ConflictError):  # a scope names it
             fw.get_doc("User", "ann").delete()
         fw.get_doc("API Key", desk.key).delete()
