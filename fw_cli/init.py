@@ -22,7 +22,8 @@ _POLICY: Final = """\
 """
 _FACTS: Final = """\
 # Facts of this deployment; the process's environment wins. fw doctor judges them.
-# Secrets (FW_SECRET_KEY, FW_SECRET_<NAME>) are read from the process's environment only.
+# Secrets (FW_SECRET_<NAME>) are read from the process's environment only; FW_SECRET_KEY stands in
+# secret.key, unless the environment has it.
 
 # What people type; links in mails begin with it.
 #FW_PUBLIC_URL=https://fw.example.org
@@ -51,7 +52,7 @@ def init(surroundings: Surroundings, folder: Path) -> None:
     try:
         site.mkdir(parents=True, exist_ok=True)
         made = [
-            _make(site / "secret.key", _key(), 0o600),
+            _make(site / "secret.key", new_key(), 0o600),
             _make(site / ".env", _FACTS, 0o640),
             _make(site / ".gitignore", _IGNORED, 0o644),
             _make(policy, _POLICY % _name(site), 0o644),  # last: from here on it is a site
@@ -63,7 +64,6 @@ def init(surroundings: Surroundings, folder: Path) -> None:
         f"""
 Next:
   cd {shlex.quote(str(site))}
-  export FW_SECRET_KEY="$(cat secret.key)"
   fw start
   fw user add admin --email you@example.org --role "System Manager"
   fw doctor
@@ -83,7 +83,8 @@ def _make(path: Path, text: str, mode: int) -> str:
     return path.name
 
 
-def _key() -> str:
+def new_key() -> str:
+    """Return a key of random bytes as the text of its file."""
     import base64
 
     from fw_actors.runtime.entropy import SystemEntropy

@@ -6,6 +6,7 @@ The only place but fw_actors.config that sees the environment: it hands it on.
 from __future__ import annotations
 
 import os
+import posix
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,8 +14,9 @@ import click
 
 from fw_cli.examples import examples
 from fw_cli.lazy import LazyGroup
+from fw_cli.own_environment import take_secrets
 from fw_cli.refusals import refusal
-from fw_cli.surroundings import SECRET_PREFIX, Surroundings
+from fw_cli.surroundings import Surroundings
 
 COMMANDS: Final = {
     "init": "fw_cli.init:init",
@@ -77,11 +79,8 @@ cli: Final = Root(
 def main() -> None:
     """Run the command that the process was started for, and exit.
 
-    Secrets are read here and gone from the process's own environment: what an app starts has no
-    business with them (spec, Authentication 10).
+    Secrets are taken here, and gone from the process's own environment: apps and what they start
+    have no business with them (spec, Authentication 10).
     """
-    environ = dict(os.environ)
-    for name in environ:
-        if name.startswith(SECRET_PREFIX):
-            del os.environ[name]
-    cli.main(prog_name="fw", obj=Surroundings(environ, Path.cwd()))
+    environ, gone = take_secrets(os.environ, posix.environ)
+    cli.main(prog_name="fw", obj=Surroundings(environ, Path.cwd(), exposed=not gone))

@@ -36,6 +36,7 @@ def serve(surroundings: Surroundings) -> None:
 
     log = surroundings.logger(service=True)
     announcer = run.Announcer(_say_ready, surroundings.environ.get("NOTIFY_SOCKET"))
+    _warn_of_exposed(surroundings, log)
     _run_logged(
         partial(
             run.serve,
@@ -57,6 +58,7 @@ def worker(surroundings: Surroundings) -> None:
     from supervisors.service import run
 
     log = surroundings.logger(service=True)
+    _warn_of_exposed(surroundings, log)
     opened = partial(_open, surroundings, log, front=False)
     _run_logged(partial(run.work, opened, version=__version__, log=log), log)
 
@@ -131,6 +133,11 @@ def _open(
         front=front,
         run_folder=Path(run_folder) if run_folder else None,
     )
+
+
+def _warn_of_exposed(surroundings: Surroundings, log: FilteringBoundLogger) -> None:
+    if surroundings.exposed:
+        log.warning("service.environment_shows_secrets", hint="give them by files where it can")
 
 
 def _run_logged(run: Callable[[], Awaitable[None]], log: FilteringBoundLogger) -> None:

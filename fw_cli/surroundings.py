@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from fw_cli.own_environment import PREFIX
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SECRET_PREFIX: Final = "FW_SECRET_"
 ADMINISTRATOR = "Administrator"
 """Who commands act as unless they are told otherwise (interface §5)."""
 
@@ -29,6 +30,8 @@ class Surroundings:
 
     environ: Mapping[str, str]
     cwd: Path
+    exposed: bool = False
+    """Whether the system goes on showing the environment that the process was started with."""
     _config: Config | None = field(default=None, repr=False)
 
     @property
@@ -71,7 +74,7 @@ class Surroundings:
             return self._config.scrubber
         from fw_actors.rules.scrubbing import Scrubber
 
-        return Scrubber(v for name, v in self.environ.items() if name.startswith(SECRET_PREFIX))
+        return Scrubber(v for name, v in self.environ.items() if name.startswith(PREFIX))
 
     def logger(self, *, service: bool) -> FilteringBoundLogger:
         """Set up the process's log on stderr.

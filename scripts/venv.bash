@@ -57,7 +57,8 @@ use_venv() {
   venv_is_current || make_venv
 }
 
-# The key in secret.key beside the site's fw.json stands in for FW_SECRET_KEY where that is unset.
+# The key in secret.key beside the site's fw.json stands in for FW_SECRET_KEY where that is unset;
+# the program reads it by itself, so that it is in no environment.
 secret_key_file() {
   local config=${FW_CONFIG:-fw.json}
   case $config in
@@ -66,15 +67,10 @@ secret_key_file() {
   esac
 }
 
-use_secret_key() {
-  local file
-  if [ -z "${FW_SECRET_KEY+set}" ]; then
-    file=$(secret_key_file)
-    if [ -e "$file" ]; then
-      FW_SECRET_KEY=$(cat -- "$file")
-      export FW_SECRET_KEY
-    fi
-  fi
+# Whether the key comes from somewhere else: a variable, a file that one names, or systemd.
+has_other_key() {
+  [ -n "${FW_SECRET_KEY+set}" ] || [ -n "${FW_SECRET_KEY_FILE-}" ] ||
+    { [ -n "${CREDENTIALS_DIRECTORY-}" ] && [ -e "$CREDENTIALS_DIRECTORY/fw_secret_key" ]; }
 }
 
 # Has malloc ask for huge pages, with which a password's hash takes a tenth less time; in one arena,

@@ -10,9 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeVar
 
-from fw_actors.config.model import Secrets
+from fw_actors.config.key_file import (
+    CREDENTIAL,
+    KEY_FILE_VARIABLE,
+    KEY_VARIABLE,
+    OWN_FILE,
+    UnusableKeyFileError,
+    credential_file,
+    read_key,
+)
+from fw_actors.config.model import VAULT_KEY, Secrets
 from fw_actors.config.values import UnusableValueError, judge_characters
 from fw_actors.rules.nearest import nearest
 from fw_actors.rules.policy_kinds import Kind
@@ -101,16 +111,53 @@ class Environment:
         source = self._source_of(name) or self._sources[0]
         self.problems.append(f"{source.label}: {name} {sentence}")
 
-    def secrets(self) -> Secrets:
-        """Return FW_SECRET_* of the process; those in `.env` are ignored (interface §6)."""
+    def secrets(self, folder: Path) -> Secrets:
+        """Return FW_SECRET_* of the process; those in `.env` are ignored (interface §6).
+
+        `folder`: the site; the key of Vault fields may come from a file, see `key_file`.
+        """
         values = {}
         for name, value in self._sources[0].values.items():
-            if secret := _SECRET_NAME.match(name):
-                if _encodes(value):
-                    values[secret[1].lower()] = value
-                else:
-                    self.refuse(name, "must be valid UTF-8")
-        return Secrets(values)
+            secret = _SECRET_NAME.match(name)
+            if secret is None or name == KEY_FILE_VARIABLE:
+                continue
+            if _encodes(value):
+                values[secret[1].lower()] = value
+            else:
+                self.refuse(name, "must be valid UTF-8")
+        file = self._key_file(folder)
+        if file is None:
+            return Secrets(values)
+        try:
+            key = read_key(file, guarded=file != credential_file(self._sources[0].values))
+        except UnusableKeyFileError as error:
+            self.problems.append(str(error))
+            return Secrets(values)
+        return Secrets({**values, VAULT_KEY: key}, file)
+
+    def _key_file(self, folder: Path) -> Path | None:
+        """Return the file to read the key from; None when the environment has it, or nobody."""
+        process = self._sources[0].values
+        named, credential = process.get(KEY_FILE_VARIABLE), credential_file(process)
+        given = {
+            KEY_VARIABLE: process.get(KEY_VARIABLE),
+            KEY_FILE_VARIABLE: named,
+            f"systemd's credential {CREDENTIAL}": credential,
+        }
+        several = [name for name, value in given.items() if value]
+        if len(several) > 1:
+            self.problems.append(
+                f"{self._sources[0].label}: the key is given by {' and '.join(several)}; "
+                "give it by one of them"
+            )
+            return None
+        if named:
+            return folder / named
+        if credential is not None:
+            return credential
+        own = folder / OWN_FILE
+        # A variable that is there and empty switches the key off.
+        return own if KEY_VARIABLE not in process and own.exists() else None
 
     def warnings(self) -> Iterator[str]:
         """Yield a sentence for each variable of ours that is ignored, in a fixed order."""

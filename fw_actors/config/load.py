@@ -68,7 +68,7 @@ def load(environ: Mapping[str, str], cwd: Path) -> Config:
         apps=policy.apps,
         deployment=read_deployment(env),
         mail=read_mail(env),
-        secrets=env.secrets(),
+        secrets=env.secrets(file.parent),
         warnings=tuple(env.warnings()),
     )
     problems += env.problems

@@ -16,7 +16,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from fw_actors.rules.scrubbing import Scrubber
 
-_VAULT_KEY: Final = "key"
+VAULT_KEY: Final = "key"
+"""The name of FW_SECRET_KEY among the secrets."""
 _SQLITE: Final = "sqlite:///"
 _DATABASE_SECRETS: Final = ("password", "sslpassword")  # of libpq's parameters
 
@@ -140,23 +141,27 @@ class Mail:
 class Secrets:
     """FW_SECRET_KEY and FW_SECRET_<NAME>; no `repr` shows them (spec, Authentication 10)."""
 
-    __slots__ = ("_values",)
+    __slots__ = ("_values", "key_file")
 
-    def __init__(self, values: Mapping[str, str]) -> None:
-        """`values`: by the name in lower case, without the prefix; `key` is FW_SECRET_KEY's."""
+    def __init__(self, values: Mapping[str, str], key_file: Path | None = None) -> None:
+        """`values`: by the name in lower case, without the prefix; `key` is FW_SECRET_KEY's.
+
+        `key_file`: the file that the key was read from; None where the environment held it.
+        """
         self._values = dict(values)
+        self.key_file = key_file
 
     @property
     def key(self) -> str | None:
         """The key that encrypts Vault fields, None when it is unset or empty."""
-        return self._values.get(_VAULT_KEY) or None
+        return self._values.get(VAULT_KEY) or None
 
     def get(self, name: str) -> str | None:
         """Return an integration secret by its name in lower case, None when it is unset or empty.
 
         The site's own key is nobody's integration secret: `key` gives None (interface §8).
         """
-        return None if name == _VAULT_KEY else self._values.get(name) or None
+        return None if name == VAULT_KEY else self._values.get(name) or None
 
     def hidden(self) -> tuple[str, ...]:
         """All the values: what no log may hold."""
@@ -167,7 +172,7 @@ class Secrets:
         return tuple(
             f"FW_SECRET_{name.upper()}"
             for name, value in sorted(self._values.items())
-            if name != _VAULT_KEY and 0 < len(value.strip()) < characters
+            if name != VAULT_KEY and 0 < len(value.strip()) < characters
         )
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ import trustme
 import yaml
 
 from benchmarks.access.service import TUNABLES
+from fw_actors.config.key_file import CREDENTIAL
 from supervisors.service.signals import DRAIN_SECONDS, SETTLE_SECONDS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -59,6 +60,15 @@ def test_the_unit_gives_the_consoles_socket_a_place_that_others_see() -> None:
     assert lines_of("PrivateTmp") == ["yes"]
     assert lines_of("RuntimeDirectory") == ["fw"]
     assert lines_of("RuntimeDirectoryMode") == ["0700"]
+
+
+def test_the_unit_gives_the_key_as_a_credential_and_in_no_environment() -> None:
+    (credential,) = lines_of("LoadCredential")
+    assert credential == f"{CREDENTIAL}:/etc/fw/secret.key"
+    assert lines_of("EnvironmentFile") == ["-/etc/fw/secrets.env"]
+    page = (DEPLOY.parent / "docs" / "operating.md").read_text()
+    assert f"--property=LoadCredential={credential}" in page
+    assert "FW_SECRET_KEY=" not in (DEPLOY / "fw.service").read_text() + page
 
 
 def test_the_unit_may_write_a_folder_that_the_page_of_operating_makes() -> None:

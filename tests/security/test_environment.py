@@ -1,0 +1,117 @@
+"""No secret stands in the environment of a process that runs: docs/security.md, V13.3."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fw_cli.own_environment import take_secrets
+from tests.live_site import LiveSite, eventually
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+
+SECRETS = {
+    "FW_SECRET_KEY": "a vault key of forty characters, or more",
+    "FW_SECRET_STRIPE": "sk_live_51Habcd",
+    "FW_SMTP_PASSWORD": "the password of the mail account",
+}
+LOOKS = """
+import os, posix, subprocess
+from pathlib import Path
+from fw_actors.app import whitelist
+
+@whitelist(roles=["System Manager"])
+def look(fw):
+    child = subprocess.run(["cat", "/proc/self/environ"], capture_output=True).stdout
+    parent = Path("/proc/self/environ").read_bytes()
+    own = fw.secret("stripe")
+    return {"own": own, "seen": [str(x) for x in (dict(os.environ), posix.environ, parent, child)]}
+"""
+
+
+def environment_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def found_in(block: bytes | str) -> list[str]:
+    raw = block if isinstance(block, bytes) else block.encode()
+    return [name for name, value in SECRETS.items() if value.encode() in raw]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> LiveSite:
+    (tmp_path / "looks.py").write_text(LOOKS)
+    return LiveSite(tmp_path, apps=("looks",))
+
+
+def test_a_service_shows_no_secret_and_an_app_finds_none(site: LiveSite) -> None:
+    with site:
+        site.add_manager()
+        site.start(FW_SMTP_USER="fw", **SECRETS)
+        assert site.process is not None
+        block = environment_of(site.process.pid)
+        assert found_in(block) == []
+        assert b"FW_BIND=127.0.0.1:0\0" in block, "what is no secret stays readable"
+        with site.client() as client:
+            told = client.post("/api/method/looks.look", json={}).json()
+    assert told["own"] == SECRETS["FW_SECRET_STRIPE"]
+    assert [found_in(seen) for seen in told["seen"]] == [[], [], [], []]
+
+
+def test_a_service_in_the_background_shows_none(site: LiveSite) -> None:
+    environ = {"FW_SMTP_USER": "fw", **SECRETS}
+    site.fw("start", **environ)
+    try:
+        pid = json.loads(site.fw("status", "--json"))["pid"]
+        assert found_in(environment_of(pid)) == []
+    finally:
+        site.fw("stop")
+
+
+def test_a_worker_shows_none(site: LiveSite) -> None:
+    worker = subprocess.Popen(
+        [sys.executable, "-P", "-m", "fw_cli", "worker"], cwd=site.folder,
+        env=site.environ(FW_SMTP_USER="fw", **SECRETS), stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert worker.stderr is not None
+        eventually(lambda: "worker.ready" in (worker.stderr.readline() if worker.stderr else ""))
+        assert found_in(environment_of(worker.pid)) == []
+    finally:
+        worker.terminate()
+        worker.communicate(timeout=30)
+
+
+def test_the_password_of_the_database_is_taken_as_well() -> None:
+    """A process of its own, since the environment that is overwritten is the process's."""
+    url = "postgresql://fw:hunter2@localhost/fw"
+    script = (
+        "import os, posix\n"
+        "from fw_cli.own_environment import take_secrets\n"
+        "before, gone = take_secrets(os.environ, posix.environ)\n"
+        "print(before['FW_DATABASE'], gone, 'FW_DATABASE' in os.environ)\n"
+        "print('hunter2' in open('/proc/self/environ').read(), os.environ['FW_LOG'])\n"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={"FW_DATABASE": url, "FW_LOG": "json", "E": ""},
+        cwd=root, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [f"{url} True False", "False json"]
+
+
+def test_where_the_system_does_not_tell_the_secrets_are_unset_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("fw_cli.own_environment._STAT", tmp_path / "no-proc")
+    environ = {"FW_SECRET_KEY": "x", "FW_LOG": "json"}
+    raw = {b"FW_SECRET_KEY": b"x", b"FW_LOG": b"json"}
+    before, gone = take_secrets(environ, raw)
+    assert (environ, raw) == ({"FW_LOG": "json"}, {b"FW_LOG": b"json"})
+    assert before["FW_SECRET_KEY"] == "x"
+    assert not gone
+    assert take_secrets({"FW_LOG": "json"}, {}) == ({"FW_LOG": "json"}, True)
