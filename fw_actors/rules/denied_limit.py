@@ -11,9 +11,10 @@ RECORDED_PER_MINUTE: Final = 20
 _MINUTE_MS: Final = 60_000
 
 
-def minute_of(now: int) -> int:
-    """Return when the minute of `now` began; both in ms. Minutes are those of the clock."""
-    return now - now % _MINUTE_MS
+def minute_of(now: int) -> tuple[int, int]:
+    """Return the first millisecond of the clock's minute that `now` is in, and of the next one."""
+    begin = now - now % _MINUTE_MS
+    return begin, begin + _MINUTE_MS
 
 
 def more_refused(recorded: int, more: int | None) -> int | None:

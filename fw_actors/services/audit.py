@@ -79,10 +79,10 @@ class AuditLog:
         self._records = Records(registry, DOCTYPE, entropy)
         self._suppressed: set[Tx] = set()
         # As many as a minute can have; the index over these three columns finds them.
-        self._denied = Statement(
+        self.denied = Statement(
             sa.select(c.name, c.detail)
             .where(c.action == Action.DENIED.value, c.actor == sa.bindparam("actor"))
-            .where(c.creation >= sa.bindparam("since"), c.creation <= sa.bindparam("now"))
+            .where(c.creation >= sa.bindparam("begin"), c.creation < sa.bindparam("end"))
             .limit(RECORDED_PER_MINUTE + 1)
         )
         self._count = Statement(
@@ -138,7 +138,8 @@ class AuditLog:
         """
         tx, actor = fw.tx, fw.user
         tx.lock(f"fw.denied.{actor}")
-        found = tx.rows(self._denied, actor=actor, since=minute_of(tx.now), now=tx.now)
+        begin, end = minute_of(tx.now)
+        found = tx.rows(self.denied, actor=actor, begin=begin, end=end)
         counting = next((row for row in found if row[1] is not None), None)
         before = None if counting is None else int(json.loads(counting[1])[MORE])
         more = more_refused(len(found), before)

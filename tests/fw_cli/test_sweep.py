@@ -1,4 +1,4 @@
-"""`fw sweep auth|webhooks` (interface §5; spec, Limits: auth sweep, delivery retention)."""
+"""`fw sweep auth|webhooks|audit` (interface §5; spec, Limits: auth sweep, delivery retention)."""
 
 from __future__ import annotations
 
@@ -29,6 +29,20 @@ def test_the_auth_sweep_deletes_what_has_expired_and_nothing_else(fw: CommandLin
 
 def test_the_webhook_sweep_runs(fw: CommandLine) -> None:
     assert fw.done("sweep", "webhooks") == "deleted 0 rows\n"
+
+
+def test_the_audit_sweep_deletes_what_is_beyond_its_retention(fw: CommandLine) -> None:
+    (fw.folder / "fw.json").write_text('{"ops": {"auditRetentionDays": 7}}')
+    script = fw.folder / "fill.py"
+    script.write_text(
+        "day = 86_400_000\n"
+        "for name, days in (('old', 8), ('young', 6)):\n"
+        "    fw.db.sql('INSERT INTO doc_audit_event (name, creation) VALUES (:name, :at)',\n"
+        "        {'name': name, 'at': fw.tx.now - days * day})\n"
+    )
+    fw.done("exec", str(script), "--commit")
+    assert fw.done("sweep", "audit") == "deleted 1 rows\n"
+    assert fw.json("eval", "fw.db.sql('SELECT name FROM doc_audit_event')") == [{"name": "young"}]
 
 
 @pytest.mark.parametrize("args", [("sweep",), ("sweep", "no-such-sweep"), ("user", "unlock")])

@@ -434,3 +434,24 @@ async def test_of_two_system_managers_that_go_at_once_one_stays(
     assert isinstance(refusal, ConflictError)
     left = await read(site, "User", "bob")
     assert (left["enabled"], [row["role"] for row in left["roles"]]) == (1, roles)
+
+
+async def test_of_two_refusals_at_once_the_one_beyond_the_limit_is_counted(
+    site: Site, overlap: Overlap
+) -> None:
+    """docs/operating.md: twenty Denied events a minute of one user, and one that counts more."""
+    await site.write("Administrator", partial(add_user, name="ann", email="ann@x.test"))
+
+    def deny(fw: Any) -> None:
+        fw.tx.now = 1_800_000_000_000  # all of them in one minute
+        site.audit.deny(fw, "msg_1")
+
+    for _ in range(19):
+        await site.write("ann", deny)
+    await overlap(lambda tx: deny(site.handle(tx, "ann")), partial(site.write, "ann", deny))
+    rows = await site.read(
+        "Administrator",
+        lambda fw: fw.get_all("Audit Event", {"action": "Denied"}, ["target", "detail"]),
+    )
+    assert [row["detail"] for row in rows if row["target"] is None] == [{"more": 1}]
+    assert len(rows) == 21

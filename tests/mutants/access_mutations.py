@@ -104,8 +104,8 @@ ACCESS: Final = (
     Mutation(
         "the own session ends with the old password",
         "fw_actors/services/password_change.py",
-        "owner=account.user, spare=change.session)",
-        "owner=account.user)",
+        "            spare=change.session,\n",
+        "",
     ),
     Mutation(
         "API keys outlive being disabled",
@@ -118,6 +118,20 @@ ACCESS: Final = (
         _KEYS,
         'if fw.get_value(DOCTYPE, name, "user") != fw.user:',
         'if fw.get_value(DOCTYPE, name, "user") is None:',
+    ),
+    Mutation(
+        "a new password leaves no Audit Event",
+        "fw_actors/services/passwords.py",
+        "        self._audit.record_by(tx, owner, request_id, action, user)\n",
+        "",
+        "tests/access/test_rights_audit.py",
+    ),
+    Mutation(
+        "a change of roles leaves no Audit Event",
+        "fw_actors/services/document_audit.py",
+        '    roles = {"roles"} if old != new else set()\n',
+        "    roles = set[str]()\n",
+        "tests/access/test_rights_audit.py",
     ),
     Mutation(
         "an API key makes API keys",

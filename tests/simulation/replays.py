@@ -42,15 +42,19 @@ class Replays:
         self.begun[delivery] += 1
         return self.begun[delivery] <= self._asked[delivery]
 
-    def judge(self, recorded: Counter[str], denials: Counter[str]) -> Iterator[str]:
-        """Yield what is broken in the end; `recorded` and `denials` are the Audit Events'."""
+    def judge(self, recorded: Counter[str], denials: Counter[str], counted: int) -> Iterator[str]:
+        """Yield what is broken in the end; `recorded` and `denials` are the Audit Events', and
+        `counted` is how many denials have no event of their own."""
         for delivery in self._asked | self.begun | recorded:
             told, begun, asked = (c[delivery] for c in (self._told, self.begun, self._asked))
             if not told <= begun <= asked:
                 yield f"{delivery} began anew {begun} times, {told} promised, {asked} asked for"
             if recorded[delivery] != begun:
                 yield f"{delivery}: {begun} replays, {recorded[delivery]} Audit Events"
-        for delivery in self._tried | denials:
-            least, most = self._denied[delivery], self._tried[delivery]
-            if not least <= denials[delivery] <= most:
-                yield f"{delivery}: {denials[delivery]} denials on record, {least} to {most} made"
+        for delivery in denials:
+            if denials[delivery] > self._tried[delivery]:
+                yield f"{delivery}: {denials[delivery]} denials, {self._tried[delivery]} made"
+        missing = sum((self._denied - denials).values())
+        least, most = missing, (self._tried - denials).total()
+        if not least <= counted <= most:
+            yield f"{counted} denials are counted together; it should be {least} to {most}"

@@ -123,13 +123,19 @@ def _redaction(world: World) -> list[str]:
 
 def _audit(world: World) -> list[str]:
     """A replay that was done or denied is on record, and no other; without payload and secret."""
-    rows = _ledger(world).rows("SELECT action, target, actor, detail FROM doc_audit_event")
+    rows = _ledger(world).rows(
+        "SELECT action, target, actor, detail FROM doc_audit_event"
+        " WHERE action IN ('webhook.replay', 'Denied')"
+    )
+    details = [json.loads(row[3] or "{}") for row in rows]
     done = Counter(row[1] for row in rows if row[0] == "webhook.replay")
-    denied = Counter(row[1] for row in rows if row[0] == "Denied")
-    found = list(_ledger(world).replays.judge(done, denied))
-    for action, target, actor, detail in rows:
-        keys = set(json.loads(detail or "{}"))
+    denied = Counter(row[1] for row in rows if row[0] == "Denied" and row[1] is not None)
+    counted = sum(detail.get("more", 0) for detail in details)
+    found = list(_ledger(world).replays.judge(done, denied, counted))
+    for (action, target, actor, _), detail in zip(rows, details, strict=True):
+        keys = set(detail)
         right = {"webhook", "previous_status"} if action == "webhook.replay" else set()
+        right = {"more"} if target is None else right
         if keys != right or actor not in ("admin", "agent", "auditor", "Administrator"):
             found.append(f"the Audit Event {action} of {target} by {actor} holds {sorted(keys)}")
     return found

@@ -16,7 +16,7 @@ from fw_actors.actors.sweeper import DAILY, HOURLY, Schedule, Sweeper
 from fw_actors.errors import OverloadedError
 from fw_actors.runtime import SeededEntropy, TrioClock, open_runtime
 from fw_actors.services.sweeps import BATCH
-from tests.http_site import http_site
+from tests.http_site import HttpSite, http_site
 from tests.mail_kit import Log
 
 T = TypeVar("T")
@@ -91,15 +91,91 @@ async def test_a_store_in_trouble_is_asked_again_for_the_same_batch(
     assert log.of("sweep.done") == [{"sweep": "auth", "deleted": 1}]
 
 
-@pytest.mark.parametrize(("scheduler", "left"), [(True, 0), (False, 1)])
-async def test_the_service_sweeps_where_the_scheduler_is_on(
-    tmp_path: Path, autojump_clock: MockClock, scheduler: bool, left: int
+async def put_expired(site: HttpSite) -> None:
+    """Store a session that is over, and a delivery and an Audit Event beyond their retention."""
+    now = site.clock.now()
+    session = (
+        'INSERT INTO fw_session (id, sid_hash, "user", created, last_seen, expires)'
+        " VALUES (:id, :id_hash, 'ann', 0, 0, :at)"
+    )
+    delivery = (
+        "INSERT INTO doc_webhook_delivery (name, status, last_attempt) VALUES (:id, 'Sent', :at)"
+    )
+    event = "INSERT INTO doc_audit_event (name, action, creation) VALUES (:id, 'Denied', :at)"
+    old = {"id": str(now), "at": now - 400 * DAY * 1000}
+    await site.rows(session, id=old["id"], id_hash=str(now).encode(), at=now - 1)
+    await site.rows(delivery, **old)
+    await site.rows(event, **old)
+
+
+async def expired(site: HttpSite) -> tuple[int, int, int]:
+    """How many sessions, deliveries and Audit Events are there."""
+    tables = ("fw_session", "doc_webhook_delivery", "doc_audit_event")
+    sessions, deliveries, events = [
+        (await site.rows(f"SELECT count(*) AS n FROM {table}"))[0]["n"] for table in tables
+    ]
+    return sessions, deliveries, events
+
+
+async def later(clock: MockClock, seconds: float) -> None:
+    """Let time pass in one step; then everybody has a moment for what is due."""
+    clock.jump(seconds)
+    await trio.sleep(2)
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_the_service_sweeps_again_each_hour_and_each_day(
+    tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Spec: "hourly where the scheduler is enabled"."""
-    async with http_site(tmp_path, scheduler=scheduler, session_days=1) as site:
+    """Spec, Limits: "auth sweep | hourly", "removes older ones daily where the scheduler runs"."""
+    async with http_site(tmp_path) as site:
+        await put_expired(site)
+        await trio.sleep(70)
+        assert await expired(site) == (0, 0, 0), "the first sweeps, a minute after the start"
+        await put_expired(site)
+        await later(autojump_clock, HOUR - 30)
+        assert await expired(site) == (1, 1, 1), "between two sweeps"
+        await later(autojump_clock, 30)
+        assert await expired(site) == (0, 1, 1), "an hour after the first"
+        await put_expired(site)
+        await later(autojump_clock, HOUR)
+        assert await expired(site) == (0, 2, 2), "two hours after it"
+        await later(autojump_clock, DAY - 2 * HOUR - 60)
+        assert await expired(site) == (0, 2, 2)
+        await later(autojump_clock, 60)
+        assert await expired(site) == (0, 0, 0), "a day after it"
+        await put_expired(site)
+        await later(autojump_clock, DAY + 10)
+        assert await expired(site) == (0, 0, 0), "two days after it"
+
+
+async def test_the_sweeps_keep_what_their_retention_keeps(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    keep = {"webhook_retention_days": 0, "audit_retention_days": 401}
+    async with http_site(tmp_path, **keep) as site:
+        await put_expired(site)
+        await trio.sleep(70)
+        assert await expired(site) == (0, 1, 1)
+        await later(autojump_clock, DAY)
+        await later(autojump_clock, 70)
+        assert await expired(site) == (0, 1, 0), "one is forever, the other 401 days old by now"
+
+
+async def test_a_service_without_the_scheduler_sweeps_nothing(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Spec: "hourly where the scheduler is enabled"; expiry is read, swept or not."""
+    async with http_site(tmp_path, scheduler=False, session_days=1) as site:
         await site.hire("ann")
         sid = await site.sid("ann")
         site.pass_time(DAY)
-        assert not await site.alive(sid), "expiry is read, swept or not"
-        await trio.sleep(61)
-        assert len(await site.rows("SELECT * FROM fw_session")) == left
+        assert not await site.alive(sid)
+        await put_expired(site)
+        before = await expired(site)
+        assert before == (2, 1, 2)
+        await trio.sleep(70)
+        await later(autojump_clock, HOUR + 10)
+        await later(autojump_clock, DAY + 10)
+        assert await expired(site) == before
+        assert site.log.of("sweep.done") == []

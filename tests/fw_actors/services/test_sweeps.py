@@ -169,6 +169,31 @@ async def test_webhook_batches_are_small_too(office: Office) -> None:
     assert await sweep(office, (step, step)) == [1000, 1]
 
 
+def audit_event(name: str, age_days: float) -> dict[str, Any]:
+    return {"name": name, "action": "Denied", "creation": int(NOW - age_days * DAY)}
+
+
+async def test_audit_events_older_than_the_retention_go(office: Office) -> None:
+    """docs/configuration.md: ops.auditRetentionDays."""
+    rows = [audit_event("old", 365), audit_event("older", 400), audit_event("young", 364.9)]
+    await put(office, "doc_audit_event", rows)
+    assert await sweep(office, sweeps.audit_batches(office.site.registry, 365)) == [2]
+    assert await left(office, "name", "doc_audit_event") == ["young"]
+
+
+async def test_zero_keeps_audit_events_for_ever(office: Office) -> None:
+    assert sweeps.audit_batches(office.site.registry, 0) == ()
+
+
+async def test_audit_batches_are_small_and_take_the_oldest_first(office: Office) -> None:
+    rows = [audit_event(f"{n:05}", 400 + n) for n in range(1001)]
+    await put(office, "doc_audit_event", rows)
+    (step,) = sweeps.audit_batches(office.site.registry, 365)
+    assert await sweep(office, (step,)) == [1000]
+    assert await left(office, "name", "doc_audit_event") == ["00000"]
+    assert await sweep(office, (step,)) == [1]
+
+
 @pytest.mark.parametrize("minutes", [1, 15, 10_080])
 async def test_two_sweepers_do_no_harm(office: Office, minutes: int) -> None:
     """Pitfalls: "safe with two sweepers"."""

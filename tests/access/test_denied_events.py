@@ -1,0 +1,107 @@
+"""Refused replays on record, and how many of them: spec, Audit events; docs/operating.md."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.http_site import HttpSite, http_site
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+LIMIT = 20
+
+
+async def denials(site: HttpSite) -> list[tuple[str, str | None, Any]]:
+    """What was refused: actor, target and detail; the events that count come last."""
+    text = "SELECT actor, target, detail, request_id FROM doc_audit_event WHERE action = 'Denied'"
+    rows = await site.rows(text)
+    assert all((row["request_id"] is None) == (row["target"] is None) for row in rows)
+    found = [(r["actor"], r["target"], r["detail"] and json.loads(r["detail"])) for r in rows]
+    return sorted(found, key=lambda row: (row[2] is not None, row[0], row[1] or ""))
+
+
+async def replay(site: HttpSite, sid: str, times: int, first: int = 0) -> None:
+    for number in range(first, first + times):
+        reply = await site.op("webhooks.replay", {"delivery": f"msg_{number:03}"}, sid=sid)
+        assert (reply.status, reply.error["type"]) == (403, "PermissionDeniedError")
+
+
+def singles(actor: str, count: int, first: int = 0) -> list[tuple[str, str, None]]:
+    return [(actor, f"msg_{number:03}", None) for number in range(first, first + count)]
+
+
+async def test_up_to_twenty_a_minute_each_refusal_has_an_event(site: HttpSite) -> None:
+    """Spec: "writes an event with action Denied and no detail"."""
+    await site.hire("ann")
+    await replay(site, await site.sid("ann"), LIMIT)
+    assert await denials(site) == singles("ann", LIMIT)
+
+
+async def test_beyond_twenty_one_event_counts_the_others(site: HttpSite) -> None:
+    await site.hire("ann")
+    await replay(site, await site.sid("ann"), 50)
+    assert await denials(site) == [*singles("ann", LIMIT), ("ann", None, {"more": 30})]
+
+
+async def test_each_minute_of_the_clock_has_twenty_of_its_own(site: HttpSite) -> None:
+    await site.hire("ann")
+    sid = await site.sid("ann")
+    await replay(site, sid, 22)
+    site.pass_time(59.9)
+    await replay(site, sid, 1, first=22)
+    site.pass_time(0.1)
+    await replay(site, sid, 21, first=23)
+    counted = [("ann", None, {"more": 1}), ("ann", None, {"more": 3})]
+    found = await denials(site)
+    assert found[: 2 * LIMIT] == [*singles("ann", LIMIT), *singles("ann", LIMIT, first=23)]
+    assert sorted(found[2 * LIMIT :], key=lambda row: row[2]["more"]) == counted
+
+
+async def test_the_flood_of_one_user_hides_no_refusal_of_another(site: HttpSite) -> None:
+    await site.hire("ann")
+    await site.hire("bob")
+    await replay(site, await site.sid("ann"), 30)
+    await replay(site, await site.sid("bob"), 2)
+    assert await denials(site) == [
+        *singles("ann", LIMIT), *singles("bob", 2), ("ann", None, {"more": 10}),
+    ]  # fmt: skip
+
+
+async def test_replays_of_many_count_like_those_of_one(site: HttpSite) -> None:
+    await site.hire("ann")
+    sid = await site.sid("ann")
+    await replay(site, sid, 19)
+    for _ in range(3):
+        body = {"filters": [["status", "=", "Failed"]]}
+        assert (await site.op("webhooks.replayMany", body, sid=sid)).status == 403
+    assert await denials(site) == [
+        ("ann", "Webhook Delivery", None), *singles("ann", 19), ("ann", None, {"more": 2}),
+    ]  # fmt: skip
+
+
+async def test_a_restart_and_another_process_go_on_counting(tmp_path: Path) -> None:
+    """What is stored decides, not what a process remembers."""
+    async with http_site(tmp_path) as site:
+        await site.hire("ann")
+        sid = await site.sid("ann")
+        await replay(site, sid, 15)
+    async with http_site(tmp_path, seed=2) as site, http_site(tmp_path, seed=3) as other:
+        await replay(site, sid, 4, first=15)
+        await replay(other, sid, 4, first=19)
+        await replay(site, sid, 3)
+        assert await denials(site) == [*singles("ann", LIMIT), ("ann", None, {"more": 6})]
+
+
+async def test_the_counting_event_is_readable_by_a_system_manager(site: HttpSite) -> None:
+    await site.hire("ann")
+    await site.hire("boss", "System Manager")
+    await replay(site, await site.sid("ann"), 25)
+    filters = json.dumps([["action", "=", "Denied"], ["target", "is null", True]])
+    path = f'/api/resource/Audit Event?filters={filters}&fields=["detail","actor"]'
+    reply = await site.ask("GET", path, sid=await site.sid("boss"))
+    assert reply.status == 200, reply.body
+    assert reply.json["data"] == [{"detail": {"more": 5}, "actor": "ann"}]
