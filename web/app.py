@@ -1,6 +1,6 @@
-"""The Quart-Trio application: requests in, operations carried out, one envelope for all refusals.
+"""The application: requests in, operations carried out, one envelope for all refusals.
 
-Quart makes the request of a scope, and its URL map finds the path. What else it offers (contexts,
+The request is Quart's, and Werkzeug's URL map finds the path. What else Quart offers (contexts,
 signals, hooks, sessions, error pages) is not used: one method stands in its place, so that a
 refused sign-in costs no more than an empty route. `http11` cancels what its client left.
 """
@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import structlog
 import trio
 from quart.wrappers import Request
-from quart_trio import QuartTrio
-from quart_trio.wrappers import TrioRequest
 from werkzeug.exceptions import HTTPException
+from werkzeug.routing import Map, Rule
 
+from fw_actors.config import ProxyTrustPolicy
 from fw_actors.errors import InternalError, NotFoundError, OverloadedError
 from fw_actors.runtime.entropy import Entropy
-from web.body import LimitedBody
-from web.connection import FrontConnection, send_reply
+from web.body import NONE_READ
 from web.envelope import Answer, refusal, refusal_in
 from web.event_streams import EventStreams
 from web.exchange import Exchange, request_id_of
@@ -35,7 +34,7 @@ from web.routes.access import AccessRoutes
 from web.routes.bulk_replay import BulkReplayRoutes
 from web.routes.console import ConsoleRoutes
 from web.routes.description import DescriptionRoutes
-from web.routes.health import LOOKED_AT, HealthRoutes
+from web.routes.health import ALWAYS_SERVED, LOOKED_AT, HealthRoutes
 from web.routes.methods import MethodRoutes
 from web.routes.recovery import RecoveryRoutes
 from web.routes.resource import ResourceRoutes
@@ -89,26 +88,8 @@ def api_paths(
     ]
 
 
-def _routable(scope: Any) -> Any:
-    """Return a scope that Quart routes as it stands.
-
-    It stumbles over an empty path (`GET ?x`) and takes two leading slashes for one.
-    """
-    path = scope["path"]
-    return scope if path[:1] and path[:2] != "//" else {**scope, "path": "*"}
-
-
-class FrontRequest(TrioRequest):
-    """A request whose body is kept only up to a limit."""
-
-    body_class = LimitedBody
-
-
-class FrontEnd(QuartTrio):
+class FrontEnd:
     """The application. One for each listening address."""
-
-    asgi_http_class = FrontConnection
-    request_class = FrontRequest
 
     def __init__(
         self,
@@ -119,8 +100,7 @@ class FrontEnd(QuartTrio):
         traffic: Traffic,
         streams: EventStreams,
     ) -> None:
-        super().__init__(__name__, static_folder=None, template_folder=None)
-        self.url_map.merge_slashes = False  # a path that is nearly right is not right
+        self.url_map = Map(merge_slashes=False)  # a path that is nearly right is not right
         self._gateway = gateway
         self._settings = settings
         self._entropy = entropy
@@ -133,7 +113,7 @@ class FrontEnd(QuartTrio):
         self._paths = {path.rule: path for path in paths}
         for rule in self._paths:
             # No methods given: the guard tells 405 from 404, and it alone.
-            self.url_map.add(self.url_rule_class(rule, endpoint=rule))
+            self.url_map.add(Rule(rule, endpoint=rule))
         self._fixed = {rule: path for rule, path in self._paths.items() if "<" not in rule}
 
     @property
@@ -146,27 +126,34 @@ class FrontEnd(QuartTrio):
         """How many requests may be in hand at once."""
         return self._settings.max_requests
 
-    async def asgi_app(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one request, or turn it away when too many are in hand (interface §1)."""
-        with self.place() as has_place:
-            if has_place:
-                await super().asgi_app(_routable(scope), receive, send)
-            else:
-                await send_reply(send, self.turned_away(self.request_of(scope)))
+    @property
+    def trust(self) -> ProxyTrustPolicy:
+        """Which proxies are believed."""
+        return self._settings.trust
 
     @contextmanager
-    def place(self) -> Iterator[bool]:
-        """Count a request in hand; say whether it may be served, or there are too many."""
+    def place(self, request: Request) -> Iterator[bool]:
+        """Count a request in hand; say whether it may be served, or there are too many.
+
+        What tells of health and readiness is served in any case, and not counted: a service under
+        attack that seems to be dead is restarted, or taken out of its balancer.
+        """
+        if request.path in ALWAYS_SERVED:
+            yield True
+            return
         self._in_hand += 1
         try:
             yield self._in_hand <= self._settings.max_requests
         finally:
             self._in_hand -= 1
 
-    def request_of(self, scope: Any) -> FrontRequest:
-        """Return the request of an ASGI scope."""
-        made: FrontRequest = FrontConnection(self, _routable(scope)).request()
-        return made
+    def body_limit(self, request: Request) -> int:
+        """Return how many bytes the body of `request` may have; -1 where it is not read."""
+        path = self._path_of(request)
+        operation = None if path is None else path.operations.get(request.method)
+        if operation is None or operation.body is None:
+            return NONE_READ
+        return operation.body.limit
 
     async def reply_to(self, request: Request) -> Reply:
         """Answer a request, whatever comes of it; the place of Quart's contexts and handlers.
@@ -187,8 +174,6 @@ class FrontEnd(QuartTrio):
             answer = await self._serve(exchange)
         except (Exception, BaseExceptionGroup) as error:
             answer = self._refuse(error, exchange)
-        if exchange.has_body and not exchange.arriving.ended:
-            await exchange.arriving.drop()
         self._tell(exchange, answer.status, trio.current_time() - began)
         return self._replies.of(answer, exchange.request_id)
 

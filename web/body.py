@@ -1,9 +1,8 @@
-"""A request's body: kept up to a limit while it arrives, and never waited for without an end."""
+"""A request's body: kept up to a limit while it arrives, and due at a least rate."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, Final
+from typing import Final
 
 import trio
 from quart_trio.wrappers.request import TrioBody
@@ -14,15 +13,27 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 MOST_KEPT: Final = MIB
 MOST_DROPPED: Final = 8 * MIB
-SECONDS: Final = 30.0
+FIRST_SECONDS: Final = 10.0
+LEAST_BYTES_PER_SECOND: Final = 500
+MOST_SECONDS: Final = 30.0
 LINGER_SECONDS: Final = 2.0
+NONE_READ: Final = -1
+
+
+def body_due(began: float, received: int) -> float:
+    """Return when more of an unfinished body must have come, `received` bytes after `began`.
+
+    10 s at first, a second more for each 500 bytes, and 30 s for all of it: what Apache's
+    mod_reqtimeout calls a minimum rate.
+    """
+    return began + min(FIRST_SECONDS + received / LEAST_BYTES_PER_SECOND, MOST_SECONDS)
 
 
 class LimitedBody(TrioBody):
-    """Takes the place of Quart's body, which waits for the end before it says "too large".
+    """Takes the place of Quart's body, which keeps all that comes.
 
-    Quart calls `append` and `set_complete` as the parts arrive, whatever the handler does; what
-    goes beyond the limit is counted and dropped, so that memory stays bounded.
+    The connection appends the parts as they arrive. What goes beyond the limit is counted and
+    dropped, so that memory stays bounded.
     """
 
     def __init__(
@@ -31,14 +42,30 @@ class LimitedBody(TrioBody):
         self._kept = bytearray()
         self._limit = MOST_KEPT
         self._received = 0
-        self._ended = False
         self._keeping = True
-        self._moved = trio.Event()
+        self._late = False
+        self._ended = False
+        self._moved: trio.Event | None = None
 
     @property
     def ended(self) -> bool:
-        """Say whether all of it has arrived."""
+        """Whether all of it has arrived."""
         return self._ended
+
+    @property
+    def late(self) -> bool:
+        """Whether it was given up because it came too slowly."""
+        return self._late
+
+    @property
+    def received(self) -> int:
+        """How many bytes have arrived."""
+        return self._received
+
+    @property
+    def kept(self) -> int:
+        """How many bytes are kept."""
+        return len(self._kept)
 
     def append(self, data: bytes) -> None:
         """Take a part that has arrived."""
@@ -47,34 +74,23 @@ class LimitedBody(TrioBody):
             self._kept += data
         else:
             self._kept.clear()
-        self._moved.set()
+        self._tell()
 
     def set_complete(self) -> None:
-        """Take note that nothing follows."""
+        """Note that nothing follows."""
         self._ended = True
-        self._moved.set()
+        self._tell()
 
-    def set_result(self, data: bytes) -> None:
-        """Take all of it at once."""
-        self.append(data)
-        self.set_complete()
+    def set_late(self) -> None:
+        """Note that it came too slowly, and is not waited for any more."""
+        self._late = True
 
-    def clear(self) -> None:
-        """Forget what is kept."""
-        self._kept.clear()
+    def read(self, limit: int) -> bytes:
+        """Return the body.
 
-    def __await__(self) -> Generator[Any, None, Any]:
-        return self.read(self._limit).__await__()
-
-    async def read(self, limit: int, seconds: float = SECONDS) -> bytes:
-        """Return the body once it is whole.
-
-        Raises: PayloadTooLargeError as soon as more than `limit` bytes have come;
-            RequestTimeoutError when it is not whole `seconds` from now.
+        Raises: PayloadTooLargeError when it has more than `limit` bytes; RequestTimeoutError when
+            it is not whole.
         """
-        self._limit = limit
-        if not self._ended:  # most often it came with the head
-            await self._arrival(seconds)
         if self._received > limit:
             self._kept.clear()
             raise PayloadTooLargeError(limit)
@@ -85,17 +101,17 @@ class LimitedBody(TrioBody):
     async def drop(self, seconds: float = LINGER_SECONDS) -> None:
         """Let what still arrives arrive, for a while, and forget it.
 
-        Whoever is answered and cut off in the midst of sending may never read the answer: TCP
+        A client that is answered and cut off while it still sends may never read the response: TCP
         resets a connection that is closed with bytes unread.
         """
         self._kept.clear()
-        self._limit = MOST_DROPPED
         self._keeping = False
-        await self._arrival(seconds)
-
-    async def _arrival(self, seconds: float) -> None:
-        """Wait until all is there, or more than the limit, or the time is over."""
         with trio.move_on_after(seconds):
-            while not self._ended and self._received <= self._limit:
-                await self._moved.wait()
+            while not self._ended and self._received <= MOST_DROPPED:
                 self._moved = trio.Event()
+                await self._moved.wait()
+
+    def _tell(self) -> None:
+        if self._moved is not None:
+            self._moved.set()
+            self._moved = None

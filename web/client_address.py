@@ -47,6 +47,11 @@ def is_loopback(peer: str) -> bool:
     return address is not None and address.is_loopback
 
 
+def is_trusted(peer: str, trust: ProxyTrustPolicy) -> bool:
+    """Say whether `peer` is a proxy whose word counts: it speaks for many clients."""
+    return _believes(_address(peer), trust)
+
+
 def _believes(peer: Address | None, trust: ProxyTrustPolicy) -> bool:
     """Say whether what a peer forwards is believed; one without an address only under `on`."""
     return trust.every_peer or (peer is not None and _holds(trust, peer))

@@ -69,7 +69,7 @@ async def _take_arguments(exchange: Exchange, operation: Operation) -> None:
         _require_json(exchange.request)
     exchange.query = _query(exchange.request, operation.query)
     if rule is not None:
-        exchange.body = await _read(exchange, rule)
+        exchange.body = _read(exchange, rule)
 
 
 def _operation(exchange: Exchange, path: Path) -> Operation:
@@ -181,8 +181,8 @@ def _query(request: Request, known: frozenset[str] | None) -> Mapping[str, str]:
     return found
 
 
-async def _read(exchange: Exchange, rule: BodyRule) -> Any:
-    body = await exchange.arriving.read(rule.limit)
+def _read(exchange: Exchange, rule: BodyRule) -> Any:
+    body = exchange.arriving.read(rule.limit)
     if body:
         return rule.read(body)
     if not rule.may_be_absent:

@@ -1,203 +1,351 @@
-"""HTTP/1.1 on one connection: Hypercorn and h11 read it, requests and answers are ours.
+"""HTTP/1.1 on one connection: h11 reads and writes it, requests and replies are ours.
 
-Hypercorn runs an ASGI application behind a channel, with a task that waits for the client to go
-away and an event for each part of an answer: more than half of what a small request costs. Here a
-request is one task. Its body and its client's departure are told to it directly, and its answer
-leaves in one piece.
+One task reads for as long as the connection lives. A request is handed to the application when its
+body is there, and is answered by a task of its own, so that the reader notices when the client
+goes away. A reply leaves in one piece.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import Any, Final
-from urllib.parse import unquote
 
 import h11
 import structlog
 import trio
-from hypercorn.app_wrappers import ASGIWrapper
-from hypercorn.config import Config
-from hypercorn.events import Closed, Event, RawData
-from hypercorn.protocol import ProtocolWrapper
-from hypercorn.protocol.events import Body, EndBody, StreamClosed
-from hypercorn.protocol.h11 import H11Protocol
-from hypercorn.trio.tcp_server import TCPServer
-from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ConnectionState
-from hypercorn.utils import suppress_body
 
 from fw_actors.errors import FwError
-from web.app import FrontEnd, FrontRequest
-from web.reply import Reply
-from web.stream import ClientStream
+from web.app import FrontEnd
+from web.body import NONE_READ, LimitedBody, body_due
+from web.connections import Awaited, ClientConnection
+from web.date_line import DateLine
+from web.framing import (
+    HEAD_END,
+    LAST_CHUNK_END,
+    MOST_HEAD_BYTES,
+    declared_length,
+    head_fault,
+    is_exact_method,
+    request_fault,
+    unfinished_head_fault,
+)
+from web.reply import Line, Reply
+from web.request import Address, FrontRequest, front_request
 
 MOST_RECEIVED: Final = 64 * 1024
+REQUESTS_PER_CONNECTION: Final = 10_000
+LINGER_SECONDS: Final = 1.0
+CLOSE: Final = (b"connection", b"close")
+WITHOUT_BODY: Final = frozenset({204, 304})
 
 
-class FrontStream:
-    """One request and its answer, in place of Hypercorn's HTTPStream."""
+class _Refused(Exception):
+    """The request is no HTTP that is served: `status` is all that the client is told."""
 
-    def __init__(self, protocol: FrontProtocol, front: FrontEnd, request: FrontRequest) -> None:
-        self._protocol, self._front, self._request = protocol, front, request
-        self._answered = False
-        self._scope = trio.CancelScope()
-
-    async def handle(self, event: object) -> None:
-        """Take what arrives: a part of the body, its end, or the client's departure."""
-        if isinstance(event, Body):
-            self._request.body.append(bytes(event.data))
-        elif isinstance(event, EndBody):
-            self._request.body.set_complete()
-        elif isinstance(event, StreamClosed) and not self._answered:
-            self._scope.cancel()
-
-    async def serve(self) -> None:
-        """Answer the request, unless its client goes away."""
-        try:
-            with self._scope, self._front.place() as has_place:
-                front, request = self._front, self._request
-                reply = await front.reply_to(request) if has_place else front.turned_away(request)
-                await self._send(reply)
-        except h11.LocalProtocolError:
-            # What came after the request was no HTTP: the connection takes no answer any more.
-            structlog.get_logger("web").debug("web.client_broke_protocol")
-            await self._protocol.send(Closed())
-
-    async def _send(self, reply: Reply) -> None:
-        protocol = self._protocol
-        if suppress_body(self._request.method, reply.status):
-            self._answered = True
-            await protocol.send_whole(reply, b"")
-        elif reply.stream is None:
-            self._answered = True
-            await protocol.send_whole(reply, reply.body)
-        else:
-            await protocol.send_part(protocol.head_of(reply))
-            with suppress(FwError):  # the session has ended since; asking again, the client is told
-                await reply.stream(lambda part: protocol.send_part(h11.Data(data=part)))
-            self._answered = True
-            await protocol.send_part(h11.EndOfMessage())
-        await protocol.end_of_answer()
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
 
 
-class FrontProtocol(H11Protocol):
-    """Hypercorn's side of a connection, held to HTTP/1.1.
-
-    Left alone it changes to HTTP/2 in clear text whenever a client says so, which no browser does
-    and no proxy needs, and which would bring a second reader of requests with its own faults.
-    """
-
-    front: FrontEnd
-
-    async def _check_protocol(self, event: h11.Request) -> None:
-        """Change to no other protocol; RFC 9110 §7.8 lets a server ignore Upgrade."""
-
-    async def _create_stream(self, request: h11.Request) -> None:
-        """Take the request, also one that offers a WebSocket: it is answered as any other."""
-        stream = FrontStream(self, self.front, self.front.request_of(self._scope(request)))
-        self.stream = stream  # type: ignore[assignment] # of a stream it calls `handle` alone
-        self.keep_alive_requests += 1
-        self.task_group.spawn(stream.serve)
-
-    def _scope(self, request: h11.Request) -> dict[str, Any]:
-        """Return the request as ASGI has it, as far as Quart reads it."""
-        path, _, query = request.target.partition(b"?")
-        return {
-            "type": "http",
-            "http_version": request.http_version.decode(),
-            "method": request.method.decode("ascii").upper(),
-            "scheme": "https" if self.ssl else "http",
-            "path": unquote(path.decode("ascii")),
-            "query_string": query,
-            "headers": list(request.headers),
-            "client": self.client,
-            "server": self.server,
-        }
-
-    def head_of(self, reply: Reply) -> h11.Response:
-        """Return the head of an answer."""
-        headers = [*reply.headers, *self.config.response_headers("h11")]
-        if self.keep_alive_requests >= self.config.keep_alive_max_requests:
-            headers.append((b"connection", b"close"))
-        return h11.Response(headers=headers, status_code=reply.status)
-
-    async def send_whole(self, reply: Reply, body: bytes) -> None:
-        """Send a whole answer in one piece. Raises: LocalProtocolError."""
-        parts = [self._bytes_of(self.head_of(reply))]
-        if body:
-            parts.append(self._bytes_of(h11.Data(data=body)))
-        parts.append(self._bytes_of(h11.EndOfMessage()))
-        await self.send(RawData(b"".join(parts)))
-
-    async def send_part(self, event: Any) -> None:
-        """Send a part of an answer at once. Raises: LocalProtocolError."""
-        await self.send(RawData(self._bytes_of(event)))
-        await trio.lowlevel.cancel_shielded_checkpoint()  # a send need not wait: others are next
-
-    def _bytes_of(self, event: Any) -> bytes:
-        return self.connection.send(event) or b""
-
-    async def end_of_answer(self) -> None:
-        """Go on to the next request of the connection, or close it."""
-        await self._maybe_recycle()
-
-
-class Http11Connection(TCPServer):
-    """Hypercorn's connection, with a protocol of ours."""
+class Http11Connection:
+    """One client's connection."""
 
     def __init__(
         self,
         front: FrontEnd,
-        app: ASGIWrapper,
-        config: Config,
-        context: WorkerContext,
-        state: ConnectionState,
-        stream: ClientStream,
+        client: ClientConnection,
+        date: DateLine,
+        peer: Address | None,
     ) -> None:
-        # It asks of a stream no more than a ClientStream has.
-        super().__init__(app, config, context, state, stream)  # type: ignore[arg-type]
         self._front = front
+        self._client = client
+        self._stream = client.stream
+        self._date = date
+        self._peer = peer
+        self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD_BYTES)
+        self._received = b""  # and not yet given to h11
+        self._rest = 0  # bytes of the body that h11 has not been given; None: it comes in chunks
+        self._tail = b""  # the last bytes that h11 was given of a body in chunks
+        self._chunked = False
+        self._served = 0
+        self._must_close = False
+        self._nursery: trio.Nursery
+        self._answering: trio.CancelScope | None = None
+        self._answered: trio.Event | None = None
+        self._closing = False
 
-    @property
-    def protocol(self) -> ProtocolWrapper:
-        return self._protocol
-
-    @protocol.setter
-    def protocol(self, wrapper: ProtocolWrapper) -> None:
-        """Take what Hypercorn has made, and have its protocol for HTTP/1.1 be ours."""
-        made = wrapper.protocol
-        made.__class__ = FrontProtocol
-        assert isinstance(made, FrontProtocol)
-        made.front = self._front
-        self._protocol = wrapper
-
-    async def protocol_send(self, event: Event) -> None:
-        """Do what the protocol says: send, close, or begin to be idle."""
-        if not isinstance(event, RawData):
-            await super().protocol_send(event)
-        elif event.data:
-            await self._send(event.data)
-
-    async def _send(self, data: bytes) -> None:
-        try:
-            self.send_lock.acquire_nowait()
-        except trio.WouldBlock:
-            await self.send_lock.acquire()
-        try:
-            await self.stream.send_all(data)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            await self.protocol.handle(Closed())
-        finally:
-            self.send_lock.release()
-
-    async def _read_data(self) -> None:
-        """Read until the client or the protocol ends it; idle time is watched by another task."""
-        while True:
+    async def serve(self) -> None:
+        """Serve requests until one side ends the connection. A defect is raised."""
+        async with trio.open_nursery() as self._nursery:
             try:
-                data = await self.stream.receive_some(MOST_RECEIVED)
-            except (trio.ClosedResourceError, trio.BrokenResourceError):
-                break
-            await self.protocol.handle(RawData(bytes(data)))
-            if not data:
-                break
-        await self.protocol.handle(Closed())
+                await self._serve_requests()
+            except trio.ClosedResourceError:
+                pass  # by the client, or by this server
+            finally:
+                if self._answering is not None:
+                    self._answering.cancel()
+
+    async def _serve_requests(self) -> None:
+        try:
+            while (request := await self._read_head()) is not None:
+                await self._read_body(request)
+                self._client.end_wait()
+                self._answering = trio.CancelScope()
+                self._nursery.start_soon(self._answer, request, self._answering)
+                if not await self._read_on(request.body):
+                    break
+        except h11.RemoteProtocolError as error:
+            await self._refuse(error.error_status_hint)
+        except _Refused as refused:
+            await self._refuse(refused.status)
+        if self._closing:
+            while await self._receive():  # unread bytes would reset the connection
+                pass
+
+    async def _receive(self) -> bytes:
+        """Return what has come, nothing at the client's end. Raises: ClosedResourceError."""
+        return bytes(await self._stream.receive_some(MOST_RECEIVED))
+
+    # Reading
+
+    async def _read_head(self) -> FrontRequest | None:
+        """Return the next request without its body, or None when the client has left.
+
+        Raises: _Refused, RemoteProtocolError, ClosedResourceError.
+        """
+        while (end := self._received.find(HEAD_END)) < 0:
+            fault = unfinished_head_fault(self._received)
+            if fault is not None:
+                raise _Refused(fault)
+            data = await self._receive()
+            if not data or self._closing:
+                return None
+            self._received += data
+        end += len(HEAD_END)
+        head, self._received = self._received[:end], self._received[end:]
+        fault = head_fault(head)
+        if fault is not None:
+            raise _Refused(fault)
+        self._h11.receive_data(head)
+        event = self._h11.next_event()
+        if not isinstance(event, h11.Request):
+            raise _Refused(400)
+        fault = request_fault(event, head)
+        if fault is not None:
+            raise _Refused(fault)
+        return self._begin(event, head)
+
+    def _begin(self, request: h11.Request, head: bytes) -> FrontRequest:
+        headers = list(request.headers)
+        self._chunked = any(name == b"transfer-encoding" for name, _ in headers)
+        self._rest = declared_length(head) or 0
+        self._tail = b""
+        self._served += 1
+        self._must_close = self._served >= REQUESTS_PER_CONNECTION
+        if not is_exact_method(request.method):
+            self._must_close = True
+        return front_request(
+            request.method.decode("ascii"),
+            request.target,
+            headers,
+            request.http_version.decode("ascii"),
+            self._peer,
+        )
+
+    async def _read_body(self, request: FrontRequest) -> None:
+        """Read the body until it is whole, is too large for its operation, or comes too slowly.
+
+        Raises: RemoteProtocolError, _Refused; ClosedResourceError when the client leaves.
+        """
+        body = request.body
+        if self._take(body):  # most often it came with the head
+            return
+        limit = self._front.body_limit(request)
+        if limit == NONE_READ or self._rest + body.received > limit:
+            return
+        if self._h11.they_are_waiting_for_100_continue:
+            await self._write(
+                self._bytes_of(h11.InformationalResponse(status_code=100, headers=[]))
+            )
+        self._client.wait_for(Awaited.BODY)
+        began = trio.current_time()
+        while body.received <= limit:
+            self._client.hold(body.kept)
+            with trio.move_on_at(body_due(began, body.received)) as scope:
+                self._received = await self._receive()
+            if scope.cancelled_caught:
+                body.set_late()
+                return
+            if not self._received:
+                raise trio.ClosedResourceError
+            if self._take(body):
+                return
+
+    def _take(self, body: LimitedBody) -> bool:
+        """Read of the body what has come; say whether it is whole now.
+
+        Raises: RemoteProtocolError, _Refused.
+        """
+        while True:
+            event = self._h11.next_event()
+            if isinstance(event, h11.Data):
+                body.append(event.data)
+            elif isinstance(event, h11.EndOfMessage):
+                if self._chunked:
+                    self._end_chunks()
+                body.set_complete()
+                return True
+            elif not self._feed():
+                return False
+
+    def _feed(self) -> bool:
+        """Give h11 more of the body; say whether there was any."""
+        if not self._received:
+            return False
+        if self._chunked:
+            part, self._received = self._received, b""
+            self._tail = self._tail[-len(LAST_CHUNK_END) :] + part
+        else:
+            part, self._received = self._received[: self._rest], self._received[self._rest :]
+            self._rest -= len(part)
+        self._h11.receive_data(part)
+        return bool(part)
+
+    def _end_chunks(self) -> None:
+        """Take back what h11 was given beyond the last chunk. Raises: _Refused.
+
+        h11 takes a lone LF for the end of the trailer section.
+        """
+        self._received, _ = self._h11.trailing_data
+        if not self._tail[: len(self._tail) - len(self._received)].endswith(LAST_CHUNK_END):
+            self._must_close = True
+            raise _Refused(400)
+
+    async def _read_on(self, body: LimitedBody) -> bool:
+        """Read while the request is answered; say whether a next one may have begun.
+
+        False: the client has left, or the connection is closing. Raises: ClosedResourceError.
+        """
+        with suppress(h11.RemoteProtocolError, _Refused):  # told by the end of the connection
+            while not body.ended and not self._closing:
+                self._received = await self._receive()
+                if not self._received:
+                    return False
+                self._take(body)
+        if not self._received and not self._closing:
+            self._received = await self._receive()
+            if not self._received:
+                return False
+        if self._answering is not None and not self._closing:
+            self._answered = trio.Event()
+            await self._answered.wait()
+        return not self._closing
+
+    # Answering
+
+    async def _answer(self, request: FrontRequest, scope: trio.CancelScope) -> None:
+        """Answer a request, and go on to the next one or close the connection."""
+        is_sent = False
+        try:
+            with scope:
+                await self._reply_to(request)
+                is_sent = True
+        except h11.LocalProtocolError:
+            # What came after the request was no HTTP: the connection takes no answer any more.
+            structlog.get_logger("web").debug("web.client_broke_protocol")
+        self._answering = None
+        if is_sent and self._may_go_on():
+            self._client.wait_for(Awaited.REQUEST)
+        else:
+            await self._close()
+        if self._answered is not None:
+            self._answered.set()
+            self._answered = None
+
+    async def _reply_to(self, request: FrontRequest) -> None:
+        front, body = self._front, request.body
+        with front.place(request) as has_place:
+            reply = await front.reply_to(request) if has_place else front.turned_away(request)
+            if reply.stream is not None and request.method != "HEAD":
+                await self._send_parts(reply)
+                return
+        if not body.ended and not body.late and not self._h11.they_are_waiting_for_100_continue:
+            self._client.wait_for(Awaited.BODY)
+            await body.drop()
+            self._client.end_wait()
+        await self._send_whole(reply, request)
+
+    async def _send_whole(self, reply: Reply, request: FrontRequest) -> None:
+        parts = [self._bytes_of(self._head_of(reply, request.body))]
+        if reply.body and request.method != "HEAD" and reply.status not in WITHOUT_BODY:
+            parts.append(self._bytes_of(h11.Data(data=reply.body)))
+        parts.append(self._bytes_of(h11.EndOfMessage()))
+        await self._write(b"".join(parts))
+
+    async def _send_parts(self, reply: Reply) -> None:
+        assert reply.stream is not None
+
+        async def send(part: bytes) -> None:
+            await self._write(self._bytes_of(h11.Data(data=part)))
+            await (
+                trio.lowlevel.cancel_shielded_checkpoint()
+            )  # a send need not wait: others are next
+
+        await self._write(self._bytes_of(self._head_of(reply, None)))
+        with suppress(FwError):  # the session has ended since; asking again, the client is told
+            await reply.stream(send)
+        await self._write(self._bytes_of(h11.EndOfMessage()))
+
+    def _head_of(self, reply: Reply, body: LimitedBody | None) -> h11.Response:
+        headers: list[Line] = [*reply.headers, self._date.line()]
+        if self._must_close or self._client.opened.ending or (body is not None and not body.ended):
+            headers.append(CLOSE)
+        return h11.Response(headers=headers, status_code=reply.status)
+
+    def _bytes_of(self, event: Any) -> bytes:
+        return self._h11.send(event) or b""
+
+    async def _write(self, data: bytes) -> None:
+        """Send; a client that does not read ends its request."""
+        try:
+            sent = self._stream.send_now(data)
+            if sent < len(data):
+                self._client.wait_for(Awaited.READING)
+                await self._stream.send_rest(data, sent)
+                self._client.end_wait()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self._must_close = True
+            if self._answering is not None:
+                self._answering.cancel()
+
+    async def _refuse(self, status: int) -> None:
+        """Answer with a status alone, which is the connection's last one."""
+        if self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            headers = [(b"content-length", b"0"), CLOSE, self._date.line()]
+            head = h11.Response(status_code=status, headers=headers)
+            await self._write(self._bytes_of(head) + self._bytes_of(h11.EndOfMessage()))
+        await self._close()
+
+    def _may_go_on(self) -> bool:
+        """Prepare for a next request; say whether there may be one."""
+        if self._must_close or self._client.opened.ending:
+            return False
+        if self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
+            return False
+        if self._chunked:  # what h11 was given of the next request was taken back
+            self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD_BYTES)
+        else:
+            self._h11.start_next_cycle()
+        return True
+
+    async def _close(self) -> None:
+        """Say that nothing more follows; the reader goes on for a moment, and drops what comes.
+
+        TCP resets a connection that is closed with bytes unread, and the client would lose a
+        response that it has not read yet.
+        """
+        self._closing = True
+        self._client.wait_for(Awaited.READING)
+        self._nursery.cancel_scope.deadline = trio.current_time() + LINGER_SECONDS
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self._stream.send_eof()

@@ -1,38 +1,31 @@
-"""Hypercorn's trio server on a socket of ours: bind, accept, serve, drain.
+"""The server on a socket of ours: bind, accept, serve, drain.
 
-The accept loop is ours and not Hypercorn's `worker_serve`, for what that one lacks: a bound on
-connections, a connection whose failure ends that connection alone, a deadline on sends, and a
-stop that is over in time whatever clients do. What is read and written on a connection is
-Hypercorn's business, what is no HTTP at all too (400 and 431, bare).
+The accept loop is ours for what servers for ASGI lack: a bound on connections under which a client
+that sends nothing gives way, a connection whose failure ends that connection alone, a deadline on
+sends, and a stop that is over in time whatever clients do.
 """
 
 from __future__ import annotations
 
-import logging
+import errno
 import socket
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import structlog
 import trio
-from h11 import ProtocolError
-from hypercorn.app_wrappers import ASGIWrapper
-from hypercorn.config import Config as HypercornConfig
-from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ConnectionState
 
 from fw_actors.errors import ConfigurationError
 from web.app import FrontEnd
+from web.client_address import is_trusted
+from web.connections import ConnectionLimits, OpenConnections
+from web.date_line import DateLine
 from web.http11 import Http11Connection
-from web.idle import IdleConnections
 from web.stream import ClientStream
 
 BACKLOG: Final = 1024
-IDLE_SECONDS: Final = 15.0  # also how long the head of a request may take
-MOST_HEAD_BYTES: Final = 16 * 1024
-REQUESTS_PER_CONNECTION: Final = 10_000
-SPARE_CONNECTIONS: Final = 1_000
 DRAIN_SECONDS: Final = 10.0
+NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # told apart, not bound  # nosec B104
 
 
@@ -85,43 +78,57 @@ async def serve(
     *,
     stop: trio.Event,
     drain_seconds: float = DRAIN_SECONDS,
+    limits: ConnectionLimits | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve `app` on `bound` until `stop` is set; then finish what is in hand and return.
 
     From `stop` on nothing is accepted and idle connections end; after `drain_seconds` the rest is
     cut off. `task_status` is told the URL. Cancelled, it cuts off at once. Closes the socket.
+    `limits` follow from the application's limit of requests unless they are given.
     """
-    server = _Server(app)
-    listener = _Listener(trio.SocketListener(trio.socket.from_stdlib_socket(bound.socket)), app)
+    server = _Server(app, limits or ConnectionLimits.for_requests(app.max_requests))
+    listener = _Listener(
+        trio.SocketListener(trio.socket.from_stdlib_socket(bound.socket)), server.connections
+    )
     async with trio.open_nursery() as connections:
         try:
             async with trio.open_nursery() as accepting:
                 await accepting.start(server.accept, listener, connections)
-                accepting.start_soon(server.idle.watch)
+                accepting.start_soon(server.connections.close_late)
                 task_status.started(bound.url)
                 await stop.wait()
                 accepting.cancel_scope.cancel()
             await server.drain(drain_seconds)
         finally:
-            server.cut()
+            server.connections.close_all()
             connections.cancel_scope.cancel()
 
 
 class _Listener(trio.abc.Listener[ClientStream]):
-    """Accepts no more connections than there are places; others wait in the kernel's backlog."""
+    """Accepts a connection when there is room for it, or where a waiting one gives way."""
 
-    def __init__(self, inner: trio.SocketListener, app: FrontEnd) -> None:
+    def __init__(self, inner: trio.SocketListener, connections: OpenConnections) -> None:
         self._inner = inner
-        self.places = trio.Semaphore(app.max_requests + SPARE_CONNECTIONS)
+        self._connections = connections
 
     async def accept(self) -> ClientStream:
-        await self.places.acquire()
+        stream = ClientStream(await self._accept())
         try:
-            return ClientStream(await self._inner.accept())
+            await self._connections.make_room()
         except BaseException:
-            self.places.release()
+            stream.cut()
             raise
+        return stream
+
+    async def _accept(self) -> trio.SocketStream:
+        while True:
+            try:
+                return await self._inner.accept()
+            except OSError as error:
+                # Fewer descriptors than connections are allowed: the bound is found out here.
+                if error.errno not in NO_ROOM or not self._connections.close_longest_waiting():
+                    raise
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -130,14 +137,11 @@ class _Listener(trio.abc.Listener[ClientStream]):
 class _Server:
     """The connections of one serving application."""
 
-    def __init__(self, app: FrontEnd) -> None:
+    def __init__(self, app: FrontEnd, limits: ConnectionLimits) -> None:
         self._front = app
-        self._app = ASGIWrapper(app)
-        self._config = hypercorn_config()
-        self._context = WorkerContext(None)
-        self.idle = IdleConnections(IDLE_SECONDS)
-        self._open: dict[ClientStream, None] = {}
-        self._emptied = trio.Event()
+        trust = app.trust
+        self.connections = OpenConnections(limits, lambda peer: is_trusted(peer, trust))
+        self._date = DateLine()
         self._log = structlog.get_logger("web")
 
     async def accept(
@@ -147,63 +151,33 @@ class _Server:
         task_status: trio.TaskStatus[object] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Start a task in `connections` for each client, until cancelled."""
-
-        async def attend(stream: ClientStream) -> None:
-            try:
-                await self._attend(stream)
-            finally:
-                listener.places.release()
-
         await trio.serve_listeners(
-            attend, [listener], handler_nursery=connections, task_status=task_status
+            self._attend, [listener], handler_nursery=connections, task_status=task_status
         )
 
     async def drain(self, seconds: float) -> None:
         """Let each connection end after its request in hand, for at most `seconds`."""
         self._front.streams.end()
-        await self._context.terminated.set()
-        self.idle.end()
+        self.connections.end()
         with trio.move_on_after(seconds):
-            while self._open:
-                self._emptied = trio.Event()
-                await self._emptied.wait()
-
-    def cut(self) -> None:
-        """End every connection now."""
-        for stream in list(self._open):
-            stream.cut()
+            await self.connections.all_closed()
 
     async def _attend(self, stream: ClientStream) -> None:
         """Serve one connection. A failure in it is logged and ends it alone."""
-        self._open[stream] = None
+        peer = _peer_of(stream)
+        client = self.connections.add(stream, "" if peer is None else peer[0])
         try:
-            connection = Http11Connection(
-                self._front,
-                self._app,
-                self._config,
-                self._context,
-                ConnectionState({}),
-                stream,
-            )
-            connection.idle_task = self.idle.timer(stream)  # type: ignore[assignment] # the same two calls
-            await connection
-        except* ProtocolError:
-            self._log.debug("web.client_broke_protocol")
+            await Http11Connection(self._front, client, self._date, peer).serve()
         except* Exception as error:
             self._log.error("web.connection_failed", exc_info=error)
         finally:
-            self.idle.discard(stream)
-            del self._open[stream]
-            self._emptied.set()
-            stream.cut()
+            self.connections.close(client)
 
 
-def hypercorn_config() -> HypercornConfig:
-    """Return Hypercorn's settings: every limit stated, nothing told about what serves here."""
-    config = HypercornConfig()
-    config.include_server_header = False
-    config.keep_alive_max_requests = REQUESTS_PER_CONNECTION
-    config.h11_max_incomplete_size = MOST_HEAD_BYTES
-    config.accesslog = None
-    config.errorlog = logging.getLogger("hypercorn")
-    return config
+def _peer_of(stream: ClientStream) -> tuple[str, int] | None:
+    """Return the address and the port at the other end, None where it has none or is gone."""
+    try:
+        name: Any = stream.socket.getpeername()
+    except OSError:
+        return None
+    return (name[0], name[1]) if isinstance(name, tuple) else None

@@ -9,22 +9,19 @@ import trio
 
 SEND_SECONDS: Final = 30.0
 PART_BYTES: Final = 256 * 1024
-LINGER_SECONDS: Final = 1.0
-LINGER_PARTS: Final = 64
 
 
 class ClientStream(trio.abc.HalfCloseableStream):
-    """A socket stream as Hypercorn's TCPServer wants it.
+    """A socket stream whose sends and reads all have an end.
 
     Sends are shielded from cancellation: without a deadline, a client that stops reading would
-    hold its request's place for ever, and the stop of the service too. So each part of an answer
-    has `SEND_SECONDS`, and `cut` ends whatever is under way.
+    hold its connection for ever, and the stop of the service too. So each part of an answer has
+    `SEND_SECONDS`, and `cut` ends whatever is under way.
     """
 
     def __init__(self, inner: trio.SocketStream) -> None:
         self._inner = inner
-        self.socket = inner.socket  # TCPServer asks it for the two addresses
-        self._closing = False
+        self.socket = inner.socket
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send all of `data`, whatever cancels its sender: who is answered gets all of it.
@@ -33,7 +30,13 @@ class ClientStream(trio.abc.HalfCloseableStream):
 
         Raises: BrokenResourceError when the client takes none of it.
         """
-        sent = self._send_at_once(data)
+        await self.send_rest(data, self.send_now(data))
+
+    async def send_rest(self, data: bytes | bytearray | memoryview, sent: int) -> None:
+        """Send what is left of `data` after its first `sent` bytes.
+
+        Raises: BrokenResourceError when the client takes none of it.
+        """
         with memoryview(data) as whole:
             for start in range(sent, len(whole), PART_BYTES):
                 deadline = trio.current_time() + SEND_SECONDS
@@ -42,7 +45,7 @@ class ClientStream(trio.abc.HalfCloseableStream):
                 if scope.cancelled_caught:
                     raise trio.BrokenResourceError("The client does not read.")
 
-    def _send_at_once(self, data: bytes | bytearray | memoryview) -> int:
+    def send_now(self, data: bytes | bytearray | memoryview) -> int:
         """Send what goes without waiting: nearly always all of it; return how many bytes that were.
 
         By way of trio's stream an answer waits for a pass of the scheduler, and costs several
@@ -56,7 +59,7 @@ class ClientStream(trio.abc.HalfCloseableStream):
     async def _send(self, part: memoryview) -> None:
         try:
             await self._inner.send_all(part)
-        except trio.BusyResourceError:  # Hypercorn is just saying that nothing more will come
+        except trio.BusyResourceError:  # nothing more will come: it is just being said
             raise trio.BrokenResourceError("The connection is closing.") from None
 
     async def wait_send_all_might_not_block(self) -> None:
@@ -68,7 +71,7 @@ class ClientStream(trio.abc.HalfCloseableStream):
 
         Waits first: a client sends its next request when it has the answer to the last one.
         """
-        while not self._closing and self.socket.fileno() >= 0:
+        while self.socket.fileno() >= 0:
             await trio.lowlevel.wait_readable(self.socket)
             try:
                 return os.read(self.socket.fileno(), max_bytes or PART_BYTES)
@@ -83,21 +86,8 @@ class ClientStream(trio.abc.HalfCloseableStream):
         await self._inner.send_eof()
 
     async def aclose(self) -> None:
-        """Close; first let what the client is still sending run out, for a moment.
-
-        TCP resets a connection that is closed with bytes unread, and the client would lose the
-        answer that it has not read yet.
-        """
-        self._closing = True
-        try:
-            with trio.move_on_after(LINGER_SECONDS):
-                for _ in range(LINGER_PARTS):
-                    if not await self._inner.receive_some(PART_BYTES):
-                        break
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
-            pass  # gone already, or its reader is at work and sees the end itself
-        finally:
-            await self._inner.aclose()
+        """Close. Unread bytes make it a reset: read what the client still sends before."""
+        await self._inner.aclose()
 
     def cut(self) -> None:
         """Close at once; whoever waits on it, shielded or not, gets ClosedResourceError."""

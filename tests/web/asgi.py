@@ -1,18 +1,27 @@
-"""A client that speaks ASGI to an application in memory, part by part where a test wants so."""
+"""A client that asks an application over a socket pair, by the code that serves in production."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote
 
+import h11
 import trio
 
+from fw_actors.config import ProxyTrustPolicy
 from web.app import FrontEnd
+from web.client_address import is_trusted
+from web.connections import ConnectionLimits, OpenConnections
+from web.date_line import DateLine
+from web.http11 import Http11Connection
+from web.stream import ClientStream
 
 Pair = tuple[str, str]
+UNQUOTED = "/:@!$&'()*+,;=?%[]|^`{}\"<>\\~#"
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,7 @@ class Reply:
 
 
 class Client:
-    """Asks an application as Hypercorn would."""
+    """Asks an application on a connection of its own for each request."""
 
     def __init__(self, app: FrontEnd, peer: str = "203.0.113.9") -> None:
         self.app = app
@@ -84,52 +93,67 @@ class Client:
         ends: bool = True,
     ) -> Reply:
         """Send a request part by part; without `ends`, the last part is never followed."""
-        path, _, query = target.partition("?")
-        scope = {
-            "type": "http",
-            "http_version": "1.1",
-            "asgi": {"spec_version": "2.1", "version": "3.0"},
-            "method": method,
-            "scheme": "http",
-            "path": unquote(path),
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "root_path": "",
-            "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in headers],
-            "client": (self.peer, 50000),
-            "server": ("127.0.0.1", 8000),
-            "state": {},
-            "extensions": {},
-        }
-        messages = _messages(parts, ends)
-        sent: list[dict[str, Any]] = []
-
-        async def receive() -> dict[str, Any]:
-            async for message in messages:
-                return message
-            await trio.sleep_forever()
-            raise AssertionError
-
-        async def send(message: dict[str, Any]) -> None:
-            await trio.lowlevel.checkpoint()
-            sent.append(message)
-
-        await self.app(scope, receive, send)  # type: ignore[arg-type]
-        head = sent[0]
-        return Reply(
-            head["status"],
-            [(k.decode(), v.decode()) for k, v in head["headers"]],
-            b"".join(m.get("body", b"") for m in sent[1:]),
-        )
+        names = {name.lower(): value for name, value in headers}
+        if "host" not in names:
+            headers = [("Host", "fw.example.test"), *headers]
+        lines = [f"{method} {quote(target, safe=UNQUOTED)} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in headers]
+        head = "\r\n".join([*lines, "", ""]).encode("latin-1")
+        chunked = names.get("transfer-encoding") == "chunked"
+        data = head + b"".join(_chunk(part) if chunked else part for part in parts)
+        if chunked and ends:
+            data += b"0\r\n\r\n"
+        async with connected(self.app, self.peer) as stream:
+            return await _exchange(stream, method, data)
 
 
-async def _messages(parts: Iterable[bytes], ends: bool) -> AsyncIterator[dict[str, Any]]:
-    for part in parts:
-        await trio.lowlevel.checkpoint()
-        yield {"type": "http.request", "body": part, "more_body": True}
-    if ends:
-        await trio.lowlevel.checkpoint()
-        yield {"type": "http.request", "body": b"", "more_body": False}
+@asynccontextmanager
+async def connected(app: FrontEnd, peer: str = "203.0.113.9") -> AsyncIterator[trio.SocketStream]:
+    """Give the client's end of a connection; when it is left, the server's end is over."""
+    ours, theirs = trio.socket.socketpair()
+    trust: ProxyTrustPolicy = app.trust
+    connections = OpenConnections(ConnectionLimits(), lambda peer: is_trusted(peer, trust))
+    stream, client = ClientStream(trio.SocketStream(ours)), trio.SocketStream(theirs)
+    connection = connections.add(stream, peer)
+    try:
+        async with trio.open_nursery() as nursery:
+            served = Http11Connection(app, connection, DateLine(), (peer, 50000))
+            nursery.start_soon(served.serve)
+            try:
+                yield client
+            finally:
+                await trio.aclose_forcefully(client)
+    finally:
+        connections.close(connection)
+
+
+async def _exchange(stream: trio.SocketStream, method: str, data: bytes) -> Reply:
+    """Send `data`, a request in whole or in part, and read what is answered."""
+    reader = h11.Connection(h11.CLIENT)
+    reader.send(h11.Request(method=method, target="/", headers=[("Host", "x")]))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_send, stream, data)
+        head, body = None, b""
+        while not isinstance(event := reader.next_event(), h11.EndOfMessage):
+            if event is h11.NEED_DATA:
+                reader.receive_data(bytes(await stream.receive_some()))
+            elif isinstance(event, h11.Response):
+                head = event
+            elif isinstance(event, h11.Data):
+                body += event.data
+        nursery.cancel_scope.cancel()
+    assert head is not None
+    lines = [(name.decode(), value.decode()) for name, value in head.headers]
+    return Reply(head.status_code, lines, body)
+
+
+async def _send(stream: trio.SocketStream, data: bytes) -> None:
+    with suppress(trio.BrokenResourceError):  # refused before it was whole
+        await stream.send_all(data)
+
+
+def _chunk(part: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(part), part) if part else b""
 
 
 def _dumped(body: object) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any, cast
 
 import pytest
 import structlog
@@ -11,7 +10,7 @@ import trio
 
 from fw_actors.errors import OverloadedError
 from fw_actors.services.access import SignedIn, SignInAttempt
-from tests.web.asgi import Client, Reply
+from tests.web.asgi import Client, Reply, connected
 from tests.web.fakes import PASSWORD, SID, FakeGateway, app_of
 from web.traffic import Traffic
 
@@ -190,37 +189,16 @@ async def test_more_requests_than_places_are_turned_away_and_places_come_back() 
 async def test_a_client_that_goes_away_cancels_its_request_and_gives_the_place_back() -> None:
     gateway = HeldGateway()
     app = app_of(gateway)
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": "POST",
-        "scheme": "http",
-        "path": "/api/login",
-        "query_string": b"",
-        "headers": [
-            (b"x-fw-csrf", b"1"),
-            (b"content-type", b"application/json"),
-            (b"content-length", b"25"),
-        ],
-        "client": ("203.0.113.9", 1),
-    }
-    to_app, from_client = trio.open_memory_channel[dict[str, object]](9)
-    sent: list[object] = []
-
-    async def send(message: object) -> None:
-        await trio.lowlevel.checkpoint()
-        sent.append(message)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(cast(Any, app), scope, from_client.receive, send)
-        body = b'{"usr": "ann", "pwd":"x"}'
-        await to_app.send({"type": "http.request", "body": body, "more_body": False})
-        await trio.testing.wait_all_tasks_blocked()
+    async with connected(app) as stream:
+        await stream.send_all(
+            b"POST /api/login HTTP/1.1\r\nHost: x\r\nX-FW-CSRF: 1\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 25\r\n\r\n"
+            b'{"usr": "ann", "pwd":"x"}'
+        )
+        await trio.testing.wait_all_tasks_blocked(0.05)
         assert (gateway.waiting, app.in_hand) == (1, 1)
-        await to_app.send({"type": "http.disconnect"})
-    assert (gateway.waiting, app.in_hand, sent) == (0, 0, [])
-    to_app.close()
-    from_client.close()
+        await stream.aclose()
+    assert (gateway.waiting, app.in_hand) == (0, 0)
 
 
 async def test_a_failure_outside_of_any_operation_is_answered_in_the_envelope(

@@ -9,7 +9,7 @@ import structlog
 import trio
 
 from tests.web.fakes import FakeGateway, app_of
-from tests.web.test_server import BODY, BOOT, SIGN_IN, SIGN_IN_HEAD, answer, rest, served
+from tests.web.serving import BODY, BOOT, SIGN_IN, SIGN_IN_HEAD, answer, rest, served
 from web.app import FrontEnd
 from web.envelope import Answer
 from web.event_streams import RETRY, SendPart, event

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import trio
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -27,7 +28,9 @@ from web.operations import Operation, Path, Session
 from web.traffic import Traffic
 
 METRICS: Final = "/metrics"
-LOOKED_AT: Final = frozenset({"/api/health", "/api/ready", METRICS})
+ALWAYS_SERVED: Final = frozenset({"/api/health", "/api/ready"})
+"""Served however many requests are in hand."""
+LOOKED_AT: Final = ALWAYS_SERVED | {METRICS}
 """What machines ask for all the time; their requests are logged at level debug."""
 
 
@@ -36,6 +39,7 @@ class HealthRoutes:
 
     def __init__(self, gateway: Gateway, traffic: Traffic) -> None:
         self._gateway, self._traffic = gateway, traffic
+        self._asking: _Asking | None = None
         self._process = ProcessCollector(registry=None)
 
     def paths(self) -> list[Path]:
@@ -52,9 +56,23 @@ class HealthRoutes:
 
     async def ready(self, exchange: Exchange) -> Answer:
         """Say whether requests can be served: 503 while starting, draining, without a store."""
-        if not await self._gateway.ready():
+        if not await self._is_ready():
             raise OverloadedError("The service is not ready. Try again in a moment.")
         return answer_json({"ok": True})
+
+    async def _is_ready(self) -> bool:
+        """Ask the gateway once for all who ask at the same time: no limit of requests applies."""
+        while (asking := self._asking) is not None:
+            await asking.done.wait()
+            if asking.ready is not None:
+                return asking.ready  # else its client went away before there was an answer
+        asking = self._asking = _Asking()
+        try:
+            asking.ready = await self._gateway.ready()
+            return asking.ready
+        finally:
+            self._asking = None
+            asking.done.set()
 
     async def metrics(self, exchange: Exchange) -> Answer:
         """Show the numbers to this machine, and to a System Manager's API key (interface §8).
@@ -70,6 +88,14 @@ class HealthRoutes:
         registry.register(_Readings([*await self._gateway.snapshot(), *self._traffic.readings()]))
         registry.register(self._process)
         return Answer(generate_latest(registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+class _Asking:
+    """A question to the gateway that several requests wait for."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.ready: bool | None = None
 
 
 def _is_managers_key(caller: Caller | None) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import trio
 
 from fw_actors.services.access import Reading
-from tests.web.asgi import Client
-from tests.web.fakes import KEY, SID, FakeGateway
+from tests.web.asgi import Client, connected
+from tests.web.fakes import KEY, SID, FakeGateway, app_of
 
 
 async def test_health_answers_whatever_the_state(client: Client, gateway: FakeGateway) -> None:
@@ -88,3 +89,43 @@ async def test_elsewhere_the_numbers_are_for_the_key_of_a_system_manager(
 async def test_a_session_is_no_key(client: Client, gateway: FakeGateway) -> None:
     client.peer, gateway.roles = "203.0.113.9", frozenset({"System Manager"})
     assert (await client.ask("GET", "/metrics", sid=SID)).status == 403
+
+
+class HeldReadiness(FakeGateway):
+    """Answers whether it is ready once it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.release = trio.Event()
+        self.times_asked = 0
+
+    async def ready(self) -> bool:
+        self.times_asked += 1
+        await self.release.wait()
+        return True
+
+
+async def test_readiness_is_found_out_once_for_all_who_ask_at_a_time(
+    nursery: trio.Nursery,
+) -> None:
+    """No limit of requests applies to it, so it must not fill the store's queue."""
+    gateway = HeldReadiness()
+    client = Client(app_of(gateway, max_requests=1))
+    statuses = []
+
+    async def ask() -> None:
+        statuses.append((await client.ask("GET", "/api/ready")).status)
+
+    async with connected(client.app) as leaving:
+        await leaving.send_all(b"GET /api/ready HTTP/1.1\r\nHost: x\r\n\r\n")
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        for _ in range(20):
+            nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert gateway.times_asked == 1
+    await trio.testing.wait_all_tasks_blocked(0.02)
+    assert gateway.times_asked == 2, "the one that asked for all went away: another one asks"
+    gateway.release.set()
+    while len(statuses) < 20:
+        await trio.lowlevel.checkpoint()
+    assert set(statuses) == {200}

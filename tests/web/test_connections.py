@@ -1,0 +1,210 @@
+"""Connections whose clients keep the server waiting are bounded, and give way, longest first."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from web.connections import Awaited, ClientConnection, ConnectionLimits, OpenConnections
+from web.stream import ClientStream
+
+PROXY = "10.0.0.1"
+LIMITS = ConnectionLimits(
+    connections=6, by_address=3, body_bytes=100, body_bytes_by_address=60, request_seconds=10
+)
+
+
+class Stream:
+    """Notes when it was cut."""
+
+    def __init__(self) -> None:
+        self.cut_at: float | None = None
+
+    def cut(self) -> None:
+        self.cut_at = trio.current_time()
+
+
+def connect(opened: OpenConnections, peer: str = "192.0.2.1") -> ClientConnection:
+    return opened.add(cast(ClientStream, Stream()), peer)
+
+
+def closed_at(connection: ClientConnection) -> float | None:
+    stream: Any = connection.stream
+    return cast(Stream, stream).cut_at
+
+
+def are_open(*connections: ClientConnection) -> list[bool]:
+    return [closed_at(each) is None for each in connections]
+
+
+@pytest.fixture
+def opened() -> OpenConnections:
+    return OpenConnections(LIMITS, lambda peer: peer == PROXY)
+
+
+@asynccontextmanager
+async def watched(opened: OpenConnections) -> AsyncIterator[None]:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(opened.close_late)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def test_each_has_its_whole_time_from_the_last_request(
+    opened: OpenConnections, autojump_clock: MockClock
+) -> None:
+    async with watched(opened):
+        start = trio.current_time()
+        first = connect(opened)
+        await trio.sleep(4)
+        second = connect(opened)
+        await trio.sleep(4)
+        first.end_wait()
+        first.wait_for(Awaited.REQUEST)
+        await trio.sleep(60)
+        ends = [closed_at(first) or 0, closed_at(second) or 0]
+        assert [end - start for end in ends] == [pytest.approx(18), pytest.approx(14)]
+        assert len(opened) == 0
+
+
+async def test_one_with_a_request_in_hand_is_left_alone(
+    opened: OpenConnections, autojump_clock: MockClock
+) -> None:
+    async with watched(opened):
+        busy = connect(opened)
+        busy.end_wait()
+        await trio.sleep(60)
+        assert are_open(busy) == [True]
+
+
+async def test_where_there_is_no_room_the_one_that_waits_longest_gives_way(
+    opened: OpenConnections, autojump_clock: MockClock
+) -> None:
+    made = []
+    for number in range(6):
+        made.append(connect(opened, f"192.0.2.{number}"))
+        await trio.sleep(1)
+    made[0].end_wait()  # has a request in hand
+    made[1].end_wait()
+    made[1].wait_for(Awaited.READING)  # its client has not begun to read: youngest now
+    await opened.make_room()
+    assert are_open(*made) == [True, True, False, True, True, True]
+    connect(opened)
+    await opened.make_room()
+    assert are_open(*made) == [True, True, False, False, True, True]
+
+
+async def test_requests_in_hand_never_give_way(
+    opened: OpenConnections, nursery: trio.Nursery
+) -> None:
+    made = [connect(opened, f"192.0.2.{number}") for number in range(6)]
+    for each in made:
+        each.end_wait()
+    has_room = trio.Event()
+
+    async def make_room() -> None:
+        await opened.make_room()
+        has_room.set()
+
+    nursery.start_soon(make_room)
+    await trio.testing.wait_all_tasks_blocked()
+    assert not has_room.is_set()
+    made[4].wait_for(Awaited.REQUEST)
+    await has_room.wait()
+    assert are_open(*made) == [True, True, True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("peer", "others"),
+    [
+        ("192.0.2.1", "192.0.2.2"),
+        ("::ffff:192.0.2.1", "192.0.2.2"),
+        ("2001:db8::1", "2001:db8:0:1::1"),
+    ],
+)
+async def test_an_address_with_too_many_loses_its_own_oldest_and_nobody_else_does(
+    opened: OpenConnections, peer: str, others: str
+) -> None:
+    other = connect(opened, others)
+    made = [connect(opened, peer) for _ in range(5)]
+    assert are_open(other, *made) == [True, False, False, True, True, True]
+
+
+async def test_ipv6_is_counted_by_64_bits(opened: OpenConnections) -> None:
+    made = [connect(opened, f"2001:db8::{number}") for number in range(1, 5)]
+    assert are_open(*made) == [False, True, True, True]
+
+
+async def test_a_trusted_proxy_may_keep_as_many_waiting_as_there_are(
+    opened: OpenConnections,
+) -> None:
+    made = [connect(opened, PROXY) for _ in range(6)]
+    assert all(are_open(*made))
+
+
+async def test_only_waiting_ones_are_counted_for_an_address(opened: OpenConnections) -> None:
+    made = []
+    for _ in range(5):
+        made.append(connect(opened))
+        made[-1].end_wait()
+    assert all(are_open(*made))
+    for each in made:
+        each.wait_for(Awaited.REQUEST)
+    assert are_open(*made) == [False, False, True, True, True]
+
+
+async def test_unfinished_bodies_of_an_address_have_a_bound_of_their_own(
+    opened: OpenConnections,
+) -> None:
+    silent, first, second = (connect(opened) for _ in range(3))
+    other = connect(opened, "192.0.2.2")
+    for each in (first, second, other):
+        each.wait_for(Awaited.BODY)
+        each.hold(30)
+    assert (all(are_open(silent, first, second, other)), opened.body_bytes) == (True, 90)
+    second.hold(31)
+    assert are_open(silent, first, second, other) == [True, False, True, True]
+    assert opened.body_bytes == 61
+
+
+async def test_unfinished_bodies_have_a_bound_in_all_and_the_oldest_gives_way(
+    opened: OpenConnections,
+) -> None:
+    made = [connect(opened, f"192.0.2.{number}") for number in range(4)]
+    for each in made:
+        each.wait_for(Awaited.BODY)
+        each.hold(30)
+    assert are_open(*made) == [False, True, True, True]
+    made[1].end_wait()  # whole now: it counts no more
+    assert opened.body_bytes == 60
+
+
+async def test_bodies_by_way_of_a_trusted_proxy_share_the_bound_in_all(
+    opened: OpenConnections,
+) -> None:
+    made = [connect(opened, PROXY) for _ in range(3)]
+    for each in made:
+        each.wait_for(Awaited.BODY)
+        each.hold(40)
+    assert are_open(*made) == [False, True, True]
+
+
+async def test_at_the_end_those_that_wait_are_closed_and_those_that_would(
+    opened: OpenConnections,
+) -> None:
+    waiting, late, reading = (connect(opened) for _ in range(3))
+    late.end_wait()
+    reading.wait_for(Awaited.BODY)
+    opened.end()
+    assert are_open(waiting, late, reading) == [False, True, True]
+    late.wait_for(Awaited.REQUEST)
+    assert are_open(waiting, late, reading) == [False, False, True]
+    opened.close_all()
+    await opened.all_closed()
+    assert are_open(reading) == [False]
+    assert all(opened.count(each) == 0 for each in Awaited)
