@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -21,6 +22,7 @@ from fw_actors.config import ProxyTrustPolicy
 from fw_actors.errors import InternalError, NotFoundError, OverloadedError
 from fw_actors.runtime.entropy import Entropy
 from web.body import NONE_READ
+from web.cookies import clear_every_cookie
 from web.envelope import Answer, refusal, refusal_in
 from web.event_streams import EventStreams
 from web.exchange import Exchange, request_id_of
@@ -174,8 +176,16 @@ class FrontEnd:
             answer = await self._serve(exchange)
         except (Exception, BaseExceptionGroup) as error:
             answer = self._refuse(error, exchange)
+        if exchange.clears_cookies:
+            answer = self._clearing(answer, request)
         self._tell(exchange, answer.status, trio.current_time() - began)
         return self._replies.of(answer, exchange.request_id)
+
+    def _clearing(self, answer: Answer, request: Request) -> Answer:
+        """Take every cookie `sid` away; one that the answer itself sets comes last, and stays."""
+        cleared = clear_every_cookie(self._settings.url, request.path)
+        lines = [("Set-Cookie", line) for line in cleared]
+        return replace(answer, headers=(*lines, *answer.headers))
 
     def _path_of(self, request: Request) -> Path | None:
         """Route by path alone: what a Host header says is no concern of ours."""

@@ -30,6 +30,7 @@ class Exchange:
         "_settings",
         "body",
         "caller",
+        "clears_cookies",
         "path",
         "query",
         "request",
@@ -47,6 +48,8 @@ class Exchange:
         self.request_id = request_id_of(request, entropy)
         self._settings = settings
         self.sid: str | None = None
+        self.clears_cookies = False
+        """Whether the request's cookies `sid` are to be taken away by the answer."""
         self.caller: Caller | None = None
         self.body: Any = None
         self.query: Mapping[str, str] = {}

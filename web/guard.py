@@ -51,7 +51,7 @@ async def admit(exchange: Exchange, path: Path, gateway: Gateway) -> Operation:
     key = _api_key(request)
     if key is None:
         _refuse_forgery(request)
-    _take_sid(exchange, key)
+    key = _take_sid(exchange, key, operation)
     await _authenticate(exchange, operation.session, key, gateway)
     _refuse_unfit_path(exchange)
     try:
@@ -110,14 +110,29 @@ def _refuse_forgery(request: Request) -> None:
         raise CSRFError("Requests from other sites are refused.")
 
 
-def _take_sid(exchange: Exchange, key: str | None) -> None:
+def _take_sid(exchange: Exchange, key: str | None, operation: Operation) -> str | None:
+    """Take the session's cookie; return the key that counts beside it."""
     found = sids(exchange.request.headers.getlist("Cookie"))
-    if len(found) > 1:
-        raise BadRequestError("Send one cookie sid.", field="sid")
-    if found and key is not None:
-        raise BadRequestError("Send a cookie sid or an API key, not both.", field="sid")
+    if len(found) > 1 or (found and key is not None):
+        _refuse_ambiguous(exchange, len(found) > 1, operation)
+        return None
     # An over-long one is nobody's; it need not be hashed to know that.
     exchange.sid = found[0] if found and 0 < len(found[0]) <= LONGEST_SID else None
+    return key
+
+
+def _refuse_ambiguous(exchange: Exchange, two_sids: bool, operation: Operation) -> None:
+    """Refuse a request with two credentials, or have it be a guest's.
+
+    A sibling host can give a browser a second cookie `sid`: whoever signs in or out would be locked
+    out by it, so these are served, and the refusal takes all of the cookies away as well.
+    """
+    exchange.clears_cookies = two_sids or operation.ambiguous_as_guest
+    if operation.ambiguous_as_guest:
+        return
+    if two_sids:
+        raise BadRequestError("Send one cookie sid.", field="sid")
+    raise BadRequestError("Send a cookie sid or an API key, not both.", field="sid")
 
 
 async def _authenticate(

@@ -26,12 +26,16 @@ ALWAYS: Final[Headers] = (
         "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     ),
 )
-HSTS: Final = ("Strict-Transport-Security", "max-age=31536000")
+HSTS: Final = "Strict-Transport-Security"
+HSTS_AGE: Final = "max-age=31536000"
 
 
 def common_headers(settings: Settings) -> Headers:
     """Return what every answer of the site has."""
-    return (*ALWAYS, HSTS) if settings.is_https else ALWAYS
+    if not settings.is_https:
+        return ALWAYS
+    subdomains = "; includeSubDomains" if settings.hsts_include_sub_domains else ""
+    return (*ALWAYS, (HSTS, HSTS_AGE + subdomains))
 
 
 def says_forwarded(names: Iterable[str]) -> bool:

@@ -53,6 +53,8 @@ class Operation:
     `query` names the parameters that are taken; None leaves that to the handler. `admit` is asked
     only where query or body are refused, and may refuse in their place (interface §8: address 429
     comes before 415 and 400); the handler of such an operation refuses the same by itself.
+    `ambiguous_as_guest`: a request with two cookies `sid`, or with a key and one, is served as if
+    it had neither, and its cookies are taken away (interface §1).
     `answer` and `status` are what a carried out operation answers, for the description.
     """
 
@@ -63,6 +65,7 @@ class Operation:
     admit: Callable[[Exchange], Awaitable[None]] | None = None
     answer: type[msgspec.Struct] | None = None
     status: int = 200
+    ambiguous_as_guest: bool = False
 
 
 @dataclass(frozen=True)

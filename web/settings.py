@@ -17,6 +17,7 @@ class Settings:
     `min_password_length`: counted in runes; pages tell it before they send.
     `self_service_api_keys`, `api_key_days`: as the policy has them, for the page of the account.
     `scrubber`: removes the site's secrets from what a refusal tells.
+    `hsts_include_sub_domains`: whether browsers are told to use https for all subdomains as well.
     `secure_cookie`: `auth.secureCookie`; None decides per request.
     """
 
@@ -28,6 +29,7 @@ class Settings:
     api_key_days: int = 0
     secure_cookie: bool | None = None
     max_requests: int = 1000
+    hsts_include_sub_domains: bool = False
     trust: ProxyTrustPolicy = field(default_factory=ProxyTrustPolicy)
     scrubber: Scrubber = field(default_factory=Scrubber)
 

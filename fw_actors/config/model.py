@@ -66,6 +66,7 @@ class WebPolicy:
     """Section `web`."""
 
     max_requests: int  # served at once
+    hsts_include_sub_domains: bool = False
 
 
 @dataclass(frozen=True)

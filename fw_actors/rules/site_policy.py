@@ -51,7 +51,10 @@ SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType(
             Key("demoUser", None, Text(320, blank=True)),
             Key("demoPassword", None, Text(MAX_RUNES, blank=True)),
         ),
-        "web": (Key("maxRequests", 1000, Whole(1, 100_000)),),
+        "web": (
+            Key("maxRequests", 1000, Whole(1, 100_000)),
+            Key("hstsIncludeSubDomains", False, Flag()),
+        ),
         "ops": (
             Key("webhookRetentionDays", 30, Whole(0, 36_500)),
             Key("auditRetentionDays", 365, Whole(0, 36_500)),

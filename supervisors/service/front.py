@@ -34,7 +34,7 @@ def listening(config: Config) -> Iterator[Bound]:
 
 
 def application(parts: Parts, gateway: Gateway, console: Console | None = None) -> FrontEnd:
-    """Return the site's application, for any server of ASGI."""
+    """Return the site's application."""
     config = parts.site.config
     settings = Settings(
         name=config.site.name,
@@ -45,6 +45,7 @@ def application(parts: Parts, gateway: Gateway, console: Console | None = None) 
         api_key_days=config.auth.api_key_days,
         secure_cookie=config.auth.secure_cookie,
         max_requests=config.web.max_requests,
+        hsts_include_sub_domains=config.web.hsts_include_sub_domains,
         trust=config.deployment.trust_proxy,
         scrubber=config.scrubber,
     )

@@ -96,7 +96,17 @@ async def test_every_answer_is_json_that_nobody_may_keep(client: Client) -> None
 async def test_hsts_is_for_sites_that_are_https(gateway: FakeGateway) -> None:
     client = Client(app_of(gateway, url="https://fw.example.test"))
     for reply in await some_of_each(client):
-        assert "max-age=" in (reply.header("Strict-Transport-Security") or "")
+        assert reply.header("Strict-Transport-Security") == "max-age=31536000"
+
+
+async def test_hsts_is_for_subdomains_where_the_policy_says_so(gateway: FakeGateway) -> None:
+    url = "https://fw.example.test"
+    client = Client(app_of(gateway, url=url, hsts_include_sub_domains=True))
+    for reply in await some_of_each(client):
+        told = reply.header("Strict-Transport-Security")
+        assert told == "max-age=31536000; includeSubDomains"
+    client = Client(app_of(gateway, hsts_include_sub_domains=True))
+    assert (await client.ask("GET", "/")).header("Strict-Transport-Security") is None
 
 
 async def test_every_answer_has_a_request_id_of_its_own(client: Client) -> None:

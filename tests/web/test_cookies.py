@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from web.cookies import clear_cookie, is_secure, set_cookie, sids
+from web.cookies import clear_cookie, clear_every_cookie, is_secure, set_cookie, sids
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,38 @@ def test_secure_is_the_policys_or_decided_per_request(
 ) -> None:
     """Spec, Site policy: `secureCookie` null means decide per request."""
     assert is_secure(policy, site_is_https, over_tls) is secure
+
+
+def test_every_path_and_parent_domain_of_a_cookie_is_cleared() -> None:
+    """RFC 6265 5.1.3, 5.1.4: these are all the cookies that the request could bring."""
+    lines = clear_every_cookie("https://fw.apps.example.org:8443", "/app/Sales Order")
+    domains = ["", "; Domain=fw.apps.example.org", "; Domain=apps.example.org"]
+    domains.append("; Domain=example.org")
+    paths = ["/", "/app", "/app/", "/app/Sales%20Order"]
+    assert lines == [f"sid=; Max-Age=0; Path={p}{d}" for p in paths for d in domains]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost", "fw"])
+def test_an_address_and_a_single_name_have_no_parent_domain(host: str) -> None:
+    assert clear_every_cookie(f"http://{host}:8000", "/") == ["sid=; Max-Age=0; Path=/"]
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("https://a.example.org", "/" + "x" * 3000),
+        ("https://a.example.org", "/x" * 200),
+        ("https://" + "a." * 60 + "example.org", "/api/resource/A/b"),
+    ],
+)
+def test_what_is_cleared_fits_into_the_head_that_a_proxy_takes(url: str, path: str) -> None:
+    """nginx takes 4 KiB, the other headers included, and answers 502 to more."""
+    lines = clear_every_cookie(url, path)
+    assert lines[0] == "sid=; Max-Age=0; Path=/"
+    assert sum(len(f"Set-Cookie: {line}\r\n") for line in lines) <= 2400
+
+
+def test_a_path_can_smuggle_no_attribute_into_the_cookie() -> None:
+    for line in clear_every_cookie("https://fw.example.org", "/a; Domain=x\r\nX: y\0/b"):
+        assert line.count(";") <= 3
+        assert line.isprintable()

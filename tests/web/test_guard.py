@@ -70,9 +70,11 @@ async def test_two_credentials_are_one_too_many(client: Client) -> None:
         [key, ("Cookie", f"sid={SID}")],
         [key, key],
     ):
-        for path in ("/api/login", "/api/logout"):
-            reply = await client.ask("POST", path, GOOD, headers=headers)
-            assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
+        reply = await client.ask("POST", "/api/resource/Order", GOOD, headers=headers)
+        assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
+    for path in ("/api/login", "/api/logout"):
+        reply = await client.ask("POST", path, GOOD, headers=[key, key])
+        assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
 
 
 async def test_the_scheme_of_a_proxy_in_front_is_not_an_api_key(client: Client) -> None:

@@ -50,12 +50,15 @@ class Rendering:
     def refuse(self, exchange: Exchange, error: FwError) -> Answer:
         """Return a refusal as a page, to whom takes one; others get the envelope (interface §1).
 
-        Who is not signed in is led to the sign-in page.
+        A browser that is not signed in is led to the sign-in page, and so is one that brings two
+        cookies `sid`: nobody can tell which of them is the session's.
         """
         if isinstance(error, AuthenticationError) and exchange.request.method in ("GET", "HEAD"):
             return self._to_sign_in(exchange)
         if HTML_KIND not in exchange.request.headers.get("Accept", "").lower():
             return refusal(error)
+        if exchange.clears_cookies and exchange.request.method in ("GET", "HEAD"):
+            return self._to_sign_in(exchange)
         title = next((t for kind, t in TITLES if isinstance(error, kind)), "That did not work")
         answer = self.page(
             "refused.html",

@@ -30,7 +30,7 @@ class SignInPages:
         refuse = self._rendering.refuse
         operations = {
             "/": Operation(self.front_door, Session.OPTIONAL),
-            "/login": Operation(self.login, Session.OPTIONAL, query=NEXT),
+            "/login": Operation(self.login, Session.OPTIONAL, query=NEXT, ambiguous_as_guest=True),
             "/forgot-password": Operation(self.forgot_password, Session.IGNORED),
             "/reset-password": Operation(self.reset_password, Session.IGNORED),
             "/accept-invite": Operation(self.accept_invite, Session.IGNORED),

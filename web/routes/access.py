@@ -21,6 +21,7 @@ from web.operations import SMALL, BodyRule, Operation, Path, Session
 from web.routes.service_operations import NO_ARGUMENTS
 from web.settings import Settings
 
+CLEAR_SITE_DATA: Final = ("Clear-Site-Data", '"cache", "storage"')
 PASSWORD: Final = Texts(free=("pwd",))
 
 
@@ -65,8 +66,15 @@ class AccessRoutes:
             sign_in_body,
             admit=self.admit_address,
             answer=answers.SignedInAnswer,
+            ambiguous_as_guest=True,
         )
-        sign_out = Operation(self.sign_out, Session.IGNORED, NO_ARGUMENTS, answer=answers.Done)
+        sign_out = Operation(
+            self.sign_out,
+            Session.IGNORED,
+            NO_ARGUMENTS,
+            answer=answers.Done,
+            ambiguous_as_guest=True,
+        )
         boot = Operation(self.boot, Session.OPTIONAL, answer=answers.BootAnswer)
         return [
             Path("/api/login", {"POST": sign_in}),
@@ -104,11 +112,15 @@ class AccessRoutes:
         return answer_json(told, 200, ("Set-Cookie", cookie))
 
     async def sign_out(self, exchange: Exchange) -> Answer:
-        """End the session, if there is one, and take the cookie away in any case."""
+        """End the session, if there is one, and take the cookie away in any case.
+
+        The browser forgets what it has kept of the site, pages to go back to as well. Not its
+        cookies: that would be those of all hosts of the domain.
+        """
         if exchange.sid is not None:
             await self._gateway.sign_out(exchange.sid)
         cookie = clear_cookie(secure=exchange.cookie_is_secure)
-        return answer_json({"ok": True}, 200, ("Set-Cookie", cookie))
+        return answer_json({"ok": True}, 200, ("Set-Cookie", cookie), CLEAR_SITE_DATA)
 
     async def boot(self, exchange: Exchange) -> Answer:
         """Tell anyone what the sign-in screen shows, and a user who that is."""

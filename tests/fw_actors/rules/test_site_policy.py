@@ -35,6 +35,7 @@ FLAGS = [
     ("auth", "selfServiceApiKeys", True),
     ("ops", "scheduler", True),
     ("ops", "honourRetryAfter", False),
+    ("web", "hstsIncludeSubDomains", False),
 ]
 TEXTS = [("site", "name"), ("login", "notice"), ("login", "demoUser"), ("login", "demoPassword")]
 NO_NUMBERS: list[object] = [True, False, None, "30", "", [], {}, [3]]

@@ -142,6 +142,7 @@ async def test_a_sign_out_ends_the_session_and_clears_the_cookie(
         assert (reply.status, reply.json) == (200, {"ok": True})
         cleared = "sid=; Max-Age=0; Path=/; HttpOnly; SameSite=Lax"
         assert reply.header("Set-Cookie") == cleared
+        assert reply.header("Clear-Site-Data") == '"cache", "storage"'
     assert gateway.ended == [SID, SID]
 
 
