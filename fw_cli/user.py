@@ -15,6 +15,7 @@ from fw_cli.surroundings import ADMINISTRATOR, Surroundings
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
+    from fw_actors.services.passwords import EndedAccess
     from fw_actors.services.site import Site
 
 _COLUMNS: Final = {
@@ -109,7 +110,7 @@ def list_accounts(surroundings: Surroundings, as_json: bool) -> None:
 def passwd(surroundings: Surroundings, who: str, password_stdin: bool) -> None:
     """Set the password of WHO, a name or an e-mail.
 
-    Its sessions and open links end, a lockout is over, and a message tells the owner.
+    Its sessions, API keys and open links end, a lockout is over, and a message tells the owner.
     """
     if not password_stdin:
         surroundings.on_site(lambda site: _named(site, who))  # asks nobody in vain
@@ -119,14 +120,25 @@ def passwd(surroundings: Surroundings, who: str, password_stdin: bool) -> None:
         name, email = await _named(site, who)
         password_hash = await site.hash_password(password, name, email)
 
-        def work(fw: Fw) -> None:
-            site.passwords.set_and_unlock(fw.tx, name, password_hash, owner=ADMINISTRATOR)
+        def work(fw: Fw) -> EndedAccess:
+            ended = site.passwords.replace_and_unlock(fw, name, password_hash)
             fw.get_doc("User", name)  # it may have gone meanwhile, and left nothing to set
+            return ended
 
-        await site.write(ADMINISTRATOR, work)
-        return name
+        return f"set the password of {name}{_told(await site.write(ADMINISTRATOR, work))}"
 
-    click.echo(f"set the password of {surroundings.on_site(set_password)}")
+    click.echo(surroundings.on_site(set_password))
+
+
+def _told(ended: EndedAccess) -> str:
+    """Return what else the new password ended, empty where nothing was open."""
+    counted = (
+        f"{count} {unit}{'' if count == 1 else 's'}"
+        for count, unit in ((ended.sessions, "session"), (ended.keys, "API key"))
+        if count
+    )
+    told = " and ".join(counted)
+    return f"; ended {told}" if told else ""
 
 
 @user.command()

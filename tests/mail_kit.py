@@ -188,7 +188,7 @@ async def mail_site(
 def _made(site: Site, runtime: Runtime, postbox: Postbox, log: Log) -> MailSite:
     links = Links(site.registry, site.config.auth, site.entropy, URL)
     throttle = RecoveryThrottle(site.config.auth, site.entropy, site.installation_key)
-    use = LinkUse(site.store, site.hasher, links, site.passwords, throttle, site.audit)
+    use = LinkUse(site.store, site.hasher, links, site.passwords, throttle, site.audit, site.handle)
     return MailSite(
         site,
         runtime,

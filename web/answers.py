@@ -36,6 +36,21 @@ class DoneToSessions(Struct, frozen=True, rename="camel"):
     sessions_ended: int
 
 
+class DoneToKeys(Struct, frozen=True, rename="camel"):
+    """It is done, and so many API keys ended."""
+
+    ok: bool
+    keys_ended: int
+
+
+class AccessRevoked(Struct, frozen=True, rename="camel"):
+    """It is done, and so many sessions ended; `keysEnded` is there when keys were asked for."""
+
+    ok: bool
+    sessions_ended: int
+    keys_ended: int | msgspec.UnsetType = msgspec.UNSET
+
+
 class RunAnswer(Struct, frozen=True, rename="camel"):
     """How far a replay of many has come; `error` says why it failed. `total` is how many matched
     when it was begun, `refused` how many could not be replayed, by why."""

@@ -68,7 +68,7 @@ class Gateway:
         self._sessions = Sessions(site.registry)
         self._readings, self._probe = readings, probe
         self._ready = False
-        self.own = SelfService(site.config.auth, site.accounts, site.api_keys)
+        self.own = SelfService(site.config.auth, site.accounts, site.api_keys, site.outbox)
         self.users = users
 
     async def admit_sign_in(self, address: str, request_id: str) -> None:

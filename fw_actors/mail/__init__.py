@@ -4,7 +4,15 @@ from fw_actors.mail.log import LogTransport
 from fw_actors.mail.message import MailMessage, UnsafeHeaderError
 from fw_actors.mail.method import MethodTransport, load_method
 from fw_actors.mail.smtp import SmtpTransport, probe
-from fw_actors.mail.templates import Template, TemplateValues, render, subject_of
+from fw_actors.mail.templates import (
+    NamedKey,
+    NewKey,
+    Notice,
+    Template,
+    TemplateValues,
+    render,
+    subject_of,
+)
 from fw_actors.mail.transport import MailFault, MailNotSent, MailRefused, Transport
 
 __all__ = [
@@ -14,6 +22,9 @@ __all__ = [
     "MailNotSent",
     "MailRefused",
     "MethodTransport",
+    "NamedKey",
+    "NewKey",
+    "Notice",
     "SmtpTransport",
     "Template",
     "TemplateValues",

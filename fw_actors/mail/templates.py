@@ -5,12 +5,15 @@ Source: spec, Recovery and invitation; interface §8, Links and mail.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from html import escape
 from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from fw_actors.mail.message import MailMessage
 
@@ -21,6 +24,33 @@ class Template(StrEnum):
     RECOVERY = "recovery"
     INVITATION = "invitation"
     PASSWORD_CHANGED = "password_changed"
+    API_KEY_MADE = "api_key_made"
+
+
+class NamedKey(msgspec.Struct, frozen=True):
+    """An API key as a message names it: what its owner called it, and its public part."""
+
+    label: str
+    name: str
+
+
+class NewKey(msgspec.Struct, frozen=True):
+    """What `api_key_made` tells of a key; times in ms. `address` is that of the request, empty
+    where no request made it."""
+
+    label: str
+    name: str
+    made: int
+    expires: int | None
+    address: str
+
+
+class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a message tells besides its account. A queued message keeps it until it is sent, so
+    it holds no secret."""
+
+    ended_keys: tuple[NamedKey, ...] = ()
+    new_key: NewKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +63,7 @@ class TemplateValues:
     recipient: str
     link: str | None = field(default=None, repr=False)
     minutes: int = 0
+    notice: Notice = field(default_factory=Notice)
 
 
 Paragraphs = Callable[[TemplateValues], list[str | None]]
@@ -63,9 +94,40 @@ def _password_changed(values: TemplateValues) -> list[str | None]:
     return [
         f"the password of the account {values.user} at {values.site} was changed, and sessions "
         "that were open elsewhere have ended.",
+        *_ended_keys(values.notice.ended_keys),
         "If it was not you, ask for a new password on the sign-in page now, and tell whoever "
         "runs the site.",
     ]
+
+
+def _ended_keys(keys: Sequence[NamedKey]) -> list[str]:
+    if not keys:
+        return []
+    named = "; ".join(f"\u201c{key.label}\u201d ({key.name})" for key in keys)
+    subject = "This API key has" if len(keys) == 1 else "These API keys have"
+    return [f"{subject} ended as well: {named}. Programs that still need access need a new key."]
+
+
+def _api_key_made(values: TemplateValues) -> list[str | None]:
+    key = values.notice.new_key
+    about = f"an API key was made for the account {values.user} at {values.site}."
+    told = [] if key is None else [_described(key)]
+    return [
+        about,
+        *told,
+        "A key lets a program act as you, without your password. If it was not you who made it: "
+        "sign in, revoke it on the page My account, set a new password there, end your other "
+        "sessions, and tell whoever runs the site.",
+    ]
+
+
+def _described(key: NewKey) -> str:
+    origin = f", by a request from {key.address}" if key.address else ""
+    end = "has no end" if key.expires is None else f"works until {_moment(key.expires)}"
+    return (
+        f"It is called \u201c{key.label}\u201d ({key.name}), was made on {_moment(key.made)}"
+        f"{origin}, and {end}."
+    )
 
 
 _PARAGRAPHS: Final = MappingProxyType[Template, Paragraphs](
@@ -73,6 +135,7 @@ _PARAGRAPHS: Final = MappingProxyType[Template, Paragraphs](
         Template.RECOVERY: _recovery,
         Template.INVITATION: _invitation,
         Template.PASSWORD_CHANGED: _password_changed,
+        Template.API_KEY_MADE: _api_key_made,
     }
 )
 _SUBJECTS: Final = MappingProxyType(
@@ -80,9 +143,11 @@ _SUBJECTS: Final = MappingProxyType(
         Template.RECOVERY: "A new password for {site}",
         Template.INVITATION: "Your account at {site}",
         Template.PASSWORD_CHANGED: "Your password at {site} was changed",
+        Template.API_KEY_MADE: "A new API key at {site}",
     }
 )
 _MINUTES_PER_HOUR: Final = 60
+_MS_PER_SECOND: Final = 1000
 _HOURS_PER_DAY: Final = 24
 
 
@@ -114,6 +179,12 @@ def _as_html(paragraphs: list[str | None], link: str) -> str:
     parts = [f'<a href="{shown}">{shown}</a>' if p is None else escape(p) for p in paragraphs]
     body = "\n".join(f"<p>{part}</p>" for part in parts)
     return f'<!doctype html>\n<html lang="en">\n<body>\n{body}\n</body>\n</html>\n'
+
+
+def _moment(milliseconds: int) -> str:
+    """Return a time for a reader whose zone is not known."""
+    at = datetime.fromtimestamp(milliseconds / _MS_PER_SECOND, UTC)
+    return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def _lasting(minutes: int) -> str:

@@ -28,7 +28,7 @@ from fw_actors.errors import (
 from fw_actors.rules.tokens import API_KEY_BYTES, ApiKey, digest, new_api_key
 from fw_actors.runtime import Entropy
 from fw_actors.services.account_hold import hold
-from fw_actors.services.audit import AuditLog
+from fw_actors.services.audit import Action, AuditLog
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import API_KEY
 
@@ -76,6 +76,14 @@ class LiveKey:
     last_used: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class KeyCounts:
+    """How many keys of a site work, and how many of them have no end."""
+
+    live: int
+    without_end: int
+
+
 class ApiKeys(Observer):
     """The statements over keys, and the rules that tie them to their users (an observer)."""
 
@@ -98,6 +106,14 @@ class ApiKeys(Observer):
             .order_by(k.creation, k.name)
         )
         self._count = Statement(sa.select(sa.func.count()).select_from(keys).where(k.user == _USER))
+        self._counts = Statement(
+            sa.select(
+                sa.func.count(),
+                sa.func.coalesce(sa.func.sum(sa.case((k.expires.is_(None), 1), else_=0)), 0),
+            )
+            .select_from(keys)
+            .where(sa.or_(k.expires.is_(None), k.expires > sa.bindparam("now")))
+        )
         self._used = Statement(
             sa.update(keys).where(k.name == _ID).values(last_used=sa.bindparam("now"))
         )
@@ -153,6 +169,30 @@ class ApiKeys(Observer):
         if fw.get_value(DOCTYPE, name, "user") != fw.user:
             raise NotFoundError("You have no such API key.")
         _end(fw, name)
+
+    def end_all(self, fw: Fw, user: str) -> list[KeyFacts]:
+        """End every key of a user as a part of an act that has its own Audit Event.
+
+        Returns: those that still worked, oldest first.
+        """
+        hold(fw.tx, user)  # none is made beside it, and of two at once each key is ended by one
+        found = self.of_user(fw.tx, user)
+        with self._audit.suppressed(fw.tx):
+            for key in found:
+                _end(fw, key.name)
+        return [key for key in found if key.expires is None or key.expires > fw.tx.now]
+
+    def revoke_all(self, fw: Fw) -> int:
+        """End all of the handle's user's keys; return how many still worked."""
+        ended = len(self.end_all(fw, fw.user))
+        self._audit.record(fw, Action.REVOKE_KEYS, fw.user, {"keys_ended": ended})
+        return ended
+
+    def count(self, tx: Tx) -> KeyCounts:
+        """Return how many keys work at this moment."""
+        row = tx.one(self._counts, now=tx.now)
+        assert row is not None  # an aggregate gives a row
+        return KeyCounts(*row)
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """A key comes from its operation alone; it goes with its document, and with its user."""

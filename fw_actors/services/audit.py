@@ -41,6 +41,7 @@ class Action(StrEnum):
     RESEND_INVITE = "user.resend_invite"
     SEND_RESET = "user.send_password_reset"
     REVOKE_SESSIONS = "user.revoke_sessions"
+    REVOKE_KEYS = "user.revoke_keys"
     UNLOCK = "user.unlock"
     SET_PASSWORD = "user.set_password"
     CHANGE_PASSWORD = "user.change_password"

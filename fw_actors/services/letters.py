@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import sqlalchemy as sa
 
 from fw_actors.documents.registry import Registry
-from fw_actors.mail import MailMessage, MailRefused, Template, TemplateValues, render
+from fw_actors.mail import MailMessage, MailRefused, Notice, Template, TemplateValues, render
 from fw_actors.mail.message import UnsafeHeaderError
 from fw_actors.rules.delivery_outcome import Status, Verdict
 from fw_actors.services.access import LinkKind
@@ -79,7 +80,7 @@ class Letters:
             return None
         tx.run(self._address, key=job.subject, email=addressee.email)
         try:
-            return render(template, self._values(tx, template, addressee))
+            return render(template, self._values(tx, template, addressee, _notice(job)))
         except UnsafeHeaderError:
             raise MailRefused("recipient: the account's address is no mail address.") from None
 
@@ -115,7 +116,9 @@ class Letters:
         if jobs.finish(tx, job.id, job.lease):
             tx.run(self._forget, key=job.subject)
 
-    def _values(self, tx: Tx, template: Template, addressee: _Addressee) -> TemplateValues:
+    def _values(
+        self, tx: Tx, template: Template, addressee: _Addressee, notice: Notice
+    ) -> TemplateValues:
         kind = _KINDS.get(template)
         return TemplateValues(
             site=self._site,
@@ -124,6 +127,7 @@ class Letters:
             recipient=addressee.email,
             link=None if kind is None else self._links.mint(tx, kind, addressee.user).url,
             minutes=0 if kind is None else self._links.minutes(kind),
+            notice=notice,
         )
 
     def _note(
@@ -138,3 +142,11 @@ class Letters:
             sent=sent,
             modified=tx.now,
         )
+
+
+def _notice(job: LeasedJob) -> Notice:
+    """Return what a job's message tells besides its account. Where no user is named, `arguments`
+    is the identifier that a recovery was asked for."""
+    if not job.user or not job.arguments:
+        return Notice()
+    return msgspec.json.decode(job.arguments, type=Notice)

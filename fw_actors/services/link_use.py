@@ -2,7 +2,7 @@
 
 The order is interface §8's: the address is judged first, then the token, then the password that
 comes with it; the hash is made before the one transaction that spends the token, sets the
-password and ends the sessions. Whatever fails in that one leaves the link as it was.
+password and ends sessions and API keys. Whatever fails in that one leaves the link as it was.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from fw_actors.documents.handle import Fw
 from fw_actors.errors import FwError, InvalidTokenError, TooManyRequestsError
 from fw_actors.hashing import Hasher
 from fw_actors.services import links
@@ -40,9 +41,12 @@ class LinkUse:
         passwords: Passwords,
         throttle: RecoveryThrottle,
         audit: AuditLog,
+        handle: Callable[[Tx, str, str], Fw],
     ) -> None:
+        """`handle` gives the handle of a user inside a transaction, for a request id."""
         self._store, self._hasher, self._links = store, hasher, links
-        self._passwords, self._throttle, self._audit = passwords, throttle, audit
+        self._passwords, self._throttle = passwords, throttle
+        self._audit, self._handle = audit, handle
 
     async def look(self, token: str, address: str) -> LinkFacts:
         """Return what a token is good for; it is not spent by that.
@@ -73,7 +77,8 @@ class LinkUse:
         further: Further,
         request_id: str,
     ) -> None:
-        """Spend a token: the password is set, sessions end, and `further` runs along with it.
+        """Spend a token: the password is set, sessions and API keys end, and `further` runs along
+        with it. (An invited account has no keys yet; the rule is one for both kinds.)
 
         Raises: TooManyRequestsError, InvalidTokenError, PasswordPolicyError, OverloadedError,
             and what `further` raises; the token is as good as before then.
@@ -86,9 +91,8 @@ class LinkUse:
         def work(tx: Tx) -> None:
             hold(tx, facts.user)
             user = links.spend(tx, kind, token)  # renamed meanwhile, perhaps
-            self._passwords.set(
-                tx, user, password_hash, _ACTIONS[kind], owner=user, request_id=request_id
-            )
+            fw = self._handle(tx, user, request_id)
+            self._passwords.replace(fw, user, password_hash, _ACTIONS[kind])
             with self._audit.suppressed(tx):  # a part of the act that was just recorded
                 further(tx, replace(facts, user=user))
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
 import sqlalchemy as sa
 
 from fw_actors.documents.registry import Registry
-from fw_actors.mail import LogTransport, Template, subject_of
+from fw_actors.mail import LogTransport, Notice, Template, subject_of
 from fw_actors.rules.delivery_outcome import Status
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Entropy
@@ -44,10 +45,13 @@ class Outbox:
             )
         )
 
-    def to_user(self, tx: Tx, template: Template, user: str, *, owner: str) -> None:
-        """Queue a message to an account's stored address."""
+    def to_user(
+        self, tx: Tx, template: Template, user: str, *, owner: str, notice: Notice | None = None
+    ) -> None:
+        """Queue a message to an account's stored address; `notice` is what it tells besides."""
         delivery = self._record(tx, template, self._stored_address(tx, user), owner)
-        self._enqueue(tx, delivery, template, user=user)
+        told = "" if notice is None else msgspec.json.encode(notice).decode()
+        self._enqueue(tx, delivery, template, user=user, arguments=told)
 
     def to_identifier(self, tx: Tx, template: Template, identifier: str, *, owner: str) -> None:
         """Queue a message to whoever a canonical identifier belongs to, or to nobody.

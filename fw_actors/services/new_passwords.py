@@ -53,5 +53,5 @@ class NewPasswords(Observer):
         if not isinstance(password, PreparedPassword):
             return
         with self._audit.suppressed(fw.tx):  # the event of the save names the password
-            self._passwords.set_and_unlock(fw.tx, str(doc.name), password.hash, owner=fw.user)
+            self._passwords.replace_and_unlock(fw, str(doc.name), password.hash)
         doc.__dict__[FIELD] = None

@@ -27,7 +27,6 @@ from fw_actors.services import attempts
 from fw_actors.services.access import PasswordChange, PasswordChanged
 from fw_actors.services.account_hold import hold
 from fw_actors.services.accounts import Account, Accounts
-from fw_actors.services.audit import Action
 from fw_actors.services.passwords import Passwords
 from fw_actors.store import Store, Tx
 
@@ -127,13 +126,7 @@ class PasswordChanges:
         attempts.clear(tx, admitted.charge, admitted.key)
         if isinstance(new, FwError):
             return new
-        ended = self._passwords.set(
-            tx,
-            account.user,
-            new,
-            Action.CHANGE_PASSWORD,
-            owner=account.user,
-            request_id=change.request_id,
-            spare=change.session,
+        ended = self._passwords.change(
+            tx, account.user, new, spare=change.session, request_id=change.request_id
         )
         return PasswordChanged(ended)

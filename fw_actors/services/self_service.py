@@ -11,18 +11,23 @@ from fw_actors.config import AuthPolicy
 from fw_actors.documents import rows
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import AuthenticationError, PermissionDeniedError
+from fw_actors.mail import NewKey, Notice, Template
 from fw_actors.services import sessions
 from fw_actors.services.access import Caller, Profile
 from fw_actors.services.accounts import Accounts
 from fw_actors.services.api_keys import ApiKeys, KeyFacts, MadeKey
+from fw_actors.services.mail import Outbox
 from fw_actors.services.sessions import SessionFacts
 
 
 class SelfService:
     """The operations, each inside a transaction of its caller."""
 
-    def __init__(self, policy: AuthPolicy, accounts: Accounts, keys: ApiKeys) -> None:
+    def __init__(
+        self, policy: AuthPolicy, accounts: Accounts, keys: ApiKeys, outbox: Outbox
+    ) -> None:
         self._policy, self._accounts, self._keys = policy, accounts, keys
+        self._outbox = outbox
 
     def profile(self, fw: Fw) -> Profile:
         """Return the own account."""
@@ -67,8 +72,12 @@ class SelfService:
         in_person(caller)
         return self._keys.of_user(fw.tx, fw.user)
 
-    def make_key(self, fw: Fw, caller: Caller, label: str, days: int | None) -> MadeKey:
-        """Make an API key.
+    def make_key(
+        self, fw: Fw, caller: Caller, label: str, days: int | None, address: str = ""
+    ) -> MadeKey:
+        """Make an API key, and tell its owner by mail: a key outlives the session that made it.
+
+        `address` is the client's, for that message.
 
         Raises: PermissionDeniedError when the policy lets no user make keys; and as
             `ApiKeys.make`.
@@ -76,12 +85,22 @@ class SelfService:
         in_person(caller)
         if not self._policy.self_service_api_keys:
             raise PermissionDeniedError("This site's users do not make API keys themselves.")
-        return self._keys.make(fw, label, days, self._policy.api_key_days)
+        made = self._keys.make(fw, label, days, self._policy.api_key_days)
+        new = NewKey(made.label, made.name, fw.tx.now, made.expires, address)
+        self._outbox.to_user(
+            fw.tx, Template.API_KEY_MADE, fw.user, owner=fw.user, notice=Notice(new_key=new)
+        )
+        return made
 
     def revoke_key(self, fw: Fw, caller: Caller, name: str) -> None:
         """End one of the own API keys. Raises: NotFoundError."""
         in_person(caller)
         self._keys.revoke(fw, name)
+
+    def revoke_all_keys(self, fw: Fw, caller: Caller) -> int:
+        """End all of the own API keys; return how many still worked."""
+        in_person(caller)
+        return self._keys.revoke_all(fw)
 
 
 def in_person(caller: Caller) -> str:

@@ -171,9 +171,9 @@ def _assembled(
     scopes = ScopeRules(registry, audit)
     versions = VersionRecorder(registry, entropy)
     outbox = Outbox(registry, entropy, config.site.name, partial(recorded, mail.QUEUE))
-    passwords = Passwords(registry, outbox, audit, key)
-    new_passwords = NewPasswords(hasher, passwords, audit)
     api_keys = ApiKeys(registry, entropy, audit)
+    passwords = Passwords(registry, outbox, api_keys, audit, key)
+    new_passwords = NewPasswords(hasher, passwords, audit)
     # The audit sees the new password of a User before it is set and gone.
     rules_of_users = (
         LastManagerRule(registry),

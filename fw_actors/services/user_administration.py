@@ -6,13 +6,24 @@ Each operation leaves an Audit Event in its transaction: whose account it was, a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fw_actors.documents.handle import Fw
 from fw_actors.services import invitation, recovery, users
 from fw_actors.services.accounts import Accounts
+from fw_actors.services.api_keys import ApiKeys
 from fw_actors.services.audit import Action, AuditLog
 from fw_actors.services.invitation import Invited
 from fw_actors.services.link_mail import LinkMail, SentLink
+
+
+@dataclass(frozen=True, slots=True)
+class RevokedAccess:
+    """How many live sessions of an account ended, and how many API keys; None when keys were not
+    asked for."""
+
+    sessions: int
+    keys: int | None
 
 
 class UserAdministration:
@@ -22,10 +33,15 @@ class UserAdministration:
     """
 
     def __init__(
-        self, accounts: Accounts, link_mail: LinkMail, audit: AuditLog, installation_key: bytes
+        self,
+        accounts: Accounts,
+        link_mail: LinkMail,
+        keys: ApiKeys,
+        audit: AuditLog,
+        installation_key: bytes,
     ) -> None:
         self._accounts, self._link_mail, self._key = accounts, link_mail, installation_key
-        self._audit = audit
+        self._keys, self._audit = keys, audit
 
     def invite(
         self, fw: Fw, email: str, name: str | None, full_name: str, roles: Sequence[str]
@@ -48,11 +64,16 @@ class UserAdministration:
         self._audit.record(fw, Action.SEND_RESET, user)
         return sent
 
-    def revoke_sessions(self, fw: Fw, user: str) -> int:
-        """End all sessions of a user; return how many. See `users.revoke_sessions`."""
-        ended = users.revoke_sessions(fw, user)
-        self._audit.record(fw, Action.REVOKE_SESSIONS, user, {"sessions_ended": ended})
-        return ended
+    def revoke_sessions(self, fw: Fw, user: str, keys: bool = False) -> RevokedAccess:
+        """End all sessions of a user, and with `keys` all API keys.
+
+        Raises: PermissionDeniedError; NotFoundError.
+        """
+        sessions = users.revoke_sessions(fw, user)
+        ended = len(self._keys.end_all(fw, user)) if keys else None
+        detail = {"sessions_ended": sessions} | ({} if ended is None else {"keys_ended": ended})
+        self._audit.record(fw, Action.REVOKE_SESSIONS, user, detail)
+        return RevokedAccess(sessions, ended)
 
     def unlock(self, fw: Fw, identifier: str) -> None:
         """Lift a lockout early. See `users.unlock`."""

@@ -82,7 +82,9 @@ def _users(parts: Parts, links: Links) -> UserAdministration:
     site = parts.site
     by_log = LogTransport(parts.log) if site.config.mail.transport == "log" else None
     link_mail = LinkMail(links, site.outbox, by_log)
-    return UserAdministration(site.accounts, link_mail, site.audit, site.installation_key)
+    return UserAdministration(
+        site.accounts, link_mail, site.api_keys, site.audit, site.installation_key
+    )
 
 
 def _link_uses(parts: Parts, links: Links) -> tuple[Recovery, Invitation]:
@@ -95,6 +97,7 @@ def _link_uses(parts: Parts, links: Links) -> tuple[Recovery, Invitation]:
         site.passwords,
         throttle,
         site.audit,
+        site.handle,
     )
     recovery = Recovery(site.store, site.outbox, throttle, link_use, site.installation_key)
     return recovery, Invitation(link_use, site.handle)

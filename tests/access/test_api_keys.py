@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -202,8 +203,45 @@ async def test_keys_go_with_their_user(site: HttpSite, sid: str, change: str) ->
         assert await site.rows(f"SELECT * FROM {table}") == []
 
 
+async def recover(site: HttpSite, boss: str) -> None:
+    sent = await site.op("users.sendPasswordReset", {"user": "ann"}, sid=boss)
+    token = sent.json["link"].partition("#token=")[2]
+    body = {"token": token, "password": "another decent passphrase"}
+    assert (await site.ask("POST", "/api/auth/reset-password", body)).status == 200
+
+
+async def set_on_the_form(site: HttpSite, boss: str) -> None:
+    body = {"new_password": "another decent passphrase"}
+    assert (await site.ask("PUT", "/api/resource/User/ann", body, sid=boss)).status == 200
+
+
+@pytest.mark.parametrize("set_password", [recover, set_on_the_form])
+async def test_keys_end_with_a_password_that_was_set_without_the_old_one(
+    site: HttpSite, sid: str, set_password: Callable[[HttpSite, str], Awaitable[None]]
+) -> None:
+    """Interface §8: a thief with a session makes keys, and a recovery follows a theft."""
+    made = [await site.key(sid, label=label) for label in ("CI", "the thief's")]
+    await site.hire("boss", "System Manager")
+    boss = await site.sid("boss")
+    other = await site.key(boss)
+    await set_password(site, boss)
+    assert [await works(site, each["key"]) for each in (*made, other)] == [401, 401, 200]
+    left = await site.rows("SELECT name FROM doc_api_key")
+    assert left == [{"name": other["name"]}]
+
+
+async def test_all_of_the_own_keys_end_at_once(site: HttpSite, sid: str) -> None:
+    keys = [(await site.key(sid, days=days))["key"] for days in (1, 2, 3)]
+    site.pass_time(86_400 + 1)
+    reply = await site.op("api_keys.revokeAllMyAPIKeys", sid=sid)
+    assert (reply.status, reply.json) == (200, {"ok": True, "keysEnded": 2}), "one had expired"
+    assert await listed(site, sid) == []
+    assert [await works(site, key) for key in keys] == [401] * 3
+    assert (await site.op("api_keys.revokeAllMyAPIKeys", sid=sid)).json["keysEnded"] == 0
+
+
 async def test_keys_outlive_what_else_changes_of_their_user(site: HttpSite, sid: str) -> None:
-    """Interface §8: "Password changes leave API keys, disabling ends them"."""
+    """Interface §8: "A change of one's own password leaves API keys"."""
     made = await site.key(sid)
     change = {"current": PASSWORD, "password": "another decent passphrase"}
     for operation, body in (

@@ -145,6 +145,23 @@ async def test_a_users_sessions_end(site: HttpSite, boss: str) -> None:
     assert (await site.op("profile.getMyProfile", key=key)).status == 200
 
 
+async def test_a_users_keys_end_with_the_sessions_where_that_is_asked_for(
+    site: HttpSite, boss: str
+) -> None:
+    await site.hire("ann")
+    sid, mine = await site.sid("ann"), (await site.key(boss))["key"]
+    keys = [(await site.key(sid))["key"] for _ in range(2)]
+    body: dict[str, Any] = {"user": "ann", "keys": True}
+    reply = await site.op("users.revokeUserSessions", body, sid=boss)
+    assert reply.json == {"ok": True, "sessionsEnded": 1, "keysEnded": 2}
+    statuses = [(await site.op("profile.getMyProfile", key=key)).status for key in (*keys, mine)]
+    assert statuses == [401, 401, 200]
+    (row,) = await site.rows("SELECT detail FROM doc_audit_event WHERE target = 'ann'")
+    assert row == {"detail": '{"sessions_ended":1,"keys_ended":2}'}
+    reply = await site.op("users.revokeUserSessions", {**body, "keys": "yes"}, sid=boss)
+    assert (reply.status, reply.error["extra"]["field"]) == (400, "keys")
+
+
 @pytest.mark.parametrize("spelling", ["ann", " ANN@example.TEST "])
 async def test_an_unlock_clears_both_spellings(site: HttpSite, boss: str, spelling: str) -> None:
     """Spec, Sign-in lockout: "clears both spellings (name and e-mail)"."""

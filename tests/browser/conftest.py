@@ -36,6 +36,8 @@ for name, full, role in (
     ("demo", "Demo", "Sales"),
     ("bea", "Bea Busy", "Sales"),
     ("carl", "Carl Changing", "Sales"),
+    ("dora", "Dora", "Sales"),
+    ("edna", "Edna", "Sales"),
 ):
     email = f"{name}@example.test"
     user = fw.new_doc("User", name=name, email=email, fullName=full, roles=[{"role": role}])

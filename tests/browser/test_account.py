@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import httpx
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.watch import look
@@ -101,6 +102,33 @@ def test_without_a_clipboard_the_key_is_selected(page: Page, sign_in: SignIn) ->
     page.locator("#keys li").filter(has_text="by hand").get_by_role("button").click()
     page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     expect(page.get_by_text("No keys yet.")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("answer", "told", "status"),
+    [("Enter", "your API keys are revoked", 401), ("Escape", "your API keys still work", 200)],
+)
+def test_a_new_password_asks_what_becomes_of_the_api_keys(
+    page: Page, site: LiveSite, sign_in: SignIn, answer: str, told: str, status: int
+) -> None:
+    """Interface §8: a change of one's own password leaves API keys; by keyboard alone."""
+    user = {"Enter": "dora", "Escape": "edna"}[answer]
+    sign_in(user)
+    page.goto("/account")
+    page.get_by_label("What it is for").fill("CI")
+    page.get_by_role("button", name="Make a key").click()
+    expect(page.locator("#made-key code")).to_have_text(re.compile("^fwk_"))
+    key = page.locator("#made-key code").inner_text()
+    page.get_by_label("Current password", exact=True).fill(PASSWORD)
+    page.get_by_label("New password", exact=True).fill(CHANGED)
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Revoke all keys")).to_be_focused()
+    look(page, "account-keys")
+    page.keyboard.press(answer)
+    expect(page.get_by_text(told)).to_be_visible()
+    bearer = {"Authorization": f"Bearer {key}"}
+    assert httpx.get(f"{site.url}/api/boot", headers=bearer).status_code == status
 
 
 def test_the_password_is_changed_and_what_is_wrong_is_said(page: Page, sign_in: SignIn) -> None:

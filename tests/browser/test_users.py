@@ -72,8 +72,10 @@ def test_an_account_is_unlocked_signed_out_and_sent_a_reset_link(
         page.get_by_role("button", name="Unlock").click()
         expect(page.get_by_text("The account may sign in again.")).to_be_visible()
         assert client.post("/api/login", json=right).status_code == 200
+        page.get_by_label("API keys too").check()
         page.get_by_role("button", name="End all sessions").click()
         expect(page.get_by_text(re.compile("sessions? ha(s|ve) ended"))).to_be_visible()
+        expect(page.get_by_text("0 API keys have ended")).to_be_visible()
         assert client.get("/api/boot").json()["user"] is None
     page.get_by_role("button", name="Send reset link").click()
     expect(page.locator("dialog code")).to_have_text(re.compile(r"/reset-password#token="))

@@ -89,7 +89,14 @@ def test_passwd_sets_a_password_and_ends_sessions_and_links(fw: CommandLine, who
         " VALUES ('h', x'00', 'ida', 1, 1, 9e15)\")"
     )
     fw.done("eval", insert, "--commit")
-    fw.done("user", "passwd", who, "--password-stdin", stdin=PASSWORD + "\n")
+    key = (
+        "[fw.db.sql(\"INSERT INTO fw_api_key (id, secret_hash) VALUES ('k', x'00')\"),"
+        " fw.new_doc('API Key', name='k', user='ida', label='CI').insert().name]"
+    )
+    fw.done("eval", key, "--commit")
+    told = fw.done("user", "passwd", who, "--password-stdin", stdin=PASSWORD + "\n")
+    assert told == "set the password of ida; ended 1 session and 1 API key\n"
+    assert fw.json("eval", "fw.db.sql('SELECT * FROM fw_api_key')") == []
     assert hashes(fw) != [first]
     assert fw.json("eval", "fw.db.sql('SELECT * FROM fw_session')") == []
     mails = fw.json(

@@ -370,7 +370,7 @@ async def test_of_two_changes_of_the_own_profile_at_once_both_win(
 ) -> None:
     """Interface §2: profile.updateMyProfile answers the profile; it knows no version."""
     await hire(site, "ada")
-    own = SelfService(site.config.auth, site.accounts, site.api_keys)
+    own = SelfService(site.config.auth, site.accounts, site.api_keys, site.outbox)
     _, profile = await overlap(
         lambda tx: own.update_profile(site.handle(tx, "ada"), "Ada Lovelace", None),
         partial(site.write, "ada", lambda fw: own.update_profile(fw, None, "en")),
@@ -383,7 +383,7 @@ async def test_an_account_is_closed_beside_a_change_of_its_profile(
 ) -> None:
     """Interface §5: `user disable` is done, or refused for a reason that lasts."""
     await hire(site, "ada")
-    own = SelfService(site.config.auth, site.accounts, site.api_keys)
+    own = SelfService(site.config.auth, site.accounts, site.api_keys, site.outbox)
     _, name = await overlap(
         lambda tx: own.update_profile(site.handle(tx, "ada"), "Ada Lovelace", None),
         partial(

@@ -104,14 +104,21 @@ ACCESS: Final = (
     Mutation(
         "the own session ends with the old password",
         "fw_actors/services/password_change.py",
-        "            spare=change.session,\n",
-        "",
+        "spare=change.session, ",
+        'spare="", ',
     ),
     Mutation(
         "API keys outlive being disabled",
         _KEYS,
         'event == "on_trash" or not doc.__dict__["enabled"]):',
         'event == "on_trash"):',
+    ),
+    Mutation(
+        "API keys outlive a recovery",
+        "fw_actors/services/passwords.py",
+        "keys = self._keys.end_all(fw, user)",
+        "keys = self._keys.end_all(fw, user) if fw.user != user else []",
+        "tests/access/test_api_keys.py",
     ),
     Mutation(
         "another user's API key is ended",

@@ -138,11 +138,12 @@ class AccessWork:
                 self._was_set(account, password, certainly=certainly)
 
     def _was_set(self, account: Account, password: str, *, certainly: bool) -> None:
-        """A password was set, or may have been; every session ended with the old one."""
+        """A password was set, or may have been; all sessions and API keys ended with it."""
         if certainly:
             account.passwords[:] = [password]
             account.invited = False
         account.sessions_end(certainly=certainly)
+        account.keys_end(certainly=certainly)
 
     async def switch(self) -> None:
         """Disable an account, or enable it."""

@@ -95,6 +95,7 @@ class SelfServiceRoutes:
                 "api_keys.createMyAPIKey", self.make_key, KeyRequest, answer=answers.MadeKeyAnswer
             ),
             writing("api_keys.revokeMyAPIKey", self.revoke_key, KeyNameRequest),
+            writing("api_keys.revokeAllMyAPIKeys", self.revoke_all_keys, answer=answers.DoneToKeys),
         ]
 
     async def profile(self, exchange: Exchange) -> Answer:
@@ -183,7 +184,8 @@ class SelfServiceRoutes:
         body: KeyRequest = exchange.body
         days = given(body.days)
         made = await self._write(
-            exchange, lambda fw: self._gateway.own.make_key(fw, caller, body.label, days)
+            exchange,
+            lambda fw: self._gateway.own.make_key(fw, caller, body.label, days, exchange.address),
         )
         told = {
             "name": made.name,
@@ -198,6 +200,14 @@ class SelfServiceRoutes:
         caller, body = exchange.known_caller, exchange.body
         await self._write(exchange, lambda fw: self._gateway.own.revoke_key(fw, caller, body.name))
         return answer_json({"ok": True})
+
+    async def revoke_all_keys(self, exchange: Exchange) -> Answer:
+        """End all of the own API keys."""
+        caller = exchange.known_caller
+        ended = await self._write(
+            exchange, lambda fw: self._gateway.own.revoke_all_keys(fw, caller)
+        )
+        return answer_json({"ok": True, "keysEnded": ended})
 
     async def _write(self, exchange: Exchange, work: Callable[[Fw], T]) -> T:
         return await self._gateway.write(exchange.known_caller, work, exchange.request_id)

@@ -37,6 +37,13 @@ class UserRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     user: str
 
 
+class RevokeSessionsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of users.revokeUserSessions; with `keys` API keys end as well."""
+
+    user: str
+    keys: bool = False
+
+
 class UserRoutes:
     """The paths of this module, over one gateway."""
 
@@ -53,8 +60,8 @@ class UserRoutes:
             writing(
                 "users.revokeUserSessions",
                 self.revoke_sessions,
-                UserRequest,
-                answer=answers.DoneToSessions,
+                RevokeSessionsRequest,
+                answer=answers.AccessRevoked,
             ),
             writing("users.unlockUser", self.unlock, UserRequest),
         ]
@@ -87,12 +94,13 @@ class UserRoutes:
         return answer_json({"ok": True} | _link_json(sent))
 
     async def revoke_sessions(self, exchange: Exchange) -> Answer:
-        """End all sessions of a user."""
-        user = exchange.body.user
+        """End all sessions of a user, and all API keys where that is asked for."""
+        body: RevokeSessionsRequest = exchange.body
         ended = await self._write(
-            exchange, lambda fw: self._gateway.users.revoke_sessions(fw, user)
+            exchange, lambda fw: self._gateway.users.revoke_sessions(fw, body.user, body.keys)
         )
-        return answer_json({"ok": True, "sessionsEnded": ended})
+        told = {"ok": True, "sessionsEnded": ended.sessions}
+        return answer_json(told if ended.keys is None else told | {"keysEnded": ended.keys})
 
     async def unlock(self, exchange: Exchange) -> Answer:
         """Lift a lockout early, at both spellings of the account."""

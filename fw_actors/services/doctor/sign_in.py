@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import sqlalchemy as sa
@@ -13,6 +13,7 @@ from fw_actors.config import Argon2, LoginPolicy
 from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.rules.findings import Finding, Section, ok, warning
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
+from fw_actors.services.api_keys import KeyCounts
 from fw_actors.services.backlog import locked_identifiers
 from fw_actors.services.site import Site
 from fw_actors.store import Tx
@@ -25,12 +26,17 @@ _ENOUGH: Final = ((47_104, 1), (19_456, 2), (12_288, 3), (9_216, 4), (7_168, 5))
 
 @dataclass(frozen=True)
 class SignInFacts:
-    """What the store and this machine say; `demo` is None when no demo account is offered."""
+    """What the store and this machine say; `demo` is None when no demo account is offered.
+
+    `key_days` is the policy's `apiKeyDays`.
+    """
 
     managers: int
     locked: int
     hash_ms: float
     demo: DemoFacts | None = None
+    keys: KeyCounts = field(default_factory=lambda: KeyCounts(0, 0))
+    key_days: int = 0
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,9 @@ class DemoFacts:
 
 async def sign_in_facts(site: Site) -> SignInFacts:
     """Ask the store, and time a hash with the live parameters."""
-    managers, locked, demo = await site.store.read(lambda tx: _ask(tx, site))
-    return SignInFacts(managers, locked, await _time_hash(site), demo)
+    managers, locked, demo, keys = await site.store.read(lambda tx: _ask(tx, site))
+    milliseconds = await _time_hash(site)
+    return SignInFacts(managers, locked, milliseconds, demo, keys, site.config.auth.api_key_days)
 
 
 def judge_sign_in(facts: SignInFacts, login: LoginPolicy, argon2: Argon2) -> Section:
@@ -55,11 +62,14 @@ def judge_sign_in(facts: SignInFacts, login: LoginPolicy, argon2: Argon2) -> Sec
         *_demo(facts.demo, login),
         _hash(facts.hash_ms, argon2),
         ok(f"identifiers that are locked at the moment: {facts.locked}"),
+        _keys(facts.keys, facts.key_days),
     )
     shown = {
         "systemManagers": facts.managers,
         "locked": facts.locked,
         "hashMilliseconds": round(facts.hash_ms, 1),
+        "apiKeys": facts.keys.live,
+        "apiKeysWithoutEnd": facts.keys.without_end,
     }
     return Section("signIn", "Sign-in", findings, shown)
 
@@ -105,6 +115,17 @@ def _demo(demo: DemoFacts | None, login: LoginPolicy) -> Iterator[Finding]:
         )
 
 
+def _keys(keys: KeyCounts, policy_days: int) -> Finding:
+    """Keys without an end are a matter of policy: only where it sets one they are too many."""
+    if policy_days and keys.without_end:
+        return warning(
+            f"API keys without an end: {keys.without_end}, though auth.apiKeyDays is "
+            f"{policy_days}; they are older than that policy",
+            "Delete them in the list of API Key; their owners make new ones.",
+        )
+    return ok(f"API keys that work: {keys.live}, of them without an end: {keys.without_end}")
+
+
 def _hash(milliseconds: float, argon2: Argon2) -> Finding:
     cost = f"{argon2.memory_kib},{argon2.time},{argon2.parallelism}"
     took = f"a password hash (FW_ARGON2={cost}) takes {milliseconds:.0f} ms on this machine"
@@ -131,7 +152,7 @@ async def _time_hash(site: Site) -> float:
     return best * 1000
 
 
-def _ask(tx: Tx, site: Site) -> tuple[int, int, DemoFacts | None]:
+def _ask(tx: Tx, site: Site) -> tuple[int, int, DemoFacts | None, KeyCounts]:
     users = site.registry.tables["User"].table.c
     roles = site.registry.tables["Has Role"].table.c
     managers = (
@@ -139,7 +160,8 @@ def _ask(tx: Tx, site: Site) -> tuple[int, int, DemoFacts | None]:
         .where(users.enabled == 1, roles.parent == users.name)
         .where(roles.parenttype == "User", roles.role == SYSTEM_MANAGER)
     )
-    return tx.scalar(managers), locked_identifiers(tx), _ask_demo(tx, site)
+    demo, keys = _ask_demo(tx, site), site.api_keys.count(tx)
+    return tx.scalar(managers), locked_identifiers(tx), demo, keys
 
 
 def _ask_demo(tx: Tx, site: Site) -> DemoFacts | None:

@@ -1,10 +1,19 @@
-"""The three messages: spec, Recovery and invitation; interface §8."""
+"""The messages: spec, Recovery and invitation; interface §8."""
 
 from __future__ import annotations
 
 import pytest
 
-from fw_actors.mail import Template, TemplateValues, UnsafeHeaderError, render, subject_of
+from fw_actors.mail import (
+    NamedKey,
+    NewKey,
+    Notice,
+    Template,
+    TemplateValues,
+    UnsafeHeaderError,
+    render,
+    subject_of,
+)
 
 LINK = "https://desk.example/reset-password#token=abc_-123"
 
@@ -38,6 +47,31 @@ def test_a_changed_password_is_told_without_a_link() -> None:
     assert "http" not in message.text + message.html
 
 
+def test_keys_that_ended_with_a_password_are_named() -> None:
+    keys = (NamedKey("<CI>", "AbCdEf012345"), NamedKey("backup", "012345AbCdEf"))
+    message = render(Template.PASSWORD_CHANGED, values(link=None, notice=Notice(ended_keys=keys)))
+    for part, label in ((message.text, "<CI>"), (message.html, "&lt;CI&gt;")):
+        assert f"These API keys have ended as well: “{label}” (AbCdEf012345); “backup”" in part
+
+
+@pytest.mark.parametrize(
+    ("expires", "end"),
+    [(None, "has no end."), (1_800_086_400_000, "works until 2027-01-16 08:00 UTC.")],
+)
+def test_a_key_that_was_made_is_told_with_its_end_time_and_origin(
+    expires: int | None, end: str
+) -> None:
+    key = NewKey("CI", "AbCdEf012345", 1_800_000_000_000, expires, "203.0.113.9")
+    message = render(Template.API_KEY_MADE, values(link=None, notice=Notice(new_key=key)))
+    assert message.link is None
+    for part in (message.text, message.html):
+        assert (
+            "It is called “CI” (AbCdEf012345), was made on 2027-01-15 08:00 UTC, "
+            f"by a request from 203.0.113.9, and {end}"
+        ) in part
+        assert "revoke it on the page My account" in part
+
+
 def test_what_people_call_themselves_is_escaped() -> None:
     message = render(Template.RECOVERY, values(full_name='<img src="x">', user="a&b"))
     assert "<img" not in message.html
@@ -61,7 +95,7 @@ def test_a_length_of_time_is_told_in_the_largest_exact_unit(minutes: int, told: 
 def test_a_subject_holds_nothing_but_the_sites_name() -> None:
     assert {subject_of(template, "{user}") for template in Template} == {
         "A new password for {user}", "Your account at {user}",
-        "Your password at {user} was changed",
+        "Your password at {user} was changed", "A new API key at {user}",
     }  # fmt: skip
 
 

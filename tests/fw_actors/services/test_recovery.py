@@ -22,8 +22,10 @@ from fw_actors.errors import (
 )
 from fw_actors.rules.identifiers import canonical
 from fw_actors.services import attempts, links, recovery
-from fw_actors.services.access import LinkKind
+from fw_actors.services.access import Caller, LinkKind
+from fw_actors.services.api_keys import MadeKey
 from fw_actors.services.link_mail import LinkMail
+from fw_actors.services.self_service import SelfService
 from tests.mail_kit import ADDRESS, OTHER, MailSite, mail_site, token_of
 from tests.staff import PASSWORD
 
@@ -78,6 +80,48 @@ async def test_a_reset_ends_all_sessions_and_tells_the_owner(
     assert (told.template, told.recipient, told.link) == (
         "password_changed", "anna@example.test", None,
     )  # fmt: skip
+
+
+async def make_key(site: MailSite, user: str, label: str, address: str = "") -> MadeKey:
+    """Make an API key in a session, as `api_keys.createMyAPIKey` does."""
+    one = site.site
+    own = SelfService(one.config.auth, one.accounts, one.api_keys, one.outbox)
+    caller = Caller(user, frozenset(), session="a handle")
+    return await site.do(lambda fw: own.make_key(fw, caller, label, None, address), user)
+
+
+async def test_a_reset_ends_api_keys_and_names_them_to_the_owner(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    """Interface §8: whoever had a session of the old password may have made keys."""
+    await site.hire("anna")
+    await site.hire("bert")
+    ended = [await make_key(site, "anna", label) for label in ("CI", "<the thief's>")]
+    others = await make_key(site, "bert", "backup")
+    await site.recovery.reset(await site.recover("anna"), OTHER, ADDRESS)
+    assert await site.rows("SELECT id FROM fw_api_key") == [{"id": others.name}]
+    await trio.sleep(1)
+    _, told = site.postbox.taken[-1]
+    assert (told.template, told.recipient) == ("password_changed", "anna@example.test")
+    for key in ended:
+        assert f"“{key.label}” ({key.name})" in told.text
+        assert key.key.rpartition("_")[2] not in told.text + told.html
+    assert "backup" not in told.text
+
+
+async def test_a_key_that_is_made_is_told_to_its_owner(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    """A key outlives the session that made it: its owner has to hear of it."""
+    await site.hire("anna")
+    made = await make_key(site, "anna", "CI", address="192.0.2.7")
+    await site.postbox.wait(1)
+    _, told = site.postbox.taken[-1]
+    assert (told.template, told.recipient, told.link) == ("api_key_made", "anna@example.test", None)
+    assert f"“CI” ({made.name}), was made on 2027-01-15 08:00 UTC, by a request from 192.0.2.7" in (
+        told.text
+    )
+    assert made.key.rpartition("_")[2] not in told.text + told.html
 
 
 async def test_a_reset_lifts_the_lock_of_both_spellings(

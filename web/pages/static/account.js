@@ -37,7 +37,37 @@ onSubmit(change, async () => {
     else throw refusal;
     return;
   }
-  again("Your password is changed.");
+  await offerToRevokeKeys();
+});
+
+// Keys outlive a change of one's own password; whoever had the old one may have made some.
+async function offerToRevokeKeys() {
+  if (!document.querySelector("#keys [data-name]")) {
+    again("Your password is changed.");
+    return;
+  }
+  change.reset();
+  const sure = await ask({
+    title: "Your password is changed. Revoke your API keys too?",
+    text: "They still work. Keep them only if nobody else can have made or seen one.",
+    ok: "Revoke all keys",
+    cancel: "Keep the keys",
+    danger: true,
+    work: () => operation("api_keys.revokeAllMyAPIKeys"),
+  });
+  again(sure === null ? "Your password is changed; your API keys still work." : "Your password is changed, and your API keys are revoked.");
+}
+
+const revokeKeys = document.getElementById("revoke-keys");
+revokeKeys.addEventListener("click", async () => {
+  const sure = await ask({
+    title: "Revoke all your API keys?",
+    text: "Whatever uses one of them is refused from then on.",
+    ok: "Revoke all keys",
+    danger: true,
+    work: () => operation("api_keys.revokeAllMyAPIKeys"),
+  });
+  if (sure !== null) again("Your API keys are revoked.");
 });
 
 document.getElementById("revoke-others").addEventListener("click", async () => {
@@ -96,6 +126,7 @@ function add(made) {
   button.textContent = "Revoke";
   item.append(text, button);
   list.prepend(item);
+  revokeKeys.hidden = false;
 }
 
 document.getElementById("keys").addEventListener("click", async (event) => {

@@ -27,7 +27,7 @@ export const flashNext = (text) => sessionStorage.setItem(FLASH, text);
 
 // Ask before something happens: resolves to the typed text, or "" without a field; null for no.
 // `work` runs while the question stands; what refuses it is said there, and one may try again.
-export function ask({ title, text = "", ok = "OK", danger = false, field, value = "", work }) {
+export function ask({ title, text = "", ok = "OK", cancel = "Cancel", danger = false, field, value = "", work }) {
   const dialog = document.getElementById("ask");
   const form = dialog.querySelector("form");
   const button = document.getElementById("ask-ok");
@@ -44,6 +44,7 @@ export function ask({ title, text = "", ok = "OK", danger = false, field, value 
   clear(form);
   dialog.returnValue = "cancel";
   const waits = () => button.getAttribute("aria-busy") === "true"; // on work that can't be called back
+  document.getElementById("ask-cancel").textContent = cancel;
   document.getElementById("ask-cancel").onclick = () => waits() || dialog.close(); // Enter is for the other one
   dialog.showModal();
   (field ? input : button).focus();

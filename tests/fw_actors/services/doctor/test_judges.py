@@ -9,6 +9,7 @@ import pytest
 
 from fw_actors.config import Argon2, LoginPolicy, Mail
 from fw_actors.rules.findings import Level, Section
+from fw_actors.services.api_keys import KeyCounts
 from fw_actors.services.doctor.clock import ClockFacts, judge_clock
 from fw_actors.services.doctor.database import DatabaseFacts, judge_database
 from fw_actors.services.doctor.mail import MailFacts, judge_mail
@@ -120,6 +121,21 @@ def test_the_demo_account_must_not_administer(
 def test_a_hash_is_neither_cheap_nor_endless(cost: Argon2, milliseconds: float, level: str) -> None:
     section = judge_sign_in(SignInFacts(1, 0, milliseconds), NO_DEMO, cost)
     assert [each.level.value for each in section.findings if "FW_ARGON2" in each.text] == [level]
+
+
+@pytest.mark.parametrize(
+    ("without_end", "policy_days", "level"), [(2, 0, "ok"), (2, 90, "warning"), (0, 90, "ok")]
+)
+def test_keys_without_an_end_are_told_and_too_many_only_where_the_policy_sets_one(
+    without_end: int, policy_days: int, level: str
+) -> None:
+    keys = KeyCounts(3, without_end)
+    facts = SignInFacts(1, 0, 30.0, keys=keys, key_days=policy_days)
+    section = judge_sign_in(facts, NO_DEMO, DEFAULT)
+    told = [f for f in section.findings if "API keys" in f.text]
+    assert [each.level.value for each in told] == [level]
+    assert f"without an end: {without_end}" in told[0].text
+    assert section.facts["apiKeysWithoutEnd"] == without_end
 
 
 def test_a_site_that_nobody_administers_is_a_warning() -> None:
