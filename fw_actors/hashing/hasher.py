@@ -6,17 +6,20 @@ Source: spec, Authentication 7; interface §2 "Passwords"; pitfalls, "Hashing".
 
 from __future__ import annotations
 
+import base64
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import argon2
 import trio
 
-from fw_actors.config import MOST_ARGON2, Argon2, Config
+from fw_actors.config import Argon2, Config
 from fw_actors.errors import OverloadedError
+from fw_actors.hashing.costs import parameters_of
 from fw_actors.hashing.places import Lane, Places
 from fw_actors.rules.password_policy import MAX_RUNES, judge_password
 from fw_actors.runtime import Entropy
@@ -82,8 +85,20 @@ class Hasher:
         self._inline = inline
         self._lock = threading.Lock()  # over what follows
         self._withheld = 0  # begun, and then not computed: it was too late
-        self._decoy = self._argon2.hash(entropy.bytes(_SALT_BYTES))
-        self._live = argon2.extract_parameters(self._decoy)
+        self._cost = parameters
+        self._live = argon2.Parameters(
+            type=argon2.Type.ID,
+            version=argon2.low_level.ARGON2_VERSION,
+            salt_len=_SALT_BYTES,
+            hash_len=_HASH_BYTES,
+            time_cost=parameters.time,
+            memory_cost=parameters.memory_kib,
+            parallelism=parameters.parallelism,
+        )
+        # A digest that was never computed: no password fits it, at any cost.
+        self._nobodys = (
+            f"{_base64(entropy.bytes(_SALT_BYTES))}${_base64(entropy.bytes(_HASH_BYTES))}"
+        )
 
     @classmethod
     def of(cls, config: Config, entropy: Entropy, *, inline: bool = False) -> Hasher:
@@ -123,12 +138,14 @@ class Hasher:
         password: str,
         lane: Lane = Lane.SIGN_IN,
         *,
+        decoy: Argon2 | None = None,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> Verified:
         """Verify a password with exactly one argon2 run, whatever is wrong.
 
-        No hash, a damaged one and an over-long password cost a decoy with the live parameters,
-        so that the time tells nothing. `may_begin` is asked right before, on the thread.
+        A try at no hash or a damaged one costs `decoy` (None: what a new hash costs); an over-long
+        password costs what the stored hash does: so the time tells nothing. `may_begin` is asked
+        right before, on the thread.
 
         Raises: OverloadedError when too many wait, or it may not begin any more; nothing was
             computed then.
@@ -139,7 +156,7 @@ class Hasher:
                 with self._lock:
                     self._withheld += 1
                 raise OverloadedError("The try waited for too long. Try again.")
-            return self._verify(stored, password)
+            return self._verify(stored, password, decoy or self._cost)
 
         return await self._run(lane, work)
 
@@ -148,24 +165,31 @@ class Hasher:
         places = self._places
         return HasherStatistics(places.begun - self._withheld, places.running, places.waiting)
 
-    def _verify(self, stored: str | None, password: str) -> Verified:
-        asked = _parameters(stored) if len(password) <= MAX_RUNES else None
+    def _verify(self, stored: str | None, password: str, decoy: Argon2) -> Verified:
+        asked = parameters_of(stored)
+        if stored is None or asked is None:
+            return self._refuse(decoy, password)
+        if len(password) > MAX_RUNES:
+            own = Argon2(asked.memory_cost, asked.time_cost, asked.parallelism)
+            return self._refuse(own, password)
         try:
-            self._argon2.verify(stored if stored and asked else self._decoy, _bytes(password))
+            self._argon2.verify(stored, _bytes(password))
         except argon2.exceptions.VerifyMismatchError:
             return Verified(False)
         except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
-            self._spend_decoy(password)  # a damaged hash fails at once, and that would show
-            return Verified(False)
-        if asked is None:
-            return Verified(False)  # somebody guessed the decoy
+            # A damaged hash fails at once, and that would show.
+            return self._refuse(decoy, password)
         return Verified(True, outdated=asked != self._live)
 
-    def _spend_decoy(self, password: str) -> None:
-        try:
-            self._argon2.verify(self._decoy, _bytes(password))
-        except argon2.exceptions.VerificationError:
-            return
+    def _refuse(self, cost: Argon2, password: str) -> Verified:
+        """Spend one run of this cost on a hash that nothing fits."""
+        with suppress(argon2.exceptions.VerificationError):
+            self._argon2.verify(
+                f"$argon2id$v={self._live.version}$m={cost.memory_kib},t={cost.time},"
+                f"p={cost.parallelism}${self._nobodys}",
+                _bytes(password),
+            )
+        return Verified(False)
 
     async def _run(self, lane: Lane, work: Callable[[], T]) -> T:
         if not self._inline:
@@ -174,24 +198,10 @@ class Hasher:
         return self._places.run_here(work)
 
 
-def _parameters(stored: str | None) -> argon2.Parameters | None:
-    """Return what a stored hash asks for; None for one that is none, or that costs too much.
-
-    It may come from a restored or edited store: its cost is bounded, too.
-    """
-    if not stored:
-        return None
-    try:
-        asked = argon2.extract_parameters(stored)
-    except argon2.exceptions.InvalidHashError:
-        return None
-    bearable = (
-        asked.memory_cost <= MOST_ARGON2.memory_kib
-        and asked.time_cost <= MOST_ARGON2.time
-        and asked.parallelism <= MOST_ARGON2.parallelism
-    )
-    return asked if bearable else None
-
-
 def _bytes(password: str) -> bytes:
     return password.encode("utf-8", "surrogatepass")
+
+
+def _base64(data: bytes) -> str:
+    """Return base64 as it stands in a hash: without padding."""
+    return base64.b64encode(data).decode().rstrip("=")

@@ -19,6 +19,7 @@ from fw_actors.errors import DuplicateError, NotFoundError, ValidationError
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.services import links, sessions
 from fw_actors.services.account_hold import hold
+from fw_actors.services.hash_costs import count_change
 from fw_actors.store import Statement, Tx, UniqueViolation
 from fw_actors.store.schema import IDENTIFIER, PASSWORD
 
@@ -104,7 +105,7 @@ class Accounts(Observer):
         if doc.doctype != "User":
             return
         if event == "on_trash":
-            fw.tx.run(_FORGET_PASSWORD, user=doc.name)
+            count_change(fw.tx, fw.tx.scalar(_FORGET_PASSWORD, user=doc.name), None)
         if event == "on_trash" or not getattr(doc, "enabled", 1):
             sessions.end_all(fw.tx, str(doc.name))
 
@@ -129,9 +130,13 @@ _EMAIL: Final = re.compile(
 )
 _FORGET: Final = Statement(sa.delete(IDENTIFIER).where(IDENTIFIER.c.user == _USER))
 _CLAIM: Final = Statement(sa.insert(IDENTIFIER).values(key=_KEY, user=_USER))
-_FORGET_PASSWORD: Final = Statement(sa.delete(PASSWORD).where(PASSWORD.c.user == _USER))
+_FORGET_PASSWORD: Final = Statement(
+    sa.delete(PASSWORD).where(PASSWORD.c.user == _USER).returning(PASSWORD.c.hash)
+)
 _REPLACE_PASSWORD: Final = Statement(
-    sa.delete(PASSWORD).where(PASSWORD.c.user == _USER).returning(PASSWORD.c.changed)
+    sa.delete(PASSWORD)
+    .where(PASSWORD.c.user == _USER)
+    .returning(PASSWORD.c.changed, PASSWORD.c.hash)
 )
 _HAS_PASSWORD: Final = Statement(sa.select(PASSWORD.c.user).where(PASSWORD.c.user == _USER))
 _REHASH: Final = Statement(
@@ -199,10 +204,12 @@ def set_password(tx: Tx, user: str, password_hash: str, spare: str | None = None
     end, and every open link (spec, Authentication 5). `services.passwords` tells the owner, too.
     """
     hold(tx, user)
-    before: int | None = tx.scalar(_REPLACE_PASSWORD, user=user)
+    row = tx.one(_REPLACE_PASSWORD, user=user)
+    before, old_hash = (None, None) if row is None else row
     # Two may be set in one millisecond, and a clock be set back: a try at the old one ends by it.
     at = tx.now if before is None else max(tx.now, before + 1)
     tx.run(_SET_PASSWORD, user=user, new=password_hash, at=at)
+    count_change(tx, old_hash, password_hash)
     links.end(tx, user)
     return PasswordSet(before is not None, sessions.end_all(tx, user, spare))
 
@@ -212,6 +219,10 @@ def has_password(tx: Tx, user: str) -> bool:
     return tx.scalar(_HAS_PASSWORD, user=user) is not None
 
 
-def rehash(tx: Tx, user: str, password_hash: str) -> None:
-    """Store the same password with the live parameters; nothing else changes."""
-    tx.run(_REHASH, user=user, new=password_hash)
+def rehash(tx: Tx, account: Account, password_hash: str) -> None:
+    """Store the same password with the live parameters; nothing else changes.
+
+    `account` was read in this transaction, and is held.
+    """
+    tx.run(_REHASH, user=account.user, new=password_hash)
+    count_change(tx, account.password_hash, password_hash)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from fw_actors.config import AuthPolicy
+from fw_actors.config import Argon2, AuthPolicy
 from fw_actors.errors import (
     AuthenticationError,
     FwError,
@@ -27,6 +27,7 @@ from fw_actors.services import attempts
 from fw_actors.services.access import PasswordChange, PasswordChanged
 from fw_actors.services.account_hold import hold
 from fw_actors.services.accounts import Account, Accounts
+from fw_actors.services.hash_costs import RecentCosts
 from fw_actors.services.passwords import Passwords
 from fw_actors.store import Store, Tx
 
@@ -42,6 +43,7 @@ class AdmittedChange:
     charge: str
     charged_at: int
     account: Account
+    decoy: Argon2 | None
 
 
 class PasswordChanges:
@@ -62,6 +64,7 @@ class PasswordChanges:
         self._clock = clock
         self._passwords, self._entropy, self._key = passwords, entropy, installation_key
         self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * 60_000)
+        self._costs = RecentCosts()
 
     def counter(self, user: str) -> bytes:
         """Return the counter of an account's name, the one that sign-ins by it have."""
@@ -79,7 +82,7 @@ class PasswordChanges:
             if account is None or not account.enabled:
                 attempts.take_back(tx, charge)
                 return AuthenticationError()
-            return AdmittedChange(key, charge, tx.now, account)
+            return AdmittedChange(key, charge, tx.now, account, self._costs.get(tx).draw(key))
 
         return await self._store.write(work)
 
@@ -93,6 +96,7 @@ class PasswordChanges:
                 stored,
                 change.current,
                 Lane.RECOVERY,
+                decoy=admitted.decoy,
                 may_begin=lambda: may_verify(admitted.charged_at, self._clock.now()),
             )
             if not verified.ok:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from fw_actors.config import AuthPolicy
+from fw_actors.config import Argon2, AuthPolicy
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
 from fw_actors.hashing import Hasher, Lane
 from fw_actors.rules.addresses import counted_address
@@ -23,6 +23,7 @@ from fw_actors.services.access import SignedIn, SignInAttempt
 from fw_actors.services.account_hold import hold
 from fw_actors.services.accounts import Account, Accounts
 from fw_actors.services.closed_doors import ClosedDoors
+from fw_actors.services.hash_costs import RecentCosts
 from fw_actors.store import Store, Tx
 
 WRONG: Final = "The name or the password is wrong."
@@ -40,13 +41,15 @@ class Identified:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A try that was charged and may be verified; `account` is None for an unknown identifier."""
+    """A try that was charged and may be verified; `account` is None for an unknown identifier,
+    and `decoy` what a try at the identifier costs where there is no usable hash."""
 
     identified: Identified
     charge: str
     address_charge: str
     charged_at: int
     account: Account | None
+    decoy: Argon2 | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class SignIn:
         self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * 60_000)
         self._address_budget = Budget(policy.address_attempts, ADDRESS_WINDOW_MS, locks=False)
         self._closed = ClosedDoors()
+        self._costs = RecentCosts()
 
     def identify(self, usr: str) -> Identified:
         """Return the counter of a typed identifier; one without a canonical form has its own."""
@@ -132,7 +136,8 @@ class SignIn:
                 return _Refused(identified.key, wait)
             form = identified.canonical
             account = self._directory.find(tx, form) if form is not None else None
-            return Admitted(identified, charge, address_charge, tx.now, account)
+            decoy = self._costs.get(tx).draw(identified.key)  # drawn for a known one as well
+            return Admitted(identified, charge, address_charge, tx.now, account, decoy)
 
         admitted = await self._store.write(work, durable=False)
         if isinstance(admitted, Admitted):
@@ -148,6 +153,7 @@ class SignIn:
             verified = await self._hasher.verify(
                 known,
                 attempt.pwd,
+                decoy=admitted.decoy,
                 may_begin=lambda: may_verify(admitted.charged_at, self._clock.now()),
             )
         except OverloadedError as refusal:
@@ -198,7 +204,7 @@ class SignIn:
         if attempt.old_sid is not None:
             sessions.end(tx, attempt.old_sid)
         if fresh is not None:
-            accounts.rehash(tx, now.user, fresh)
+            accounts.rehash(tx, now, fresh)
         days = self._policy.session_days
         expires = sessions.begin(
             tx,

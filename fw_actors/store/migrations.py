@@ -6,6 +6,8 @@ that it lacks. A test holds the two ways to one result.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -80,6 +82,20 @@ _BULK_REPLAY: Final = Table(
 )
 
 
+_PASSWORD: Final = Table(
+    "fw_password", MetaData(), Column("user", Text, primary_key=True), Column("hash", Text)
+)
+_PASSWORD_COST: Final = Table(
+    "fw_password_cost",
+    MetaData(),
+    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True),
+    Column("cost", Text, nullable=False),
+    Column("hashes", Integer, nullable=False),
+)
+_HASH_PAGE: Final = 10_000
+_COST: Final = re.compile(r"\$argon2[a-z]+\$(?:v=\d+\$)?m=(\d{1,7}),t=(\d{1,2}),p=(\d{1,2})\$")
+
+
 def _api_keys(tx: Tx) -> None:
     tx.run(CreateTable(_API_KEY))
 
@@ -88,8 +104,31 @@ def _bulk_replay(tx: Tx) -> None:
     tx.run(CreateTable(_BULK_REPLAY))
 
 
+def _password_costs(tx: Tx) -> None:
+    """Make the table, and count the hashes that are there."""
+    tx.run(CreateTable(_PASSWORD_COST))
+    page = Statement(
+        select(_PASSWORD.c.user, _PASSWORD.c.hash)
+        .where(_PASSWORD.c.user > bindparam("last"))
+        .order_by(_PASSWORD.c.user)
+        .limit(_HASH_PAGE)
+    )
+    counts: Counter[str] = Counter()
+    rows = tx.rows(page, last="")
+    while rows:
+        found = (_COST.match(text) for _, text in rows)
+        counts.update(",".join(cost.groups()) for cost in found if cost is not None)
+        rows = tx.rows(page, last=rows[-1][0])
+    for cost, hashes in counts.items():
+        tx.run(insert(_PASSWORD_COST).values(cost=cost, hashes=hashes))
+
+
 # In order, from FIRST_VERSION + 1, without gaps. A step that has been released is never changed.
-STEPS: Final[tuple[Step, ...]] = (Step(2, _api_keys), Step(3, _bulk_replay))
+STEPS: Final[tuple[Step, ...]] = (
+    Step(2, _api_keys),
+    Step(3, _bulk_replay),
+    Step(4, _password_costs),
+)
 
 
 def migrate(tx: Tx, entropy: Entropy, steps: Sequence[Step] = STEPS) -> int:

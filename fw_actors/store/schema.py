@@ -61,6 +61,15 @@ PASSWORD: Final = Table(
 )
 """Password hashes; no field of the User document. An invited account has no row."""
 
+PASSWORD_COST: Final = Table(
+    "fw_password_cost",
+    METADATA,
+    Column("id", _ROW_ID, primary_key=True),
+    Column("cost", Text, nullable=False),  # memory in KiB, time, parallelism, as in FW_ARGON2
+    Column("hashes", Integer, nullable=False),
+)
+"""How many rows of `fw_password` have hashes of which cost: for each cost the sum of its rows."""
+
 IDENTIFIER: Final = Table(
     "fw_identifier",
     METADATA,

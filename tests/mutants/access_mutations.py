@@ -49,6 +49,13 @@ ACCESS: Final = (
         "tests/fw_actors/services/test_sign_in.py",
     ),
     Mutation(
+        "a decoy costs what new hashes cost, whatever the stored ones do",
+        _SIGN_IN,
+        "                decoy=admitted.decoy,\n",
+        "",
+        "tests/fw_actors/services/test_hash_costs.py",
+    ),
+    Mutation(
         "the lock is not asked",
         _ATTEMPTS,
         'sa.bindparam("limit"), ~locked, *further)',

@@ -13,7 +13,7 @@ import trio
 from fw_actors.actors.counters import Counter, DeliveryMeter
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.nudge import Nudge
-from fw_actors.config import Config
+from fw_actors.config import Argon2, Config
 from fw_actors.hashing import Hasher, Lane, Verified
 from fw_actors.http import Sender
 from fw_actors.http.dns import Resolver
@@ -47,6 +47,7 @@ class RecordingHasher(Hasher):
         password: str,
         lane: Lane = Lane.SIGN_IN,
         *,
+        decoy: Argon2 | None = None,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> Verified:
         """See `Hasher.verify`."""
@@ -57,7 +58,7 @@ class RecordingHasher(Hasher):
                 self.seen(password)
             return may
 
-        return await super().verify(stored, password, lane, may_begin=begins)
+        return await super().verify(stored, password, lane, decoy=decoy, may_begin=begins)
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import sqlalchemy as sa
 
 from fw_actors.config import Argon2, LoginPolicy
 from fw_actors.documents.permissions import SYSTEM_MANAGER
+from fw_actors.hashing import StoredCosts
 from fw_actors.rules.findings import Finding, Section, ok, warning
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.services.api_keys import KeyCounts
 from fw_actors.services.backlog import locked_identifiers
+from fw_actors.services.hash_costs import stored_costs
 from fw_actors.services.site import Site
 from fw_actors.store import Tx
 
@@ -37,6 +39,7 @@ class SignInFacts:
     demo: DemoFacts | None = None
     keys: KeyCounts = field(default_factory=lambda: KeyCounts(0, 0))
     key_days: int = 0
+    costs: StoredCosts = field(default_factory=lambda: StoredCosts(()))
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,8 @@ class DemoFacts:
 
 async def sign_in_facts(site: Site) -> SignInFacts:
     """Ask the store, and time a hash with the live parameters."""
-    managers, locked, demo, keys = await site.store.read(lambda tx: _ask(tx, site))
-    milliseconds = await _time_hash(site)
-    return SignInFacts(managers, locked, milliseconds, demo, keys, site.config.auth.api_key_days)
+    facts = await site.store.read(lambda tx: _ask(tx, site))
+    return replace(facts, hash_ms=await _time_hash(site))
 
 
 def judge_sign_in(facts: SignInFacts, login: LoginPolicy, argon2: Argon2) -> Section:
@@ -61,6 +63,7 @@ def judge_sign_in(facts: SignInFacts, login: LoginPolicy, argon2: Argon2) -> Sec
         _managers(facts.managers),
         *_demo(facts.demo, login),
         _hash(facts.hash_ms, argon2),
+        _outdated(facts.costs, argon2),
         ok(f"identifiers that are locked at the moment: {facts.locked}"),
         _keys(facts.keys, facts.key_days),
     )
@@ -68,6 +71,8 @@ def judge_sign_in(facts: SignInFacts, login: LoginPolicy, argon2: Argon2) -> Sec
         "systemManagers": facts.managers,
         "locked": facts.locked,
         "hashMilliseconds": round(facts.hash_ms, 1),
+        "passwordHashes": facts.costs.total,
+        "outdatedPasswordHashes": facts.costs.outdated(argon2),
         "apiKeys": facts.keys.live,
         "apiKeysWithoutEnd": facts.keys.without_end,
     }
@@ -142,6 +147,12 @@ def _hash(milliseconds: float, argon2: Argon2) -> Finding:
     return ok(took)
 
 
+def _outdated(costs: StoredCosts, argon2: Argon2) -> Finding:
+    outdated = costs.outdated(argon2)
+    told = f"stored password hashes of another cost than new ones: {outdated} of {costs.total}"
+    return ok(f"{told}; each is made anew at its owner's next sign-in" if outdated else told)
+
+
 async def _time_hash(site: Site) -> float:
     """Return the milliseconds of the quickest of a few decoy verifications."""
     best = float("inf")
@@ -152,7 +163,7 @@ async def _time_hash(site: Site) -> float:
     return best * 1000
 
 
-def _ask(tx: Tx, site: Site) -> tuple[int, int, DemoFacts | None, KeyCounts]:
+def _ask(tx: Tx, site: Site) -> SignInFacts:
     users = site.registry.tables["User"].table.c
     roles = site.registry.tables["Has Role"].table.c
     managers = (
@@ -160,8 +171,15 @@ def _ask(tx: Tx, site: Site) -> tuple[int, int, DemoFacts | None, KeyCounts]:
         .where(users.enabled == 1, roles.parent == users.name)
         .where(roles.parenttype == "User", roles.role == SYSTEM_MANAGER)
     )
-    demo, keys = _ask_demo(tx, site), site.api_keys.count(tx)
-    return tx.scalar(managers), locked_identifiers(tx), demo, keys
+    return SignInFacts(
+        managers=tx.scalar(managers),
+        locked=locked_identifiers(tx),
+        hash_ms=0.0,
+        demo=_ask_demo(tx, site),
+        keys=site.api_keys.count(tx),
+        key_days=site.config.auth.api_key_days,
+        costs=stored_costs(tx),
+    )
 
 
 def _ask_demo(tx: Tx, site: Site) -> DemoFacts | None:

@@ -9,6 +9,7 @@ import pytest
 
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
 from fw_actors.services import accounts
+from fw_actors.store import Tx
 from tests.fw_actors.services.conftest import Office
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -164,7 +165,13 @@ async def test_setting_a_password_ends_the_users_sessions_and_nobody_elses(offic
 async def test_a_rehash_ends_no_session(office: Office) -> None:
     await office.hire("ada")
     await sessions_of(office, "ada", 1)
-    await office.site.store.write(lambda tx: accounts.rehash(tx, "ada", "a hash"))
+
+    def rehash(tx: Tx) -> None:
+        account = office.site.accounts.find(tx, "ada")
+        assert account is not None
+        accounts.rehash(tx, account, "a hash")
+
+    await office.site.store.write(rehash)
     assert await office.sql("SELECT hash FROM fw_password") == [("a hash",)]
     assert await office.sql("SELECT count(*) FROM fw_session") == [(1,)]
 

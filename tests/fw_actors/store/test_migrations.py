@@ -5,11 +5,11 @@ from __future__ import annotations
 from operator import methodcaller
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import insert, text
 
 from fw_actors.errors import ConfigurationError
 from fw_actors.runtime.entropy import SeededEntropy
-from fw_actors.store import Tx
+from fw_actors.store import Tx, migrations
 from fw_actors.store.migrations import FIRST_VERSION, STEPS, Step, migrate
 from fw_actors.store.schema import METADATA
 from tests.fw_actors.store.conftest import OpenStore
@@ -49,6 +49,7 @@ async def test_the_first_version_upgraded_has_the_tables_of_a_new_database(
         def back_to_the_first(tx: Tx) -> None:
             tx.run(text("DROP TABLE fw_api_key"))
             tx.run(text("DROP TABLE fw_bulk_replay"))
+            tx.run(text("DROP TABLE fw_password_cost"))
             tx.run(text("UPDATE fw_meta SET value = '1' WHERE key = 'schema_version'"))
 
         await store.write(back_to_the_first)
@@ -56,6 +57,28 @@ async def test_the_first_version_upgraded_has_the_tables_of_a_new_database(
         for table in METADATA.sorted_tables:
             found = await store.read(methodcaller("columns", table.name))
             assert found.keys() == {column.name for column in table.columns}
+
+
+async def test_an_upgrade_counts_the_hashes_by_their_cost(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrations, "_HASH_PAGE", 2)
+    tail = "$c29tZXNhbHRzb21l$" + "A" * 43
+    cheap, dear = f"$argon2id$v=19$m=64,t=1,p=1{tail}", f"$argon2id$v=19$m=19456,t=2,p=1{tail}"
+
+    def older(tx: Tx) -> None:
+        tx.run(text("DROP TABLE fw_password_cost"))
+        for number, stored in enumerate((cheap, dear, "damaged", dear, cheap, dear)):
+            values = {"user": f"user{number}", "hash": stored, "changed": 1}
+            tx.run(insert(METADATA.tables["fw_password"]).values(values))
+        tx.run(text("UPDATE fw_meta SET value = '3' WHERE key = 'schema_version'"))
+
+    async with open_store(inline=True) as store:
+        await store.write(older)
+        await store.write(lambda tx: migrate(tx, ENTROPY))
+        query = text("SELECT cost, hashes FROM fw_password_cost ORDER BY cost")
+        rows = await store.read(lambda tx: tx.rows(query))
+        assert rows == [("19456,2,1", 3), ("64,1,1", 2)]
 
 
 async def test_a_step_that_fails_leaves_the_database_as_it_was(open_store: OpenStore) -> None:

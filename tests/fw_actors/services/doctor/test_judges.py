@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fw_actors.config import Argon2, LoginPolicy, Mail
+from fw_actors.hashing import StoredCosts
 from fw_actors.rules.findings import Level, Section
 from fw_actors.services.api_keys import KeyCounts
 from fw_actors.services.doctor.clock import ClockFacts, judge_clock
@@ -121,6 +122,13 @@ def test_the_demo_account_must_not_administer(
 def test_a_hash_is_neither_cheap_nor_endless(cost: Argon2, milliseconds: float, level: str) -> None:
     section = judge_sign_in(SignInFacts(1, 0, milliseconds), NO_DEMO, cost)
     assert [each.level.value for each in section.findings if "FW_ARGON2" in each.text] == [level]
+
+
+def test_hashes_of_another_cost_are_counted() -> None:
+    costs = StoredCosts.of({DEFAULT: 3, Argon2(8, 1, 1): 2})
+    section = judge_sign_in(SignInFacts(1, 0, 30.0, costs=costs), NO_DEMO, DEFAULT)
+    assert [f.text for f in section.findings if "2 of 5" in f.text]
+    assert (section.facts["passwordHashes"], section.facts["outdatedPasswordHashes"]) == (5, 2)
 
 
 @pytest.mark.parametrize(
