@@ -180,7 +180,7 @@ class ValidationError(FwError):
 class PasswordPolicyError(FwError):
     """Raised when a password is refused.
 
-    `rule` is tooShort, tooLong, blank or equalsAccountName.
+    `rule` is tooShort, tooLong, blank, equalsAccountName or common.
     """
 
     status = 422

@@ -17,6 +17,7 @@ KEY_BYTES: Final = 32
 _POLICY: Final = """\
 {
   "site": {"name": "%s"},
+  "auth": {"refuseCommonPasswords": true},
   "apps": []
 }
 """

@@ -15,6 +15,7 @@ class Settings:
     `url`: the public one, without a slash at its end, or else the one that is listened at.
     `login`: what the sign-in screen may show to anyone (spec, Sign-in screen configuration).
     `min_password_length`: counted in runes; pages tell it before they send.
+    `refuse_common_passwords`: as the policy has it, told in the same place.
     `self_service_api_keys`, `api_key_days`: as the policy has them, for the page of the account.
     `scrubber`: removes the site's secrets from what a refusal tells.
     `hsts_include_sub_domains`: whether browsers are told to use https for all subdomains as well.
@@ -25,6 +26,7 @@ class Settings:
     url: str
     login: dict[str, str] = field(default_factory=dict)
     min_password_length: int = 8
+    refuse_common_passwords: bool = False
     self_service_api_keys: bool = True
     api_key_days: int = 0
     secure_cookie: bool | None = None

@@ -50,6 +50,7 @@ class AuthPolicy:
     self_service_api_keys: bool
     address_attempts: int  # failed sign-ins of an address in 15 minutes
     recovery_attempts: int  # recovery requests of an address in 15 minutes
+    refuse_common_passwords: bool
 
 
 @dataclass(frozen=True)

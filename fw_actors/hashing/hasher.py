@@ -19,6 +19,7 @@ import trio
 
 from fw_actors.config import Argon2, Config
 from fw_actors.errors import OverloadedError
+from fw_actors.hashing.common_passwords import common_passwords
 from fw_actors.hashing.costs import parameters_of
 from fw_actors.hashing.places import Lane, Places
 from fw_actors.rules.password_policy import MAX_RUNES, judge_password
@@ -68,11 +69,13 @@ class Hasher:
         minimum: int,
         entropy: Entropy,
         *,
+        refuse_common: bool = False,
         places: int | None = None,
         inline: bool = False,
     ) -> None:
-        """`minimum` is the policy's `minPasswordLength`; `inline` hashes on the caller's task,
-        for tests whose clock does not see threads."""
+        """`minimum` and `refuse_common` are the policy's `minPasswordLength` and
+        `refuseCommonPasswords`; `inline` hashes on the caller's task, for tests whose clock does
+        not see threads."""
         self._argon2 = argon2.PasswordHasher(
             time_cost=parameters.time,
             memory_cost=parameters.memory_kib,
@@ -80,7 +83,7 @@ class Hasher:
             hash_len=_HASH_BYTES,
             salt_len=_SALT_BYTES,
         )
-        self._minimum = minimum
+        self._minimum, self._refuse_common = minimum, refuse_common
         self._places = Places(places or len(os.sched_getaffinity(0)))
         self._inline = inline
         self._lock = threading.Lock()  # over what follows
@@ -103,8 +106,13 @@ class Hasher:
     @classmethod
     def of(cls, config: Config, entropy: Entropy, *, inline: bool = False) -> Hasher:
         """Return the hasher that a site's configuration asks for."""
-        minimum = config.auth.min_password_length
-        return cls(config.deployment.argon2, minimum, entropy, inline=inline)
+        return cls(
+            config.deployment.argon2,
+            config.auth.min_password_length,
+            entropy,
+            refuse_common=config.auth.refuse_common_passwords,
+            inline=inline,
+        )
 
     async def hash(
         self, password: str, *, name: str, email: str, lane: Lane = Lane.RECOVERY
@@ -130,7 +138,8 @@ class Hasher:
 
     def judge(self, password: str, *, name: str, email: str) -> None:
         """Refuse a password that breaks the policy. Raises: PasswordPolicyError."""
-        judge_password(password, minimum=self._minimum, name=name, email=email)
+        common = common_passwords() if self._refuse_common else frozenset[str]()
+        judge_password(password, minimum=self._minimum, name=name, email=email, common=common)
 
     async def verify(
         self,

@@ -1,7 +1,12 @@
-"""Which passwords are refused. Source: spec, Authentication 7; interface §8, Sign-in."""
+"""Which passwords are refused. Source: spec, Authentication 7; interface §8, Sign-in.
+
+There are no rules of composition. That a password is not one of the most common ones is no such
+rule; a site may ask for it (ASVS 6.2.4).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from fw_actors.errors import PasswordPolicyError
@@ -10,10 +15,18 @@ from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 MAX_RUNES: Final = 256
 
 
-def judge_password(password: str, *, minimum: int, name: str, email: str) -> None:
-    """Refuse a password that breaks the policy; rules in the order of interface §8.
+def judge_password(
+    password: str,
+    *,
+    minimum: int,
+    name: str,
+    email: str,
+    common: AbstractSet[str] = frozenset(),
+) -> None:
+    """Refuse a password that breaks the policy; rules in the order of interface §8, `common` last.
 
     `minimum` counts runes (code points). `name` and `email` are compared in canonical form.
+    `common` holds the casefolded passwords that are refused in any case of letters.
 
     Raises: PasswordPolicyError with the rule's name.
     """
@@ -27,6 +40,12 @@ def judge_password(password: str, *, minimum: int, name: str, email: str) -> Non
         )
     if len(password) < minimum:
         raise PasswordPolicyError(f"Use at least {minimum} characters.", rule="tooShort")
+    if password.casefold() in common:
+        raise PasswordPolicyError(
+            "This is one of the 10,000 most common passwords, which are guessed first. "
+            "Choose another one.",
+            rule="common",
+        )
 
 
 def _same_as_account(password: str, identifier: str) -> bool:

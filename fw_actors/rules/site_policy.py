@@ -45,6 +45,7 @@ SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType(
             Key("selfServiceApiKeys", True, Flag()),
             Key("addressAttempts", 50, Whole(1, 1_000_000)),
             Key("recoveryAttempts", 20, Whole(1, 1_000_000)),
+            Key("refuseCommonPasswords", False, Flag()),
         ),
         "login": (
             Key("notice", None, Text(4000, lines=True, blank=True)),

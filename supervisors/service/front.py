@@ -41,6 +41,7 @@ def application(parts: Parts, gateway: Gateway, console: Console | None = None) 
         url=parts.url,
         login=login_screen(config.login.notice, config.login.demo_user, config.login.demo_password),
         min_password_length=config.auth.min_password_length,
+        refuse_common_passwords=config.auth.refuse_common_passwords,
         self_service_api_keys=config.auth.self_service_api_keys,
         api_key_days=config.auth.api_key_days,
         secure_cookie=config.auth.secure_cookie,

@@ -198,6 +198,29 @@ async def test_a_new_password_meets_the_policy(site: HttpSite, password: str, ru
     assert (await site.login("ann")).status == 200
 
 
+async def test_a_site_may_refuse_common_passwords_on_every_way_over_http(tmp_path: Path) -> None:
+    """Spec: "applied where hashing happens …, so all call sites meet it"."""
+    async with http_site(tmp_path, refuse_common_passwords=True) as site:
+        await site.hire("ann")
+        await site.hire("ida", password=None)
+        await site.hire("boss", "System Manager")
+        sid, boss = await site.sid("ann"), await site.sid("boss")
+        new = {"password": "Password1"}
+        links = [
+            (await site.op(name, {"user": user}, sid=boss)).json["link"].partition("#token=")[2]
+            for name, user in (("users.sendPasswordReset", "ann"), ("users.resendInvite", "ida"))
+        ]
+        form = {"new_password": "Password1"}
+        replies = [
+            await site.op("profile.changeMyPassword", {"current": PASSWORD, **new}, sid=sid),
+            await site.ask("POST", "/api/auth/reset-password", {"token": links[0], **new}),
+            await site.ask("POST", "/api/auth/accept-invite", {"token": links[1], **new}),
+            await site.ask("PUT", "/api/resource/User/ann", form, sid=boss),
+        ]
+        for reply in replies:
+            assert (reply.status, reply.error["extra"]) == (422, {"rule": "common"})
+
+
 async def test_own_sessions_are_listed_by_handles(site: HttpSite) -> None:
     """Interface §2: "{sessions: [{id, ip, userAgent, created, lastSeen, expires, current}]}"."""
     await site.hire("ann")

@@ -14,11 +14,14 @@ def test_the_new_site_opens_with_its_key_and_the_doctor_finds_no_problem(fw: Com
     site = fw.folder / "new"
     assert "made secret.key, .env, .gitignore, fw.json" in said
     assert json.loads((site / "fw.json").read_text())["site"] == {"name": "new"}
+    assert json.loads((site / "fw.json").read_text())["auth"] == {"refuseCommonPasswords": True}
     key = (site / "secret.key").read_text().strip()
     assert len(base64.b64decode(key, validate=True)) == 32
     other = CommandLine(site, {**fw.environ, "FW_SECRET_KEY": key, "FW_ARGON2": "19456,2,1"})
     report = other.json("doctor", "--json")
     assert report["sections"]["configuration"]["warnings"] == []
+    add = ("user", "add", "ann", "--email", "ann@x.test", "--password-stdin")
+    assert "most common" in other.refused(*add, stdin="Password1\n")
     assert report["sections"]["service"]["warnings"] == []
 
 

@@ -35,6 +35,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_the_four_packages_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.split("/")[0] for name in archive.namelist()}
+        assert "fw_actors/hashing/common_passwords.txt" in archive.namelist()
+        assert "fw_actors/hashing/common_passwords.NOTICE" in archive.namelist()
     about = f"fw_actors-{__version__}.dist-info"
     assert tops == {"fw_actors", "fw_cli", "supervisors", "web", about}
 

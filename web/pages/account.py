@@ -59,6 +59,7 @@ class AccountPages:
             "key_days": self._settings.api_key_days,
             "minimum": self._settings.min_password_length,
             "maximum": MAX_RUNES,
+            "refuse_common": self._settings.refuse_common_passwords,
         }
 
 

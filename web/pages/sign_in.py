@@ -73,4 +73,5 @@ class SignInPages:
             kind=kind,
             minimum=self._settings.min_password_length,
             maximum=MAX_RUNES,
+            refuse_common=self._settings.refuse_common_passwords,
         )

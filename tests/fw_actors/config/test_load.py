@@ -62,6 +62,7 @@ def test_a_site_without_any_setting_has_the_defaults_of_the_specification(site: 
     assert (auth.reset_minutes, auth.invite_hours) == (60, 72)
     assert (auth.secure_cookie, auth.self_service_api_keys) == (None, True)
     assert (auth.address_attempts, auth.recovery_attempts) == (50, 20)
+    assert auth.refuse_common_passwords is False, "spec: no complexity rules"
     assert (config.login.notice, config.login.demo_user, config.login.demo_password) == (None,) * 3
     assert config.web.max_requests == 1000
     assert (ops.webhook_retention_days, ops.scheduler, ops.honour_retry_after) == (30, True, False)

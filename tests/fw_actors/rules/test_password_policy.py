@@ -8,10 +8,17 @@ from fw_actors.errors import PasswordPolicyError
 from fw_actors.rules.password_policy import judge_password
 
 
-def rule(password: str, *, minimum: int = 8, name: str = "ada", email: str = "ada@x.test") -> str:
+def rule(
+    password: str,
+    *,
+    minimum: int = 8,
+    name: str = "ada",
+    email: str = "ada@x.test",
+    common: frozenset[str] = frozenset(),
+) -> str:
     """The rule that a password breaks; empty when it is taken."""
     try:
-        judge_password(password, minimum=minimum, name=name, email=email)
+        judge_password(password, minimum=minimum, name=name, email=email, common=common)
     except PasswordPolicyError as error:
         return str(error.extra["rule"])
     return ""
@@ -65,3 +72,14 @@ def test_the_first_broken_rule_in_the_order_of_the_interface_is_told(
 
 def test_an_account_without_a_usable_name_has_a_policy_all_the_same() -> None:
     assert rule("12345678", name="\u202e", email="\u202e") == ""
+
+
+@pytest.mark.parametrize(
+    ("password", "broken"),
+    [("letmein!", "common"), ("LetMeIn!", "common"), ("letmein!!", ""), ("letmein", "tooShort")],
+)
+def test_a_common_password_is_refused_in_any_case_after_all_other_rules(
+    password: str, broken: str
+) -> None:
+    assert rule(password, common=frozenset({"letmein!", "letmein"})) == broken
+    assert rule(password) == broken.replace("common", ""), "a site has to ask for it"

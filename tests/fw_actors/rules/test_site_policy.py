@@ -32,6 +32,7 @@ FRACTIONS = [
     ("ops", "backoffCapSeconds", 3600, 0.1, 86400),
 ]
 FLAGS = [
+    ("auth", "refuseCommonPasswords", False),
     ("auth", "selfServiceApiKeys", True),
     ("ops", "scheduler", True),
     ("ops", "honourRetryAfter", False),

@@ -95,9 +95,12 @@ async def test_no_demo_account_is_offered_unless_there_is_one(client: Client) ->
 
 
 async def test_the_policy_of_the_site_is_told(gateway: FakeGateway) -> None:
-    client = Client(app_of(gateway, min_password_length=11))
+    strict = Client(app_of(gateway, min_password_length=11, refuse_common_passwords=True))
     for path in ("/reset-password", "/accept-invite"):
-        assert b"At least 11 characters" in (await client.ask("GET", path)).body
+        told = (await strict.ask("GET", path)).body
+        assert b"At least 11 characters" in told
+        assert b"None of the most common passwords" in told
+        assert b"most common" not in (await Client(app_of(gateway)).ask("GET", path)).body
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -1,5 +1,7 @@
 // The password policy as far as a page can judge it; the service judges again.
 
+const SERVICE_ALONE = new Set(["common"]); // the list stays with the service
+
 const folded = (text) => text.normalize("NFKC").trim().toLowerCase();
 
 // Return the rules that `password` breaks; `names` are the account's name and e-mail, as known.
@@ -19,7 +21,8 @@ export function watch(input, list, minimum, maximum, names) {
     const rules = broken(input.value, minimum, maximum, names());
     for (const item of list.children) {
       const breaks = rules.has(item.dataset.rule);
-      item.dataset.state = input.value === "" ? "open" : breaks ? "broken" : "kept";
+      const open = input.value === "" || SERVICE_ALONE.has(item.dataset.rule);
+      item.dataset.state = open ? "open" : breaks ? "broken" : "kept";
     }
     return rules;
   };
