@@ -25,8 +25,8 @@ _DATE_BYTES: Final = 10
 def limit_problems(
     fields: Mapping[str, Field], together: Iterable[tuple[str, ...]]
 ) -> Iterator[str]:
-    """Yield what of a declaration goes beyond; `together`: the columns of one index, where those
-    that are no fields are times of every document.
+    """Yield what of a declaration goes beyond; `together`: the columns of one index. Those that
+    are no fields are times of every document, for which an entry has room in any case.
 
     What is wrong with a field by itself is told by the field.
     """

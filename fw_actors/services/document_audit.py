@@ -90,8 +90,10 @@ def _changed_user(before: DocType, user: DocType) -> Detail:
     detail: Detail = {"changed": fields} if fields else {}
     if "enabled" in fields:
         detail["enabled"] = bool(user.__dict__["enabled"])
-    if roles:
-        detail |= {"roles_added": sorted(new - old), "roles_removed": sorted(old - new)}
+    if new - old:
+        detail["roles_added"] = sorted(new - old)
+    if old - new:
+        detail["roles_removed"] = sorted(old - new)
     return detail
 
 

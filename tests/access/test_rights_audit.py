@@ -205,7 +205,7 @@ IN_PYTHON: dict[str, tuple[Callable[[Desk, Any], Any], str, str, Any]] = {
     "a role given": (
         lambda d, fw: save(fw, "User", "ann", roles=["Event Publisher", "System Manager"]),
         "user.change", "ann",
-        {"changed": ["roles"], "roles_added": ["System Manager"], "roles_removed": []},
+        {"changed": ["roles"], "roles_added": ["System Manager"]},
     ),
     "an account disabled by db_set, with its key": (
         lambda d, fw: fw.get_doc("User", "ann").db_set("enabled", 0),

@@ -14,6 +14,7 @@ import click
 import pytest
 
 from fw_actors import errors
+from fw_actors.services.audit import Action
 from fw_cli.http_reference import NOBODY, SITE, http_reference
 from fw_cli.main import cli
 from fw_cli.reference import command_line
@@ -110,6 +111,12 @@ def named(text: str) -> set[str]:
 def test_every_number_is_on_the_page_of_operating_and_no_other() -> None:
     table = (DOCS / "operating.md").read_text().split("## Numbers")[1]
     assert named(table) == set(EXPECTED.split()) | OF_THE_FRONT
+
+
+def test_every_action_of_an_audit_event_is_on_the_page_of_operating_and_no_other() -> None:
+    table = (DOCS / "operating.md").read_text().split("## Audit Events")[1].split("## Numbers")[0]
+    told = re.findall(r"^\| `([A-Za-z_.]+)` \|", table, re.MULTILINE)
+    assert sorted(told) == sorted(action.value for action in Action)
 
 
 @pytest.mark.parametrize("file", ["prometheus/alerts.yml", "grafana/fw.json"])

@@ -83,11 +83,7 @@ def test_eval_and_exec_leave_events_when_they_commit(ann: CommandLine) -> None:
         (
             "user.change",
             "ann",
-            {
-                "changed": ["new_password", "roles"],
-                "roles_added": ["Clerk"],
-                "roles_removed": [],
-            },
+            {"changed": ["new_password", "roles"], "roles_added": ["Clerk"]},
         ),
     ]
 

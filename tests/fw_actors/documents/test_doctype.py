@@ -168,6 +168,15 @@ def test_a_secret_or_a_table_is_never_unique(kind: Any) -> None:
     assert any("cannot be unique" in problem for problem in declare({"a": field}).problems)
 
 
+def test_an_index_may_hold_times_of_every_document_but_they_are_never_unique() -> None:
+    together = (("a", "creation"), ("modified",))
+    assert declare({"a": Data(), "index_together": together}).problems == ()
+    assert declare({"a": Data(), "unique_together": together}).problems == (
+        "unique_together: there is no column creation",
+        "unique_together: there is no column modified",
+    )
+
+
 @pytest.mark.parametrize("option", ["unique_together", "index_together"])
 def test_columns_that_belong_together_are_there(option: str) -> None:
     meta = declare({"a": Data(), "rows": Table(int), option: (("a", "b"), ("rows",))})

@@ -194,6 +194,29 @@ async def test_null_is_no_duplicate(store: Store) -> None:
     await store.write(twice)
 
 
+async def test_an_index_of_a_field_and_a_time_is_made(store: Store) -> None:
+    class Timed(DocType, name="Thing"):
+        kind = Data(length=650)
+        index_together = (("kind", "creation", "modified"),)
+
+    def work(tx: Tx) -> frozenset[str]:
+        timed = table_of(Timed)
+        make_tables(tx, [timed])
+        timed.insert(
+            tx,
+            row(
+                timed,
+                "a",
+                kind="".join(map(chr, range(0x1F300, 0x1F300 + 650))),
+                creation=2**53,
+                modified=1,
+            ),
+        )
+        return tx.indexes("doc_thing")
+
+    assert "by_doc_thing__kind__creation__modified" in await store.write(work)
+
+
 async def test_what_stored_rows_share_can_not_become_unique(store: Store) -> None:
     small = table_of(Small)
 
