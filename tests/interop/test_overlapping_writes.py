@@ -455,3 +455,25 @@ async def test_of_two_refusals_at_once_the_one_beyond_the_limit_is_counted(
     )
     assert [row["detail"] for row in rows if row["target"] is None] == [{"more": 1}]
     assert len(rows) == 21
+
+
+def limit(user: str) -> Callable[[Any], Any]:
+    """Give a user an access scope."""
+    values = {"user": user, "allow": "Role", "for_value": "System Manager"}
+    return lambda fw: rest.insert(fw, "User Permission", values)
+
+
+@pytest.mark.parametrize("first", [limit("ada"), lose("deleted", "ada"), lose("disabled", "ada")])
+async def test_of_two_system_managers_without_scopes_one_stays_so(
+    site: Site, overlap: Overlap, first: Callable[[Any], Any]
+) -> None:
+    """Nobody with access scopes can lift them: two at once don't shut everybody in."""
+    roles = ["System Manager"]
+    for name in ("ada", "bob"):
+        adding = partial(add_user, name=name, email=f"{name}@x.test", roles=roles)
+        await site.write("Administrator", adding)
+    _, refusal = await overlap(
+        as_administrator(site, first), partial(site.write, "Administrator", limit("bob"))
+    )
+    assert isinstance(refusal, ConflictError)
+    assert await site.read("bob", lambda fw: fw.rights.administers)

@@ -1,0 +1,340 @@
+"""A System Manager with access scopes over HTTP: gives and takes no more than the scopes leave.
+
+Spec, Webhook rule 3: such a user is "refused every permission on Webhook and Webhook Delivery",
+which no other account, and no change of one, gets around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.http_site import HttpSite, http_site
+from tests.staff import PASSWORD
+from tests.web.asgi import Reply
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+APPS = Path(__file__).parent.parent / "fw_actors" / "documents" / "apps"
+BROWSER = [("Accept", "text/html")]
+OTHER = "another decent passphrase"
+TOKEN = "t0ken-of-the-receiver"
+MANAGER = [{"role": "System Manager"}]
+WATCHED = (
+    "doc_user", "doc_has_role", "doc_role", "doc_user_permission", "doc_api_key", "fw_password",
+    "fw_token", "fw_session", "fw_identifier",
+)  # fmt: skip
+
+
+@dataclass
+class Bureau:
+    """`sam` is a System Manager limited to the customer Near; `boss` and `root` are without
+    scopes, `off` is disabled and `new` was invited, all four System Managers; `ann` is none."""
+
+    site: HttpSite
+    sam: str
+    boss: str
+    hook: str
+
+    async def ask(self, method: str, path: str, body: object = None, **given: Any) -> Reply:
+        """Send a request as sam."""
+        return await self.site.ask(method, path, body, sid=self.sam, **given)
+
+    async def op(self, name: str, body: object) -> Reply:
+        return await self.site.op(name, body, sid=self.sam)
+
+    async def rows(self) -> dict[str, list[dict[str, Any]]]:
+        """All that makes somebody a System Manager."""
+        found = {}
+        for table in WATCHED:
+            rows = await self.site.rows(f'SELECT * FROM "{table}"')
+            found[table] = sorted(rows, key=repr)
+        return found
+
+    async def refused(self, reply: Reply) -> None:
+        assert (reply.status, reply.error["type"]) == (403, "PermissionDeniedError"), reply.body
+
+    async def reads_webhooks(self, sid: str) -> bool:
+        """Whether a session sees a Webhook in any of the ways there are."""
+        path = f"/api/resource/Webhook/{self.hook}"
+        replies = [
+            await self.site.ask("GET", path, sid=sid),
+            await self.site.ask("GET", "/api/resource/Webhook", sid=sid),
+            await self.site.ask("GET", f"{path}/export", sid=sid),
+        ]
+        return any(reply.status == 200 for reply in replies)
+
+
+@pytest.fixture
+async def bureau(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bureau]:
+    monkeypatch.syspath_prepend(APPS)
+    async with http_site(tmp_path, apps=("shop",)) as site:
+        for name in ("boss", "root", "off", "sam"):
+            await site.hire(name, "System Manager")
+        await site.hire("new", "System Manager", password=None)
+        await site.hire("ann")
+
+        def furnish(fw: Any) -> str:
+            for title in ("Near", "Far"):
+                fw.new_doc("Customer", title=title).insert()
+            fw.new_doc("User Permission", user="sam", allow="Customer", for_value="Near").insert()
+            hook = fw.new_doc(
+                "Webhook",
+                url=f"https://receiver.test/{TOKEN}",
+                event_type="Custom",
+                custom_event="a.b",
+                secret="s",
+            ).insert()
+            off = fw.get_doc("User", "off")
+            off.enabled = 0
+            off.save()
+            return str(hook.name)
+
+        hook = await site.do(furnish)
+        yield Bureau(site, await site.sid("sam"), await site.sid("boss"), hook)
+
+
+async def test_scopes_are_not_shed_by_a_puppet(bureau: Bureau) -> None:
+    """A System Manager of one's own making would be without scopes."""
+    before = await bureau.rows()
+    made = {"name": "puppet", "email": "puppet@x.test", "roles": MANAGER, "new_password": OTHER}
+    await bureau.refused(await bureau.ask("POST", "/api/resource/User", made))
+    assert (await bureau.site.login("puppet", OTHER)).status == 401
+    invited = {"email": "puppet@x.test", "roles": ["System Manager"]}
+    await bureau.refused(await bureau.op("users.invite", invited))
+    assert await bureau.rows() == before
+    assert not await bureau.reads_webhooks(bureau.sam)
+
+
+async def test_scopes_are_not_shed_by_the_password_of_another_manager(bureau: Bureau) -> None:
+    before = await bureau.rows()
+    for user in ("root", "off", "new"):
+        path = f"/api/resource/User/{user}"
+        await bureau.refused(await bureau.ask("PUT", path, {"new_password": OTHER}))
+        assert (await bureau.site.login(user, OTHER)).status == 401
+    assert await bureau.rows() == before
+
+
+async def test_scopes_are_not_shed_by_a_link_to_another_managers_account(bureau: Bureau) -> None:
+    """With transport `log` the link would be in the answer."""
+    before = await bureau.rows()
+    for name, user in (("sendPasswordReset", "root"), ("resendInvite", "new")):
+        reply = await bureau.op(f"users.{name}", {"user": user})
+        await bureau.refused(reply)
+        assert b"link" not in reply.body
+    assert await bureau.rows() == before
+
+
+@pytest.mark.parametrize("user", ["root", "off", "new"])
+async def test_every_write_and_act_on_another_managers_account_is_refused(
+    bureau: Bureau, user: str
+) -> None:
+    before = await bureau.rows()
+    path = f"/api/resource/User/{user}"
+    changes: list[dict[str, Any]] = [
+        {"email": "sam2@x.test"}, {"enabled": 0}, {"enabled": 1}, {"roles": []},
+        {"roles": MANAGER}, {"fullName": "Mine"}, {},
+        {"new_password": "short"},  # before the password is judged or hashed
+    ]  # fmt: skip
+    for change in changes:
+        await bureau.refused(await bureau.ask("PUT", path, change))
+    await bureau.refused(await bureau.ask("DELETE", path))
+    await bureau.refused(await bureau.ask("POST", f"{path}/rename", {"name": "mine"}))
+    for act in ("resendInvite", "sendPasswordReset", "revokeUserSessions", "unlockUser"):
+        await bureau.refused(await bureau.op(f"users.{act}", {"user": user}))
+    await bureau.refused(await bureau.op("users.unlockUser", {"user": f"{user}@example.test"}))
+    assert await bureau.rows() == before
+    assert await bureau.site.alive(bureau.boss)
+
+
+async def test_nobody_gets_the_role_and_the_role_stays(bureau: Bureau) -> None:
+    before = await bureau.rows()
+    await bureau.refused(await bureau.ask("PUT", "/api/resource/User/ann", {"roles": MANAGER}))
+    role = "/api/resource/Role/System%20Manager"
+    await bureau.refused(await bureau.ask("DELETE", role))
+    await bureau.refused(await bureau.ask("PUT", role, {}))
+    await bureau.refused(await bureau.ask("POST", f"{role}/rename", {"name": "Clerk"}))
+    other = "/api/resource/Role/Event%20Publisher/rename"
+    await bureau.refused(await bureau.ask("POST", other, {"name": "System Manager"}))
+    assert await bureau.rows() == before
+
+
+async def test_the_key_of_another_manager_stays_theirs(bureau: Bureau) -> None:
+    key = await bureau.site.key(bureau.boss)
+    await bureau.refused(await bureau.ask("DELETE", f"/api/resource/API%20Key/{key['name']}"))
+    assert (await bureau.site.op("profile.getMyProfile", key=key["key"])).status == 200
+
+
+async def test_no_scope_is_written_and_none_goes_with_its_user(bureau: Bureau) -> None:
+    ann = {"user": "ann", "allow": "Customer", "for_value": "Near"}
+    made = await bureau.site.ask("POST", "/api/resource/User%20Permission", ann, sid=bureau.boss)
+    rows = await bureau.site.rows("SELECT name FROM doc_user_permission")
+    before = await bureau.rows()
+    assert (made.status, len(rows)) == (201, 2)
+    for row in rows:
+        path = f"/api/resource/User%20Permission/{row['name']}"
+        await bureau.refused(await bureau.ask("DELETE", path))
+        await bureau.refused(await bureau.ask("PUT", path, {"for_value": "Far"}))
+        await bureau.refused(await bureau.ask("POST", f"{path}/rename", {"name": "x"}))
+        await bureau.refused(await bureau.ask("POST", f"{path}/cancel", {}))
+    for user in ("sam", "ann"):  # the scopes would go along
+        await bureau.refused(await bureau.ask("DELETE", f"/api/resource/User/{user}"))
+    other = {"user": "root", "allow": "Customer", "for_value": "Near"}
+    await bureau.refused(await bureau.ask("POST", "/api/resource/User%20Permission", other))
+    assert await bureau.rows() == before
+
+
+async def test_ordinary_accounts_stay_the_scoped_managers(bureau: Bureau) -> None:
+    """They are invited, changed, unlocked, signed out, disabled and deleted as before."""
+    invited = await bureau.op("users.invite", {"email": "ida@x.test", "roles": ["Event Publisher"]})
+    assert (invited.status, "link" in invited.json) == (200, True)
+    assert (await bureau.op("users.resendInvite", {"user": "ida@x.test"})).status == 200
+    for act in ("sendPasswordReset", "revokeUserSessions", "unlockUser"):
+        assert (await bureau.op(f"users.{act}", {"user": "ann"})).status == 200
+    path = "/api/resource/User/ann"
+    roles = {"roles": [{"role": "Event Publisher"}]}
+    for change in ({"new_password": OTHER}, {"enabled": 0}, {"enabled": 1}, roles):
+        assert (await bureau.ask("PUT", path, change)).status == 200
+    assert (await bureau.ask("POST", f"{path}/rename", {"name": "anna"})).status == 200
+    sid = await bureau.site.sid("anna", OTHER)
+    key = await bureau.site.key(sid)
+    assert not await bureau.reads_webhooks(sid)
+    gone = await bureau.ask("DELETE", f"/api/resource/API%20Key/{key['name']}")
+    assert gone.status == 200
+    assert (await bureau.ask("DELETE", "/api/resource/User/anna")).status == 200
+    assert (await bureau.ask("POST", "/api/resource/Role", {"name": "Clerk"})).status == 201
+    renamed = await bureau.ask("POST", "/api/resource/Role/Clerk/rename", {"name": "Writer"})
+    assert renamed.status == 200
+    assert (await bureau.ask("DELETE", "/api/resource/Role/Writer")).status == 200
+
+
+async def test_the_own_account_stays_ones_own(bureau: Bureau) -> None:
+    """Spec, Self-service operations."""
+    site = bureau.site
+    told = await bureau.op("profile.updateMyProfile", {"fullName": "Sam", "language": "de"})
+    assert (told.status, told.json["fullName"], told.json["language"]) == (200, "Sam", "de")
+    key = await site.key(bureau.sam)
+    assert (await bureau.op("api_keys.revokeMyAPIKey", {"name": key["name"]})).status == 200
+    change = {"current": PASSWORD, "password": OTHER}
+    assert (await bureau.op("profile.changeMyPassword", change)).status == 200
+    assert (await bureau.op("sessions.revokeMyOtherSessions", {})).status == 200
+    assert not await bureau.reads_webhooks(await site.sid("sam", OTHER))
+
+
+async def test_an_invited_manager_with_scopes_accepts_the_invitation(bureau: Bureau) -> None:
+    site = bureau.site
+    scope = {"user": "new", "allow": "Customer", "for_value": "Near"}
+    await site.do(lambda fw: fw.new_doc("User Permission", **scope).insert())
+    sent = await site.op("users.resendInvite", {"user": "new"}, sid=bureau.boss)
+    token = sent.json["link"].partition("#token=")[2]
+    body = {"token": token, "password": OTHER, "fullName": "Newton"}
+    assert (await site.ask("POST", "/api/auth/accept-invite", body)).status == 200
+    assert not await bureau.reads_webhooks(await site.sid("new", OTHER))
+
+
+RECORDS = ("Version", "Audit Event", "Email Delivery", "Error Log")
+
+
+async def leave_records(bureau: Bureau) -> None:
+    """Have every kind of record tell of the Webhook, and of a customer beyond the scopes."""
+    site = bureau.site
+    await site.ask("PUT", f"/api/resource/Webhook/{bureau.hook}", {"timeout": 5}, sid=bureau.boss)
+    url = {"url": f"https://receiver.test/{TOKEN}/2"}
+    await site.ask("PUT", f"/api/resource/Webhook/{bureau.hook}", url, sid=bureau.boss)
+    for customer in ("Near", "Far"):
+        path = f"/api/resource/Customer/{customer}"
+        assert (await site.ask("PUT", path, {"vat": customer}, sid=bureau.boss)).status == 200
+    await site.op("users.sendPasswordReset", {"user": "root"}, sid=bureau.boss)
+    site.site.errors.note("far.away", ValueError(f"no such {TOKEN}"), "r")
+    await site.site.store.write(site.site.errors.flush)
+
+
+def counted(fw: Any, doctype: str) -> tuple[int, list[Any]]:
+    return fw.count(doctype), fw.get_all(doctype)
+
+
+async def test_records_tell_nothing_of_what_scopes_hide(bureau: Bureau) -> None:
+    """Not by list, read, export, filter or total, nor in Python."""
+    await leave_records(bureau)
+    for doctype in RECORDS:
+        path = f"/api/resource/{quote(doctype)}"
+        seen = (await bureau.site.ask("GET", path, sid=bureau.boss)).json
+        assert seen["total"] > 0, doctype
+        name = seen["data"][0]["name"]
+        filters = quote('[["name","like","%"]]')
+        for asked in (
+            path, f"{path}?filters={filters}&limit=1", f"{path}/{name}", f"{path}/{name}/export",
+            f"{path}/nobody",
+        ):  # fmt: skip
+            await bureau.refused(await bureau.ask("GET", asked))
+        assert await bureau.site.do(partial(counted, doctype=doctype), "sam") == (0, [])
+
+
+async def test_pages_show_no_record_of_what_scopes_hide(bureau: Bureau) -> None:
+    """Neither the record's own pages, nor the history of a document that is within reach."""
+    await leave_records(bureau)
+    for doctype in RECORDS:
+        page = await bureau.ask("GET", f"/app/{quote(doctype)}?_q={TOKEN}", headers=BROWSER)
+        assert (page.status, TOKEN.encode() in page.body) == (403, False)
+    for sid, shown in ((bureau.boss, True), (bureau.sam, False)):
+        page = await bureau.site.ask("GET", "/app/Customer/Near", sid=sid, headers=BROWSER)
+        assert (page.status, b'id="history"' in page.body) == (200, shown)
+    home = await bureau.ask("GET", "/app", headers=BROWSER)
+    assert not any(f"/app/{quote(doctype)}".encode() in home.body for doctype in RECORDS)
+    described = await bureau.ask("GET", "/api/openapi.json")
+    assert not any(f"/api/resource/{quote(d)}" in described.json["paths"] for d in RECORDS)
+
+
+async def test_of_the_scopes_one_sees_the_own(bureau: Bureau) -> None:
+    """Another's would name documents beyond the own scopes."""
+    other = {"user": "ann", "allow": "Customer", "for_value": "Far"}
+    foreign = await bureau.site.do(lambda fw: fw.new_doc("User Permission", **other).insert().name)
+    fields = quote('["name","user","for_value"]')
+    path = "/api/resource/User%20Permission"
+    listed = (await bureau.ask("GET", f"{path}?fields={fields}")).json
+    assert [(row["user"], row["for_value"]) for row in listed["data"]] == [("sam", "Near")]
+    assert listed["total"] == 1
+    assert (await bureau.ask("GET", f"{path}/{listed['data'][0]['name']}")).status == 200
+    for asked in (f"{path}/{foreign}", f"{path}/{foreign}/export"):
+        await bureau.refused(await bureau.ask("GET", asked))
+    searched = quote('[["for_value","=","Far"]]')
+    assert (await bureau.ask("GET", f"{path}?filters={searched}")).json == {"data": [], "total": 0}
+    page = await bureau.ask("GET", "/app/User%20Permission", headers=BROWSER)
+    assert (page.status, b"Far" in page.body) == (200, False)
+
+
+OFFERS = (b'data-act="delete"', b'data-act="rename"', b'type="submit" form="document"')
+
+
+@pytest.mark.parametrize(
+    ("path", "offered"),
+    [
+        ("User/root", False),
+        ("User/ann", True),
+        ("Role/System%20Manager", False),
+        ("Role/Event%20Publisher", True),
+        ("Customer/Near", True),
+    ],
+)
+async def test_pages_offer_what_is_not_refused(bureau: Bureau, path: str, offered: bool) -> None:
+    page = await bureau.ask("GET", f"/app/{path}", headers=BROWSER)
+    assert page.status == 200
+    assert [offer in page.body for offer in OFFERS] == [offered] * 3
+    boss = await bureau.site.ask("GET", f"/app/{path}", sid=bureau.boss, headers=BROWSER)
+    assert all(offer in boss.body for offer in OFFERS)
+
+
+async def test_pages_offer_no_change_of_scopes(bureau: Bureau) -> None:
+    name = (await bureau.site.rows("SELECT name FROM doc_user_permission"))[0]["name"]
+    page = await bureau.ask("GET", f"/app/User%20Permission/{name}", headers=BROWSER)
+    assert (page.status, any(offer in page.body for offer in OFFERS)) == (200, False)
+    listed = await bureau.ask("GET", "/app/User%20Permission", headers=BROWSER)
+    assert (listed.status, b"/new/User" in listed.body) == (200, False)
+    described = (await bureau.ask("GET", "/api/openapi.json")).json["paths"]
+    verbs = {v for p, item in described.items() if "User%20Permission" in p for v in item}
+    assert verbs == {"get"}

@@ -1,0 +1,181 @@
+"""In Python too a user with access scopes makes, takes over and ends no System Manager.
+
+Spec, Webhook rule 3: "The refusal is part of the scope, so `ignorePermissions` does not lift it".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from fw_actors.errors import PermissionDeniedError
+from tests.fw_actors.documents.conftest import Desk
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+ROLE = "System Manager"
+AS_ROLE = [{"role": ROLE}]
+SAM, CLERK = "sam", "clerk"  # a System Manager with scopes, and a user with scopes and no role
+
+
+@pytest.fixture
+async def scene(desk: Desk) -> Desk:
+    for name in ("boss", "root", SAM):
+        await desk.hire(ROLE, name=name)
+    for name in (CLERK, "ann"):
+        await desk.hire(name=name)
+
+    def furnish(fw: Any) -> None:
+        fw.new_doc("Customer", title="Near").insert()
+        for user in (SAM, CLERK):
+            fw.new_doc("User Permission", user=user, allow="Customer", for_value="Near").insert()
+
+    await desk.do(furnish)
+    return desk
+
+
+def user(fw: Any, name: str) -> Any:
+    return fw.get_doc("User", name)
+
+
+VERBS: dict[str, Callable[[Any, bool], Any]] = {
+    "make one": lambda fw, flag: fw.new_doc(
+        "User", name="pip", email="pip@x.test", roles=AS_ROLE
+    ).insert(ignore_permissions=flag),
+    "make one by save": lambda fw, flag: fw.new_doc(
+        "User", name="pip", email="pip@x.test", roles=AS_ROLE
+    ).save(ignore_permissions=flag),
+    "delete one": lambda fw, flag: user(fw, "root").delete(ignore_permissions=flag),
+    "rename one": lambda fw, flag: user(fw, "root").rename("mine", ignore_permissions=flag),
+    "take the address": lambda fw, flag: user(fw, "root").db_set(
+        "email", "mine@x.test", ignore_permissions=flag
+    ),
+    "disable one": lambda fw, flag: user(fw, "root").db_set("enabled", 0, ignore_permissions=flag),
+    "set a password": lambda fw, flag: changed(
+        user(fw, "root"), new_password="a password of mine"
+    ).save(ignore_permissions=flag),
+    "take the role": lambda fw, flag: changed(user(fw, "root"), roles=[]).save(
+        ignore_permissions=flag
+    ),
+    "grant the role": lambda fw, flag: changed(user(fw, "ann"), roles=AS_ROLE).save(
+        ignore_permissions=flag
+    ),
+    "delete the role": lambda fw, flag: fw.get_doc("Role", ROLE).delete(ignore_permissions=flag),
+    "save the role": lambda fw, flag: fw.get_doc("Role", ROLE).save(ignore_permissions=flag),
+    "rename the role": lambda fw, flag: fw.get_doc("Role", ROLE).rename(
+        "Clerk", ignore_permissions=flag
+    ),
+    "rename into the role": lambda fw, flag: fw.get_doc("Role", "Event Publisher").rename(
+        ROLE, ignore_permissions=flag
+    ),
+}
+
+
+def changed(doc: Any, **values: Any) -> Any:
+    for key, value in values.items():
+        setattr(doc, key, value)
+    return doc
+
+
+class Handed:
+    """A handle with which documents are read before the scopes hold, as app code may have them."""
+
+    def __init__(self, fw: Any, rights: Any) -> None:
+        self._fw, self._rights = fw, rights
+
+    def get_doc(self, doctype: str, name: str) -> Any:
+        doc = self._fw.get_doc(doctype, name)
+        doc._fw = self.limited()
+        return doc
+
+    def new_doc(self, doctype: str, **values: Any) -> Any:
+        return self.limited().new_doc(doctype, **values)
+
+    def limited(self) -> Any:
+        fw = self._fw
+        return type(fw)(fw._surroundings, fw.tx, self._rights)
+
+
+@pytest.mark.parametrize("limited", [SAM, CLERK])
+async def test_no_verb_makes_changes_or_ends_a_system_manager(scene: Desk, limited: str) -> None:
+    """Permissions ignored or not; by a user without the role too, for whom an app ignores them."""
+
+    def work(fw: Any) -> set[tuple[str, bool]]:
+        rights = scene.site.accounts.rights(fw.tx, limited)
+        refused = set()
+        for name, verb in VERBS.items():
+            for flag in (False, True):
+                try:
+                    verb(Handed(fw, rights), flag)
+                except PermissionDeniedError:
+                    refused.add((name, flag))
+        return refused
+
+    assert await scene.do(work) == {(name, flag) for name in VERBS for flag in (False, True)}
+
+
+async def test_without_scopes_the_same_verbs_are_carried_out(scene: Desk) -> None:
+    """But for those that the site's own roles refuse to everybody."""
+    everybodys = {"delete the role", "rename the role", "rename into the role"}
+    for name in sorted(set(VERBS) - everybodys):
+        await scene.site.rollback("boss", partial(VERBS[name], flag=False))
+
+
+async def test_as_user_lends_no_account_as_the_own(scene: Desk) -> None:
+    """An app that goes on as a System Manager for whom scopes limit changes not even the name."""
+
+    def work(fw: Any) -> None:
+        for name in ("root", "Administrator"):
+            borrowed = fw.as_user(name)
+            doc = user(borrowed, "root")
+            doc.fullName = "Mine"
+            with pytest.raises(PermissionDeniedError, match="access scopes"):
+                doc.save(ignore_permissions=True)
+
+    await scene.do(work, SAM)
+
+
+async def test_no_api_key_becomes_a_system_managers(scene: Desk) -> None:
+    """Whoever has the key would be the System Manager."""
+
+    def work(fw: Any) -> None:
+        as_ann = scene.site.handle(fw.tx, "ann")
+        as_sam = scene.site.handle(fw.tx, SAM)
+        of_boss = scene.site.api_keys.make(scene.site.handle(fw.tx, "boss"), "b", None, 0).name
+        of_ann = scene.site.api_keys.make(as_ann, "a", None, 0).name
+        of_sam = scene.site.api_keys.make(as_sam, "s", None, 0).name
+        for handle in (as_sam, as_sam.as_user("root"), as_sam.as_user("Administrator")):
+            for name in (of_ann, of_sam):
+                key = handle.get_doc("API Key", name)
+                with pytest.raises(PermissionDeniedError):
+                    key.db_set("user", "root", ignore_permissions=True)
+                key.user = "root"
+                with pytest.raises(PermissionDeniedError):
+                    key.save(ignore_permissions=True)
+            with pytest.raises(PermissionDeniedError):
+                handle.get_doc("API Key", of_boss).delete(ignore_permissions=True)
+        as_sam.get_doc("API Key", of_ann).delete()
+        scene.site.api_keys.revoke(as_sam, of_sam)
+
+    await scene.do(work)
+
+
+async def test_the_own_name_and_language_alone_are_written(scene: Desk) -> None:
+    """Spec, Self-service operations: "only these two fields are ever written"."""
+
+    def work(fw: Any) -> None:
+        changed(user(fw, SAM), fullName="Sam", language="de").save(ignore_permissions=True)
+        user(fw, SAM).db_set("fullName", "Samuel", ignore_permissions=True)
+        changes: list[dict[str, Any]] = [
+            {"email": "other@x.test"}, {"enabled": 0}, {"roles": []},
+            {"roles": [*AS_ROLE, {"role": "Seller"}]}, {"new_password": "a password of mine"},
+        ]  # fmt: skip
+        for values in changes:
+            with pytest.raises(PermissionDeniedError, match="access scopes"):
+                changed(user(fw, SAM), fullName="Other", **values).save(ignore_permissions=True)
+
+    await scene.do(work, SAM)
+    assert await scene.do(lambda fw: user(fw, SAM).fullName) == "Samuel"
