@@ -110,6 +110,8 @@ class FrontEnd:
         self._replies = Replies(common_headers(settings))
         self._log = structlog.get_logger("web").bind()  # at each call it would be made anew
         self._in_hand = 0
+        self.stopping = False
+        """Whether only health and readiness are told any more; set by the server."""
         self.streams = streams
         """Open event streams; whoever stops the server ends them first."""
         self._paths = {path.rule: path for path in paths}
@@ -145,7 +147,7 @@ class FrontEnd:
             return
         self._in_hand += 1
         try:
-            yield self._in_hand <= self._settings.max_requests
+            yield self._in_hand <= self._settings.max_requests and not self.stopping
         finally:
             self._in_hand -= 1
 

@@ -96,6 +96,7 @@ class OpenConnections:
         self._body_bytes = 0
         self._changed: trio.Event | None = None
         self.ending = False
+        """Whether connections are to be closed after their response."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -125,17 +126,14 @@ class OpenConnections:
         self._tell_change()
 
     def begin_wait(self, connection: ClientConnection, awaited: Awaited) -> None:
-        """Note that a client keeps the server waiting; close its address's oldest if too many do.
+        """Note that a client keeps the server waiting.
 
-        While the server is ending, a connection that waits for a request is closed at once.
+        Where too many of its address do, the oldest of them is closed.
         """
         if connection not in self._open:
             return  # closed meanwhile
         if connection.awaited is not None:
             self.end_wait(connection)
-        if self.ending and awaited is Awaited.REQUEST:
-            self.close(connection)
-            return
         connection.awaited = awaited
         connection.since = trio.current_time()
         self._waiting[awaited][connection] = None
@@ -213,21 +211,23 @@ class OpenConnections:
             for connection in list(_late(waiting, now - seconds)):
                 self.close(connection)
 
-    def end(self) -> None:
-        """Close all that wait for a request, and from now on each that would begin to."""
+    async def end(self) -> None:
+        """Close those that wait for a request; return when all others of this moment are closed.
+
+        `ending` tells them to close after their response. Connections that come meanwhile are
+        taken, and are not waited for.
+        """
         self.ending = True
         for connection in list(self._waiting[Awaited.REQUEST]):
             self.close(connection)
+        for connection in list(self._open):
+            while connection in self._open:
+                await self._change()
 
     def close_all(self) -> None:
         """Close every connection now."""
         for connection in list(self._open):
             self.close(connection)
-
-    async def all_closed(self) -> None:
-        """Return when no connection is open."""
-        while self._open:
-            await self._change()
 
     async def _change(self) -> None:
         if self._changed is None:

@@ -83,9 +83,10 @@ async def serve(
 ) -> None:
     """Serve `app` on `bound` until `stop` is set; then finish what is in hand and return.
 
-    From `stop` on nothing is accepted and idle connections end; after `drain_seconds` the rest is
-    cut off. `task_status` is told the URL. Cancelled, it cuts off at once. Closes the socket.
-    `limits` follow from the application's limit of requests unless they are given.
+    From `stop` on idle connections end, and new requests are answered 503, but for health and
+    readiness; after `drain_seconds` the rest is cut off. `task_status` is told the URL. Cancelled,
+    it cuts off at once. Closes the socket. `limits` follow from the application's limit of
+    requests unless they are given.
     """
     server = _Server(app, limits or ConnectionLimits.for_requests(app.max_requests))
     listener = _Listener(
@@ -98,8 +99,8 @@ async def serve(
                 accepting.start_soon(server.connections.close_late)
                 task_status.started(bound.url)
                 await stop.wait()
+                await server.drain(drain_seconds)
                 accepting.cancel_scope.cancel()
-            await server.drain(drain_seconds)
         finally:
             server.connections.close_all()
             connections.cancel_scope.cancel()
@@ -157,10 +158,10 @@ class _Server:
 
     async def drain(self, seconds: float) -> None:
         """Let each connection end after its request in hand, for at most `seconds`."""
+        self._front.stopping = True
         self._front.streams.end()
-        self.connections.end()
         with trio.move_on_after(seconds):
-            await self.connections.all_closed()
+            await self.connections.end()
 
     async def _attend(self, stream: ClientStream) -> None:
         """Serve one connection. A failure in it is logged and ends it alone."""

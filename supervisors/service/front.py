@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, cast
 
 import trio
 
@@ -12,12 +12,16 @@ from fw_actors.actors.console import Console
 from fw_actors.actors.gateway import Gateway
 from fw_actors.config import Config
 from fw_actors.documents import rest
+from fw_actors.runtime import Entropy
 from supervisors.children import ChildSpec, task_child
 from supervisors.service.parts import Parts
 from supervisors.service.signals import DRAIN_SECONDS
 from web.app import FrontEnd, make_app
+from web.event_streams import EventStreams
+from web.routes.health import HealthRoutes
 from web.server import Bound, bind, serve
 from web.settings import Settings, login_screen
+from web.traffic import Traffic
 
 
 @contextmanager
@@ -51,6 +55,43 @@ def application(parts: Parts, gateway: Gateway, console: Console | None = None) 
         scrubber=config.scrubber,
     )
     return make_app(gateway, rest, settings, parts.site.entropy, console)
+
+
+@asynccontextmanager
+async def answering_while_starting(
+    config: Config, bound: Bound, entropy: Entropy
+) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Tell whoever asks that the service lives, and is not ready, while its store is opened.
+
+    Gives the function that ends this, after which the address is free for the service itself.
+    """
+    settings = Settings(name=config.site.name, url=bound.url, max_requests=0)
+    gateway, traffic = cast(Any, _StartingGateway()), Traffic()
+    paths = HealthRoutes(gateway, traffic).paths()
+    app = FrontEnd(paths, gateway, settings, entropy, traffic, EventStreams())
+    stop, ended = trio.Event(), trio.Event()
+    own = Bound(bound.socket.dup(), bound.url)
+
+    async def run(*, task_status: trio.TaskStatus[str]) -> None:
+        await serve(app, own, stop=stop, task_status=task_status)
+        ended.set()
+
+    async def end() -> None:
+        stop.set()
+        await ended.wait()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run)
+        yield end
+        nursery.cancel_scope.cancel()
+
+
+class _StartingGateway:
+    """What is there of the service before it is open."""
+
+    async def ready(self) -> bool:
+        """Say that it is not."""
+        return False
 
 
 def front(parts: Parts, bound: Bound, gateway: Gateway, console: Console) -> ChildSpec:

@@ -6,7 +6,7 @@ ends last. What a child is made of: `access`, `mailing`, `delivering`, `front`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,8 +42,8 @@ from supervisors.children import ChildSpec, actor_child
 from supervisors.service.access import PROBE, access
 from supervisors.service.console_socket import console_socket
 from supervisors.service.delivering import DISPATCHER, delivering, kept_connections
+from supervisors.service.front import answering_while_starting, listening
 from supervisors.service.front import front as front_child
-from supervisors.service.front import listening
 from supervisors.service.mailing import APP_JOBS, MAILER, mailing
 from supervisors.service.parts import GIVE_BACK_SECONDS, Parts
 from supervisors.service.places import Places
@@ -102,10 +102,12 @@ async def open_service(
     clock = clock or SystemClock(config.deployment.clock_offset)
     entropy = entropy or SystemEntropy()
     with listening(config) if front else nullcontext() as bound:
-        opened = open_runtime(
-            clock=clock, entropy=entropy, log=log, scrub=config.scrubber.scrub_known
-        )
-        async with opened as runtime:
+        async with (
+            _starting(config, bound, entropy) as end_starting,
+            open_runtime(
+                clock=clock, entropy=entropy, log=log, scrub=config.scrubber.scrub_known
+            ) as runtime,
+        ):
             recorded = Counter(WORKERS)
 
             def nudge(queue: str) -> None:
@@ -130,6 +132,7 @@ async def open_service(
                     delivered=DeliveryMeter(DELIVERY_OUTCOMES),
                     recorded=recorded,
                 )
+                await end_starting()
                 places = None if inline else Places(config.folder, run_folder)
                 async with run_parts(parts, bound, places) as service:
                     yield service
@@ -196,6 +199,18 @@ def _nudged_by_others(parts: Parts) -> Iterator[None]:
         yield
     finally:
         forget()
+
+
+@asynccontextmanager
+async def _starting(
+    config: Config, bound: Bound | None, entropy: Entropy
+) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Tell on `bound` that the service is starting, until the block calls what it is given."""
+    if bound is None:
+        yield trio.lowlevel.checkpoint
+        return
+    async with answering_while_starting(config, bound, entropy) as end:
+        yield end
 
 
 def _slow_reads(site: Site, *, inline: bool) -> AbstractAsyncContextManager[Store]:

@@ -194,17 +194,27 @@ async def test_bodies_by_way_of_a_trusted_proxy_share_the_bound_in_all(
     assert are_open(*made) == [False, True, True]
 
 
-async def test_at_the_end_those_that_wait_are_closed_and_those_that_would(
-    opened: OpenConnections,
+async def test_at_the_end_those_that_wait_are_closed_and_the_others_waited_for(
+    opened: OpenConnections, nursery: trio.Nursery
 ) -> None:
-    waiting, late, reading = (connect(opened) for _ in range(3))
-    late.end_wait()
+    waiting, busy, reading = (connect(opened) for _ in range(3))
+    busy.end_wait()
     reading.wait_for(Awaited.BODY)
-    opened.end()
-    assert are_open(waiting, late, reading) == [False, True, True]
-    late.wait_for(Awaited.REQUEST)
-    assert are_open(waiting, late, reading) == [False, False, True]
+    ended = trio.Event()
+
+    async def end() -> None:
+        await opened.end()
+        ended.set()
+
+    nursery.start_soon(end)
+    await trio.testing.wait_all_tasks_blocked()
+    assert are_open(waiting, busy, reading) == [False, True, True]
+    new = connect(opened)
+    opened.close(reading)
+    await trio.testing.wait_all_tasks_blocked()
+    assert not ended.is_set()
+    opened.close(busy)
+    await ended.wait()
+    assert are_open(new) == [True]
     opened.close_all()
-    await opened.all_closed()
-    assert are_open(reading) == [False]
     assert all(opened.count(each) == 0 for each in Awaited)

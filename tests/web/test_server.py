@@ -164,7 +164,8 @@ async def test_a_client_that_goes_away_cancels_its_request() -> None:
             await trio.lowlevel.checkpoint()
 
 
-async def test_a_stop_finishes_what_is_in_hand_and_takes_nothing_new() -> None:
+async def test_a_stop_finishes_what_is_in_hand_and_serves_nothing_new() -> None:
+    """Interface §2: ready is 503 while draining; a balancer has to be able to ask."""
     gateway = HeldGateway()
     async with served(app_of(gateway)) as site:
         idle = await site.connect()
@@ -175,8 +176,11 @@ async def test_a_stop_finishes_what_is_in_hand_and_takes_nothing_new() -> None:
         await gateway.began.wait()
         site.stop.set()
         assert await rest(idle) == b""  # ended by the server
-        with pytest.raises(OSError, match="attempts to connect"):
-            await site.connect()
+        gateway.is_ready = False
+        for path, status in ((b"boot", b"503"), (b"ready", b"503"), (b"health", b"200")):
+            got = await site.exchange(b"GET /api/" + path + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert got.startswith(b"HTTP/1.1 " + status)
+            assert b"\r\nconnection: close\r\n" in got.lower()
         gateway.release.set()
         assert (await answer(busy)).startswith(b"HTTP/1.1 200 ")
         assert await rest(busy) == b""
