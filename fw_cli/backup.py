@@ -22,6 +22,11 @@ def backup(surroundings: Surroundings, file: Path) -> None:
     data/fw.db (without the old fw.db-wal beside it), and start. Of PostgreSQL it is a dump for
     pg_restore. Stored secrets stay encrypted: keep FW_SECRET_KEY too, elsewhere.
     """
+    copy_store(surroundings, file)
+
+
+def copy_store(surroundings: Surroundings, file: Path) -> None:
+    """Copy the store to a new file, and print its size."""
     config = surroundings.config
     target = surroundings.cwd / file
     with progress("copying the store") as advance:

@@ -22,6 +22,9 @@ BEGIN
     FOR one IN SELECT oid::regclass FROM pg_class
         WHERE relkind = 'r' AND relnamespace = {schema}::regnamespace AND relname <> 'fw_meta'
     LOOP EXECUTE 'DELETE FROM ' || one; END LOOP;
+    IF to_regclass({schema} || '.fw_meta') IS NOT NULL THEN
+        EXECUTE 'DELETE FROM ' || {schema} || '.fw_meta WHERE key = ''vault_rotation''';
+    END IF;
     FOR one IN SELECT oid::regclass FROM pg_class
         WHERE relkind = 'S' AND relnamespace = {schema}::regnamespace
     LOOP PERFORM setval(one, 1, false); END LOOP;

@@ -42,6 +42,11 @@ class Vault:
             self._cipher = AESGCM(key)
             self._key_id = hashlib.sha256(b"fw key id" + key).hexdigest()[:_KEY_ID_CHARACTERS]
 
+    @property
+    def key_id(self) -> str:
+        """The id that values under this key begin with; empty without a key."""
+        return self._key_id
+
     def seal(self, text: str, doctype: str, field: str, row: str) -> str:
         """Return what the column holds. Raises: ValidationError without a key."""
         if self._cipher is None:

@@ -40,6 +40,7 @@ from fw_actors.services.links import LinkRules
 from fw_actors.services.mail import Outbox
 from fw_actors.services.new_passwords import NewPasswords
 from fw_actors.services.passwords import Passwords
+from fw_actors.services.rekeying import judge_rotation
 from fw_actors.services.replay import Replays
 from fw_actors.services.scope_rules import ScopeRules
 from fw_actors.services.subscriptions import SubscriptionCache
@@ -121,12 +122,14 @@ async def open_site(
     entropy: Entropy | None = None,
     inline: bool = False,
     recorded: Callable[[str], None] = lambda queue: None,
+    rekeying: bool = False,
 ) -> AsyncIterator[Site]:
     """Open a site: make or migrate its store, load its apps, make their tables and roles.
 
     `inline` runs store and hasher on the caller's task, for tests under trio's MockClock.
     `recorded` is called on trio's thread with a queue's name after each commit that holds a job,
-    and with `errors` for each defect that was noted.
+    and with `errors` for each defect that was noted. `rekeying` opens a site whose Vault values
+    are under way from one key to another, too.
 
     Raises: ConfigurationError, with every problem of apps and DocTypes at once.
     """
@@ -137,6 +140,8 @@ async def open_site(
         hasher = Hasher.of(config, entropy, inline=inline)
         key = await store.read(installation_key)
         site = _assembled(config, store, clock, entropy, registry, hasher, key, recorded)
+        if not rekeying:
+            await store.read(lambda tx: judge_rotation(tx, site.vault.key_id))
         await store.write(lambda tx: _furnish(tx, site))
         yield site
         if site.errors.waits:  # what a command's hooks left, or the last moments of a service

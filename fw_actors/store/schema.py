@@ -50,7 +50,8 @@ META: Final = Table(
     Column("key", Text, primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""Facts about the installation: `schema_version`, `installation_key` (32 bytes in hex)."""
+"""Facts about the installation: `schema_version`, `installation_key` (32 bytes in hex), and
+`vault_rotation` once the Vault values have been given another key."""
 
 PASSWORD: Final = Table(
     "fw_password",

@@ -88,7 +88,7 @@ def _secret_key(key: str | None) -> Finding:
     if len(key) < SHORTEST_KEY:
         return warning(
             f"FW_SECRET_KEY is shorter than {SHORTEST_KEY} characters",
-            "Use 32 random bytes: head -c 32 /dev/urandom | base64. Secrets stored so far do not "
-            "open with a new key; write them anew.",
+            "Use 32 random bytes: head -c 32 /dev/urandom | base64. fw vault rekey moves the "
+            "secrets that are stored to a new key.",
         )
     return ok("FW_SECRET_KEY is set")

@@ -1,0 +1,215 @@
+"""Moves all Vault values of a site from one key to another, in batches that a kill can't spoil.
+
+A value tells by its key's id under which key it was written, so a batch may run twice. Which
+rotation is under way stands in the store: until it is over, and with any other key than the new
+one after that, the site does not open, since a service that finds values unreadable ends their
+deliveries for good. Values alone are changed: no Version, no event, no `modified`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from fw_actors.documents.doctype import ROW_ID
+from fw_actors.documents.fields import Vault as VaultField
+from fw_actors.documents.registry import Registry
+from fw_actors.documents.vault import UnreadableError, Vault
+from fw_actors.errors import ConfigurationError, ConflictError
+from fw_actors.store import Statement, Store, Tx
+from fw_actors.store.schema import META
+
+BATCH: Final = 200
+META_KEY: Final = "vault_rotation"
+
+_GET: Final = Statement(sa.select(META.c.value).where(META.c.key == META_KEY))
+_PUT: Final = Statement(sa.insert(META).values(key=META_KEY, value=sa.bindparam("content")))
+_DROP: Final = Statement(sa.delete(META).where(META.c.key == META_KEY))
+
+
+class Rotation(msgspec.Struct, frozen=True):
+    """The rotation that the store remembers: ids of two keys, and whether all values were moved."""
+
+    before: str
+    after: str
+    done: bool
+
+
+class StoredValue(NamedTuple):
+    """A Vault value by its place. `row_id`: of the row, to which the value is bound."""
+
+    doctype: str
+    field: str
+    name: str
+    row_id: str
+    sealed: str
+
+
+@dataclass
+class FieldCount:
+    """How many values of a field are under the old key, the new one, and unreadable."""
+
+    doctype: str
+    field: str
+    old: int = 0
+    new: int = 0
+    unreadable: int = 0
+
+
+@dataclass
+class Count:
+    """What is stored; `lost` are the values that open with neither key."""
+
+    fields: list[FieldCount] = field(default_factory=list)
+    lost: list[StoredValue] = field(default_factory=list)
+
+    @property
+    def old(self) -> int:
+        """How many values are to be moved."""
+        return sum(each.old for each in self.fields)
+
+    @property
+    def new(self) -> int:
+        """How many have been moved before."""
+        return sum(each.new for each in self.fields)
+
+
+def judge_rotation(tx: Tx, key_id: str) -> None:
+    """Refuse to open a site with a key that its values are not under.
+
+    `key_id`: of the configured key, empty without one. A store without a rotation is for any key.
+
+    Raises: ConfigurationError.
+    """
+    rotation = _rotation(tx)
+    if rotation is None:
+        return
+    if not rotation.done:
+        raise ConfigurationError(
+            [
+                "The stored secrets are being moved to another FW_SECRET_KEY: finish it with "
+                "`fw vault rekey` and the same two keys, or restore the backup from before."
+            ]
+        )
+    if rotation.after != key_id:
+        raise ConfigurationError(
+            [
+                "The stored secrets were moved to another FW_SECRET_KEY than this one: set the "
+                "new key, or move them to this one by `fw vault rekey`."
+            ]
+        )
+
+
+class Rekeying:
+    """One rotation, from `old` to `new`. Nobody else may have the site open meanwhile."""
+
+    def __init__(self, store: Store, registry: Registry, old: Vault, new: Vault) -> None:
+        self._store, self._registry = store, registry
+        self._old, self._new = old, new
+
+    async def count(self) -> Count:
+        """Look at every value, and change nothing."""
+        found = Count()
+        for doctype, name in self._fields():
+            count = FieldCount(doctype, name)
+            page = await self._page(doctype, name)
+            while page:
+                found.lost += self._tally(count, page)
+                page = await self._page(doctype, name, page[-1].name)
+            found.fields.append(count)
+        return found
+
+    async def run(self, moved: Callable[[int], None]) -> None:
+        """Move the values that are under the old key; `moved` is told how many, batch by batch.
+
+        Those that open with neither key are left. Raises: ConflictError when another rotation
+        is under way.
+        """
+        await self._store.write(self._begin)
+        for doctype, name in self._fields():
+            page = await self._page(doctype, name)
+            while page:
+                moved(await self._store.write(partial(self._move, page)))
+                page = await self._page(doctype, name, page[-1].name)
+        await self._store.write(lambda tx: self._put(tx, done=True))
+
+    def _begin(self, tx: Tx) -> None:
+        found = _rotation(tx)
+        ids = {self._old.key_id, self._new.key_id}
+        if found is not None and not found.done and {found.before, found.after} != ids:
+            raise ConflictError(
+                "A rotation between other keys is under way: finish it first, with its two keys."
+            )
+        self._put(tx, done=False)
+
+    def _put(self, tx: Tx, *, done: bool) -> None:
+        rotation = Rotation(self._old.key_id, self._new.key_id, done)
+        tx.run(_DROP)
+        tx.run(_PUT, content=msgspec.json.encode(rotation).decode())
+
+    def _move(self, values: list[StoredValue], tx: Tx) -> int:
+        return sum(self._move_one(tx, value) for value in values)
+
+    def _move_one(self, tx: Tx, value: StoredValue) -> bool:
+        place = (value.doctype, value.field, value.row_id)
+        if _opens(self._new, value):
+            return False
+        try:
+            plain = self._old.open(value.sealed, *place)
+        except UnreadableError:
+            return False
+        table = self._registry.tables[value.doctype].table
+        same = (table.c.name == value.name) & (table.c[value.field] == value.sealed)
+        sealed = self._new.seal(plain, *place)
+        return bool(tx.run(sa.update(table).where(same).values({value.field: sealed})))
+
+    def _fields(self) -> Iterator[tuple[str, str]]:
+        for table in self._registry.tables.values():
+            for each in table.fields if table.has_vault else ():
+                if isinstance(each, VaultField):
+                    yield table.meta.name, each.name
+
+    def _tally(self, count: FieldCount, values: list[StoredValue]) -> list[StoredValue]:
+        """Count values; return those that open with neither key."""
+        lost = []
+        for value in values:
+            if _opens(self._new, value):
+                count.new += 1
+            elif _opens(self._old, value):
+                count.old += 1
+            else:
+                lost.append(value)
+        count.unreadable += len(lost)
+        return lost
+
+    async def _page(self, doctype: str, name: str, after: str = "") -> list[StoredValue]:
+        """Return the next values of a field, in the order of their documents' names."""
+        return await self._store.read(partial(self._select, doctype, name, after))
+
+    def _select(self, doctype: str, name: str, after: str, tx: Tx) -> list[StoredValue]:
+        c = self._registry.tables[doctype].table.c
+        rows = tx.rows(
+            sa.select(c.name, c[ROW_ID], c[name])
+            .where(c[name].is_not(None), c.name > after)
+            .order_by(c.name)
+            .limit(BATCH)
+        )
+        return [StoredValue(doctype, name, *row) for row in rows]
+
+
+def _rotation(tx: Tx) -> Rotation | None:
+    found = tx.scalar(_GET)
+    return None if found is None else msgspec.json.decode(found, type=Rotation)
+
+
+def _opens(vault: Vault, value: StoredValue) -> bool:
+    try:
+        vault.open(value.sealed, value.doctype, value.field, value.row_id)
+    except UnreadableError:
+        return False
+    return True

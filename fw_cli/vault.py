@@ -1,0 +1,267 @@
+"""Vault values: `fw vault rekey` gives them another key."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from fw_cli.backup import copy_store
+from fw_cli.examples import examples
+from fw_cli.lazy import TellingGroup
+from fw_cli.output import as_json, show
+from fw_cli.progress import Advance, progress
+from fw_cli.refusals import CommandFailed
+from fw_cli.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from fw_actors.services.rekeying import Count, StoredValue
+
+_COLUMNS: Final = {
+    "doctype": "DocType",
+    "field": "Field",
+    "old": "Old key",
+    "new": "New key",
+    "unreadable": "Unreadable",
+}
+_LOCK_TRIES: Final = 10
+_LOCK_EVERY_SECONDS: Final = 0.05
+
+_file = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.group(cls=TellingGroup)
+def vault() -> None:
+    """Values that are stored encrypted: give them another key."""
+
+
+@vault.command(
+    epilog=examples(
+        "fw vault rekey --dry-run                  # how many there are",
+        "fw vault rekey --backup before.db         # a new secret.key",
+        "fw vault rekey --new-key-file new.key --no-backup",
+    )
+)
+@click.option(
+    "--old-key-file", type=_file, help="A file with the old key; else it is the configured one."
+)
+@click.option(
+    "--new-key-file",
+    type=_file,
+    help="A file with the new key; else secret.key is replaced by one with a new key.",
+)
+@click.option("--backup", type=_file, help="Copy the store to this file first.")
+@click.option("--no-backup", is_flag=True, help="Make no copy of the store.")
+@click.option("--dry-run", is_flag=True, help="Count the values, and change nothing.")
+@click.option(
+    "--leave-unreadable", is_flag=True, help="Go on where no value at all opens with the old key."
+)
+@as_json
+@click.pass_obj
+def rekey(
+    surroundings: Surroundings,
+    old_key_file: Path | None,
+    new_key_file: Path | None,
+    backup: Path | None,
+    no_backup: bool,
+    dry_run: bool,
+    leave_unreadable: bool,
+    as_json: bool,
+) -> None:
+    """Encrypt all Vault values anew, under another FW_SECRET_KEY.
+
+    The service and every worker have to be stopped. A run that was cut off goes on where it was
+    when it is started again with the same keys; until then the site does not open. Values that
+    open with neither key are named and left as they are.
+    """
+    if not dry_run and (backup is None) != no_backup:
+        raise click.UsageError("Name a file by --backup, or say --no-backup.")
+    with nullcontext() if dry_run else _nobody_serves(surroundings):
+        keys = _Keys(surroundings, old_key_file, new_key_file)
+        if dry_run:
+            found = _count(surroundings, keys)
+            show([vars(each) for each in found.fields], _COLUMNS, json=as_json)
+            _tell_lost(found.lost)
+            return
+        keys.judge_old_file()
+        if backup is not None:
+            copy_store(surroundings, backup)
+        moved, found = _move(surroundings, keys, leave_unreadable=leave_unreadable)
+        keys.put_in_place()
+    already = f", {found.new} had the new one already" if found.new else ""
+    click.echo(f"gave {moved} values the new key{already}")
+    _tell_lost(found.lost)
+    click.echo(keys.advice)
+
+
+class _Keys:
+    """The old and the new key, and where the new one goes."""
+
+    def __init__(
+        self, surroundings: Surroundings, old_file: Path | None, new_file: Path | None
+    ) -> None:
+        from fw_actors.config.key_file import OWN_FILE
+
+        secrets, folder = surroundings.config.secrets, surroundings.config.folder
+        configured = secrets.key if old_file is None else _read(surroundings.cwd / old_file)
+        if configured is None:
+            raise CommandFailed("there is no FW_SECRET_KEY: name the old one by --old-key-file")
+        self.old: str = configured
+        self._own = folder / OWN_FILE
+        self._next, self._kept = folder / f"{OWN_FILE}.new", folder / f"{OWN_FILE}.old"
+        self._replaces = new_file is None
+        if new_file is not None:
+            self._given: str | None = _read(surroundings.cwd / new_file)
+        elif secrets.key_file != self._own:
+            raise CommandFailed(
+                f"the key does not come from {self._own}: name the new one by --new-key-file"
+            )
+        else:
+            self._given = None
+        if self._given == self.old:
+            raise CommandFailed("the new key is the old one")
+
+    @property
+    def known_new(self) -> str | None:
+        """The new key; None where it has still to be made."""
+        if self._given is None and self._next.exists():
+            self._given = _read(self._next)
+        return self._given
+
+    def new(self) -> str:
+        """Return the new key, made and on the disk."""
+        if self.known_new is None:
+            from fw_actors.store.new_file import new_file
+            from fw_cli.init import new_key
+
+            with new_file(self._next) as draft:
+                draft.write_text(new_key())
+        assert self.known_new is not None
+        return self.known_new
+
+    def judge_old_file(self) -> None:
+        """Refuse to take the place of a key that an earlier rotation has kept."""
+        if self._replaces and self._kept.exists() and _read(self._kept) != self.old:
+            raise CommandFailed(
+                f"{self._kept} is there, with the key of an earlier rotation: put it elsewhere, "
+                "or remove it when no backup needs it any more"
+            )
+
+    def put_in_place(self) -> None:
+        """Have secret.key hold the new key, and keep the old one; at every moment it is there."""
+        if not self._replaces:
+            return
+        if not self._kept.exists():
+            os.link(self._own, self._kept)
+        os.replace(self._next, self._own)
+        folder = os.open(self._own.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    @property
+    def advice(self) -> str:
+        """What is left to be done by a person."""
+        if self._replaces:
+            return (
+                f"the new key is in {self._own}; {self._kept} opens backups from before: keep "
+                "both in a safe place"
+            )
+        return "set the new key as FW_SECRET_KEY now: with the old one the site does not open"
+
+
+def _count(surroundings: Surroundings, keys: _Keys) -> Count:
+    import trio
+
+    from fw_actors.documents.vault import Vault
+    from fw_actors.runtime import SystemEntropy
+    from fw_actors.services.rekeying import Rekeying
+    from fw_actors.services.site import open_site
+
+    async def use() -> Count:
+        entropy = SystemEntropy()
+        async with open_site(surroundings.config, rekeying=True) as site:
+            old, new = Vault(keys.old, entropy), Vault(keys.known_new, entropy)
+            return await Rekeying(site.store, site.registry, old, new).count()
+
+    surroundings.logger(service=False)
+    return trio.run(use)
+
+
+def _move(surroundings: Surroundings, keys: _Keys, *, leave_unreadable: bool) -> tuple[int, Count]:
+    import trio
+
+    from fw_actors.documents.vault import Vault
+    from fw_actors.runtime import SystemEntropy
+    from fw_actors.services.rekeying import Rekeying
+    from fw_actors.services.site import open_site
+
+    async def use(advance: Advance) -> tuple[int, Count]:
+        entropy = SystemEntropy()
+        async with open_site(surroundings.config, rekeying=True) as site:
+            old, new = Vault(keys.old, entropy), Vault(keys.new(), entropy)
+            rekeying = Rekeying(site.store, site.registry, old, new)
+            found = await rekeying.count()
+            if found.lost and not found.old and not found.new and not leave_unreadable:
+                raise CommandFailed(
+                    f"none of the {len(found.lost)} stored values opens with the old key: is it "
+                    "the right one? --leave-unreadable goes on, and leaves them unreadable"
+                )
+            done = 0
+
+            def moved(number: int) -> None:
+                nonlocal done
+                done += number
+                advance(done, found.old)
+
+            await rekeying.run(moved)
+            return done, found
+
+    surroundings.logger(service=False)
+    with progress("giving stored values the new key") as advance:
+        return trio.run(use, advance)
+
+
+def _tell_lost(lost: list[StoredValue]) -> None:
+    from supervisors.service.escaping import escaped
+
+    for value in lost:
+        place = f"{value.doctype}, field {value.field}, {value.name}"
+        click.echo(f"fw: {escaped(place)}: opens with neither key; left as it is", err=True)
+
+
+def _read(file: Path) -> str:
+    from fw_actors.config.key_file import UnusableKeyFileError, read_key
+
+    try:
+        return read_key(file)
+    except UnusableKeyFileError as error:
+        raise CommandFailed(str(error)) from None
+
+
+@contextmanager
+def _nobody_serves(surroundings: Surroundings) -> Iterator[None]:
+    """Hold the site's lock, so that no service runs or starts meanwhile."""
+    import time
+
+    from supervisors.service.lock import ServeLock
+    from supervisors.service.places import Places
+
+    places = Places(surroundings.folder)
+    places.prepare()
+    with ServeLock(places.lock) as lock:
+        for _ in range(_LOCK_TRIES):
+            if lock.acquire():
+                break
+            time.sleep(_LOCK_EVERY_SECONDS)
+        else:
+            raise CommandFailed(
+                f"the service of {places.folder} runs: stop it with `fw stop`, and every worker, "
+                "before its secrets get another key"
+            )
+        yield

@@ -1,0 +1,154 @@
+"""`fw vault rekey`: docs/operating.md, Rotate FW_SECRET_KEY."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from supervisors.service.lock import ServeLock
+from tests.fw_cli.conftest import CommandLine
+
+OLD, NEW = "the old key, forty characters or more ...", "the new key, forty characters or more ..."
+SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+WEBHOOK = (
+    "fw.new_doc('Webhook', event_type='Custom', custom_event='a.b',"
+    f" url='https://x.test/', secret='{SECRET}').insert().name"
+)
+READ = "[fw.get_doc('Webhook', w['name']).vault('secret') for w in fw.get_all('Webhook')]"
+
+
+def put(file: Path, key: str) -> Path:
+    file.write_text(key + "\n")
+    file.chmod(0o600)
+    return file
+
+
+@pytest.fixture
+def site(fw: CommandLine) -> CommandLine:
+    """A site with a secret under the key of its own secret.key."""
+    del fw.environ["FW_SECRET_KEY"]
+    put(fw.folder / "secret.key", OLD)
+    fw.done("eval", WEBHOOK, "--commit")
+    return fw
+
+
+def keys(site: CommandLine) -> dict[str, str]:
+    return {file.name: file.read_text().strip() for file in site.folder.glob("secret.key*")}
+
+
+def test_the_sites_own_key_is_replaced_by_a_new_one(site: CommandLine) -> None:
+    told = site.done("vault", "rekey", "--no-backup")
+    assert told.splitlines()[0] == "gave 1 values the new key"
+    found = keys(site)
+    assert set(found) == {"secret.key", "secret.key.old"}
+    assert found["secret.key.old"] == OLD
+    assert len(found["secret.key"]) >= 40
+    assert found["secret.key"] not in told
+    assert stat.S_IMODE((site.folder / "secret.key").stat().st_mode) == 0o600
+    assert site.json("eval", READ) == [SECRET]
+    with_old = site.refused("eval", READ, FW_SECRET_KEY=OLD)
+    assert "moved to another FW_SECRET_KEY" in with_old
+
+
+def test_a_key_from_elsewhere_is_given_by_files(fw: CommandLine) -> None:
+    fw.environ["FW_SECRET_KEY"] = OLD
+    fw.done("eval", WEBHOOK, "--commit")
+    assert "name the new one by --new-key-file" in fw.refused("vault", "rekey", "--no-backup")
+    new = put(fw.folder / "new.key", NEW)
+    told = fw.done("vault", "rekey", "--new-key-file", "new.key", "--no-backup")
+    assert told.splitlines()[1].startswith("set the new key as FW_SECRET_KEY now")
+    fw.environ["FW_SECRET_KEY"] = NEW
+    assert fw.json("eval", READ) == [SECRET]
+    put(fw.folder / "old.key", OLD)
+    back = ("--old-key-file", str(new), "--new-key-file", str(fw.folder / "old.key"))
+    fw.done("vault", "rekey", *back, "--no-backup")
+    fw.environ["FW_SECRET_KEY"] = OLD
+    assert fw.json("eval", READ) == [SECRET]
+
+
+def test_a_backup_is_made_first_with_the_old_values(site: CommandLine) -> None:
+    site.done("vault", "rekey", "--backup", "before.db")
+    other = site.folder / "restored"
+    (other / "data").mkdir(parents=True)
+    (other / "data" / "fw.db").write_bytes((site.folder / "before.db").read_bytes())
+    (other / "fw.json").write_text("{}")
+    restored = CommandLine(other, {**site.environ, "FW_SECRET_KEY": OLD})
+    assert restored.json("eval", READ) == [SECRET]
+    again = site.refused("vault", "rekey", "--backup", "before.db")
+    assert "secret.key.old is there" in again
+
+
+def test_one_has_to_say_whether_there_is_a_backup(site: CommandLine) -> None:
+    assert site.run("vault", "rekey").exit_code == 2
+    assert site.run("vault", "rekey", "--no-backup", "--backup", "x.db").exit_code == 2
+
+
+def test_a_dry_run_counts_and_changes_nothing(site: CommandLine) -> None:
+    before = keys(site)
+    counts = site.json("vault", "rekey", "--dry-run", "--json")
+    assert {"doctype": "Webhook", "field": "secret", "old": 1, "new": 0, "unreadable": 0} in counts
+    assert "Webhook" in site.done("vault", "rekey", "--dry-run")
+    assert keys(site) == before
+    assert site.json("eval", READ) == [SECRET]
+
+
+def test_a_running_service_has_to_be_stopped(site: CommandLine) -> None:
+    with ServeLock(site.folder / "data" / "serve.lock") as lock:
+        assert lock.acquire()
+        told = site.refused("vault", "rekey", "--no-backup")
+        assert "stop it with `fw stop`" in told
+        assert site.json("vault", "rekey", "--dry-run", "--json")
+    assert keys(site) == {"secret.key": OLD}
+
+
+@pytest.mark.parametrize("step", ["made", "moved", "kept"])
+def test_a_run_that_was_killed_is_finished_by_the_next_one(
+    site: CommandLine, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """`made`: the new key is there; `moved`: the values have it; `kept`: the old one is linked."""
+    with monkeypatch.context() as patch:
+        if step == "made":
+            patch.setattr("fw_actors.services.rekeying.Rekeying.run", killed)
+        elif step == "moved":
+            patch.setattr("fw_cli.vault._Keys.put_in_place", killed)
+        else:
+            patch.setattr(os, "replace", killed)
+        with pytest.raises(Killed):
+            site.run("vault", "rekey", "--no-backup")
+    pending = keys(site)
+    assert pending["secret.key"] == OLD
+    site.done("vault", "rekey", "--no-backup")
+    assert keys(site) == {"secret.key": pending["secret.key.new"], "secret.key.old": OLD}
+    assert site.json("eval", READ) == [SECRET]
+
+
+class Killed(BaseException):
+    """Ends a command as a kill does: nothing of ours catches it."""
+
+
+def killed(*_: object) -> None:
+    raise Killed
+
+
+def test_a_wrong_old_key_is_refused_before_anything_is_written(site: CommandLine) -> None:
+    put(site.folder / "wrong", "not the key that the values are under")
+    put(site.folder / "new.key", NEW)
+    wrong = ("--old-key-file", "wrong", "--new-key-file", "new.key", "--no-backup")
+    assert "none of the 1 stored values opens" in site.refused("vault", "rekey", *wrong)
+    assert site.json("eval", READ) == [SECRET]
+    result = site.run("vault", "rekey", *wrong, "--leave-unreadable")
+    assert result.exit_code == 0
+    (name,) = json.loads(
+        site.run("eval", "[w['name'] for w in fw.get_all('Webhook')]", FW_SECRET_KEY=NEW).stdout
+    )
+    assert f"Webhook, field secret, {name}: opens with neither key" in result.stderr
+
+
+def test_a_key_file_that_is_open_to_others_is_refused(site: CommandLine) -> None:
+    put(site.folder / "new.key", NEW).chmod(0o644)
+    told = site.refused("vault", "rekey", "--new-key-file", "new.key", "--no-backup")
+    assert "chmod 600" in told
