@@ -65,9 +65,16 @@ def _queues(view: View) -> Iterator[Row]:
 
 
 def _deliveries(view: View) -> Iterator[Row]:
-    for each in view["store"]["inFlight"] + view["store"]["upcoming"]:
-        facts = (each["event"], each["status"], str(each["attempts"]), _clock(each["at"]))
-        yield each["delivery"], (each["delivery"], *facts)
+    for each in view["store"]["inFlight"]:
+        yield _delivery(each, f"leased until {_clock(each['at'])}")
+    for each in view["store"]["upcoming"]:
+        due = each["at"] <= view["at"]
+        yield _delivery(each, "waiting for its receiver" if due else f"due {_clock(each['at'])}")
+
+
+def _delivery(each: Mapping[str, Any], when: str) -> Row:
+    facts = (each["event"], each["status"], str(each["attempts"]), when)
+    return each["delivery"], (each["delivery"], *facts)
 
 
 def _failed(view: View) -> Iterator[Row]:
@@ -110,7 +117,7 @@ BOARDS: Final = (
           _receivers, "No delivery has gone out since this process started."),
     Board("queues", "Queues", ("Queue", "Ready", "Scheduled", "Leased", "Failed", "Oldest (s)"),
           _queues, "Nothing is queued."),
-    Board("deliveries", "Deliveries", ("Delivery", "Event", "Status", "Attempts", "At"),
+    Board("deliveries", "Deliveries", ("Delivery", "Event", "Status", "Attempts", "When"),
           _deliveries, "Nothing is being sent, and nothing waits for its next attempt."),
     Board("failed", "Failed", ("Delivery", "Event", "Webhook", "Last attempt", "Why"), _failed,
           "No delivery has failed."),

@@ -51,11 +51,13 @@ def _examine(surroundings: Surroundings) -> Sequence[Section]:
     from fw_actors.errors import ConfigurationError
     from fw_actors.services.doctor import examine, judge_configuration, judge_front, not_opened
     from fw_actors.version import __version__
+    from fw_cli.service_state import service_state
     from supervisors.service.examination import judge_service, service_facts
 
     try:
         config = surroundings.config
-        opened = surroundings.on_site(examine)
+        service = service_state(config)
+        opened = surroundings.on_site(lambda site: examine(site, service))
     except ConfigurationError as error:
         return [not_opened(error.problems)]
     return [

@@ -1,4 +1,4 @@
-"""`fw webhooks explain`: why a delivery waits, and when it goes."""
+"""`fw webhooks explain`: why a delivery waits."""
 
 from __future__ import annotations
 
@@ -19,37 +19,40 @@ if TYPE_CHECKING:
 @as_json
 @click.pass_obj
 def explain(surroundings: Surroundings, delivery: str, as_json: bool) -> None:
-    """Say why DELIVERY waits, and when it goes.
+    """Say what DELIVERY waits for, and since or until when.
 
-    It waits for a place at its receiver, for the end of a backoff, or for an attempt under way;
-    or it is final, its Webhook is disabled or deleted, or its worker has died.
+    It waits for its receiver, for the end of a backoff, or for an attempt under way; or it is
+    final, its Webhook is disabled or deleted, or the process that had it has died.
     """
     from fw_actors.documents.times import iso
     from fw_actors.rules.explanation import explain as explained
     from fw_actors.services.explaining import waiting
+    from fw_cli.service_state import service_state
     from supervisors.service.escaping import escaped
 
     async def use(site: Site) -> Waiting:
         return await site.store.read(lambda tx: waiting(tx, site.registry, delivery))
 
     facts = surroundings.on_site(use)
-    told = explained(facts)
-    goes_at = None if told.goes_at is None else iso(told.goes_at)
+    told = explained(facts, service_state(surroundings.config))
+    due_at = None if told.due_at is None else iso(told.due_at)
     if as_json:
         show_json(
             {
                 "delivery": delivery,
                 "status": facts.status.value,
                 "reason": told.reason.value,
-                "goesAt": goes_at,
+                "dueAt": due_at,
                 "attempts": facts.attempts,
                 "maxAttempts": facts.max_attempts,
+                "receiver": facts.receiver or None,
                 "ahead": facts.ahead,
+                "leased": facts.under_way,
                 "text": told.text,
             }
         )
         return
     click.echo(f"{delivery}: {facts.status.value}")
     click.echo(escaped(told.text))
-    if goes_at is not None:
-        click.echo(f"It goes at {goes_at}, when a service or a worker runs.")
+    if told.due_at is not None:
+        click.echo(f"It is due {'since' if told.due_at <= facts.now else 'at'} {due_at}.")

@@ -1,4 +1,4 @@
-"""Why a delivery waits, and when it goes: told from facts, for a person (interface §7)."""
+"""Why a delivery waits: told from facts, for a person."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Final
 
 from fw_actors.rules.delivery_outcome import MOST_DEATHS_IN_A_ROW, Status
+from fw_actors.rules.service_state import ServiceState
 
 _MS: Final = 1000
 
@@ -29,8 +30,12 @@ class Reason(Enum):
 class Waiting:
     """A delivery and its job at one moment; times in ms since the epoch.
 
-    `hook_enabled` is None for a Webhook that was deleted. `next_at` is None without a job that is
-    due some time; `ahead` counts jobs of the same Webhook that are due before it.
+    Args:
+        hook_enabled: None for a Webhook that was deleted.
+        next_at: when its job is due, or its lease ends; None without such a job.
+        receiver: where its Webhook points, as `https://host:port`; empty without a usable URL.
+        ahead: deliveries to that receiver, of all its Webhooks, that are due before it.
+        under_way: deliveries to that receiver that a process has leased.
     """
 
     now: int
@@ -42,40 +47,50 @@ class Waiting:
     next_at: int | None
     leased: bool
     deaths: int
-    ahead: int
+    receiver: str = ""
+    ahead: int = 0
+    under_way: int = 0
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """`goes_at` is when it is tried, as far as that can be told (ms); None: not by itself."""
+    """`due_at` is the moment from which it may be tried (ms); None while it is leased or final."""
 
     reason: Reason
-    goes_at: int | None
+    due_at: int | None
     text: str
 
 
-def explain(facts: Waiting) -> Explanation:
+def explain(facts: Waiting, service: ServiceState) -> Explanation:
     """Say what a delivery waits for."""
     if facts.status is Status.SENT:
         return Explanation(Reason.SENT, None, "It was sent, and the receiver answered 2xx.")
     if facts.status is Status.FAILED:
         return _failed(facts)
     if facts.next_at is None:
-        text = "Its job is not there: somebody deleted it from fw_job. Nothing will happen."
+        text = (
+            "It has no job that is due at any time: fw_job was changed by hand. It is not sent by "
+            "itself."
+        )
         return Explanation(Reason.NO_JOB, None, text)
-    return _to_come(facts, facts.next_at)
-
-
-def _to_come(facts: Waiting, next_at: int) -> Explanation:
     if facts.leased:
-        return _leased(facts, next_at)
+        return _leased(facts, facts.next_at)
+    return _to_come(facts, facts.next_at, service)
+
+
+def _to_come(facts: Waiting, due: int, service: ServiceState) -> Explanation:
     if facts.hook_enabled is None:
-        return _withdrawn(facts, next_at, Reason.DELETED, "was deleted")
+        text = "Its Webhook was deleted: it fails when its turn comes, and nothing is sent."
+        return Explanation(Reason.DELETED, due, text)
     if not facts.hook_enabled:
-        return _withdrawn(facts, next_at, Reason.DISABLED, "is disabled")
-    if next_at > facts.now:
-        return _backing_off(facts, next_at)
-    return Explanation(Reason.PLACE, facts.now, _place(facts))
+        text = (
+            "Its Webhook is disabled: unless it is enabled before, it fails when its turn comes, "
+            "and nothing is sent."
+        )
+        return Explanation(Reason.DISABLED, due, text)
+    if due > facts.now:
+        return Explanation(Reason.BACKOFF, due, f"{_before(facts)} {_nobody(service)}".strip())
+    return Explanation(Reason.PLACE, due, _place(facts, service))
 
 
 def _failed(facts: Waiting) -> Explanation:
@@ -89,38 +104,44 @@ def _failed(facts: Waiting) -> Explanation:
 def _leased(facts: Waiting, until: int) -> Explanation:
     if until > facts.now:
         text = (
-            f"An attempt is under way; its lease lasts {_seconds(facts, until)} s more. If its "
-            "process dies, another takes it over then."
+            "A process has leased it for an attempt. The lease lasts "
+            f"{(until - facts.now) / _MS:.1f} s more; if that process has died, another one takes "
+            "the delivery over then."
         )
-        return Explanation(Reason.UNDER_WAY, until, text)
-    deaths = f"{facts.deaths} of its workers" if facts.deaths else "None of its workers before"
+        return Explanation(Reason.UNDER_WAY, None, text)
     text = (
-        "Its worker died: the lease has ended, and the next look of a running service takes it "
-        f"over. {deaths} died in a row; after {MOST_DEATHS_IN_A_ROW} the next counts as failed."
+        "Its lease has ended without an outcome: the process that had it died, or is held up. "
+        "The next process that has a place for it takes it over. Leases that ended like this in a "
+        f"row before: {facts.deaths}; after {MOST_DEATHS_IN_A_ROW} the next counts as a failed "
+        "attempt."
     )
-    return Explanation(Reason.LEASE_ENDED, facts.now, text)
+    return Explanation(Reason.LEASE_ENDED, None, text)
 
 
-def _withdrawn(facts: Waiting, due: int, reason: Reason, state: str) -> Explanation:
-    text = f"Its Webhook {state}: at its next turn it fails, and nothing is sent."
-    return Explanation(reason, max(due, facts.now), text)
+def _before(facts: Waiting) -> str:
+    if not facts.attempts:
+        return "It was not tried yet, and is not due yet."
+    return f"Attempt {facts.attempts} of {facts.max_attempts} failed. {facts.error}"
 
 
-def _backing_off(facts: Waiting, due: int) -> Explanation:
-    text = (
-        f"Attempt {facts.attempts} of {facts.max_attempts} failed. {facts.error} "
-        f"The next one comes in {_seconds(facts, due)} s."
-    )
-    return Explanation(Reason.BACKOFF, due, text)
+def _place(facts: Waiting, service: ServiceState) -> str:
+    sentences = [
+        "It is due.",
+        f"Deliveries to {facts.receiver} that are due before it: {facts.ahead}; leased for an "
+        f"attempt: {facts.under_way}.",
+        _nobody(service),
+    ]
+    if service.health.get(facts.receiver) == "paused":
+        sentences.append("The service has paused this receiver: fw console resumes it.")
+    else:
+        sentences.append(
+            "When it goes depends on how quickly the receiver answers: one that is slow or silent "
+            "gets one attempt at a time, another up to ops.perReceiverConcurrency."
+        )
+    return " ".join(filter(None, sentences))
 
 
-def _place(facts: Waiting) -> str:
-    ahead = f"{facts.ahead} deliveries of its Webhook are due before it. " if facts.ahead else ""
-    return (
-        f"It is due, and waits for a place at its receiver. {ahead}A receiver that is slow or "
-        "silent has one place at a time (ops.perReceiverConcurrency is the most)."
-    )
-
-
-def _seconds(facts: Waiting, until: int) -> str:
-    return f"{(until - facts.now) / _MS:.1f}"
+def _nobody(service: ServiceState) -> str:
+    if service.running:
+        return ""
+    return "The service does not run on this machine (fw start)."

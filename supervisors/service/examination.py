@@ -26,8 +26,8 @@ _LARGE_LOG: Final = 100 << 20
 
 @dataclass(frozen=True)
 class ServiceFacts:
-    """`changed`: files that are newer than the start. `open_to_all`: private ones that every user
-    of this machine may read."""
+    """`changed`: files that are newer than the start. `open_to_all`: private ones whose mode
+    lets every user read them."""
 
     status: Status
     own_version: str
@@ -85,7 +85,10 @@ def _findings(facts: ServiceFacts) -> Iterator[Finding]:
             "Have logrotate keep it short, with copytruncate; or serve under systemd.",
         )
     for name in facts.open_to_all:
-        yield warning(f"every user of this machine may read {name}", f"chmod o= {name}")
+        yield warning(
+            f"every user of this machine who can enter the site's folder may read {name}",
+            f"chmod o= {name}",
+        )
 
 
 def forwarded_ignored(url: str) -> int:

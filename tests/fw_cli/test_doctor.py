@@ -61,8 +61,42 @@ def test_a_key_that_everybody_may_read_is_a_warning(fw: CommandLine) -> None:
     (fw.folder / "secret.key").write_text("k" * 40)
     os.chmod(fw.folder / "secret.key", 0o644)
     assert fw.json("doctor", "--json")["sections"]["service"]["warnings"] == [
-        "every user of this machine may read secret.key"
+        "every user of this machine who can enter the site's folder may read secret.key"
     ]
+
+
+HOOKS = """
+for port in (9, 10):
+    fw.new_doc("Webhook", name=f"hook {port}", event_type="Custom", custom_event="a.b",
+               url=f"http://127.0.0.1:{port}/", secret="a signing secret").insert()
+"""
+OWE = """
+for n in range(3):
+    fw.webhooks.emit("a.b", {"n": n})
+fw.db.sql("UPDATE fw_job SET next_at = next_at - 720000")
+"""
+
+
+def test_deliveries_that_wait_without_a_service_are_told_by_receiver(fw: CommandLine) -> None:
+    """The advice is to start it, since that is what is missing."""
+    for text in (HOOKS, OWE):
+        script = fw.folder / "script.py"
+        script.write_text(text)
+        fw.done("exec", str(script), "--commit")
+    queues = fw.json("doctor", "--json")["sections"]["queues"]
+    rows = fw.json("eval", 'fw.get_all("Webhook", fields=["name", "url"])')
+    hooks = {row["url"].rstrip("/"): row["name"] for row in rows}
+    assert [each["text"] for each in queues["findings"]] == [
+        "queue webhook: jobs due 6, the oldest for 12 minutes",
+        *(
+            f"{receiver} (Webhook {hooks[receiver]}): deliveries due 3, leased for an attempt 0; "
+            "there was no attempt yet"
+            for receiver in sorted(hooks)
+        ),
+    ]
+    todo = queues["findings"][0]["todo"]
+    assert todo == "The service does not run on this machine: fw start, or fw worker."
+    assert [each["due"] for each in queues["receivers"]] == [3, 3]
 
 
 def test_a_log_that_is_the_mail_and_leaves_it_out_is_a_warning(fw: CommandLine) -> None:

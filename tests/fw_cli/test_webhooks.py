@@ -67,8 +67,10 @@ def test_jobs_of_the_webhook_queue_are_counted(fw: CommandLine, hooks: list[str]
 def test_a_delivery_is_explained_in_words_and_as_json(fw: CommandLine, hooks: list[str]) -> None:
     name = fw.json("webhooks", "list", "--json", "--limit", "1")[0]["name"]
     said = fw.done("webhooks", "explain", name)
-    assert said.startswith(f"{name}: Queued\nIt is due, and waits for a place")
+    assert said.startswith(f"{name}: Queued\nIt is due. Deliveries to ")
+    assert "The service does not run on this machine" in said
+    assert said.splitlines()[-1].startswith("It is due since ")
     told = fw.json("webhooks", "explain", name, "--json")
     assert (told["delivery"], told["reason"], told["maxAttempts"]) == (name, "place", 6)
-    assert told["goesAt"].endswith("Z")
+    assert told["dueAt"].endswith("Z")
     assert "There is no delivery" in fw.refused("webhooks", "explain", "msg_none")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from fw_actors.documents.times import iso
 from web.pages.cells import Cell, badge
 from web.pages.shell import document_path
 
@@ -63,7 +64,12 @@ def _recent(row: Mapping[str, Any]) -> RecentDelivery:
 
 
 def _delivery(fw: Fw, values: Mapping[str, Any]) -> dict[str, Any]:
-    return {"how": badge(values["status"]), "payload": readable(values["payload"])}
+    at = values["next_attempt"]
+    return {
+        "how": badge(values["status"]),
+        "payload": readable(values["payload"]),
+        "is_due": at is not None and at <= iso(fw.tx.now),
+    }
 
 
 def _nothing(fw: Fw, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -86,6 +86,7 @@ _LABELS: Final[Mapping[str, str]] = MappingProxyType(
         "duration_ms": "Duration (ms)",
         "timeout": "Timeout (seconds)",
         "max_attempts": "Tries at most",
+        "next_attempt": "Due",
         "response_status": "Answer",
         "response_body": "Body of the answer",
         "request_id": "Request",

@@ -48,5 +48,5 @@ def judge_clock(facts: ClockFacts) -> Section:
             "Keep all machines of the site in time (timedatectl status).",
         )
     else:
-        finding = ok("no row is from the future")
+        finding = ok(f"no row is more than {TOLERATED_MS // 1000} s in the future")
     return Section("clock", "Clock", (finding,), {"now": facts.now, "newestRow": facts.latest})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from fw_actors.rules.findings import Section
+from fw_actors.rules.service_state import ServiceState
 from fw_actors.services.doctor.clock import clock_facts, judge_clock
 from fw_actors.services.doctor.database import database_facts, judge_database
 from fw_actors.services.doctor.mail import judge_mail, mail_facts
@@ -15,10 +16,11 @@ from fw_actors.services.doctor.webhooks import judge_webhooks, webhook_facts
 from fw_actors.services.site import Site
 
 
-async def examine(site: Site) -> list[Section]:
+async def examine(site: Site, service: ServiceState) -> list[Section]:
     """Examine what an open site can tell; its configuration is judged without it.
 
-    Changes nothing in the store, and sends nothing.
+    Changes nothing in the store, and sends nothing. `service`: the one on this machine, which
+    decides what is to be done about work that waits.
 
     Raises: OverloadedError when the store does not answer.
     """
@@ -29,7 +31,7 @@ async def examine(site: Site) -> list[Section]:
         judge_mail(config.mail, await mail_facts(site), public_host),
         judge_webhooks(await webhook_facts(site)),
         judge_secrets(await secret_facts(site)),
-        judge_queues(await queue_facts(site)),
+        judge_queues(await queue_facts(site), service),
         judge_database(await database_facts(site)),
         judge_clock(await clock_facts(site)),
     ]

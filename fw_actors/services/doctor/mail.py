@@ -49,7 +49,11 @@ async def mail_facts(site: Site) -> MailFacts:
 def judge_mail(mail: Mail, facts: MailFacts, public_host: str | None) -> Section:
     """Judge the facts; pure. `public_host`: of FW_PUBLIC_URL. Source: spec, Command line (area
     A), Authentication 9; interface §8."""
-    findings = (*_transport(mail, facts.fault, public_host), *_security(mail), _failed(facts))
+    findings = (
+        *_transport(mail, facts.fault, public_host),
+        *_security(mail, usable=not facts.fault),
+        _failed(facts),
+    )
     return Section(
         "mail", "Mail", findings, {"transport": mail.transport, "failed24h": facts.failed}
     )
@@ -80,10 +84,13 @@ def _transport(mail: Mail, fault: str, public_host: str | None) -> Iterator[Find
         yield warning(f"mail comes from {_DEFAULT_SENDER}", "Set FW_MAIL_FROM.")
 
 
-def _security(mail: Mail) -> Iterator[Finding]:
+def _security(mail: Mail, *, usable: bool) -> Iterator[Finding]:
+    """`usable`: connecting and signing in worked, so a password went to loopback alone."""
     if mail.transport != "smtp" or mail.security != "none" or is_local(mail.host):
         return
     if mail.user and mail.password:
+        if usable:
+            return
         yield warning(
             "FW_SMTP_SECURITY is none: the password is not sent in clear text to another machine, "
             "so no mail will leave",
@@ -91,7 +98,7 @@ def _security(mail: Mail) -> Iterator[Finding]:
         )
     else:
         yield warning(
-            "FW_SMTP_SECURITY is none: links travel to the mail server in clear text",
+            f"FW_SMTP_SECURITY is none: links travel to {mail.host} in clear text",
             "Set FW_SMTP_SECURITY to starttls or tls.",
         )
 

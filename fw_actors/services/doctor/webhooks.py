@@ -80,7 +80,7 @@ def _findings(facts: WebhookFacts) -> Iterator[Finding]:
     )
     yield from _odd(
         facts.refused_urls,
-        "urls that were saved in development mode and are refused here",
+        "urls that would be refused if they were saved now (http is for development mode)",
         "Give them an https url.",
     )
     yield from _odd(

@@ -5,15 +5,25 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from fw_actors.http import Address, open_sender
-from tests.fw_actors.actors.delivery_kit import SocketReceiver, delivering
+from tests.fw_actors.actors.delivery_kit import Post, SocketReceiver, delivering
 from tests.fw_actors.http.receiver import OK, once, receiving
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+
+async def tried(post: Post, delivery: str) -> dict[str, Any]:
+    """Wait until a delivery was attempted; return it."""
+    while True:
+        found = await post.read(delivery)
+        if found["status"] != "Queued":
+            return found
+        await trio.sleep(0.01)
 
 
 async def test_nothing_is_sent_while_the_name_leads_there_and_it_is_tried_again(
@@ -37,8 +47,7 @@ async def test_nothing_is_sent_while_the_name_leads_there_and_it_is_tried_again(
             [first] = await post.emit()
             assert (await post.settled(first))["attempts"] == 1
             [second] = await post.emit()
-            while (refused := await post.read(second))["status"] == "Queued":
-                await trio.sleep(0.01)
+            refused = await tried(post, second)
             assert (refused["status"], refused["error"]) == (
                 "Retrying",
                 "connect: receiver.example is a link-local address, which is never connected to.",

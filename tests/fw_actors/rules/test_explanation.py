@@ -1,4 +1,4 @@
-"""Why a delivery waits: a sentence for each state that it can be in."""
+"""Why a delivery waits: each sentence holds for every delivery of which it is told."""
 
 from __future__ import annotations
 
@@ -6,38 +6,123 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fw_actors.rules.delivery_outcome import Status
 from fw_actors.rules.explanation import Reason, Waiting, explain
+from fw_actors.rules.service_state import ServiceState
 
 NOW = 1_800_000_000_000
-DUE = Waiting(NOW, Status.QUEUED, 0, 6, "No error was noted.", True, NOW - 1, False, 0, 0)
+RECEIVER = "https://receiver.test:443"
+DUE = Waiting(
+    NOW, Status.QUEUED, 0, 6, "No error was noted.", True, NOW - 1, False, 0, RECEIVER, 0, 0
+)
+RUNS = ServiceState(running=True, health={RECEIVER: "healthy"})
+SPEED = (
+    "When it goes depends on how quickly the receiver answers: one that is slow or silent gets "
+    "one attempt at a time, another up to ops.perReceiverConcurrency."
+)
+AHEAD = (
+    "It is due. Deliveries to https://receiver.test:443 that are due before it: {}; leased for an "
+    "attempt: {}."
+)
+DISABLED = (
+    "Its Webhook is disabled: unless it is enabled before, it fails when its turn comes, and "
+    "nothing is sent."
+)
+ENDED = (
+    "Its lease has ended without an outcome: the process that had it died, or is held up. The next "
+    "process that has a place for it takes it over. Leases that ended like this in a row before: "
+    "{}; after 5 the next counts as a failed attempt."
+)
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason", "goes_at", "words"),
+    ("changes", "reason", "due_at", "text"),
     [
-        ({"status": Status.SENT}, Reason.SENT, None, "answered 2xx"),
         (
-            {"status": Status.FAILED, "attempts": 6, "error": "status: 400."},
-            Reason.FAILED, None, "after 6 of 6 attempts. status: 400.",
+            {"status": Status.SENT, "next_at": None},
+            Reason.SENT, None, "It was sent, and the receiver answered 2xx.",
         ),
-        ({"next_at": None}, Reason.NO_JOB, None, "Nothing will happen"),
-        ({"leased": True, "next_at": NOW + 1500}, Reason.UNDER_WAY, NOW + 1500, "1.5 s more"),
-        ({"leased": True, "deaths": 2}, Reason.LEASE_ENDED, NOW, "2 of its workers died"),
-        ({"hook_enabled": False}, Reason.DISABLED, NOW, "is disabled: at its next turn it fails"),
-        ({"hook_enabled": None, "next_at": NOW + 9}, Reason.DELETED, NOW + 9, "was deleted"),
+        (
+            {"status": Status.FAILED, "attempts": 6, "next_at": None, "error": "The error."},
+            Reason.FAILED, None,
+            "It failed for good after 6 of 6 attempts. The error. To send it again: fw webhooks "
+            "replay.",
+        ),
+        (
+            {"next_at": None}, Reason.NO_JOB, None,
+            "It has no job that is due at any time: fw_job was changed by hand. It is not sent by "
+            "itself.",
+        ),
+        (
+            {"leased": True, "next_at": NOW + 1500}, Reason.UNDER_WAY, None,
+            "A process has leased it for an attempt. The lease lasts 1.5 s more; if that process "
+            "has died, another one takes the delivery over then.",
+        ),
+        ({"leased": True}, Reason.LEASE_ENDED, None, ENDED.format(0)),
+        ({"leased": True, "deaths": 2}, Reason.LEASE_ENDED, None, ENDED.format(2)),
+        ({"hook_enabled": False}, Reason.DISABLED, NOW - 1, DISABLED),
+        (
+            {"hook_enabled": None, "next_at": NOW + 9}, Reason.DELETED, NOW + 9,
+            "Its Webhook was deleted: it fails when its turn comes, and nothing is sent.",
+        ),
         (
             {"status": Status.RETRYING, "attempts": 2, "next_at": NOW + 60_000},
-            Reason.BACKOFF, NOW + 60_000, "Attempt 2 of 6 failed. No error was noted. The next",
+            Reason.BACKOFF, NOW + 60_000, "Attempt 2 of 6 failed. No error was noted.",
         ),
-        ({}, Reason.PLACE, NOW, "waits for a place at its receiver. A receiver"),
-        ({"ahead": 7}, Reason.PLACE, NOW, "7 deliveries of its Webhook are due before it"),
+        (
+            {"next_at": NOW + 60_000},
+            Reason.BACKOFF, NOW + 60_000, "It was not tried yet, and is not due yet.",
+        ),
+        ({}, Reason.PLACE, NOW - 1, f"{AHEAD.format(0, 0)} {SPEED}"),
+        ({"ahead": 103, "under_way": 1}, Reason.PLACE, NOW - 1, f"{AHEAD.format(103, 1)} {SPEED}"),
     ],
 )  # fmt: skip
 def test_each_state_has_its_reason_its_time_and_its_words(
-    changes: dict[str, Any], reason: Reason, goes_at: int | None, words: str
+    changes: dict[str, Any], reason: Reason, due_at: int | None, text: str
 ) -> None:
-    told = explain(replace(DUE, **changes))
-    assert (told.reason, told.goes_at) == (reason, goes_at)
-    assert words in told.text
+    told = explain(replace(DUE, **changes), RUNS)
+    assert (told.reason, told.due_at, told.text) == (reason, due_at, text)
+
+
+def test_what_is_due_without_a_service_says_so() -> None:
+    stopped = ServiceState(running=False)
+    nobody = "The service does not run on this machine (fw start)."
+    assert explain(DUE, stopped).text == f"{AHEAD.format(0, 0)} {nobody} {SPEED}"
+    later = replace(DUE, next_at=NOW + 1, attempts=1)
+    assert explain(later, stopped).text == (f"Attempt 1 of 6 failed. No error was noted. {nobody}")
+
+
+def test_what_waits_for_a_paused_receiver_says_so() -> None:
+    paused = ServiceState(running=True, health={RECEIVER: "paused", "https://other:443": "slow"})
+    assert explain(DUE, paused).text == (
+        f"{AHEAD.format(0, 0)} The service has paused this receiver: fw console resumes it."
+    )
+
+
+@given(
+    st.builds(
+        Waiting,
+        now=st.just(NOW),
+        status=st.sampled_from(Status),
+        attempts=st.integers(0, 10),
+        max_attempts=st.integers(1, 10),
+        error=st.just("No error was noted."),
+        hook_enabled=st.sampled_from([True, False, None]),
+        next_at=st.one_of(st.none(), st.integers(NOW - 10_000, NOW + 10_000)),
+        leased=st.booleans(),
+        deaths=st.integers(0, 5),
+        receiver=st.just(RECEIVER),
+        ahead=st.integers(0, 1000),
+        under_way=st.integers(0, 16),
+    ),
+    st.sampled_from([RUNS, ServiceState(running=False)]),
+)
+def test_no_time_is_told_at_which_it_would_go(facts: Waiting, service: ServiceState) -> None:
+    """A due time is the job's own; one that is leased or final has none."""
+    told = explain(facts, service)
+    waits = facts.status in (Status.QUEUED, Status.RETRYING) and not facts.leased
+    assert told.due_at == (facts.next_at if waits else None)
+    assert not (service.running and "does not run" in told.text)

@@ -120,7 +120,7 @@ function show(view) {
     { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, { link: path("Webhook", each.webhook), text: each.webhook }, { number: each.attempts }, clock(each.at),
   ]]), view.inFlight);
   board("upcoming", view.store.upcoming.map((each) => [each.delivery, [
-    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, badge(each.status), { number: each.attempts }, clock(each.at),
+    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, badge(each.status), { number: each.attempts }, each.at > view.at ? clock(each.at) : "waiting for its receiver",
   ]]), "");
   board("failed", view.store.failed.map((each) => [each.delivery, [
     { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, { link: path("Webhook", each.webhook), text: each.webhook }, clock(each.at), each.error, { acts: [["Replay", "replay", each.delivery]] },

@@ -10,11 +10,13 @@ import pytest
 from fw_actors.config import Argon2, LoginPolicy, Mail
 from fw_actors.hashing import StoredCosts
 from fw_actors.rules.findings import Level, Section
+from fw_actors.rules.service_state import ServiceState
 from fw_actors.services.api_keys import KeyCounts
 from fw_actors.services.doctor.clock import ClockFacts, judge_clock
 from fw_actors.services.doctor.database import DatabaseFacts, judge_database
 from fw_actors.services.doctor.mail import MailFacts, judge_mail
 from fw_actors.services.doctor.queues import QueueFacts, judge_queues
+from fw_actors.services.doctor.receivers import ReceiverBacklog
 from fw_actors.services.doctor.secrets import SecretFacts, judge_secrets
 from fw_actors.services.doctor.sign_in import DemoFacts, SignInFacts, judge_sign_in
 from fw_actors.services.doctor.webhooks import WebhookFacts, judge_webhooks
@@ -24,8 +26,8 @@ GIB = 1 << 30
 DEFAULT = Argon2(19_456, 2, 1)
 DEMO = LoginPolicy(None, "demo", "demo password")
 NO_DEMO = LoginPolicy(None, None, None)
-LOG = Mail("log", None, "fw@localhost", None, 587, None, None, "starttls")
-SMTP = replace(LOG, transport="smtp", host="mail.example", sender="Desk <desk@x.example>")
+LOGGED = Mail("log", None, "fw@localhost", None, 587, None, None, "starttls")
+SMTP = replace(LOGGED, transport="smtp", host="mail.example", sender="Desk <desk@x.example>")
 
 
 def levels(section: Section) -> set[str]:
@@ -68,20 +70,20 @@ def test_webhooks_that_can_hardly_work_are_named_up_to_five(kind: str) -> None:
 @pytest.mark.parametrize(
     ("mail", "facts", "host", "level", "word"),
     [
-        (LOG, MailFacts("", 0), "localhost", "ok", "transport is log"),
-        (LOG, MailFacts("", 0), "fw.example", "warning", "nobody's mailbox"),
-        (LOG, MailFacts("FW_LOG_LEVEL=error leaves them out", 0), None, "warning", "leaves them"),
-        (LOG, MailFacts("", 2), None, "warning", "failed in the last 24 hours: 2"),
+        (LOGGED, MailFacts("", 0), "localhost", "ok", "transport is log"),
+        (LOGGED, MailFacts("", 0), "fw.example", "warning", "nobody's mailbox"),
+        (LOGGED, MailFacts("FW_LOG_LEVEL=error leaves them out", 0), None, "warning", "leaves"),
+        (LOGGED, MailFacts("", 2), None, "warning", "failed in the last 24 hours: 2"),
         (SMTP, MailFacts("", 0), None, "ok", "transport is smtp (mail.example:587)"),
         (SMTP, MailFacts("auth: 535.", 0), None, "problem", "can't be used: auth: 535."),
         (replace(SMTP, sender="fw@localhost"), MailFacts("", 0), None, "warning", "comes from"),
         (replace(SMTP, security="none"), MailFacts("", 0), None, "warning", "links travel"),
         (
             replace(SMTP, security="none", user="u", password="p"),
-            MailFacts("", 0), None, "warning", "no mail will leave",
+            MailFacts("auth: not in clear text.", 0), None, "warning", "no mail will leave",
         ),
         (
-            replace(LOG, transport="method", method="shop.send", sender="a@x.example"),
+            replace(LOGGED, transport="method", method="shop.send", sender="a@x.example"),
             MailFacts("no such", 0), None, "problem", "method (shop.send) and can't be used",
         ),
     ],
@@ -158,16 +160,117 @@ def test_secrets_that_do_not_open_are_problems_by_their_place() -> None:
     assert levels(judge_secrets(SecretFacts(9, {}))) == {"ok"}
 
 
+def test_a_password_that_went_to_loopback_alone_is_no_warning() -> None:
+    """A name may lead to loopback: then signing in worked, and mail leaves."""
+    mail = replace(SMTP, security="none", user="u", password="p")
+    assert levels(judge_mail(mail, MailFacts("", 0), None)) == {"ok"}
+
+
+STOPPED, RUNS = ServiceState(running=False), ServiceState(running=True)
+LATE = QueueStats("webhook", ready=4, scheduled=0, leased=0, failed=9, oldest_seconds=301.0)
+HOST = "https://receiver.test:443"
+BEHIND = ReceiverBacklog(HOST, ("a", "b"), due=4, under_way=1, last_error="timeout: no answer.")
+
+
 def test_work_that_waits_too_long_and_leases_of_the_dead_are_warnings() -> None:
-    late = QueueStats("webhook", ready=4, scheduled=0, leased=0, failed=9, oldest_seconds=301.0)
     failed = QueueStats("app", ready=0, scheduled=0, leased=0, failed=2, oldest_seconds=0.0)
-    section = judge_queues(QueueFacts((late, failed), {"mail": 1}))
+    section = judge_queues(QueueFacts((LATE, failed), {"mail": 1}), STOPPED)
     words = section.texts(Level.WARNING)
     assert [word.split(":")[0] for word in words] == [
         "queue webhook", "jobs of apps that failed for good", "queue mail",
     ]  # fmt: skip
     assert section.facts["queues"]["webhook"] == {"ready": 4, "oldestSeconds": 301.0, "stuck": 0}
-    assert levels(judge_queues(QueueFacts((), {}))) == {"ok"}
+    assert levels(judge_queues(QueueFacts((), {}), RUNS)) == {"ok"}
+
+
+START = "The service does not run on this machine: fw start, or fw worker."
+OTHER = "The service does not run on this machine (fw start); another process works on the queue."
+LINES = "The service runs; the lines below name the receivers that deliveries wait for."
+LOG = "The service runs; its log has what came of each try (mail.ended, job.failed)."
+
+
+@pytest.mark.parametrize(
+    ("queue", "leased", "service", "todo"),
+    [
+        ("webhook", 0, STOPPED, START), ("mail", 0, STOPPED, START), ("app", 1, STOPPED, OTHER),
+        ("webhook", 0, RUNS, LINES), ("webhook", 5, RUNS, LINES),
+        ("mail", 0, RUNS, LOG), ("app", 1, RUNS, LOG),
+    ],
+)  # fmt: skip
+def test_who_waits_is_never_told_to_start_a_service_that_runs(
+    queue: str, leased: int, service: ServiceState, todo: str
+) -> None:
+    late = LATE._replace(queue=queue, leased=leased, failed=0)
+    (finding,) = judge_queues(QueueFacts((late,), {}), service).findings
+    assert finding.todo == todo
+
+
+SLOW = (
+    "fw webhooks test a shows how long each step takes. While it is slow or silent it gets one "
+    "attempt at a time; disable the Webhook when the receiver is gone for good."
+)
+BUSY = (
+    "fw webhooks test a shows how long each step takes. Where it answers quickly, raise "
+    "ops.perReceiverConcurrency, or add a worker (fw worker), which has as many places of its own."
+)
+
+
+@pytest.mark.parametrize(
+    ("last_error", "service", "ended", "todo"),
+    [
+        (
+            "timeout: no answer.", RUNS, "the last attempt ended with timeout: no answer", SLOW,
+        ),
+        ("", ServiceState(True, {HOST: "slow"}), "the last attempt was answered 2xx", SLOW),
+        ("", ServiceState(True, {HOST: "healthy"}), "the last attempt was answered 2xx", BUSY),
+        ("", RUNS, "the last attempt was answered 2xx", BUSY),
+        (None, RUNS, "there was no attempt yet", BUSY),
+        (
+            "status: the receiver answered 503.", ServiceState(True, {HOST: "paused"}),
+            "the last attempt ended with status: the receiver answered 503",
+            "The service has paused it: fw console, or /app/console, resumes it.",
+        ),
+        (
+            None, STOPPED, "there was no attempt yet",
+            "What is due goes out when the service or a worker runs.",
+        ),
+    ],
+)  # fmt: skip
+def test_a_receiver_that_deliveries_wait_for_is_named_with_its_webhooks_and_the_cause(
+    last_error: str | None, service: ServiceState, ended: str, todo: str
+) -> None:
+    behind = replace(BEHIND, last_error=last_error)
+    section = judge_queues(QueueFacts((LATE,), {}, (behind,)), service)
+    finding = section.findings[1]
+    assert finding.text == (
+        f"{HOST} (Webhook a, b): deliveries due 4, leased for an attempt 1; {ended}"
+    )
+    assert finding.todo == todo
+    assert section.facts["receivers"] == [
+        {
+            "receiver": HOST, "webhooks": ["a", "b"], "due": 4, "leased": 1,
+            "lastError": last_error or None,
+        }
+    ]  # fmt: skip
+
+
+def test_five_receivers_are_named_and_five_webhooks_of_each() -> None:
+    many = [
+        replace(BEHIND, receiver=f"https://r{n}:443", webhooks=tuple("abcdefg")) for n in range(9)
+    ]
+    section = judge_queues(QueueFacts((LATE,), {}, tuple(many)), RUNS)
+    assert len(section.findings) == 6
+    assert "(Webhook a, b, c, d, e and 2 more)" in section.findings[1].text
+    assert len(section.facts["receivers"]) == 9
+
+
+@pytest.mark.parametrize(("service", "word"), [(RUNS, "The service takes"), (STOPPED, "start one")])
+def test_leases_that_have_ended_long_ago_are_told_by_who_can_take_them_over(
+    service: ServiceState, word: str
+) -> None:
+    (finding,) = judge_queues(QueueFacts((), {"mail": 2}), service).findings
+    assert "ended over a minute ago: 2" in finding.text
+    assert word in finding.todo
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,40 @@
+"""How a command finds out what the service on this machine does: by its lock and its socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+from fw_actors.config import Config
+from fw_actors.rules.service_state import ServiceState
+from fw_cli.console_client import ConsoleClient
+from fw_cli.refusals import CommandFailed
+from supervisors.service.background import State, status
+from supervisors.service.places import Places
+
+_ASK_SECONDS: Final = 5.0  # a view is made once a second at most
+
+
+def service_state(config: Config) -> ServiceState:
+    """Return whether a site's service runs here, and how it treats its receivers, if it says so.
+
+    Raises: UnusableDataFolder.
+    """
+    places = Places(config.folder)
+    if status(places).state is State.STOPPED:
+        return ServiceState(running=False)
+    return ServiceState(running=True, health=asyncio.run(_health(ConsoleClient(places.console))))
+
+
+async def _health(client: ConsoleClient) -> Mapping[str, str]:
+    """The health of each receiver; empty from a service without a socket, or one that is busy."""
+    health: dict[str, str] = {}
+    with suppress(CommandFailed, TimeoutError, KeyError):  # of another version, say
+        async with asyncio.timeout(_ASK_SECONDS):
+            kept = await client.ask("view")  # maybe of before: nothing is computed unasked
+            now = await client.ask("view", after=kept["view"]["number"])
+            health = {each["origin"]: each["health"] for each in now["view"]["receivers"]}
+    await client.close()
+    return health

@@ -1,0 +1,114 @@
+"""What is told of deliveries that wait beside a service that runs: doctor, explain, page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fw_cli.console_rows import BOARDS
+from tests.live_site import SECRET, LiveReceiver, LiveSite, eventually
+
+pytestmark = pytest.mark.timeout(300)  # several processes start and end, on a slow machine too
+
+EVENTS = 8
+
+
+@dataclass
+class Scene:
+    """A service beside a receiver that hangs, with `deliveries` for it, all of them due."""
+
+    site: LiveSite
+    receiver: str
+    webhook: str
+    deliveries: list[str]
+
+    def last_waiting(self) -> str:
+        """A delivery that is due and has no lease."""
+        rows = json.loads(
+            self.site.fw(
+                "eval", "fw.db.sql('SELECT subject FROM fw_job WHERE lease IS NULL ORDER BY id')"
+            )
+        )
+        return str(rows[-1]["subject"])
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with LiveReceiver(None) as hanging, LiveSite(tmp_path_factory.mktemp("waiting")) as site:
+        made = (
+            f'fw.new_doc("Webhook", url="{hanging.url}", event_type="Custom", timeout=60, '
+            f'custom_event="a.b", secret="{SECRET}").insert().name'
+        )
+        webhook = json.loads(site.fw("eval", made, "--commit"))
+        owed = f'[fw.webhooks.emit("a.b", {{}})["deliveries"][0] for _ in range({EVENTS})]'
+        deliveries = json.loads(site.fw("eval", owed, "--commit"))
+        site.fw("eval", "fw.db.sql('UPDATE fw_job SET next_at = next_at - 720000')", "--commit")
+        site.fw(
+            "eval",
+            "fw.db.sql('UPDATE doc_webhook_delivery SET next_attempt = next_attempt - 720000')",
+            "--commit",
+        )
+        site.add_manager()
+        site.start()
+        eventually(lambda: hanging.ids)
+        yield Scene(site, hanging.url.removesuffix("/hook"), webhook, deliveries)
+        hanging.release()
+
+
+def queues(scene: Scene) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(scene.site.fw("doctor", "--json"))["sections"]["queues"]
+    return told
+
+
+def test_the_doctor_names_the_receiver_and_starts_no_service_that_runs(scene: Scene) -> None:
+    found = queues(scene)
+    first, second = found["findings"]
+    assert "jobs due 7, the oldest for 1" in first["text"]
+    assert first["todo"].startswith("The service runs; the lines below name the receivers")
+    assert second["text"] == (
+        f"{scene.receiver} (Webhook {scene.webhook}): deliveries due 7, leased for an attempt 1; "
+        "there was no attempt yet"
+    )
+    assert second["todo"].startswith(f"fw webhooks test {scene.webhook} shows")
+    assert "Start the service" not in json.dumps(found)
+
+
+def test_a_delivery_is_explained_by_what_is_before_it_without_a_time_to_come(scene: Scene) -> None:
+    delivery = scene.last_waiting()
+    told = json.loads(scene.site.fw("webhooks", "explain", delivery, "--json"))
+    assert (told["reason"], told["receiver"], told["leased"]) == ("place", scene.receiver, 1)
+    assert 0 < told["ahead"] < EVENTS
+    said = scene.site.fw("webhooks", "explain", delivery)
+    assert f"that are due before it: {told['ahead']}; leased for an attempt: 1." in said
+    assert said.splitlines()[-1] == f"It is due since {told['dueAt']}."
+    assert "goes at" not in said
+    assert "does not run" not in said
+
+
+def test_page_and_consoles_show_what_is_due_as_waiting_for_its_receiver(scene: Scene) -> None:
+    delivery = scene.last_waiting()
+    with scene.site.client() as client:
+        page = client.get(f"/app/Webhook Delivery/{delivery}", headers={"accept": "text/html"}).text
+    assert "waiting for its receiver, due since" in page
+    assert "next attempt" not in page
+    view = json.loads(scene.site.fw("console", "--json"))
+    (board,) = [board for board in BOARDS if board.id == "deliveries"]
+    shown = {key: cells[-1] for key, cells in board.rows(view)}
+    assert shown[delivery] == "waiting for its receiver"
+    assert sum(when.startswith("leased until") for when in shown.values()) == 1
+
+
+def test_what_waits_for_a_paused_receiver_is_told_to_be_resumed(scene: Scene) -> None:
+    """Last of the module: what was paused stays so."""
+    with scene.site.client() as client:
+        paused = client.post(
+            "/api/method/core.services.console.pause", json={"receiver": scene.receiver}
+        )
+        assert paused.status_code == 200, paused.text
+    _, second = queues(scene)["findings"]
+    assert second["todo"] == "The service has paused it: fw console, or /app/console, resumes it."
+    assert "has paused this receiver" in scene.site.fw("webhooks", "explain", scene.last_waiting())
