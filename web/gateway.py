@@ -1,4 +1,4 @@
-"""What the front end asks of the service behind it; the front end knows nothing else of it."""
+"""The operations that the front end asks of the service behind it, as protocols."""
 
 from __future__ import annotations
 

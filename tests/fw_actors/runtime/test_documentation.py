@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,29 @@ def test_the_first_example_is_ten_lines_between_its_imports_and_its_start() -> N
     lines = [line for line in EXAMPLES[0].splitlines() if line]
     body = [line for line in lines if not line.startswith(("import", "from", "trio.run"))]
     assert len(body) == 10
+
+
+POOL = """
+import trio
+from fw_actors.runtime import KeyedPool, SystemClock, SystemEntropy, open_runtime
+
+async def main() -> None:
+    async with open_runtime(clock=SystemClock(), entropy=SystemEntropy()) as runtime:
+{pool}
+        print(paid)
+        await accounts.close(5.0)
+
+trio.run(main)
+"""
+
+
+def test_the_actor_of_the_page_works_in_the_pool_of_the_page() -> None:
+    pool = textwrap.indent(EXAMPLES[2], " " * 8)
+    code = EXAMPLES[1] + POOL.format(pool=pool)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True\n"
 
 
 def test_every_example_is_python() -> None:

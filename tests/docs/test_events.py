@@ -1,0 +1,80 @@
+"""The events of the log that the pages name are those that the code writes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+LEVELS = {"debug", "info", "warning", "error", "exception"}
+EVENT = re.compile(r"[a-z]+(_[a-z]+)*(\.[a-z]+(_[a-z]+)*)?")
+TOKEN = re.compile(r"`([a-z_]+(?:\.[a-z_]+)?)`")
+
+
+def logged(*folders: str) -> set[str]:
+    """The events that a folder's modules write: what a call of a log begins with, and the texts
+    that reach one by a name (a constant, or an argument of `_warn`)."""
+    found: set[str] = set()
+    for folder in folders:
+        for file in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                found.update(_events(node))
+    return found
+
+
+def _events(node: ast.AST) -> Iterator[str]:
+    """The event that a call of a log, or the assignment of a constant EVENT, names."""
+    if isinstance(node, ast.Call) and node.args and _is_log(node.func):
+        yield from _texts(node.args[0])
+    if isinstance(node, ast.AnnAssign) and node.value and ast.unparse(node.target) == "EVENT":
+        yield from _texts(node.value)
+
+
+def _is_log(function: ast.expr) -> bool:
+    name = ast.unparse(function)
+    last = name.rpartition(".")[2]
+    return last in {"log", "_log", "_warn"} or name == "tell" or (last in LEVELS and "log" in name)
+
+
+def _texts(value: ast.expr) -> Iterator[str]:
+    text = value.value if isinstance(value, ast.Constant) else None
+    if isinstance(text, str) and EVENT.fullmatch(text):
+        yield text
+
+
+SERVICE = {event for event in logged("fw_actors", "supervisors", "web", "fw_cli") if "." in event}
+AREAS = {event.partition(".")[0] for event in SERVICE} - {"fw"}
+
+
+def test_the_events_of_the_code_are_found() -> None:
+    """Else the tests below would have nothing to compare."""
+    assert {"web.request", "delivery.ended", "job.failed", "mail.sent", "sign_in.ended"} <= SERVICE
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_event_that_a_page_names_is_written_by_the_code(page: Path) -> None:
+    named = {name for name in TOKEN.findall(page.read_text()) if "." in name}
+    events = {name for name in named if name.partition(".")[0] in AREAS}
+    assert events - SERVICE == set()
+
+
+def test_the_page_of_operating_names_only_events_where_it_tells_of_the_log() -> None:
+    text = (ROOT / "docs" / "operating.md").read_text()
+    section = text.split("## The log")[1].split("\n## ")[0]
+    named = {name for name in TOKEN.findall(section) if "." in name}
+    assert named
+    assert named - SERVICE == set()
+
+
+def test_the_page_of_the_runtime_names_all_its_events_and_no_other() -> None:
+    """ "Its events:" claims to be the whole list."""
+    text = (ROOT / "docs" / "runtime.md").read_text()
+    told = re.search(r"Its\s+events: (.*?)\. Everything", text, re.DOTALL)
+    assert told is not None
+    code = {e for e in logged("fw_actors/runtime", "supervisors") if "." not in e}
+    assert set(TOKEN.findall(told[1])) == code
