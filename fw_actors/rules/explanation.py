@@ -127,8 +127,8 @@ def _before(facts: Waiting) -> str:
 def _place(facts: Waiting, service: ServiceState) -> str:
     sentences = [
         "It is due.",
-        f"Deliveries to {facts.receiver} that are due before it: {facts.ahead}; leased for an "
-        f"attempt: {facts.under_way}.",
+        f"Deliveries to {facts.receiver or 'its receiver'} that are due before it: {facts.ahead}; "
+        f"leased for an attempt: {facts.under_way}.",
         _nobody(service),
     ]
     if service.health.get(facts.receiver) == "paused":

@@ -73,7 +73,7 @@ def _findings(facts: QueueFacts, service: ServiceState) -> Iterator[Finding]:
             yield warning(
                 f"queue {row.queue}: jobs due {row.ready}, the oldest for "
                 f"{row.oldest_seconds / 60:.0f} minutes",
-                _todo(row, service),
+                _todo(row, service, any(each.receiver for each in facts.receivers)),
             )
         if row.queue == jobs_of_apps.QUEUE and row.failed:
             yield warning(
@@ -91,7 +91,7 @@ def _findings(facts: QueueFacts, service: ServiceState) -> Iterator[Finding]:
         )
 
 
-def _todo(row: QueueStats, service: ServiceState) -> str:
+def _todo(row: QueueStats, service: ServiceState, receivers_named: bool) -> str:
     """What to do about a queue that waits, by what is known of the cause."""
     if not service.running:
         if row.leased:
@@ -100,9 +100,12 @@ def _todo(row: QueueStats, service: ServiceState) -> str:
                 "the queue."
             )
         return "The service does not run on this machine: fw start, or fw worker."
-    if row.queue == events.QUEUE:
+    if row.queue == events.QUEUE and receivers_named:
         return "The service runs; the lines below name the receivers that deliveries wait for."
-    return "The service runs; its log has what came of each try (mail.ended, job.failed)."
+    return (
+        "The service runs; its log has what came of each try (delivery.ended, mail.ended, "
+        "job.failed)."
+    )
 
 
 def _ask(tx: Tx, site: Site) -> QueueFacts:

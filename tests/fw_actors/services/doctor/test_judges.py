@@ -186,23 +186,29 @@ def test_work_that_waits_too_long_and_leases_of_the_dead_are_warnings() -> None:
 START = "The service does not run on this machine: fw start, or fw worker."
 OTHER = "The service does not run on this machine (fw start); another process works on the queue."
 LINES = "The service runs; the lines below name the receivers that deliveries wait for."
-LOG = "The service runs; its log has what came of each try (mail.ended, job.failed)."
+LOG = (
+    "The service runs; its log has what came of each try (delivery.ended, mail.ended, job.failed)."
+)
 
 
 @pytest.mark.parametrize(
     ("queue", "leased", "service", "todo"),
     [
         ("webhook", 0, STOPPED, START), ("mail", 0, STOPPED, START), ("app", 1, STOPPED, OTHER),
-        ("webhook", 0, RUNS, LINES), ("webhook", 5, RUNS, LINES),
+        ("webhook", 0, RUNS, LINES), ("webhook", 5, RUNS, LINES), ("webhook of none", 0, RUNS, LOG),
         ("mail", 0, RUNS, LOG), ("app", 1, RUNS, LOG),
     ],
 )  # fmt: skip
 def test_who_waits_is_never_told_to_start_a_service_that_runs(
     queue: str, leased: int, service: ServiceState, todo: str
 ) -> None:
-    late = LATE._replace(queue=queue, leased=leased, failed=0)
-    (finding,) = judge_queues(QueueFacts((late,), {}), service).findings
+    """`webhook of none`: what is due is for Webhooks that are gone, so no receiver is named."""
+    late = LATE._replace(queue=queue.split(maxsplit=1)[0], leased=leased, failed=0)
+    receiver = "" if queue == "webhook of none" else HOST
+    behind = (replace(BEHIND, receiver=receiver),) if late.queue == "webhook" else ()
+    finding, *lines = judge_queues(QueueFacts((late,), {}, behind), service).findings
     assert finding.todo == todo
+    assert bool(lines) == (bool(behind) and bool(receiver))
 
 
 SLOW = (
