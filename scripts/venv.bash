@@ -1,5 +1,5 @@
 # Sourced by its neighbours: finds the project's folder and keeps its virtual environment as
-# constraints.txt and pyproject.toml say. What it has to say goes to standard error.
+# constraints-dev.txt and pyproject.toml say. What it has to say goes to standard error.
 # shellcheck shell=bash
 
 root=$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")
@@ -9,7 +9,7 @@ made_from=$root/.venv/made-from
 # What an environment is made from. The folder is part of it, since the environment names it.
 recipe() {
   printf '%s\n' "$root"
-  cat "$root/pyproject.toml" "$root/constraints.txt"
+  cat "$root/pyproject.toml" "$root/constraints-dev.txt"
 }
 
 venv_is_current() {
@@ -47,7 +47,7 @@ make_venv() (
   # -I: neither the caller's folder nor PYTHONPATH may stand in for a module of pip's
   install=("$python" -I -m pip install -qq --disable-pip-version-check
     --root-user-action ignore)
-  "${install[@]}" --require-hashes --requirement "$root/constraints.txt" >&2
+  "${install[@]}" --require-hashes --requirement "$root/constraints-dev.txt" >&2
   "${install[@]}" --no-deps --no-build-isolation --editable "$root" >&2
   recipe >"$made_from.new"
   mv "$made_from.new" "$made_from"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -121,6 +122,39 @@ def test_the_image_runs_the_service_without_rights_and_asks_whether_it_is_ready(
     assert "\nUSER fw\n" in image
     assert "/api/ready" in image
     assert 'CMD ["fw", "serve"]' in image
+
+
+def test_the_image_installs_nothing_without_its_hash() -> None:
+    image = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
+    installs = re.findall(r"pip install [^&\n]*", image)
+    assert len(installs) == 3
+    for install in installs:
+        assert "--require-hashes" in install or "--no-deps --no-index /wheels/" in install
+    assert set(re.findall(r"constraints[\w-]*\.txt", "".join(installs))) == {
+        "constraints.txt", "constraints-build.txt",
+    }  # fmt: skip
+
+
+def test_images_and_actions_are_named_by_what_they_hold() -> None:
+    """A tag moves; a digest or a commit does not."""
+    image = (DEPLOY / "Dockerfile").read_text()
+    assert re.findall(r"^FROM (\S+)", image, re.MULTILINE) == ["${PYTHON_IMAGE}"] * 2
+    assert re.search(
+        r"^ARG PYTHON_IMAGE=python:3\.11-\S+@sha256:[0-9a-f]{64}$", image, re.MULTILINE
+    )
+    database = load("compose.yaml")["services"]["database"]["image"]
+    assert re.fullmatch(r"postgres:15-bookworm@sha256:[0-9a-f]{64}", database)
+    workflows = list((DEPLOY.parent / ".github" / "workflows").glob("*.yml"))
+    used = [use for file in workflows for use in re.findall(r"uses: (\S+)", file.read_text())]
+    assert used
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", use) for use in used)
+
+
+def test_the_pages_install_by_hashes() -> None:
+    for name in ("operating.md", "getting-started.md"):
+        page = (DEPLOY.parent / "docs" / name).read_text()
+        assert "pip install --require-hashes -r constraints.txt" in page
+        assert "pip install --no-deps fw_actors-*.whl" in page
 
 
 def test_the_images_user_owns_the_folder_that_it_writes_before_it_becomes_a_volume() -> None:

@@ -7,6 +7,7 @@ it is current, so that nothing is installed.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -29,7 +30,7 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "a clone"
     folder.mkdir()
     shutil.copytree(ROOT / "scripts", folder / "scripts")
-    for name in ("pyproject.toml", "constraints.txt"):
+    for name in ("pyproject.toml", "constraints-dev.txt"):
         shutil.copy(ROOT / name, folder)
     python = folder / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
@@ -37,7 +38,7 @@ def project(tmp_path: Path) -> Path:
     python.chmod(0o755)
     recipe = [
         f"{folder}\n",
-        *((folder / n).read_text() for n in ("pyproject.toml", "constraints.txt")),
+        *((folder / n).read_text() for n in ("pyproject.toml", "constraints-dev.txt")),
     ]
     (folder / ".venv" / "made-from").write_text("".join(recipe))
     return folder
@@ -166,11 +167,38 @@ def test_a_start_where_there_is_no_site_says_so_and_leaves_nothing(
     assert "fw.json" in error
 
 
-def test_the_pins_name_no_place_and_every_one_has_a_hash() -> None:
+PINS = ("constraints.txt", "constraints-dev.txt", "constraints-build.txt", "constraints-audit.txt")
+
+
+@pytest.mark.parametrize("name", PINS)
+def test_the_pins_name_no_place_and_every_one_has_a_hash(name: str) -> None:
     """Where a machine gets its packages from is its own affair."""
-    pins = (ROOT / "constraints.txt").read_text()
-    assert "://" not in pins
-    blocks = [block for block in pins.replace("\\\n", " ").splitlines() if "==" in block]
+    text = (ROOT / name).read_text()
+    assert "://" not in text
+    assert "/tmp" not in text
+    blocks = [block for block in text.replace("\\\n", " ").splitlines() if "==" in block]
     assert blocks
     assert all(" --hash=sha256:" in block for block in blocks)
-    assert not [line for line in pins.splitlines() if line.startswith("-")]
+    assert not [line for line in text.splitlines() if line.startswith("-")]
+
+
+def pins(name: str) -> set[str]:
+    lines = (ROOT / name).read_text().splitlines()
+    return {line.split()[0] for line in lines if "==" in line and not line.startswith(" ")}
+
+
+def test_what_serves_and_what_builds_is_what_is_tested() -> None:
+    assert pins("constraints.txt") < pins("constraints-dev.txt")
+    assert pins("constraints-build.txt") < pins("constraints-dev.txt")
+
+
+def test_nothing_is_installed_without_its_hash() -> None:
+    """Neither into a clone's environment, nor by the check; the project itself comes with none."""
+    for script in ("venv.bash", "check"):
+        text = (ROOT / "scripts" / script).read_text().replace("\\\n", " ")
+        installs = [
+            line for line in text.splitlines() if re.search(r"pip install|install\[@", line)
+        ]
+        assert installs
+        for line in installs:
+            assert "--require-hashes" in line or "--no-deps" in line or "install=(" in line, line

@@ -7,9 +7,12 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from fw_actors.version import __version__
 
@@ -39,6 +42,44 @@ def test_the_wheel_holds_the_four_packages_and_nothing_else(wheel: Path) -> None
         assert "fw_actors/hashing/common_passwords.NOTICE" in archive.namelist()
     about = f"fw_actors-{__version__}.dist-info"
     assert tops == {"fw_actors", "fw_cli", "supervisors", "web", about}
+
+
+def pinned(text: str) -> dict[str, str]:
+    """The versions by their names, of the pins that have a hash."""
+    blocks = text.replace("\\\n", " ").splitlines()
+    found = [block.split()[0] for block in blocks if "==" in block and "--hash=sha256:" in block]
+    return dict(pin.split("==") for pin in found)
+
+
+def needed(wheel: Path) -> dict[str, str]:
+    """The libraries that the wheel asks for and those that they ask for, with their versions."""
+    with zipfile.ZipFile(wheel) as archive:
+        (about,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        lines = archive.read(about).decode().splitlines()
+    asked = [line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist: ")]
+    todo = [(Requirement(each), "") for each in asked]
+    found: dict[str, str] = {}
+    done: set[tuple[str, str]] = set()
+    while todo:
+        requirement, extra = todo.pop()
+        if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        name = canonicalize_name(requirement.name)
+        library = distribution(name)
+        found[name] = library.version
+        for wanted in {"", *requirement.extras}:
+            if (name, wanted) not in done:
+                done.add((name, wanted))
+                todo += [(Requirement(each), wanted) for each in library.requires or ()]
+    return found
+
+
+def test_the_wheel_brings_the_pins_of_all_that_it_needs_and_of_nothing_else(wheel: Path) -> None:
+    """So that `pip install --require-hashes -r constraints.txt` gives what was tested."""
+    with zipfile.ZipFile(wheel) as archive:
+        text = archive.read("fw_actors/constraints.txt").decode()
+    assert text == (ROOT / "constraints.txt").read_text()
+    assert pinned(text) == needed(wheel)
 
 
 @pytest.mark.timeout(240)

@@ -64,8 +64,8 @@ def _findings(facts: SecretFacts) -> Iterator[Finding]:
     for (doctype, field, reason), count in sorted(facts.unreadable.items()):
         yield problem(
             f"{count} of the values in {doctype}, field {field}, do not open: {reason}",
-            "Start with the FW_SECRET_KEY that they were written with, or write them anew. To change "
-            "the key there is fw vault rekey.",
+            "Start with the FW_SECRET_KEY that they were written with, or write them anew. "
+            "fw vault rekey is the way to change the key.",
         )
 
 
