@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from fw_cli.examples import examples
+from fw_cli.output import say
 from fw_cli.progress import progress
 from fw_cli.surroundings import Surroundings
 
@@ -38,4 +39,4 @@ def copy_store(surroundings: Surroundings, file: Path) -> None:
             from fw_actors.store.postgres_backup import back_up_database
 
             size = back_up_database(config.deployment.database, target, surroundings.environ)
-    click.echo(f"{target}: {size} bytes")
+    say(f"{target}: {size} bytes")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fw_cli.output import as_json, show_json
+from fw_cli.output import as_json, say, show_json
 from fw_cli.surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ def explain(surroundings: Surroundings, delivery: str, as_json: bool) -> None:
     from fw_actors.rules.explanation import explain as explained
     from fw_actors.services.explaining import waiting
     from fw_cli.service_state import service_state
-    from supervisors.service.escaping import escaped
 
     async def use(site: Site) -> Waiting:
         return await site.store.read(lambda tx: waiting(tx, site.registry, delivery))
@@ -52,7 +51,7 @@ def explain(surroundings: Surroundings, delivery: str, as_json: bool) -> None:
             }
         )
         return
-    click.echo(f"{delivery}: {facts.status.value}")
-    click.echo(escaped(told.text))
+    say(f"{delivery}: {facts.status.value}")
+    say(told.text)
     if told.due_at is not None:
-        click.echo(f"It is due {'since' if told.due_at <= facts.now else 'at'} {due_at}.")
+        say(f"It is due {'since' if told.due_at <= facts.now else 'at'} {due_at}.")

@@ -17,11 +17,22 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON inste
 def json_text(value: object, fallback: Callable[[Any], Any] | None = None) -> str:
     """Return `value` as JSON on one line; `fallback` makes of a value what JSON knows.
 
+    Characters that would act on a terminal instead of printing are escaped, as in tables.
+
     Raises: what msgspec raises for a value that can't be shown: TypeError, ValueError.
     """
     import msgspec
 
-    return msgspec.json.encode(value, enc_hook=fallback).decode()
+    from supervisors.service.escaping import escaped_json
+
+    return escaped_json(msgspec.json.encode(value, enc_hook=fallback).decode())
+
+
+def say(text: str) -> None:
+    """Print a sentence, with what would act on a terminal escaped: names and paths are in it."""
+    from supervisors.service.escaping import escaped
+
+    click.echo(escaped(text))
 
 
 def show_json(value: object) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fw_cli.output import as_json, show_json
+from fw_cli.output import as_json, say, show_json
 from fw_cli.refusals import CommandFailed, is_defect
 from fw_cli.surroundings import Surroundings
 
@@ -72,9 +72,9 @@ def start(surroundings: Surroundings) -> None:
     places = _places(surroundings)
     before = background.status(places)
     if before.state is background.State.RUNNING:
-        click.echo(f"{_sentence(before)} already")
+        say(f"{_sentence(before)} already")
         return
-    click.echo(_sentence(_start(surroundings, places)))
+    say(_sentence(_start(surroundings, places)))
 
 
 @click.command()
@@ -95,7 +95,7 @@ def restart(surroundings: Surroundings) -> None:
     places = _places(surroundings)
     surroundings.config  # noqa: B018 - what is wrong with it is said before the stop
     click.echo(background.stop(places).value)
-    click.echo(_sentence(_start(surroundings, places)))
+    say(_sentence(_start(surroundings, places)))
 
 
 @click.command()
@@ -111,7 +111,7 @@ def status(surroundings: Surroundings, as_json: bool) -> None:
             {"state": now.state.value, "pid": now.pid, "url": now.url, "version": now.version}
         )
     else:
-        click.echo(_sentence(now))
+        say(_sentence(now))
 
 
 def _places(surroundings: Surroundings) -> Places:

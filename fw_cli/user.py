@@ -9,7 +9,7 @@ import click
 
 from fw_cli.examples import examples
 from fw_cli.lazy import TellingGroup
-from fw_cli.output import as_json, show
+from fw_cli.output import as_json, say, show
 from fw_cli.passwords import password_stdin, take_password
 from fw_cli.surroundings import ADMINISTRATOR, Surroundings
 
@@ -86,7 +86,7 @@ def add(
 
         return invite
 
-    click.echo(surroundings.on_site(make))
+    say(surroundings.on_site(make))
 
 
 @user.command("list")
@@ -127,7 +127,7 @@ def passwd(surroundings: Surroundings, who: str, password_stdin: bool) -> None:
 
         return f"set the password of {name}{_told(await site.write(ADMINISTRATOR, work))}"
 
-    click.echo(surroundings.on_site(set_password))
+    say(surroundings.on_site(set_password))
 
 
 def _told(ended: EndedAccess) -> str:
@@ -158,7 +158,7 @@ def unlock(surroundings: Surroundings, who: str) -> None:
 
         return await site.write(ADMINISTRATOR, work)
 
-    click.echo(f"unlocked {surroundings.on_site(use)}")
+    say(f"unlocked {surroundings.on_site(use)}")
 
 
 @user.command()
@@ -166,7 +166,7 @@ def unlock(surroundings: Surroundings, who: str) -> None:
 @click.pass_obj
 def disable(surroundings: Surroundings, who: str) -> None:
     """Close the account WHO: sign-ins are refused; sessions, API keys and links end."""
-    click.echo(f"disabled {_set_enabled(surroundings, who, enabled=False)}")
+    say(f"disabled {_set_enabled(surroundings, who, enabled=False)}")
 
 
 @user.command()
@@ -174,7 +174,7 @@ def disable(surroundings: Surroundings, who: str) -> None:
 @click.pass_obj
 def enable(surroundings: Surroundings, who: str) -> None:
     """Open the account WHO again; what ended when it was disabled stays ended."""
-    click.echo(f"enabled {_set_enabled(surroundings, who, enabled=True)}")
+    say(f"enabled {_set_enabled(surroundings, who, enabled=True)}")
 
 
 def _set_enabled(surroundings: Surroundings, who: str, *, enabled: bool) -> str:

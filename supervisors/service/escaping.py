@@ -13,6 +13,7 @@ from typing import Final
 
 # Everything that does not print, but for the space. \s takes in U+0085, U+2028 and U+2029.
 _SUSPECT: Final = re.compile(r"[^\x20-\x7e\u00a1-\u00ac\u00ae-\u02ff]")
+_SUSPECT_IN_JSON: Final = re.compile(r"[^\x00-\x7e\u00a1-\u00ac\u00ae-\u02ff]")
 # Controls, format characters, surrogates, private ones, unassigned ones, ends of lines.
 _UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
@@ -27,9 +28,27 @@ def escaped(text: str) -> str:
     return _SUSPECT.sub(_escape, text)
 
 
+def escaped_json(text: str) -> str:
+    """Return JSON text with each such character as JSON's own escape; it says the same as before.
+
+    In JSON what is not ASCII, or DEL, stands inside strings alone; white space between is left.
+    """
+    if text.isascii() and "\x7f" not in text:  # other controls are escaped in all JSON
+        return text
+    return _SUSPECT_IN_JSON.sub(_escape_in_json, text)
+
+
 def _escape(found: re.Match[str]) -> str:
     character = found.group()
     if unicodedata.category(character) not in _UNSAFE:
         return character
     code = ord(character)
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def _escape_in_json(found: re.Match[str]) -> str:
+    character = found.group()
+    if unicodedata.category(character) not in _UNSAFE:
+        return character
+    units = character.encode("utf-16-be")  # beyond U+FFFF two escapes, as JSON has it
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))

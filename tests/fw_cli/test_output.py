@@ -33,6 +33,18 @@ def test_an_empty_table_is_its_head(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Name" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("character", ["\x7f", "\x9b", "\u202e", "\u2066", "\u2028", "\U000e0001"])
+def test_json_says_what_would_act_on_a_terminal_by_its_number(
+    character: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"name": f"a\\{character}ü🙂", character: 1}]
+    show(rows, COLUMNS, json=True)
+    out = capsys.readouterr().out
+    assert character not in out
+    assert "ü🙂" in out
+    assert json.loads(out) == rows
+
+
 def test_json_is_the_whole_of_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
     show(ROWS, COLUMNS, json=True)
     out = capsys.readouterr().out

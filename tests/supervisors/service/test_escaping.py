@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import unicodedata
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisors.service.escaping import escaped
+from supervisors.service.escaping import escaped, escaped_json
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,11 @@ def test_no_character_at_all_ends_a_line_or_acts() -> None:
         acts = unicodedata.category(chr(number)) in ACTING
         assert shown == chr(number) or (acts and shown.isascii() and shown.isprintable())
         assert not acts or shown != chr(number)
+
+
+@given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_escaped_json_says_the_same(value: object) -> None:
+    text = json.dumps(value, ensure_ascii=False, indent=1)
+    shown = escaped_json(text)
+    assert json.loads(shown) == value
+    assert escaped(shown.replace("\n", "")) == shown.replace("\n", "")
