@@ -160,6 +160,20 @@ ACCESS: Final = (
         "    if False:\n",
     ),
     Mutation(
+        "who has access scopes makes a System Manager without them",
+        "fw_actors/documents/permissions.py",
+        "        if self.scoped:\n            raise PermissionDeniedError(\n",
+        "        if False:\n            raise PermissionDeniedError(\n",
+        "tests/fw_actors/documents/test_manager_guard.py",
+    ),
+    Mutation(
+        "Versions show what scopes hide",
+        "fw_actors/documents/permissions.py",
+        "return self.scoped and meta.name in (*MANAGERS_ONLY, *RECORDS)",
+        "return self.scoped and meta.name in MANAGERS_ONLY",
+        "tests/access/test_scoped_manager.py",
+    ),
+    Mutation(
         "ignorePermissions lifts the scope of Webhook",
         "fw_actors/documents/query.py",
         "        if self._fw.rights.shut_out(self._meta):\n            return []\n        readers",

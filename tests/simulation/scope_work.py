@@ -9,6 +9,7 @@ from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import PermissionDeniedError
 from fw_actors.services.access import Caller
+from fw_actors.services.link_mail import addressed
 from tests.simulation.clients import MANAGER, Client, lost, refused
 from tests.simulation.event_work import EVENT
 
@@ -23,13 +24,16 @@ class ScopeWork:
         self.client, self.world, self.dice = client, client.world, client.dice
         self.auditor = client.world.people.auditor
         hook = client.world.steady[0]
-        # What a scoped user may never do, whatever is ignored (spec, Webhook rule 3).
+        # What a scoped user may never do, whatever is ignored (spec, Webhook rule 3): reach for
+        # Webhooks and for what tells of them, or for an account that may.
         self._refused: tuple[Callable[[Fw], Any], ...] = (
             lambda fw: rest.list_documents(fw, "Webhook Delivery", {}),
             lambda fw: rest.read(fw, "Webhook", hook),
             lambda fw: fw.get_list("Webhook"),
             lambda fw: fw.new_doc("Webhook", url="https://x.test/").insert(ignore_permissions=True),
             lambda fw: fw.as_user("admin").get_doc("Webhook", hook),
+            lambda fw: (rest.list_documents(fw, "Version", {}),),
+            lambda fw: addressed(fw, "admin"),
         )
         self._empty: tuple[Callable[[Fw], Any], ...] = (
             lambda fw: fw.get_all("Webhook"),

@@ -6,7 +6,6 @@ Spec, Webhook rule 3: "The refusal is part of the scope, so `ignorePermissions` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -80,6 +79,10 @@ def changed(doc: Any, **values: Any) -> Any:
     return doc
 
 
+def without_flag(verb: Callable[[Any, bool], Any]) -> Callable[[Any], Any]:
+    return lambda fw: verb(fw, False)
+
+
 class Handed:
     """A handle with which documents are read before the scopes hold, as app code may have them."""
 
@@ -121,7 +124,7 @@ async def test_without_scopes_the_same_verbs_are_carried_out(scene: Desk) -> Non
     """But for those that the site's own roles refuse to everybody."""
     everybodys = {"delete the role", "rename the role", "rename into the role"}
     for name in sorted(set(VERBS) - everybodys):
-        await scene.site.rollback("boss", partial(VERBS[name], flag=False))
+        await scene.site.rollback("boss", without_flag(VERBS[name]))
 
 
 async def test_as_user_lends_no_account_as_the_own(scene: Desk) -> None:

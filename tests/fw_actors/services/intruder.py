@@ -80,7 +80,7 @@ class Intruder:
         """Whether a session or key of the account reads a Webhook."""
         try:
             fw = self.site.handle(self.fw.tx, user)
-            return rest.list_documents(fw, "Webhook", {})["total"] > 0
+            return bool(rest.list_documents(fw, "Webhook", {})["total"])
         except FwError:
             return False
 
