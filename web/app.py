@@ -167,7 +167,7 @@ class FrontEnd:
         try:
             return await self._reply_to(request)
         except Exception as error:  # outside of any operation
-            request_id = request_id_of(request, self._entropy)
+            request_id = request_id_of(request, self._settings, self._entropy)
             self._log.error("web.request_failed", request_id=request_id, exc_info=error)
             return self._replies.of(refusal(InternalError(request_id)), request_id)
 
@@ -225,7 +225,7 @@ class FrontEnd:
         """Answer without further work, which is the point: what is too much must cost little."""
         answer = refusal(OverloadedError())
         self._traffic.answered(UNROUTED, answer.status, 0.0)
-        return self._replies.of(answer, request_id_of(request, self._entropy))
+        return self._replies.of(answer, request_id_of(request, self._settings, self._entropy))
 
     async def _serve(self, exchange: Exchange) -> Answer:
         if exchange.path is None:

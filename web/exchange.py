@@ -11,7 +11,7 @@ from quart.wrappers import Request
 from fw_actors.runtime.entropy import Entropy
 from fw_actors.services.access import Caller
 from web.body import LimitedBody
-from web.client_address import came_over_tls, client_address
+from web.client_address import came_over_tls, client_address, is_trusted
 from web.cookies import is_secure
 from web.operations import Path
 from web.settings import Settings
@@ -45,7 +45,7 @@ class Exchange:
         self.request = request
         self.path = path
         self._address: str | None = None
-        self.request_id = request_id_of(request, entropy)
+        self.request_id = request_id_of(request, settings, entropy)
         self._settings = settings
         self.sid: str | None = None
         self.clears_cookies = False
@@ -79,8 +79,7 @@ class Exchange:
     @property
     def peer(self) -> str:
         """The address at the other end of the connection."""
-        client = self.request.scope.get("client")
-        return client[0] if client else ""
+        return peer_of(self.request)
 
     @property
     def address(self) -> str:
@@ -106,9 +105,21 @@ class Exchange:
         return UNPRINTABLE.sub("?", text)
 
 
-def request_id_of(request: Request, entropy: Entropy) -> str:
-    """Keep an incoming id when it is fit to be logged (interface §1), else make one."""
+def peer_of(request: Request) -> str:
+    """Return the address at the other end of the request's connection."""
+    client = request.scope.get("client")
+    return client[0] if client else ""
+
+
+def request_id_of(request: Request, settings: Settings, entropy: Entropy) -> str:
+    """Keep an incoming id when it is fit to be logged (interface §1), else make one.
+
+    It stands in records of what was done. Where proxies are trusted, theirs is the word that
+    counts: one that a client sends past them is its own invention.
+    """
     given = request.headers.getlist("X-Request-Id")
     if len(given) == 1 and REQUEST_ID.fullmatch(given[0]):
-        return given[0]
+        trust = settings.trust
+        if trust.is_off or is_trusted(peer_of(request), trust):
+            return given[0]
     return entropy.bytes(ID_BYTES).hex()

@@ -35,6 +35,7 @@ class ServiceFacts:
     open_to_all: tuple[str, ...]
     forwarded_ignored: int = 0  # requests with X-Forwarded-* that were not believed
     log_bytes: int = 0  # of the log that `fw start` adds to
+    untrusted_proxy: bool = False  # the site's URL is https, and no proxy is trusted
 
 
 def service_facts(config: Config, own_version: str) -> ServiceFacts:
@@ -48,7 +49,17 @@ def service_facts(config: Config, own_version: str) -> ServiceFacts:
         changed = tuple(file.name for file in files if _changed_at(file) > begun)
     ignored = forwarded_ignored(now.url) if now.url else 0
     private = tuple(name for name in _PRIVATE if _is_open(config.folder / name))
-    return ServiceFacts(now, own_version, changed, private, ignored, _size(places.log))
+    deployment = config.deployment
+    is_https = (deployment.public_url or "").startswith("https://")
+    return ServiceFacts(
+        now,
+        own_version,
+        changed,
+        private,
+        ignored,
+        _size(places.log),
+        is_https and deployment.trust_proxy.is_off,
+    )
 
 
 def judge_service(facts: ServiceFacts) -> Section:
@@ -78,6 +89,13 @@ def _findings(facts: ServiceFacts) -> Iterator[Finding]:
             f"requests with X-Forwarded-* headers so far: {facts.forwarded_ignored}, and "
             "FW_TRUST_PROXY is off: a proxy's clients count as one address",
             "Set FW_TRUST_PROXY to the proxy's network, or take the headers away in the proxy.",
+        )
+    elif facts.untrusted_proxy:
+        yield warning(
+            "FW_PUBLIC_URL is https, so a proxy ends TLS, and FW_TRUST_PROXY is off: its clients "
+            "count as one address, and a proxy on this machine that sets no forwarded headers "
+            "opens /metrics to them",
+            "Set FW_TRUST_PROXY to the proxy's network, and X-Forwarded-For in the proxy.",
         )
     if facts.log_bytes > _LARGE_LOG:
         yield warning(

@@ -53,6 +53,21 @@ def test_nobody_is_led_to_another_site(page: Page, wanted: str) -> None:
     expect(page).to_have_url(re.compile(r"^http://127.0.0.1:\d+/app$"))
 
 
+def test_a_second_session_cookie_leads_to_sign_in_and_then_home(page: Page, site: LiveSite) -> None:
+    """Set by a host beside the site; interface §1: two cookies `sid` lock nobody out."""
+    page.goto("/login")
+    fill_sign_in(page, "sally", PASSWORD)
+    expect(page).to_have_url(re.compile(r"/app$"))
+    tossed: Any = {"name": "sid", "value": "tossed", "domain": "127.0.0.1", "path": "/app"}
+    page.context.add_cookies([tossed])
+    page.goto("/app")
+    expect(page).to_have_url(re.compile(r"/login$"))
+    assert page.context.cookies() == []
+    fill_sign_in(page, "sally", PASSWORD)
+    expect(page).to_have_url(re.compile(r"/app$"))
+    expect(page.get_by_role("link", name="Sales Order").first).to_be_visible()
+
+
 def test_the_demo_account_signs_in_by_one_click(page: Page) -> None:
     page.goto("/login")
     page.get_by_role("button", name="Sign in with it").click()

@@ -6,5 +6,6 @@ from typing import Final
 
 from tests.mutants.access_mutations import ACCESS
 from tests.mutants.delivery_mutations import DELIVERY
+from tests.mutants.front_mutations import FRONT
 
-MUTATIONS: Final = (*ACCESS, *DELIVERY)
+MUTATIONS: Final = (*ACCESS, *DELIVERY, *FRONT)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_network
 
 import pytest
 import structlog
 import trio
 
+from fw_actors.config import ProxyTrustPolicy
 from fw_actors.errors import OverloadedError
 from fw_actors.services.access import SignedIn, SignInAttempt
 from tests.web.asgi import Client, Reply, connected
@@ -134,6 +136,25 @@ async def test_an_incoming_request_id_is_kept_when_it_is_fit(
 ) -> None:
     reply = await client.ask("GET", "/api/boot", headers=[("X-Request-Id", given)])
     assert (reply.header("X-Request-Id") == given) is kept
+
+
+@pytest.mark.parametrize(
+    ("peer", "trust", "kept"),
+    [
+        ("203.0.113.9", ProxyTrustPolicy(), True),
+        ("203.0.113.9", ProxyTrustPolicy(every_peer=True), True),
+        ("10.0.0.1", ProxyTrustPolicy(networks=(ip_network("10.0.0.0/8"),)), True),
+        ("203.0.113.9", ProxyTrustPolicy(networks=(ip_network("10.0.0.0/8"),)), False),
+    ],
+)
+async def test_where_proxies_are_trusted_a_client_past_them_chooses_no_request_id(
+    gateway: FakeGateway, peer: str, trust: ProxyTrustPolicy, kept: bool
+) -> None:
+    """Else it could have its acts recorded under the id of another one's."""
+    client = Client(app_of(gateway, trust=trust), peer)
+    reply = await client.ask("POST", "/api/login", GOOD, headers=[("X-Request-Id", "theirs")])
+    assert (reply.header("X-Request-Id") == "theirs") is kept
+    assert (gateway.attempts[0].request_id == "theirs") is kept
 
 
 async def test_a_defect_is_logged_and_tells_only_the_request_id(

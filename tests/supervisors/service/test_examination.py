@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fw_actors.config import ProxyTrustPolicy
 from fw_actors.rules.findings import Level
 from supervisors.service import pidfile
 from supervisors.service.background import State, Status
@@ -31,6 +32,7 @@ def test_a_stopped_service_is_no_fault() -> None:
         (ServiceFacts(RUNNING, "1.0", (), (".env",)), "may read .env"),
         (ServiceFacts(RUNNING, "1.0", (), (), 3), "headers so far: 3"),
         (ServiceFacts(RUNNING, "1.0", (), (), 0, 300 << 20), "has grown to 300 MiB"),
+        (ServiceFacts(RUNNING, "1.0", (), (), untrusted_proxy=True), "opens /metrics to them"),
     ],
 )
 def test_what_somebody_has_to_do_is_a_warning(facts: ServiceFacts, word: str) -> None:
@@ -44,6 +46,24 @@ def test_the_log_that_a_background_service_adds_to_is_measured(tmp_path: Path) -
     assert service_facts(config, "1.0").log_bytes == 0
     places.log.write_text("a line\n")
     assert service_facts(config, "1.0").log_bytes == 7
+
+
+@pytest.mark.parametrize(
+    ("url", "trust", "warned"),
+    [
+        ("https://fw.example.org", ProxyTrustPolicy(), True),
+        ("https://fw.example.org", ProxyTrustPolicy(every_peer=True), False),
+        ("http://127.0.0.1:8000", ProxyTrustPolicy(), False),
+        (None, ProxyTrustPolicy(), False),
+    ],
+)
+def test_a_site_on_https_that_trusts_no_proxy_is_told_of(
+    tmp_path: Path, url: str | None, trust: ProxyTrustPolicy, warned: bool
+) -> None:
+    """TLS ends in a proxy: there is one."""
+    config = make_config(tmp_path, public_url=url, trust_proxy=trust)
+    Places(tmp_path).prepare()
+    assert service_facts(config, "1.0").untrusted_proxy is warned
 
 
 def test_files_changed_after_the_start_are_found(tmp_path: Path) -> None:

@@ -1,0 +1,24 @@
+"""Faults of the front end: of framing, and of who may keep the server waiting."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutation import Mutation
+
+FRONT: Final = (
+    Mutation(
+        "a request with a length and chunks is taken, and its connection kept",
+        "web/framing.py",
+        'if chunked and (lengths or request.http_version != b"1.1"):',
+        'if chunked and request.http_version != b"1.1":',
+        "tests/web/test_framing.py",
+    ),
+    Mutation(
+        "connections that wait do not give way to new ones",
+        "web/connections.py",
+        "limits.connections and not self.close_longest_waiting():",
+        "limits.connections:",
+        "tests/web/test_flood.py",
+    ),
+)
