@@ -11,6 +11,8 @@ from math import ceil
 from typing import Any, ClassVar, Final, Self
 
 RETRY_OVERLOADED_SECONDS: Final = 1
+QUERY_TIMEOUT: Final = "queryTimeout"
+"""`extra.reason` of the OverloadedError for a query that took too long."""
 
 
 def _whole(text: str) -> str:
@@ -214,13 +216,22 @@ class OverloadedError(FwError):
         self,
         message: str = "The service is busy. Try again in a moment.",
         retry_after: float = RETRY_OVERLOADED_SECONDS,
+        **extra: object,
     ) -> None:
         self.retry_after = max(1, ceil(retry_after))
-        super().__init__(message)
+        super().__init__(message, **extra)
 
     @property
     def headers(self) -> dict[str, str]:
         return {"Retry-After": str(self.retry_after)}
+
+
+def query_timeout(seconds: float) -> OverloadedError:
+    """Return the refusal of a query that was ended after `seconds` (`ops.queryTimeoutSeconds`)."""
+    return OverloadedError(
+        f"The query took longer than {seconds:g} seconds; narrow its filters.",
+        reason=QUERY_TIMEOUT,
+    )
 
 
 class InternalError(FwError):

@@ -19,7 +19,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 
 from fw_actors.config import ProxyTrustPolicy
-from fw_actors.errors import InternalError, NotFoundError, OverloadedError
+from fw_actors.errors import QUERY_TIMEOUT, InternalError, NotFoundError, OverloadedError
 from fw_actors.runtime.entropy import Entropy
 from web.body import NONE_READ
 from web.cookies import clear_every_cookie
@@ -254,5 +254,8 @@ class FrontEnd:
             )
             self._gateway.note_defect(f"{method} {path}", error, exchange.request_id)
         refused = refused.reworded(self._settings.scrubber.scrub_known)
+        if refused.extra.get("reason") == QUERY_TIMEOUT:
+            route = UNROUTED if exchange.path is None else exchange.path.rule
+            self._log.warning("web.query_timeout", request_id=exchange.request_id, route=route)
         as_page = None if exchange.path is None else exchange.path.refuse
         return refusal(refused) if as_page is None else as_page(exchange, refused)

@@ -11,6 +11,7 @@ from fw_actors.services.access import (
     LinkFacts,
     PasswordChange,
     PasswordChanged,
+    Profile,
     Reading,
     SignedIn,
     SignInAttempt,
@@ -95,6 +96,9 @@ class Gateway(Protocol):
 
     async def read(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
         """Run `fn` with a handle (interface §4) that reads one snapshot as the caller."""
+
+    async def profile(self, caller: Caller) -> Profile:
+        """Return what the caller may see of the own account; waits behind no search."""
 
     async def write(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
         """Run `fn` with a handle (interface §4) in one transaction as the caller."""

@@ -24,6 +24,7 @@ from fw_actors.services.access import (
     LinkFacts,
     PasswordChange,
     PasswordChanged,
+    Profile,
     Reading,
     SignedIn,
     SignInAttempt,
@@ -123,7 +124,7 @@ class Gateway:
             session = self._sessions.live(tx, sid)
             return session, self._site.accounts.roles(tx, session.user), tx.now
 
-        session, roles, now = await self._site.store.read(work)
+        session, roles, now = await self._site.store.read(work, reserved=True)
         if now - session.last_seen >= SEEN_EVERY_MS:
             with suppress(OverloadedError):  # who may only read is not refused for a note's sake
                 await self._site.store.write(lambda tx: sessions.seen(tx, session.id))
@@ -136,6 +137,12 @@ class Gateway:
     async def read(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
         """Run `fn` against one snapshot as the caller."""
         return await self._site.store.read(lambda tx: fn(self._handle(tx, caller, request_id)))
+
+    async def profile(self, caller: Caller) -> Profile:
+        """Return what the caller may see of the own account."""
+        return await self._site.store.read(
+            lambda tx: self.own.profile(self._handle(tx, caller, "")), reserved=True
+        )
 
     async def write(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
         """Run `fn` in one transaction as the caller."""

@@ -25,14 +25,15 @@ class Onlooker(Actor):
 
     mailbox = MailboxPolicy(capacity=64, overflow=Overflow.REFUSE)
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, *, reserved: bool = False) -> None:
+        """`reserved`: see `Store.read`."""
+        self._store, self._reserved = store, reserved
 
     @handles(Look)
     async def look(self, message: Look) -> Any | None:
         """Wait for the store, however long it takes."""
         try:
-            return await self._store.read(message.fn)
+            return await self._store.read(message.fn, reserved=self._reserved)
         except (OverloadedError, StoreError):
             return None
         except Exception as defect:  # asked again and again, it must not end who looks

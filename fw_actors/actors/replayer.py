@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from fw_actors.actors.nudge import Nudge
-from fw_actors.errors import FwError, OverloadedError
+from fw_actors.errors import QUERY_TIMEOUT, FwError, OverloadedError
 from fw_actors.runtime import Actor, Log, MailboxPolicy, Overflow, handles
 from fw_actors.services.bulk_replay import Run
 from fw_actors.services.site import Site
@@ -53,8 +53,10 @@ class Replayer(Actor):
                 run.user, lambda fw: bulk.carry_out(fw, run, deliveries), run.request_id
             )
             return
-        except OverloadedError:
-            raise
+        except OverloadedError as error:
+            if error.extra.get("reason") != QUERY_TIMEOUT:
+                raise
+            why = error.message  # it would take as long the next time
         except FwError as error:  # the account that began it has gone
             why = error.message
         except Exception as error:

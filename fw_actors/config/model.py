@@ -82,6 +82,7 @@ class OpsPolicy:
     backoff_seconds: float
     backoff_cap_seconds: float
     honour_retry_after: bool
+    query_timeout_seconds: float
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from fw_actors.documents.fields import Int, Table
 from fw_actors.documents.handle import Filters, Fw
 from fw_actors.documents.time_fields import Datetime
 from fw_actors.errors import BadRequestError, ValidationError
+from fw_actors.store import Like
 
 DEFAULT_ORDER: Final = "creation desc"
 MOST_FILTERS: Final = 100  # SQLite nests conditions 1,000 deep at most
@@ -35,7 +36,7 @@ _COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "in": lambda column, value: column.in_(value),
     "not in": lambda column, value: column.not_in(value),
     "between": lambda column, value: column.between(*value),
-    "like": lambda column, value: sa.func.lower(column).like(value, escape="\\"),
+    "like": Like,
 }
 OPERATORS: Final = (*_COMPARE, "is null")
 
@@ -109,9 +110,11 @@ class Query:
         if self._fw.rights.shut_out(self._meta):
             return []
         readers = [_reader(self._meta, name) for name in wanted]
+        with self._fw.tx.searching():
+            found = self._fw.tx.rows(statement)
         return [
             {name: read(value) for name, read, value in zip(wanted, readers, row, strict=True)}
-            for row in self._fw.tx.rows(statement)
+            for row in found
         ]
 
     def count(self) -> int:
@@ -119,7 +122,8 @@ class Query:
         if self._fw.rights.shut_out(self._meta):
             return 0
         statement = sa.select(sa.func.count()).select_from(self._table).where(*self._where)
-        return int(str(self._fw.tx.scalar(statement)))
+        with self._fw.tx.searching():
+            return int(str(self._fw.tx.scalar(statement)))
 
     def names_after(self, cursor: str, last: str, limit: int) -> list[str]:
         """Return the names that follow `cursor`, up to `last`, in their order.
@@ -132,7 +136,8 @@ class Query:
         name = self._table.c.name
         met = sa.and_(sa.true(), *self._where).self_group().is_(sa.true())
         statement = sa.select(name).where(name > cursor, name <= last, met)
-        return [row[0] for row in self._fw.tx.rows(statement.order_by(name).limit(limit))]
+        with self._fw.tx.searching():
+            return [row[0] for row in self._fw.tx.rows(statement.order_by(name).limit(limit))]
 
     def _column(self, name: object) -> sa.Column[Any]:
         """Return a column that may be read, filtered and sorted by."""

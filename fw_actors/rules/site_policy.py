@@ -65,6 +65,7 @@ SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType(
             Key("backoffSeconds", 30.0, Number(0.1, 86_400)),
             Key("backoffCapSeconds", 3600.0, Number(0.1, 86_400)),
             Key("honourRetryAfter", False, Flag()),
+            Key("queryTimeoutSeconds", 5.0, Number(0.1, 300)),
         ),
     }
 )

@@ -59,7 +59,7 @@ class KeyUse:
         Raises: AuthenticationError, the same for every cause; TooManyRequestsError.
         """
         counter = attempts.counter_key(self._key, "api key address", counted_address(address))
-        found = await self._store.read(lambda tx: self._look(tx, presented, counter))
+        found = await self._store.read(lambda tx: self._look(tx, presented, counter), reserved=True)
         if found is None:
             raise await self._store.write(lambda tx: self._count(tx, counter))
         if isinstance(found, FwError):

@@ -109,7 +109,7 @@ class PasswordChanges:
 
     async def _hash(self, change: PasswordChange, admitted: AdmittedChange) -> str | FwError:
         user = admitted.account.user
-        email = await self._store.read(lambda tx: self._passwords.email(tx, user))
+        email = await self._store.read(lambda tx: self._passwords.email(tx, user), reserved=True)
         try:
             return await self._hasher.hash(change.password, name=user, email=email)
         except PasswordPolicyError as refusal:

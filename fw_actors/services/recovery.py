@@ -57,7 +57,9 @@ class Recovery:
 
         Raises: TooManyRequestsError.
         """
-        wait = await self._store.read(lambda tx: self._throttle.address_wait(tx, address))
+        wait = await self._store.read(
+            lambda tx: self._throttle.address_wait(tx, address), reserved=True
+        )
         if wait is not None:
             raise TooManyRequestsError(wait)
 

@@ -93,7 +93,9 @@ class SignIn:
     async def address_wait(self, address: str) -> float | None:
         """Return the seconds that an address has to wait, or None. Reads only."""
         key = self._address_key(address)
-        return await self._store.read(lambda tx: attempts.wait_of(tx, key, self._address_budget))
+        return await self._store.read(
+            lambda tx: attempts.wait_of(tx, key, self._address_budget), reserved=True
+        )
 
     async def known_wait(self, address: str, identified: Identified) -> float | None:
         """Return the seconds that a try has to wait where that is known without a write, or None.
@@ -106,7 +108,8 @@ class SignIn:
         if not doubtful:
             return None
         waits = await self._store.read(
-            lambda tx: [attempts.wait_of(tx, key, budget) for key, budget in doubtful]
+            lambda tx: [attempts.wait_of(tx, key, budget) for key, budget in doubtful],
+            reserved=True,
         )
         for (key, _), wait in zip(doubtful, waits, strict=True):
             if wait is not None:

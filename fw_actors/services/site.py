@@ -226,16 +226,24 @@ def make_registry(config: Config) -> Registry:
 
 
 def open_store(
-    config: Config, clock: Clock, entropy: Entropy, *, inline: bool
+    config: Config, clock: Clock, entropy: Entropy, *, inline: bool, limited: bool = True
 ) -> AbstractAsyncContextManager[Store]:
-    """Open the store that FW_DATABASE names. Raises: ConfigurationError."""
+    """Open the store that FW_DATABASE names. Raises: ConfigurationError.
+
+    `limited`: whether queries end after `ops.queryTimeoutSeconds`.
+    """
+    query_seconds = config.ops.query_timeout_seconds if limited else None
     url = config.deployment.database
     if url.startswith(_SQLITE):
         path = config.folder / Path(url.removeprefix(_SQLITE))
-        return open_sqlite(path, clock=clock, entropy=entropy, inline=inline)
+        return open_sqlite(
+            path, clock=clock, entropy=entropy, inline=inline, query_seconds=query_seconds
+        )
     from fw_actors.store.postgres import open_postgres  # its driver is needed by few
 
-    return open_postgres(url, clock=clock, entropy=entropy, inline=inline)
+    return open_postgres(
+        url, clock=clock, entropy=entropy, inline=inline, query_seconds=query_seconds
+    )
 
 
 def _furnish(tx: Tx, site: Site) -> None:

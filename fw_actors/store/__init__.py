@@ -11,6 +11,7 @@ from fw_actors.store.framed_rows import FramedRow, FramedRows, Octets, read_fram
 from fw_actors.store.jobs import LeasedJob, QueueHead, QueueStats
 from fw_actors.store.json_rows import AllRows, JsonRows, rows_as_json
 from fw_actors.store.lanes import THREAD_SWITCH_SECONDS
+from fw_actors.store.like_patterns import Like
 from fw_actors.store.migrations import installation_key
 from fw_actors.store.statement import Statement
 from fw_actors.store.transaction import AfterCommit, Row, Tx
@@ -25,6 +26,7 @@ __all__ = [
     "FramedRows",
     "JsonRows",
     "LeasedJob",
+    "Like",
     "Octets",
     "QueueHead",
     "QueueStats",

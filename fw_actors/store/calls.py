@@ -21,9 +21,22 @@ class Call:
 
     `answer` is None until an engine has run the function or refused it; a call that was
     cancelled before stays so. `made`: when, by time.monotonic(). `durable`: see `Store.write`.
+    `abandoned`: its caller was cancelled while it ran, and gets no result.
     """
 
-    __slots__ = ("_ticket", "answer", "begun", "callbacks", "durable", "fn", "made", "now", "task")
+    __slots__ = (
+        "_raise_cancelled",
+        "_ticket",
+        "abandoned",
+        "answer",
+        "begun",
+        "callbacks",
+        "durable",
+        "fn",
+        "made",
+        "now",
+        "task",
+    )
 
     def __init__(self, fn: Callable[[Tx], Any], now: int, *, durable: bool = True) -> None:
         self.fn = fn
@@ -33,6 +46,8 @@ class Call:
         self.task: trio.lowlevel.Task | None = None
         self.answer: outcome.Outcome[Any] | None = None
         self.begun = False
+        self.abandoned = False
+        self._raise_cancelled: Callable[[], Any] | None = None
         self.callbacks: list[AfterCommit] = []
         self._ticket = [None]
 
@@ -51,14 +66,25 @@ class Call:
         self.callbacks = []
         self.answer = outcome.Error(error)
 
-    async def wait(self) -> Any:
-        """Wait for `settle`. Cancelled before the function began, withdraw it."""
+    async def wait(
+        self, withdrawn: Callable[[], None], abandoned: Callable[[], None] | None = None
+    ) -> Any:
+        """Wait for `settle`.
+
+        Cancelled before the function began, the call is withdrawn, and `withdrawn` is called.
+        Cancelled later it is waited for; where `abandoned` is given that is called, so that the
+        function is interrupted, and if it fails the cancellation is what its caller gets.
+        """
         self.task = trio.lowlevel.current_task()
 
-        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
-            return (
-                trio.lowlevel.Abort.SUCCEEDED if self._take_ticket() else trio.lowlevel.Abort.FAILED
-            )
+        def abort(raise_cancelled: Callable[[], Any]) -> trio.lowlevel.Abort:
+            if self._take_ticket():
+                withdrawn()
+                return trio.lowlevel.Abort.SUCCEEDED
+            if abandoned is not None:
+                self._raise_cancelled, self.abandoned = raise_cancelled, True
+                abandoned()
+            return trio.lowlevel.Abort.FAILED
 
         return await trio.lowlevel.wait_task_rescheduled(abort)
 
@@ -68,7 +94,10 @@ class Call:
             return
         self.run_callbacks()
         if self.task is not None:
-            trio.lowlevel.reschedule(self.task, self.answer)
+            answer = self.answer
+            if self._raise_cancelled is not None and isinstance(answer, outcome.Error):
+                answer = outcome.capture(self._raise_cancelled)
+            trio.lowlevel.reschedule(self.task, answer)
 
     def _take_ticket(self) -> bool:
         """Decide between an engine that begins and a caller that withdraws: one of them wins."""

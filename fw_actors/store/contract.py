@@ -62,12 +62,19 @@ class Store(Protocol):
             disk failed during the commit itself, when only a later read can tell.
         """
 
-    async def read(self, fn: Callable[[Tx], T]) -> T:
+    async def read(self, fn: Callable[[Tx], T], *, reserved: bool = False) -> T:
         """Run `fn` against one snapshot, beside the writers, and return its result.
 
-        It sees every write that was answered before the call. Cancellation is as with `write`.
+        It sees every write that was answered before the call. Cancelled, it is withdrawn if it
+        has not begun, and else interrupted: what it runs is ended, and its caller gets the
+        cancellation.
 
-        Raises: OverloadedError when too many calls wait or the database can't be read.
+        `reserved`: run it where searches don't go. For reads by a key, at once done, that must not
+        wait behind those: sessions, tries to sign in, readiness.
+
+        Raises: OverloadedError when too many calls wait, when the call has waited, or `fn` has run
+            for longer than a query may take (`extra.reason` tells the latter), or when the
+            database can't be read.
         """
 
     def on_foreign_commit(self, callback: Callable[[], None]) -> Callable[[], None]:

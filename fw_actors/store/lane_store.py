@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from fw_actors.runtime.clock import Clock
 from fw_actors.store.calls import Counts
@@ -41,6 +41,16 @@ class Listeners:
                 _log.exception("a listener for commits of other processes failed")
 
 
+class Lanes(NamedTuple):
+    """The ways to a store's engines. `lookups` is reserved for short reads; `ended` is called when
+    all are closed."""
+
+    writes: Lane
+    reads: Lane
+    lookups: Lane
+    ended: Callable[[], None] = lambda: None
+
+
 class LaneStore:
     """See `Store`.
 
@@ -52,8 +62,7 @@ class LaneStore:
     def __init__(
         self,
         clock: Clock,
-        writes: Lane,
-        reads: Lane,
+        lanes: Lanes,
         listeners: Listeners,
         counts: Sequence[Counts],
         *,
@@ -61,7 +70,8 @@ class LaneStore:
         max_waiting_writes: int,
         max_waiting_reads: int,
     ) -> None:
-        self._clock, self._writes, self._reads = clock, writes, reads
+        self._clock, self._lanes = clock, lanes
+        self._writes, self._reads = lanes.writes, lanes.reads
         self._listeners, self._counts, self._look = listeners, tuple(counts), look
         self._max_writes, self._max_reads = max_waiting_writes, max_waiting_reads
 
@@ -70,9 +80,10 @@ class LaneStore:
         result: T = await self._writes.call(fn, self._clock.now(), durable=durable)
         return result
 
-    async def read(self, fn: Callable[[Tx], T]) -> T:
+    async def read(self, fn: Callable[[Tx], T], *, reserved: bool = False) -> T:
         """See `Store.read`."""
-        result: T = await self._reads.call(fn, self._clock.now())
+        lane = self._lanes.lookups if reserved else self._reads
+        result: T = await lane.call(fn, self._clock.now())
         return result
 
     def on_foreign_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
@@ -88,14 +99,14 @@ class LaneStore:
         counts = self._counts
         return StoreStatistics(
             waiting_writes=self._writes.waiting,
-            waiting_reads=self._reads.waiting,
+            waiting_reads=self._reads.waiting + self._lanes.lookups.waiting,
             max_waiting_writes=self._max_writes,
             max_waiting_reads=self._max_reads,
             commits=sum(each.commits for each in counts),
             committed=sum(each.committed for each in counts),
             rolled_back=sum(each.rolled_back for each in counts),
             refused=sum(each.refused for each in counts) + self._writes.refused,
-            skipped=self._writes.skipped + self._reads.skipped,
+            skipped=sum(lane.skipped for lane in self._lanes[:-1]),
             reads=sum(each.reads for each in counts),
             largest_group=max(each.largest_group for each in counts),
             foreign_commits=sum(each.foreign_commits for each in counts),
@@ -103,5 +114,7 @@ class LaneStore:
 
     async def close(self) -> None:
         """Answer what waits, then close the connections; the writers are last to go."""
+        await self._lanes.lookups.close()
         await self._reads.close()
         await self._writes.close()
+        self._lanes.ended()

@@ -58,7 +58,10 @@ class ThreadLane:
         engines: one for each thread.
         capacity: calls that may wait; further ones raise OverloadedError.
         noticed: called on trio's thread when another process has committed; None to never look.
-        patience: for how many seconds a thread that begins lets another one finish (`Turns`).
+        turns: between the threads of this lane, and of others that have the same ones.
+        longest_wait: after so many seconds in the queue a call is refused.
+        abandoned: called on trio's thread when the caller of a call that runs was cancelled, so
+            that it is interrupted; None to let it come to its end.
     """
 
     def __init__(
@@ -68,14 +71,19 @@ class ThreadLane:
         capacity: int,
         noticed: Noticed | None = None,
         *,
-        patience: float = 0.0,
+        turns: Turns | None = None,
+        longest_wait: float = inf,
+        abandoned: Callable[[], None] | None = None,
     ) -> None:
         self.waiting = 0
         self.skipped = 0
         self.refused = 0
         self._capacity = capacity
         self._noticed = noticed
-        self._turns = Turns(patience)
+        self._turns = turns or Turns(0.0)
+        self._longest_wait = longest_wait
+        self._abandoned = abandoned
+        self._withdrawn = 0  # calls that are still in the queue
         self._closing = False
         self._queue: SimpleQueue[Call | None] = SimpleQueue()  # None: look, or see that we close
         self._token = trio.lowlevel.current_trio_token()
@@ -97,7 +105,7 @@ class ThreadLane:
         call = Call(fn, now, durable=durable)
         self.waiting += 1
         self._queue.put(call)
-        return await call.wait()
+        return await call.wait(self._withdraw, self._abandoned)
 
     def look_now(self) -> None:
         """See `Lane.look_now`."""
@@ -115,7 +123,7 @@ class ThreadLane:
         next_look = time.monotonic() + LOOK_SECONDS
         following: Call | None = None
         while following is not None or not (self._closing and self._queue.empty()):
-            call = following or self._next(next_look)
+            call = self._in_time(following or self._next(next_look))
             following = None
             if call is None or time.monotonic() >= next_look:
                 next_look = time.monotonic() + LOOK_SECONDS
@@ -150,13 +158,41 @@ class ThreadLane:
             if following is None and (room > 0 or not first.begun):  # else all are refused
                 room -= 1
                 with suppress(Empty):
-                    following = self._queue.get_nowait()
+                    following = self._in_time(self._queue.get_nowait())
             if following is None or following.durable is not first.durable:
                 return None
             call, following = following, None
             return call
 
         return engine.run(pull), following
+
+    def _in_time(self, call: Call | None) -> Call | None:
+        """Return a call, unless it has waited for too long: then it is refused here."""
+        if call is None or time.monotonic() - call.made <= self._longest_wait or not call.begin():
+            return call
+        call.refuse(OverloadedError("The database is busy with other queries. Try again later."))
+        self._send(self._answer, [call])
+        return None
+
+    def _withdraw(self) -> None:
+        """A caller has gone whose call still waits: its place in the queue is free."""
+        self.waiting -= 1
+        self.skipped += 1
+        self._withdrawn += 1
+        if self._withdrawn > self._capacity:
+            self._purge()
+
+    def _purge(self) -> None:
+        """Take what was withdrawn out of the queue, so that it stays bounded."""
+        kept: list[Call | None] = []
+        with suppress(Empty):
+            while True:
+                call = self._queue.get_nowait()
+                if call is None or not call.withdrawn:
+                    kept.append(call)
+        for call in kept:
+            self._queue.put(call)
+        self._withdrawn = 0
 
     def _look(self, engine: Engine) -> None:
         if self._noticed is not None and engine.look():
@@ -167,9 +203,11 @@ class ThreadLane:
             self._token.run_sync_soon(fn, *args)
 
     def _answer(self, calls: list[Call]) -> None:
-        self.waiting -= len(calls)
         for call in calls:
-            self.skipped += call.answer is None
+            if call.answer is None:
+                self._withdrawn = max(0, self._withdrawn - 1)  # a purge has begun anew
+            else:
+                self.waiting -= 1
             call.settle()
 
     def _end(self) -> None:

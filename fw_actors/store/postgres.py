@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Final
 
 import psycopg
@@ -15,7 +17,7 @@ from fw_actors.runtime.clock import Clock
 from fw_actors.runtime.entropy import Entropy
 from fw_actors.store.calls import Counts, run_alone
 from fw_actors.store.contract import Store
-from fw_actors.store.lane_store import LaneStore, Listeners
+from fw_actors.store.lane_store import Lanes, LaneStore, Listeners
 from fw_actors.store.lanes import InlineLane, ThreadLane
 from fw_actors.store.migrations import migrate
 from fw_actors.store.opening import open_in_thread
@@ -23,12 +25,14 @@ from fw_actors.store.postgres_connection import PostgresSettings, read_url
 from fw_actors.store.postgres_engine import PostgresEngine
 from fw_actors.store.postgres_notices import InlineNotices, Notices, NoticeThread
 from fw_actors.store.postgres_pool import ConnectionPool, one_line
+from fw_actors.store.query_limits import QueryWatch
 from fw_actors.store.transaction import Tx
 
 MAX_WAITING_WRITES: Final = 4096
 MAX_WAITING_READS: Final = 1024
 WRITER_THREADS: Final = 8
 READER_THREADS: Final = 4
+LOOKUP_THREADS: Final = 2
 LOCK_SECONDS: Final = 3.0
 MIGRATION_LOCK_SECONDS: Final = 30
 
@@ -45,6 +49,7 @@ async def open_postgres(
     writer_threads: int = WRITER_THREADS,
     reader_threads: int = READER_THREADS,
     busy_seconds: float = LOCK_SECONDS,
+    query_seconds: float | None = None,
 ) -> AsyncIterator[Store]:
     """Open the database at `url`, make or migrate its tables, and close it at the end.
 
@@ -63,6 +68,8 @@ async def open_postgres(
         writer_threads, reader_threads: each has at most one connection; one more hears of
             other processes' commits.
         busy_seconds: how long a statement waits for a lock of another transaction.
+        query_seconds: how long a read, or a search inside a write, may take; None: without end.
+            Inline calls are not interrupted.
 
     Raises: ConfigurationError when the database can't be reached, is not fit, or is newer than
         this program; OverloadedError when another process keeps it locked.
@@ -74,16 +81,33 @@ async def open_postgres(
     noticed = partial(_notice, heard, listeners)
     exchange = (InlineNotices if inline else NoticeThread)(settings, notices, noticed)
     writers = [
-        PostgresEngine(pool, writable=True, committed=exchange.committed)
+        PostgresEngine(
+            pool, writable=True, committed=exchange.committed, query_seconds=query_seconds
+        )
         for _ in range(1 if inline else writer_threads)
     ]
-    readers = [PostgresEngine(pool, writable=False) for _ in range(1 if inline else reader_threads)]
+    # A limit of the server's own for readers, should we be unable to cancel what they run.
+    read_pool = ConnectionPool(replace(settings, query_seconds=query_seconds))
+    readers, lookups = (
+        [
+            PostgresEngine(read_pool, writable=False, query_seconds=query_seconds)
+            for _ in range(1 if inline else threads)
+        ]
+        for threads in (reader_threads, LOOKUP_THREADS)
+    )
+    engines = (*writers, *readers, *lookups)
     store = LaneStore(
         clock,
-        InlineLane(writers[0]) if inline else ThreadLane("fw-writer", writers, max_waiting_writes),
-        InlineLane(readers[0]) if inline else ThreadLane("fw-reader", readers, max_waiting_reads),
+        _lanes(
+            writers,
+            readers,
+            lookups,
+            (max_waiting_writes, max_waiting_reads),
+            query_seconds,
+            inline=inline,
+        ),
         listeners,
-        [heard, *(engine.counts for engine in (*writers, *readers))],
+        [heard, *(engine.counts for engine in engines)],
         look=exchange.look_now,
         max_waiting_writes=max_waiting_writes,
         max_waiting_reads=max_waiting_reads,
@@ -93,6 +117,33 @@ async def open_postgres(
     finally:
         await store.close()
         await exchange.close()
+
+
+def _lanes(
+    writers: Sequence[PostgresEngine],
+    readers: Sequence[PostgresEngine],
+    lookups: Sequence[PostgresEngine],
+    capacities: tuple[int, int],
+    query_seconds: float | None,
+    *,
+    inline: bool,
+) -> Lanes:
+    if inline:
+        return Lanes(InlineLane(writers[0]), InlineLane(readers[0]), InlineLane(lookups[0]))
+    watch = QueryWatch([one.limit for one in (*writers, *readers, *lookups)], query_seconds)
+    for_writes, for_reads = capacities
+    make_reads = partial(
+        ThreadLane,
+        capacity=for_reads,
+        longest_wait=inf if query_seconds is None else query_seconds,
+        abandoned=watch.look_now,
+    )
+    return Lanes(
+        ThreadLane("fw-writer", writers, for_writes),
+        make_reads("fw-reader", readers),
+        make_reads("fw-lookup", lookups),
+        watch.close,
+    )
 
 
 def _notice(heard: Counts, listeners: Listeners) -> None:

@@ -16,6 +16,7 @@ from fw_actors.store.postgres_values import adapters
 OLDEST_SERVER: Final = 14_00_00
 PREPARED_STATEMENTS: Final = 512
 IDLE_IN_TRANSACTION_SECONDS: Final = 60
+CANCEL_SECONDS: Final = 2.0
 MS_PER_SECOND: Final = 1000
 
 BEGIN_WRITE: Final = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
@@ -47,12 +48,14 @@ class PostgresSettings:
     """How connections are made.
 
     `lock_seconds` is how long a statement waits for a lock of another transaction; `durable`
-    whether a commit is on the disk before it returns.
+    whether a commit is on the disk before it returns; `query_seconds` how long a statement may
+    take, None: without end.
     """
 
     conninfo: dict[str, Any]
     lock_seconds: float
     durable: bool = True
+    query_seconds: float | None = None
 
 
 def read_url(url: str) -> dict[str, Any]:
@@ -76,6 +79,7 @@ class PostgresConnection:
     """
 
     def __init__(self, settings: PostgresSettings) -> None:
+        self._was_canceled = False
         self.raw = psycopg.connect(
             **settings.conninfo,
             autocommit=True,  # transactions are begun by us alone
@@ -101,6 +105,18 @@ class PostgresConnection:
         """Run a statement that takes no values."""
         self.cursor.execute(text, prepare=False)
 
+    def cancel(self) -> None:
+        """Cancel the statement that runs. Called in another thread."""
+        self._was_canceled = True
+        with suppress(psycopg.Error):  # tried again while it runs; the server has its own limit
+            self.raw.cancel_safe(timeout=CANCEL_SECONDS)
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether a further transaction may begin here: a cancellation could be late and reach
+        it."""
+        return self.status == TransactionStatus.IDLE and not self._was_canceled
+
     def wait_for_locks(self, seconds: float) -> None:
         """Set how long a statement waits for a lock of another transaction."""
         self.execute(f"SET lock_timeout = {round(seconds * MS_PER_SECOND)}".encode())
@@ -125,10 +141,12 @@ class PostgresConnection:
 def _session(settings: PostgresSettings) -> bytes:
     lock_ms = round(settings.lock_seconds * MS_PER_SECOND)
     idle_ms = IDLE_IN_TRANSACTION_SECONDS * MS_PER_SECOND
+    query_ms = round((settings.query_seconds or 0) * MS_PER_SECOND)  # 0: without end
     commit = _DURABLE if settings.durable else "SET synchronous_commit = off"
     return "; ".join(
         (
             f"SET lock_timeout = {lock_ms}",
+            f"SET statement_timeout = {query_ms}",
             f"SET idle_in_transaction_session_timeout = {idle_ms}",  # a stopped process lets go
             "SET standard_conforming_strings = on",  # `postgres_raw` reads literals this way
             "SET TimeZone = 'UTC'",

@@ -33,6 +33,7 @@ from fw_actors.store.postgres_errors import (
 )
 from fw_actors.store.postgres_pool import ConnectionPool
 from fw_actors.store.postgres_transaction import PostgresTx
+from fw_actors.store.query_limits import QueryLimit
 
 _log: Final = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class PostgresEngine:
     Args:
         pool: shared by all engines of a store.
         committed: called in this thread after a commit that had written something.
+        query_seconds: how long a read, or a search inside a write, may take; None: without end.
     """
 
     def __init__(
@@ -51,8 +53,10 @@ class PostgresEngine:
         *,
         writable: bool,
         committed: Callable[[], None] = lambda: None,
+        query_seconds: float | None = None,
     ) -> None:
         self.counts = Counts()
+        self.limit = QueryLimit(query_seconds)
         self._pool = pool
         self._writable = writable
         self._committed = committed
@@ -97,11 +101,15 @@ class PostgresEngine:
         self._pool.close()
 
     def _run(self, connection: PostgresConnection, call: Call) -> None:
-        tx = PostgresTx(connection, call.now, writable=self._writable)
+        tx = PostgresTx(connection, call.now, self.limit, writable=self._writable)
+        if not self._writable:
+            self.limit.begin(connection.cancel, call, tx)
         try:
             call.answer = outcome.Value(call.fn(tx))
         except BaseException as error:
             call.answer = outcome.Error(error)
+        finally:
+            self.limit.end()
         tx.end()
         if not self._writable:
             self.counts.reads += 1

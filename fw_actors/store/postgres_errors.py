@@ -49,6 +49,8 @@ _OVERLOADED: Final = MappingProxyType(
         "58": "The disk under the database failed to read or write.",
     }
 )
+CANCELED: Final = "57014"
+"""A query that was canceled, by us or by `statement_timeout`."""
 _READ_ONLY: Final = "25006"
 _ABORTED: Final = "25P02"
 _UNIQUE: Final = "23505"

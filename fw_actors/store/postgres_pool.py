@@ -8,7 +8,6 @@ import time
 from typing import Final
 
 import psycopg
-from psycopg.pq import TransactionStatus
 
 from fw_actors.errors import ConfigurationError, OverloadedError
 from fw_actors.store.postgres_connection import PostgresConnection, PostgresSettings
@@ -89,7 +88,7 @@ class ConnectionPool:
     def give_back(self, connection: PostgresConnection) -> None:
         """Keep a connection for the next call if no transaction is left on it."""
         with self._lock:
-            keep = not self._closed and connection.status == TransactionStatus.IDLE
+            keep = not self._closed and connection.is_reusable
             if keep:
                 self._idle.append(connection)
         if not keep:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from psycopg.pq import TransactionStatus
 from sqlalchemy.sql import ClauseElement
@@ -13,8 +13,9 @@ from sqlalchemy.sql import ClauseElement
 from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.store.errors import StatementError
 from fw_actors.store.postgres_connection import PostgresConnection
-from fw_actors.store.postgres_errors import CAUGHT_OUTSIDE, LOST, REFUSALS, translate
+from fw_actors.store.postgres_errors import CANCELED, CAUGHT_OUTSIDE, LOST, REFUSALS, translate
 from fw_actors.store.postgres_raw import read_raw
+from fw_actors.store.query_limits import QueryLimit
 from fw_actors.store.statement import POSTGRESQL, Form, Statement, Values, compile_form
 from fw_actors.store.transaction import AfterCommit, Row, Tx
 
@@ -39,14 +40,17 @@ class PostgresTx(Tx):
     outside one is refused at the commit.
     """
 
-    def __init__(self, connection: PostgresConnection, now: int, *, writable: bool) -> None:
+    def __init__(
+        self, connection: PostgresConnection, now: int, limit: QueryLimit, *, writable: bool
+    ) -> None:
         self.now = now
         self.writable = writable
         self.callbacks: list[AfterCommit] = []
         self._connection = connection
         self._cursor = connection.cursor
+        self._limit = limit
         self._depth = 0
-        self._ended = False
+        self._refusal: Exception | None = None
 
     def rows(self, statement: Statement | ClauseElement, /, **params: Any) -> list[Row]:
         self._execute(*_form(statement).resolve(params))
@@ -121,9 +125,26 @@ class PostgresTx(Tx):
         self._execute(text, (table,))
         return self._fetch()
 
+    @contextmanager
+    def searching(self) -> Iterator[None]:
+        if not self.writable:
+            yield
+            return
+        self._limit.begin(self._connection.cancel)
+        try:
+            yield
+        finally:
+            self._limit.end()
+
+    def stop(self, refusal: Exception) -> None:
+        """See `query_limits.Stoppable`."""
+        self._refusal = refusal
+
     def end(self) -> None:
         """Refuse every further statement: the function has returned."""
-        self._ended = True
+        self._refusal = StatementError(
+            "This transaction has ended; its handle can't be used any more."
+        )
 
     def _execute(self, text: str | bytes, values: Values | Mapping[str, Any] = ()) -> None:
         self._refuse_ended()
@@ -139,15 +160,14 @@ class PostgresTx(Tx):
         return self._cursor.fetchall() if self._cursor.description is not None else []
 
     def _refused(self, error: BaseException) -> Exception:
+        by_the_server = not self.writable and getattr(error, "sqlstate", None) == CANCELED
+        if self._limit.fired or by_the_server:
+            return self._limit.refusal()
         return translate(error, writable=self.writable)
 
     def _refuse_ended(self) -> None:
-        if self._ended:
-            _refuse()
-
-
-def _refuse() -> NoReturn:
-    raise StatementError("This transaction has ended; its handle can't be used any more.")
+        if self._refusal is not None:
+            raise self._refusal
 
 
 def _form(statement: Statement | ClauseElement) -> Form:

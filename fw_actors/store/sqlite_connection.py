@@ -6,10 +6,13 @@ import errno
 import os
 import sqlite3
 import time
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from fw_actors.errors import ConfigurationError
+from fw_actors.store.like_patterns import LIKE_LONG, like_long
+from fw_actors.store.query_limits import QueryLimit
 from fw_actors.store.sqlite_errors import code_of, translate
 
 OLDEST_SQLITE: Final = (3, 35, 0)  # RETURNING, MATERIALIZED
@@ -51,7 +54,7 @@ class RawGuard:
 
 
 class SqliteConnection:
-    """A connection, its one cursor and its guard. Used by one thread at a time.
+    """A connection, its one cursor, its guard and its limit. Used by one thread at a time.
 
     Args:
         path: the database file; it must exist.
@@ -59,12 +62,20 @@ class SqliteConnection:
             another process.
         durable: whether a commit is on the disk before it returns.
         writable: False for a connection that refuses every write.
+        query_seconds: how long a read, or a search inside a write, may take; None: without end.
     """
 
     def __init__(
-        self, path: Path, *, busy_seconds: float, durable: bool = True, writable: bool = True
+        self,
+        path: Path,
+        *,
+        busy_seconds: float,
+        durable: bool = True,
+        writable: bool = True,
+        query_seconds: float | None = None,
     ) -> None:
         self.guard = RawGuard()
+        self.limit = QueryLimit(query_seconds)
         self.writable = writable
         self._log = f"{os.path.realpath(path)}-wal"  # SQLite puts it where a link leads to
         self._busy_seconds = busy_seconds
@@ -92,6 +103,9 @@ class SqliteConnection:
             self._waits_for_disk = self._durable = durable
             self.raw.execute("PRAGMA busy_timeout=0" if writable else "PRAGMA query_only=ON")
             self.raw.set_authorizer(self.guard)
+            self.raw.create_function(
+                LIKE_LONG, 2, partial(like_long, self._require_time), deterministic=True
+            )
             self.cursor = self.raw.cursor()
         except BaseException:
             self.raw.close()
@@ -165,6 +179,11 @@ class SqliteConnection:
                 os.close(log)  # SQLite's locks are on other files
         except OSError as error:
             raise sqlite3.OperationalError(f"the log can't be synced: {error}") from error
+
+    def _require_time(self) -> None:
+        """Raises: TimeoutError in a function of ours that was interrupted."""
+        if self.limit.fired:
+            raise TimeoutError
 
     def wait_for_locks(self, seconds: float) -> None:
         """Set how long `begin` waits for a lock of another process."""

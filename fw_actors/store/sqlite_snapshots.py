@@ -63,11 +63,15 @@ class SnapshotReads:
             call.refuse(overloaded(error))
             return
         tx = SqliteTx(self._connection, call.now)
+        limit = self._connection.limit
+        limit.begin(self._connection.raw.interrupt, call, tx)
         try:
             call.answer = outcome.Value(call.fn(tx))
             call.callbacks = tx.callbacks
         except BaseException as error:
             call.answer = outcome.Error(error)
+        finally:
+            limit.end()
         tx.end()
 
     def _begin(self, call: Call) -> None:

@@ -58,7 +58,7 @@ class SqliteTx(Tx):
         texts = {text for text, _ in resolved}
         if len(texts) > 1:
             raise StatementError("run_many can't run IN lists of different lengths.")
-        if self._execute is _ended or self._execute is _lost:
+        if self._execute != self._cursor.execute:
             self._execute("")  # raises
         for text in texts:
             try:
@@ -116,6 +116,26 @@ class SqliteTx(Tx):
         names = [column[0] for column in cursor.description or ()]
         return [dict(zip(names, row, strict=True)) for row in rows]
 
+    @contextmanager
+    def searching(self) -> Iterator[None]:
+        if not self.writable:
+            yield
+            return
+        limit = self._connection.limit
+        limit.begin(self._connection.raw.interrupt)
+        try:
+            yield
+        finally:
+            limit.end()
+
+    def stop(self, refusal: Exception) -> None:
+        """See `query_limits.Stoppable`."""
+
+        def stopped(*_statement: object) -> NoReturn:
+            raise refusal
+
+        self._execute = stopped
+
     def end(self) -> None:
         """Refuse every further statement: the function has returned."""
         self._execute = _ended
@@ -137,6 +157,8 @@ class SqliteTx(Tx):
             # SQLite has ended the transaction; a further statement would commit by itself.
             self.failure = error
             self._execute = _lost
+        if self._connection.limit.fired:
+            return self._connection.limit.refusal()
         return translate(error, writable=self.writable)
 
 

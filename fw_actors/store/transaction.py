@@ -68,6 +68,16 @@ class Tx(ABC):
         """
 
     @abstractmethod
+    def searching(self) -> AbstractContextManager[None]:
+        """Hold the statements of a part to the time that a query may take.
+
+        For statements whose work depends on what a user asks for, so that a search inside a write
+        can't hold up all others. Inside a read there is nothing to do: all of it is held to that.
+
+        Raises: OverloadedError, with `extra.reason`, by the statement that is ended.
+        """
+
+    @abstractmethod
     def after_commit(self, callback: AfterCommit) -> None:
         """Have `callback` called on trio's thread once the transaction is durable.
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -14,18 +15,21 @@ from fw_actors.runtime.clock import Clock
 from fw_actors.runtime.entropy import Entropy
 from fw_actors.store.calls import run_alone
 from fw_actors.store.contract import Store
-from fw_actors.store.lane_store import LaneStore, Listeners
-from fw_actors.store.lanes import InlineLane, Lane, ThreadLane
+from fw_actors.store.lane_store import Lanes, LaneStore, Listeners
+from fw_actors.store.lanes import InlineLane, ThreadLane
 from fw_actors.store.migrations import migrate
 from fw_actors.store.opening import open_in_thread
+from fw_actors.store.query_limits import QueryLimit, QueryWatch
 from fw_actors.store.sqlite_connection import SqliteConnection, make_file, refusal_to_open
 from fw_actors.store.sqlite_groups import GroupCommit
 from fw_actors.store.sqlite_snapshots import MAX_SECONDS as READ_SECONDS
 from fw_actors.store.sqlite_snapshots import SnapshotReads
+from fw_actors.store.turns import Turns
 
 MAX_WAITING_WRITES: Final = 4096
 MAX_WAITING_READS: Final = 1024
 READER_THREADS: Final = 2
+LOOKUP_THREADS: Final = 1
 BUSY_SECONDS: Final = 3.0
 MIGRATION_BUSY_SECONDS: Final = 30.0
 
@@ -41,6 +45,7 @@ async def open_sqlite(
     max_waiting_reads: int = MAX_WAITING_READS,
     reader_threads: int = READER_THREADS,
     busy_seconds: float = BUSY_SECONDS,
+    query_seconds: float | None = None,
 ) -> AsyncIterator[Store]:
     """Open the database at `path`, make or migrate its tables, and close it at the end.
 
@@ -55,6 +60,8 @@ async def open_sqlite(
             the machine. Commits of other processes are noticed in `look_now` alone.
         max_waiting_writes, max_waiting_reads: calls that may wait; more raise OverloadedError.
         busy_seconds: how long a group of writes waits for another process's transaction.
+        query_seconds: how long a read, or a search inside a write, may take; None: without end.
+            Inline calls are not interrupted.
 
     Raises: ConfigurationError when the file can't be opened, is no database, or is newer than
         this program; OverloadedError when another process keeps it locked.
@@ -64,12 +71,15 @@ async def open_sqlite(
         path,
         now=clock.now(),
         entropy=entropy,
-        readers=1 if inline else reader_threads,
+        readers=1 if inline else reader_threads + LOOKUP_THREADS,
         durable=not inline,
         busy_seconds=busy_seconds,
+        query_seconds=query_seconds,
     )
     engines = opening() if inline else await open_in_thread(opening, _Engines.close)
-    store = _store(clock, engines, max_waiting_writes, max_waiting_reads, inline=inline)
+    store = _store(
+        clock, engines, max_waiting_writes, max_waiting_reads, query_seconds, inline=inline
+    )
     try:
         yield store
     finally:
@@ -80,6 +90,7 @@ async def open_sqlite(
 class _Engines:
     writer: GroupCommit
     readers: tuple[SnapshotReads, ...]
+    limits: tuple[QueryLimit, ...]
 
     def close(self) -> None:
         """Close the connections; no thread serves them yet."""
@@ -89,19 +100,28 @@ class _Engines:
 
 
 def _open(
-    path: Path, *, now: int, entropy: Entropy, readers: int, durable: bool, busy_seconds: float
+    path: Path,
+    *,
+    now: int,
+    entropy: Entropy,
+    readers: int,
+    durable: bool,
+    busy_seconds: float,
+    query_seconds: float | None,
 ) -> _Engines:
     make_file(path)
     opened: list[SqliteConnection] = []
+    connect = partial(SqliteConnection, path, query_seconds=query_seconds)
     try:
-        connection = SqliteConnection(path, busy_seconds=MIGRATION_BUSY_SECONDS, durable=durable)
+        connection = connect(busy_seconds=MIGRATION_BUSY_SECONDS, durable=durable)
         opened.append(connection)
         writer = GroupCommit(connection)
         run_alone(writer, lambda tx: migrate(tx, entropy), now)
         connection.wait_for_locks(busy_seconds)
         while len(opened) <= readers:
-            opened.append(SqliteConnection(path, busy_seconds=busy_seconds, writable=False))
-        return _Engines(writer, tuple(SnapshotReads(reader) for reader in opened[1:]))
+            opened.append(connect(busy_seconds=busy_seconds, writable=False))
+        readings = tuple(SnapshotReads(reader) for reader in opened[1:])
+        return _Engines(writer, readings, tuple(each.limit for each in opened))
     except BaseException as error:
         for connection in opened:
             connection.close()
@@ -111,24 +131,40 @@ def _open(
 
 
 def _store(
-    clock: Clock, engines: _Engines, max_writes: int, max_reads: int, *, inline: bool
+    clock: Clock,
+    engines: _Engines,
+    max_writes: int,
+    max_reads: int,
+    query_seconds: float | None,
+    *,
+    inline: bool,
 ) -> LaneStore:
     listeners = Listeners()
-    writes: Lane
-    reads: Lane
+    lanes: Lanes
     if inline:
-        writes = InlineLane(engines.writer, listeners.tell)
         reads = InlineLane(engines.readers[0])
+        lanes = Lanes(InlineLane(engines.writer, listeners.tell), reads, reads)
     else:
-        writes = ThreadLane("fw-writer", [engines.writer], max_writes, listeners.tell)
-        reads = ThreadLane("fw-reader", engines.readers, max_reads, patience=READ_SECONDS)
+        watch = QueryWatch(engines.limits, query_seconds)
+        make_reads = partial(
+            ThreadLane,
+            capacity=max_reads,
+            turns=Turns(READ_SECONDS),
+            longest_wait=inf if query_seconds is None else query_seconds,
+            abandoned=watch.look_now,
+        )
+        lanes = Lanes(
+            ThreadLane("fw-writer", [engines.writer], max_writes, listeners.tell),
+            make_reads("fw-reader", engines.readers[LOOKUP_THREADS:]),
+            make_reads("fw-lookup", engines.readers[:LOOKUP_THREADS]),
+            watch.close,
+        )
     return LaneStore(
         clock,
-        writes,
-        reads,
+        lanes,
         listeners,
         [engines.writer.counts, *(reader.counts for reader in engines.readers)],
-        look=writes.look_now,
+        look=lanes.writes.look_now,
         max_waiting_writes=max_writes,
         max_waiting_reads=max_reads,
     )

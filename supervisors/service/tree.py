@@ -159,7 +159,10 @@ async def _run(
     site = parts.site
     errors = actor_child(ERRORS, lambda: ErrorWriter(site.store, site.errors))
     replayer = actor_child(REPLAYER, lambda: Replayer(site, parts.log))
-    onlookers = [actor_child(name, lambda: Onlooker(site.store)) for name in (PROBE, COUNTER)]
+    onlookers = [
+        actor_child(PROBE, lambda: Onlooker(site.store, reserved=True)),  # ready beside searches
+        actor_child(COUNTER, lambda: Onlooker(site.store)),
+    ]
     children: list[ChildSpec] = [
         *onlookers, errors, lockouts, *mailing(parts), *delivering(parts), replayer
     ]  # fmt: skip
@@ -218,7 +221,7 @@ def _slow_reads(site: Site, *, inline: bool) -> AbstractAsyncContextManager[Stor
     or it would hold up everybody else's reads."""
     if inline or site.config.mail.transport != "method":
         return nullcontext(site.store)
-    return open_store(site.config, site.clock, site.entropy, inline=False)
+    return open_store(site.config, site.clock, site.entropy, inline=False, limited=False)
 
 
 def _url(config: Config, bound: Bound | None) -> str:

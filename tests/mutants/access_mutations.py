@@ -29,6 +29,13 @@ ACCESS: Final = (
         "tests/fw_actors/services/test_plans.py",
     ),
     Mutation(
+        "a session is looked up where searches wait",
+        "fw_actors/actors/gateway.py",
+        "store.read(work, reserved=True)",
+        "store.read(work)",
+        "tests/security/test_searches.py",
+    ),
+    Mutation(
         "a charge is made only after the hash",
         _SIGN_IN,
         "wait = attempts.charge(tx, charge, identified.key, self._budget)",

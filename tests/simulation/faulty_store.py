@@ -70,10 +70,10 @@ class FaultyStore:
             await self._uncancelled_step()
         return result
 
-    async def read(self, fn: Callable[[Tx], T]) -> T:
+    async def read(self, fn: Callable[[Tx], T], *, reserved: bool = False) -> T:
         """See `Store.read`."""
         await self._before()
-        return await self._inner.read(fn)
+        return await self._inner.read(fn, reserved=reserved)
 
     async def _before(self) -> None:
         await self._life.step()
@@ -142,6 +142,9 @@ class _TornTx(Tx):
 
     def savepoint(self) -> AbstractContextManager[None]:
         return self._inner.savepoint()
+
+    def searching(self) -> AbstractContextManager[None]:
+        return self._inner.searching()
 
     def after_commit(self, callback: AfterCommit) -> None:
         self._inner.after_commit(callback)

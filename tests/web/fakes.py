@@ -154,6 +154,9 @@ class FakeGateway:
     async def read(self, caller: Caller, fn: Callable[[Any], T], request_id: str = "") -> T:
         return self._run(caller, fn, request_id, writes=False)
 
+    async def profile(self, caller: Caller) -> Profile:
+        return await self.read(caller, self.own.profile)
+
     async def write(self, caller: Caller, fn: Callable[[Any], T], request_id: str = "") -> T:
         return self._run(caller, fn, request_id, writes=True)
 

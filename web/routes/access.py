@@ -126,6 +126,6 @@ class AccessRoutes:
         """Tell anyone what the sign-in screen shows, and a user who that is."""
         user = None
         if exchange.caller is not None:
-            profile = await self._gateway.read(exchange.caller, self._gateway.own.profile)
+            profile = await self._gateway.profile(exchange.caller)
             user = profile_json(profile)
         return answer_json({"site": self._site, "user": user})

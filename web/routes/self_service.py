@@ -100,7 +100,7 @@ class SelfServiceRoutes:
 
     async def profile(self, exchange: Exchange) -> Answer:
         """Show the own account."""
-        found = await self._gateway.read(exchange.known_caller, self._gateway.own.profile)
+        found = await self._gateway.profile(exchange.known_caller)
         return answer_json(profile_json(found))
 
     async def update_profile(self, exchange: Exchange) -> Answer:

@@ -32,7 +32,7 @@ class Store:
         self.error: Exception | None = None
         self.reads = 0
 
-    async def read(self, fn: Callable[[Any], T]) -> T:
+    async def read(self, fn: Callable[[Any], T], *, reserved: bool = False) -> T:
         self.reads += 1
         with trio.CancelScope(shield=True):  # as a read that has begun
             await self.open.wait()

@@ -1,0 +1,91 @@
+"""`like` over long texts means what the stores' own LIKE means."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fw_actors.store import Like, Store
+from fw_actors.store.like_patterns import SHORT, like_long
+from tests.fw_actors.store.conftest import OpenStore
+
+PATTERNS = st.text("ab%_\\é.*", max_size=12).filter(
+    lambda pattern: (len(pattern) - len(pattern.rstrip("\\"))) % 2 == 0
+)
+TEXTS = st.text("ab%_\\é.*\n", max_size=20)
+_LITE = sqlite3.connect(":memory:")
+
+
+def in_time() -> None:
+    pass
+
+
+@given(PATTERNS, TEXTS)
+def test_a_pattern_matches_what_like_matches(pattern: str, text: str) -> None:
+    (like,) = _LITE.execute("SELECT ? LIKE ? ESCAPE '\\'", (text, pattern)).fetchone()
+    assert like_long(in_time, pattern, text) is bool(like)
+
+
+def test_null_is_like_nothing() -> None:
+    assert like_long(in_time, None, "a") is None
+    assert like_long(in_time, "a", None) is None
+
+
+CASES = [  # pattern, text, whether it matches
+    ("%needle%", "x" * 5000 + "NEEDLE" + "x" * 5000, True),
+    ("%needle%", "x" * 5000 + "needl" + "x" * 5000, False),
+    ("x%n__dle%x", "X" * 5000 + "nEEdle" + "x" * 5000, True),
+    ("%100\\%", "x" * 5000 + "100%", True),
+    ("%100\\%", "x" * 5000 + "1000", False),
+    ("%a.c%", "x" * 5000 + "abc", False),
+    ("%(a|b)[c]^$+?{2}", "x" * 5000 + "(A|B)[C]^$+?{2}", True),
+    ("x%\n%é", "x" * 5000 + "\né", True),
+    ("%É", "x" * 5000 + "é", False),  # ASCII letters alone
+    ("_" * SHORT, "é" * SHORT, True),
+    ("_" * SHORT, "é" * (SHORT + 1), False),
+    ("%", "x" * 5000, True),
+]
+
+
+@pytest.mark.parametrize(("pattern", "text", "matches"), CASES)
+async def test_both_stores_match_long_texts_alike(
+    open_store: OpenStore, pattern: str, text: str, matches: bool
+) -> None:
+    assert await matching(open_store, pattern.lower() if pattern.isascii() else pattern, text) == (
+        matches
+    )
+
+
+async def matching(open_store: OpenStore, pattern: str, text: str) -> bool:
+    async with open_store(inline=True) as store:
+        return await ask(store, pattern, text)
+
+
+async def ask(store: Store, pattern: str, text: str) -> bool:
+    held = sa.cast(sa.literal(text), sa.Text)
+    statement = sa.select(sa.case((Like(held, pattern), 1), else_=0))
+    return bool(await store.read(lambda tx: tx.scalar(statement)))
+
+
+def test_the_work_is_interrupted_within_one_text() -> None:
+    """A pattern with `_` in the middle costs the most: each character is looked at."""
+    looks = iter(range(3))
+
+    def require_time() -> None:
+        if next(looks, None) is None:
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        like_long(require_time, "%" + "a_" * 400 + "b%", "a" * 1_000_000)
+
+
+def test_a_pattern_costs_no_more_than_its_text_is_long() -> None:
+    """Counted in looks at the time: one for each 20,000 characters, whatever the pattern."""
+    for pattern in ("%" + "a" * 990 + "b%", "%a%" * 300 + "b%", "%" + "a_" * 400 + "b%"):
+        looks: list[int] = []
+        assert like_long(lambda looks=looks: looks.append(1), pattern, "a" * 100_000) is False  # type: ignore[misc]
+        assert len(looks) <= 310

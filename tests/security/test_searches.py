@@ -1,0 +1,152 @@
+"""What the searches of one user take from the others: nothing but a place among searches."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+import structlog
+import trio
+
+from fw_actors.documents import rest
+from fw_actors.runtime import SeededEntropy, SystemClock
+from fw_actors.store import Tx
+from supervisors.service.tree import open_service
+from tests.http_site import URL, HttpSite
+from tests.live_site import LiveSite
+from tests.mail_kit import Log
+from tests.site_kit import make_config
+from web.app import make_app
+from web.settings import Settings
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+SEARCHES = 8
+MEGABYTE = 1_000_000
+WORST = [["text", "like", "%" + "a" * 990 + "b%"]]
+BETWEEN = 100
+LONG = [["text", "like", "%a" + "_" * BETWEEN + "c%"]] * 40
+"""Each text is gone through 40 times, character by character: it matches at its end."""
+_DICE = random.Random(1)
+TEXT = "".join(_DICE.choices("ab", k=MEGABYTE - 1000)) + "a" + "b" * BETWEEN + "c"
+
+
+def search(filters: list[Any], fields: str = '["name"]') -> str:
+    return f"/api/resource/Note?fields={quote(fields)}&filters={quote(json.dumps(filters))}"
+
+
+@asynccontextmanager
+async def a_site(folder: Path, **changes: Any) -> AsyncIterator[HttpSite]:
+    """A site with its threads, and wendy, who may write and list notes."""
+    config = make_config(folder, apps=("examples.notes",), **changes)
+    entropy, log = SeededEntropy(1), Log()
+    clock: Any = SystemClock()
+    async with open_service(config, log=log, front=False, clock=clock, entropy=entropy) as service:
+        settings = Settings(name="tests", url=URL, trust=config.deployment.trust_proxy)
+        app = make_app(service.gateway, rest, settings, entropy)
+        site = HttpSite(service.site, service, app, clock, log)
+        await site.hire("wendy", "Note Writer")
+        yield site
+
+
+@asynccontextmanager
+async def every_reader_held(site: HttpSite) -> AsyncIterator[None]:
+    """Hold all who serve searches, with more waiting behind them."""
+    readers, over = threading.Semaphore(0), threading.Event()
+
+    def hold(tx: Tx) -> None:
+        readers.release()
+        assert over.wait(20)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(SEARCHES):
+            nursery.start_soon(site.site.store.read, hold)
+        for _ in range(2):
+            await trio.to_thread.run_sync(readers.acquire)
+        try:
+            yield
+        finally:
+            over.set()
+
+
+async def test_others_sign_in_and_are_known_while_searches_hold_every_reader(
+    tmp_path: Path,
+) -> None:
+    """Sessions, keys, sign-in, boot and readiness wait behind no search."""
+    async with a_site(tmp_path) as site:
+        sid = await site.sid("wendy")
+        key = (await site.key(sid))["key"]
+        site.service.gateway.open()
+        async with every_reader_held(site):
+            boot = await site.ask("GET", "/api/boot", sid=sid)
+            assert boot.json["user"]["name"] == "wendy"
+            boot = await site.ask("GET", "/api/boot", key=key)
+            assert boot.json["user"]["name"] == "wendy"
+            assert (await site.ask("GET", "/api/ready")).status == 200
+            assert (await site.login("wendy")).status == 200
+            assert (await site.login("wendy", "wrong")).status == 401
+            recovery = await site.ask("POST", "/api/auth/forgot-password", {"usr": "wendy"})
+            assert recovery.status == 200
+
+
+async def test_a_search_over_its_time_is_refused_with_the_reason(tmp_path: Path) -> None:
+    """503 with Retry-After, one line in the log with the route, and the reader goes on."""
+    async with a_site(tmp_path, query_timeout_seconds=0.2) as site:
+        sid = await site.sid("wendy")
+        for _ in range(3):
+            made = await site.ask(
+                "POST", "/api/resource/Note", {"title": "a", "text": TEXT}, sid=sid
+            )
+            assert made.status == 201, made.body
+        with structlog.testing.capture_logs() as lines:
+            found = await site.ask("GET", search(LONG), sid=sid)
+        assert found.status == 503
+        assert found.json["error"] == {
+            "type": "OverloadedError",
+            "message": "The query took longer than 0.2 seconds; narrow its filters.",
+            "extra": {"reason": "queryTimeout"},
+        }
+        assert found.header("retry-after") == "1"
+        told = [line for line in lines if line["event"] == "web.query_timeout"]
+        assert [line["route"] for line in told] == ["/api/resource/<doctype>"]
+        for _ in range(SEARCHES):
+            found = await site.ask("GET", search([["title", "=", "a"]]), sid=sid)
+            assert (found.status, found.json["total"]) == (200, 3)
+
+
+async def test_the_worst_single_pattern_is_answered_within_the_time(tmp_path: Path) -> None:
+    """990 letters that nearly match at each of a million places."""
+    async with a_site(tmp_path, query_timeout_seconds=60.0) as site:
+        sid = await site.sid("wendy")
+        for _ in range(5):
+            note = {"title": "a", "text": "a" * MEGABYTE}
+            assert (await site.ask("POST", "/api/resource/Note", note, sid=sid)).status == 201
+        found = await site.ask("GET", search(WORST), sid=sid)
+        assert (found.status, found.json["total"]) == (200, 0)
+
+
+@pytest.mark.timeout(300)
+def test_searches_whose_clients_have_gone_free_their_readers(tmp_path: Path) -> None:
+    """On real sockets; nothing but that ends them within the test's time."""
+    with LiveSite(tmp_path, ops={"queryTimeoutSeconds": 300}) as site:
+        site.add_manager()
+        site.start()
+        with site.client() as client:
+            for _ in range(8):
+                note = {"title": "a", "text": TEXT}
+                assert client.post("/api/resource/Note", json=note).status_code == 201
+            hasty = httpx.Client(base_url=site.url, cookies=client.cookies, timeout=0.5)
+            with hasty:
+                for _ in range(SEARCHES):
+                    with pytest.raises(httpx.ReadTimeout):
+                        hasty.get(search(LONG))
+            found = client.get(search([["title", "=", "a"]]), timeout=100)
+            assert found.json()["total"] == 8
