@@ -18,6 +18,7 @@ from fw_actors.errors import FwError, InvalidTokenError, NotFoundError
 from fw_actors.mail import LogTransport
 from fw_actors.rules.tokens import parse_api_key
 from fw_actors.services import invitation, links, recovery, users
+from fw_actors.services.audit import Action
 from fw_actors.services.link_mail import LinkMail
 from fw_actors.services.links import Links
 from fw_actors.services.site import Site
@@ -158,7 +159,9 @@ class Intruder:
         token = self.links[number % len(self.links)]
         kind = self._links.facts(self.fw.tx, token).kind
         user = links.spend(self.fw.tx, kind, token)
-        self.site.passwords.set_and_unlock(self.fw.tx, user, self.chosen_hash, owner=user)
+        self.site.passwords.replace(
+            self.site.handle(self.fw.tx, user), user, self.chosen_hash, Action.RESET_PASSWORD
+        )
 
     def make_key(self) -> None:
         """Make an API key of the account that he has signed in to."""
