@@ -6,10 +6,12 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.mutants.hunt import SEEDS, applies, hunt
-from tests.mutants.mutations import MUTATIONS
+from tests.mutants.mutation import Mutation
+from tests.mutants.mutations import ALL, ASVS
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -17,22 +19,28 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="scripts/mutants", description=__doc__)
     parser.add_argument("--seeds", default=SEEDS, metavar="A-B")
     parser.add_argument("--only", default="", metavar="TEXT", help="those whose name holds it")
+    parser.add_argument("--asvs", action="store_true", help="those of docs/asvs.toml alone")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many at once")
     asked = parser.parse_args(arguments)
+    wanted = [each for each in (ASVS if asked.asvs else ALL) if asked.only in each.name]
     missed = 0
-    for mutation in MUTATIONS:
-        if asked.only not in mutation.name:
-            continue
-        found = None
-        if applies(mutation):
-            with tempfile.TemporaryDirectory(prefix="fw-mutant-") as folder:
-                found = hunt(mutation, Path(folder), asked.seeds)
-        else:
-            print(f"DOES NOT APPLY: {mutation.name}")
-        missed += found is None
-        print(
-            f"{'found' if found else 'MISSED'}: {mutation.name}: {(found or '')[:160]}", flush=True
-        )
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        results = pool.map(lambda each: _how_found(each, asked.seeds), wanted)
+        for mutation, found in zip(wanted, results, strict=True):
+            missed += found is None
+            said = "MISSED" if found is None else "found"
+            print(f"{said}: {mutation.name}: {(found or '')[:160]}", flush=True)
+    print(f"{len(wanted) - missed} of {len(wanted)} found")
     return 1 if missed else 0
+
+
+def _how_found(mutation: Mutation, seeds: str) -> str | None:
+    """Plant one mutation in a copy; return how it was found, None when it was not."""
+    if not applies(mutation):
+        print(f"DOES NOT APPLY: {mutation.name}")
+        return None
+    with tempfile.TemporaryDirectory(prefix="fw-mutant-") as folder:
+        return hunt(mutation, Path(folder), seeds)
 
 
 if __name__ == "__main__":

@@ -13,12 +13,22 @@ from tests.mutants.mutation import SIMULATION, Mutation
 
 ROOT: Final = Path(__file__).parents[2]
 SEEDS: Final = "1-150"
-_COPIED: Final = ("fw_actors", "fw_cli", "supervisors", "web", "examples", "tests")
+_FOLDERS: Final = (
+    "fw_actors", "fw_cli", "supervisors", "web", "examples", "tests", "deploy", "docs", "scripts",
+    ".github",
+)  # fmt: skip
+_FILES: Final = ("pyproject.toml", "constraints.txt", "README.md", "LICENSE", "CHANGELOG.md")
+_SECONDS: Final = 1800
 
 
 def applies(mutation: Mutation) -> bool:
     """Whether the line that is to be changed stands where it is said to, once."""
     return (ROOT / mutation.file).read_text().count(mutation.old) == 1
+
+
+def mutated(mutation: Mutation) -> str:
+    """Return the text of the mutation's file with the fault in it."""
+    return (ROOT / mutation.file).read_text().replace(mutation.old, mutation.new)
 
 
 def hunt(mutation: Mutation, folder: Path, seeds: str = SEEDS) -> str | None:
@@ -28,19 +38,29 @@ def hunt(mutation: Mutation, folder: Path, seeds: str = SEEDS) -> str | None:
         folder: an empty one, for the copy.
         seeds: of the simulation; it ends at the first that breaks a promise.
     """
-    for name in _COPIED:
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", folder)
-    changed = folder / mutation.file
-    changed.write_text(changed.read_text().replace(mutation.old, mutation.new))
+    _copy_with(mutation, folder)
     if mutation.found_by == SIMULATION:
         said = _run(folder, "tests.simulation", "--seeds", seeds, "--jobs", "1", "--first")
         return None if said is None else said.splitlines()[0]
     said = _run(
         folder, "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", mutation.found_by
     )
-    failed = [line for line in (said or "").splitlines() if line.startswith(("FAILED", "ERROR"))]
+    # A test that is named has to fail itself: a module that can't be imported proves nothing.
+    red = "FAILED" if mutation.names_a_test else ("FAILED", "ERROR")
+    failed = [line for line in (said or "").splitlines() if line.startswith(red)]
     return failed[0] if failed else None
+
+
+def _copy_with(mutation: Mutation, folder: Path) -> None:
+    """Copy the project, compiled modules included, and put the fault into the copy."""
+    for name in _FOLDERS:
+        shutil.copytree(ROOT / name, folder / name)
+    for name in _FILES:
+        shutil.copy2(ROOT / name, folder)
+    changed = folder / mutation.file
+    for compiled in (changed.parent / "__pycache__").glob(f"{changed.stem}.*"):
+        compiled.unlink()
+    changed.write_text(mutated(mutation))
 
 
 def _run(folder: Path, *command: str) -> str | None:
@@ -48,6 +68,6 @@ def _run(folder: Path, *command: str) -> str | None:
     environ = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-m", *command],
-        cwd=folder, env=environ, capture_output=True, text=True, timeout=1800, check=False,
+        cwd=folder, env=environ, capture_output=True, text=True, timeout=_SECONDS, check=False,
     )  # fmt: skip
     return None if done.returncode == 0 else done.stdout or done.stderr

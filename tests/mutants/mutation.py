@@ -12,7 +12,7 @@ SIMULATION: Final = "simulation"
 class Mutation:
     """Replaces `old`, which stands in `file` once, by `new`.
 
-    `found_by`: the simulation, or the tests of a path.
+    `found_by`: the simulation, the tests of a path, or one test as `path::name`.
     """
 
     name: str
@@ -20,3 +20,8 @@ class Mutation:
     old: str
     new: str
     found_by: str = SIMULATION
+
+    @property
+    def names_a_test(self) -> bool:
+        """Whether one test function alone has to find it."""
+        return "::" in self.found_by

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 
-from tests.mutants.hunt import applies, hunt
-from tests.mutants.mutation import Mutation
-from tests.mutants.mutations import MUTATIONS
+from tests.mutants.hunt import applies, hunt, mutated
+from tests.mutants.mutation import SIMULATION, Mutation
+from tests.mutants.mutations import ALL, ASVS, MUTATIONS
 
+ROOT = Path(__file__).parents[2]
 QUICK = (
     "an event is recorded without its job",
     "an attempt is counted twice",
@@ -17,14 +19,36 @@ QUICK = (
 )
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+@pytest.mark.parametrize("mutation", ALL, ids=lambda mutation: mutation.name)
 def test_a_mutation_still_applies(mutation: Mutation) -> None:
     """Code moves on; a mutation that changes nothing would prove nothing."""
     assert applies(mutation)
+    assert mutation.old != mutation.new
+    if mutation.file.endswith(".py"):
+        ast.parse(mutated(mutation))  # a module that can't be read is found by any test
+
+
+@pytest.mark.parametrize("mutation", ALL, ids=lambda mutation: mutation.name)
+def test_what_has_to_find_a_mutation_is_there(mutation: Mutation) -> None:
+    """A test function is looked for in its source, without importing it."""
+    path, _, name = mutation.found_by.partition("::")
+    if path == SIMULATION:
+        return
+    assert (ROOT / path).exists()
+    if name:
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+        body = ast.parse((ROOT / path).read_text()).body
+        assert name in {node.name for node in body if isinstance(node, kinds)}
 
 
 def test_there_are_many_and_each_has_a_name_of_its_own() -> None:
-    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS) >= 20
+    assert len({mutation.name for mutation in ALL}) == len(ALL)
+    assert len(MUTATIONS) >= 20
+    assert len(ASVS) >= 100
+
+
+def test_each_of_the_security_page_is_found_by_one_function() -> None:
+    assert [mutation.name for mutation in ASVS if not mutation.names_a_test] == []
 
 
 @pytest.mark.timeout(300)

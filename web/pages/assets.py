@@ -17,7 +17,7 @@ TYPES: Final = MappingProxyType(
     {
         "css": "text/css; charset=utf-8",
         "js": "text/javascript; charset=utf-8",
-        "svg": "image/svg+xml",
+        "svg": "image/svg+xml; charset=utf-8",
     }
 )
 FOR_EVER: Final = "public, max-age=31536000, immutable"

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import random
+
+import pytest
+
 from fw_actors.runtime import SeededEntropy, SystemEntropy
 
 
@@ -15,3 +20,19 @@ def test_system_entropy_keeps_to_its_bounds() -> None:
     entropy = SystemEntropy()
     assert len(entropy.bytes(32)) == 32
     assert 2.0 <= entropy.uniform(2.0, 3.0) <= 3.0
+
+
+def test_system_entropy_gives_what_the_operating_system_gives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = [os.urandom(24), os.urandom(24)]
+    drawn = iter(given)
+    monkeypatch.setattr(random, "_urandom", lambda n: next(drawn)[:n])
+    entropy = SystemEntropy()
+    assert [entropy.bytes(24), entropy.bytes(24)] == given
+
+
+def test_system_entropy_never_gives_the_same_twice() -> None:
+    entropy = SystemEntropy()
+    assert len({entropy.bytes(16) for _ in range(1000)}) == 1000
+    assert len({entropy.uniform(0, 1) for _ in range(1000)}) == 1000

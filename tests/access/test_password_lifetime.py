@@ -1,0 +1,14 @@
+"""A password is good until somebody sets another one."""
+
+from __future__ import annotations
+
+from tests.http_site import HttpSite
+
+TEN_YEARS = 10 * 365 * 86_400
+
+
+async def test_a_password_is_good_for_as_long_as_nobody_changes_it(site: HttpSite) -> None:
+    await site.hire("ann")
+    site.pass_time(TEN_YEARS)
+    reply = await site.login("ann")
+    assert (reply.status, set(reply.json)) == (200, {"ok", "user", "fullName", "expires"})

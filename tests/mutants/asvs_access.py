@@ -1,0 +1,408 @@
+"""Faults of passwords, throttles, links, sessions, keys and rights."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutation import Mutation
+
+_SIGN_IN: Final = "fw_actors/services/sign_in.py"
+_ACCOUNTS: Final = "fw_actors/services/accounts.py"
+_LINKS: Final = "fw_actors/services/links.py"
+_SESSIONS: Final = "fw_actors/services/sessions.py"
+_POLICY: Final = "fw_actors/rules/password_policy.py"
+_HASHER: Final = "fw_actors/hashing/hasher.py"
+_CHANGE: Final = "fw_actors/services/password_change.py"
+_RIGHTS: Final = "fw_actors/documents/permissions.py"
+
+_TEST_SIGN_IN: Final = "tests/fw_actors/services/test_sign_in.py::test_"
+_TEST_LINKS: Final = "tests/access/test_links.py::test_"
+_TEST_OWN: Final = "tests/access/test_self_service.py::test_"
+_TEST_POLICY: Final = (
+    "tests/fw_actors/rules/test_password_policy.py::"
+    "test_a_password_is_judged_by_length_blankness_and_the_account"
+)
+
+ASVS_ACCESS: Final = (
+    Mutation(
+        "an identifier has 100,000 failures more than the limit",
+        _SIGN_IN,
+        "Budget(policy.max_login_attempts, ",
+        "Budget(policy.max_login_attempts + 100_000, ",
+        _TEST_SIGN_IN + "five_failures_lock_and_the_fifth_is_told_so_itself",
+    ),
+    Mutation(
+        "an address has 100,000 failures more than the limit",
+        _SIGN_IN,
+        "Budget(policy.address_attempts, ",
+        "Budget(policy.address_attempts + 100_000, ",
+        _TEST_SIGN_IN + "an_address_has_50_failures_in_15_minutes",
+    ),
+    Mutation(
+        "an unknown name is refused without a hash",
+        _SIGN_IN,
+        "        account = admitted.account\n        known = ",
+        "        account = admitted.account\n        if account is None:\n"
+        "            return await self._store.write(lambda tx: self._fail(tx, attempt, admitted))\n"
+        "        known = ",
+        _TEST_SIGN_IN + "every_refusal_is_one_message_after_exactly_one_hash",
+    ),
+    Mutation(
+        "an account without a hash costs no argon2 run",
+        _HASHER,
+        "    def _verify(self, stored: str | None, password: str) -> Verified:\n",
+        "    def _verify(self, stored: str | None, password: str) -> Verified:\n"
+        "        if stored is None:\n            return Verified(False)\n",
+        "tests/fw_actors/hashing/test_hasher.py::"
+        "test_no_or_a_damaged_hash_is_a_wrong_password_after_exactly_one_run",
+    ),
+    Mutation(
+        "a try is let through when its counter can't be written",
+        _SIGN_IN,
+        "        admitted = await self._store.write(work, durable=False)\n",
+        "        try:\n"
+        "            admitted = await self._store.write(work, durable=False)\n"
+        "        except OverloadedError:\n"
+        "            admitted = await self._store.read(\n"
+        "                lambda tx: Admitted(\n"
+        "                    identified, charge, address_charge, tx.now,\n"
+        '                    self._directory.find(tx, identified.canonical or ""),\n'
+        "                )\n"
+        "            )\n",
+        "tests/access/test_lockout.py::test_a_counter_that_can_not_be_written_refuses_the_try",
+    ),
+    Mutation(
+        "one identifier is sent any number of recovery mails",
+        "fw_actors/services/recovery_throttle.py",
+        "Budget(MAILS_AN_HOUR, ",
+        "Budget(MAILS_AN_HOUR * 1000, ",
+        "tests/fw_actors/services/test_recovery.py::"
+        "test_three_mails_an_hour_for_one_identifier_however_it_is_typed",
+    ),
+    Mutation(
+        "an address may show any number of wrong API keys",
+        "fw_actors/services/key_use.py",
+        "Budget(50, ",
+        "Budget(50_000, ",
+        "tests/access/test_api_keys.py::"
+        "test_the_fiftieth_wrong_key_of_an_address_is_401_and_the_next_429",
+    ),
+    Mutation(
+        "wrong current passwords are not counted",
+        _CHANGE,
+        "            wait = attempts.charge(tx, charge, key, self._budget)\n",
+        "            wait = None\n",
+        _TEST_OWN + "wrong_current_passwords_share_the_names_budget",
+    ),
+    Mutation(
+        "a password changes without the current one",
+        _CHANGE,
+        "            if not verified.ok:\n",
+        "            if verified is None:\n",
+        _TEST_OWN + "wrong_current_passwords_share_the_names_budget",
+    ),
+    Mutation(
+        "passwords of four characters are taken unless the site says otherwise",
+        "fw_actors/rules/site_policy.py",
+        'Key("minPasswordLength", 8,',
+        'Key("minPasswordLength", 4,',
+        "tests/fw_actors/rules/test_site_policy.py::"
+        "test_a_key_that_is_absent_has_the_default_of_the_specification",
+    ),
+    Mutation(
+        "a password may be shorter than the policy says",
+        _POLICY,
+        "    if len(password) < minimum:\n",
+        "    if len(password) < minimum - 1:\n",
+        _TEST_POLICY,
+    ),
+    Mutation(
+        "a password of 64 characters is too long",
+        _POLICY,
+        "MAX_RUNES: Final = 256",
+        "MAX_RUNES: Final = 63",
+        _TEST_POLICY,
+    ),
+    Mutation(
+        "a password has to mix letters and digits",
+        _POLICY,
+        "    if len(password) < minimum:\n",
+        "    if len(password) < minimum or password.isalpha() or password.isdigit():\n",
+        _TEST_POLICY,
+    ),
+    Mutation(
+        "an account's name is taken for its password",
+        _POLICY,
+        "    if _same_as_account(password, name) or _same_as_account(password, email):\n",
+        "    if password == minimum:\n",
+        _TEST_POLICY,
+    ),
+    Mutation(
+        "new passwords are not judged where they are hashed",
+        _HASHER,
+        "        judge_password(password, minimum=self._minimum, name=name, email=email)\n",
+        "        return\n",
+        _TEST_LINKS + "no_path_to_a_password_escapes_the_policy",
+    ),
+    Mutation(
+        "a password is cut and folded before it is hashed",
+        _HASHER,
+        'return password.encode("utf-8", "surrogatepass")',
+        'return password.strip().lower().encode("utf-8", "surrogatepass")[:72]',
+        "tests/fw_actors/hashing/test_hasher.py::test_a_password_is_hashed_as_it_came",
+    ),
+    Mutation(
+        "a password ends after a year",
+        _SIGN_IN,
+        "        if now is None or not now.enabled or ",
+        "        if now is None or not now.enabled or (now.password_changed or 0) < (\n"
+        "            tx.now - 365 * 86_400_000\n        ) or ",
+        "tests/access/test_password_lifetime.py::"
+        "test_a_password_is_good_for_as_long_as_nobody_changes_it",
+    ),
+    Mutation(
+        "an account has a hint to its password",
+        "fw_actors/documents/core/user.py",
+        "    language = Data(length=20)\n",
+        "    language = Data(length=20)\n    hint = Data()\n",
+        "tests/fw_actors/documents/core/test_core.py::"
+        "test_the_fields_are_those_of_the_specification",
+    ),
+    Mutation(
+        "somebody may take the name Administrator",
+        _ACCOUNTS,
+        "    if form == canonical(ADMINISTRATOR):\n",
+        "    if form is None:\n",
+        "tests/fw_actors/services/test_accounts.py::"
+        "test_an_account_gets_no_hidden_reserved_or_blank_identifier",
+    ),
+    Mutation(
+        "an invitation has no end",
+        _LINKS,
+        '_T.expires > sa.bindparam("now")',
+        '_T.expires + 10**12 > sa.bindparam("now")',
+        _TEST_LINKS + "an_invitation_works_for_its_hours_and_not_longer",
+    ),
+    Mutation(
+        "a link may be spent twice",
+        _LINKS,
+        "    tx.run(_END, user=user)\n",
+        "    reopen = sa.update(TOKEN).where(_T.user == _USER).values(spent=None)\n"
+        "    tx.run(Statement(reopen), user=user)\n",
+        _TEST_LINKS + "two_submissions_at_once_are_one_success",
+    ),
+    Mutation(
+        "an invitation resets a password",
+        _LINKS,
+        "    .where(_GOOD, _T.kind == _KIND)\n",
+        "    .where(_GOOD, sa.or_(_T.kind == _KIND, _KIND.is_not(None)))\n",
+        "tests/fw_actors/services/test_recovery.py::test_kinds_are_checked_and_neither_try_spends",
+    ),
+    Mutation(
+        "a link has its token in the query",
+        _LINKS,
+        "#token={token}",
+        "?token={token}",
+        "tests/access/test_link_fragment.py::test_a_links_token_stands_in_its_fragment_alone",
+    ),
+    Mutation(
+        "whoever accepts an invitation is signed in",
+        "web/routes/recovery.py",
+        "            body.token, body.password, given(body.full_name), exchange.address\n"
+        '        )\n        return answer_json({"ok": True})\n',
+        "            body.token, body.password, given(body.full_name), exchange.address\n"
+        "        )\n"
+        '        return answer_json({"ok": True}, 200, ("Set-Cookie", "sid=made; Path=/"))\n',
+        _TEST_LINKS + "an_invitation_signs_nobody_in",
+    ),
+    Mutation(
+        "a changed password ends no sessions",
+        _ACCOUNTS,
+        "    return PasswordSet(before is not None, sessions.end_all(tx, user, spare))",
+        "    return PasswordSet(before is not None, 0)",
+        "tests/fw_actors/services/test_accounts.py::"
+        "test_setting_a_password_ends_the_users_sessions_and_nobody_elses",
+    ),
+    Mutation(
+        "a disabled account keeps its sessions",
+        _ACCOUNTS,
+        "            sessions.end_all(fw.tx, str(doc.name))\n",
+        "            pass\n",
+        "tests/fw_actors/services/test_accounts.py::test_disabling_an_account_ends_its_sessions",
+    ),
+    Mutation(
+        "every session has the same sid",
+        _SIGN_IN,
+        "sid = bearer(self._entropy.bytes(BEARER_BYTES))",
+        "sid = bearer(bytes(BEARER_BYTES))",
+        _TEST_SIGN_IN + "every_sign_in_gets_a_sid_of_its_own_with_192_bits",
+    ),
+    Mutation(
+        "a sid has 64 bits",
+        "fw_actors/rules/tokens.py",
+        "BEARER_BYTES: Final = 24",
+        "BEARER_BYTES: Final = 8",
+        "tests/fw_actors/rules/test_tokens.py::test_a_bearer_token_carries_all_of_its_192_bits",
+    ),
+    Mutation(
+        "a sign-in leaves the session before it",
+        _SIGN_IN,
+        "            sessions.end(tx, attempt.old_sid)\n",
+        "            pass\n",
+        _TEST_SIGN_IN + "signing_in_with_a_live_sid_ends_that_session",
+    ),
+    Mutation(
+        "a session outlives its days",
+        _SESSIONS,
+        '.where(SESSION.c.expires > sa.bindparam("now"), users.c.enabled == 1)',
+        '.where(SESSION.c.expires + 10**12 > sa.bindparam("now"), users.c.enabled == 1)',
+        "tests/fw_actors/services/test_sessions.py::test_a_session_ends_after_its_days",
+    ),
+    Mutation(
+        "a sid is believed without a look at the store",
+        _SESSIONS,
+        '        if row is None:\n            raise AuthenticationError("Your session',
+        '        if row is None and sid == "another":\n'
+        '            return LiveSession("h", "ada", tx.now)\n'
+        '        if row is None:\n            raise AuthenticationError("Your session',
+        "tests/fw_actors/services/test_sessions.py::test_any_other_sid_is_no_session",
+    ),
+    Mutation(
+        "a sign-out leaves the session",
+        _SESSIONS,
+        "    tx.run(_END, sid_hash=digest(sid))\n",
+        "    tx.run(_END, sid_hash=digest(sid[1:]))\n",
+        "tests/fw_actors/services/test_sessions.py::test_ending_a_session_ends_that_one",
+    ),
+    Mutation(
+        "a manager ends no sessions of a user",
+        "fw_actors/services/users.py",
+        'return sessions.end_all(fw.tx, str(fw.get_doc("User", user).name))',
+        'return len(str(fw.get_doc("User", user).name))',
+        "tests/access/test_user_administration.py::test_a_users_sessions_end",
+    ),
+    Mutation(
+        "another user's session is ended by its handle",
+        _SESSIONS,
+        "SESSION.c.id == _HANDLE, SESSION.c.user == _USER, ",
+        "SESSION.c.id == _HANDLE, _USER.is_not(None), ",
+        _TEST_OWN + "anothers_handle_and_a_sid_are_no_handles",
+    ),
+    Mutation(
+        "one's own User record may be written",
+        _RIGHTS,
+        '        if meta.name == "User" and name == self.user:\n',
+        "        if name is self:\n",
+        _TEST_OWN + "nobody_writes_the_own_user_record",
+    ),
+    Mutation(
+        "a profile takes more than its two fields",
+        "web/routes/self_service.py",
+        "class ProfileRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ",
+        "class ProfileRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=False, ",
+        _TEST_OWN + "any_other_profile_is_refused_and_changes_nothing",
+    ),
+    Mutation(
+        "actions on documents need no role",
+        _RIGHTS,
+        "        if not self.allows(meta, action):\n",
+        "        if not action:\n",
+        "tests/fw_actors/documents/test_rest.py::"
+        "test_without_the_permission_every_verb_is_refused_existing_or_not",
+    ),
+    Mutation(
+        "everybody is a System Manager",
+        _RIGHTS,
+        "        return self.user == ADMINISTRATOR or SYSTEM_MANAGER in self.roles\n",
+        "        return True\n",
+        "tests/access/test_user_administration.py::test_the_operations_are_for_system_managers",
+    ),
+    Mutation(
+        "a function of an app is for everybody",
+        "web/routes/methods.py",
+        "    if function.roles and not caller.roles & ",
+        "    if not function and not caller.roles & ",
+        "tests/web/routes/test_methods.py::"
+        "test_a_function_is_for_its_roles_and_without_any_for_all",
+    ),
+    Mutation(
+        "scopes limit no document",
+        "fw_actors/documents/scopes.py",
+        "    named = scopes.get(doc.doctype)\n",
+        "    return\n    named = scopes.get(doc.doctype)\n",
+        "tests/fw_actors/documents/test_scopes.py::test_what_is_beyond_is_neither_read_nor_written",
+    ),
+    Mutation(
+        "scopes limit no list",
+        "fw_actors/documents/scopes.py",
+        "        yield table.c.name.in_(sorted(scopes[meta.name]))\n",
+        "        yield sa.true()\n",
+        "tests/fw_actors/documents/test_scopes.py::test_lists_hold_what_the_scopes_name",
+    ),
+    Mutation(
+        "scopes leave Webhooks open",
+        _RIGHTS,
+        "        return self.scoped and meta.name in MANAGERS_ONLY\n",
+        "        return False\n",
+        "tests/fw_actors/documents/test_webhook_scope.py::"
+        "test_every_request_is_refused_whether_the_name_exists_or_not",
+    ),
+    Mutation(
+        "fields above one's permission level are shown",
+        "fw_actors/documents/rest.py",
+        "        if not fw.rights.sees_level(owner, field.permlevel):\n",
+        "        if fw.rights.sees_level(owner, field.permlevel) is None:\n",
+        "tests/fw_actors/documents/test_rest.py::test_a_field_above_ones_permlevel_is_absent",
+    ),
+    Mutation(
+        "fields above one's permission level are written",
+        "fw_actors/documents/incoming.py",
+        'return not field.read_only and fw.rights.sees_level(owner, field.permlevel, "write")',
+        "return not field.read_only",
+        "tests/fw_actors/documents/test_rest.py::"
+        "test_a_changed_write_above_ones_permlevel_is_refused",
+    ),
+    Mutation(
+        "a user has any number of API keys",
+        "fw_actors/services/api_keys.py",
+        "MOST_KEYS: Final = 100 ",
+        "MOST_KEYS: Final = 10**9 ",
+        "tests/access/test_api_keys.py::test_a_user_has_a_hundred_keys_at_most",
+    ),
+    Mutation(
+        "an API key changes passwords",
+        "fw_actors/services/self_service.py",
+        "    if caller.session is None:\n",
+        "    if caller is None:\n",
+        _TEST_OWN + "a_key_does_nothing_to_passwords_sessions_and_keys",
+    ),
+    Mutation(
+        "tries to sign in leave no line in the log",
+        "fw_actors/actors/try_log.py",
+        'self._log.info("sign_in.ended", ',
+        'self._log.info("ended", ',
+        "tests/access/test_try_log.py::test_each_refusal_is_one_line_that_names_nobody",
+    ),
+    Mutation(
+        "changes of passwords leave no line in the log",
+        "fw_actors/actors/try_log.py",
+        '            "password_change.ended",\n',
+        '            "ended",\n',
+        "tests/access/test_try_log.py::test_a_changed_password_is_one_line",
+    ),
+    Mutation(
+        "what a manager does with accounts leaves no Audit Event",
+        "fw_actors/services/user_administration.py",
+        "        self._audit.record(fw, Action.UNLOCK, user)\n",
+        "",
+        "tests/access/test_user_administration.py::"
+        "test_each_operation_leaves_an_audit_event_and_a_refused_one_none",
+    ),
+    Mutation(
+        "a wrong password hashes in any number of threads",
+        "fw_actors/hashing/places.py",
+        "            elif len(self._waiting[lane]) >= lane.value:\n",
+        "            elif len(self._waiting[lane]) >= lane.value * 1000:\n",
+        "tests/fw_actors/hashing/test_places.py::test_who_finds_the_queue_full_is_refused_at_once",
+    ),
+)

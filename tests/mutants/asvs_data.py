@@ -1,0 +1,340 @@
+"""Faults of queries, documents, encryption, hashes, TLS, mail and receivers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutation import Mutation
+
+_VAULT: Final = "fw_actors/documents/vault.py"
+_DIAL: Final = "fw_actors/http/dial.py"
+_SMTP: Final = "fw_actors/mail/smtp_conversation.py"
+_JSON_IN: Final = "web/json_in.py"
+_MODEL: Final = "fw_actors/config/model.py"
+
+_TEST_SOURCE: Final = "tests/security/test_source.py::test_"
+_TEST_VAULT: Final = "tests/fw_actors/documents/test_vault.py::test_"
+_TEST_DIAL: Final = "tests/fw_actors/http/test_dial.py::test_"
+
+ASVS_DATA: Final = (
+    Mutation(
+        "a value of a filter stands in the SQL",
+        "fw_actors/documents/query.py",
+        '    "=": lambda column, value: column == value,\n',
+        '    "=": lambda column, value: column == sa.literal_column(f"\'{value}\'"),\n',
+        "tests/access/test_hostile_values.py::test_a_value_in_a_filter_is_compared_and_never_run",
+    ),
+    Mutation(
+        "SQL of an app reaches beyond its transaction",
+        "fw_actors/store/sqlite_connection.py",
+        "        if self.active and action in self._REFUSED:\n",
+        "        if self.active is None:\n",
+        "tests/fw_actors/store/test_transaction.py::"
+        "test_raw_sql_that_reaches_beyond_the_transaction_is_refused",
+    ),
+    Mutation(
+        "a shell starts pg_dump",
+        "fw_actors/store/postgres_backup.py",
+        "stdin=subprocess.DEVNULL, capture_output",
+        "shell=True, stdin=subprocess.DEVNULL, capture_output",
+        _TEST_SOURCE + "no_shell_reads_a_command",
+    ),
+    Mutation(
+        "a regular expression is made of a header",
+        "web/exchange.py",
+        'return UNPRINTABLE.sub("?", text)',
+        'return re.sub(text or "x", "?", text)',
+        _TEST_SOURCE + "no_regular_expression_is_made_of_input",
+    ),
+    Mutation(
+        "a number of a request is evaluated",
+        _JSON_IN,
+        "return int(text) if",
+        "return eval(text) if",
+        _TEST_SOURCE + "code_is_run_by_the_operators_commands_alone",
+    ),
+    Mutation(
+        "a module reads pickles",
+        "web/json_out.py",
+        "import msgspec\n",
+        "import pickle\n\nimport msgspec\n",
+        _TEST_SOURCE + "nothing_from_outside_is_read_into_objects_of_its_own_choice",
+    ),
+    Mutation(
+        "a module manages memory by hand",
+        "web/json_out.py",
+        "import msgspec\n",
+        "import ctypes\n\nimport msgspec\n",
+        _TEST_SOURCE + "no_memory_is_managed_by_hand",
+    ),
+    Mutation(
+        "a page is made of a text instead of a file",
+        "web/pages/rendering.py",
+        "self._environment.get_template(template)",
+        "self._environment.from_string(template)",
+        _TEST_SOURCE + "templates_are_files_of_the_package",
+    ),
+    Mutation(
+        "a format string is made of input",
+        _JSON_IN,
+        'f"{field} holds no finite number."',
+        'field.format("holds no finite number.")',
+        _TEST_SOURCE + "no_format_string_is_made_of_input",
+    ),
+    Mutation(
+        "a module has a source of randomness of its own",
+        "fw_actors/rules/backoff.py",
+        "from __future__ import annotations\n",
+        "from __future__ import annotations\n\nimport random\n",
+        _TEST_SOURCE + "randomness_has_one_source",
+    ),
+    Mutation(
+        "control characters pass into mail headers",
+        "fw_actors/mail/message.py",
+        "        raise UnsafeHeaderError(part)\n",
+        "        return\n",
+        "tests/fw_actors/mail/test_message.py::test_every_control_character_is_refused",
+    ),
+    Mutation(
+        "a receiver's URL holds control characters",
+        "fw_actors/http/target.py",
+        "    if _UNPRINTABLE.search(url):\n",
+        "    if not url:\n",
+        "tests/fw_actors/http/test_target.py::test_a_bad_url_is_refused_with_what_to_change",
+    ),
+    Mutation(
+        "receivers are asked in clear text",
+        "fw_actors/http/target.py",
+        'if scheme == "http" and not (development or is_loopback(host)):',
+        'if scheme == "http" and not host:',
+        "tests/fw_actors/http/test_target.py::test_a_bad_url_is_refused_with_what_to_change",
+    ),
+    Mutation(
+        "connections stay open",
+        "fw_actors/http/connection.py",
+        "            self._socket.close()\n",
+        "            self._socket.detach()\n",
+        "tests/fw_actors/http/test_leaks.py::test_attempts_that_are_cut_off_leave_nothing_behind",
+    ),
+    Mutation(
+        "a required field may be empty",
+        "fw_actors/documents/field.py",
+        '        return value is None or value == ""\n',
+        "        return False\n",
+        "tests/fw_actors/documents/test_checks.py::"
+        "test_a_value_that_breaks_a_rule_is_refused_with_its_field",
+    ),
+    Mutation(
+        "unknown fields of a document pass",
+        "fw_actors/documents/incoming.py",
+        "        else:\n            raise field_unknown(meta, key)\n    return values\n",
+        "    return values\n",
+        "tests/fw_actors/documents/test_rest.py::test_the_shape_of_a_body_is_judged_and_the_key_named",
+    ),
+    Mutation(
+        "a body writes what the service alone writes",
+        "fw_actors/documents/incoming.py",
+        '_NEVER: Final = ("docstatus", "owner", ',
+        '_NEVER: Final = ("docstatus", ',
+        "tests/fw_actors/documents/test_rest.py::test_the_shape_of_a_body_is_judged_and_the_key_named",
+    ),
+    Mutation(
+        "a Webhook for documents needs no event",
+        "fw_actors/services/webhook_rules.py",
+        "        if not any(values[event] for event in DOCUMENT_EVENTS):\n",
+        "        if not values:\n",
+        "tests/fw_actors/services/test_webhook_rules.py::test_each_refusal_names_its_field",
+    ),
+    Mutation(
+        "a document may skip a step of its life",
+        "fw_actors/documents/lifecycle.py",
+        "            if stored.docstatus != status - 1:\n",
+        "            if stored is None:\n",
+        "tests/fw_actors/documents/test_lifecycle.py::"
+        "test_a_verb_that_the_state_does_not_allow_is_refused",
+    ),
+    Mutation(
+        "a refused write leaves a part behind",
+        "fw_actors/documents/steps.py",
+        "with nullcontext() if alone else fw.tx.savepoint():",
+        "with nullcontext():",
+        "tests/fw_actors/documents/test_lifecycle.py::"
+        "test_a_caught_refusal_leaves_transaction_and_object_usable",
+    ),
+    Mutation(
+        "a list has no end",
+        "fw_actors/documents/rest.py",
+        "    if not 1 <= limit <= MOST:\n",
+        "    if limit < 1:\n",
+        "tests/fw_actors/documents/test_rest.py::test_a_listing_out_of_shape_is_a_bad_request",
+    ),
+    Mutation(
+        "secrets may be listed",
+        "fw_actors/documents/query.py",
+        "isinstance(field, Table) or field.secret or not self._sees(field)",
+        "isinstance(field, Table) or not self._sees(field)",
+        "tests/fw_actors/documents/test_query.py::"
+        "test_a_field_that_is_secret_or_not_there_is_not_listed",
+    ),
+    Mutation(
+        "an event shows fields that are named like secrets",
+        "fw_actors/rules/redaction.py",
+        'if fieldtype == "Password" or fieldname in _NAMES or fieldname.endswith(_SUFFIXES):',
+        'if fieldtype == "Password":',
+        "tests/fw_actors/rules/test_redaction.py::test_type_name_suffix_and_permlevel_decide",
+    ),
+    Mutation(
+        "an app reads the key of the site",
+        _MODEL,
+        "return None if name == _VAULT_KEY else self._values.get(name) or None",
+        "return self._values.get(name) or None",
+        "tests/fw_actors/config/test_load.py::test_the_sites_own_key_is_nobodys_integration_secret",
+    ),
+    Mutation(
+        "what an app starts inherits the secrets",
+        "fw_cli/main.py",
+        "            del os.environ[name]\n",
+        "            pass\n",
+        "tests/fw_cli/test_evaluation.py::test_what_code_starts_inherits_no_secret",
+    ),
+    Mutation(
+        "a site is in development mode unless it says otherwise",
+        "fw_actors/config/deployment.py",
+        'values.one_of("production", "development"), "production")',
+        'values.one_of("production", "development"), "development")',
+        "tests/fw_actors/config/test_load.py::"
+        "test_a_site_without_any_setting_has_the_defaults_of_the_specification",
+    ),
+    Mutation(
+        "a sealed value opens in any place",
+        _VAULT,
+        'return f"{doctype}\\x00{field}\\x00{row}".encode()',
+        'return b""',
+        _TEST_VAULT + "a_sealed_value_opens_in_its_own_place_only",
+    ),
+    Mutation(
+        "values are sealed with one nonce",
+        _VAULT,
+        "nonce = self._entropy.bytes(_NONCE_BYTES)",
+        "nonce = bytes(_NONCE_BYTES)",
+        _TEST_VAULT + "one_text_is_sealed_differently_each_time",
+    ),
+    Mutation(
+        "Vault values are only encoded",
+        _VAULT,
+        "sealed = self._cipher.encrypt(nonce, text.encode(), _binding(doctype, field, row))",
+        "sealed = text.encode()",
+        _TEST_VAULT + "the_text_is_not_in_what_is_stored",
+    ),
+    Mutation(
+        "a second cipher is used",
+        _VAULT,
+        "from cryptography.hazmat.primitives.hashes import SHA256\n",
+        "from cryptography.hazmat.primitives.ciphers.modes import ECB  # noqa: F401\n"
+        "from cryptography.hazmat.primitives.hashes import SHA256\n",
+        _TEST_SOURCE + "encryption_is_aes_gcm_by_one_library",
+    ),
+    Mutation(
+        "tokens are kept as MD5",
+        "fw_actors/rules/tokens.py",
+        "return hashlib.sha256(token",
+        "return hashlib.md5(token",
+        _TEST_SOURCE + "hashes_are_sha_256_and_blake2b_alone",
+    ),
+    Mutation(
+        "requests to receivers are signed with SHA-1",
+        "fw_actors/rules/signing.py",
+        "hmac.new(key, digestmod=hashlib.sha256)",
+        "hmac.new(key, digestmod=hashlib.sha1)",
+        "tests/fw_actors/rules/test_signing.py::"
+        "test_the_signature_is_hmac_sha256_over_id_timestamp_and_body",
+    ),
+    Mutation(
+        "passwords are hashed by argon2i",
+        "fw_actors/hashing/hasher.py",
+        "self._argon2 = argon2.PasswordHasher(\n",
+        "self._argon2 = argon2.PasswordHasher(\n            type=argon2.Type.I,\n",
+        "tests/fw_actors/hashing/test_hasher.py::"
+        "test_a_hash_is_argon2id_with_the_parameters_of_the_site",
+    ),
+    Mutation(
+        "a hash costs 1 MiB unless the site says otherwise",
+        "fw_actors/config/deployment.py",
+        "Argon2(19 * 1024, 2, 1)",
+        "Argon2(1024, 1, 1)",
+        "tests/fw_actors/config/test_load.py::"
+        "test_a_site_without_any_setting_has_the_defaults_of_the_specification",
+    ),
+    Mutation(
+        "hashes of old parameters stay",
+        "fw_actors/hashing/hasher.py",
+        "outdated=asked != self._live",
+        "outdated=False",
+        "tests/fw_actors/hashing/test_hasher.py::test_a_hash_with_other_parameters_is_outdated",
+    ),
+    Mutation(
+        "random bytes are zeros",
+        "fw_actors/runtime/entropy.py",
+        "return secrets.token_bytes(n)",
+        "return bytes(n)",
+        "tests/fw_actors/runtime/test_entropy.py::"
+        "test_system_entropy_gives_what_the_operating_system_gives",
+    ),
+    Mutation(
+        "certificates of receivers are not verified",
+        _DIAL,
+        '    context.set_alpn_protocols(["http/1.1"])\n',
+        '    context.set_alpn_protocols(["http/1.1"])\n'
+        "    context.check_hostname = False\n    context.verify_mode = ssl.CERT_NONE\n",
+        _TEST_DIAL + "the_systems_trust_verifies_certificate_and_name",
+    ),
+    Mutation(
+        "receivers may speak TLS 1.0",
+        _DIAL,
+        '    context.set_alpn_protocols(["http/1.1"])\n',
+        '    context.set_alpn_protocols(["http/1.1"])\n'
+        "    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED\n",
+        _TEST_DIAL + "the_systems_trust_verifies_certificate_and_name",
+    ),
+    Mutation(
+        "a redirect is followed",
+        "fw_actors/http/sender.py",
+        "        return post.reader.answer(post.progress.times)\n",
+        "        answer = post.reader.answer(post.progress.times)\n"
+        "        if answer.location is not None and not anew:\n"
+        "            return await self.post(\n"
+        "                target, body, make_headers, timeout=timeout, anew=True\n            )\n"
+        "        return answer\n",
+        "tests/fw_actors/http/test_sender.py::"
+        "test_a_redirect_is_not_followed_and_its_location_kept_without_secrets",
+    ),
+    Mutation(
+        "certificates of mail servers are not verified",
+        _SMTP,
+        "smtp.starttls(context=self._context)",
+        "smtp.starttls(context=ssl._create_unverified_context())",
+        "tests/fw_actors/mail/test_smtp.py::test_a_secured_connection_is_verified",
+    ),
+    Mutation(
+        "STARTTLS is left out",
+        _SMTP,
+        "            smtp.starttls(context=self._context)\n",
+        "            pass\n",
+        "tests/fw_actors/mail/test_smtp.py::test_starttls_is_never_skipped",
+    ),
+    Mutation(
+        "the password for mail goes in clear text",
+        _SMTP,
+        "if not isinstance(connected, ssl.SSLSocket) and not _is_loopback(connected):",
+        "if connected is None:",
+        "tests/fw_actors/mail/test_smtp.py::test_no_auth_in_clear_text_to_another_host",
+    ),
+    Mutation(
+        "a receiver that hangs takes the places of all",
+        "fw_actors/rules/receiver_places.py",
+        "        self.window = 1\n        self.slow = True\n",
+        "        self.slow = False\n",
+        "tests/fw_actors/rules/test_receiver_places.py::"
+        "test_a_head_that_takes_over_a_second_sets_it_back_to_one",
+    ),
+)

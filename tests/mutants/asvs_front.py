@@ -1,0 +1,371 @@
+"""Faults at the front: encoding, headers, cookies, cross-site requests, pages and their files."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutation import Mutation
+
+_HEADERS: Final = "web/headers.py"
+_GUARD: Final = "web/guard.py"
+_APP: Final = "web/app.py"
+_COOKIES: Final = "web/cookies.py"
+_JSON_IN: Final = "web/json_in.py"
+
+_IN_HEADERS: Final = "tests/web/test_security_headers.py::test_"
+_IN_SOURCES: Final = "tests/web/pages/test_page_sources.py::test_"
+_IN_GUARD: Final = "tests/web/test_guard.py::test_"
+_HOSTILE: Final = "tests/access/test_hostile_values.py::test_"
+
+ASVS_FRONT: Final = (
+    Mutation(
+        "a path is decoded twice",
+        "web/http11.py",
+        'unquote(path.decode("ascii"))',
+        'unquote(unquote(path.decode("ascii")))',
+        "tests/web/test_decoding.py::test_a_path_is_decoded_once",
+    ),
+    Mutation(
+        "pages show values unescaped",
+        "web/pages/rendering.py",
+        "autoescape=True",
+        "autoescape=False",
+        _HOSTILE + "a_value_on_a_page_is_shown_and_never_run",
+    ),
+    Mutation(
+        "a header takes a line end",
+        "web/reply.py",
+        r're.compile("[\r\n\0]")',
+        're.compile("never in a header")',
+        "tests/web/test_reply.py::test_a_header_that_would_hold_a_line_end_is_not_sent",
+    ),
+    Mutation(
+        "a name stands in a link as it is",
+        "web/pages/shell.py",
+        "return f\"{list_path(doctype)}/{quote(name, safe='')}\"",
+        'return f"{list_path(doctype)}/{name}"',
+        _HOSTILE + "a_name_in_a_link_is_encoded_for_its_place",
+    ),
+    Mutation(
+        "quotes in an answer's JSON are not escaped",
+        "web/json_out.py",
+        "return ENCODER.encode(value)",
+        "return ENCODER.encode(value).replace(b'\\\\\"', b'\"')",
+        _HOSTILE + "a_value_in_an_answer_stays_one_string_of_its_json",
+    ),
+    Mutation(
+        "a script makes HTML of a text",
+        "web/pages/static/app.js",
+        "  note.textContent = text;\n",
+        "  note.innerHTML = text;\n",
+        _IN_SOURCES + "no_script_makes_html_or_code_out_of_text",
+    ),
+    Mutation(
+        "a sign-in leads to another site",
+        "web/pages/next_path.py",
+        r're.compile(r"/(?![/\\])[',
+        're.compile(r"/[',
+        "tests/web/pages/test_next_path.py::test_anything_else_leads_to_the_desk",
+    ),
+    Mutation(
+        "scripts come from anywhere",
+        _HEADERS,
+        "script-src 'self'; style-src 'self'",
+        "script-src *; style-src *",
+        _IN_HEADERS + "every_answer_has_the_one_strict_content_policy",
+    ),
+    Mutation(
+        "a page may set its own base",
+        _HEADERS,
+        "base-uri 'none'; ",
+        "",
+        _IN_HEADERS + "every_answer_has_the_one_strict_content_policy",
+    ),
+    Mutation(
+        "any site may frame a page",
+        _HEADERS,
+        "frame-ancestors 'none'",
+        "frame-ancestors *",
+        _IN_HEADERS + "every_answer_has_the_one_strict_content_policy",
+    ),
+    Mutation(
+        "plugins and what else is not named come from anywhere",
+        _HEADERS,
+        "default-src 'none'",
+        "default-src *",
+        _IN_HEADERS + "every_answer_has_the_one_strict_content_policy",
+    ),
+    Mutation(
+        "browsers forget https at once",
+        _HEADERS,
+        "max-age=31536000",
+        "max-age=0",
+        _IN_HEADERS + "browsers_keep_to_https_for_a_year_on_a_site_that_is_https",
+    ),
+    Mutation(
+        "browsers guess types",
+        _HEADERS,
+        '    ("X-Content-Type-Options", "nosniff"),\n',
+        "",
+        _IN_HEADERS + "every_answer_forbids_to_guess_its_type",
+    ),
+    Mutation(
+        "addresses are told to other sites",
+        _HEADERS,
+        '("Referrer-Policy", "no-referrer")',
+        '("Referrer-Policy", "unsafe-url")',
+        _IN_HEADERS + "every_answer_keeps_its_address_from_other_sites",
+    ),
+    Mutation(
+        "answers may be kept",
+        _HEADERS,
+        '(CACHE_CONTROL, "no-store")',
+        '(CACHE_CONTROL, "private")',
+        _IN_HEADERS + "no_answer_but_a_file_of_the_pages_is_to_be_kept",
+    ),
+    Mutation(
+        "any origin may read answers",
+        _HEADERS,
+        "ALWAYS: Final[Headers] = (\n",
+        'ALWAYS: Final[Headers] = (\n    ("Access-Control-Allow-Origin", "*"),\n',
+        _IN_HEADERS + "no_answer_is_opened_to_another_origin",
+    ),
+    Mutation(
+        "answers name no charset",
+        "web/envelope.py",
+        '"application/json; charset=utf-8"',
+        '"application/json"',
+        _IN_HEADERS + "every_answer_names_its_content_type_with_its_charset",
+    ),
+    Mutation(
+        "scripts read the session's cookie",
+        _COOKIES,
+        "HttpOnly; ",
+        "",
+        "tests/web/test_cookies.py::test_the_cookie_has_the_attributes_of_the_spec",
+    ),
+    Mutation(
+        "the session's cookie goes along from any site",
+        _COOKIES,
+        "SameSite=Lax",
+        "SameSite=None",
+        "tests/web/test_cookies.py::test_the_cookie_has_the_attributes_of_the_spec",
+    ),
+    Mutation(
+        "the session's cookie of an https site goes in clear text",
+        _COOKIES,
+        "return site_is_https or over_tls if policy is None else policy",
+        "return bool(policy)",
+        "tests/web/test_cookies.py::test_secure_is_the_policys_or_decided_per_request",
+    ),
+    Mutation(
+        "the answer of a sign-in shows the sid",
+        "web/routes/access.py",
+        '            "user": signed_in.user,\n',
+        '            "user": signed_in.user,\n            "sid": signed_in.sid,\n',
+        "tests/web/routes/test_access.py::test_a_sign_in_answers_with_the_user_and_sets_the_cookie",
+    ),
+    Mutation(
+        "no header is asked for that forms can't send",
+        _GUARD,
+        "    if not request.headers.get(CSRF_HEADER):\n        raise CSRFError\n",
+        "",
+        _IN_GUARD + "what_may_change_something_needs_the_csrf_header",
+    ),
+    Mutation(
+        "a body of any content type is read",
+        _GUARD,
+        'if kind.strip().lower() != "application/json":',
+        "if not kind:",
+        _IN_GUARD + "a_body_of_another_kind_is_415",
+    ),
+    Mutation(
+        "a link calls a function",
+        "web/routes/methods.py",
+        '{"POST": Operation(self.call, body=arguments)},',
+        '{"POST": Operation(self.call, body=arguments), '
+        '"GET": Operation(self.call, body=arguments)},',
+        "tests/web/routes/test_methods.py::test_functions_are_for_the_signed_in_by_post_only",
+    ),
+    Mutation(
+        "a query parameter may stand twice",
+        _GUARD,
+        "        if name in found:\n",
+        "        if name in ():\n",
+        _IN_GUARD + "a_query_or_path_that_is_not_understood_is_400",
+    ),
+    Mutation(
+        "two credentials in one request are taken",
+        _GUARD,
+        "    if found and key is not None:\n",
+        "    if found and key == '':\n",
+        _IN_GUARD + "two_credentials_are_one_too_many",
+    ),
+    Mutation(
+        "TRACE is answered",
+        _GUARD,
+        '"GET" if method == "HEAD" else method',
+        '"GET" if method in ("HEAD", "TRACE") else method',
+        _IN_HEADERS + "trace_is_no_verb_of_any_path",
+    ),
+    Mutation(
+        "a key of a JSON object may stand twice",
+        _JSON_IN,
+        "        if key in found:\n",
+        "        if key in ():\n",
+        "tests/web/test_json_in.py::test_what_is_refused_is_named_by_its_key",
+    ),
+    Mutation(
+        "integers have no end",
+        _JSON_IN,
+        "abs(value) > MAX_INTEGER",
+        "abs(value) > MAX_INTEGER**9",
+        "tests/web/test_json_in.py::test_what_is_refused_is_named_by_its_key",
+    ),
+    Mutation(
+        "a value of another type is converted",
+        _JSON_IN,
+        "msgspec.convert(value, kind)",
+        "msgspec.convert(value, kind, strict=False)",
+        "tests/web/test_json_in.py::test_missing_unknown_and_mistyped_keys_are_named",
+    ),
+    Mutation(
+        "bodies have no end",
+        "web/body.py",
+        "        if self._received > limit:\n",
+        "        if self._received > limit * 1000:\n",
+        "tests/web/test_body.py::test_too_much_is_refused_before_the_end_is_there",
+    ),
+    Mutation(
+        "requests in hand have no end",
+        _APP,
+        "yield self._in_hand <= self._settings.max_requests",
+        "yield True",
+        "tests/web/test_app.py::test_more_requests_than_places_are_turned_away_and_places_come_back",
+    ),
+    Mutation(
+        "a defect is told to the client",
+        _APP,
+        "refused = InternalError(exchange.request_id)",
+        'refused = InternalError(f"{exchange.request_id} {error}")',
+        "tests/web/test_app.py::test_a_defect_is_logged_and_tells_only_the_request_id",
+    ),
+    Mutation(
+        "a defect leaves no line in the log",
+        _APP,
+        '            self._log.error(\n                "web.request_failed",\n',
+        '            self._log.bind(\n                event="web.request_failed",\n',
+        "tests/web/test_app.py::test_a_defect_is_logged_and_tells_only_the_request_id",
+    ),
+    Mutation(
+        "the line of a request does not name the user",
+        _APP,
+        "user=None if exchange.caller is None else exchange.caller.user,",
+        "user=None,",
+        "tests/access/test_refusals_logged.py::"
+        "test_what_is_refused_for_want_of_rights_is_logged_with_its_user",
+    ),
+    Mutation(
+        "refused requests leave no line in the log",
+        _APP,
+        "        log = self._log.debug if route in LOOKED_AT else self._log.info\n",
+        "        if status in (400, 401, 403):\n            return\n"
+        "        log = self._log.debug if route in LOOKED_AT else self._log.info\n",
+        "tests/access/test_refusals_logged.py::test_a_try_to_pass_by_a_check_is_logged_with_its_user",
+    ),
+    Mutation(
+        "anybody's word for an address is believed",
+        "web/client_address.py",
+        "    return trust.every_peer or (peer is not None and _holds(trust, peer))\n",
+        "    return True\n",
+        "tests/web/test_client_address.py::test_who_is_believed_says_where_a_request_comes_from",
+    ),
+    Mutation(
+        "the numbers are open to all",
+        "web/routes/health.py",
+        "        here = is_loopback(exchange.peer) and ",
+        "        here = is_loopback('::1') or ",
+        "tests/web/routes/test_health.py::"
+        "test_elsewhere_the_numbers_are_for_the_key_of_a_system_manager",
+    ),
+    Mutation(
+        "any file beside those of the pages is served",
+        "web/pages/assets.py",
+        'asset = self._files.get(exchange.argument("name"))',
+        'name = exchange.argument("name")\n'
+        '        path = files(__package__).joinpath("static", name)\n'
+        "        asset = self._files.get(name) or (\n"
+        '            Asset(path.read_bytes(), "text/plain") if path.is_file() else None)',
+        "tests/web/pages/test_assets.py::test_nothing_but_the_files_is_served",
+    ),
+    Mutation(
+        "an export is shown by the browser",
+        "web/routes/resource.py",
+        'f"attachment; filename*',
+        'f"inline; filename*',
+        "tests/web/routes/test_resource.py::test_an_export_comes_as_an_attachment",
+    ),
+    Mutation(
+        "a document's name stands in a header as it is",
+        "web/routes/resource.py",
+        "{quote(f'{doctype} {name}.json', safe='')}",
+        "{doctype} {name}.json",
+        "tests/web/routes/test_resource.py::test_an_export_comes_as_an_attachment",
+    ),
+    Mutation(
+        "the browser keeps who is signed in",
+        "web/pages/static/app.js",
+        "sessionStorage.setItem(FLASH, text);",
+        "sessionStorage.setItem(FLASH, text);\nlocalStorage.setItem(location, document.title);",
+        _IN_SOURCES + "browsers_keep_a_notice_and_the_number_of_a_run_and_nothing_else",
+    ),
+    Mutation(
+        "htmx keeps pages in the browser",
+        "web/pages/templates/desk.html",
+        '"historyCacheSize":0',
+        '"historyCacheSize":10',
+        _IN_SOURCES + "htmx_keeps_no_page_runs_no_code_and_asks_no_other_site",
+    ),
+    Mutation(
+        "a typed password is shown",
+        "web/pages/templates/login.html",
+        'name="pwd" type="password"',
+        'name="pwd" type="text"',
+        _IN_SOURCES + "every_field_for_a_password_hides_it_and_names_itself_to_password_managers",
+    ),
+    Mutation(
+        "a password can't be pasted",
+        "web/pages/templates/login.html",
+        '<input id="pwd"',
+        '<input onpaste="return false" id="pwd"',
+        _IN_SOURCES + "nothing_hinders_to_paste",
+    ),
+    Mutation(
+        "pages have no way to sign out",
+        "web/pages/templates/desk.html",
+        ' id="sign-out"',
+        "",
+        _IN_SOURCES + "every_page_of_who_is_signed_in_offers_to_sign_out",
+    ),
+    Mutation(
+        "a page asks for a plugin",
+        "web/pages/templates/base.html",
+        '<a class="skip"',
+        '<embed src="/x.swf"><a class="skip"',
+        _IN_SOURCES + "pages_need_no_plugin",
+    ),
+    Mutation(
+        "a page takes a style sheet from elsewhere",
+        "web/pages/templates/base.html",
+        'href="{{ assets }}/style.css"',
+        'href="https://cdn.example/style.css"',
+        _IN_SOURCES + "nothing_of_a_page_comes_from_elsewhere",
+    ),
+    Mutation(
+        "an answer names a property of an object",
+        "web/pages/static/document.js",
+        "else values[input.name] = valueOf(input);",
+        "else values[input.value] = valueOf(input);",
+        _IN_SOURCES + "scripts_name_properties_by_the_form_alone",
+    ),
+)

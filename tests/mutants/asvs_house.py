@@ -1,0 +1,127 @@
+"""Faults of logs, files, deployment and packages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutation import Mutation
+
+_TEST_LOGS: Final = "tests/supervisors/service/test_logs.py::test_"
+_TEST_DEPLOY: Final = "tests/deploy/test_deploy.py::test_"
+_TEST_PROXY: Final = "tests/deploy/test_proxy_policy.py::test_"
+
+ASVS_HOUSE: Final = (
+    Mutation(
+        "times in the log name no zone",
+        "supervisors/service/log_lines.py",
+        '.replace("+00:00", "Z")',
+        '.replace("+00:00", "")',
+        _TEST_LOGS + "a_json_entry_has_time_level_event_and_fields",
+    ),
+    Mutation(
+        "a line of the log has no request id",
+        "web/app.py",
+        '            "web.request",\n            request_id=exchange.request_id,\n',
+        '            "web.request",\n',
+        "tests/web/test_traffic.py::test_a_request_is_one_line_without_query_and_body",
+    ),
+    Mutation(
+        "fields that are named like secrets are logged",
+        "supervisors/service/log_secrets.py",
+        "    if is_secret(name) and value is not None:\n",
+        "    if value == SCRUBBED:\n",
+        _TEST_LOGS + "a_field_named_like_a_secret_is_scrubbed_at_any_depth",
+    ),
+    Mutation(
+        "control characters are logged as they are",
+        "supervisors/service/log_lines.py",
+        'return escaped(" ".join(parts)) + below',
+        'return " ".join(parts) + below',
+        _TEST_LOGS + "no_value_breaks_a_line_or_commands_a_terminal",
+    ),
+    Mutation(
+        "a JSON line of the log is no JSON",
+        "supervisors/service/log_lines.py",
+        "return _to_ascii_json({",
+        "return str({",
+        _TEST_LOGS + "json_gives_back_what_was_logged",
+    ),
+    Mutation(
+        "everybody reads the log file",
+        "supervisors/service/background.py",
+        "os.O_CLOEXEC, 0o600)",
+        "os.O_CLOEXEC, 0o644)",
+        "tests/supervisors/service/test_background.py::test_the_log_is_its_owners_and_is_added_to",
+    ),
+    Mutation(
+        "everybody reads the database file",
+        "fw_actors/store/sqlite_connection.py",
+        "os.O_CLOEXEC, 0o600)",
+        "os.O_CLOEXEC, 0o644)",
+        "tests/fw_actors/store/test_trio_sqlite.py::"
+        "test_the_file_and_its_folder_are_for_their_owner_alone",
+    ),
+    Mutation(
+        "the image runs as root",
+        "deploy/Dockerfile",
+        "USER fw\n",
+        "USER root\n",
+        _TEST_DEPLOY + "the_image_runs_the_service_without_rights_and_asks_whether_it_is_ready",
+    ),
+    Mutation(
+        "the proxy passes on what a client says of addresses",
+        "deploy/nginx.conf",
+        "X-Forwarded-For $remote_addr",
+        "X-Forwarded-For $proxy_add_x_forwarded_for",
+        _TEST_DEPLOY + "the_proxy_sets_what_is_believed_and_passes_nothing_of_a_client",
+    ),
+    Mutation(
+        "the proxy speaks TLS 1.0",
+        "deploy/nginx.conf",
+        "ssl_protocols TLSv1.2 TLSv1.3;",
+        "ssl_protocols TLSv1 TLSv1.2 TLSv1.3;",
+        _TEST_PROXY + "the_proxy_speaks_tls_1_2_and_1_3_alone",
+    ),
+    Mutation(
+        "the proxy serves in clear text",
+        "deploy/nginx.conf",
+        "    return 301 https://$host$request_uri;\n",
+        "    location / { proxy_pass http://fw; }\n",
+        _TEST_PROXY + "the_proxy_serves_nothing_in_clear_text",
+    ),
+    Mutation(
+        "the database gets the service's key",
+        "deploy/compose.yaml",
+        "    env_file: database.env\n",
+        "    env_file: secrets.env\n",
+        _TEST_DEPLOY + "the_composition_keeps_the_services_key_from_the_database",
+    ),
+    Mutation(
+        "the wheel holds the tests",
+        "pyproject.toml",
+        '"web"]\n\n[tool.hatch.build.targets.sdist]',
+        '"web", "tests"]\n\n[tool.hatch.build.targets.sdist]',
+        "tests/scripts/test_wheel.py::test_the_wheel_holds_the_four_packages_and_nothing_else",
+    ),
+    Mutation(
+        "the database has a password that everybody knows",
+        "deploy/compose.yaml",
+        "      POSTGRES_USER: fw\n",
+        "      POSTGRES_USER: fw\n      POSTGRES_PASSWORD: fw\n",
+        "tests/deploy/test_credentials.py::test_no_password_stands_in_what_is_deployed",
+    ),
+    Mutation(
+        "libraries are not audited",
+        "scripts/check",
+        "judge 'security of the libraries' libraries_are_secure\n",
+        "",
+        "tests/scripts/test_audit.py::test_each_check_audits_the_pinned_libraries",
+    ),
+    Mutation(
+        "a release has no bill of materials",
+        ".github/workflows/release.yml",
+        "--format cyclonedx-json --output dist/sbom.cdx.json",
+        "--progress-spinner off",
+        "tests/scripts/test_audit.py::test_a_release_lists_what_runs_with_it",
+    ),
+)

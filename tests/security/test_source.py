@@ -1,0 +1,199 @@
+"""What the code of the service must not do at all, read from its source."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("fw_actors", "fw_cli", "supervisors", "web")
+
+# Where `fw eval`, `fw exec` and scripts of the operator are run; no request reaches them.
+RUNS_CODE = {"fw_cli/evaluation.py", "fw_cli/scripts.py"}
+UNSAFE_READERS = {
+    "pickle",
+    "_pickle",
+    "marshal",
+    "shelve",
+    "dill",
+    "yaml",
+    "xml",
+    "lxml",
+    "jsonpickle",
+}
+FOREIGN_MEMORY = {"ctypes", "cffi", "mmap"}
+RANDOMNESS = {"random", "secrets", "uuid"}
+CRYPTOGRAPHY = {"AESGCM", "HKDF", "SHA256", "InvalidTag"}
+PATTERN_MAKERS = {
+    "compile",
+    "match",
+    "search",
+    "fullmatch",
+    "sub",
+    "subn",
+    "split",
+    "findall",
+    "finditer",
+}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Every module of the service, by its path."""
+    return {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text())
+        for package in PACKAGES
+        for path in sorted((ROOT / package).rglob("*.py"))
+    }
+
+
+@cache
+def nodes() -> dict[str, tuple[ast.AST, ...]]:
+    """All nodes of every module."""
+    return {path: tuple(ast.walk(tree)) for path, tree in trees().items()}
+
+
+def found(matches: Callable[[ast.AST], bool]) -> set[str]:
+    """The modules in which a node matches."""
+    return {path for path, held in nodes().items() if any(map(matches, held))}
+
+
+def imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield each imported module with each imported name, "" for the module itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+def importers(packages: set[str]) -> set[str]:
+    """The modules that import one of `packages`, or something of it."""
+    return {
+        path
+        for path, tree in trees().items()
+        if any(name.partition(".")[0] in packages for name, _ in imported(tree))
+    }
+
+
+def calls(node: ast.AST, *names: str) -> bool:
+    """Whether a node calls a builtin of one of these names."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+
+
+def attribute_call(node: ast.AST, owner: str) -> str | None:
+    """The name of what is called on `owner` (`re.compile`), or None."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return None
+    value = node.func.value
+    return node.func.attr if isinstance(value, ast.Name) and value.id == owner else None
+
+
+def test_there_are_modules() -> None:
+    assert len(trees()) > 300
+
+
+def test_code_is_run_by_the_operators_commands_alone() -> None:
+    assert found(lambda node: calls(node, "eval", "exec", "compile", "__import__")) == RUNS_CODE
+
+
+def test_no_shell_reads_a_command() -> None:
+    def starts_shell(node: ast.AST) -> bool:
+        if attribute_call(node, "os") in {"system", "popen", "spawnl", "spawnv", "execl"}:
+            return True
+        return isinstance(node, ast.keyword) and node.arg == "shell"
+
+    assert found(starts_shell) == set()
+
+
+def test_nothing_from_outside_is_read_into_objects_of_its_own_choice() -> None:
+    assert importers(UNSAFE_READERS) == set()
+
+
+def test_no_memory_is_managed_by_hand() -> None:
+    assert importers(FOREIGN_MEMORY) == set()
+
+
+def test_randomness_has_one_source() -> None:
+    urandom = found(lambda node: attribute_call(node, "os") in {"urandom", "getrandom"})
+    assert importers(RANDOMNESS) | urandom == {"fw_actors/runtime/entropy.py"}
+
+
+def test_hashes_are_sha_256_and_blake2b_alone() -> None:
+    used = {
+        node.attr
+        for tree in trees().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "hashlib"
+    }
+    used |= {
+        name for tree in trees().values() for module, name in imported(tree) if module == "hashlib"
+    }
+    assert used - {""} == {"sha256", "blake2b"}
+
+
+def test_encryption_is_aes_gcm_by_one_library() -> None:
+    used = {
+        name
+        for tree in trees().values()
+        for module, name in imported(tree)
+        if module.partition(".")[0] in {"cryptography", "Crypto", "Cryptodome", "nacl"}
+    }
+    assert used == CRYPTOGRAPHY
+
+
+def _is_constant_pattern(node: ast.expr) -> bool:
+    """Whether an expression is made of literals and of constants, whose names are capitals."""
+    if isinstance(node, ast.JoinedStr):
+        parts = [each.value for each in node.values if isinstance(each, ast.FormattedValue)]
+        return all(map(_is_constant_pattern, parts))
+    if isinstance(node, ast.BinOp):
+        return _is_constant_pattern(node.left) and _is_constant_pattern(node.right)
+    if isinstance(node, ast.Name):
+        return node.id.isupper()
+    return isinstance(node, ast.Constant)
+
+
+def test_no_regular_expression_is_made_of_input() -> None:
+    def is_made(node: ast.AST) -> bool:
+        if attribute_call(node, "re") not in PATTERN_MAKERS:
+            return False
+        assert isinstance(node, ast.Call)
+        return not _is_constant_pattern(node.args[0])
+
+    assert found(is_made) == set()
+
+
+def test_templates_are_files_of_the_package() -> None:
+    names = {
+        (module, name)
+        for tree in trees().values()
+        for module, name in imported(tree)
+        if module.partition(".")[0] == "jinja2" or (module, name) == ("string", "Template")
+    }
+    wanted = {"Environment", "PackageLoader", "StrictUndefined"}
+    assert names <= {("jinja2", name) for name in wanted}
+    assert (
+        found(lambda node: isinstance(node, ast.Attribute) and node.attr == "from_string") == set()
+    )
+
+
+def test_no_format_string_is_made_of_input() -> None:
+    """`.format` of what is no literal: the constant sentences of a step, and loggers' own."""
+
+    def formats(node: ast.AST) -> bool:
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            return False
+        return node.func.attr in {"format", "format_map"} and not isinstance(
+            node.func.value, ast.Constant
+        )
+
+    assert found(formats) == {
+        "fw_actors/http/progress.py",
+        "fw_cli/output.py",  # msgspec.json.format
+        "supervisors/service/logs.py",  # logging.Handler.format
+    }

@@ -1,0 +1,53 @@
+"""What a client has encoded is decoded once: what is left over is data."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.web.asgi import Client
+from tests.web.fakes import SID, FakeDocuments, FakeGateway, app_of
+from tests.web.test_server import served
+
+ASK = b"GET %s HTTP/1.1\r\nHost: x\r\nCookie: sid=%s\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (b"%41", "A"),
+        (b"%2541", "%41"),
+        (b"%252e%252e", "%2e%2e"),
+        (b"%25252f", "%252f"),
+        (b"%C3%A9", "é"),
+        (b"a+b", "a+b"),
+    ],
+)
+async def test_a_path_is_decoded_once(
+    gateway: FakeGateway, documents: FakeDocuments, path: bytes, name: str
+) -> None:
+    documents.held[name] = {"name": name}
+    async with served(app_of(gateway, documents)) as server:
+        got = await server.exchange(ASK % (b"/api/resource/Order/" + path, SID.encode()))
+    head, _, body = got.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200"), got
+    assert json.loads(body)["data"]["name"] == name
+
+
+async def test_a_query_is_decoded_once(client: Client, documents: FakeDocuments) -> None:
+    filters = '[["title","=","%2541"]]'
+    encoded = filters.replace("%", "%25").replace('"', "%22")
+    assert (
+        await client.ask("GET", f"/api/resource/Order?filters={encoded}", sid=SID)
+    ).status == 200
+    ((_, listing),) = documents.asked
+    assert listing == {"filters": json.loads(filters)}
+
+
+async def test_a_body_is_decoded_once(client: Client, documents: FakeDocuments) -> None:
+    body: dict[str, Any] = {"name": "A", "title": '"\\u0041&lt;%41"'}
+    reply = await client.ask("POST", "/api/resource/Order", body, sid=SID)
+    assert reply.status == 201
+    assert documents.held["A"]["title"] == body["title"]

@@ -1,0 +1,116 @@
+"""What a browser is told to allow: the headers of answers of every kind."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.web.asgi import Client, Reply
+from tests.web.fakes import PASSWORD, SID, FakeGateway, app_of
+
+POLICY = {
+    "default-src": "'none'",  # holds for object-src too, and for all that is not named here
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "img-src": "'self'",
+    "connect-src": "'self'",
+    "form-action": "'self'",
+    "base-uri": "'none'",
+    "frame-ancestors": "'none'",
+}
+YEAR = 365 * 86_400
+
+
+async def replies(client: Client) -> list[Reply]:
+    """Answers of every kind: of the interface, pages, files, refusals, redirects."""
+    page = await client.ask("GET", "/login")
+    file = re.search(r'href="(/static/[^"]+\.css)"', page.body.decode())
+    assert file is not None
+    browser = [("Accept", "text/html")]
+    return [
+        page,
+        await client.ask("GET", file[1]),
+        await client.ask("GET", file[1].replace("style.css", "mark.svg")),
+        await client.ask("GET", file[1].replace("style.css", "api.js")),
+        await client.ask("GET", file[1].replace(".css", ".gone")),
+        await client.ask("GET", "/"),
+        await client.ask("GET", "/app", headers=browser),
+        await client.ask("GET", "/no-such-page", headers=browser),
+        await client.ask("GET", "/api/boot", sid=SID),
+        await client.ask("POST", "/api/login", {"usr": "ann", "pwd": PASSWORD}),
+        await client.ask("POST", "/api/login", {"usr": "ann", "pwd": "wrong"}),
+        await client.ask("POST", "/api/login", b"{"),
+        await client.ask("DELETE", "/api/boot"),
+        await client.ask("OPTIONS", "/api/login"),
+    ]
+
+
+def policy_of(reply: Reply) -> dict[str, str]:
+    """The directives of an answer's Content-Security-Policy."""
+    text = reply.header("Content-Security-Policy") or ""
+    found = [each.strip().partition(" ") for each in text.split(";") if each.strip()]
+    assert len({name for name, _, _ in found}) == len(found)
+    return {name: sources for name, _, sources in found}
+
+
+async def test_every_answer_has_the_one_strict_content_policy(client: Client) -> None:
+    for reply in await replies(client):
+        assert policy_of(reply) == POLICY
+
+
+async def test_every_answer_forbids_to_guess_its_type(client: Client) -> None:
+    for reply in await replies(client):
+        assert reply.header("X-Content-Type-Options") == "nosniff"
+
+
+async def test_every_answer_keeps_its_address_from_other_sites(client: Client) -> None:
+    for reply in await replies(client):
+        assert reply.header("Referrer-Policy") == "no-referrer"
+
+
+async def test_every_answer_names_its_content_type_with_its_charset(client: Client) -> None:
+    found = [reply.header("Content-Type") for reply in await replies(client)]
+    kinds = {kind for kind in found if kind is not None}
+    assert kinds == {
+        "text/html; charset=utf-8",
+        "text/css; charset=utf-8",
+        "text/javascript; charset=utf-8",
+        "image/svg+xml; charset=utf-8",
+        "application/json; charset=utf-8",
+    }
+    assert len(found) == len([kind for kind in found if kind])
+
+
+async def test_no_answer_but_a_file_of_the_pages_is_to_be_kept(client: Client) -> None:
+    page, style, picture, script, *others = await replies(client)
+    for file in (style, picture, script):
+        assert "max-age" in (file.header("Cache-Control") or "")
+    for reply in (page, *others):
+        assert reply.header("Cache-Control") == "no-store"
+
+
+async def test_browsers_keep_to_https_for_a_year_on_a_site_that_is_https(
+    gateway: FakeGateway,
+) -> None:
+    client = Client(app_of(gateway, url="https://fw.example.test"))
+    for reply in await replies(client):
+        directives = (reply.header("Strict-Transport-Security") or "").split(";")
+        ages = [each.strip() for each in directives if each.strip().startswith("max-age=")]
+        assert len(ages) == 1
+        assert int(ages[0].removeprefix("max-age=")) >= YEAR
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:1", "null"])
+async def test_no_answer_is_opened_to_another_origin(client: Client, origin: str) -> None:
+    asked = [("Origin", origin), ("Access-Control-Request-Method", "POST")]
+    for method, path in (("OPTIONS", "/api/login"), ("GET", "/api/boot"), ("POST", "/api/login")):
+        reply = await client.ask(method, path, headers=asked, sid=SID)
+        assert not [name for name, _ in reply.headers if name.startswith("access-control-")]
+
+
+@pytest.mark.parametrize("path", ["/api/boot", "/api/login", "/login", "/app", "/api/resource/X"])
+async def test_trace_is_no_verb_of_any_path(client: Client, path: str) -> None:
+    reply = await client.ask("TRACE", path, headers=[("X-Mine", "echo-me")], sid=SID)
+    assert reply.status == 405
+    assert b"echo-me" not in reply.body
