@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from pathlib import Path
 
 CONF = Path(__file__).parents[2] / "deploy" / "nginx.conf"
@@ -19,11 +20,27 @@ def test_the_proxy_speaks_tls_1_2_and_1_3_alone() -> None:
     assert re.findall(r"ssl_protocols ([^;]+);", secured) == ["TLSv1.2 TLSv1.3"]
 
 
+def test_the_proxy_offers_forward_secret_and_authenticated_suites_alone() -> None:
+    (secured,) = [block for block in servers() if "listen 443 ssl" in block]
+    (wanted,) = re.findall(r"ssl_ciphers ([^;]+);", secured)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers(wanted)
+    suites = [each["name"] for each in context.get_ciphers() if each["protocol"] == "TLSv1.2"]
+    assert len(suites) >= 4
+    for suite in suites:
+        assert re.fullmatch(r"ECDHE-(ECDSA|RSA)-(AES\d+-GCM-SHA\d+|CHACHA20-POLY1305)", suite)
+
+
 def test_the_proxy_serves_nothing_in_clear_text() -> None:
     plain = [block for block in servers() if " ssl" not in block]
     assert len(plain) == 1
     assert "return 301 https://$host$request_uri;" in plain[0]
     assert "proxy_pass" not in plain[0]
+
+
+def test_the_proxy_leads_no_program_from_http_to_https() -> None:
+    (plain,) = [block for block in servers() if " ssl" not in block]
+    assert re.search(r"location /api/ \{\s*return 403;\s*\}", plain)
 
 
 def test_the_proxy_keeps_the_numbers_to_the_machine() -> None:

@@ -165,8 +165,8 @@ ASVS_ACCESS: Final = (
         "fw_actors/documents/core/user.py",
         "    language = Data(length=20)\n",
         "    language = Data(length=20)\n    hint = Data()\n",
-        "tests/fw_actors/documents/core/test_core.py::"
-        "test_the_fields_are_those_of_the_specification",
+        "tests/fw_actors/documents/core/test_account_fields.py::"
+        "test_an_account_has_no_field_for_a_hint_or_a_secret_question",
     ),
     Mutation(
         "somebody may take the name Administrator",

@@ -134,9 +134,10 @@ ASVS_DATA: Final = (
     Mutation(
         "a body writes what the service alone writes",
         "fw_actors/documents/incoming.py",
-        '_NEVER: Final = ("docstatus", "owner", ',
-        '_NEVER: Final = ("docstatus", ',
-        "tests/fw_actors/documents/test_rest.py::test_the_shape_of_a_body_is_judged_and_the_key_named",
+        '            raise BadRequestError(f"{key} is not to be written.", field=key)\n',
+        "            values[key] = value\n",
+        "tests/fw_actors/documents/test_rest.py::"
+        "test_the_shape_of_a_body_is_judged_and_the_key_named",
     ),
     Mutation(
         "a Webhook for documents needs no event",
@@ -159,7 +160,7 @@ ASVS_DATA: Final = (
         "with nullcontext() if alone else fw.tx.savepoint():",
         "with nullcontext():",
         "tests/fw_actors/documents/test_lifecycle.py::"
-        "test_a_caught_refusal_leaves_transaction_and_object_usable",
+        "test_a_hook_that_raises_takes_the_write_with_it",
     ),
     Mutation(
         "a list has no end",

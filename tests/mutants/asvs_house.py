@@ -85,9 +85,30 @@ ASVS_HOUSE: Final = (
     Mutation(
         "the proxy serves in clear text",
         "deploy/nginx.conf",
-        "    return 301 https://$host$request_uri;\n",
-        "    location / { proxy_pass http://fw; }\n",
+        "        return 301 https://$host$request_uri;\n",
+        "        proxy_pass http://fw;\n",
         _TEST_PROXY + "the_proxy_serves_nothing_in_clear_text",
+    ),
+    Mutation(
+        "a program is led from http to https",
+        "deploy/nginx.conf",
+        "    location /api/ {\n        return 403;\n    }\n",
+        "",
+        _TEST_PROXY + "the_proxy_leads_no_program_from_http_to_https",
+    ),
+    Mutation(
+        "the proxy offers suites without forward secrecy",
+        "deploy/nginx.conf",
+        "ssl_ciphers ECDHE+AESGCM:ECDHE+CHACHA20;",
+        "ssl_ciphers HIGH:!aNULL;",
+        _TEST_PROXY + "the_proxy_offers_forward_secret_and_authenticated_suites_alone",
+    ),
+    Mutation(
+        "Audit Events may be changed",
+        "fw_actors/documents/core/audit_event.py",
+        "read_only=True",
+        "read_only=False",
+        "tests/fw_actors/services/test_audit.py::test_nobody_writes_one_as_a_document",
     ),
     Mutation(
         "the database gets the service's key",
