@@ -15,7 +15,7 @@ ROOT: Final = Path(__file__).parents[2]
 SEEDS: Final = "1-150"
 _FOLDERS: Final = (
     "fw_actors", "fw_cli", "supervisors", "web", "examples", "tests", "deploy", "docs", "scripts",
-    ".github",
+    ".github", "benchmarks",
 )  # fmt: skip
 _FILES: Final = ("pyproject.toml", "constraints.txt", "README.md", "LICENSE", "CHANGELOG.md")
 _SECONDS: Final = 1800

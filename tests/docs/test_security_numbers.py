@@ -1,0 +1,76 @@
+"""The numbers on the security page are those of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fw_actors.actors.job_tries import MOST_TRIES
+from fw_actors.config.deployment import DEFAULT_ARGON2
+from fw_actors.documents.checks import MOST_ROWS
+from fw_actors.documents.query import MOST_FILTERS, MOST_VALUES
+from fw_actors.documents.rest import MOST
+from fw_actors.hashing.places import Lane
+from fw_actors.http.dns import MAX_PER_HOST, MAX_THREADS
+from fw_actors.http.reader import MAX_ANSWER
+from fw_actors.mail.smtp import AT_ONCE
+from fw_actors.rules.lockout import ADDRESS_WINDOW_MS
+from fw_actors.rules.password_policy import MAX_RUNES
+from fw_actors.rules.site_policy import judge_policy
+from fw_actors.rules.tokens import BEARER_BYTES
+from fw_actors.services.api_keys import MOST_KEYS
+from fw_actors.services.key_use import WRONG_KEYS
+from fw_actors.services.recovery_throttle import MAILS_AN_HOUR
+from fw_actors.services.sessions import MOST_LISTED
+from fw_actors.store.trio_sqlite import MAX_WAITING_READS, MAX_WAITING_WRITES
+from web import event_streams
+from web.body import SECONDS
+from web.operations import LARGE, SMALL
+from web.server import IDLE_SECONDS, MOST_HEAD_BYTES, SPARE_CONNECTIONS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+POLICY = judge_policy("{}").sections
+AUTH, OPS, WEB = POLICY["auth"], POLICY["ops"], POLICY["web"]
+MINUTES = ADDRESS_WINDOW_MS // 60_000
+KIB, MIB = 1024, 1024 * 1024
+
+ROWS: list[tuple[str, list[object]]] = [  # how a row begins, and the numbers that follow in it
+    ("failed sign-ins at an identifier", [AUTH["maxLoginAttempts"], 429, AUTH["lockoutMinutes"]]),
+    ("failed sign-ins from an address (IPv6: a /64) in", [MINUTES, AUTH["addressAttempts"]]),
+    ("requests with links and for recovery from an address in",
+     [MINUTES, AUTH["recoveryAttempts"], 429]),
+    ("recovery mails to an identifier in an hour", [MAILS_AN_HOUR]),
+    ("wrong API keys from an address in", [MINUTES, WRONG_KEYS.limit, 429]),
+    ("hashes", [Lane.SIGN_IN.value, Lane.RECOVERY.value, 503]),
+    ("connections; requests in hand", [SPARE_CONNECTIONS, WEB["maxRequests"], 503]),
+    ("head, body of a request",
+     [MOST_HEAD_BYTES // KIB, int(IDLE_SECONDS), LARGE // MIB, SMALL // KIB, int(SECONDS)]),
+    ("rows of a list; filters; values in them", [MOST, MOST_FILTERS, MOST_VALUES, 400]),
+    ("rows of a child table; keys of a user", [MOST_ROWS, MOST_KEYS, 422, 409]),
+    ("calls that wait for the store", [MAX_WAITING_READS, MAX_WAITING_WRITES, 503]),
+    ("event streams", [event_streams.MOST, 503]),
+    ("deliveries in flight; to one receiver",
+     [OPS["deliveryConcurrency"], OPS["perReceiverConcurrency"]]),
+    ("a delivery", [MAX_ANSWER // KIB]),
+    ("attempts of a delivery, a mail, a job", [MOST_TRIES]),
+    ("mails at once; look-ups of names", [AT_ONCE, MAX_THREADS, MAX_PER_HOST]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("begin", "numbers"), ROWS, ids=[begin for begin, _ in ROWS])
+def test_a_limit_on_the_page_is_that_of_the_code(begin: str, numbers: list[object]) -> None:
+    (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| {begin}")]
+    rest = row.removeprefix(f"| {begin}").replace(",", "")
+    assert re.findall(r"\d+", rest)[: len(numbers)] == [str(number) for number in numbers]
+
+
+def test_what_the_page_says_of_passwords_and_sessions_is_so() -> None:
+    minimum, days = AUTH["minPasswordLength"], AUTH["sessionDays"]
+    assert f"{minimum} to {MAX_RUNES} characters by default" in PAGE
+    assert f"{days} days by default" in PAGE
+    assert f"shows the {MOST_LISTED} that were used last" in PAGE
+    assert f"at most {MOST_KEYS} API keys" in PAGE
+    assert f"{BEARER_BYTES * 8} random bits" in PAGE
+    assert f"{DEFAULT_ARGON2.memory_kib // KIB} MiB, two passes" in PAGE
