@@ -9,7 +9,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 GIVEN = re.compile(
     r"(?i)^[^#\n]*\b\w*(?:password|secret|token|_key)\w*\s*[:=]\s*[^\s…,]+", re.MULTILINE
 )
-PATHS = re.compile(r"ssl_certificate_key /|EnvironmentFile=|env_file:")
+PATHS = re.compile(r"ssl_certificate_key /|EnvironmentFile=|LoadCredential=|env_file:")
 
 
 def test_no_password_stands_in_what_is_deployed() -> None:

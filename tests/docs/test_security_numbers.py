@@ -26,9 +26,7 @@ from fw_actors.services.recovery_throttle import MAILS_AN_HOUR
 from fw_actors.services.sessions import MOST_LISTED
 from fw_actors.store.trio_sqlite import MAX_WAITING_READS, MAX_WAITING_WRITES
 from web import event_streams
-from web.body import SECONDS
 from web.operations import LARGE, SMALL
-from web.server import IDLE_SECONDS, MOST_HEAD_BYTES, SPARE_CONNECTIONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
 POLICY = judge_policy("{}").sections
@@ -44,9 +42,6 @@ ROWS: list[tuple[str, list[object]]] = [  # how a row begins, and the numbers th
     ("recovery mails to an identifier in an hour", [MAILS_AN_HOUR]),
     ("wrong API keys from an address in", [MINUTES, WRONG_KEYS.limit, 429]),
     ("hashes", [Lane.SIGN_IN.value, Lane.RECOVERY.value, 503]),
-    ("connections; requests in hand", [SPARE_CONNECTIONS, WEB["maxRequests"], 503]),
-    ("head, body of a request",
-     [MOST_HEAD_BYTES // KIB, int(IDLE_SECONDS), LARGE // MIB, SMALL // KIB, int(SECONDS)]),
     ("rows of a list; filters; values in them", [MOST, MOST_FILTERS, MOST_VALUES, 400]),
     ("rows of a child table; keys of a user", [MOST_ROWS, MOST_KEYS, 422, 409]),
     ("calls that wait for the store", [MAX_WAITING_READS, MAX_WAITING_WRITES, 503]),
@@ -64,6 +59,11 @@ def test_a_limit_on_the_page_is_that_of_the_code(begin: str, numbers: list[objec
     (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| {begin}")]
     rest = row.removeprefix(f"| {begin}").replace(",", "")
     assert re.findall(r"\d+", rest)[: len(numbers)] == [str(number) for number in numbers]
+
+
+def test_what_the_page_says_of_requests_is_so() -> None:
+    assert f"more than requests; {WEB['maxRequests']:,} |" in PAGE
+    assert f"{LARGE // MIB} MiB ({SMALL // KIB} KiB under `/api/login` and `/api/auth/`)" in PAGE
 
 
 def test_what_the_page_says_of_passwords_and_sessions_is_so() -> None:

@@ -50,9 +50,9 @@ ASVS_ACCESS: Final = (
     Mutation(
         "an account without a hash costs no argon2 run",
         _HASHER,
-        "    def _verify(self, stored: str | None, password: str) -> Verified:\n",
-        "    def _verify(self, stored: str | None, password: str) -> Verified:\n"
-        "        if stored is None:\n            return Verified(False)\n",
+        "            return self._verify(stored, password",
+        "            if stored is None:\n                return Verified(False)\n"
+        "            return self._verify(stored, password",
         "tests/fw_actors/hashing/test_hasher.py::"
         "test_no_or_a_damaged_hash_is_a_wrong_password_after_exactly_one_run",
     ),
@@ -140,8 +140,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "new passwords are not judged where they are hashed",
         _HASHER,
-        "        judge_password(password, minimum=self._minimum, name=name, email=email)\n",
-        "        return\n",
+        "        judge_password(password, minimum",
+        "        return\n        judge_password(password, minimum",
         _TEST_LINKS + "no_path_to_a_password_escapes_the_policy",
     ),
     Mutation(
@@ -208,11 +208,12 @@ ASVS_ACCESS: Final = (
     Mutation(
         "whoever accepts an invitation is signed in",
         "web/routes/recovery.py",
-        "            body.token, body.password, given(body.full_name), exchange.address\n"
-        '        )\n        return answer_json({"ok": True})\n',
-        "            body.token, body.password, given(body.full_name), exchange.address\n"
-        "        )\n"
-        '        return answer_json({"ok": True}, 200, ("Set-Cookie", "sid=made; Path=/"))\n',
+        "    post = Operation(handle, ",
+        "    async def signed_in(exchange: Exchange) -> Answer:\n"
+        "        done = await handle(exchange)\n"
+        '        cookie = ("Set-Cookie", "sid=made; Path=/")\n'
+        "        return Answer(done.body, done.status, headers=(cookie,))\n\n"
+        "    post = Operation(signed_in, ",
         _TEST_LINKS + "an_invitation_signs_nobody_in",
     ),
     Mutation(
@@ -277,8 +278,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "a manager ends no sessions of a user",
         "fw_actors/services/users.py",
-        'return sessions.end_all(fw.tx, str(fw.get_doc("User", user).name))',
-        'return len(str(fw.get_doc("User", user).name))',
+        "return sessions.end_all(fw.tx, str(",
+        "return len(str(",
         "tests/access/test_user_administration.py::test_a_users_sessions_end",
     ),
     Mutation(
@@ -342,8 +343,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "scopes leave Webhooks open",
         _RIGHTS,
-        "        return self.scoped and meta.name in MANAGERS_ONLY\n",
-        "        return False\n",
+        "return self.scoped and meta.name in ",
+        "return self.scoped and meta.name in () and meta.name in ",
         "tests/fw_actors/documents/test_webhook_scope.py::"
         "test_every_request_is_refused_whether_the_name_exists_or_not",
     ),

@@ -187,8 +187,8 @@ ASVS_DATA: Final = (
     Mutation(
         "an app reads the key of the site",
         _MODEL,
-        "return None if name == _VAULT_KEY else self._values.get(name) or None",
-        "return self._values.get(name) or None",
+        "return None if name == ",
+        'return None if name == "not " + ',
         "tests/fw_actors/config/test_load.py::test_the_sites_own_key_is_nobodys_integration_secret",
     ),
     Mutation(

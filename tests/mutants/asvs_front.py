@@ -19,10 +19,17 @@ _HOSTILE: Final = "tests/access/test_hostile_values.py::test_"
 
 ASVS_FRONT: Final = (
     Mutation(
+        "a query is decoded twice",
+        _GUARD,
+        "found[name] = value",
+        'found[name] = parse_qsl(f"x={value}")[0][1]',
+        "tests/web/test_decoding.py::test_a_query_is_decoded_once",
+    ),
+    Mutation(
         "a path is decoded twice",
-        "web/http11.py",
-        'unquote(path.decode("ascii"))',
-        'unquote(unquote(path.decode("ascii")))',
+        "web/exchange.py",
+        "return str((self.request.view_args or {})[name])",
+        'return __import__("urllib.parse").parse.unquote((self.request.view_args or {})[name])',
         "tests/web/test_decoding.py::test_a_path_is_decoded_once",
     ),
     Mutation(
@@ -197,8 +204,8 @@ ASVS_FRONT: Final = (
     Mutation(
         "two credentials in one request are taken",
         _GUARD,
-        "    if found and key is not None:\n",
-        "    if found and key == '':\n",
+        "found and key is not None",
+        "found and key is found",
         _IN_GUARD + "two_credentials_are_one_too_many",
     ),
     Mutation(

@@ -146,13 +146,23 @@ def test_encryption_is_aes_gcm_by_one_library() -> None:
     assert used == CRYPTOGRAPHY
 
 
+def _is_escaped(node: ast.Call) -> bool:
+    """Whether a call is `re.escape(…)`, or `"…".join(map(re.escape, …))`."""
+    if ast.unparse(node.func) == "re.escape":
+        return True
+    joins = isinstance(node.func, ast.Attribute) and node.func.attr == "join"
+    return joins and ast.unparse(node.args[0]).startswith("map(re.escape, ")
+
+
 def _is_constant_pattern(node: ast.expr) -> bool:
-    """Whether an expression is made of literals and of constants, whose names are capitals."""
+    """Whether an expression is made of literals, constants (in capitals) and escaped texts."""
     if isinstance(node, ast.JoinedStr):
         parts = [each.value for each in node.values if isinstance(each, ast.FormattedValue)]
         return all(map(_is_constant_pattern, parts))
     if isinstance(node, ast.BinOp):
         return _is_constant_pattern(node.left) and _is_constant_pattern(node.right)
+    if isinstance(node, ast.Call):
+        return _is_escaped(node)
     if isinstance(node, ast.Name):
         return node.id.isupper()
     return isinstance(node, ast.Constant)
