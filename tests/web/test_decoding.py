@@ -9,7 +9,7 @@ import pytest
 
 from tests.web.asgi import Client
 from tests.web.fakes import SID, FakeDocuments, FakeGateway, app_of
-from tests.web.test_server import served
+from tests.web.serving import served
 
 ASK = b"GET %s HTTP/1.1\r\nHost: x\r\nCookie: sid=%s\r\nConnection: close\r\n\r\n"
 
