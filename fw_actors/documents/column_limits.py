@@ -42,7 +42,7 @@ def limit_problems(
 
 
 def _index_problems(names: str, fields: list[Field]) -> Iterator[str]:
-    sizes = [_bytes_of(field) for field in fields]
+    sizes = [bytes_of(field) for field in fields]
     if None in sizes:
         yield f"{names}: what has no length can't be in an index"
     elif sum(size or 0 for size in sizes) > INDEX_BYTES:
@@ -50,7 +50,7 @@ def _index_problems(names: str, fields: list[Field]) -> Iterator[str]:
         yield f"{names}: too long for an index, which keeps at most {most} characters"
 
 
-def _bytes_of(field: Field) -> int | None:
+def bytes_of(field: Field) -> int | None:
     """Return how many bytes a value takes at most; None without a limit."""
     if not isinstance(field.column, sa.Text):
         return _NUMBER_BYTES

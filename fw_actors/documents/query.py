@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Final
 
 import sqlalchemy as sa
 
 from fw_actors.documents import scopes
+from fw_actors.documents.column_limits import bytes_of
 from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta
 from fw_actors.documents.field import CONTROLS, LARGEST_INTEGER, Field, ShapeError
 from fw_actors.documents.fields import Int, Table
 from fw_actors.documents.handle import Filters, Fw
+from fw_actors.documents.names import NAME_CHARACTERS
 from fw_actors.documents.time_fields import Datetime
 from fw_actors.errors import BadRequestError, ValidationError
-from fw_actors.store import Like
+from fw_actors.store import Like, Octets
 
 DEFAULT_ORDER: Final = "creation desc"
 MOST_FILTERS: Final = 100  # SQLite nests conditions 1,000 deep at most
@@ -23,6 +26,9 @@ MOST_VALUES: Final = (
     30_000  # in all lists of a query: SQLite binds 32,766 values, PostgreSQL 65,535
 )
 LONGEST_PATTERN: Final = 1000
+_AROUND: Final = 30  # bytes: what JSON puts around a value, and a number or time itself
+_BYTES_OF_A_CHARACTER: Final = 4
+_MIB: Final = 1 << 20
 _LIST_OPERATORS: Final = ("in", "not in")
 _NULL_OPERATORS: Final = ("=", "!=")
 _ASCII_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)  # as the stores' lower()
@@ -91,9 +97,19 @@ class Query:
             self._where += scopes.conditions(fw.rights, fw.documents.registry, meta)
 
     def rows(
-        self, fields: Sequence[str] | None, order_by: str | None, limit: int | None, start: int = 0
+        self,
+        fields: Sequence[str] | None,
+        order_by: str | None,
+        limit: int | None,
+        start: int = 0,
+        *,
+        most_bytes: float = inf,
     ) -> list[dict[str, Any]]:
-        """Return the rows that match, as dicts. Raises: BadRequestError."""
+        """Return the rows that match, as dicts.
+
+        Raises: BadRequestError; ValidationError where they hold more than `most_bytes`, which is
+            found out before they are read.
+        """
         if fields is not None and not _is_list_of_names(fields):
             raise BadRequestError("fields is a list of names.", field="fields")
         for name, number in (("limit", limit), ("start", start)):
@@ -101,21 +117,52 @@ class Query:
                 raise BadRequestError(f"{name} is a whole number from 0.", field=name)
         wanted = list(dict.fromkeys(fields) if fields else STANDARD)
         columns = [self._column(name) for name in wanted]
-        statement = sa.select(*columns).where(*self._where)
-        statement = statement.order_by(*self._order(order_by or DEFAULT_ORDER))
-        if limit is not None:
-            statement = statement.limit(limit)
-        if start:
-            statement = statement.offset(start)
+        order = self._order(order_by or DEFAULT_ORDER)
         if self._fw.rights.shut_out(self._meta):
             return []
         readers = [_reader(self._meta, name) for name in wanted]
         with self._fw.tx.searching():
+            if limit is not None and limit * self._most_of_a_row(wanted) > most_bytes:
+                names = self._page(sa.select(self._table.c.name), order, limit, start)
+                here = self._table.c.name.in_(names.scalar_subquery())
+                self._require_bytes(wanted, here, most_bytes)
+                # By name: a sort of all that match would carry their texts along.
+                statement = sa.select(*columns).where(here).order_by(*order)
+            else:
+                statement = self._page(sa.select(*columns), order, limit, start)
             found = self._fw.tx.rows(statement)
         return [
             {name: read(value) for name, read, value in zip(wanted, readers, row, strict=True)}
             for row in found
         ]
+
+    def _page(
+        self, select: sa.Select[Any], order: list[Any], limit: int | None, start: int
+    ) -> sa.Select[Any]:
+        select = select.where(*self._where).order_by(*order)
+        if limit is not None:
+            select = select.limit(limit)
+        return select.offset(start) if start else select
+
+    def _most_of_a_row(self, wanted: Sequence[str]) -> float:
+        """Return how many bytes a row of these fields has at most, as JSON shows it."""
+        return sum(_most_bytes(self._meta, name) + len(name) + _AROUND for name in wanted)
+
+    def _require_bytes(self, wanted: Sequence[str], here: Any, most: float) -> None:
+        """Raises: ValidationError where the rows that `here` names hold more."""
+        columns = (self._table.c[name] for name in wanted)
+        texts = [column for column in columns if isinstance(column.type, sa.Text)]
+        sizes = [sa.func.coalesce(sa.func.sum(Octets(text)), 0) for text in texts]
+        row = self._fw.tx.one(sa.select(sa.func.count(), *sizes).where(here))
+        assert row is not None  # an aggregate gives a row
+        rows, *sums = map(int, row)
+        held = sum(sums) + rows * sum(len(name) + _AROUND for name in wanted)
+        if held > most:
+            raise ValidationError(
+                f"These {rows} rows hold {_in_mib(held)} MiB, and an answer at most"
+                f" {_in_mib(most)}; ask for fewer rows, or leave out fields with long texts.",
+                field="limit",
+            )
 
     def count(self) -> int:
         """Return how many rows match."""
@@ -242,6 +289,19 @@ def _one_operand(meta: Meta, name: str, value: Any) -> Any:
         return value
     except (ShapeError, ValidationError) as error:
         raise BadRequestError(str(error), field="filters") from None
+
+
+def _most_bytes(meta: Meta, name: str) -> float:
+    """Return how many bytes the value of a column takes at most."""
+    field = _field_of(meta, name)
+    if field is None:
+        return NAME_CHARACTERS * _BYTES_OF_A_CHARACTER  # the name of a document or a user
+    most = bytes_of(field)
+    return inf if most is None else most
+
+
+def _in_mib(count: float) -> str:
+    return f"{count / _MIB:.0f}"
 
 
 def _field_of(meta: Meta, name: str) -> Field | None:

@@ -22,6 +22,8 @@ from fw_actors.rules.redaction import is_secret
 DEFAULT_LIMIT: Final = 20
 MOST: Final = 500
 _STATUSES: Final = ("submit", "cancel")  # actions that only what is submittable knows
+MOST_BYTES: Final = 8 << 20
+"""What the rows of a list hold at most: many may be under way at once."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,10 @@ class Described:
 
 
 def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `{"data": [...], "total": n}`; `listing` has the query's arguments."""
+    """Return `{"data": [...], "total": n}`; `listing` has the query's arguments.
+
+    Raises: ValidationError where the rows would hold more than `MOST_BYTES`.
+    """
     meta = _open(fw, doctype)
     fw.rights.require(meta, "list")
     filters = listing.get("filters", [])
@@ -52,7 +57,7 @@ def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str
     if start < 0:
         raise BadRequestError("start is 0 or more.", field="start")
     wanted = query.Query(fw, meta, filters, ignore_permissions=False)
-    data = wanted.rows(fields, listing.get("order_by"), limit, start)
+    data = wanted.rows(fields, listing.get("order_by"), limit, start, most_bytes=MOST_BYTES)
     short = len(data) < limit and (data or not start)  # the page tells the total by itself
     return {"data": data, "total": start + len(data) if short else wanted.count()}
 

@@ -179,7 +179,8 @@ class ThreadLane:
         self.waiting -= 1
         self.skipped += 1
         self._withdrawn += 1
-        if self._withdrawn > self._capacity:
+        full = self._withdrawn > self._capacity
+        if full and not self._closing:  # the threads of a lane that closes end when it is empty
             self._purge()
 
     def _purge(self) -> None:

@@ -83,6 +83,13 @@ DELIVERY: Final = (
         "tests/fw_actors/actors/test_claims.py",
     ),
     Mutation(
+        "a list may hold any number of bytes",
+        "fw_actors/documents/query.py",
+        "        if held > most:",
+        "        if False:",
+        "tests/fw_actors/documents/test_rest.py",
+    ),
+    Mutation(
         "the body is made anew for each attempt",
         "fw_actors/services/delivery_rows.py",
         "        payload,\n        row.attempts,\n",

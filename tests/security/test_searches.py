@@ -133,6 +133,19 @@ async def test_the_worst_single_pattern_is_answered_within_the_time(tmp_path: Pa
         assert (found.status, found.json["total"]) == (200, 0)
 
 
+async def test_a_list_of_long_texts_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
+    async with a_site(tmp_path) as site:
+        sid = await site.sid("wendy")
+        for _ in range(9):
+            note = {"title": "a", "text": "a" * MEGABYTE}
+            assert (await site.ask("POST", "/api/resource/Note", note, sid=sid)).status == 201
+        found = await site.ask("GET", search([], '["name","text"]'), sid=sid)
+        assert (found.status, found.json["error"]["type"]) == (422, "ValidationError")
+        assert found.json["error"]["extra"] == {"field": "limit"}
+        found = await site.ask("GET", search([], '["name","text"]') + "&limit=8", sid=sid)
+        assert [len(row["text"]) for row in found.json["data"]] == [MEGABYTE] * 8
+
+
 @pytest.mark.timeout(300)
 def test_searches_whose_clients_have_gone_free_their_readers(tmp_path: Path) -> None:
     """On real sockets; nothing but that ends them within the test's time."""

@@ -259,6 +259,58 @@ async def test_a_list_has_data_and_the_total(desk: Desk) -> None:
         assert (len(page["data"]), page["total"]) == (length, 23), listing
 
 
+async def long_orders(desk: Desk, count: int) -> None:
+    """Make orders with remarks of a million letters."""
+
+    def fill(fw: Any) -> None:
+        for number in range(count):
+            fw.new_doc(ORDER, title=f"t{number % 3}", remark="r" * 1_000_000).insert()
+
+    await desk.do(fill)
+
+
+async def test_a_list_that_would_hold_too_much_is_refused_before_a_text_is_read(
+    desk: Desk,
+) -> None:
+    """Rows are few and texts are long: 500 of a megabyte each would be half a gigabyte."""
+    await long_orders(desk, 9)
+    given: list[Any] = []
+
+    def list_all(fw: Any) -> None:
+        rows = fw.tx.rows
+
+        def noted(statement: Any, /, **params: Any) -> Any:
+            found = rows(statement, **params)
+            given.extend(value for row in found for value in row)
+            return found
+
+        fw.tx.rows = noted
+        rest.list_documents(fw, ORDER, {"fields": ["name", "remark"]})
+
+    error = await refused(desk, list_all)
+    assert isinstance(error, ValidationError)
+    assert error.extra == {"field": "limit"}
+    assert error.message == (
+        "These 9 rows hold 9 MiB, and an answer at most 8; ask for fewer rows, or leave out"
+        " fields with long texts."
+    )
+    assert sum(len(value) for value in given if isinstance(value, str)) < 1000
+
+
+async def test_a_list_within_its_bytes_is_answered_in_its_order(desk: Desk) -> None:
+    await long_orders(desk, 9)
+    listing: dict[str, Any] = {"order_by": "title desc", "limit": 4, "start": 2}
+    short = await desk.do(lambda fw: rest.list_documents(fw, ORDER, {**listing}))
+    long = await desk.do(
+        lambda fw: rest.list_documents(fw, ORDER, {**listing, "fields": ["name", "remark"]})
+    )
+    assert [row["name"] for row in long["data"]] == [row["name"] for row in short["data"]]
+    assert [len(row["remark"]) for row in long["data"]] == [1_000_000] * 4
+    assert long["total"] == 9
+    everything = await desk.do(lambda fw: rest.list_documents(fw, ORDER, {"limit": 500}))
+    assert len(everything["data"]) == 9  # without the remarks
+
+
 async def test_a_total_counts_what_the_filters_match(desk: Desk) -> None:
     await made(desk)
     await made(desk, remark="x")
