@@ -64,7 +64,7 @@ class Http11Connection:
         self._peer = peer
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD_BYTES)
         self._received = b""  # and not yet given to h11
-        self._rest = 0  # bytes of the body that h11 has not been given; None: it comes in chunks
+        self._rest = 0  # bytes of a body of known length that h11 has not been given
         self._tail = b""  # the last bytes that h11 was given of a body in chunks
         self._chunked = False
         self._served = 0

@@ -144,6 +144,27 @@ async def test_connections_of_a_trusted_proxy_have_no_bound_but_that_of_all(
             await stream.aclose()
 
 
+@pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.1\r\n", UNFINISHED])
+async def test_a_new_connection_does_not_wait_for_silent_ones_to_time_out(
+    gateway: FakeGateway, autojump_clock: MockClock, data: bytes
+) -> None:
+    """Where the bound by address does not hold, since all come from a trusted proxy."""
+    trust = ProxyTrustPolicy(every_peer=True, networks=())
+    limits = ConnectionLimits(connections=4, by_address=1)
+    async with served(app_of(gateway, trust=trust), limits=limits) as site:
+        start = trio.current_time()
+        silent = [await site.connect() for _ in range(4)]
+        for stream in silent:
+            await stream.send_all(data)
+        async with await site.connect() as honest:
+            await honest.send_all(BOOT)
+            assert (await answer(honest)).startswith(b"HTTP/1.1 200 ")
+        assert trio.current_time() - start < 1
+        assert await was_closed(silent[0])
+        for stream in silent:
+            await stream.aclose()
+
+
 async def test_a_request_in_hand_is_answered_however_many_connections_come(
     gateway: FakeGateway,
 ) -> None:
