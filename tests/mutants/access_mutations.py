@@ -186,4 +186,25 @@ ACCESS: Final = (
         "        if self._fw.rights.shut_out(self._meta):\n            return []\n        readers",
         "        readers",
     ),
+    Mutation(
+        "a job's error keeps the secret that its refusal tells",
+        "fw_actors/actors/job_queue.py",
+        "self._scrubber.scrub_known(str(failure))",
+        "str(failure)",
+        "tests/security/test_log_scan.py",
+    ),
+    Mutation(
+        "the environment goes on showing the secrets that were taken from it",
+        "fw_cli/own_environment.py",
+        "                    memory.write(bytes(len(value)))\n",
+        "",
+        "tests/security/test_environment.py",
+    ),
+    Mutation(
+        "a site opens whose secrets are half moved to another key",
+        "fw_actors/services/rekeying.py",
+        "    if not rotation.done:\n",
+        "    if False:\n",
+        "tests/fw_actors/services/test_rekeying.py",
+    ),
 )
