@@ -1,7 +1,7 @@
 """Makes and verifies hashes: bounded, policy-checked, one verification for every try.
 
 Passwords are hashed as they come: no trimming, no normalising.
-Source: spec, Authentication 7; interface §2 "Passwords"; pitfalls, "Hashing".
+Requester: spec, Authentication 7; interface §2 "Passwords"; pitfalls, "Hashing".
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from fw_actors.config import Argon2, Config
 from fw_actors.errors import OverloadedError
 from fw_actors.hashing.common_passwords import common_passwords
 from fw_actors.hashing.costs import parameters_of
-from fw_actors.hashing.places import Lane, Places
+from fw_actors.hashing.places import ANYBODY, Lane, Places
+from fw_actors.rules.fair_queue import Requester
 from fw_actors.rules.password_policy import MAX_RUNES, judge_password
 from fw_actors.runtime import Entropy
 
@@ -115,21 +116,23 @@ class Hasher:
         )
 
     async def hash(
-        self, password: str, *, name: str, email: str, lane: Lane = Lane.RECOVERY
+        self, password: str, *, name: str, email: str, requester: Requester = ANYBODY
     ) -> str:
-        """Judge a new password and return its hash.
+        """Judge a new password and return its hash. `requester` is who has a share of the queue.
 
         Raises: PasswordPolicyError; OverloadedError when too many wait.
         """
         self.judge(password, name=name, email=email)
-        return await self._run(lane, lambda: self._argon2.hash(_bytes(password)))
+        return await self._run(
+            Lane.RECOVERY, lambda: self._argon2.hash(_bytes(password)), requester
+        )
 
-    async def rehash(self, password: str, *, lane: Lane) -> str:
+    async def rehash(self, password: str, *, lane: Lane, requester: Requester = ANYBODY) -> str:
         """Hash a password that was just verified with the live parameters; no rule is asked again.
 
         Raises: OverloadedError when too many wait.
         """
-        return await self._run(lane, lambda: self._argon2.hash(_bytes(password)))
+        return await self._run(lane, lambda: self._argon2.hash(_bytes(password)), requester)
 
     def hash_now(self, password: str, *, name: str, email: str) -> str:
         """The same for code that runs in a transaction already (interface §4, `new_password`)."""
@@ -148,13 +151,14 @@ class Hasher:
         lane: Lane = Lane.SIGN_IN,
         *,
         decoy: Argon2 | None = None,
+        requester: Requester = ANYBODY,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> Verified:
         """Verify a password with exactly one argon2 run, whatever is wrong.
 
         A try at no hash or a damaged one costs `decoy` (None: what a new hash costs); an over-long
         password costs what the stored hash does: so the time tells nothing. `may_begin` is asked
-        right before, on the thread.
+        right before, on the thread. `requester` is who has a share of the queue.
 
         Raises: OverloadedError when too many wait, or it may not begin any more; nothing was
             computed then.
@@ -167,7 +171,7 @@ class Hasher:
                 raise OverloadedError("The try waited for too long. Try again.")
             return self._verify(stored, password, decoy or self._cost)
 
-        return await self._run(lane, work)
+        return await self._run(lane, work, requester)
 
     def statistics(self) -> HasherStatistics:
         """Return the counts for `/metrics`."""
@@ -200,9 +204,9 @@ class Hasher:
             )
         return Verified(False)
 
-    async def _run(self, lane: Lane, work: Callable[[], T]) -> T:
+    async def _run(self, lane: Lane, work: Callable[[], T], requester: Requester) -> T:
         if not self._inline:
-            return await self._places.run(lane, work)
+            return await self._places.run(lane, work, requester)
         await trio.lowlevel.checkpoint()
         return self._places.run_here(work)
 

@@ -2,16 +2,15 @@
 
 As many run at once as there are places (the cores); a place is held until its thread ends, also
 when the caller has gone. The queues get places in turn, so that a flood of sign-ins does not
-starve recovery. A thread that has ended one hash begins the next one by itself: by way of trio's
-thread a core would stand idle for each wake-up.
-Source: interface §2 "Passwords"; pitfalls, "Hashing".
+starve recovery; each is shared fairly by the networks that ask. A thread that has ended one hash
+begins the next one by itself: by way of trio's thread a core would stand idle for each wake-up.
+Requester: interface §2 "Passwords"; pitfalls, "Hashing".
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
@@ -21,6 +20,7 @@ import outcome
 import trio
 
 from fw_actors.errors import OverloadedError
+from fw_actors.rules.fair_queue import FairQueue, QueueFull, Requester
 
 T = TypeVar("T")
 
@@ -35,13 +35,19 @@ class Lane(Enum):
     RECOVERY = 16
 
 
+KEPT_FOR_KNOWN: Final = {Lane.SIGN_IN: 16, Lane.RECOVERY: 0}
+"""How many of a queue's places a flood from unknown addresses can't take."""
+ANYBODY: Final = Requester("")
+"""The requester of work that no request from a network asks for."""
+
+
 class _Job:
     """A function, and the task that waits for what it returns."""
 
-    __slots__ = ("task", "token", "work")
+    __slots__ = ("requester", "task", "token", "work")
 
-    def __init__(self, work: Callable[[], Any]) -> None:
-        self.work = work
+    def __init__(self, work: Callable[[], Any], requester: Requester) -> None:
+        self.work, self.requester = work, requester
         self.task = trio.lowlevel.current_task()
         self.token = trio.lowlevel.current_trio_token()
 
@@ -59,7 +65,9 @@ class Places:
         self._lock = threading.Lock()  # over all that follows
         self._running = 0
         self._begun = 0
-        self._waiting: dict[Lane, deque[_Job]] = {lane: deque() for lane in Lane}
+        self._waiting: dict[Lane, FairQueue[_Job]] = {
+            lane: FairQueue(lane.value, KEPT_FOR_KNOWN[lane]) for lane in Lane
+        }
         self._turn = Lane.SIGN_IN
 
     @property
@@ -77,26 +85,30 @@ class Places:
         """How many functions were begun since the start."""
         return self._begun
 
-    async def run(self, lane: Lane, work: Callable[[], T]) -> T:
+    async def run(self, lane: Lane, work: Callable[[], T], requester: Requester = ANYBODY) -> T:
         """Run `work` in a thread once there is a place, and return its result.
 
         Cancelled while it waits, it is never begun; once begun it is waited for.
 
-        Raises: OverloadedError when too many wait in this lane; what `work` raises.
+        Raises: OverloadedError when too many wait in this lane, also while it waits and `requester`
+            has more than its share of it; what `work` raises.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        job = _Job(work)
+        job, displaced = _Job(work, requester), None
         with self._lock:
             at_once = self._running < self._count
             if at_once:
                 self._running += 1
                 self._begun += 1
-            elif len(self._waiting[lane]) >= lane.value:
-                raise OverloadedError("Too many sign-ins at once. Try again in a moment.")
             else:
-                self._waiting[lane].append(job)
+                try:
+                    displaced = self._waiting[lane].put(job, requester)
+                except QueueFull:
+                    raise _too_many() from None
         if at_once:
             self._start(job)
+        if displaced is not None:
+            displaced.answer(outcome.Error(_too_many()))
 
         def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
             withdrawn = self._withdraw(lane, job)
@@ -137,18 +149,21 @@ class Places:
         with self._lock:
             other = Lane.RECOVERY if self._turn is Lane.SIGN_IN else Lane.SIGN_IN
             for lane in (other, self._turn):
-                if self._waiting[lane]:
+                job = self._waiting[lane].pop()
+                if job is not None:
                     self._turn = lane
                     self._begun += 1
-                    return self._waiting[lane].popleft()
+                    return job
             self._running -= 1
             return None
 
     def _withdraw(self, lane: Lane, job: _Job) -> bool:
-        with self._lock, suppress(ValueError):  # it was begun in the same moment
-            self._waiting[lane].remove(job)
-            return True
-        return False
+        with self._lock:  # False: it was begun or displaced in the same moment
+            return self._waiting[lane].remove(job, job.requester)
+
+
+def _too_many() -> OverloadedError:
+    return OverloadedError("Too many sign-ins at once. Try again in a moment.")
 
 
 def _give_way() -> None:

@@ -6,7 +6,7 @@ counts, and what a refusal answers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 IN_FLIGHT_MS: Final = 30_000  # a charge still open after it (a crash) is a failure
@@ -48,6 +48,16 @@ class Region:
     def shared(self) -> bytes:
         """The key of the counter that those without one share; no HMAC is likely to equal it."""
         return self.first
+
+
+WIDER_56: Final = 4  # times the address's budget, for all networks of /64 in a /56
+WIDER_48: Final = 16  # and in a /48
+
+
+def wider(budget: Budget, times: int) -> Budget:
+    """Return the budget that a network around an address has: a household may have many addresses,
+    and many people at them, yet not without end."""
+    return replace(budget, limit=budget.limit * times)
 
 
 def shared_budget(budget: Budget) -> Budget:

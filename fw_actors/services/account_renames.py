@@ -16,7 +16,7 @@ from fw_actors.documents.registry import Registry
 from fw_actors.errors import ConflictError
 from fw_actors.services.accounts import claim_identifiers, forget_identifiers
 from fw_actors.store import Statement
-from fw_actors.store.schema import JOB, PASSWORD, SESSION, TOKEN
+from fw_actors.store.schema import JOB, KNOWN_ADDRESS, PASSWORD, SESSION, TOKEN
 
 FIRST_ROLES: Final = (SYSTEM_MANAGER, "Event Publisher")
 
@@ -26,7 +26,7 @@ def _move(table: sa.Table) -> Statement:
     return Statement(sa.update(table).where(table.c.user == sa.bindparam("old")).values(user=new))
 
 
-_MOVES: Final = tuple(_move(table) for table in (PASSWORD, SESSION, TOKEN, JOB))
+_MOVES: Final = tuple(_move(table) for table in (PASSWORD, SESSION, TOKEN, JOB, KNOWN_ADDRESS))
 
 
 class AccountRenames(Observer):

@@ -20,6 +20,7 @@ from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.services import links, sessions
 from fw_actors.services.account_hold import hold
 from fw_actors.services.hash_costs import count_change
+from fw_actors.services.known_addresses import forget_user
 from fw_actors.store import Statement, Tx, UniqueViolation
 from fw_actors.store.schema import IDENTIFIER, PASSWORD
 
@@ -106,6 +107,7 @@ class Accounts(Observer):
             return
         if event == "on_trash":
             count_change(fw.tx, fw.tx.scalar(_FORGET_PASSWORD, user=doc.name), None)
+            forget_user(fw.tx, str(doc.name))
         if event == "on_trash" or not getattr(doc, "enabled", 1):
             sessions.end_all(fw.tx, str(doc.name))
 

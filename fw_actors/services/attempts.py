@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -16,12 +17,15 @@ from fw_actors.rules.identifiers import canonical
 from fw_actors.rules.lockout import (
     IN_FLIGHT_MS,
     MOST_IN_REGION,
+    WIDER_48,
+    WIDER_56,
     Budget,
     Region,
     Tally,
     is_closed,
     refusal_seconds,
     shared_budget,
+    wider,
 )
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import LOGIN_ATTEMPT
@@ -71,7 +75,22 @@ _HAS_ROOM: Final = sa.or_(_IS_THERE, _region_counters() < MOST_IN_REGION)
 _FULL: Final = Statement(sa.select(sa.literal_column("1")).where(~_HAS_ROOM))
 
 
-def _charge(*further: sa.ColumnElement[bool]) -> Statement:
+@dataclass(frozen=True, slots=True)
+class Networks:
+    """The counters of the /56 and the /48 around an IPv6 address."""
+
+    key_56: bytes
+    key_48: bytes
+
+
+def _within(column: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[bool]:
+    """Whether the tries of a network are below its limit; no more of them are read than that."""
+    limit: sa.BindParameter[int] = sa.bindparam(f"{name}_limit")
+    tries = sa.select(_T.id).where(column == sa.bindparam(name), _T.at > _SINCE).limit(limit)
+    return sa.select(sa.func.count()).select_from(tries.subquery()).scalar_subquery() < limit
+
+
+def _charge(*further: sa.ColumnElement[bool], networks: bool = False) -> Statement:
     counted = (
         sa.select(sa.func.count())
         .select_from(LOGIN_ATTEMPT)
@@ -80,27 +99,41 @@ def _charge(*further: sa.ColumnElement[bool]) -> Statement:
     )
     locked = sa.select(_T.id).where(_T.key == _KEY, _T.until > _NOW).exists()
     # The types let PostgreSQL know what a bare parameter of a SELECT is.
-    charge = sa.select(
-        sa.cast(_ID, sa.Text),
-        sa.cast(_KEY, sa.LargeBinary),
-        sa.cast(_NOW, sa.BigInteger),
-        sa.cast(sa.literal(IN_FLIGHT), sa.SmallInteger),
-    ).where(counted < sa.bindparam("limit"), ~locked, *further)
-    return Statement(sa.insert(LOGIN_ATTEMPT).from_select(["id", "key", "at", "state"], charge))
+    values: dict[str, sa.ColumnElement[Any]] = {
+        "id": sa.cast(_ID, sa.Text),
+        "key": sa.cast(_KEY, sa.LargeBinary),
+        "at": sa.cast(_NOW, sa.BigInteger),
+        "state": sa.cast(sa.literal(IN_FLIGHT), sa.SmallInteger),
+    }
+    if networks:
+        values |= {n: sa.cast(sa.bindparam(n), sa.LargeBinary) for n in _NETWORKS}
+        further += tuple(_within(_T[name], name) for name in _NETWORKS)
+    charge = sa.select(*values.values()).where(counted < sa.bindparam("limit"), ~locked, *further)
+    return Statement(sa.insert(LOGIN_ATTEMPT).from_select(list(values), charge))
 
 
-_CHARGE: Final = _charge(_HAS_ROOM)
-_CHARGE_SHARED: Final = _charge()
+_NETWORKS: Final = ("network_56", "network_48")
+_CHARGE: Final = {within: _charge(_HAS_ROOM, networks=within) for within in (False, True)}
+_CHARGE_SHARED: Final = {within: _charge(networks=within) for within in (False, True)}
+"""Whether the networks around an address are counted as well: the statement."""
 
 _COUNTS_AS_FAILURE: Final = sa.or_(_T.state == FAILED, _T.at <= _STALE)
-_TALLY: Final = Statement(
-    sa.select(
-        sa.func.coalesce(sa.func.sum(sa.case((_COUNTS_AS_FAILURE, 1), else_=0)), 0),
-        sa.func.min(_T.at),
-        sa.func.max(sa.case((_COUNTS_AS_FAILURE, _T.at))),
-        sa.func.max(_T.until),
-    ).where(_T.key == _KEY, sa.or_(_T.at > _SINCE, _T.until > _NOW))
-)
+
+
+def _tally(column: sa.ColumnElement[Any]) -> Statement:
+    return Statement(
+        sa.select(
+            sa.func.coalesce(sa.func.sum(sa.case((_COUNTS_AS_FAILURE, 1), else_=0)), 0),
+            sa.func.min(_T.at),
+            sa.func.max(sa.case((_COUNTS_AS_FAILURE, _T.at))),
+            sa.func.max(_T.until),
+        ).where(column == _KEY, sa.or_(_T.at > _SINCE, _T.until > _NOW))
+    )
+
+
+_TALLY: Final = _tally(_T.key)
+_TALLY_56: Final = _tally(_T.network_56)
+_TALLY_48: Final = _tally(_T.network_48)
 
 
 def _fail() -> Statement:
@@ -132,45 +165,84 @@ _CLEAR: Final = Statement(
 _UNLOCK: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY))
 
 
-def charge(tx: Tx, charge_id: str, key: bytes, budget: Budget) -> float | None:
+def charge(
+    tx: Tx, charge_id: str, key: bytes, budget: Budget, networks: Networks | None = None
+) -> float | None:
     """Charge a try. Returns None when it is admitted, else the seconds to wait.
+
+    With `networks` the one row counts for them as well, each with a wider budget of its own; what
+    takes the charge back or keeps it does so for all of them.
 
     In a full region a try at a counter that is not there yet is charged to the shared one, where
     it stays in flight: which failed and which not makes no difference there.
     """
-    tx.lock(key.hex())
-    region = Region.of(key)
+    # The widest counter's lock keeps out whoever would count any of the others.
+    tx.lock((key if networks is None else networks.key_48).hex())
+    region, within = Region.of(key), networks is not None
     asked = {"key": key, "now": tx.now, "since": tx.now - budget.window}
     room = {"first": region.first, "last": region.last}
-    if tx.run(_CHARGE, id=charge_id, limit=budget.limit, **asked, **room):
+    further = _asked_of(networks, budget)
+    if tx.run(_CHARGE[within], id=charge_id, limit=budget.limit, **asked, **room, **further):
         return None
+    own = budget
     if tx.one(_FULL, **asked, **room):
-        budget = shared_budget(budget)
-        asked["key"] = region.shared
+        own = shared_budget(budget)
+        key = asked["key"] = region.shared
         tx.lock(region.shared.hex())
-        if tx.run(_CHARGE_SHARED, id=charge_id, limit=budget.limit, **asked):
+        if tx.run(_CHARGE_SHARED[within], id=charge_id, limit=own.limit, **asked, **further):
             return None
-    row = tx.one(_TALLY, stale=tx.now - IN_FLIGHT_MS, **asked)
-    assert row is not None  # an aggregate gives a row
-    return refusal_seconds(Tally(*row), budget, tx.now)
+    return max(
+        refusal_seconds(_read_tally(tx, statement, key, budget), budget, tx.now)
+        for statement, key, budget in _counters(key, own, networks, budget)
+    )
 
 
-def wait_of(tx: Tx, key: bytes, budget: Budget) -> float | None:
-    """Return the seconds that a try would have to wait, or None where a charge decides.
+def _asked_of(networks: Networks | None, budget: Budget) -> dict[str, Any]:
+    if networks is None:
+        return {}
+    return {
+        "network_56": networks.key_56,
+        "network_56_limit": wider(budget, WIDER_56).limit,
+        "network_48": networks.key_48,
+        "network_48_limit": wider(budget, WIDER_48).limit,
+    }
 
-    Reads only: what is closed for certain is refused without a write. Tries in flight don't
-    count here.
-    """
+
+def _counters(
+    key: bytes, own: Budget, networks: Networks | None, budget: Budget
+) -> list[tuple[Statement, bytes, Budget]]:
+    """Return what a try is counted by: the statement that reads a counter, its key and budget."""
+    counters = [(_TALLY, key, own)]
+    if networks is not None:
+        counters.append((_TALLY_56, networks.key_56, wider(budget, WIDER_56)))
+        counters.append((_TALLY_48, networks.key_48, wider(budget, WIDER_48)))
+    return counters
+
+
+def _read_tally(tx: Tx, statement: Statement, key: bytes, budget: Budget) -> Tally:
     row = tx.one(
-        _TALLY,
+        statement,
         key=key,
         since=tx.now - budget.window,
         now=tx.now,
         stale=tx.now - IN_FLIGHT_MS,
     )
     assert row is not None  # an aggregate gives a row
-    tally = Tally(*row)
-    return refusal_seconds(tally, budget, tx.now) if is_closed(tally, budget, tx.now) else None
+    return Tally(*row)
+
+
+def wait_of(tx: Tx, key: bytes, budget: Budget, networks: Networks | None = None) -> float | None:
+    """Return the seconds that a try would have to wait, or None where a charge decides.
+
+    Reads only: what is closed for certain is refused without a write. Tries in flight don't
+    count here.
+    """
+    waits = []
+    for statement, counter, its_budget in _counters(key, budget, networks, budget):
+        tally = _read_tally(tx, statement, counter, its_budget)
+        if is_closed(tally, its_budget, tx.now):
+            waits.append(refusal_seconds(tally, its_budget, tx.now))
+    return max(waits, default=None)
 
 
 def settle_failure(tx: Tx, charge_id: str, key: bytes, budget: Budget) -> float | None:

@@ -15,6 +15,8 @@ from typing import Final
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import FwError, InvalidTokenError, TooManyRequestsError
 from fw_actors.hashing import Hasher
+from fw_actors.rules.addresses import sharing_network
+from fw_actors.rules.fair_queue import Requester
 from fw_actors.services import links
 from fw_actors.services.access import LinkFacts, LinkKind
 from fw_actors.services.account_hold import hold
@@ -86,7 +88,12 @@ class LinkUse:
         facts = await self.look(token, address)
         if facts.kind is not kind:
             raise InvalidTokenError
-        password_hash = await self._hasher.hash(password, name=facts.user, email=facts.email)
+        password_hash = await self._hasher.hash(
+            password,
+            name=facts.user,
+            email=facts.email,
+            requester=Requester(sharing_network(address)),
+        )
 
         def work(tx: Tx) -> None:
             hold(tx, facts.user)

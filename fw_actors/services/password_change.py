@@ -1,6 +1,6 @@
 """Changing the own password: the current one is a try like a sign-in, counted like one.
 
-Source: interface §2, profile.changeMyPassword: a wrong `current` counts as a failed sign-in for
+Requester: interface §2, profile.changeMyPassword: a wrong `current` counts as a failed sign-in for
 the account name; §8: it shares that name's budget and answers 429 while it is locked. So a stolen
 session guesses no further than the lock.
 """
@@ -19,6 +19,7 @@ from fw_actors.errors import (
     TooManyRequestsError,
 )
 from fw_actors.hashing import Hasher, Lane
+from fw_actors.rules.fair_queue import Requester
 from fw_actors.rules.identifiers import canonical
 from fw_actors.rules.lockout import Budget, may_verify
 from fw_actors.rules.tokens import record_id
@@ -97,6 +98,7 @@ class PasswordChanges:
                 change.current,
                 Lane.RECOVERY,
                 decoy=admitted.decoy,
+                requester=_requester(change),
                 may_begin=lambda: may_verify(admitted.charged_at, self._clock.now()),
             )
             if not verified.ok:
@@ -111,7 +113,9 @@ class PasswordChanges:
         user = admitted.account.user
         email = await self._store.read(lambda tx: self._passwords.email(tx, user), reserved=True)
         try:
-            return await self._hasher.hash(change.password, name=user, email=email)
+            return await self._hasher.hash(
+                change.password, name=user, email=email, requester=_requester(change)
+            )
         except PasswordPolicyError as refusal:
             return refusal
 
@@ -134,3 +138,8 @@ class PasswordChanges:
             tx, account.user, new, spare=change.session, request_id=change.request_id
         )
         return PasswordChanged(ended)
+
+
+def _requester(change: PasswordChange) -> Requester:
+    """An account has one share of a full queue, from wherever its sessions are."""
+    return Requester(f"account {change.user}")

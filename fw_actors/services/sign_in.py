@@ -7,21 +7,24 @@ success or by an attempt that could not be verified.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from fw_actors.config import Argon2, AuthPolicy
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
 from fw_actors.hashing import Hasher, Lane
-from fw_actors.rules.addresses import counted_address
+from fw_actors.rules.addresses import sharing_network
+from fw_actors.rules.fair_queue import Requester
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
-from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, Budget, may_verify
+from fw_actors.rules.lockout import Budget, may_verify
 from fw_actors.rules.tokens import BEARER_BYTES, bearer, digest, record_id
 from fw_actors.runtime import Clock, Entropy
-from fw_actors.services import accounts, attempts, sessions
+from fw_actors.services import accounts, attempts, known_addresses, sessions
 from fw_actors.services.access import SignedIn, SignInAttempt
 from fw_actors.services.account_hold import hold
 from fw_actors.services.accounts import Account, Accounts
+from fw_actors.services.address_budget import AddressBudget
 from fw_actors.services.closed_doors import ClosedDoors
 from fw_actors.services.hash_costs import RecentCosts
 from fw_actors.store import Store, Tx
@@ -42,7 +45,8 @@ class Identified:
 @dataclass(frozen=True, slots=True)
 class Admitted:
     """A try that was charged and may be verified; `account` is None for an unknown identifier,
-    and `decoy` what a try at the identifier costs where there is no usable hash."""
+    and `decoy` what a try at the identifier costs where there is no usable hash. `address_seen`
+    (ms) is when the account signed in from this address last."""
 
     identified: Identified
     charge: str
@@ -50,6 +54,7 @@ class Admitted:
     charged_at: int
     account: Account | None
     decoy: Argon2 | None
+    address_seen: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ class SignIn:
         self._clock = clock
         self._policy, self._entropy, self._key = policy, entropy, installation_key
         self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * 60_000)
-        self._address_budget = Budget(policy.address_attempts, ADDRESS_WINDOW_MS, locks=False)
+        self._addresses = AddressBudget(policy.address_attempts, installation_key)
         self._closed = ClosedDoors()
         self._costs = RecentCosts()
 
@@ -92,9 +97,9 @@ class SignIn:
 
     async def address_wait(self, address: str) -> float | None:
         """Return the seconds that an address has to wait, or None. Reads only."""
-        key = self._address_key(address)
+        counters = self._addresses.counters(address)
         return await self._store.read(
-            lambda tx: attempts.wait_of(tx, key, self._address_budget), reserved=True
+            lambda tx: self._addresses.wait_of(tx, counters), reserved=True
         )
 
     async def known_wait(self, address: str, identified: Identified) -> float | None:
@@ -103,13 +108,16 @@ class SignIn:
         A lock that is there is there for certain, so that its refusals cost a read; whoever is
         let through here is judged by the charge.
         """
-        doors = [(self._address_key(address), self._address_budget), (identified.key, self._budget)]
+        counters = self._addresses.counters(address)
+        doors: list[tuple[bytes, Callable[[Tx], float | None]]] = [
+            (counters.widest, lambda tx: self._addresses.wait_of(tx, counters)),
+            (identified.key, lambda tx: attempts.wait_of(tx, identified.key, self._budget)),
+        ]
         doubtful = [door for door in doors if door[0] in self._closed]
         if not doubtful:
             return None
         waits = await self._store.read(
-            lambda tx: [attempts.wait_of(tx, key, budget) for key, budget in doubtful],
-            reserved=True,
+            lambda tx: [wait_of(tx) for _, wait_of in doubtful], reserved=True
         )
         for (key, _), wait in zip(doubtful, waits, strict=True):
             if wait is not None:
@@ -127,20 +135,23 @@ class SignIn:
         Raises: OverloadedError when the counter can't be written: no try without a charge.
         """
         charge, address_charge = self._id(), self._id()
-        address_key = self._address_key(attempt.address)
+        counters = self._addresses.counters(attempt.address)
+        address = known_addresses.address_key(self._key, attempt.address)
 
         def work(tx: Tx) -> Admitted | _Refused:
-            wait = attempts.charge(tx, address_charge, address_key, self._address_budget)
+            wait = self._addresses.charge(tx, address_charge, counters)
             if wait is not None:
-                return _Refused(address_key, wait)
+                return _Refused(counters.widest, wait)
             wait = attempts.charge(tx, charge, identified.key, self._budget)
             if wait is not None:
                 attempts.take_back(tx, address_charge)  # only verified tries count for it
                 return _Refused(identified.key, wait)
             form = identified.canonical
             account = self._directory.find(tx, form) if form is not None else None
-            decoy = self._costs.get(tx).draw(identified.key)  # drawn for a known one as well
-            return Admitted(identified, charge, address_charge, tx.now, account, decoy)
+            # Asked for unknown ones as well, so that the work is the same.
+            seen = known_addresses.last_seen(tx, "" if account is None else account.user, address)
+            decoy = self._costs.get(tx).draw(identified.key)
+            return Admitted(identified, charge, address_charge, tx.now, account, decoy, seen)
 
         admitted = await self._store.write(work, durable=False)
         if isinstance(admitted, Admitted):
@@ -151,12 +162,17 @@ class SignIn:
     async def verify(self, attempt: SignInAttempt, admitted: Admitted) -> SignedIn | FwError:
         """Hash once, then settle the charges and make the session in one transaction."""
         account = admitted.account
+        requester = Requester(
+            sharing_network(attempt.address),
+            known_addresses.is_known(admitted.address_seen, admitted.charged_at),
+        )
         known = account.password_hash if account is not None and account.enabled else None
         try:
             verified = await self._hasher.verify(
                 known,
                 attempt.pwd,
                 decoy=admitted.decoy,
+                requester=requester,
                 may_begin=lambda: may_verify(admitted.charged_at, self._clock.now()),
             )
         except OverloadedError as refusal:
@@ -164,23 +180,23 @@ class SignIn:
             return refusal
         if account is None or not verified.ok:
             return await self._store.write(lambda tx: self._fail(tx, attempt, admitted))
-        fresh = await self._fresh_hash(attempt.pwd, account) if verified.outdated else None
+        fresh = await self._fresh_hash(attempt.pwd, requester) if verified.outdated else None
         sid = bearer(self._entropy.bytes(BEARER_BYTES))
         handle = self._id()
         return await self._store.write(
             lambda tx: self._succeed(tx, attempt, admitted, account, sid, handle, fresh)
         )
 
-    async def _fresh_hash(self, password: str, account: Account) -> str | None:
+    async def _fresh_hash(self, password: str, requester: Requester) -> str | None:
         """Rehash with the live parameters; a busy hasher leaves it to the next sign-in."""
         try:
-            return await self._hasher.rehash(password, lane=Lane.SIGN_IN)
+            return await self._hasher.rehash(password, lane=Lane.SIGN_IN, requester=requester)
         except OverloadedError:
             return None
 
     def _fail(self, tx: Tx, attempt: SignInAttempt, admitted: Admitted) -> FwError:
-        key = self._address_key(attempt.address)
-        attempts.settle_failure(tx, admitted.address_charge, key, self._address_budget)
+        counters = self._addresses.counters(attempt.address)
+        self._addresses.keep(tx, admitted.address_charge, counters)
         locked = attempts.settle_failure(tx, admitted.charge, admitted.identified.key, self._budget)
         return AuthenticationError(WRONG) if locked is None else TooManyRequestsError(locked)
 
@@ -206,6 +222,8 @@ class SignIn:
         attempts.take_back(tx, admitted.address_charge)
         if attempt.old_sid is not None:
             sessions.end(tx, attempt.old_sid)
+        address = known_addresses.address_key(self._key, attempt.address)
+        known_addresses.note_sign_in(tx, now.user, address, admitted.address_seen)
         if fresh is not None:
             accounts.rehash(tx, now, fresh)
         days = self._policy.session_days
@@ -219,9 +237,6 @@ class SignIn:
             days=days,
         )
         return SignedIn(sid, now.user, now.full_name, expires, days * _SECONDS_PER_DAY)
-
-    def _address_key(self, address: str) -> bytes:
-        return attempts.counter_key(self._key, "address", counted_address(address))
 
     def _id(self) -> str:
         return record_id(self._entropy.bytes(_ID_BYTES))

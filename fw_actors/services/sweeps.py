@@ -15,8 +15,9 @@ from fw_actors.documents.registry import Registry
 from fw_actors.rules.delivery_outcome import Status
 from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS
 from fw_actors.services.events import QUEUE
+from fw_actors.services.known_addresses import KNOWN_DAYS
 from fw_actors.store import Statement, Tx
-from fw_actors.store.schema import JOB, LOGIN_ATTEMPT, SESSION, TOKEN
+from fw_actors.store.schema import JOB, KNOWN_ADDRESS, LOGIN_ATTEMPT, SESSION, TOKEN
 
 BATCH: Final = 1000
 MS_PER_DAY: Final = 86_400_000
@@ -43,8 +44,22 @@ _LOCK_IS_OVER: Final = sa.or_(
 _ATTEMPTS: Final = _oldest(LOGIN_ATTEMPT, LOGIN_ATTEMPT.c.at, _LOCK_IS_OVER)
 
 
+def _oldest_addresses() -> Statement:
+    old = sa.select(KNOWN_ADDRESS.c.key).where(KNOWN_ADDRESS.c.seen <= _BEFORE)
+    first = old.order_by(KNOWN_ADDRESS.c.seen).limit(BATCH).scalar_subquery()
+    return Statement(
+        sa.delete(KNOWN_ADDRESS).where(
+            KNOWN_ADDRESS.c.seen <= _BEFORE, KNOWN_ADDRESS.c.key.in_(first)
+        )
+    )
+
+
+_ADDRESSES: Final = _oldest_addresses()
+
+
 def auth_batches(lockout_minutes: int) -> tuple[Batch, ...]:
-    """Return the steps of `core.services.auth.sweep`: sessions, tokens, login attempts.
+    """Return the steps of `core.services.auth.sweep`: sessions, tokens, login attempts,
+    addresses from which nobody has signed in for long.
 
     An attempt may still count for two windows after it was made. One that holds a lock stays to
     its end, which a policy with longer lockouts may have given it.
@@ -54,6 +69,7 @@ def auth_batches(lockout_minutes: int) -> tuple[Batch, ...]:
         lambda tx: tx.run(_SESSIONS, before=tx.now),
         lambda tx: tx.run(_TOKENS, before=tx.now),
         lambda tx: tx.run(_ATTEMPTS, before=tx.now - kept, now=tx.now),
+        lambda tx: tx.run(_ADDRESSES, before=tx.now - KNOWN_DAYS * MS_PER_DAY),
     )
 
 

@@ -10,11 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
     Column,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -23,9 +24,11 @@ from sqlalchemy import (
     bindparam,
     insert,
     select,
+    text,
     update,
 )
-from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 
 from fw_actors.errors import ConfigurationError
 from fw_actors.runtime.entropy import Entropy
@@ -92,8 +95,47 @@ _PASSWORD_COST: Final = Table(
     Column("cost", Text, nullable=False),
     Column("hashes", Integer, nullable=False),
 )
+_NETWORKS: Final = Table(
+    "fw_login_attempt",
+    MetaData(),
+    Column("at", BigInteger, nullable=False),
+    *(Column(name, LargeBinary, nullable=True) for name in ("network_56", "network_48")),
+    *(
+        Index(
+            f"fw_login_attempt_{name}",
+            name,
+            "at",
+            sqlite_where=text(f"{name} IS NOT NULL"),
+            postgresql_where=text(f"{name} IS NOT NULL"),
+        )
+        for name in ("network_56", "network_48")
+    ),
+)
+_KNOWN_ADDRESS: Final = Table(
+    "fw_known_address",
+    MetaData(),
+    Column("user", Text, primary_key=True),
+    Column("key", LargeBinary, primary_key=True),
+    Column("seen", BigInteger, nullable=False),
+    Index("fw_known_address_seen", "seen"),
+)
 _HASH_PAGE: Final = 10_000
 _COST: Final = re.compile(r"\$argon2[a-z]+\$(?:v=\d+\$)?m=(\d{1,7}),t=(\d{1,2}),p=(\d{1,2})\$")
+
+
+class _AddColumn(ExecutableDDLElement):
+    """ALTER TABLE … ADD COLUMN, which Core itself has no construct for."""
+
+    inherit_cache = False
+
+    def __init__(self, column: Column[Any]) -> None:
+        self.column = column
+
+
+@compiles(_AddColumn)
+def _compile_add_column(element: _AddColumn, compiler: Any, **_given: Any) -> str:
+    table = compiler.preparer.format_table(element.column.table)
+    return f"ALTER TABLE {table} ADD COLUMN {compiler.get_column_specification(element.column)}"
 
 
 def _api_keys(tx: Tx) -> None:
@@ -123,11 +165,23 @@ def _password_costs(tx: Tx) -> None:
         tx.run(insert(_PASSWORD_COST).values(cost=cost, hashes=hashes))
 
 
+def _networks(tx: Tx) -> None:
+    """Count tries by wider networks too, and remember known addresses."""
+    for name in ("network_56", "network_48"):
+        tx.run(_AddColumn(_NETWORKS.c[name]))
+    for index in sorted(_NETWORKS.indexes, key=lambda index: str(index.name)):
+        tx.run(CreateIndex(index))
+    tx.run(CreateTable(_KNOWN_ADDRESS))
+    for index in _KNOWN_ADDRESS.indexes:
+        tx.run(CreateIndex(index))
+
+
 # In order, from FIRST_VERSION + 1, without gaps. A step that has been released is never changed.
 STEPS: Final[tuple[Step, ...]] = (
     Step(2, _api_keys),
     Step(3, _bulk_replay),
     Step(4, _password_costs),
+    Step(5, _networks),
 )
 
 

@@ -119,9 +119,32 @@ LOGIN_ATTEMPT: Final = Table(
     _time("at"),
     Column("state", SmallInteger, nullable=False),  # 0 in flight, 1 failed
     _time_or_none("until"),
+    # Of a try that is counted for an IPv6 address: HMACs of the networks around it.
+    Column("network_56", LargeBinary, nullable=True),
+    Column("network_48", LargeBinary, nullable=True),
     Index("fw_login_attempt_key", "key", "at"),
     Index("fw_login_attempt_at", "at"),
+    *(
+        Index(
+            f"fw_login_attempt_{name}",
+            name,
+            "at",
+            sqlite_where=text(f"{name} IS NOT NULL"),
+            postgresql_where=text(f"{name} IS NOT NULL"),
+        )
+        for name in ("network_56", "network_48")
+    ),
 )
+
+KNOWN_ADDRESS: Final = Table(
+    "fw_known_address",
+    METADATA,
+    Column("user", Text, primary_key=True),
+    Column("key", LargeBinary, primary_key=True),  # HMAC of the address, IPv6 per /64
+    _time("seen"),
+    Index("fw_known_address_seen", "seen"),
+)
+"""From where an account signed in, noted once a day and address; a few rows a user."""
 
 TOKEN: Final = Table(
     "fw_token",

@@ -63,6 +63,20 @@ ACCESS: Final = (
         "tests/fw_actors/services/test_hash_costs.py",
     ),
     Mutation(
+        "an IPv6 client has a budget for each of its networks",
+        "fw_actors/services/address_budget.py",
+        "counters.key, self._budget, counters.networks)\n\n    def wait_of",
+        "counters.key, self._budget)\n\n    def wait_of",
+        "tests/security/test_floods.py",
+    ),
+    Mutation(
+        "who fills the queue for hashes keeps it",
+        "fw_actors/rules/fair_queue.py",
+        "longest = self._line_to_shorten(requester)",
+        "longest = None",
+        "tests/security/test_floods.py",
+    ),
+    Mutation(
         "the lock is not asked",
         _ATTEMPTS,
         'sa.bindparam("limit"), ~locked, *further)',

@@ -15,9 +15,11 @@ from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.nudge import Nudge
 from fw_actors.config import Argon2, Config
 from fw_actors.hashing import Hasher, Lane, Verified
+from fw_actors.hashing.places import ANYBODY
 from fw_actors.http import Sender
 from fw_actors.http.dns import Resolver
 from fw_actors.http.pool import Pool
+from fw_actors.rules.fair_queue import Requester
 from fw_actors.runtime import Runtime, SeededEntropy, open_runtime
 from fw_actors.services.site import Site, open_site
 from supervisors.service.delivering import kept_connections
@@ -48,6 +50,7 @@ class RecordingHasher(Hasher):
         lane: Lane = Lane.SIGN_IN,
         *,
         decoy: Argon2 | None = None,
+        requester: Requester = ANYBODY,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> Verified:
         """See `Hasher.verify`."""
@@ -58,7 +61,9 @@ class RecordingHasher(Hasher):
                 self.seen(password)
             return may
 
-        return await super().verify(stored, password, lane, decoy=decoy, may_begin=begins)
+        return await super().verify(
+            stored, password, lane, decoy=decoy, requester=requester, may_begin=begins
+        )
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fw_actors.rules.addresses import counted_address
+from fw_actors.rules.addresses import counted_address, sharing_network, wider_networks
 
 ROWS = [  # client, what it is counted under
     ("192.0.2.7", "192.0.2.7"),
@@ -22,3 +22,20 @@ ROWS = [  # client, what it is counted under
 @pytest.mark.parametrize(("address", "counted"), ROWS)
 def test_an_address_is_counted_with_those_of_the_same_household(address: str, counted: str) -> None:
     assert counted_address(address) == counted
+
+
+@pytest.mark.parametrize(
+    ("address", "wider", "sharing"),
+    [
+        ("2001:db8:7:abcd::1", ("2001:db8:7:ab00::/56", "2001:db8:7::/48"), "2001:db8:7::/48"),
+        ("192.0.2.77", None, "192.0.2.0/24"),
+        ("::ffff:192.0.2.77", None, "192.0.2.0/24"),
+        ("a socket", None, "a socket"),
+    ],
+)
+def test_the_networks_around_an_address(
+    address: str, wider: tuple[str, str] | None, sharing: str
+) -> None:
+    """IPv6 is counted by /56 and /48 too; a full queue is shared by /48 and /24."""
+    assert wider_networks(address) == wider
+    assert sharing_network(address) == sharing

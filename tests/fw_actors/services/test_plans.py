@@ -16,7 +16,7 @@ from fw_actors.errors import FwError
 from fw_actors.rules.delivery_outcome import Backoff, Ending
 from fw_actors.rules.lockout import Budget
 from fw_actors.rules.tokens import parse_api_key
-from fw_actors.services import attempts, links, sessions, sweeps
+from fw_actors.services import attempts, known_addresses, links, sessions, sweeps
 from fw_actors.services.access import LinkKind
 from fw_actors.services.accounts import Accounts
 from fw_actors.services.deliveries import Deliveries
@@ -67,6 +67,20 @@ async def test_a_try_to_sign_in_reads_its_own_counter_alone(office: Office) -> N
         by_its_index["other"] = "key"
     assert unsought(found, **by_its_index) == []
     assert not any("TEMP B-TREE" in each.step for each in found), "the index has the order"
+
+
+async def test_the_tries_of_a_network_are_counted_by_its_own_index(office: Office) -> None:
+    networks = attempts.Networks(b"the /56", b"the /48")
+    found = await plans_of(
+        office,
+        lambda tx: attempts.wait_of(tx, KEY, BUDGET, networks),
+        lambda tx: attempts.charge(tx, "a charge", KEY, BUDGET, networks),
+        lambda tx: known_addresses.last_seen(tx, "wendy", b"an address"),
+    )
+    counters = {"fw_login_attempt": "key network_56 network_48"}
+    if any(each.table == "other" for each in found):  # SQLite shows the alias
+        counters["other"] = "key"
+    assert unsought(found, **counters, fw_known_address="user") == []
 
 
 async def test_an_account_is_found_by_its_identifier_and_its_rights_by_its_name(

@@ -44,8 +44,21 @@ async def test_expired_sessions_go_and_others_stay(office: Office) -> None:
         for name, expires in (("old", NOW - DAY), ("now", NOW), ("live", NOW + 1))
     ]  # fmt: skip
     await put(office, "fw_session", rows)
-    assert await sweep(office, sweeps.auth_batches(15)) == [2, 0, 0]
+    assert await sweep(office, sweeps.auth_batches(15)) == [2, 0, 0, 0]
     assert await left(office, "id", "fw_session") == ["live"]
+
+
+async def test_addresses_from_which_nobody_signs_in_any_more_go(office: Office) -> None:
+    rows = [
+        {"user": user, "key": key, "seen": seen}
+        for user, key, seen in (
+            ("ada", b"old", NOW - 30 * DAY), ("ada", b"new", NOW - 30 * DAY + 1),
+            ("bob", b"old", NOW - 1),
+        )
+    ]  # fmt: skip
+    await put(office, "fw_known_address", rows)
+    assert (await sweep(office, sweeps.auth_batches(15)))[3] == 1
+    assert await left(office, "seen", "fw_known_address") == [NOW - 30 * DAY + 1, NOW - 1]
 
 
 async def test_expired_tokens_go(office: Office) -> None:
@@ -198,4 +211,4 @@ async def test_audit_batches_are_small_and_take_the_oldest_first(office: Office)
 async def test_two_sweepers_do_no_harm(office: Office, minutes: int) -> None:
     """Pitfalls: "safe with two sweepers"."""
     steps = sweeps.auth_batches(minutes)
-    assert await sweep(office, steps + steps) == [0] * 6
+    assert await sweep(office, steps + steps) == [0] * 8

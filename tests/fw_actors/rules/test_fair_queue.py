@@ -1,0 +1,111 @@
+"""How a full queue is shared; interface §2 "Passwords": at most 64 wait."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fw_actors.rules.fair_queue import FairQueue, QueueFull, Requester
+
+
+def filled(queue: FairQueue[str], requester: Requester, count: int) -> FairQueue[str]:
+    for number in range(count):
+        assert queue.put(f"{requester.name}{number}", requester) is None
+    return queue
+
+
+def served(queue: FairQueue[str]) -> list[str]:
+    items = []
+    while (item := queue.pop()) is not None:
+        items.append(item)
+    return items
+
+
+A, B, C = (Requester(name) for name in "abc")
+KNOWN = Requester("k", known=True)
+
+
+def test_requesters_are_served_in_turn_and_each_in_its_own_order() -> None:
+    queue: FairQueue[str] = FairQueue(8)
+    filled(queue, A, 4)
+    filled(queue, B, 2)
+    filled(queue, C, 1)
+    assert served(queue) == ["a0", "b0", "c0", "a1", "b1", "a2", "a3"]
+    assert len(queue) == 0
+
+
+def test_who_fills_the_queue_gives_way_to_a_newcomer_and_the_newest_goes() -> None:
+    queue = filled(FairQueue(4), A, 4)
+    assert queue.put("b0", B) == "a3"
+    assert queue.put("b1", B) == "a2"
+    with pytest.raises(QueueFull):
+        queue.put("b2", B)
+    with pytest.raises(QueueFull):
+        queue.put("a4", A)
+    assert queue.put("c0", C) in ("a1", "b1")
+    assert len(queue) == 4
+
+
+def test_where_all_have_one_place_a_newcomer_is_refused() -> None:
+    queue: FairQueue[str] = FairQueue(3)
+    for name in "xyz":
+        queue.put(name, Requester(name))
+    with pytest.raises(QueueFull):
+        queue.put("b", B)
+
+
+def test_known_requesters_have_places_that_a_flood_of_many_does_not_take() -> None:
+    queue: FairQueue[str] = FairQueue(6, kept=2)
+    for name in "uvwxyz":
+        queue.put(name, Requester(name))
+    first, second = Requester("1", known=True), Requester("2", known=True)
+    assert {queue.put("k1", first), queue.put("k2", second)} <= set("uvwxyz")
+    with pytest.raises(QueueFull):
+        queue.put("k3", Requester("3", known=True))
+    left = served(queue)
+    assert {"k1", "k2"} <= set(left)
+    assert len(left) == 6
+
+
+def test_unknown_newcomers_do_not_displace_known_ones_within_their_places() -> None:
+    queue: FairQueue[str] = FairQueue(4, kept=2)
+    queue.put("k0", KNOWN)
+    queue.put("k1", KNOWN)
+    queue.put("x", A)
+    queue.put("y", B)
+    with pytest.raises(QueueFull):
+        queue.put("z", C)
+
+
+def test_an_item_that_is_taken_out_leaves_its_place() -> None:
+    queue = filled(FairQueue(2), A, 2)
+    assert queue.remove("a0", A)
+    assert not queue.remove("a0", A)
+    assert queue.put("b0", B) is None
+    assert served(queue) == ["a1", "b0"]
+
+
+requesters = st.builds(Requester, st.sampled_from("abcdef"), st.booleans())
+
+
+@given(st.lists(st.one_of(requesters, st.just("pop")), max_size=80), st.integers(0, 5))
+def test_nothing_is_lost_and_the_bound_holds(steps: list[Requester | str], kept: int) -> None:
+    queue: FairQueue[int] = FairQueue(5, kept)
+    waiting: set[int] = set()
+    for number, step in enumerate(steps):
+        if isinstance(step, str):
+            item = queue.pop()
+            assert (item is None) == (not waiting)
+            waiting.discard(-1 if item is None else item)
+            continue
+        try:
+            displaced = queue.put(number, step)
+        except QueueFull:
+            assert len(waiting) == 5
+            continue
+        assert displaced is None or displaced in waiting
+        waiting = (waiting - {displaced}) | {number}
+        assert len(queue) == len(waiting) <= 5
+    rest = set(iter(queue.pop, None))
+    assert rest == waiting
