@@ -43,7 +43,7 @@ async def grown(count: int, folder: Path, tell: Callable[[str], None]) -> float:
                 raise LockForgotten(f"The lock is gone after {count} identifiers.")
             size = sum(f.stat().st_size for f in file.parent.iterdir()) / _KIB**2
             after, begun = _peak(), time.perf_counter()
-            sweep = auth_batches(_BUDGET.window // 60_000)[-1]
+            sweep = auth_batches(_BUDGET.window // 60_000)[2]
             swept = 0
             while (gone := await store.write(partial(_later, sweep))) == BATCH:
                 swept += gone

@@ -66,7 +66,7 @@ class Gateway:
         """`readings` gives the numbers for `/metrics`; `probe` is an Onlooker."""
         self._site, self._lockouts, self._keys = site, lockouts, keys
         self._recovery, self._invitation, self._trial = recovery, invitation, trial
-        self._sessions = Sessions(site.registry)
+        self._sessions = Sessions(site.registry, site.config.auth.session_idle_days)
         self._readings, self._probe = readings, probe
         self._ready = False
         self.own = SelfService(site.config.auth, site.accounts, site.api_keys, site.outbox)

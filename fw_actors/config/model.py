@@ -51,6 +51,7 @@ class AuthPolicy:
     address_attempts: int  # failed sign-ins of an address in 15 minutes
     recovery_attempts: int  # recovery requests of an address in 15 minutes
     refuse_common_passwords: bool
+    session_idle_days: int  # 0: a session has no idle end
 
 
 @dataclass(frozen=True)

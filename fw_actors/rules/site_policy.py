@@ -46,6 +46,7 @@ SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType(
             Key("addressAttempts", 50, Whole(1, 1_000_000)),
             Key("recoveryAttempts", 20, Whole(1, 1_000_000)),
             Key("refuseCommonPasswords", False, Flag()),
+            Key("sessionIdleDays", 0, Whole(0, 3650)),
         ),
         "login": (
             Key("notice", None, Text(4000, lines=True, blank=True)),

@@ -55,12 +55,12 @@ class SelfService:
     def sessions(self, fw: Fw, caller: Caller) -> list[SessionFacts]:
         """Return the own live sessions."""
         in_person(caller)
-        return sessions.of_user(fw.tx, fw.user)
+        return sessions.of_user(fw.tx, fw.user, self._policy.session_idle_days)
 
     def revoke_session(self, fw: Fw, caller: Caller, handle: str) -> None:
         """End one of the own sessions. Raises: NotFoundError."""
         in_person(caller)
-        sessions.revoke(fw.tx, fw.user, handle)
+        sessions.revoke(fw.tx, fw.user, handle, self._policy.session_idle_days)
 
     def revoke_other_sessions(self, fw: Fw, caller: Caller) -> int:
         """End the own sessions but for this one; return how many."""

@@ -15,7 +15,7 @@ from fw_actors.store.schema import SESSION
 
 SEEN_EVERY_MS: Final = 60_000  # `lastSeen` is written at most once a minute (interface §2)
 MS_PER_DAY: Final = 86_400_000
-MOST_LISTED: Final = 500
+MOST_OF_A_USER: Final = 500  # at once; the least recently used gives way to a new one
 _USER_AGENT_CHARACTERS: Final = 512
 
 _COLUMNS: Final = ("id", "sid_hash", "user", "ip", "user_agent", "created", "last_seen", "expires")
@@ -23,17 +23,34 @@ _INSERT: Final = Statement(sa.insert(SESSION).values({n: sa.bindparam(n) for n i
 _END: Final = Statement(sa.delete(SESSION).where(SESSION.c.sid_hash == sa.bindparam("sid_hash")))
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
 _HANDLE: Final[sa.BindParameter[Any]] = sa.bindparam("id")
+_USED_SINCE: Final[sa.BindParameter[Any]] = sa.bindparam("used_since")
 _OF_USER: Final = Statement(
     sa.select(
         *(SESSION.c[n] for n in ("id", "ip", "user_agent", "created", "last_seen", "expires"))
     )
     .where(SESSION.c.user == _USER, SESSION.c.expires > sa.bindparam("now"))
+    .where(SESSION.c.last_seen > _USED_SINCE)
     .order_by(SESSION.c.last_seen.desc(), SESSION.c.id)
-    .limit(MOST_LISTED)
+    .limit(MOST_OF_A_USER)
+)
+_COUNT: Final = Statement(
+    sa.select(sa.func.count()).select_from(SESSION).where(SESSION.c.user == _USER)
+)
+_LEAST_USED: Final = (
+    sa.select(SESSION.c.id)
+    .where(SESSION.c.user == _USER, SESSION.c.id != _HANDLE)
+    .order_by(SESSION.c.last_seen, SESSION.c.id)
+    .limit(sa.bindparam("excess"))
+)
+_END_LEAST_USED: Final = Statement(
+    sa.delete(SESSION).where(SESSION.c.id.in_(_LEAST_USED.scalar_subquery()))
 )
 _REVOKE: Final = Statement(
     sa.delete(SESSION).where(
-        SESSION.c.id == _HANDLE, SESSION.c.user == _USER, SESSION.c.expires > sa.bindparam("now")
+        SESSION.c.id == _HANDLE,
+        SESSION.c.user == _USER,
+        SESSION.c.expires > sa.bindparam("now"),
+        SESSION.c.last_seen > _USED_SINCE,
     )
 )
 _END_LIVE: Final = Statement(
@@ -70,27 +87,42 @@ class SessionFacts:
 
 
 class Sessions:
-    """Makes, finds and ends sessions. Expiry and the account's state are read at every use."""
+    """Finds sessions. Expiry, idleness and the account's state are read at every use."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, idle_days: int) -> None:
+        """`idle_days` is the policy's `sessionIdleDays`."""
         users = registry.tables["User"].table
+        self._idle_days = idle_days
         self._find = Statement(
             sa.select(SESSION.c.id, SESSION.c.user, SESSION.c.last_seen)
             .select_from(SESSION.join(users, users.c.name == SESSION.c.user))
             .where(SESSION.c.sid_hash == sa.bindparam("sid_hash"))
             .where(SESSION.c.expires > sa.bindparam("now"), users.c.enabled == 1)
+            .where(SESSION.c.last_seen > _USED_SINCE)
         )
 
     def live(self, tx: Tx, sid: str) -> LiveSession:
         """Return the session of a sid. Raises: AuthenticationError."""
-        row = tx.one(self._find, sid_hash=digest(sid), now=tx.now)
+        since = used_since(tx.now, self._idle_days)
+        row = tx.one(self._find, sid_hash=digest(sid), now=tx.now, used_since=since)
         if row is None:
             raise AuthenticationError("Your session has ended. Sign in again.")
         return LiveSession(*row)
 
 
+def used_since(now: int, idle_days: int) -> int:
+    """Return the time (ms) after which a session must have been used to hold at `now`.
+
+    With 0 days a session has no idle end.
+    """
+    return now - idle_days * MS_PER_DAY if idle_days else -1
+
+
 def begin(tx: Tx, *, handle: str, sid: str, user: str, ip: str, user_agent: str, days: int) -> int:
-    """Make a session; return when it expires, in ms."""
+    """Make a session of an account that is held; return when it expires, in ms.
+
+    Of more than `MOST_OF_A_USER` the least recently used ends.
+    """
     expires = tx.now + days * MS_PER_DAY
     tx.run(
         _INSERT,
@@ -103,6 +135,9 @@ def begin(tx: Tx, *, handle: str, sid: str, user: str, ip: str, user_agent: str,
         last_seen=tx.now,
         expires=expires,
     )
+    excess = tx.scalar(_COUNT, user=user) - MOST_OF_A_USER
+    if excess > 0:
+        tx.run(_END_LEAST_USED, user=user, id=handle, excess=excess)
     return expires
 
 
@@ -116,17 +151,20 @@ def seen(tx: Tx, session: str) -> None:
     tx.run(_SEEN, id=session, now=tx.now)
 
 
-def of_user(tx: Tx, user: str) -> list[SessionFacts]:
-    """Return a user's live sessions, the most recently used first, at most `MOST_LISTED`."""
-    return [SessionFacts(*row) for row in tx.rows(_OF_USER, user=user, now=tx.now)]
+def of_user(tx: Tx, user: str, idle_days: int) -> list[SessionFacts]:
+    """Return a user's live sessions, the most recently used first."""
+    since = used_since(tx.now, idle_days)
+    rows = tx.rows(_OF_USER, user=user, now=tx.now, used_since=since)
+    return [SessionFacts(*row) for row in rows]
 
 
-def revoke(tx: Tx, user: str, handle: str) -> None:
+def revoke(tx: Tx, user: str, handle: str, idle_days: int) -> None:
     """End a session of a user by its handle.
 
     Raises: NotFoundError for an unknown handle, and in the same words for another user's.
     """
-    if not tx.run(_REVOKE, id=handle, user=user, now=tx.now):
+    since = used_since(tx.now, idle_days)
+    if not tx.run(_REVOKE, id=handle, user=user, now=tx.now, used_since=since):
         raise NotFoundError("You have no such session.")
 
 

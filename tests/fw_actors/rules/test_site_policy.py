@@ -13,6 +13,7 @@ from fw_actors.rules.site_policy import Judged, judge_policy
 # section, key, default, lowest, highest: interface §6, written out again
 WHOLE_NUMBERS = [
     ("auth", "sessionDays", 30, 1, 3650),
+    ("auth", "sessionIdleDays", 0, 0, 3650),
     ("auth", "apiKeyDays", 0, 0, 3650),
     ("auth", "minPasswordLength", 8, 1, 256),
     ("auth", "maxLoginAttempts", 5, 1, 1000),
@@ -251,7 +252,7 @@ def test_all_problems_are_found_at_once() -> None:
             "extra": {},
         }
     ).problems
-    assert len(problems) == 9 + 3 + 1 + 1 + 2 + 1
+    assert len(problems) == 10 + 3 + 1 + 1 + 2 + 1
 
 
 JSON_VALUES = st.recursive(

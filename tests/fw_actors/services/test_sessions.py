@@ -25,8 +25,8 @@ async def begin(office: Office, sid: str = "a sid", days: int = 30, **values: An
     return await office.site.store.write(partial(sessions.begin, sid=sid, days=days, **given))
 
 
-async def live(office: Office, sid: str = "a sid") -> LiveSession:
-    found = Sessions(office.site.registry)
+async def live(office: Office, sid: str = "a sid", idle_days: int = 0) -> LiveSession:
+    found = Sessions(office.site.registry, idle_days)
     return await office.site.store.read(lambda tx: found.live(tx, sid))
 
 
@@ -52,6 +52,49 @@ async def test_any_other_sid_is_no_session(office: Office, sid: str) -> None:
         await live(office, sid)
 
 
+async def test_an_idle_session_ends_where_the_policy_says_so(office: Office) -> None:
+    """ASVS 7.3.1; each use begins the days anew, and the end of its days stays."""
+    await office.hire("ada")
+    await begin(office, days=5)
+    store = office.site.store
+    for _ in range(2):
+        await trio.sleep(2 * DAY - 1)
+        await live(office, idle_days=2)
+        await store.write(partial(sessions.seen, session="h-a sid"))
+    assert await store.read(lambda tx: sessions.of_user(tx, "ada", 1))
+    await trio.sleep(DAY + 1)
+    with pytest.raises(AuthenticationError):
+        await live(office, idle_days=1)
+    assert await store.read(lambda tx: sessions.of_user(tx, "ada", 1)) == []
+    with pytest.raises(NotFoundError):
+        await store.write(lambda tx: sessions.revoke(tx, "ada", "h-a sid", 1))
+    await trio.sleep(1)
+    with pytest.raises(AuthenticationError):
+        await live(office, idle_days=2)
+
+
+async def test_without_such_a_policy_a_session_is_never_idle(office: Office) -> None:
+    await office.hire("ada")
+    await begin(office)
+    await trio.sleep(30 * DAY - 1)
+    await live(office)
+
+
+async def test_a_user_has_so_many_sessions_and_the_least_used_goes(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MOST_OF_A_USER", 3)
+    await begin(office, "of bob", user="bob")
+    for sid in ("a", "b", "c"):
+        await begin(office, sid)
+        await trio.sleep(1)
+    await office.site.store.write(partial(sessions.seen, session="h-a"))
+    await trio.sleep(1)
+    await begin(office, "d")
+    rows = await office.sql("SELECT id FROM fw_session ORDER BY id")
+    assert rows == [("h-a",), ("h-c",), ("h-d",), ("h-of bob",)]
+
+
 async def test_a_session_ends_after_its_days(office: Office) -> None:
     """Spec: "Session lifetime is one value from the policy, used for both …"."""
     await office.hire("ada")
@@ -71,14 +114,14 @@ async def test_a_session_that_ends_now_is_none_that_its_user_has(office: Office)
     store = office.site.store
 
     async def listed() -> list[str]:
-        return [each.id for each in await store.read(lambda tx: sessions.of_user(tx, "ada"))]
+        return [each.id for each in await store.read(lambda tx: sessions.of_user(tx, "ada", 0))]
 
     await trio.sleep(DAY - 0.001)
     assert sorted(await listed()) == ["h-brief", "h-long"]
     await trio.sleep(0.001)
     assert await listed() == ["h-long"]
     with pytest.raises(NotFoundError):
-        await store.write(partial(sessions.revoke, user="ada", handle="h-brief"))
+        await store.write(partial(sessions.revoke, idle_days=0, user="ada", handle="h-brief"))
     assert await store.write(partial(sessions.end_all, user="ada")) == 1
 
 
