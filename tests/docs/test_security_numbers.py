@@ -23,7 +23,7 @@ from fw_actors.rules.tokens import BEARER_BYTES
 from fw_actors.services.api_keys import MOST_KEYS
 from fw_actors.services.key_use import WRONG_KEYS
 from fw_actors.services.recovery_throttle import MAILS_AN_HOUR
-from fw_actors.services.sessions import MOST_LISTED
+from fw_actors.services.sessions import MOST_OF_A_USER
 from fw_actors.store.trio_sqlite import MAX_WAITING_READS, MAX_WAITING_WRITES
 from web import event_streams
 from web.operations import LARGE, SMALL
@@ -70,7 +70,7 @@ def test_what_the_page_says_of_passwords_and_sessions_is_so() -> None:
     minimum, days = AUTH["minPasswordLength"], AUTH["sessionDays"]
     assert f"{minimum} to {MAX_RUNES} characters by default" in PAGE
     assert f"{days} days by default" in PAGE
-    assert f"shows the {MOST_LISTED} that were used last" in PAGE
+    assert f"An account has at most {MOST_OF_A_USER} sessions" in PAGE
     assert f"at most {MOST_KEYS} API keys" in PAGE
     assert f"{BEARER_BYTES * 8} random bits" in PAGE
     assert f"{DEFAULT_ARGON2.memory_kib // KIB} MiB, two passes" in PAGE

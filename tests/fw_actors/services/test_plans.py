@@ -109,15 +109,15 @@ async def test_an_account_is_found_by_its_identifier_and_its_rights_by_its_name(
 async def test_a_session_is_found_by_the_hash_of_its_sid_and_used_by_its_handle(
     office: Office,
 ) -> None:
-    live = Sessions(office.site.registry)
+    live = Sessions(office.site.registry, 1)
     found = await plans_of(
         office,
         lambda tx: live.live(tx, "a sid"),
         lambda tx: sessions.end(tx, "a sid"),
         lambda tx: sessions.seen(tx, "a handle"),
-        lambda tx: sessions.of_user(tx, "wendy"),
+        lambda tx: sessions.of_user(tx, "wendy", 1),
         lambda tx: sessions.end_all(tx, "wendy"),
-        lambda tx: sessions.revoke(tx, "wendy", "a handle"),
+        lambda tx: sessions.revoke(tx, "wendy", "a handle", 1),
     )
     assert unsought(found, fw_session="sid_hash id user", doc_user="name") == []
 
