@@ -203,7 +203,10 @@ class PasswordSet:
 
 def set_password(tx: Tx, user: str, password_hash: str, spare: str | None = None) -> PasswordSet:
     """Store a password's hash; the sessions of the user but for the one with the handle `spare`
-    end, and every open link (spec, Authentication 5). `services.passwords` tells the owner, too.
+    end, and every open link (spec, Authentication 5).
+
+    Writes no Audit Event: `Passwords` does, which also tells the owner and is what to call, and
+    `users.add_user`, whose new account is the event.
     """
     hold(tx, user)
     row = tx.one(_REPLACE_PASSWORD, user=user)
