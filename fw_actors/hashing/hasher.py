@@ -1,7 +1,7 @@
 """Makes and verifies hashes: bounded, policy-checked, one verification for every try.
 
 Passwords are hashed as they come: no trimming, no normalising.
-Requester: spec, Authentication 7; interface §2 "Passwords"; pitfalls, "Hashing".
+Source: spec, Authentication 7; interface §2 "Passwords"; pitfalls, "Hashing".
 """
 
 from __future__ import annotations

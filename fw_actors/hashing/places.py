@@ -4,7 +4,7 @@ As many run at once as there are places (the cores); a place is held until its t
 when the caller has gone. The queues get places in turn, so that a flood of sign-ins does not
 starve recovery; each is shared fairly by the networks that ask. A thread that has ended one hash
 begins the next one by itself: by way of trio's thread a core would stand idle for each wake-up.
-Requester: interface §2 "Passwords"; pitfalls, "Hashing".
+Source: interface §2 "Passwords"; pitfalls, "Hashing".
 """
 
 from __future__ import annotations

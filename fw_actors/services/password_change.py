@@ -1,6 +1,6 @@
 """Changing the own password: the current one is a try like a sign-in, counted like one.
 
-Requester: interface §2, profile.changeMyPassword: a wrong `current` counts as a failed sign-in for
+Source: interface §2, profile.changeMyPassword: a wrong `current` counts as a failed sign-in for
 the account name; §8: it shares that name's budget and answers 429 while it is locked. So a stolen
 session guesses no further than the lock.
 """
