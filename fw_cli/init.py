@@ -35,7 +35,7 @@ _FACTS: Final = """\
 #FW_MAIL_FROM=Desk <desk@example.org>
 #FW_SMTP_HOST=mail.example.org
 """
-_IGNORED: Final = ".env\nsecret.key\ndata/\n"
+_IGNORED: Final = ".env\nsecret.key*\ndata/\n"
 
 
 @click.command()

@@ -15,7 +15,7 @@ from fw_actors.rules.findings import Finding, Section, ok, warning
 from supervisors.service.background import State, Status, status
 from supervisors.service.places import Places
 
-_PRIVATE: Final = (".env", "secret.key", "data/fw.db", "data/serve.log")
+_PRIVATE: Final = (".env", "secret.key", "secret.key.old", "data/fw.db", "data/serve.log")
 """Files of a site's folder that hold what strangers must not read."""
 
 _IGNORED: Final = "fw_forwarded_ignored_total"
