@@ -161,6 +161,8 @@ class PostgresTx(Tx):
 
     def _refused(self, error: BaseException) -> Exception:
         by_the_server = not self.writable and getattr(error, "sqlstate", None) == CANCELED
+        if by_the_server:  # it was quicker than the watch
+            self.stop(self._limit.refusal())
         if self._limit.fired or by_the_server:
             return self._limit.refusal()
         return translate(error, writable=self.writable)
