@@ -193,7 +193,7 @@ BY_OWNER: dict[str, tuple[Act, str, str, Any]] = {
         "api_key.delete", "{key}", {"user": "ann"},
     ),
     "a recovery": (
-        lambda d: d.recover(), "user.reset_password", "ann", None,
+        lambda d: d.recover(), "user.reset_password", "ann", {"keys_ended": 1},
     ),
 }  # fmt: skip
 

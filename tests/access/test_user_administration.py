@@ -156,7 +156,10 @@ async def test_a_users_keys_end_with_the_sessions_where_that_is_asked_for(
     assert reply.json == {"ok": True, "sessionsEnded": 1, "keysEnded": 2}
     statuses = [(await site.op("profile.getMyProfile", key=key)).status for key in (*keys, mine)]
     assert statuses == [401, 401, 200]
-    (row,) = await site.rows("SELECT detail FROM doc_audit_event WHERE target = 'ann'")
+    (row,) = await site.rows(
+        "SELECT detail FROM doc_audit_event"
+        " WHERE target = 'ann' AND action = 'user.revoke_sessions'"
+    )
     assert row == {"detail": '{"sessions_ended":1,"keys_ended":2}'}
     reply = await site.op("users.revokeUserSessions", {**body, "keys": "yes"}, sid=boss)
     assert (reply.status, reply.error["extra"]["field"]) == (400, "keys")

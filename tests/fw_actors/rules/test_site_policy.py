@@ -30,6 +30,7 @@ WHOLE_NUMBERS = [
 ]
 FRACTIONS = [
     ("ops", "backoffSeconds", 30, 0.1, 86400),
+    ("ops", "queryTimeoutSeconds", 5.0, 0.1, 300),
     ("ops", "backoffCapSeconds", 3600, 0.1, 86400),
 ]
 FLAGS = [
