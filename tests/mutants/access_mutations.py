@@ -157,7 +157,7 @@ ACCESS: Final = (
     Mutation(
         "a new password leaves no Audit Event",
         "fw_actors/services/passwords.py",
-        "        self._audit.record_by(tx, user, request_id, Action.CHANGE_PASSWORD, user)\n",
+        "        self._audit.record(fw, action, user, detail)\n",
         "",
         "tests/access/test_rights_audit.py",
     ),

@@ -41,10 +41,10 @@ ASVS_ACCESS: Final = (
     Mutation(
         "an unknown name is refused without a hash",
         _SIGN_IN,
-        "        account = admitted.account\n        known = ",
+        "        account = admitted.account\n        requester = ",
         "        account = admitted.account\n        if account is None:\n"
         "            return await self._store.write(lambda tx: self._fail(tx, attempt, admitted))\n"
-        "        known = ",
+        "        requester = ",
         _TEST_SIGN_IN + "every_refusal_is_one_message_after_exactly_one_hash",
     ),
     Mutation(
@@ -285,8 +285,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "another user's session is ended by its handle",
         _SESSIONS,
-        "SESSION.c.id == _HANDLE, SESSION.c.user == _USER, ",
-        "SESSION.c.id == _HANDLE, _USER.is_not(None), ",
+        "SESSION.c.id == _HANDLE,\n        SESSION.c.user == _USER,\n",
+        "SESSION.c.id == _HANDLE,\n        _USER.is_not(None),\n",
         _TEST_OWN + "anothers_handle_and_a_sid_are_no_handles",
     ),
     Mutation(
@@ -402,8 +402,76 @@ ASVS_ACCESS: Final = (
     Mutation(
         "a wrong password hashes in any number of threads",
         "fw_actors/hashing/places.py",
-        "            elif len(self._waiting[lane]) >= lane.value:\n",
-        "            elif len(self._waiting[lane]) >= lane.value * 1000:\n",
+        "lane: FairQueue(lane.value, ",
+        "lane: FairQueue(lane.value * 1000, ",
         "tests/fw_actors/hashing/test_places.py::test_who_finds_the_queue_full_is_refused_at_once",
+    ),
+    Mutation(
+        "common passwords are taken",
+        "fw_actors/rules/password_policy.py",
+        "if password.casefold() in common:",
+        "if password is common:",
+        "tests/access/test_self_service.py::"
+        "test_a_site_may_refuse_common_passwords_on_every_way_over_http",
+    ),
+    Mutation(
+        "a new site takes common passwords",
+        "fw_cli/init.py",
+        '"refuseCommonPasswords": true',
+        '"refuseCommonPasswords": false',
+        "tests/fw_cli/test_init.py::"
+        "test_the_new_site_opens_with_its_key_and_the_doctor_finds_no_problem",
+    ),
+    Mutation(
+        "names that nobody has cost what a new hash costs",
+        "fw_actors/hashing/hasher.py",
+        "self._verify(stored, password, decoy or self._cost)",
+        "self._verify(stored, password, self._cost)",
+        "tests/fw_actors/services/test_hash_costs.py::"
+        "test_names_that_nobody_has_cost_what_the_stored_hashes_cost_in_their_proportion",
+    ),
+    Mutation(
+        "one client guesses from all networks of a /48",
+        "fw_actors/rules/addresses.py",
+        "    return near, far\n",
+        "    return None\n",
+        "tests/security/test_floods.py::test_tries_from_a_56_and_a_48_are_counted_together",
+    ),
+    Mutation(
+        "a session that is not used goes on",
+        "fw_actors/services/sessions.py",
+        "return now - idle_days * MS_PER_DAY if idle_days else -1",
+        "return -1",
+        "tests/fw_actors/services/test_sessions.py::"
+        "test_an_idle_session_ends_where_the_policy_says_so",
+    ),
+    Mutation(
+        "a scoped manager makes a System Manager",
+        "fw_actors/documents/manager_guard.py",
+        "if fw.rights.scoped and _concerns_managers(fw, doc) and not "
+        "_changes_own_profile(fw, doc):",
+        "if fw is None:",
+        "tests/access/test_scoped_manager.py::test_scopes_are_not_shed_by_a_puppet",
+    ),
+    Mutation(
+        "a scoped manager reads the records",
+        "fw_actors/documents/permissions.py",
+        "(*MANAGERS_ONLY, *RECORDS)",
+        "MANAGERS_ONLY",
+        "tests/access/test_scoped_manager.py::test_records_tell_nothing_of_what_scopes_hide",
+    ),
+    Mutation(
+        "a changed right leaves no Audit Event",
+        "fw_actors/services/document_audit.py",
+        "if audited is None:\n            return\n        action: Action",
+        "return\n        action: Action",
+        "tests/access/test_rights_audit.py::test_each_act_of_a_manager_leaves_one_event",
+    ),
+    Mutation(
+        "refusals beyond the limit are not counted",
+        "fw_actors/rules/denied_limit.py",
+        "return more + 1",
+        "return more",
+        "tests/access/test_denied_events.py::test_beyond_twenty_one_event_counts_the_others",
     ),
 )

@@ -193,9 +193,9 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "what an app starts inherits the secrets",
-        "fw_cli/main.py",
-        "            del os.environ[name]\n",
-        "            pass\n",
+        "fw_cli/own_environment.py",
+        "        del environ[name]\n",
+        "        pass\n",
         "tests/fw_cli/test_evaluation.py::test_what_code_starts_inherits_no_secret",
     ),
     Mutation(
@@ -337,5 +337,50 @@ ASVS_DATA: Final = (
         "        self.slow = False\n",
         "tests/fw_actors/rules/test_receiver_places.py::"
         "test_a_head_that_takes_over_a_second_sets_it_back_to_one",
+    ),
+    Mutation(
+        "a rotation leaves values under the old key",
+        "fw_actors/services/rekeying.py",
+        "moved(await self._store.write(partial(self._move, page)))",
+        "moved(len(page))",
+        "tests/fw_actors/services/test_rekeying.py::"
+        "test_every_value_opens_with_the_new_key_and_nothing_else_has_changed",
+    ),
+    Mutation(
+        "/proc shows the secrets",
+        "fw_cli/own_environment.py",
+        "not secret or _overwrite({os.fsencode(name) for name in secret})",
+        "True",
+        "tests/security/test_environment.py::test_a_service_shows_no_secret_and_an_app_finds_none",
+    ),
+    Mutation(
+        "a name leads to a link-local address",
+        "fw_actors/http/dial.py",
+        "[address for address in addresses if not is_link_local(address[1][0])]",
+        "list(addresses)",
+        "tests/fw_actors/http/test_dial.py::"
+        "test_a_name_that_comes_to_lead_to_a_link_local_address_is_not_followed",
+    ),
+    Mutation(
+        "a search has no end",
+        "fw_actors/store/query_limits.py",
+        "self._deadline = inf if self._seconds is None else time.monotonic() + self._seconds",
+        "self._deadline = inf",
+        "tests/security/test_searches.py::test_a_search_over_its_time_is_refused_with_the_reason",
+    ),
+    Mutation(
+        "the rows of a list may hold any number of bytes",
+        "fw_actors/documents/rest.py",
+        ", start, most_bytes=MOST_BYTES)",
+        ", start)",
+        "tests/security/test_searches.py::test_a_list_of_long_texts_is_refused_and_says_what_to_do",
+    ),
+    Mutation(
+        "a flood keeps the places that wait for a hash",
+        "fw_actors/rules/fair_queue.py",
+        "longest = self._line_to_shorten(requester)",
+        "longest = None",
+        "tests/fw_actors/rules/test_fair_queue.py::"
+        "test_who_fills_the_queue_gives_way_to_a_newcomer_and_the_newest_goes",
     ),
 )

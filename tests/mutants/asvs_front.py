@@ -375,4 +375,34 @@ ASVS_FRONT: Final = (
         "else values[input.value] = valueOf(input);",
         _IN_SOURCES + "scripts_name_properties_by_the_form_alone",
     ),
+    Mutation(
+        "a request ends by its length and by its chunks",
+        "web/framing.py",
+        'if chunked and (lengths or request.http_version != b"1.1"):',
+        'if chunked and not lengths and request.http_version != b"1.1":',
+        "tests/web/test_framing.py::"
+        "test_a_request_with_ambiguous_framing_is_refused_and_nothing_after_it_is_answered",
+    ),
+    Mutation(
+        "a sign-out leaves what the browser keeps",
+        "web/routes/access.py",
+        '("Clear-Site-Data", ',
+        '("X-Nothing", ',
+        "tests/web/routes/test_access.py::test_a_sign_out_ends_the_session_and_clears_the_cookie",
+    ),
+    Mutation(
+        "a tossed cookie stays beside the site's own",
+        "web/guard.py",
+        "exchange.clears_cookies = two_sids or operation.ambiguous_as_guest",
+        "exchange.clears_cookies = False",
+        "tests/web/test_tossed_cookies.py::"
+        "test_a_user_who_is_signed_in_is_led_to_sign_in_and_signs_in_again",
+    ),
+    Mutation(
+        "silent connections keep their room",
+        "web/connections.py",
+        "self._limits.connections and not self.close_longest_waiting():",
+        "self._limits.connections:",
+        "tests/web/test_flood.py::test_a_new_connection_does_not_wait_for_silent_ones_to_time_out",
+    ),
 )

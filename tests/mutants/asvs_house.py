@@ -120,8 +120,8 @@ ASVS_HOUSE: Final = (
     Mutation(
         "the wheel holds the tests",
         "pyproject.toml",
-        '"web"]\n\n[tool.hatch.build.targets.sdist]',
-        '"web", "tests"]\n\n[tool.hatch.build.targets.sdist]',
+        '"web"]\n\n[tool.hatch.build.targets.wheel.force-include]',
+        '"web", "tests"]\n\n[tool.hatch.build.targets.wheel.force-include]',
         "tests/scripts/test_wheel.py::test_the_wheel_holds_the_four_packages_and_nothing_else",
     ),
     Mutation(
@@ -144,5 +144,27 @@ ASVS_HOUSE: Final = (
         "--format cyclonedx-json --output dist/sbom.cdx.json",
         "--progress-spinner off",
         "tests/scripts/test_audit.py::test_a_release_lists_what_runs_with_it",
+    ),
+    Mutation(
+        "secrets of the configuration are not scrubbed",
+        "fw_actors/rules/scrubbing.py",
+        're.compile("|".join(map(re.escape, self._forms)))',
+        're.compile("never a secret")',
+        "tests/fw_actors/rules/test_scrubbing.py::test_a_secret_is_found_in_every_usual_encoding",
+    ),
+    Mutation(
+        "the wheel brings no pins",
+        "pyproject.toml",
+        '"constraints.txt" = "fw_actors/constraints.txt"',
+        '"constraints.txt" = "fw_actors/pins.txt"',
+        "tests/scripts/test_wheel.py::"
+        "test_the_wheel_brings_the_pins_of_all_that_it_needs_and_of_nothing_else",
+    ),
+    Mutation(
+        "libraries are installed without their hashes",
+        "scripts/venv.bash",
+        '"${install[@]}" --require-hashes --requirement',
+        '"${install[@]}" --requirement',
+        "tests/scripts/test_scripts.py::test_nothing_is_installed_without_its_hash",
     ),
 )

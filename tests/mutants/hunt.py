@@ -17,7 +17,10 @@ _FOLDERS: Final = (
     "fw_actors", "fw_cli", "supervisors", "web", "examples", "tests", "deploy", "docs", "scripts",
     ".github", "benchmarks",
 )  # fmt: skip
-_FILES: Final = ("pyproject.toml", "constraints.txt", "README.md", "LICENSE", "CHANGELOG.md")
+_FILES: Final = (
+    "pyproject.toml", "constraints.txt", "constraints-dev.txt", "constraints-build.txt",
+    "constraints-audit.txt", "README.md", "SECURITY.md", "LICENSE", "CHANGELOG.md",
+)  # fmt: skip
 _SECONDS: Final = 1800
 
 
