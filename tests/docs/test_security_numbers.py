@@ -10,38 +10,65 @@ import pytest
 from fw_actors.actors.job_tries import MOST_TRIES
 from fw_actors.config.deployment import DEFAULT_ARGON2
 from fw_actors.documents.checks import MOST_ROWS
+from fw_actors.documents.permissions import RECORDS
 from fw_actors.documents.query import MOST_FILTERS, MOST_VALUES
-from fw_actors.documents.rest import MOST
-from fw_actors.hashing.places import Lane
+from fw_actors.documents.rest import MOST, MOST_BYTES
+from fw_actors.hashing.places import KEPT_FOR_KNOWN, Lane
 from fw_actors.http.dns import MAX_PER_HOST, MAX_THREADS
 from fw_actors.http.reader import MAX_ANSWER
 from fw_actors.mail.smtp import AT_ONCE
-from fw_actors.rules.lockout import ADDRESS_WINDOW_MS
+from fw_actors.rules.addresses import sharing_network
+from fw_actors.rules.denied_limit import RECORDED_PER_MINUTE
+from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, WIDER_48, WIDER_56
 from fw_actors.rules.password_policy import MAX_RUNES
+from fw_actors.rules.scrubbing import SHORTEST_SECRET
 from fw_actors.rules.site_policy import judge_policy
 from fw_actors.rules.tokens import BEARER_BYTES
 from fw_actors.services.api_keys import MOST_KEYS
+from fw_actors.services.bulk_replay import BATCH
+from fw_actors.services.error_log import KEPT_DAYS
 from fw_actors.services.key_use import WRONG_KEYS
+from fw_actors.services.known_addresses import KNOWN_DAYS
+from fw_actors.services.known_addresses import MOST_OF_A_USER as ADDRESSES_OF_A_USER
 from fw_actors.services.recovery_throttle import MAILS_AN_HOUR
 from fw_actors.services.sessions import MOST_OF_A_USER
 from fw_actors.store.trio_sqlite import MAX_WAITING_READS, MAX_WAITING_WRITES
 from web import event_streams
+from web.body import FIRST_SECONDS, LEAST_BYTES_PER_SECOND, MOST_SECONDS
+from web.connections import (
+    ADDRESS_SHARE,
+    REQUEST_SECONDS,
+    SPARE_CONNECTIONS,
+    ConnectionLimits,
+)
+from web.framing import MOST_HEAD_BYTES
 from web.operations import LARGE, SMALL
+from web.stream import PART_BYTES, SEND_SECONDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
 POLICY = judge_policy("{}").sections
 AUTH, OPS, WEB = POLICY["auth"], POLICY["ops"], POLICY["web"]
 MINUTES = ADDRESS_WINDOW_MS // 60_000
+CONNECTIONS = ConnectionLimits()
 KIB, MIB = 1024, 1024 * 1024
 
 ROWS: list[tuple[str, list[object]]] = [  # how a row begins, and the numbers that follow in it
     ("failed sign-ins at an identifier", [AUTH["maxLoginAttempts"], 429, AUTH["lockoutMinutes"]]),
-    ("failed sign-ins from an address (IPv6: a /64) in", [MINUTES, AUTH["addressAttempts"]]),
+    ("failed sign-ins from an address (IPv6: a /64) in",
+     [MINUTES, AUTH["addressAttempts"], WIDER_56, 56, WIDER_48, 48, 429]),
     ("requests with links and for recovery from an address in",
      [MINUTES, AUTH["recoveryAttempts"], 429]),
     ("recovery mails to an identifier in an hour", [MAILS_AN_HOUR]),
     ("wrong API keys from an address in", [MINUTES, WRONG_KEYS.limit, 429]),
     ("hashes", [Lane.SIGN_IN.value, Lane.RECOVERY.value, 503]),
+    ("connections of an address (IPv6: a /64) that keep the server waiting", [1, ADDRESS_SHARE]),
+    ("unfinished bodies together; of an address",
+     [CONNECTIONS.body_bytes // MIB, CONNECTIONS.body_bytes_by_address // MIB]),
+    (f"a part of an answer ({PART_BYTES // KIB} KiB)", [round(SEND_SECONDS)]),
+    ("a read, and a search inside a write", [f"{OPS['queryTimeoutSeconds']:g}", 503]),
+    ("bytes of the rows of a list", [MOST_BYTES // MIB, 422]),
+    ("sessions of a user", [MOST_OF_A_USER]),
+    ("refused replays of a user with an Audit Event each", [RECORDED_PER_MINUTE]),
     ("rows of a list; filters; values in them", [MOST, MOST_FILTERS, MOST_VALUES, 400]),
     ("rows of a child table; keys of a user", [MOST_ROWS, MOST_KEYS, 422, 409]),
     ("calls that wait for the store", [MAX_WAITING_READS, MAX_WAITING_WRITES, 503]),
@@ -49,6 +76,7 @@ ROWS: list[tuple[str, list[object]]] = [  # how a row begins, and the numbers th
     ("deliveries in flight; to one receiver",
      [OPS["deliveryConcurrency"], OPS["perReceiverConcurrency"]]),
     ("a delivery", [MAX_ANSWER // KIB]),
+    ("replays of many", [BATCH]),
     ("attempts of a delivery, a mail, a job", [MOST_TRIES]),
     ("mails at once; look-ups of names", [AT_ONCE, MAX_THREADS, MAX_PER_HOST]),
 ]  # fmt: skip
@@ -62,8 +90,31 @@ def test_a_limit_on_the_page_is_that_of_the_code(begin: str, numbers: list[objec
 
 
 def test_what_the_page_says_of_requests_is_so() -> None:
-    assert f"more than requests; {WEB['maxRequests']:,} |" in PAGE
+    assert f"| {SPARE_CONNECTIONS:,} more than requests; {WEB['maxRequests']:,} |" in PAGE
+    assert f"| {MOST_HEAD_BYTES // KIB} KiB in {REQUEST_SECONDS:.0f} s; " in PAGE
     assert f"{LARGE // MIB} MiB ({SMALL // KIB} KiB under `/api/login` and `/api/auth/`)" in PAGE
+    assert (
+        f" at {LEAST_BYTES_PER_SECOND} bytes a second after the first {FIRST_SECONDS:.0f} s,"
+        f" whole in {MOST_SECONDS:.0f} s |"
+    ) in PAGE
+
+
+def test_what_the_page_says_of_the_queue_for_hashes_is_so() -> None:
+    assert f"{KEPT_FOR_KNOWN[Lane.SIGN_IN]} of the places can't be taken by strangers" in PAGE
+    assert f"from which it has signed in within {KNOWN_DAYS} days" in PAGE
+    assert f"the last {ADDRESSES_OF_A_USER} addresses of an account rest" in PAGE
+    assert sharing_network("2001:db8::1").endswith("/48")
+    assert sharing_network("192.0.2.1").endswith("/24")
+    assert "(the /48 of IPv6, the /24 of IPv4)" in PAGE
+
+
+def test_what_the_page_says_of_records_is_so() -> None:
+    assert f"| {OPS['auditRetentionDays']} days (`ops.auditRetentionDays`) |" in PAGE
+    assert f"| {KEPT_DAYS} days |" in PAGE
+    assert all(doctype in PAGE for doctype in RECORDS)
+    assert f"the latter for {KNOWN_DAYS} days" in PAGE
+    assert len("secret") == SHORTEST_SECRET
+    assert "One of fewer than six characters is left" in PAGE
 
 
 def test_what_the_page_says_of_passwords_and_sessions_is_so() -> None:
