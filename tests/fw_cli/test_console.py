@@ -237,8 +237,9 @@ def test_a_delivery_a_receiver_and_a_lockout_are_acted_on_by_keys(site: LiveSite
 
         asyncio.run(use())
         eventually(lambda: receiver.ids == [delivery, delivery])
-    done = 'fw.get_all("Audit Event", [["target", "in", NAMES], ["action", "!=", "user.create"]], ["action", "target", "actor"])'
-    told = json.loads(site.fw("eval", done.replace("NAMES", repr([delivery, origin, "admin"]))))
+    about = [["target", "in", [delivery, origin, "admin"]], ["action", "!=", "user.create"]]
+    done = f'fw.get_all("Audit Event", {about!r}, ["action", "target", "actor"])'
+    told = json.loads(site.fw("eval", done))
     assert {(each["action"], each["target"], each["actor"]) for each in told} == {
         ("webhook.replay", delivery, "Administrator"),
         ("console.pause", origin, "Administrator"),
