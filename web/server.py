@@ -26,6 +26,18 @@ from web.stream import ClientStream
 BACKLOG: Final = 1024
 DRAIN_SECONDS: Final = 10.0
 NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+# What accept(2) tells of a connection that has failed while it waited; the next one may be fine.
+GONE: Final = frozenset(
+    {
+        errno.ECONNABORTED,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.ENOPROTOOPT,
+        errno.EPROTO,
+    }
+)
 WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # told apart, not bound  # nosec B104
 
 
@@ -127,6 +139,8 @@ class _Listener(trio.abc.Listener[ClientStream]):
             try:
                 return await self._inner.accept()
             except OSError as error:
+                if error.errno in GONE:
+                    continue
                 # Fewer descriptors than connections are allowed: the bound is found out here.
                 if error.errno not in NO_ROOM or not self._connections.close_longest_waiting():
                     raise

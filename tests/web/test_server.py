@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from contextlib import suppress
 from typing import Any
@@ -245,6 +246,30 @@ async def test_a_connection_that_fails_inside_the_server_ends_alone(
                 await trio.lowlevel.checkpoint()
         assert [line["event"] for line in logs] == ["web.connection_failed"]
         assert (await site.exchange(BOOT.replace(b"1.1", b"1.0"))).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("failure", [errno.ECONNABORTED, errno.EPROTO, errno.EHOSTUNREACH])
+async def test_a_connection_that_fails_before_it_is_accepted_ends_alone(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, failure: int
+) -> None:
+    """Linux tells of it at accept(2); it is no failure of the socket that listens."""
+    accept = trio.SocketListener.accept
+    failures = [failure]
+
+    async def failing(listener: trio.SocketListener) -> trio.SocketStream:
+        stream = await accept(listener)
+        if not failures:
+            return stream
+        await trio.aclose_forcefully(stream)
+        raise OSError(failures.pop(), "failed while it waited")
+
+    monkeypatch.setattr(trio.SocketListener, "accept", failing)
+    async with served(app_of(gateway)) as site:
+        with suppress(trio.BrokenResourceError):  # a reset is as good as an orderly end
+            assert await site.exchange(BOOT) == b""
+        got = await site.exchange(BOOT.replace(b"1.1", b"1.0"))
+        assert got.startswith(b"HTTP/1.1 200 ")
+    assert not failures
 
 
 def test_a_free_port_is_taken_and_told() -> None:
