@@ -99,6 +99,9 @@ def front(parts: Parts, bound: Bound, gateway: Gateway, console: Console) -> Chi
     app, stop = application(parts, gateway, console), trio.Event()
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
-        await serve(app, bound, stop=stop, task_status=task_status)
+        # Of its own, since the server closes what it is given: one that fails is started again.
+        own = Bound(bound.socket.dup(), bound.url)
+        await serve(app, own, stop=stop, task_status=task_status)
+        bound.socket.close()  # stopped: from now on nobody waits for an answer in vain
 
     return task_child("web", run, stop=stop.set, shutdown_seconds=DRAIN_SECONDS)
