@@ -37,7 +37,8 @@ class ConnectionLimits:
 
     `connections`: open at once. `by_address`: of these, how many of one client address may keep
     the server waiting. `body_bytes`, `body_bytes_by_address`: of unfinished request bodies, in all
-    and of one address. `request_seconds`: from the last response, or from the beginning, until the
+    and of one address. `unread_bytes`, `unread_bytes_by_address`: of responses whose clients are
+    slow to read them. `request_seconds`: from the last response, or from the beginning, until the
     head of a request is whole.
     """
 
@@ -45,6 +46,8 @@ class ConnectionLimits:
     by_address: int = 250
     body_bytes: int = 64 * MIB
     body_bytes_by_address: int = 8 * MIB
+    unread_bytes: int = 256 * MIB
+    unread_bytes_by_address: int = 64 * MIB
     request_seconds: float = REQUEST_SECONDS
 
     @classmethod
@@ -53,11 +56,17 @@ class ConnectionLimits:
         connections = most + SPARE_CONNECTIONS
         return cls(connections, connections // ADDRESS_SHARE)
 
+    def bytes_held(self, awaited: Awaited) -> tuple[int, int]:
+        """Return how many bytes may be kept while clients are waited for: in all, of an address."""
+        if awaited is Awaited.READING:
+            return self.unread_bytes, self.unread_bytes_by_address
+        return self.body_bytes, self.body_bytes_by_address
+
 
 class ClientConnection:
     """One open connection as its server counts it."""
 
-    __slots__ = ("address", "awaited", "body_bytes", "opened", "since", "stream")
+    __slots__ = ("address", "awaited", "held_bytes", "opened", "since", "stream")
 
     def __init__(self, opened: OpenConnections, stream: ClientStream, address: str | None) -> None:
         self.opened = opened
@@ -65,7 +74,7 @@ class ClientConnection:
         self.address = address
         self.awaited: Awaited | None = None
         self.since = 0.0
-        self.body_bytes = 0
+        self.held_bytes = 0
 
     def wait_for(self, awaited: Awaited) -> None:
         """Note that from now on the client keeps the server waiting for `awaited`."""
@@ -75,9 +84,9 @@ class ClientConnection:
         """Note that the client does not keep the server waiting any more."""
         self.opened.end_wait(self)
 
-    def hold(self, body_bytes: int) -> None:
-        """Note how many bytes of its unfinished body are kept."""
-        self.opened.hold(self, body_bytes)
+    def hold(self, count: int) -> None:
+        """Note how many bytes of its unfinished body, or of its response, are kept."""
+        self.opened.hold(self, count)
 
 
 class OpenConnections:
@@ -93,7 +102,7 @@ class OpenConnections:
         self._open: dict[ClientConnection, None] = {}
         self._waiting: dict[Awaited, dict[ClientConnection, None]] = {each: {} for each in Awaited}
         self._by_address: dict[str, dict[ClientConnection, None]] = {}
-        self._body_bytes = 0
+        self._held_bytes = dict.fromkeys(Awaited, 0)
         self._changed: trio.Event | None = None
         self.ending = False
         """Whether connections are to be closed after their response."""
@@ -101,10 +110,9 @@ class OpenConnections:
     def __len__(self) -> int:
         return len(self._open)
 
-    @property
-    def body_bytes(self) -> int:
-        """How many bytes of unfinished bodies are kept."""
-        return self._body_bytes
+    def held_bytes(self, awaited: Awaited) -> int:
+        """Return how many bytes are kept while clients keep the server waiting for `awaited`."""
+        return self._held_bytes[awaited]
 
     def count(self, awaited: Awaited) -> int:
         """Return how many connections keep the server waiting for `awaited`."""
@@ -149,9 +157,9 @@ class OpenConnections:
         """Note that a client keeps the server waiting no longer."""
         if connection.awaited is None:
             return
-        if connection.body_bytes:
-            self._body_bytes -= connection.body_bytes
-            connection.body_bytes = 0
+        if connection.held_bytes:
+            self._held_bytes[connection.awaited] -= connection.held_bytes
+            connection.held_bytes = 0
         del self._waiting[connection.awaited][connection]
         connection.awaited = None
         if connection.address is not None:
@@ -160,26 +168,32 @@ class OpenConnections:
             if not same:
                 del self._by_address[connection.address]
 
-    def hold(self, connection: ClientConnection, body_bytes: int) -> None:
-        """Note how much of an unfinished body is kept.
+    def hold(self, connection: ClientConnection, count: int) -> None:
+        """Note how many bytes are kept of an unfinished body, or of a response that is not read.
 
-        Beyond a limit the connection of the oldest unfinished body is closed: of the same address,
-        or of all.
+        Beyond a limit the connection that has waited longest with such bytes is closed: of the
+        same address, or of all. One that is left alone stays: an app may answer with more.
         """
-        if connection.awaited is not Awaited.BODY:
-            return
-        self._body_bytes += body_bytes - connection.body_bytes
-        connection.body_bytes = body_bytes
-        while self._body_bytes > self._limits.body_bytes:
-            self.close(next(each for each in self._waiting[Awaited.BODY] if each.body_bytes))
+        awaited = connection.awaited
+        if awaited is None:
+            return  # closed meanwhile
+        most, most_of_address = self._limits.bytes_held(awaited)
+        self._held_bytes[awaited] += count - connection.held_bytes
+        connection.held_bytes = count
+        while (kept := self._held_bytes[awaited]) > most:
+            oldest = next(each for each in self._waiting[awaited] if each.held_bytes)
+            if oldest.held_bytes == kept:
+                break
+            self.close(oldest)
         if connection.address is None:
             return
-        same = [each for each in self._by_address.get(connection.address, ()) if each.body_bytes]
-        kept = sum(each.body_bytes for each in same)
+        waiting = self._by_address.get(connection.address, ())
+        same = [each for each in waiting if each.awaited is awaited and each.held_bytes]
+        kept = sum(each.held_bytes for each in same)
         for each in same:
-            if kept <= self._limits.body_bytes_by_address:
+            if kept <= most_of_address or each.held_bytes == kept:
                 break
-            kept -= each.body_bytes
+            kept -= each.held_bytes
             self.close(each)
 
     def close(self, connection: ClientConnection) -> None:

@@ -2,7 +2,7 @@
 
 One task reads for as long as the connection lives. A request is handed to the application when its
 body is there, and is answered by a task of its own, so that the reader notices when the client
-goes away. A reply leaves in one piece.
+goes away. A reply leaves in one piece, unless it is a large one.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from web.framing import (
 )
 from web.reply import Line, Reply
 from web.request import Address, FrontRequest, front_request
+from web.stream import PART_BYTES
 
 MOST_RECEIVED: Final = 64 * 1024
 REQUESTS_PER_CONNECTION: Final = 10_000
@@ -280,7 +281,10 @@ class Http11Connection:
         if reply.body and request.method != "HEAD" and reply.status not in WITHOUT_BODY:
             parts.append(self._bytes_of(h11.Data(data=reply.body)))
         parts.append(self._bytes_of(h11.EndOfMessage()))
-        await self._write(b"".join(parts))
+        if len(reply.body) <= PART_BYTES:
+            parts = [b"".join(parts)]
+        for part in parts:  # a large body is not copied: it may wait for its client
+            await self._write(part)
 
     async def _send_parts(self, reply: Reply) -> None:
         assert reply.stream is not None
@@ -311,6 +315,7 @@ class Http11Connection:
             sent = self._stream.send_now(data)
             if sent < len(data):
                 self._client.wait_for(Awaited.READING)
+                self._client.hold(len(data))
                 await self._stream.send_rest(data, sent)
                 self._client.end_wait()
         except (trio.BrokenResourceError, trio.ClosedResourceError):

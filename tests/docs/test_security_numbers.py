@@ -64,6 +64,8 @@ ROWS: list[tuple[str, list[object]]] = [  # how a row begins, and the numbers th
     ("connections of an address (IPv6: a /64) that keep the server waiting", [1, ADDRESS_SHARE]),
     ("unfinished bodies together; of an address",
      [CONNECTIONS.body_bytes // MIB, CONNECTIONS.body_bytes_by_address // MIB]),
+    ("answers that clients are slow to read, together; of an address",
+     [CONNECTIONS.unread_bytes // MIB, CONNECTIONS.unread_bytes_by_address // MIB]),
     (f"a part of an answer ({PART_BYTES // KIB} KiB)", [round(SEND_SECONDS)]),
     ("a read, and a search inside a write", [f"{OPS['queryTimeoutSeconds']:g}", 503]),
     ("bytes of the rows of a list", [MOST_BYTES // MIB, 422]),

@@ -15,7 +15,13 @@ from web.stream import ClientStream
 
 PROXY = "10.0.0.1"
 LIMITS = ConnectionLimits(
-    connections=6, by_address=3, body_bytes=100, body_bytes_by_address=60, request_seconds=10
+    connections=6,
+    by_address=3,
+    body_bytes=100,
+    body_bytes_by_address=60,
+    unread_bytes=1000,
+    unread_bytes_by_address=600,
+    request_seconds=10,
 )
 
 
@@ -166,10 +172,13 @@ async def test_unfinished_bodies_of_an_address_have_a_bound_of_their_own(
     for each in (first, second, other):
         each.wait_for(Awaited.BODY)
         each.hold(30)
-    assert (all(are_open(silent, first, second, other)), opened.body_bytes) == (True, 90)
+    assert (all(are_open(silent, first, second, other)), opened.held_bytes(Awaited.BODY)) == (
+        True,
+        90,
+    )
     second.hold(31)
     assert are_open(silent, first, second, other) == [True, False, True, True]
-    assert opened.body_bytes == 61
+    assert opened.held_bytes(Awaited.BODY) == 61
 
 
 async def test_unfinished_bodies_have_a_bound_in_all_and_the_oldest_gives_way(
@@ -181,7 +190,7 @@ async def test_unfinished_bodies_have_a_bound_in_all_and_the_oldest_gives_way(
         each.hold(30)
     assert are_open(*made) == [False, True, True, True]
     made[1].end_wait()  # whole now: it counts no more
-    assert opened.body_bytes == 60
+    assert opened.held_bytes(Awaited.BODY) == 60
 
 
 async def test_bodies_by_way_of_a_trusted_proxy_share_the_bound_in_all(
@@ -192,6 +201,35 @@ async def test_bodies_by_way_of_a_trusted_proxy_share_the_bound_in_all(
         each.wait_for(Awaited.BODY)
         each.hold(40)
     assert are_open(*made) == [False, True, True]
+
+
+async def test_responses_that_are_not_read_have_bounds_of_their_own(
+    opened: OpenConnections,
+) -> None:
+    body = connect(opened, "192.0.2.9")
+    body.wait_for(Awaited.BODY)
+    body.hold(60)
+    made = [connect(opened, f"192.0.2.{number // 2}") for number in range(5)]
+    for each in made:
+        each.wait_for(Awaited.READING)
+        each.hold(290)
+    assert are_open(body, *made) == [True, False, False, True, True, True]
+    made[3].hold(320)  # together with the other one of its address it is too much
+    assert are_open(body, *made) == [True, False, False, False, True, True]
+    made[3].end_wait()  # read now: it counts no more
+    assert opened.held_bytes(Awaited.READING) == 290
+    assert opened.held_bytes(Awaited.BODY) == 60
+
+
+async def test_a_response_beyond_every_bound_is_sent_where_it_is_alone(
+    opened: OpenConnections,
+) -> None:
+    """An app may answer with what it likes, and no wait would make it smaller."""
+    made = [connect(opened) for _ in range(2)] + [connect(opened, "192.0.2.2")]
+    for each in made:
+        each.wait_for(Awaited.READING)
+        each.hold(2000)
+    assert are_open(*made) == [False, False, True]
 
 
 async def test_at_the_end_those_that_wait_are_closed_and_the_others_waited_for(

@@ -15,6 +15,7 @@ from fw_actors.errors import ConfigurationError
 from fw_actors.services.access import SignedIn, SignInAttempt
 from tests.web.fakes import FakeGateway, app_of
 from tests.web.serving import BOOT, SIGN_IN, SIGN_IN_HEAD, answer, rest, served
+from web.connections import ConnectionLimits
 from web.server import bind, serve
 
 
@@ -213,6 +214,28 @@ async def test_a_client_that_reads_nothing_holds_neither_a_place_nor_the_stop(
         assert (await site.exchange(b"GET /login HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
         site.stop.set()
     await stream.aclose()
+
+
+async def test_responses_that_nobody_reads_are_bounded_in_bytes(gateway: FakeGateway) -> None:
+    """Each is under way for as long as its client takes it in drops."""
+    app = app_of(gateway, login={"notice": "x" * 10_000_000})
+    limits = ConnectionLimits(unread_bytes=25_000_000, unread_bytes_by_address=25_000_000)
+    async with served(app, drain_seconds=0.05, limits=limits) as site:
+        streams = []
+        for _ in range(3):
+            streams.append(await site.connect())
+            await streams[-1].send_all(BOOT)
+            await streams[-1].receive_some(1)
+        with suppress(trio.BrokenResourceError):
+            assert len(await rest(streams[0])) < 10_000_000, "the oldest gives way"
+        for stream in streams[1:]:
+            got = await stream.receive_some()
+            while len(got) < 10_000_000:
+                part = await stream.receive_some()
+                assert part
+                got += part
+        for stream in streams:
+            await stream.aclose()
 
 
 async def test_cancelling_the_server_cuts_everything_off() -> None:
