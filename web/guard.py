@@ -48,7 +48,7 @@ async def admit(exchange: Exchange, path: Path, gateway: Gateway) -> Operation:
     limit = LARGE if operation.body is None else operation.body.limit
     if (request.content_length or 0) > limit:
         raise PayloadTooLargeError(limit)
-    key = _api_key(request)
+    key = api_key_of(request)
     if key is None:
         _refuse_forgery(request)
     key = _take_sid(exchange, key, operation)
@@ -88,8 +88,11 @@ async def _tell_verbs(path: Path, exchange: Exchange) -> Answer:
     return Answer(b"", status=204, headers=(("Allow", ", ".join(path.verbs)),))
 
 
-def _api_key(request: Request) -> str | None:
-    """Return the API key that is presented; other schemes may be a proxy's own business."""
+def api_key_of(request: Request) -> str | None:
+    """Return the API key that is presented; other schemes may be a proxy's own business.
+
+    Raises: BadRequestError for more than one.
+    """
     found = []
     for line in request.headers.getlist("Authorization"):
         scheme, _, rest = line.partition(" ")

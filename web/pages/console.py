@@ -11,6 +11,7 @@ from web.envelope import Answer
 from web.event_streams import EventStreams, SendPart, event
 from web.exchange import Exchange
 from web.gateway import Console, Gateway
+from web.guard import api_key_of
 from web.json_out import encode
 from web.operations import Operation, Path
 from web.pages.rendering import Rendering
@@ -51,7 +52,7 @@ class ConsolePages:
         return self._rendering.page("console.html", frame=shown)
 
     async def events(self, exchange: Exchange) -> Answer:
-        """Send a view as soon as there is a new one, for as long as the session may see it."""
+        """Send a view as soon as there is a new one, for as long as session or key may see it."""
         await self._may_still_see(exchange)
 
         async def events(send: SendPart) -> None:
@@ -59,18 +60,20 @@ class ConsolePages:
             while True:
                 view = await self._console.view(number)
                 number = view.number
-                await send(event(encode(view)))
                 if trio.current_time() - checked > CHECK_SECONDS:
                     await self._may_still_see(exchange)
                     checked = trio.current_time()
+                await send(event(encode(view)))
 
         return self._streams.answer(events)
 
     async def _may_still_see(self, exchange: Exchange) -> None:
         """Raises: AuthenticationError, PermissionDeniedError."""
-        caller = exchange.known_caller
+        caller, key = exchange.known_caller, api_key_of(exchange.request)
         if exchange.sid is not None:
             caller = await self._gateway.authenticate(exchange.sid)
+        elif key is not None:
+            caller = await self._gateway.authenticate_key(key, exchange.address)
         await self._gateway.read(caller, refuse_who_manages_nothing, exchange.request_id)
 
 
