@@ -13,6 +13,7 @@ from fw_actors.actors.gateway import Gateway
 from fw_actors.config import Config
 from fw_actors.documents import rest
 from fw_actors.runtime import Entropy
+from fw_actors.runtime.lone_error import lone_error
 from supervisors.children import ChildSpec, task_child
 from supervisors.service.parts import Parts
 from supervisors.service.signals import DRAIN_SECONDS
@@ -80,10 +81,11 @@ async def answering_while_starting(
         stop.set()
         await ended.wait()
 
-    async with trio.open_nursery() as nursery:
-        await nursery.start(run)
-        yield end
-        nursery.cancel_scope.cancel()
+    with lone_error():
+        async with trio.open_nursery() as nursery:
+            await nursery.start(run)
+            yield end
+            nursery.cancel_scope.cancel()
 
 
 class _StartingGateway:

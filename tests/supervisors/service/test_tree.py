@@ -100,3 +100,14 @@ async def test_a_method_that_is_not_there_is_told_at_the_start(
     with pytest.raises(ConfigurationError, match="FW_MAIL_METHOD"):
         async with worker(tmp_path, Log(), mail):
             pass
+
+
+async def test_a_service_with_a_front_fails_as_a_worker_does(tmp_path: Path) -> None:
+    """What raises is what is wrong, in no group of the nursery that answers meanwhile."""
+    config = make_config(tmp_path, public_url=PUBLIC)
+    mail = replace(config.mail, transport="method", method="no_such_app_module.send")
+    deployment = replace(config.deployment, bind_host="127.0.0.1", bind_port=0)
+    config = replace(config, mail=mail, deployment=deployment)
+    with pytest.raises(ConfigurationError, match="FW_MAIL_METHOD"):
+        async with open_service(config, log=Log(), inline=True):
+            pass
