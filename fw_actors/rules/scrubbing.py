@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from urllib.parse import quote, quote_plus
 
@@ -21,18 +21,32 @@ _SHORTEST_LINE: Final = 12  # of a secret of several lines; `{` alone is a line 
 _SHORTEST_BASE64: Final = 8
 _VALUE: Final = r"""("[^"]*"|'[^']*'|[^\s,;)}\]]+)"""
 _NAMED: Final = re.compile(
-    r"""(?ix) ( \b [\w.-]* (?: passw(?:or)?d | pwd | secret | token | authorization | cookie
-        | api_?key | \b sid \b | _key \b | \b key \b ) [\w-]* ["']? \s* [:=] \s* (?:bearer\s+)? )"""
+    r"""(?ix) ( (?: passw(?:or)?d | pwd | secret | token | authorization | cookie
+        | api_?key | \b sid \b | _key \b | \b key \b ) [\w-]{0,128}+ ["']? \s* [:=] \s*
+        (?:bearer\s+)? )"""
     + _VALUE
 )
-_PATTERNS: Final = (
+
+
+def _without_query(url: re.Match[str]) -> str:
+    return url[0] if url[2] is None else f"{url[1]}?{SCRUBBED}"
+
+
+def _without_digits_and_letters(run: re.Match[str]) -> str:
+    mixed = re.search(r"\d", run[0]) and re.search("[A-Za-z]", run[0])
+    return SCRUBBED if mixed else run[0]
+
+
+# The text may be long, and made by whoever wants the service to be busy with it: none of them
+# begins again within what it has looked at, but for a bounded number of characters.
+_PATTERNS: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]] = (
     (_NAMED, rf"\1{SCRUBBED}"),
     (re.compile(r"(?i)\b(bearer|basic)\s+\S+"), rf"\1 {SCRUBBED}"),
     (re.compile(r"\b(fwk|whsec)_[\w+/=-]+"), rf"\1_{SCRUBBED}"),
     (re.compile(r"(\w://)[^\s/@]+@"), rf"\1{SCRUBBED}@"),
-    (re.compile(r"(\w://[^\s?#'\"]*)[?#][^\s'\"]+"), rf"\1?{SCRUBBED}"),
+    (re.compile(r"(\w://[^\s?#'\"]*)([?#][^\s'\"]+)?"), _without_query),
     # As long as 192 bits in base64 or more, letters and digits mixed; a slash is a path's.
-    (re.compile(r"\b(?=[\w+-]*\d)(?=[\w+-]*[A-Za-z])[\w+-]{32,}=*"), SCRUBBED),
+    (re.compile(r"\b\w[\w+-]{31,}=*"), _without_digits_and_letters),
 )
 
 
