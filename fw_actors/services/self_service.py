@@ -14,6 +14,7 @@ from fw_actors.errors import AuthenticationError, PermissionDeniedError
 from fw_actors.mail import NewKey, Notice, Template
 from fw_actors.services import sessions
 from fw_actors.services.access import Caller, Profile
+from fw_actors.services.account_hold import hold
 from fw_actors.services.accounts import Accounts
 from fw_actors.services.api_keys import ApiKeys, KeyFacts, MadeKey
 from fw_actors.services.mail import Outbox
@@ -80,11 +81,14 @@ class SelfService:
         `address` is the client's, for that message.
 
         Raises: PermissionDeniedError when the policy lets no user make keys; and as
-            `ApiKeys.make`.
+            `ApiKeys.make`; AuthenticationError when the session was ended just now, by a recovery
+            say, which is to leave no key behind.
         """
-        in_person(caller)
+        session = in_person(caller)
         if not self._policy.self_service_api_keys:
             raise PermissionDeniedError("This site's users do not make API keys themselves.")
+        hold(fw.tx, fw.user)
+        sessions.require_live(fw.tx, session)
         made = self._keys.make(fw, label, days, self._policy.api_key_days)
         new = NewKey(made.label, made.name, fw.tx.now, made.expires, address)
         self._outbox.to_user(

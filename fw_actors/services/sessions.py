@@ -53,6 +53,9 @@ _REVOKE: Final = Statement(
         SESSION.c.last_seen > _USED_SINCE,
     )
 )
+_HOLDS: Final = Statement(
+    sa.select(SESSION.c.id).where(SESSION.c.id == _HANDLE, SESSION.c.expires > sa.bindparam("now"))
+)
 _END_LIVE: Final = Statement(
     sa.delete(SESSION)
     .where(SESSION.c.user == _USER, SESSION.c.id != _HANDLE)
@@ -149,6 +152,15 @@ def end(tx: Tx, sid: str) -> None:
 def seen(tx: Tx, session: str) -> None:
     """Note that a session was used now."""
     tx.run(_SEEN, id=session, now=tx.now)
+
+
+def require_live(tx: Tx, session: str) -> None:
+    """Refuse what is asked for by a session that was ended since it was authenticated.
+
+    For what outlives the session; the account is held. Raises: AuthenticationError.
+    """
+    if tx.one(_HOLDS, id=session, now=tx.now) is None:
+        raise AuthenticationError("Your session has ended. Sign in again.")
 
 
 def of_user(tx: Tx, user: str, idle_days: int) -> list[SessionFacts]:

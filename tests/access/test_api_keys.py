@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fw_actors.errors import PermissionDeniedError
+from fw_actors.errors import AuthenticationError, PermissionDeniedError
 from tests.http_site import HttpSite, http_site
 from tests.staff import PASSWORD
 
@@ -93,6 +93,20 @@ async def test_a_revoked_key_is_dead_at_once(site: HttpSite, sid: str) -> None:
     again = await site.op("api_keys.revokeMyAPIKey", {"name": one["name"]}, sid=sid)
     assert again.error["type"] == "NotFoundError"
     assert len(await site.rows("SELECT * FROM fw_api_key")) == 1
+
+
+async def test_a_request_that_a_recovery_overtakes_leaves_no_key(site: HttpSite, sid: str) -> None:
+    """Interface §8: a recovery ends keys and sessions; one that is being made is no exception."""
+    gateway = site.service.gateway
+    thief = await gateway.authenticate(sid)
+    await site.hire("bob", "System Manager")
+    ended = await site.op(
+        "users.revokeUserSessions", {"user": "ann", "keys": True}, sid=await site.sid("bob")
+    )
+    assert ended.json["keysEnded"] == 0
+    with pytest.raises(AuthenticationError):
+        await gateway.write(thief, lambda fw: gateway.own.make_key(fw, thief, "mine", None))
+    assert await site.rows("SELECT * FROM fw_api_key") == []
 
 
 async def test_anothers_key_is_told_as_one_that_never_was(site: HttpSite, sid: str) -> None:

@@ -22,7 +22,7 @@ from fw_actors.errors import (
     ValidationError,
 )
 from fw_actors.rules.identifiers import canonical
-from fw_actors.services import attempts, links, recovery
+from fw_actors.services import attempts, links, recovery, sessions
 from fw_actors.services.access import Caller, LinkKind
 from fw_actors.services.api_keys import MadeKey
 from fw_actors.services.link_mail import LinkMail
@@ -87,8 +87,14 @@ async def make_key(site: MailSite, user: str, label: str, address: str = "") -> 
     """Make an API key in a session, as `api_keys.createMyAPIKey` does."""
     one = site.site
     own = SelfService(one.config.auth, one.accounts, one.api_keys, one.outbox)
-    caller = Caller(user, frozenset(), session="a handle")
-    return await site.do(lambda fw: own.make_key(fw, caller, label, None, address), user)
+    caller = Caller(user, frozenset(), session=f"of {user} for {label}")
+
+    def work(fw: Fw) -> MadeKey:
+        handle = caller.session or ""
+        sessions.begin(fw.tx, handle=handle, sid=handle, user=user, ip="", user_agent="", days=1)
+        return own.make_key(fw, caller, label, None, address)
+
+    return await site.do(work, user)
 
 
 async def test_a_reset_ends_api_keys_and_names_them_to_the_owner(
