@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -120,6 +121,11 @@ class _Keys:
             raise CommandFailed(
                 f"the key does not come from {self._own}: name the new one by --new-key-file"
             )
+        elif secrets.key != self.old:
+            raise CommandFailed(
+                f"{self._own} holds another key than the old one: name the new one by "
+                f"--new-key-file, {self._own} itself where the values are to be under its key"
+            )
         else:
             self._given = None
         if self._given == self.old:
@@ -140,6 +146,10 @@ class _Keys:
 
             with new_file(self._next) as draft:
                 draft.write_text(new_key())
+                # Whoever reads the old one reads the new one: the service's user or group, say.
+                now = self._own.stat()
+                os.chown(draft, now.st_uid, now.st_gid)
+                draft.chmod(stat.S_IMODE(now.st_mode))
         assert self.known_new is not None
         return self.known_new
 

@@ -54,6 +54,31 @@ def test_the_sites_own_key_is_replaced_by_a_new_one(site: CommandLine) -> None:
     assert "moved to another FW_SECRET_KEY" in with_old
 
 
+def test_who_may_read_the_old_key_may_read_the_new_one(site: CommandLine) -> None:
+    """The service's group, say: `fw vault rekey` is run by root, and the service is not."""
+    file = site.folder / "secret.key"
+    file.chmod(0o640)
+    group = next((each for each in os.getgroups() if each != os.getegid()), os.getegid())
+    if os.geteuid() == 0:
+        group = 12345
+    os.chown(file, -1, group)
+    site.done("vault", "rekey", "--no-backup")
+    now = file.stat()
+    assert (stat.S_IMODE(now.st_mode), now.st_gid) == (0o640, group)
+
+
+def test_a_secret_key_that_is_not_the_old_one_is_not_taken_for_it(site: CommandLine) -> None:
+    """`secret.key.old` has to open the backups from before."""
+    old = put(site.folder / "before.key", OLD)
+    put(site.folder / "secret.key", NEW)
+    told = site.refused("vault", "rekey", "--no-backup", "--old-key-file", str(old))
+    assert "holds another key than the old one" in told
+    assert keys(site) == {"secret.key": NEW}
+    given = ("--old-key-file", str(old), "--new-key-file", "secret.key")
+    site.done("vault", "rekey", "--no-backup", *given)
+    assert site.json("eval", READ) == [SECRET]
+
+
 def test_a_key_from_elsewhere_is_given_by_files(fw: CommandLine) -> None:
     fw.environ["FW_SECRET_KEY"] = OLD
     fw.done("eval", WEBHOOK, "--commit")
