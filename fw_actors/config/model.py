@@ -215,6 +215,20 @@ class Config:
         mail = (self.mail.password,) if self.mail.password else ()
         return (*self.secrets.hidden(), *mail, *_passwords_in(self.deployment.database))
 
+    def names_of_short_secrets(self, characters: int) -> tuple[str, ...]:
+        """Return the variables whose secret has fewer `characters`; the key of Vault fields has a
+        rule of its own."""
+        further = {
+            "FW_DATABASE": (*_passwords_in(self.deployment.database),),
+            "FW_SMTP_PASSWORD": (self.mail.password or "",),
+        }
+        short = (
+            name
+            for name, values in further.items()
+            if any(0 < len(value.strip()) < characters for value in values)
+        )
+        return (*short, *self.secrets.names_of_short(characters))
+
     @cached_property
     def scrubber(self) -> Scrubber:
         """Removes `hidden` from texts; the one that every part of the process uses."""

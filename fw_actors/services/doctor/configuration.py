@@ -69,7 +69,7 @@ def _findings(config: Config) -> Iterator[Finding]:
 
 
 def _short_secrets(config: Config) -> Iterator[Finding]:
-    short = config.secrets.names_of_short(SHORTEST_SECRET)
+    short = config.names_of_short_secrets(SHORTEST_SECRET)
     if short:
         yield warning(
             f"shorter than {SHORTEST_SECRET} characters: {', '.join(short)}; in the log and in "

@@ -44,6 +44,17 @@ def test_what_should_be_looked_at_is_a_warning(changes: dict[str, Any], word: st
     assert word in only
 
 
+def test_a_password_too_short_to_be_scrubbed_is_warned_of_wherever_it_stands() -> None:
+    plain = make_config(HERE)
+    config = dataclasses.replace(
+        plain,
+        mail=dataclasses.replace(plain.mail, password="pw123"),
+        deployment=dataclasses.replace(plain.deployment, database="postgresql://fw:a%20b@db/fw"),
+    )
+    (only,) = judge_configuration(config).texts(Level.WARNING)
+    assert "shorter than 6 characters: FW_DATABASE, FW_SMTP_PASSWORD;" in only
+
+
 def test_a_secret_in_the_env_file_is_warned_of() -> None:
     """Interface §6: "there they are ignored, and doctor warns"."""
     config = dataclasses.replace(make_config(HERE), warnings=(".env: FW_SECRET_X is ignored",))
