@@ -163,8 +163,11 @@ class _Keys:
 
     def put_in_place(self) -> None:
         """Have secret.key hold the new key, and keep the old one; at every moment it is there."""
+        from fw_actors.store.new_file import remove_draft_of
+
         if not self._replaces:
             return
+        remove_draft_of(self._next)  # a run that was killed may have left it: the key once more
         if not self._kept.exists():
             os.link(self._own, self._kept)
         os.replace(self._next, self._own)

@@ -20,21 +20,32 @@ def new_file(target: Path) -> Iterator[Path]:
 
     Raises: ConfigurationError when `target` exists or can't be written.
     """
-    draft = target.with_name(f".{target.name}.part")
+    draft = _draft_of(target)
     try:
-        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+        # One that a kill has left may be a whole file by another name: it is not written into.
+        remove_draft_of(target)
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         try:
             yield draft
             _sync(draft)
             os.link(draft, target)  # unlike a rename it never takes the place of another file
             _sync(target.parent)
         finally:
-            for end in _BESIDE:
-                Path(f"{draft}{end}").unlink(missing_ok=True)
+            remove_draft_of(target)
     except FileExistsError:
         raise ConfigurationError([f"{target} is there already; name another file."]) from None
     except OSError as error:
         raise ConfigurationError([f"{target} can't be written: {error.strerror}."]) from error
+
+
+def remove_draft_of(target: Path) -> None:
+    """Remove what a process that was killed has left beside `target`: half of it, or all."""
+    for end in _BESIDE:
+        Path(f"{_draft_of(target)}{end}").unlink(missing_ok=True)
+
+
+def _draft_of(target: Path) -> Path:
+    return target.with_name(f".{target.name}.part")
 
 
 def _sync(path: Path) -> None:

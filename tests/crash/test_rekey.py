@@ -1,0 +1,153 @@
+"""kill -9 of `fw vault rekey`: docs/operating.md, Rotate FW_SECRET_KEY.
+
+Each round kills it as soon as something is seen from outside, wherever it is by then; what has to
+hold holds at any moment.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.live_site import LiveSite
+from tests.site_kit import database_of
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+VALUES = 600
+FIRST = "the key that all began with, long enough"
+FILL = f"""
+for number in range({VALUES}):
+    fw.new_doc("Notebook", title=f"book {{number}}", shelf_token=f"token {{number}}").insert()
+"""
+COUNT = (
+    "sum(fw.get_doc('Notebook', f'book {n}').vault('shelf_token') == f'token {n}'"
+    f" for n in range({VALUES}))"
+)
+SEALED = "SELECT shelf_token FROM doc_notebook"
+ROTATION = "SELECT value FROM fw_meta WHERE key = 'vault_rotation'"
+
+
+class Site:
+    """A site with its own secret.key, and what is seen of it from outside."""
+
+    def __init__(self, live: LiveSite) -> None:
+        self.live, self.folder = live, live.folder
+        self.key.write_text(FIRST)
+        self.key.chmod(0o600)
+        (self.folder / "fill.py").write_text(FILL)
+        self.done("exec", "fill.py", "--commit")
+
+    @property
+    def key(self) -> Path:
+        return self.folder / "secret.key"
+
+    @property
+    def next(self) -> Path:
+        return self.folder / "secret.key.new"
+
+    @property
+    def kept(self) -> Path:
+        return self.folder / "secret.key.old"
+
+    def begin(self, *args: str) -> subprocess.Popen[str]:
+        environ = self.live.environ()
+        del environ["FW_SECRET_KEY"]
+        return subprocess.Popen(
+            self.live._command(*args), cwd=self.folder, env=environ,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def done(self, *args: str) -> str:
+        process = self.begin(*args)
+        told, error = process.communicate(timeout=120)
+        assert process.returncode == 0, error
+        return told
+
+    def refused(self, *args: str) -> str:
+        process = self.begin(*args)
+        _, error = process.communicate(timeout=120)
+        assert process.returncode != 0
+        return error
+
+    def keys(self) -> set[str]:
+        """The names of all files that hold a key."""
+        return {file.name for file in self.folder.glob("*secret.key*")}
+
+    def rows(self, query: str) -> list[Any]:
+        url = database_of(self.folder)
+        if not url.startswith("sqlite"):
+            with psycopg.connect(url, autocommit=True) as server:
+                return server.execute(query.encode()).fetchall()
+        with closing(sqlite3.connect(self.folder / "data" / "fw.db", timeout=30)) as file:
+            return file.execute(query).fetchall()
+
+    def rotation(self) -> dict[str, Any]:
+        found = self.rows(ROTATION)
+        return json.loads(found[0][0]) if found else {}
+
+    def under(self) -> dict[str, int]:
+        """How many values there are under each key, by its id."""
+        found: dict[str, int] = {}
+        for (sealed,) in self.rows(SEALED):
+            key_id = sealed.split(":")[1]
+            found[key_id] = found.get(key_id, 0) + 1
+        return found
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with LiveSite(tmp_path) as live:
+        yield Site(live)
+
+
+SEEN: dict[str, Callable[[Site, str], bool]] = {
+    "the new key is there": lambda site, first: site.next.exists(),
+    "some values are moved": lambda site, first: site.under().get(first, 0) < VALUES,
+    "all are moved": lambda site, first: site.rotation().get("done", False),
+    "the old key is kept": lambda site, first: site.kept.exists(),
+}
+
+
+@pytest.mark.parametrize("seen", SEEN)
+def test_a_kill_at_any_moment_loses_no_value_and_no_key(site: Site, seen: str) -> None:
+    [first] = site.under()
+    kill_when(site, lambda: SEEN[seen](site, first))
+    assert FIRST in {file.read_text().strip() for file in (site.key, site.kept) if file.exists()}
+    under, rotation = site.under(), site.rotation()
+    assert sum(under.values()) == VALUES
+    moved = site.key.read_text().strip() != FIRST
+    if rotation and not moved:
+        with_the_old = site.refused("eval", COUNT)
+        words = "moved to another" if rotation["done"] else "being moved to another"
+        assert words in with_the_old
+        assert rotation["before"] == first
+        assert set(under) <= {first, rotation["after"]}
+        if rotation["done"]:
+            assert under == {rotation["after"]: VALUES}
+    else:
+        assert json.loads(site.done("eval", COUNT)) == VALUES
+    if not moved:
+        site.done("vault", "rekey", "--no-backup")
+    assert json.loads(site.done("eval", COUNT)) == VALUES
+    assert first not in site.under()
+    assert site.kept.read_text().strip() == FIRST
+    assert site.keys() == {"secret.key", "secret.key.old"}
+
+
+def kill_when(site: Site, seen: Callable[[], bool]) -> None:
+    process = site.begin("vault", "rekey", "--no-backup")
+    while process.poll() is None and not seen():
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
