@@ -18,7 +18,8 @@ class StoreStatistics:
     waiting_writes: int
     """Calls of `write` not answered yet; more than `max_waiting_writes` are refused."""
     waiting_reads: int
-    """Calls of `read` not answered yet."""
+    """Calls of `read` not answered yet; more than `max_waiting_reads` are refused, of those that
+    are reserved and of the others each."""
     max_waiting_writes: int
     max_waiting_reads: int
     commits: int
