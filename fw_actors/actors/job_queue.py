@@ -147,7 +147,9 @@ class JobQueue(Actor, ABC):
 
     async def _seconds_until_due(self) -> float:
         """A read, so that an idle queue costs no write."""
-        heads = await self._store.read(lambda tx: jobs.heads(tx, self._policy.queue))
+        queue = self._policy.queue
+        # Reserved: a search that waits for a reader must not hold up mails.
+        heads = await self._store.read(lambda tx: jobs.heads(tx, queue), reserved=True)
         first = min((head.next_at for head in heads), default=None)
         return inf if first is None else (first - self.context.clock.now()) / _MS
 

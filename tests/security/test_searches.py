@@ -97,6 +97,18 @@ async def test_others_sign_in_and_are_known_while_searches_hold_every_reader(
             assert recovery.status == 200
 
 
+async def test_mails_go_while_searches_hold_every_reader(tmp_path: Path) -> None:
+    """Who keeps every reader busy must not keep a recovery link from anybody."""
+    async with a_site(tmp_path) as site:
+        site.service.gateway.open()
+        before = len(site.log.of("mail.ended"))
+        async with every_reader_held(site):
+            recovery = await site.ask("POST", "/api/auth/forgot-password", {"usr": "wendy"})
+            assert recovery.status == 200
+            with trio.fail_after(15):
+                await site.log.wait("mail.ended", before + 1)
+
+
 async def test_a_search_over_its_time_is_refused_with_the_reason(tmp_path: Path) -> None:
     """503 with Retry-After, one line in the log with the route, and the reader goes on."""
     async with a_site(tmp_path, query_timeout_seconds=0.2) as site:
