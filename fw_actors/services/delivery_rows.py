@@ -105,11 +105,16 @@ class Leased(NamedTuple):
         for row, text in read_frames(self.frames, _DECODER):
             if row.delivery is None:
                 continue
-            payload = text if row.size is not None else self.long[row.delivery].encode()
+            payload = text if row.size is not None else self._long_payload(row.delivery)
             at, lease = leases[row.webhook]
             found.append((at, row.key, _due(row, row.delivery, payload, lease, self.token)))
         found.sort()  # no two jobs have one number
         return [due for _, _, due in found]
+
+    def _long_payload(self, delivery: str) -> bytes:
+        if delivery not in self.long:
+            raise StatementError("A payload could not be read; the claim can't be used.")
+        return self.long[delivery].encode()
 
 
 class _Row(FramedRow):

@@ -494,6 +494,12 @@ async def test_a_payload_that_raw_sql_took_away_is_sent_as_no_bytes(depot: Depot
     assert [one.payload.decode() or None for one in due] == [stored[name] for name in names]
 
 
+def test_a_claim_without_one_of_its_long_payloads_is_given_to_nobody() -> None:
+    frame = b'[1,null,"w",0,0,0,"msg_1",0,8,"Queued"]\n\n1\n'
+    with pytest.raises(StatementError, match="could not be read"):
+        Leased([Lease("w", None, START)], "t", frame, [], {}).due()
+
+
 def test_payloads_that_do_not_fit_their_sizes_are_given_to_nobody() -> None:
     """Interface §7: "those bytes are stored, signed and sent", and never another delivery's."""
     lease = Lease("w", None, START)
