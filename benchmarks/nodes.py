@@ -30,10 +30,10 @@ from benchmarks.rows import Comparison, Effort, Row
 from fw_actors.config import Config, load
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
+from fw_actors.ops.site import open_site
 from fw_actors.runtime import SystemClock
-from fw_actors.services.events import QUEUE
-from fw_actors.services.site import open_site
 from fw_actors.store import Store, Tx, jobs
+from fw_actors.webhooks.events import QUEUE
 from tests.postgres_cluster import PostgresCluster, postgres_cluster
 
 NODES: Final = (1, 2, 3)

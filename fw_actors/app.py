@@ -13,9 +13,8 @@ from fw_actors.documents.fields import (
     Text,
     Vault,
 )
-from fw_actors.documents.json_field import JSON
-from fw_actors.documents.time_fields import Date, Datetime
-from fw_actors.documents.whitelisting import whitelist
+from fw_actors.documents.functions import whitelist
+from fw_actors.documents.special_fields import JSON, Date, Datetime
 
 __all__ = [
     "JSON",

@@ -23,7 +23,7 @@ def console(surroundings: Surroundings, as_json: bool) -> None:
     is. --json prints what is there now, once.
     """
     from fw_cli.console_client import ConsoleClient
-    from supervisors.service.places import Places
+    from supervisors.service.site_files import Places
 
     path = Places(surroundings.folder).console
 

@@ -10,8 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from fw_cli.refusals import CommandFailed
-from supervisors.service.console_socket import peer_user
-from supervisors.service.socket_place import path_in
+from supervisors.service.console_socket import path_in, peer_user
 
 LONGEST_ANSWER: Final = 8 * 1024 * 1024
 NOT_RUNNING: Final = "the service does not run here, or is just starting; see fw status"

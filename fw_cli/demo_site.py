@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+from fw_actors.access.users import add_user
 from fw_actors.config import Config, load
+from fw_actors.ops.site import Site
 from fw_actors.rules.tokens import bearer
 from fw_actors.runtime import Entropy
-from fw_actors.services.site import Site
-from fw_actors.services.users import add_user
 
 USER: Final = "ada"
 PASSWORD: Final = "an analytical engine"

@@ -20,7 +20,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fw_actors.rules.backoff import wait_seconds
+from fw_actors.rules.delivery import wait_seconds
 from fw_actors.runtime import Entropy, SystemClock, SystemEntropy
 from fw_cli.demo_receiver import DemoReceiver, Post
 from fw_cli.demo_site import BACKOFF_SECONDS, USER, Client, make_site, make_user

@@ -49,7 +49,7 @@ def doctor(surroundings: Surroundings, as_json: bool) -> None:
 
 def _examine(surroundings: Surroundings) -> Sequence[Section]:
     from fw_actors.errors import ConfigurationError
-    from fw_actors.services.doctor import examine, judge_configuration, judge_front, not_opened
+    from fw_actors.ops.doctor import examine, judge_configuration, judge_front, not_opened
     from fw_actors.version import __version__
     from fw_cli.service_state import service_state
     from supervisors.service.examination import judge_service, service_facts
@@ -80,7 +80,7 @@ def _show(section: Section) -> None:
 
 
 def _show_finding(finding: Finding) -> None:
-    from supervisors.service.escaping import escaped
+    from supervisors.service.logs import escaped
 
     level = finding.level.value
     label = click.style(f"{level:<{_INDENT - 2}}", fg=_COLOURS[level])

@@ -15,7 +15,7 @@ from fw_cli.surroundings import ADMINISTRATOR, Surroundings
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
-    from fw_actors.services.site import Site
+    from fw_actors.ops.site import Site
 
 _commit = click.option("--commit", is_flag=True, help="Keep what was written; else it is undone.")
 _as_user = click.option(

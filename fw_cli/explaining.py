@@ -10,8 +10,8 @@ from fw_cli.output import as_json, say, show_json
 from fw_cli.surroundings import Surroundings
 
 if TYPE_CHECKING:
+    from fw_actors.ops.site import Site
     from fw_actors.rules.explanation import Waiting
-    from fw_actors.services.site import Site
 
 
 @click.command()
@@ -24,9 +24,9 @@ def explain(surroundings: Surroundings, delivery: str, as_json: bool) -> None:
     It waits for its receiver, for the end of a backoff, or for an attempt under way; or it is
     final, its Webhook is disabled or deleted, or the process that had it has died.
     """
-    from fw_actors.documents.times import iso
+    from fw_actors.documents.special_fields import iso
     from fw_actors.rules.explanation import explain as explained
-    from fw_actors.services.explaining import waiting
+    from fw_actors.webhooks.diagnostics import waiting
     from fw_cli.service_state import service_state
 
     async def use(site: Site) -> Waiting:

@@ -9,9 +9,9 @@ from typing import Any, Final
 from fw_actors import errors
 from fw_cli.reference import plain
 from web.app import api_paths
+from web.exchange import Traffic
 from web.openapi import SESSION, described
 from web.settings import Settings
-from web.traffic import Traffic
 
 SITE: Final = Settings("fw", "http://127.0.0.1:8000")
 NOBODY: Final[Any] = None  # what is only described needs nobody to carry it out

@@ -88,7 +88,7 @@ def new_key() -> str:
     """Return a key of random bytes as the text of its file."""
     import base64
 
-    from fw_actors.runtime.entropy import SystemEntropy
+    from fw_actors.runtime.clock import SystemEntropy
 
     return base64.b64encode(SystemEntropy().bytes(KEY_BYTES)).decode() + "\n"
 

@@ -11,7 +11,7 @@ from fw_cli.output import as_json, show
 from fw_cli.surroundings import Surroundings
 
 if TYPE_CHECKING:
-    from fw_actors.services.site import Site
+    from fw_actors.ops.site import Site
     from fw_actors.store.jobs import QueueStats
 
 _COLUMNS: Final = {
@@ -40,7 +40,7 @@ def stats(surroundings: Surroundings, as_json: bool) -> None:
     """
 
     async def read(site: Site) -> list[QueueStats]:
-        from fw_actors.services.backlog import queues
+        from fw_actors.ops.console_facts import queues
 
         return await site.store.read(queues)
 

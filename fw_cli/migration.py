@@ -10,7 +10,7 @@ from fw_cli.progress import progress
 from fw_cli.surroundings import Surroundings
 
 if TYPE_CHECKING:
-    from fw_actors.services.site import Site
+    from fw_actors.ops.site import Site
 
 
 @click.command()

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from fw_actors.rules.scrubbing import Scrubber
+    from fw_actors.rules.redaction import Scrubber
 
 
 class CommandFailed(Exception):
@@ -29,7 +29,7 @@ class Refused(click.ClickException):
         self._lines = lines
 
     def show(self, file: IO[Any] | None = None) -> None:
-        from supervisors.service.escaping import escaped
+        from supervisors.service.logs import escaped
 
         for line in self._lines:
             click.echo(f"fw: {escaped(line)}", file=file, err=file is None)
@@ -78,7 +78,7 @@ def _known(error: BaseException) -> list[str] | None:
     """Return the lines of a refusal that a person may see; None for a defect."""
     from fw_actors.errors import ConfigurationError, FwError
     from supervisors import SupervisorFailed
-    from supervisors.service.refusals import ServiceRefusal, StartFailed
+    from supervisors.service.site_files import ServiceRefusal, StartFailed
 
     if isinstance(error, ConfigurationError):
         return list(error.problems)

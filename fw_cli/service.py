@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from supervisors.service.background import Status
-    from supervisors.service.places import Places
     from supervisors.service.run import Service
+    from supervisors.service.site_files import Places
 
 
 @click.command()
@@ -115,7 +115,7 @@ def status(surroundings: Surroundings, as_json: bool) -> None:
 
 
 def _places(surroundings: Surroundings) -> Places:
-    from supervisors.service.places import Places
+    from supervisors.service.site_files import Places
 
     return Places(surroundings.folder)
 
@@ -145,7 +145,7 @@ def _run_logged(run: Callable[[], Awaitable[None]], log: FilteringBoundLogger) -
     import trio
 
     from supervisors.service.logs import log_unhandled
-    from supervisors.service.this_process import prepare
+    from supervisors.service.process import prepare
 
     prepare()
     log_unhandled(log)

@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import Final
 
 from fw_actors.config import Config
-from fw_actors.rules.service_state import ServiceState
+from fw_actors.rules.findings import ServiceState
 from fw_cli.console_client import ConsoleClient
 from fw_cli.refusals import CommandFailed
 from supervisors.service.background import State, status
-from supervisors.service.places import Places
+from supervisors.service.site_files import Places
 
 _ASK_SECONDS: Final = 5.0  # a view is made once a second at most
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from fw_actors.config import Config
-    from fw_actors.rules.scrubbing import Scrubber
-    from fw_actors.services.site import Site
+    from fw_actors.ops.site import Site
+    from fw_actors.rules.redaction import Scrubber
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class Surroundings:
         """
         if self._config is not None:
             return self._config.scrubber
-        from fw_actors.rules.scrubbing import Scrubber
+        from fw_actors.rules.redaction import Scrubber
 
         return Scrubber(v for name, v in self.environ.items() if name.startswith(PREFIX))
 
@@ -105,7 +105,7 @@ class Surroundings:
 
 
 async def _opened(config: Config, use: Callable[[Site], Awaitable[T]]) -> T:
-    from fw_actors.services.site import open_site
+    from fw_actors.ops.site import open_site
 
     async with open_site(config) as site:
         return await use(site)

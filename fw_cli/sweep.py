@@ -10,8 +10,8 @@ from fw_cli.progress import progress
 from fw_cli.surroundings import Surroundings
 
 if TYPE_CHECKING:
-    from fw_actors.services.site import Site
-    from fw_actors.services.sweeps import Batch
+    from fw_actors.ops.site import Site
+    from fw_actors.ops.sweeps import Batch
 
 _PAUSE_SECONDS: Final = 0.05  # so that a running service's writers never wait long
 
@@ -35,7 +35,7 @@ def sweep(surroundings: Surroundings, what: str) -> None:
 
 
 def _steps(site: Site, what: str) -> tuple[Batch, ...]:
-    from fw_actors.services.sweeps import audit_batches, auth_batches, webhook_batches
+    from fw_actors.ops.sweeps import audit_batches, auth_batches, webhook_batches
 
     if what == "auth":
         return auth_batches(site.config.auth.lockout_minutes)
@@ -47,7 +47,7 @@ def _steps(site: Site, what: str) -> tuple[Batch, ...]:
 async def _deleted(site: Site, step: Batch) -> int:
     import trio
 
-    from fw_actors.services.sweeps import BATCH
+    from fw_actors.ops.sweeps import BATCH
 
     total = 0
     while True:

@@ -14,9 +14,9 @@ from fw_cli.passwords import password_stdin, take_password
 from fw_cli.surroundings import ADMINISTRATOR, Surroundings
 
 if TYPE_CHECKING:
+    from fw_actors.access.passwords import EndedAccess
     from fw_actors.documents.handle import Fw
-    from fw_actors.services.passwords import EndedAccess
-    from fw_actors.services.site import Site
+    from fw_actors.ops.site import Site
 
 _COLUMNS: Final = {
     "name": "Name",
@@ -60,7 +60,7 @@ def add(
     password = take_password(from_stdin=True) if password_stdin else None
 
     async def make(site: Site) -> str:
-        from fw_actors.services.users import add_user
+        from fw_actors.access.users import add_user
 
         if password is None:
             return await site.write(ADMINISTRATOR, invite_by(site))
@@ -73,10 +73,10 @@ def add(
         return await site.write(ADMINISTRATOR, insert)
 
     def invite_by(site: Site) -> Callable[[Fw], str]:
-        from fw_actors.services.access import LinkKind
-        from fw_actors.services.links import Links
-        from fw_actors.services.users import add_user
-        from supervisors.service.site_url import site_url
+        from fw_actors.access.links import Links
+        from fw_actors.access.types import LinkKind
+        from fw_actors.access.users import add_user
+        from supervisors.service.site_files import site_url
 
         links = Links(site.registry, site.config.auth, site.entropy, site_url(site.config))
 
@@ -96,7 +96,7 @@ def list_accounts(surroundings: Surroundings, as_json: bool) -> None:
     """Show every account."""
 
     async def read(site: Site) -> list[dict[str, Any]]:
-        from fw_actors.services.users import list_users
+        from fw_actors.access.users import list_users
 
         return await site.read(ADMINISTRATOR, list_users)
 
@@ -148,8 +148,8 @@ def unlock(surroundings: Surroundings, who: str) -> None:
     """Lift a lockout of WHO early, at its name and at its e-mail."""
 
     async def use(site: Site) -> str:
-        from fw_actors.services.audit import Action
-        from fw_actors.services.users import unlock as lift
+        from fw_actors.access.users import unlock as lift
+        from fw_actors.ops.audit import Action
 
         def work(fw: Fw) -> str:
             name = lift(fw, site.accounts, site.installation_key, who)
@@ -179,7 +179,7 @@ def enable(surroundings: Surroundings, who: str) -> None:
 
 def _set_enabled(surroundings: Surroundings, who: str, *, enabled: bool) -> str:
     async def use(site: Site) -> str:
-        from fw_actors.services.users import set_enabled
+        from fw_actors.access.users import set_enabled
 
         return await site.write(
             ADMINISTRATOR, lambda fw: set_enabled(fw, site.accounts, who, enabled)
@@ -189,7 +189,7 @@ def _set_enabled(surroundings: Surroundings, who: str, *, enabled: bool) -> str:
 
 
 async def _named(site: Site, who: str) -> tuple[str, str]:
-    from fw_actors.services.users import named
+    from fw_actors.access.users import named
 
     def read(fw: Fw) -> tuple[str, str]:
         found = named(fw, site.accounts, who)

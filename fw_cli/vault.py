@@ -20,7 +20,7 @@ from fw_cli.refusals import CommandFailed
 from fw_cli.surroundings import Surroundings
 
 if TYPE_CHECKING:
-    from fw_actors.services.rekeying import Count, StoredValue
+    from fw_actors.ops.rekeying import Count, StoredValue
 
 _COLUMNS: Final = {
     "doctype": "DocType",
@@ -105,7 +105,7 @@ class _Keys:
     def __init__(
         self, surroundings: Surroundings, old_file: Path | None, new_file: Path | None
     ) -> None:
-        from fw_actors.config.key_file import OWN_FILE
+        from fw_actors.config.parsing import OWN_FILE
 
         secrets, folder = surroundings.config.secrets, surroundings.config.folder
         configured = secrets.key if old_file is None else _read(surroundings.cwd / old_file)
@@ -141,7 +141,7 @@ class _Keys:
     def new(self) -> str:
         """Return the new key, made and on the disk."""
         if self.known_new is None:
-            from fw_actors.store.new_file import new_file
+            from fw_actors.store.files import new_file
             from fw_cli.init import new_key
 
             with new_file(self._next) as draft:
@@ -163,7 +163,7 @@ class _Keys:
 
     def put_in_place(self) -> None:
         """Have secret.key hold the new key, and keep the old one; at every moment it is there."""
-        from fw_actors.store.new_file import remove_draft_of
+        from fw_actors.store.files import remove_draft_of
 
         if not self._replaces:
             return
@@ -192,9 +192,9 @@ def _count(surroundings: Surroundings, keys: _Keys) -> Count:
     import trio
 
     from fw_actors.documents.vault import Vault
+    from fw_actors.ops.rekeying import Rekeying
+    from fw_actors.ops.site import open_site
     from fw_actors.runtime import SystemEntropy
-    from fw_actors.services.rekeying import Rekeying
-    from fw_actors.services.site import open_site
 
     async def use() -> Count:
         entropy = SystemEntropy()
@@ -210,9 +210,9 @@ def _move(surroundings: Surroundings, keys: _Keys, *, leave_unreadable: bool) ->
     import trio
 
     from fw_actors.documents.vault import Vault
+    from fw_actors.ops.rekeying import Rekeying
+    from fw_actors.ops.site import open_site
     from fw_actors.runtime import SystemEntropy
-    from fw_actors.services.rekeying import Rekeying
-    from fw_actors.services.site import open_site
 
     async def use(advance: Advance) -> tuple[int, Count]:
         entropy = SystemEntropy()
@@ -241,7 +241,7 @@ def _move(surroundings: Surroundings, keys: _Keys, *, leave_unreadable: bool) ->
 
 
 def _tell_lost(lost: list[StoredValue]) -> None:
-    from supervisors.service.escaping import escaped
+    from supervisors.service.logs import escaped
 
     for value in lost:
         place = f"{value.doctype}, field {value.field}, {value.name}"
@@ -249,7 +249,7 @@ def _tell_lost(lost: list[StoredValue]) -> None:
 
 
 def _read(file: Path) -> str:
-    from fw_actors.config.key_file import UnusableKeyFileError, read_key
+    from fw_actors.config.parsing import UnusableKeyFileError, read_key
 
     try:
         return read_key(file)
@@ -262,8 +262,7 @@ def _nobody_serves(surroundings: Surroundings) -> Iterator[None]:
     """Hold the site's lock, so that no service runs or starts meanwhile."""
     import time
 
-    from supervisors.service.lock import ServeLock
-    from supervisors.service.places import Places
+    from supervisors.service.site_files import Places, ServeLock
 
     places = Places(surroundings.folder)
     places.prepare()

@@ -15,7 +15,7 @@ from fw_cli.webhooks_sending import replay, send_test
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
-    from fw_actors.services.site import Site
+    from fw_actors.ops.site import Site
 
 _DEFAULT_LIMIT: Final = 20  # spec, Webhooks, Limits
 _MOST: Final = 10_000

@@ -18,9 +18,9 @@ from fw_cli.surroundings import ADMINISTRATOR, Surroundings
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
     from fw_actors.errors import FwError
-    from fw_actors.services.replay import Replayed
-    from fw_actors.services.site import Site
-    from fw_actors.services.webhook_trial import TrialResult
+    from fw_actors.ops.site import Site
+    from fw_actors.webhooks.diagnostics import TrialResult
+    from fw_actors.webhooks.replay import Replayed
 
 _FINAL: Final = ("Failed", "Sent")
 _A_TRANSACTION: Final = 100  # deliveries; writers never wait long for the others
@@ -136,12 +136,12 @@ def send_test(surroundings: Surroundings, webhook: str, as_json: bool) -> None:
 
     async def use(site: Site) -> TrialResult:
         from fw_actors.http import open_sender
-        from fw_actors.services.webhook_trial import Trial
+        from fw_actors.webhooks.diagnostics import Trial
 
         async with open_sender() as sender:
             return await Trial(site, sender).send(webhook, lambda fn: site.read(ADMINISTRATOR, fn))
 
-    from supervisors.service.escaping import escaped
+    from supervisors.service.logs import escaped
 
     told = surroundings.on_site(use)
     if as_json:

@@ -15,7 +15,7 @@ import trio
 
 from fw_actors.runtime import ActorFailed, NodeSnapshot, Runtime
 from fw_actors.runtime.cell import Cell
-from fw_actors.runtime.rings import waiting_for
+from fw_actors.runtime.deadlock import waiting_for
 from supervisors.children import ChildSpec
 from supervisors.events import Due, Ended
 from supervisors.member import Member, Phase

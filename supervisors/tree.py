@@ -11,7 +11,7 @@ import trio
 
 from fw_actors.runtime import NodeSnapshot, Runtime
 from fw_actors.runtime.cell import Cell
-from fw_actors.runtime.lone_error import lone_error
+from fw_actors.runtime.system import lone_error
 from supervisors.children import ChildSpec, TaskStatus
 from supervisors.strategies import Restart, RestartIntensity, Strategy
 from supervisors.supervisor import Supervisor

@@ -20,7 +20,7 @@ from typing import Any, Final, Self, TypeVar
 
 import httpx
 
-from supervisors.service.socket_place import forget
+from supervisors.service.console_socket import forget
 from tests.site_kit import database_of
 
 ROOT: Final = Path(__file__).parent.parent

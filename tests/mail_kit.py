@@ -11,21 +11,16 @@ from typing import Any
 
 import trio
 
+from fw_actors.access.links import Links
+from fw_actors.access.recovery import Invitation, LinkMail, LinkUse, Recovery, RecoveryThrottle
 from fw_actors.actors.app_jobs import AppJobs
-from fw_actors.actors.job_queue import Drain
 from fw_actors.actors.mailer import Mailer
-from fw_actors.actors.nudge import Nudge
+from fw_actors.actors.queue_worker import Drain, Nudge
 from fw_actors.mail import LogTransport, MailMessage
-from fw_actors.rules.delivery_outcome import Backoff
+from fw_actors.ops.mail_queue import Letters
+from fw_actors.ops.site import Site
+from fw_actors.rules.delivery import Backoff
 from fw_actors.runtime import Runtime, open_runtime
-from fw_actors.services.invitation import Invitation
-from fw_actors.services.letters import Letters
-from fw_actors.services.link_mail import LinkMail
-from fw_actors.services.link_use import LinkUse
-from fw_actors.services.links import Links
-from fw_actors.services.recovery import Recovery
-from fw_actors.services.recovery_throttle import RecoveryThrottle
-from fw_actors.services.site import Site
 from supervisors import actor_child, open_supervisor
 from tests.site_kit import inline_site
 from tests.staff import Staffed

@@ -18,7 +18,7 @@ from sqlalchemy import text
 from sqlalchemy.sql import ClauseElement
 
 from fw_actors.store import Statement, Tx
-from fw_actors.store.postgres_transaction import PostgresTx
+from fw_actors.store.postgres_engine import PostgresTx
 from fw_actors.store.statement import POSTGRESQL, SQLITE, compile_form
 
 _STEP: Final = re.compile(

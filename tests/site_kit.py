@@ -22,8 +22,8 @@ from fw_actors.config import (
     SitePolicy,
     WebPolicy,
 )
+from fw_actors.ops.site import Site, open_site
 from fw_actors.runtime import SeededEntropy, TrioClock
-from fw_actors.services.site import Site, open_site
 
 START_MS = 1_800_000_000_000
 SECRET_KEY = "a key of the tests, forty characters long"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from fw_actors.services.site import Site
-from fw_actors.services.users import add_user
+from fw_actors.access.users import add_user
+from fw_actors.ops.site import Site
 
 T = TypeVar("T")
 PASSWORD = "correct horse battery staple"

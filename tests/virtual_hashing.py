@@ -6,7 +6,7 @@ import outcome
 import trio
 
 from fw_actors.hashing import Hasher
-from fw_actors.hashing.places import Places, _Job
+from fw_actors.hashing.hasher import Places, _Job
 
 
 class VirtualPlaces(Places):

@@ -20,31 +20,31 @@ from werkzeug.routing import Map, Rule
 
 from fw_actors.config import ProxyTrustPolicy
 from fw_actors.errors import QUERY_TIMEOUT, InternalError, NotFoundError, OverloadedError
-from fw_actors.runtime.entropy import Entropy
-from web.body import NONE_READ
-from web.cookies import clear_every_cookie
-from web.envelope import Answer, refusal, refusal_in
-from web.event_streams import EventStreams
-from web.exchange import Exchange, request_id_of
+from fw_actors.runtime.clock import Entropy
+from web.exchange import UNROUTED, Exchange, Traffic, request_id_of
 from web.gateway import Console, Documents, Gateway
 from web.guard import admit
-from web.headers import common_headers, says_forwarded
 from web.operations import Path
-from web.pages.paths import page_paths
-from web.reply import Replies, Reply
-from web.routes.access import AccessRoutes
-from web.routes.bulk_replay import BulkReplayRoutes
-from web.routes.console import ConsoleRoutes
+from web.pages.routes import page_paths
+from web.request import NONE_READ, clear_every_cookie
+from web.response import (
+    Answer,
+    EventStreams,
+    Replies,
+    Reply,
+    common_headers,
+    refusal,
+    refusal_in,
+    says_forwarded,
+)
+from web.routes.access import AccessRoutes, RecoveryRoutes
+from web.routes.administration import ConsoleRoutes, UserRoutes
 from web.routes.description import DescriptionRoutes
 from web.routes.health import ALWAYS_SERVED, LOOKED_AT, HealthRoutes
-from web.routes.methods import MethodRoutes
-from web.routes.recovery import RecoveryRoutes
-from web.routes.resource import ResourceRoutes
+from web.routes.resource import MethodRoutes, ResourceRoutes
 from web.routes.self_service import SelfServiceRoutes
-from web.routes.users import UserRoutes
-from web.routes.webhooks import WebhookRoutes
+from web.routes.webhooks import BulkReplayRoutes, WebhookRoutes
 from web.settings import Settings
-from web.traffic import UNROUTED, Traffic
 
 METHOD_LENGTH_LOGGED: Final = 16
 PATH_LENGTH_LOGGED: Final = 200

@@ -1,19 +1,19 @@
-"""One request in hand: what its headers say, and what the guard has found out about it."""
+"""The state of one request in progress, and the count of those answered."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 from quart.wrappers import Request
 
-from fw_actors.runtime.entropy import Entropy
-from fw_actors.services.access import Caller
-from web.body import LimitedBody
-from web.client_address import came_over_tls, client_address, is_trusted
-from web.cookies import is_secure
+from fw_actors.access.types import Caller, Reading
+from fw_actors.actors.counters import Histogram
+from fw_actors.runtime.clock import Entropy
 from web.operations import Path
+from web.request import LimitedBody, came_over_tls, client_address, is_secure, is_trusted
 from web.settings import Settings
 
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -64,7 +64,7 @@ class Exchange:
     @property
     def arriving(self) -> LimitedBody:
         """The body as it arrives."""
-        return cast(LimitedBody, self.request.body)
+        return cast("LimitedBody", self.request.body)
 
     @property
     def has_body(self) -> bool:
@@ -123,3 +123,44 @@ def request_id_of(request: Request, settings: Settings, entropy: Entropy) -> str
         if trust.is_off or is_trusted(peer_of(request), trust):
             return given[0]
     return entropy.bytes(ID_BYTES).hex()
+
+
+UNROUTED: Final = "none"
+"""The route of a request whose path is not served: paths from outside are no labels."""
+
+
+class Traffic:
+    """Requests by route and status, and how long they took."""
+
+    def __init__(self) -> None:
+        self._requests: defaultdict[tuple[str, int], int] = defaultdict(int)
+        self._seconds = Histogram()
+        self._forwarded_ignored = 0
+
+    def answered(self, route: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        self._requests[route, status] += 1
+        self._seconds.observe(seconds)
+
+    def forwarded_ignored(self) -> None:
+        """Count a request with X-Forwarded-* that FW_TRUST_PROXY=off ignores."""
+        self._forwarded_ignored += 1
+
+    def readings(self) -> Iterator[Reading]:
+        """Yield the numbers of this moment."""
+        for (route, status), count in self._requests.items():
+            labels = {"route": route, "status": str(status)}
+            yield Reading("fw_requests", "counter", "Requests answered.", count, labels)
+        yield Reading(
+            "fw_request_seconds",
+            "histogram",
+            "How long requests took.",
+            self._seconds.sum,
+            buckets=self._seconds.buckets(),
+        )
+        yield Reading(
+            "fw_forwarded_ignored",
+            "counter",
+            "Requests whose X-Forwarded-* headers were not believed: FW_TRUST_PROXY is off.",
+            self._forwarded_ignored,
+        )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from fw_actors.actors.console_view import ConsoleView
-from fw_actors.services.access import (
+from fw_actors.access.administration import SelfService, UserAdministration
+from fw_actors.access.types import (
     Caller,
     LinkFacts,
     PasswordChange,
@@ -16,15 +16,13 @@ from fw_actors.services.access import (
     SignedIn,
     SignInAttempt,
 )
-from fw_actors.services.self_service import SelfService
-from fw_actors.services.user_administration import UserAdministration
+from fw_actors.actors.console import ConsoleView
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
     from fw_actors.documents.rest import Described
-    from fw_actors.services.bulk_replay import BulkReplays
-    from fw_actors.services.replay import Replayed
-    from fw_actors.services.webhook_trial import TrialResult
+    from fw_actors.webhooks.diagnostics import TrialResult
+    from fw_actors.webhooks.replay import BulkReplays, Replayed
 
 T = TypeVar("T")
 

@@ -23,13 +23,12 @@ from fw_actors.errors import (
     PayloadTooLargeError,
     UnsupportedMediaTypeError,
 )
-from web.cookies import sids
-from web.envelope import Answer
 from web.exchange import Exchange
 from web.gateway import Gateway
-from web.headers import CSRF_HEADER
-from web.json_in import has_control
+from web.json_input import has_control
 from web.operations import LARGE, BodyRule, Operation, Path, Session
+from web.request import sids
+from web.response import CSRF_HEADER, Answer
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 CSRF_FREE_PREFIX: Final = "/api/auth/"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from fw_actors.errors import FwError
-from web.body import KIB, MIB
-from web.envelope import Answer
+from web.request import KIB, MIB
+from web.response import Answer
 
 if TYPE_CHECKING:
     from web.exchange import Exchange

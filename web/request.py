@@ -1,17 +1,137 @@
-"""A request as the operations see it: Quart's, made of the parts that HTTP/1.1 has."""
+"""Requests: headers, body, client address, cookie.
+
+A sibling host (evil.example.org beside fw.example.org) can give a browser a further cookie `sid`
+for the common parent domain, or for a path. The browser sends both and does not say which is
+which, so all of them are cleared.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from itertools import islice
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote, urlsplit
 
+import trio
 from quart_trio.wrappers import TrioRequest
+from quart_trio.wrappers.request import TrioBody
 from werkzeug.datastructures import Headers
 
-from web.body import LimitedBody
+from fw_actors.config import ProxyTrustPolicy
+from fw_actors.errors import PayloadTooLargeError, RequestTimeoutError
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+MOST_KEPT: Final = MIB
+MOST_DROPPED: Final = 8 * MIB
+FIRST_SECONDS: Final = 10.0
+LEAST_BYTES_PER_SECOND: Final = 500
+MOST_SECONDS: Final = 30.0
+LINGER_SECONDS: Final = 2.0
+NONE_READ: Final = -1
+
+
+def body_due(began: float, received: int) -> float:
+    """Return when more of an unfinished body must have come, `received` bytes after `began`.
+
+    10 s at first, a second more for each 500 bytes, and 30 s for all of it: what Apache's
+    mod_reqtimeout calls a minimum rate.
+    """
+    return began + min(FIRST_SECONDS + received / LEAST_BYTES_PER_SECOND, MOST_SECONDS)
+
+
+class LimitedBody(TrioBody):
+    """Takes the place of Quart's body, which keeps all that comes.
+
+    The connection appends the parts as they arrive. What goes beyond the limit is counted and
+    dropped, so that memory stays bounded.
+    """
+
+    def __init__(
+        self, expected_content_length: int | None = None, max_content_length: int | None = None
+    ) -> None:
+        self._kept = bytearray()
+        self._limit = MOST_KEPT
+        self._received = 0
+        self._keeping = True
+        self._late = False
+        self._ended = False
+        self._moved: trio.Event | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether all of it has arrived."""
+        return self._ended
+
+    @property
+    def late(self) -> bool:
+        """Whether it was given up because it came too slowly."""
+        return self._late
+
+    @property
+    def received(self) -> int:
+        """How many bytes have arrived."""
+        return self._received
+
+    @property
+    def kept(self) -> int:
+        """How many bytes are kept."""
+        return len(self._kept)
+
+    def append(self, data: bytes) -> None:
+        """Take a part that has arrived."""
+        self._received += len(data)
+        if self._keeping and self._received <= self._limit:
+            self._kept += data
+        else:
+            self._kept.clear()
+        self._tell()
+
+    def set_complete(self) -> None:
+        """Note that nothing follows."""
+        self._ended = True
+        self._tell()
+
+    def set_late(self) -> None:
+        """Note that it came too slowly, and is not waited for any more."""
+        self._late = True
+
+    def read(self, limit: int) -> bytes:
+        """Return the body.
+
+        Raises: PayloadTooLargeError when it has more than `limit` bytes; RequestTimeoutError when
+            it is not whole.
+        """
+        if self._received > limit:
+            self._kept.clear()
+            raise PayloadTooLargeError(limit)
+        if not self._ended:
+            raise RequestTimeoutError
+        return bytes(self._kept)
+
+    async def drop(self, seconds: float = LINGER_SECONDS) -> None:
+        """Let what still arrives arrive, for a while, and forget it.
+
+        A client that is answered and cut off while it still sends may never read the response: TCP
+        resets a connection that is closed with bytes unread.
+        """
+        self._kept.clear()
+        self._keeping = False
+        with trio.move_on_after(seconds):
+            while not self._ended and self._received <= MOST_DROPPED:
+                self._moved = trio.Event()
+                await self._moved.wait()
+
+    def _tell(self) -> None:
+        if self._moved is not None:
+            self._moved.set()
+            self._moved = None
+
 
 NO_PATH: Final = "*"
-Address = tuple[str, int]
+PeerAddress = tuple[str, int]
 
 
 class FrontRequest(TrioRequest):
@@ -26,7 +146,7 @@ def front_request(
     target: bytes,
     headers: list[tuple[bytes, bytes]],
     http_version: str,
-    client: Address | None,
+    client: PeerAddress | None,
 ) -> FrontRequest:
     """Return a request; `client` is the peer's address and port.
 
@@ -55,3 +175,156 @@ def front_request(
 
 async def _push(*_: object) -> None:
     """HTTP/1.1 knows no push."""
+
+
+LONGEST: Final = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
+MOST_REMEMBERED: Final = 1024
+Address = IPv4Address | IPv6Address
+
+
+def client_address(peer: str, forwarded_for: Sequence[str], trust: ProxyTrustPolicy) -> str:
+    """Return the client's address in its canonical form, IPv4-mapped IPv6 as IPv4.
+
+    `forwarded_for`: the lines of X-Forwarded-For as they came; together they are one list, read
+    from the right, since everything left of the first stranger is the stranger's own invention.
+    """
+    own = _address(peer)
+    peer = peer if own is None else str(own)
+    if not forwarded_for or not _believes(own, trust):
+        return peer
+    address: Address | None = own
+    for entry in reversed(",".join(forwarded_for).split(",")):
+        address = _address(entry.strip(" \t"))
+        if address is None:
+            return peer
+        if trust.every_peer or not _holds(trust, address):
+            break
+    return peer if address is None else str(address)
+
+
+def came_over_tls(peer: str, forwarded_proto: Sequence[str], trust: ProxyTrustPolicy) -> bool:
+    """Say whether a believed proxy took the request over TLS; the right-most entry counts."""
+    if not forwarded_proto or not _believes(_address(peer), trust):
+        return False
+    return ",".join(forwarded_proto).rpartition(",")[2].strip(" \t").lower() == "https"
+
+
+def is_loopback(peer: str) -> bool:
+    """Say whether `peer` is this machine."""
+    address = _address(peer)
+    return address is not None and address.is_loopback
+
+
+def is_trusted(peer: str, trust: ProxyTrustPolicy) -> bool:
+    """Say whether `peer` is a proxy whose word counts: it speaks for many clients."""
+    return _believes(_address(peer), trust)
+
+
+def _believes(peer: Address | None, trust: ProxyTrustPolicy) -> bool:
+    """Say whether what a peer forwards is believed; one without an address only under `on`."""
+    return trust.every_peer or (peer is not None and _holds(trust, peer))
+
+
+def _holds(trust: ProxyTrustPolicy, address: Address) -> bool:
+    return any(address in network for network in trust.networks)
+
+
+def _address(text: str) -> Address | None:
+    """Return an address without zone, port or brackets; None for anything else."""
+    return _parsed(text) if len(text) <= LONGEST else None
+
+
+@lru_cache(MOST_REMEMBERED)
+def _parsed(text: str) -> Address | None:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address):
+        if address.scope_id is not None:
+            return None
+        return address.ipv4_mapped or address
+    return address
+
+
+COOKIE: Final = "sid"
+MOST_DOMAINS: Final = 5
+MOST_CLEARING_BYTES: Final = 2_400  # proxies take 4 KiB of header lines, nginx for one
+PATH_SAFE: Final = "/:@!$&'()*+,=~"
+
+
+def sids(cookie_lines: Iterable[str]) -> list[str]:
+    """Return the value of every cookie named `sid`, empty ones too; more than one is a refusal."""
+    found = []
+    for line in cookie_lines:
+        for part in line.split(";"):
+            name, equals, value = part.partition("=")
+            if equals and name.strip(" \t") == COOKIE:
+                found.append(value.strip(" \t"))
+    return found
+
+
+def is_secure(policy: bool | None, site_is_https: bool, over_tls: bool) -> bool:
+    """Decide the attribute Secure. `policy` is `auth.secureCookie`; None decides per request."""
+    return site_is_https or over_tls if policy is None else policy
+
+
+def set_cookie(sid: str, max_age: int, *, secure: bool) -> str:
+    """Return the value of Set-Cookie for a session that lives `max_age` seconds."""
+    return _line(sid, max_age, secure)
+
+
+def clear_cookie(*, secure: bool) -> str:
+    """Return the value of Set-Cookie that takes the cookie away."""
+    return _line("", 0, secure)
+
+
+def clear_every_cookie(site_url: str, path: str) -> list[str]:
+    """Return the values of Set-Cookie that take away every cookie `sid` a request could bring.
+
+    Args:
+        site_url: where browsers reach the site; a cookie may be for its host or a parent domain.
+        path: of the request, unquoted; a cookie may be for it or a folder above it.
+
+    The shortest paths come first, and what is beyond 2,400 bytes is left out.
+    """
+    domains = ["", *(f"; Domain={domain}" for domain in _domains(site_url))]
+    found: list[str] = []
+    room = MOST_CLEARING_BYTES
+    for folder in _folders(quote(path, safe=PATH_SAFE)):
+        for domain in domains:
+            line = f"{COOKIE}=; Max-Age=0; Path={folder}{domain}"
+            room -= len("set-cookie: \r\n") + len(line)
+            if room < 0:
+                return found
+            found.append(line)
+    return found
+
+
+def _domains(site_url: str) -> Iterator[str]:
+    """Yield the host of a URL and its parent domains; none for an address or a single name.
+
+    A browser ignores a public suffix, so that nobody needs to know those.
+    """
+    host = (urlsplit(site_url).hostname or "").rstrip(".")
+    try:
+        ip_address(host)
+    except ValueError:
+        names = host.split(".")
+        yield from islice((".".join(names[at:]) for at in range(len(names) - 1)), MOST_DOMAINS)
+
+
+def _folders(path: str) -> Iterator[str]:
+    """Yield every cookie path that matches `path`, the shortest first (RFC 6265 5.1.4)."""
+    yield "/"
+    for at, letter in enumerate(path):
+        if letter == "/" and at > 0:
+            yield path[:at]
+            yield path[: at + 1]
+    if len(path) > 1 and path[-1] != "/":
+        yield path
+
+
+def _line(value: str, max_age: int, secure: bool) -> str:
+    end = "; Secure" if secure else ""
+    return f"{COOKIE}={value}; Max-Age={max_age}; Path=/; HttpOnly; SameSite=Lax{end}"

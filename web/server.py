@@ -17,11 +17,9 @@ import trio
 
 from fw_actors.errors import ConfigurationError
 from web.app import FrontEnd
-from web.client_address import is_trusted
-from web.connections import ConnectionLimits, OpenConnections
-from web.date_line import DateLine
-from web.http11 import Http11Connection
-from web.stream import ClientStream
+from web.connections import ClientStream, ConnectionLimits, OpenConnections
+from web.http11 import DateLine, Http11Connection
+from web.request import is_trusted
 
 BACKLOG: Final = 1024
 DRAIN_SECONDS: Final = 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fw_actors.config import ProxyTrustPolicy
-from fw_actors.rules.scrubbing import Scrubber
+from fw_actors.rules.redaction import Scrubber
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from benchmarks.delivery.site import subscribe
 from fw_actors.config import Config, load
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
+from fw_actors.ops.site import Site
 from fw_actors.runtime import Actor, KeyedPool, Message, Runtime, handles
-from fw_actors.services.site import Site
-from supervisors.service import this_process
+from supervisors.service import process
 from supervisors.service.tree import RunningService, open_service
 
 ACTORS: Final = 100_000
@@ -50,7 +50,7 @@ class Worker(Actor):
 
 def main(folder: str, hook: str, actors: str) -> None:
     """Serve a new site in `folder`, whose events go to `hook`, with so many actors."""
-    this_process.prepare()
+    process.prepare()
     (Path(folder) / "fw.json").write_text(json.dumps(_POLICY))
     environ = {"FW_BIND": "127.0.0.1:0", "FW_SECRET_KEY": "k" * 40, "FW_MODE": "development"}
     trio.run(serve, load(environ, Path(folder)), hook, int(actors))

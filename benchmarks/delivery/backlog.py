@@ -13,11 +13,11 @@ from sqlalchemy import text
 
 from benchmarks.delivery.site import record, site_in, site_of, subscribe
 from benchmarks.delivery.worker import begin, second_worker
-from fw_actors.rules.delivery_outcome import Backoff
-from fw_actors.services.deliveries import Deliveries
-from fw_actors.services.delivery_rows import Hook
-from fw_actors.services.site import open_site
+from fw_actors.ops.site import open_site
+from fw_actors.rules.delivery import Backoff
 from fw_actors.store import Tx
+from fw_actors.webhooks.claims import Hook
+from fw_actors.webhooks.deliveries import Deliveries
 
 CLAIMS: Final = 50
 SETTLED_SECONDS: Final = 5.0

@@ -18,8 +18,8 @@ from benchmarks.delivery.stamps import stamping
 from fw_actors.config import Config
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
+from fw_actors.ops.site import Site
 from fw_actors.runtime import SystemClock
-from fw_actors.services.site import Site
 
 SINGLE_EVENTS: Final = 200
 BETWEEN_SECONDS: Final = 0.02

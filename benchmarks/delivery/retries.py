@@ -17,8 +17,8 @@ from benchmarks.delivery.site import (
     subscribe,
     until_none_is_left,
 )
-from fw_actors.actors.nudge import Nudge
-from fw_actors.services.site import open_site
+from fw_actors.actors.queue_worker import Nudge
+from fw_actors.ops.site import open_site
 from fw_actors.store import Tx
 
 # As if the first attempt of each had failed in turn.

@@ -20,10 +20,10 @@ from benchmarks.delivery.site import (
     until_none_is_left,
 )
 from benchmarks.delivery.worker import begin, second_worker
-from fw_actors.actors.nudge import Nudge
+from fw_actors.actors.queue_worker import Nudge
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
-from fw_actors.services.site import Site, open_site
+from fw_actors.ops.site import Site, open_site
 
 START_SECONDS: Final = 0.3  # for what each actor does first
 

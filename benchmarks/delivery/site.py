@@ -15,12 +15,12 @@ from benchmarks.delivery.events import EVENT, SECRET, data
 from fw_actors.config import Config, load
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
+from fw_actors.ops.site import Site
 from fw_actors.runtime import Clock, SystemClock
-from fw_actors.services.events import QUEUE
-from fw_actors.services.site import Site
 from fw_actors.store import Statement
 from fw_actors.store.schema import JOB
-from supervisors.service import this_process
+from fw_actors.webhooks.events import QUEUE
+from supervisors.service import process
 from supervisors.service.logs import configure
 from supervisors.service.tree import RunningService, open_service
 
@@ -48,7 +48,7 @@ class HeldClock:
 
 def site_in(folder: Path, *, places: int | None = None) -> Config:
     """Make a site with the defaults of production; `places`: of one receiver."""
-    this_process.prepare()
+    process.prepare()
     ops = {} if places is None else {"perReceiverConcurrency": places}
     policy = {"site": {"name": "bench"}, "ops": ops}
     (folder / "fw.json").write_bytes(msgspec.json.encode(policy))

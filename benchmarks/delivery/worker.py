@@ -14,8 +14,8 @@ from pathlib import Path
 import trio
 
 from benchmarks.delivery.site import HeldClock, serving, site_of
-from fw_actors.actors.nudge import Nudge
-from supervisors.service import this_process
+from fw_actors.actors.queue_worker import Nudge
+from supervisors.service import process
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def begin(process: subprocess.Popen[str]) -> None:
 
 
 async def main(folder: Path) -> None:
-    this_process.prepare()
+    process.prepare()
     clock = HeldClock()
     async with serving(site_of(folder), clock) as service:
         print("ready", flush=True)

@@ -11,13 +11,13 @@ from typing import Any, Final
 import msgspec
 import trio
 
+from fw_actors.access.users import add_user
 from fw_actors.config import load
 from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
-from fw_actors.services.site import Site, open_site
-from fw_actors.services.users import add_user
-from supervisors.service import this_process
+from fw_actors.ops.site import Site, open_site
+from supervisors.service import process
 
 ORDER: Final = "Bench Order"
 USER: Final = "bench"
@@ -26,7 +26,7 @@ CUSTOMERS: Final = 200
 
 def site_in(folder: Path) -> AbstractAsyncContextManager[Site]:
     """Open a site with the suite's app in `folder`, in a process that serves."""
-    this_process.prepare()
+    process.prepare()
     policy = {"site": {"name": "bench"}, "apps": ["benchmarks.documents.app"]}
     (folder / "fw.json").write_bytes(msgspec.json.encode(policy))
     return open_site(load({"FW_SECRET_KEY": "a key of the benchmarks, forty characters"}, folder))

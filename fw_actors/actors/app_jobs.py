@@ -11,23 +11,21 @@ from typing import Final
 
 import trio
 
-from fw_actors.actors.job_queue import JobQueue
-from fw_actors.actors.job_tries import QueuePolicy, TryFailed
+from fw_actors.actors.queue_worker import JobQueue, QueuePolicy, TryFailed
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import NoteDefect
 from fw_actors.errors import FwError, OverloadedError
-from fw_actors.rules.delivery_outcome import Backoff, Verdict
-from fw_actors.rules.plain_call import is_left_undone, left_undone
-from fw_actors.rules.raised_at import raised_at
-from fw_actors.rules.scrubbing import Scrubber
-from fw_actors.runtime import MailboxPolicy, Overflow
-from fw_actors.services.jobs_of_apps import (
+from fw_actors.ops.app_jobs import (
     QUEUE,
     AppFunction,
     UnknownFunctionError,
     arguments_of,
     function_of,
 )
+from fw_actors.rules.delivery import Backoff, Verdict
+from fw_actors.rules.plain_call import is_left_undone, left_undone
+from fw_actors.rules.redaction import Scrubber, raised_at
+from fw_actors.runtime import MailboxPolicy, Overflow
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 
 PLACES: Final = 2  # one runs, the next is ready when it ends

@@ -1,4 +1,4 @@
-"""The console of the running process: what is alive in it, and a few acts of its operators.
+"""The operators' console: snapshots of the process, traces, and a few actions.
 
 The pages and the terminal look through the same eyes. Nobody watches, nothing is computed: a view
 is made when somebody waits for one, and shared by all who do. Making it may take at most a
@@ -7,23 +7,184 @@ fortieth of the time, so that a process with 100,000 actors is not slowed by bei
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+import msgspec
 import trio
 
-from fw_actors.actors.console_view import ConsoleView, DeadLetterShown, Node, Receiver
+from fw_actors.access import users
 from fw_actors.actors.counters import Counter
 from fw_actors.actors.dispatcher import Pause, Resume
-from fw_actors.actors.traces import Traces
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import NotFoundError, OverloadedError, PermissionDeniedError
-from fw_actors.runtime import ActorRef, AskTimeout, NodeSnapshot, Runtime, RuntimeFault
-from fw_actors.services import users
-from fw_actors.services.audit import Action
-from fw_actors.services.console_facts import ConsoleFacts, StoreFacts
-from fw_actors.services.site import Site
+from fw_actors.ops.audit import Action
+from fw_actors.ops.console_facts import ConsoleFacts, StoreFacts
+from fw_actors.ops.site import Site
+from fw_actors.runtime import (
+    ActorRef,
+    AskTimeout,
+    Clock,
+    Message,
+    NodeSnapshot,
+    Runtime,
+    RuntimeFault,
+)
+
+
+class Node(msgspec.Struct, frozen=True, rename="camel"):
+    """A node of the tree; `rate` is messages a second since the view before."""
+
+    path: str
+    name: str
+    kind: str
+    state: str
+    level: int
+    depth: int
+    capacity: int
+    alive: int
+    running: int
+    handled: int
+    rate: float
+    failed: int
+    restarts: int
+    last_error: str
+
+
+class Receiver(msgspec.Struct, frozen=True, rename="camel"):
+    """A receiver: its places, what they hold, and how it does."""
+
+    origin: str
+    in_flight: int
+    window: int
+    limit: int
+    health: str
+    """healthy, slow or paused."""
+
+
+class DeadLetterShown(msgspec.Struct, frozen=True):
+    """A message that reached nobody."""
+
+    recipient: str
+    message: str
+    reason: str
+    at: int
+
+
+class TracedMessage(msgspec.Struct, frozen=True):
+    """A message that an actor was about to handle: its type and its fields' types, no values."""
+
+    at: int
+    message: str
+    fields: str
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """What was seen of an actor; `until` in ms since the epoch."""
+
+    actor: str
+    until: int
+    seen: int
+    messages: list[TracedMessage]
+
+
+class ConsoleView(msgspec.Struct, frozen=True, rename="camel"):
+    """Everything at one moment. Times in ms since the epoch; `rates` per second."""
+
+    number: int
+    at: int
+    every: float
+    """Seconds until the next one may be made."""
+    tree: list[Node]
+    rates: Mapping[str, float]
+    in_flight: int
+    places: int
+    receivers: list[Receiver]
+    store: StoreFacts
+    dead_letters: int
+    last_dead_letters: list[DeadLetterShown]
+    traces: list[Trace]
+    numbers: Mapping[str, Any]
+
+
+SECONDS: Final = 60.0
+KEPT_SECONDS: Final = 300.0
+MOST: Final = 4
+MESSAGES: Final = 100
+FIELDS_SHOWN: Final = 8
+
+
+class Traces:
+    """At most four at once, each with the last 100 messages; one ends after a minute by itself."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._running: dict[str, _Running] = {}
+
+    def begin(self, ref: ActorRef) -> None:
+        """Trace an actor from now on. Raises: OverloadedError when four are traced already."""
+        self._forget()
+        live = [each for each in self._running.values() if each.is_live]
+        if len(live) >= MOST and ref.name not in self._running:
+            raise OverloadedError("Four actors are traced already. Wait for one to end.")
+        running = _Running(ref, self._clock)
+        self._running[ref.name] = running
+        ref.trace(running.see)
+
+    def shown(self) -> list[Trace]:
+        """Return what was seen; a trace that is over stays for five minutes."""
+        self._forget()
+        return [each.shown() for each in self._running.values()]
+
+    def _forget(self) -> None:
+        now = trio.current_time()
+        for name, each in list(self._running.items()):
+            each.end_when_over()
+            if now > each.ends + KEPT_SECONDS:
+                del self._running[name]
+
+
+class _Running:
+    """One trace."""
+
+    def __init__(self, ref: ActorRef, clock: Clock) -> None:
+        self._ref, self._clock = ref, clock
+        self.ends = trio.current_time() + SECONDS
+        self._until = clock.now() + int(SECONDS * 1000)
+        self._seen = 0
+        self._messages: deque[tuple[int, type[Message]]] = deque(maxlen=MESSAGES)
+
+    @property
+    def is_live(self) -> bool:
+        return trio.current_time() < self.ends
+
+    def see(self, message: Message) -> None:
+        """Be shown a message before it is handled."""
+        if not self.is_live:
+            self._ref.trace(None)
+            return
+        self._seen += 1
+        self._messages.append((self._clock.now(), type(message)))
+
+    def end_when_over(self) -> None:
+        if not self.is_live:
+            self._ref.trace(None)
+
+    def shown(self) -> Trace:
+        messages = [
+            TracedMessage(at, kind.__name__, fields_of(kind)) for at, kind in self._messages
+        ]
+        return Trace(self._ref.name, self._until, self._seen, messages)
+
+
+def fields_of(kind: type[Message]) -> str:
+    """Return the names of a message's fields, and no value of them."""
+    names = kind.__struct_fields__
+    more = ", …" if len(names) > FIELDS_SHOWN else ""
+    return ", ".join(names[:FIELDS_SHOWN]) + more
+
 
 EVERY_SECONDS: Final = 1.0
 STORE_SECONDS: Final = 2.0

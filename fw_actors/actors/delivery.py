@@ -9,25 +9,24 @@ from typing import Final, Protocol
 import msgspec
 import trio
 
-from fw_actors.actors.outcomes import Settle, Settled
+from fw_actors.actors.outcome_writer import Settle, Settled
 from fw_actors.errors import OverloadedError
 from fw_actors.http import Answer, AnswerTimeout, NetworkError, Origin, Target
 from fw_actors.http.request import MakeHeaders
-from fw_actors.rules.delivery_outcome import (
+from fw_actors.rules.delivery import (
     MOST_DEATHS_IN_A_ROW,
     Ending,
     ending_of,
     error_of_answer,
+    retry_after_seconds,
 )
-from fw_actors.rules.retry_after import retry_after_seconds
-from fw_actors.rules.scrubbing import Scrubber
+from fw_actors.rules.redaction import Scrubber
 from fw_actors.rules.signing import signed_headers
 from fw_actors.runtime import Actor, Clock, Log, MailboxPolicy, Message, Overflow, Ref, handles
-from fw_actors.services.deliveries import Deliveries
-from fw_actors.services.delivery_endings import Ended
-from fw_actors.services.delivery_rows import Due
-from fw_actors.services.signing_keys import NoSigningKey, SigningKeys
 from fw_actors.store import Store
+from fw_actors.webhooks.claims import Due
+from fw_actors.webhooks.deliveries import Deliveries, Ended
+from fw_actors.webhooks.signing_keys import NoSigningKey, SigningKeys
 
 GIVE_BACK_SECONDS: Final = 2.0
 _MS: Final = 1000

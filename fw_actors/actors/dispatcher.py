@@ -1,4 +1,4 @@
-"""Takes deliveries from the store for as many places as there are, and gives each an actor.
+"""Dispatcher: claims due deliveries for free slots and gives each to its DeliveryActor.
 
 The row is the queue: whatever is due and unleased is found by a look at the store, at least once
 a second; a nudge only makes the look come sooner. Nothing in memory grows with the rows due.
@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
-from fw_actors.actors.claim_plan import ClaimPlan, new_receiver
 from fw_actors.actors.delivery import Attempt, Finished
-from fw_actors.actors.nudge import Nudge
-from fw_actors.actors.outcomes import Settled
-from fw_actors.actors.recall import Recall
-from fw_actors.errors import OverloadedError
-from fw_actors.http import Origin, Target
-from fw_actors.rules.receiver_places import ReceiverPlaces
+from fw_actors.actors.outcome_writer import Settled
+from fw_actors.actors.queue_worker import Nudge, Recall
+from fw_actors.errors import OverloadedError, ValidationError
+from fw_actors.http import Origin, Target, parse_target
+from fw_actors.rules.concurrency import ReceiverPlaces, startable
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import (
     Actor,
@@ -30,10 +30,83 @@ from fw_actors.runtime import (
     Timer,
     handles,
 )
-from fw_actors.services.deliveries import Batch, Deliveries
-from fw_actors.services.delivery_rows import Due
-from fw_actors.services.events import QUEUE
 from fw_actors.store import StatementError, Store
+from fw_actors.webhooks.claims import Due, Hook
+from fw_actors.webhooks.deliveries import Batch, Deliveries
+from fw_actors.webhooks.events import QUEUE
+
+URLS_KEPT: Final = 1024
+
+
+class ClaimPlan:
+    """How many attempts may start at each receiver, counted down while a claim takes them.
+
+    Used in the store's thread, and after that by the Dispatcher.
+    """
+
+    def __init__(
+        self,
+        receivers: dict[Origin | None, ReceiverPlaces],
+        free: int,
+        places: int,
+        per_receiver: int,
+    ) -> None:
+        self._known, self._free = receivers, free
+        self._places, self._per_receiver = places, per_receiver
+        self._copies: dict[Origin | None, ReceiverPlaces] = {}
+        self._targets: dict[Hook | None, Target | None] = {}
+
+    def free(self, hook: Hook | None) -> int:
+        """Return how many of this Webhook's deliveries may start now."""
+        return startable(self._copy(hook), self._free, self._places)
+
+    def take(self, hook: Hook | None, count: int) -> None:
+        """So many were leased."""
+        self._copy(hook).take(count)
+        self._free -= count
+
+    def target(self, hook: Hook | None) -> Target | None:
+        """Return where this Webhook's deliveries go; found out once a look."""
+        if hook not in self._targets:
+            self._targets[hook] = target_of(hook)
+        return self._targets[hook]
+
+    def _copy(self, hook: Hook | None) -> ReceiverPlaces:
+        target = self.target(hook)
+        origin = target.origin if target is not None else None
+        copy = self._copies.get(origin)
+        if copy is None:
+            known = self._known.get(origin)
+            copy = (
+                replace(known) if known else new_receiver(origin, self._places, self._per_receiver)
+            )
+            self._copies[origin] = copy
+        return copy
+
+
+def new_receiver(origin: Origin | None, places: int, per_receiver: int) -> ReceiverPlaces:
+    """Return the places of a receiver that is not known yet; of `places` in all.
+
+    Where nothing is sent (deleted, disabled) nobody has to be spared.
+    """
+    if origin is None:
+        return ReceiverPlaces(limit=places, window=places)
+    return ReceiverPlaces(limit=per_receiver)
+
+
+def target_of(hook: Hook | None) -> Target | None:
+    """Return where a Webhook's deliveries go; None when nothing is to be sent."""
+    return _parsed(hook.url) if hook is not None and hook.enabled else None
+
+
+@lru_cache(URLS_KEPT)
+def _parsed(url: str) -> Target | None:
+    """Taking a URL apart costs more than what else a look does for its Webhook."""
+    try:
+        return parse_target(url, development=True)  # judged when it was written
+    except ValidationError:
+        return None
+
 
 LONGEST_SLEEP_SECONDS: Final = 1.0
 AFTER_TROUBLE_SECONDS: Final = 0.5

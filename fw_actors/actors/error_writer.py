@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from fw_actors.actors.nudge import Nudge
+from fw_actors.actors.queue_worker import Nudge
 from fw_actors.errors import OverloadedError
+from fw_actors.ops.error_log import ErrorLog
 from fw_actors.runtime import Actor, MailboxPolicy, Message, Overflow, handles
-from fw_actors.services.error_log import ErrorLog
 from fw_actors.store import Store
 
 AFTER_TROUBLE_SECONDS: Final = 5.0

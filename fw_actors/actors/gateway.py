@@ -6,20 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from fw_actors.actors.lockouts import Lockouts
-from fw_actors.actors.onlooker import look
-from fw_actors.documents import rest
-from fw_actors.documents.handle import Fw
-from fw_actors.documents.whitelisting import Whitelisted
-from fw_actors.errors import (
-    AuthenticationError,
-    NotFoundError,
-    OverloadedError,
-    PermissionDeniedError,
-)
-from fw_actors.runtime import Ref
-from fw_actors.services import sessions
-from fw_actors.services.access import (
+from fw_actors.access import sessions
+from fw_actors.access.administration import SelfService, UserAdministration
+from fw_actors.access.api_keys import KeyUse
+from fw_actors.access.passwords import FIELD as NEW_PASSWORD
+from fw_actors.access.recovery import Invitation, Recovery
+from fw_actors.access.sessions import SEEN_EVERY_MS, LiveSession, Sessions
+from fw_actors.access.types import (
     Caller,
     LinkFacts,
     PasswordChange,
@@ -29,18 +22,22 @@ from fw_actors.services.access import (
     SignedIn,
     SignInAttempt,
 )
-from fw_actors.services.bulk_replay import BulkReplays
-from fw_actors.services.invitation import Invitation
-from fw_actors.services.key_use import KeyUse
-from fw_actors.services.new_passwords import FIELD as NEW_PASSWORD
-from fw_actors.services.recovery import Recovery
-from fw_actors.services.replay import Replayed
-from fw_actors.services.self_service import SelfService
-from fw_actors.services.sessions import SEEN_EVERY_MS, LiveSession, Sessions
-from fw_actors.services.site import Site
-from fw_actors.services.user_administration import UserAdministration
-from fw_actors.services.webhook_trial import Trial, TrialResult
+from fw_actors.actors.lockout import Lockouts
+from fw_actors.actors.store_probe import look
+from fw_actors.documents import rest
+from fw_actors.documents.functions import Whitelisted
+from fw_actors.documents.handle import Fw
+from fw_actors.errors import (
+    AuthenticationError,
+    NotFoundError,
+    OverloadedError,
+    PermissionDeniedError,
+)
+from fw_actors.ops.site import Site
+from fw_actors.runtime import Ref
 from fw_actors.store import Tx, installation_key
+from fw_actors.webhooks.diagnostics import Trial, TrialResult
+from fw_actors.webhooks.replay import BulkReplays, Replayed
 
 T = TypeVar("T")
 

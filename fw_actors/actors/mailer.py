@@ -10,14 +10,12 @@ from typing import Final
 
 import trio
 
-from fw_actors.actors.job_queue import JobQueue
-from fw_actors.actors.job_tries import QueuePolicy, TryFailed
+from fw_actors.actors.queue_worker import JobQueue, QueuePolicy, TryFailed
 from fw_actors.mail import MailFault, MailMessage, Transport
-from fw_actors.rules.delivery_outcome import Backoff, Verdict
-from fw_actors.rules.scrubbing import Scrubber
+from fw_actors.ops.mail_queue import QUEUE, Letters
+from fw_actors.rules.delivery import Backoff, Verdict
+from fw_actors.rules.redaction import Scrubber
 from fw_actors.runtime import MailboxPolicy, Overflow
-from fw_actors.services.letters import Letters
-from fw_actors.services.mail import QUEUE
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 
 PLACES: Final = 4

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from fw_actors.actors.nudge import Nudge
+from fw_actors.actors.queue_worker import Nudge
 from fw_actors.errors import QUERY_TIMEOUT, FwError, OverloadedError
+from fw_actors.ops.site import Site
 from fw_actors.runtime import Actor, Log, MailboxPolicy, Overflow, handles
-from fw_actors.services.bulk_replay import Run
-from fw_actors.services.site import Site
+from fw_actors.webhooks.replay import Run
 
 PAUSE_SECONDS: Final = 0.05
 AFTER_TROUBLE_SECONDS: Final = 1.0

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from fw_actors.errors import OverloadedError
+from fw_actors.ops.sweeps import BATCH, Batch
 from fw_actors.runtime import Actor, Log, MailboxPolicy, Message, Overflow, handles
-from fw_actors.services.sweeps import BATCH, Batch
 from fw_actors.store import Store
 
 FIRST_AFTER_SECONDS: Final = 60.0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fw_actors.config import values
-from fw_actors.config.environment import Environment
+from fw_actors.config import parsing
 from fw_actors.config.model import (
     Argon2,
     Deployment,
@@ -18,8 +17,8 @@ from fw_actors.config.model import (
     Security,
     Transport,
 )
-from fw_actors.rules.policy_kinds import Text
-from fw_actors.rules.site_policy import key_of
+from fw_actors.config.parsing import Environment
+from fw_actors.config.policy import Text, key_of
 
 DEFAULT_BIND: Final = ("127.0.0.1", 8000)
 DEFAULT_DATABASE: Final = "sqlite:///data/fw.db"
@@ -27,32 +26,32 @@ DEFAULT_ARGON2: Final = Argon2(19 * 1024, 2, 1)  # interface §2, Passwords
 DEFAULT_SENDER: Final = "fw@localhost"
 PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}  # RFC 6409, RFC 8314, RFC 5321
 
-_ON_OR_OFF: Final = values.one_of("on", "off")
+_ON_OR_OFF: Final = parsing.one_of("on", "off")
 _CREDENTIAL: Final = Text(1000, blank=True)
 
 
 def read_deployment(env: Environment) -> Deployment:
     """Return the deployment; what is wrong is noted in `env`."""
-    mode: Mode = env.take("FW_MODE", values.one_of("production", "development"), "production")
-    log_format: LogFormat = env.take("FW_LOG", values.one_of("text", "json"), "text")
+    mode: Mode = env.take("FW_MODE", parsing.one_of("production", "development"), "production")
+    log_format: LogFormat = env.take("FW_LOG", parsing.one_of("text", "json"), "text")
     log_level: LogLevel = env.take(
-        "FW_LOG_LEVEL", values.one_of("debug", "info", "warning", "error"), "info"
+        "FW_LOG_LEVEL", parsing.one_of("debug", "info", "warning", "error"), "info"
     )
-    bind_host, bind_port = env.take("FW_BIND", values.bind, DEFAULT_BIND)
-    clock_offset = env.take("FW_CLOCK_OFFSET", values.clock_offset, 0.0)
+    bind_host, bind_port = env.take("FW_BIND", parsing.bind, DEFAULT_BIND)
+    clock_offset = env.take("FW_CLOCK_OFFSET", parsing.clock_offset, 0.0)
     if env.given("FW_CLOCK_OFFSET") and mode != "development":
         env.refuse("FW_CLOCK_OFFSET", "is for FW_MODE=development only")
     return Deployment(
-        public_url=env.take("FW_PUBLIC_URL", values.public_url, None),
-        trust_proxy=env.take("FW_TRUST_PROXY", values.trust_proxy, ProxyTrustPolicy(False, ())),
+        public_url=env.take("FW_PUBLIC_URL", parsing.public_url, None),
+        trust_proxy=env.take("FW_TRUST_PROXY", parsing.trust_proxy, ProxyTrustPolicy(False, ())),
         mode=mode,
         bind_host=bind_host,
         bind_port=bind_port,
-        database=env.take("FW_DATABASE", values.database, DEFAULT_DATABASE),
+        database=env.take("FW_DATABASE", parsing.database, DEFAULT_DATABASE),
         webhooks_off=env.take("FW_WEBHOOKS", _ON_OR_OFF, "on") == "off",
         log_format=log_format,
         log_level=log_level,
-        argon2=env.take("FW_ARGON2", values.argon2, DEFAULT_ARGON2),
+        argon2=env.take("FW_ARGON2", parsing.argon2, DEFAULT_ARGON2),
         clock_offset=clock_offset,
     )
 
@@ -60,10 +59,10 @@ def read_deployment(env: Environment) -> Deployment:
 def read_mail(env: Environment) -> Mail:
     """Return how mail leaves; a transport without what it needs is noted in `env`."""
     transport: Transport = env.take(
-        "FW_MAIL_TRANSPORT", values.one_of("log", "smtp", "method"), "log"
+        "FW_MAIL_TRANSPORT", parsing.one_of("log", "smtp", "method"), "log"
     )
     security: Security = env.take(
-        "FW_SMTP_SECURITY", values.one_of("starttls", "tls", "none"), "starttls"
+        "FW_SMTP_SECURITY", parsing.one_of("starttls", "tls", "none"), "starttls"
     )
     if transport == "smtp":
         _judge_smtp(env)
@@ -71,10 +70,10 @@ def read_mail(env: Environment) -> Mail:
         env.refuse("FW_MAIL_METHOD", "must name a function with FW_MAIL_TRANSPORT=method")
     return Mail(
         transport=transport,
-        method=env.take("FW_MAIL_METHOD", values.dotted_function, None),
-        sender=env.take("FW_MAIL_FROM", values.sender, DEFAULT_SENDER),
-        host=env.take("FW_SMTP_HOST", values.host, None),
-        port=env.take("FW_SMTP_PORT", values.whole(1, 65_535), PORTS[security]),
+        method=env.take("FW_MAIL_METHOD", parsing.dotted_function, None),
+        sender=env.take("FW_MAIL_FROM", parsing.sender, DEFAULT_SENDER),
+        host=env.take("FW_SMTP_HOST", parsing.host, None),
+        port=env.take("FW_SMTP_PORT", parsing.whole(1, 65_535), PORTS[security]),
         user=env.take_verbatim("FW_SMTP_USER", _CREDENTIAL),
         password=env.take_verbatim("FW_SMTP_PASSWORD", _CREDENTIAL),
         security=security,

@@ -10,8 +10,6 @@ from typing import Final, TypeVar
 import msgspec
 
 from fw_actors.config.deployment import read_deployment, read_login, read_mail
-from fw_actors.config.dotenv import DotEnv, parse_dotenv
-from fw_actors.config.environment import CONFIG_VARIABLE, Environment, Source
 from fw_actors.config.model import (
     AuthPolicy,
     Config,
@@ -20,8 +18,9 @@ from fw_actors.config.model import (
     SitePolicy,
     WebPolicy,
 )
+from fw_actors.config.parsing import CONFIG_VARIABLE, DotEnv, Environment, Source, parse_dotenv
+from fw_actors.config.policy import Judged, judge_policy
 from fw_actors.errors import ConfigurationError
-from fw_actors.rules.site_policy import Judged, judge_policy
 
 T = TypeVar("T")
 

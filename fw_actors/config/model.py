@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from fw_actors.rules.scrubbing import Scrubber
+from fw_actors.rules.redaction import Scrubber
 
 VAULT_KEY: Final = "key"
 """The name of FW_SECRET_KEY among the secrets."""

@@ -1,23 +1,130 @@
-"""A DocType is a Python class; this module reads its declaration (interface §3).
+"""DocType classes, the field groups compiled from them, and the limits of columns.
 
 Mistakes are collected on the class, not raised, so that a start names all of them at once.
+
+PostgreSQL refuses a row whose columns don't fit into a page of 8 KiB, and an entry of an index
+over 2,704 bytes; SQLite takes both. A declaration that could meet either is refused at start.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from fw_actors.documents.column_limits import limit_problems
-from fw_actors.documents.field import Field
-from fw_actors.documents.fields import Table
-from fw_actors.documents.names import NAME_RULE, Naming, is_name, parse_naming
-from fw_actors.documents.plan import Plan, plan_of
+import sqlalchemy as sa
+
+from fw_actors.documents.fields import Field, Link, Select, Table, Vault
+from fw_actors.documents.naming import NAME_RULE, Naming, is_name, parse_naming
+from fw_actors.documents.special_fields import Date
+
+Convert = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The fields of one DocType by what is to be done with them, each group in order."""
+
+    accepted: tuple[tuple[str, Convert], ...]
+    """Those that take any value their type takes, each with what brings it into form."""
+    secrets: tuple[Field, ...]
+    """Password and Vault: null leaves what is stored."""
+    checked: tuple[Field, ...]
+    """Those with a rule beyond their type: required, Link, Select, Table."""
+    same: tuple[str, ...]
+    """Columns that hold what documents hold."""
+    encoded: tuple[tuple[str, Convert], ...]
+    """Columns that hold something else, each with what makes it."""
+    sealed: tuple[Vault, ...]
+    decoded: tuple[tuple[str, Convert], ...]
+    """Fields that hold something else than their columns, each with what reads it."""
+    limited: tuple[Field, ...]
+    """Those that not everybody who writes the document may write: read_only, or a permlevel."""
+    levelled: tuple[Field, ...]
+    """Those above permlevel 0."""
+    pick: Callable[[dict[str, Any]], tuple[Any, ...]]
+    """Gives what JSON shows of a document's attributes, in order."""
+
+
+def plan_of(fields: Iterable[Field], standard: Iterable[str], shown: Iterable[str]) -> Plan:
+    """Return the plan for the fields of a DocType.
+
+    `standard`: what every document has, but for the times; `shown`: all that JSON shows.
+    """
+    fields = tuple(fields)
+    columns = [f for f in fields if f.stored and not isinstance(f, Table)]
+    open_columns = [f for f in columns if not isinstance(f, Vault)]
+    return Plan(
+        accepted=tuple((f.name, f.hold if f.unique else f.accept) for f in fields if f.plain),
+        secrets=tuple(f for f in fields if not f.plain and not isinstance(f, Table)),
+        checked=tuple(f for f in fields if f.required or isinstance(f, Link | Select | Table)),
+        same=(*standard, *(f.name for f in open_columns if type(f).to_store is Field.to_store)),
+        encoded=tuple(
+            (f.name, f.to_store) for f in open_columns if type(f).to_store is not Field.to_store
+        ),
+        sealed=tuple(f for f in columns if isinstance(f, Vault)),
+        decoded=tuple(
+            (f.name, f.from_store) for f in columns if type(f).from_store is not Field.from_store
+        ),
+        limited=tuple(f for f in fields if f.read_only or f.permlevel),
+        levelled=tuple(f for f in fields if f.permlevel),
+        pick=itemgetter(*shown),
+    )
+
+
+MOST_COLUMNS: Final = 400  # a long text that is kept elsewhere leaves 18 bytes in the page
+INDEX_BYTES: Final = 2600
+_CHARACTER_BYTES: Final = 4  # of UTF-8, at most
+_NUMBER_BYTES: Final = 8
+_DATE_BYTES: Final = 10
+
+
+def limit_problems(
+    fields: Mapping[str, Field], together: Iterable[tuple[str, ...]]
+) -> Iterator[str]:
+    """Yield what of a declaration goes beyond; `together`: the columns of one index. Those that
+    are no fields are times of every document, for which an entry has room in any case.
+
+    What is wrong with a field by itself is told by the field.
+    """
+    if len(fields) > MOST_COLUMNS:
+        yield f"there are {len(fields)} fields, at most {MOST_COLUMNS} are possible"
+    for name, field in fields.items():
+        if field.unique and field.plain and not next(field.problems(), None):
+            yield from _index_problems(name, [field])
+    for names in together:
+        indexed = [fields[name] for name in names if name in fields]
+        if not any(next(field.problems(), None) for field in indexed):
+            yield from _index_problems(", ".join(names), indexed)
+
+
+def _index_problems(names: str, fields: list[Field]) -> Iterator[str]:
+    sizes = [bytes_of(field) for field in fields]
+    if None in sizes:
+        yield f"{names}: what has no length can't be in an index"
+    elif sum(size or 0 for size in sizes) > INDEX_BYTES:
+        most = INDEX_BYTES // _CHARACTER_BYTES
+        yield f"{names}: too long for an index, which keeps at most {most} characters"
+
+
+def bytes_of(field: Field) -> int | None:
+    """Return how many bytes a value takes at most; None without a limit."""
+    if not isinstance(field.column, sa.Text):
+        return _NUMBER_BYTES
+    if isinstance(field, Date):
+        return _DATE_BYTES
+    if isinstance(field, Select) and field.length is None:
+        return max((len(str(option).encode()) for option in field.options or ()), default=0)
+    if field.type == "JSON" or field.length is None:
+        return None
+    return field.length * _CHARACTER_BYTES
+
 
 ACTIONS: Final = ("list", "read", "create", "write", "delete", "submit", "cancel", "export")
 STANDARD: Final = (
@@ -63,7 +170,7 @@ class Meta:
     permissions: Mapping[str, frozenset[str]]
     unique_together: tuple[tuple[str, ...], ...] = ()
     index_together: tuple[tuple[str, ...], ...] = ()
-    problems: tuple[str, ...] = field(default=(), compare=False)
+    problems: tuple[str, ...] = dataclasses.field(default=(), compare=False)
 
     @cached_property
     def columns(self) -> tuple[Field, ...]:

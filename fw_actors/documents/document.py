@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from fw_actors.documents.doctype import ROW_ID, DocTypeBase, Meta
-from fw_actors.documents.field import Field
+from fw_actors.documents.doctype import ROW_ID, DocTypeBase
 from fw_actors.documents.fields import CONFIGURED, Table, Vault
-from fw_actors.documents.handle import Fw
-from fw_actors.documents.times import iso
+from fw_actors.documents.special_fields import iso
 from fw_actors.errors import BadRequestError, ValidationError
+
+if TYPE_CHECKING:
+    from fw_actors.documents.doctype import Meta
+    from fw_actors.documents.fields import Field
+    from fw_actors.documents.handle import Fw
 
 
 class DocType(DocTypeBase, abstract=True):

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fw_actors.config import Secrets
-from fw_actors.documents.permissions import Rights
-from fw_actors.documents.registry import Registry
-from fw_actors.documents.vault import Vault
 from fw_actors.errors import (
     DuplicateError,
     NotFoundError,
     PermissionDeniedError,
     ValidationError,
 )
-from fw_actors.runtime import Entropy
 from fw_actors.store import ConstraintViolation, Tx, UniqueViolation
+
+if TYPE_CHECKING:
+    from fw_actors.documents.lifecycle import Documents
+    from fw_actors.documents.permissions import Rights
 
 Filters = Sequence[Sequence[Any]] | Mapping[str, Any]
 
@@ -190,37 +190,6 @@ class Webhooks:
         """
         with self._fw.tx.savepoint():
             return self._publisher.emit(self._fw, name, data, reference, key)
-
-
-class Documents(Protocol):
-    """Carries out what is asked of the handle and of documents; `lifecycle.Documents` is one."""
-
-    registry: Registry
-    vault: Vault
-    entropy: Entropy
-    lists: Finder
-
-    def read(self, fw: Fw, doctype: str, name: str, ignore_permissions: bool) -> Any: ...
-    def open(self, fw: Fw, doctype: str, name: str) -> tuple[Any, Any]: ...
-    def insert(
-        self, fw: Fw, doc: Any, ignore_permissions: bool, *, alone: bool = False
-    ) -> None: ...
-    def save(self, fw: Fw, doc: Any, ignore_permissions: bool, stored: Any = None) -> None: ...
-    def submit(self, fw: Fw, doc: Any, ignore_permissions: bool) -> None: ...
-    def cancel(self, fw: Fw, doc: Any, ignore_permissions: bool) -> None: ...
-    def delete(self, fw: Fw, doc: Any, ignore_permissions: bool) -> None: ...
-    def rename(self, fw: Fw, doc: Any, name: object, ignore_permissions: bool) -> None: ...
-    def db_set(self, fw: Fw, doc: Any, name: str, value: Any, ignore_permissions: bool) -> None: ...
-
-
-class Finder(Protocol):
-    """Finds documents; `query.Lists` is one."""
-
-    def rows(
-        self, fw: Fw, doctype: str, filters: Filters, fields: Sequence[str] | None,
-        order_by: str | None, limit: int | None, start: int, ignore_permissions: bool,
-    ) -> list[dict[str, Any]]: ...  # fmt: skip
-    def count(self, fw: Fw, doctype: str, filters: Filters) -> int: ...
 
 
 class Publisher(Protocol):

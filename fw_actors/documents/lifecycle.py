@@ -1,4 +1,4 @@
-"""The life of a document: insert, save, submit, cancel, delete, rename, db_set (interface §3, §4).
+"""Inserts, saves, submits, cancels and deletes a document, each in a savepoint.
 
 Each verb runs in a savepoint: permission, hooks in the order of §4, the rows, then the
 observers; whatever raises undoes all of it.
@@ -6,13 +6,30 @@ observers; whatever raises undoes all of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
-from fw_actors.documents import manager_guard, rows
-from fw_actors.documents.changes import changes_once_submitted
-from fw_actors.documents.checks import (
+from fw_actors.documents import permissions, rows
+from fw_actors.documents.doctype import Meta
+from fw_actors.documents.document import DocType
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.hooks import (
+    NoteDefect,
+    Observer,
+    overriding,
+    run_after_commit,
+    run_hook,
+    tell,
+)
+from fw_actors.documents.naming import name_for
+from fw_actors.documents.query import Lists
+from fw_actors.documents.registry import Registry
+from fw_actors.documents.rename import rename
+from fw_actors.documents.special_fields import iso
+from fw_actors.documents.validation import (
+    changes_once_submitted,
     check_links,
     check_name,
     check_standard,
@@ -21,26 +38,89 @@ from fw_actors.documents.checks import (
     duplicates_refused,
     normalize,
 )
-from fw_actors.documents.document import DocType
-from fw_actors.documents.guards import (
-    require_action,
-    require_new_name,
-    require_readable,
-    require_scope,
-)
-from fw_actors.documents.handle import Finder, Fw
-from fw_actors.documents.hooks import NoteDefect, run_after_commit, run_hook
-from fw_actors.documents.naming import name_for
-from fw_actors.documents.observers import Observer, overriding, tell
-from fw_actors.documents.preparing import prepare
-from fw_actors.documents.query import Lists
-from fw_actors.documents.registry import Registry
-from fw_actors.documents.rename import rename
-from fw_actors.documents.steps import step
-from fw_actors.documents.times import iso
 from fw_actors.documents.vault import Vault
-from fw_actors.errors import ConflictError, NotFoundError, ValidationError
+from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.runtime import Entropy
+
+
+@contextmanager
+def step(fw: Fw, doc: DocType, *, alone: bool = False) -> Iterator[None]:
+    """Open a savepoint that also takes back what a verb wrote on the object.
+
+    `alone`: nobody goes on after a refusal, so that the transaction's own end undoes the rows.
+    """
+    before = dict(doc.__dict__)
+    try:
+        with nullcontext() if alone else fw.tx.savepoint():
+            yield
+    except BaseException:
+        doc.__dict__.clear()
+        doc.__dict__.update(before)
+        raise
+
+
+def require_readable(fw: Fw, meta: Meta, ignore_permissions: bool) -> None:
+    """Refuse a DocType that the user may not read. Raises: PermissionDeniedError."""
+    fw.rights.require_reach(meta)
+    if not ignore_permissions:
+        fw.rights.require(meta, "read")
+
+
+def require_action(fw: Fw, doc: DocType, action: str, ignore_permissions: bool) -> None:
+    """Refuse a verb on a document.
+
+    Raises: PermissionDeniedError; ValidationError for rows, which have no life of their own.
+    """
+    meta = doc.meta
+    fw.rights.require_writable(meta)
+    if meta.child:
+        raise ValidationError(f"{meta.name} rows are saved with their parent.")
+    if meta.read_only:
+        raise PermissionDeniedError(f"{meta.name} is written by the service alone.")
+    if not ignore_permissions:
+        fw.rights.require(meta, action)
+        if not doc.is_new():
+            fw.rights.refuse_own_record(meta, doc.name)
+
+
+def require_new_name(fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
+    """Refuse a name out of a Link field whose target lies outside the user's access scopes."""
+    naming = doc.meta.naming
+    if naming.kind == "field" and not ignore_permissions:
+        permissions.require_link_within(fw.rights.scopes, doc.meta.fields[naming.field], doc.name)
+
+
+def require_scope(fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
+    """Refuse a document, as it is stored or as it will be, beyond the user's access permissions."""
+    if not ignore_permissions:
+        permissions.require_within(fw.rights, doc)
+
+
+def prepare(documents: Documents, fw: Fw, doc: DocType, stored: DocType | None) -> None:
+    """Make a document ready to be written; `stored` is what it is written over.
+
+    The rules hold for what `before_save` writes as well: nothing comes between it and the row.
+
+    Raises: ValidationError, and what the hooks raise.
+    """
+    normalize(doc)
+    if not doc.meta.hooks.isdisjoint(("before_validate", "validate")):
+        run_hook(fw, doc, "before_validate")
+        run_hook(fw, doc, "validate")
+        _settle(doc, stored)
+    check_values(documents, fw.tx, doc)
+    if "before_save" in doc.meta.hooks:
+        run_hook(fw, doc, "before_save")
+        _settle(doc, stored)
+        check_values(documents, fw.tx, doc)
+
+
+def _settle(doc: DocType, stored: DocType | None) -> None:
+    """Bring into form what hooks have written, rows that they gave back by name included."""
+    if stored is not None:
+        rows.adopt_children(stored, doc)
+    normalize(doc)
+
 
 DRAFT, SUBMITTED, CANCELLED = 0, 1, 2
 _STATES = ("a draft", "submitted", "cancelled")
@@ -62,7 +142,7 @@ class Documents:
         self.registry = registry
         self.vault = vault
         self.entropy = entropy
-        self.lists: Finder = Lists()
+        self.lists: Lists = Lists()
         self._changing = overriding(observers, "changing")
         self._deleting = overriding(observers, "deleting")
         self._changed = overriding(observers, "changed")
@@ -91,7 +171,7 @@ class Documents:
             doc.creation = doc.modified = iso(fw.tx.now)
             doc.docstatus = DRAFT
             require_scope(fw, doc, ignore_permissions)
-            manager_guard.require_write(fw, doc)
+            permissions.require_write(fw, doc)
             self._write(fw, doc, "on_insert", lambda: rows.insert(self, fw.tx, doc))
 
     def open(self, fw: Fw, doctype: str, name: str) -> tuple[DocType, DocType]:
@@ -134,7 +214,7 @@ class Documents:
             check_standard(doc, stored)
             self._stamp(fw, doc, stored)
             require_scope(fw, doc, ignore_permissions)
-            manager_guard.require_write(fw, doc)
+            permissions.require_write(fw, doc)
             self._write(fw, doc, "on_update", lambda: rows.update(self, fw.tx, doc, stored))
         return None
 
@@ -154,7 +234,7 @@ class Documents:
             stored = self._stored(fw, doc, ignore_permissions)
             if stored.docstatus == SUBMITTED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is submitted; cancel it first.")
-            manager_guard.require_removal(fw, stored)
+            permissions.require_removal(fw, stored)
             rows.restore(doc, stored)  # what was changed on the object is no part of it
             tell(self._changing, fw, "on_trash", doc)
             run_hook(fw, doc, "on_trash")
@@ -171,7 +251,7 @@ class Documents:
             require_action(fw, doc, "write", ignore_permissions)
             self.registry.table(doc.doctype).take(fw.tx, str(doc.name))
             stored = self._stored(fw, doc, ignore_permissions)
-            manager_guard.require_removal(fw, stored, name)
+            permissions.require_removal(fw, stored, name)
             old = str(doc.name)
             if name == old:
                 return
@@ -197,7 +277,7 @@ class Documents:
             check_value(self, fw.tx, written, field)
             self._stamp(fw, written, stored)
             require_scope(fw, written, ignore_permissions)
-            manager_guard.require_write(fw, written)
+            permissions.require_write(fw, written)
             tell(self._changing, fw, DB_SET, written)
             with duplicates_refused(doc):
                 rows.write_field(self, fw.tx, written, field)
@@ -250,7 +330,7 @@ class Documents:
         """Return the document as it is stored, if that is the version that `doc` was read from.
 
         It is also kept as `doc._before`, for observers. Raises: ConflictError,
-        PermissionDeniedError when it is beyond the writer's access scopes.
+        PermissionDeniedError when it is beyond the writer's access permissions.
         """
         stored = self._loaded(fw, doc)
         if doc.modified != stored.modified:

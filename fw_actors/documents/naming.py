@@ -1,19 +1,76 @@
-"""How a new document gets its name: given, by a field, from a series, or at random."""
+"""Names of documents: their grammar, and how a DocType generates them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.doctype import Meta
-from fw_actors.documents.document import DocType
-from fw_actors.documents.names import NAME_RULE, is_name
+from fw_actors.documents.fields import CONTROLS_AND_BREAKS
 from fw_actors.errors import DuplicateError, ValidationError
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx, schema
+
+if TYPE_CHECKING:
+    from fw_actors.documents.doctype import Meta
+    from fw_actors.documents.document import DocType
+    from fw_actors.documents.fields import Field
+
+NAME_CHARACTERS: Final = 140
+NAME_RULE: Final = f"a name is 1 to {NAME_CHARACTERS} characters without / and outer white space"
+_NAMINGS: Final = "naming is given, random, field:<field> or series:<prefix>.#####"
+_SERIES: Final = re.compile(r"series:(?P<prefix>[^#/]*?)\.(?P<digits>#+)\Z")
+_LONGEST_NUMBER: Final = 19  # digits of the last number that a counter of 64 bits can give
+
+
+def is_name(name: object) -> bool:
+    """Whether a document may have this name (interface §3)."""
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= NAME_CHARACTERS
+        and name == name.strip()
+        and "/" not in name
+        and ((name.isascii() and name.isprintable()) or not CONTROLS_AND_BREAKS.search(name))
+    )
+
+
+@dataclass(frozen=True)
+class Naming:
+    """How a new document gets its name: given, by a field, from a series, or at random."""
+
+    kind: str
+    field: str = ""
+    prefix: str = ""
+    digits: int = 0
+
+
+def parse_naming(naming: object, fields: Mapping[str, Field]) -> Naming | str:
+    """Return how a declaration names its documents, or what is wrong with it (interface §3)."""
+    if not isinstance(naming, str):
+        return _NAMINGS
+    if naming in ("given", "random"):
+        return Naming(naming)
+    if naming.startswith("field:"):
+        target = naming.removeprefix("field:")
+        if target not in fields or fields[target].type not in ("Data", "Link", "Select"):
+            return f"naming: there is no text field {target}"
+        return Naming("field", field=target)
+    return _parse_series(naming)
+
+
+def _parse_series(naming: str) -> Naming | str:
+    series = _SERIES.match(naming)
+    if series is None:
+        return _NAMINGS
+    prefix, digits = series["prefix"], len(series["digits"])
+    if not is_name(prefix + "1" * max(digits, _LONGEST_NUMBER)):
+        return f"naming: {prefix!r} begins no name: {NAME_RULE}"
+    return Naming("series", prefix=prefix, digits=digits)
+
 
 _RANDOM_BYTES: Final = 9  # 72 bits: 13 characters
 

@@ -1,14 +1,37 @@
-"""Who may do what with documents: roles per DocType and per permlevel (interface §3)."""
+"""Permissions: roles, access scopes, and the documents that only managers may change.
+
+Source: interface §3 "User Permission", §8 "Scopes". Scopes name documents by DocType. A document
+is within them when it is one of those named, and when every link of it, and of its child rows,
+that leads to a DocType of the scopes leads to one of those named. A link that leads nowhere
+limits nothing. Of the User Permission rows themselves those are within which the scopes consist
+of: the user's own.
+
+A user with access scopes gives and takes no more than they have. So such a user, even one who is
+a System Manager, is refused every write by which an account becomes, stops being, or is taken
+over from a System Manager: of the account, of its API keys, and of the role itself. Source: spec,
+Webhook rule 3; the refusal is part of the scope, so `ignore_permissions` does not lift it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from fw_actors.documents.doctype import Meta
+import sqlalchemy as sa
+
+from fw_actors.documents.document import child_of, rows_of
+from fw_actors.documents.fields import Link, Table
 from fw_actors.errors import PermissionDeniedError
+
+if TYPE_CHECKING:
+    from fw_actors.documents.doctype import Meta
+    from fw_actors.documents.document import DocType
+    from fw_actors.documents.fields import Field
+    from fw_actors.documents.handle import Fw
+    from fw_actors.documents.registry import Registry
 
 SYSTEM_MANAGER: Final = "System Manager"
 ADMINISTRATOR: Final = "Administrator"
@@ -24,13 +47,15 @@ _NONE: Final[Mapping[str, frozenset[str]]] = MappingProxyType({})
 class Rights:
     """A user with roles, and the access scopes (User Permission rows) that limit them.
 
-    `scopes`: the names of the documents within reach, by DocType; see `fw_actors.documents.scopes`.
+    `scopes`: the names of the documents within reach, by DocType.
     `borrowed`: a user with scopes acts as this user (`as_user`), so that nothing is their own.
     """
 
     user: str
     roles: frozenset[str]
-    scopes: Mapping[str, frozenset[str]] = field(default_factory=lambda: _NONE, hash=False)
+    scopes: Mapping[str, frozenset[str]] = dataclasses.field(
+        default_factory=lambda: _NONE, hash=False
+    )
     borrowed: bool = False
 
     @property
@@ -123,3 +148,159 @@ class Rights:
             scopes[doctype] = scopes.get(doctype, names) & names
         borrowed = other.borrowed or (other.scoped and other.user != self.user)
         return replace(self, scopes=MappingProxyType(scopes), borrowed=borrowed)
+
+
+Scopes = Mapping[str, frozenset[str]]
+
+
+def require_within(rights: Rights, doc: DocType) -> None:
+    """Refuse a document beyond the user's scopes. Raises: PermissionDeniedError saying why."""
+    scopes = rights.scopes
+    if not scopes:
+        return
+    named = scopes.get(doc.doctype)
+    if (named is not None and doc.name not in named) or _is_foreign_scope(rights, doc):
+        raise PermissionDeniedError(f"Your access scopes don't include this {doc.doctype}.")
+    for each in (doc, *(row for table in doc.meta.tables for row in rows_of(doc, table))):
+        for field, _ in _limited(each.meta, scopes):
+            require_link_within(scopes, field, each.__dict__[field.name])
+
+
+def require_link_within(scopes: Scopes, field: Field, value: Any) -> None:
+    """Refuse the value of a link that leads beyond. Raises: PermissionDeniedError."""
+    if not isinstance(field, Link) or not value:
+        return
+    if field.options in scopes and value not in scopes[field.options]:
+        raise PermissionDeniedError(f"Your access scopes don't include what {field.name} links to.")
+
+
+def conditions(rights: Rights, registry: Registry, meta: Meta) -> Iterator[Any]:
+    """Yield the SQL conditions that leave only the documents within the user's scopes."""
+    scopes = rights.scopes
+    table = registry.tables[meta.name].table
+    if scopes and meta.name == USER_PERMISSION:
+        yield _is_own_scope(rights, table)
+    if meta.name in scopes:
+        yield table.c.name.in_(sorted(scopes[meta.name]))
+    for field, allowed in _limited(meta, scopes):
+        yield _free_or_in(table.c[field.name], allowed)
+    for held in meta.tables:
+        child = registry.tables[child_of(held).meta.name].table
+        of_parent = sa.and_(
+            child.c.parent == table.c.name,
+            child.c.parenttype == meta.name,
+            child.c.parentfield == held.name,
+        )
+        for field, allowed in _limited(child_of(held).meta, scopes):
+            beyond = sa.and_(of_parent, ~_free_or_in(child.c[field.name], allowed))
+            yield ~sa.select(child.c.name).where(beyond).exists()
+
+
+def _is_foreign_scope(rights: Rights, doc: DocType) -> bool:
+    if doc.doctype != USER_PERMISSION:
+        return False
+    row = doc.__dict__
+    is_held = row["for_value"] in rights.scopes.get(row["allow"], ())
+    return row["user"] != rights.user or not is_held
+
+
+def _is_own_scope(rights: Rights, table: sa.Table) -> Any:
+    """The rows of the user, as far as they hold: `as_user` leaves those that both users have."""
+    c = table.c
+    held = (
+        sa.and_(c.allow == doctype, c.for_value.in_(sorted(names)))
+        for doctype, names in sorted(rights.scopes.items())
+    )
+    return sa.and_(c.user == rights.user, sa.or_(*held))
+
+
+def _limited(meta: Meta, scopes: Scopes) -> Iterator[tuple[Link, frozenset[str]]]:
+    for field in meta.columns:
+        if isinstance(field, Link) and field.options in scopes:
+            yield field, scopes[field.options]
+
+
+def _free_or_in(column: sa.Column[Any], allowed: frozenset[str]) -> Any:
+    return sa.or_(column.is_(None), column == "", column.in_(sorted(allowed)))
+
+
+_PROFILE: Final = frozenset({"fullName", "language"})  # what self-service writes (spec)
+
+
+def require_write(fw: Fw, doc: DocType) -> None:
+    """Refuse to insert or change what makes a System Manager.
+
+    `doc` is the document as it will be, `doc._before` as it is stored. The own name and language
+    are everybody's. Raises: PermissionDeniedError.
+    """
+    if fw.rights.scoped and _concerns_managers(fw, doc) and not _changes_own_profile(fw, doc):
+        fw.rights.require_power_over_managers()
+
+
+def require_removal(fw: Fw, doc: DocType, new_name: object = None) -> None:
+    """Refuse to delete or rename (to `new_name`) what makes a System Manager.
+
+    Raises: PermissionDeniedError.
+    """
+    named_as_role = doc.doctype == "Role" and new_name == SYSTEM_MANAGER
+    if fw.rights.scoped and (named_as_role or _concerns_managers(fw, doc)):
+        fw.rights.require_power_over_managers()
+
+
+def require_account(fw: Fw, account: DocType) -> None:
+    """Refuse an act on an account: a link to it, the end of its sessions or of its lockout.
+
+    Raises: PermissionDeniedError for a System Manager's account, where scopes limit the user.
+    """
+    if fw.rights.scoped and concerns_managers(fw, account.doctype, account.as_dict()):
+        fw.rights.require_power_over_managers()
+
+
+def leaves_writable(fw: Fw, meta: Meta, values: Mapping[str, Any]) -> bool:
+    """Whether scopes let the user write a stored document, for pages that offer to."""
+    if not fw.rights.scoped:
+        return True
+    return fw.rights.reaches_for_writing(meta) and not concerns_managers(fw, meta.name, values)
+
+
+def concerns_managers(fw: Fw, doctype: str, values: Mapping[str, Any]) -> bool:
+    """Whether a document, `values` as JSON shows it, is a System Manager's or the role itself.
+
+    A disabled or invited account counts too: it has the role as soon as it is opened. An own API
+    key does not: whoever has it has nothing that its user lacks.
+    """
+    if doctype == "Role":
+        return bool(values["name"] == SYSTEM_MANAGER)
+    if doctype == "User":
+        return any(row["role"] == SYSTEM_MANAGER for row in values["roles"])
+    if doctype == "API Key":
+        return not fw.rights.owns(values["user"]) and _is_manager(fw, values["user"])
+    return False
+
+
+def _is_manager(fw: Fw, user: object) -> bool:
+    held = {"parent": user, "parenttype": "User", "role": SYSTEM_MANAGER}
+    return fw.documents.lists.count(fw, "Has Role", held) > 0
+
+
+def _concerns_managers(fw: Fw, doc: DocType) -> bool:
+    forms = (doc, doc._before)
+    return any(concerns_managers(fw, doc.doctype, f.as_dict()) for f in forms if f is not None)
+
+
+def _changes_own_profile(fw: Fw, doc: DocType) -> bool:
+    """Whether nothing but the profile of the handle's user differs from what is stored."""
+    before = doc._before
+    if doc.doctype != "User" or not fw.rights.owns(doc.name) or before is None:
+        return False
+    fields = (field for field in doc.meta.fields.values() if field.name not in _PROFILE)
+    return all(
+        _roles(doc) == _roles(before)
+        if isinstance(field, Table)
+        else doc.__dict__[field.name] == before.__dict__[field.name]
+        for field in fields
+    )
+
+
+def _roles(user: DocType) -> list[str]:
+    return [row["role"] for row in user.as_dict()["roles"]]

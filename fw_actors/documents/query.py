@@ -9,14 +9,12 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents import scopes
-from fw_actors.documents.column_limits import bytes_of
-from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta
-from fw_actors.documents.field import CONTROLS, LARGEST_INTEGER, Field, ShapeError
-from fw_actors.documents.fields import Int, Table
+from fw_actors.documents import permissions
+from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta, bytes_of
+from fw_actors.documents.fields import CONTROLS, LARGEST_INTEGER, Field, Int, ShapeError, Table
 from fw_actors.documents.handle import Filters, Fw
-from fw_actors.documents.names import NAME_CHARACTERS
-from fw_actors.documents.time_fields import Datetime
+from fw_actors.documents.naming import NAME_CHARACTERS
+from fw_actors.documents.special_fields import Datetime
 from fw_actors.errors import BadRequestError, ValidationError
 from fw_actors.store import Like, Octets
 
@@ -94,7 +92,7 @@ class Query:
         _require_bounded(filters)
         self._where = [self._condition(each) for each in filters]
         if not ignore_permissions:
-            self._where += scopes.conditions(fw.rights, fw.documents.registry, meta)
+            self._where += permissions.conditions(fw.rights, fw.documents.registry, meta)
 
     def rows(
         self,

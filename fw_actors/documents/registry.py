@@ -11,9 +11,9 @@ from types import MappingProxyType, ModuleType
 
 from fw_actors.documents.doctype import DocTypeBase, Meta
 from fw_actors.documents.fields import Link, Table
-from fw_actors.documents.names import NAME_RULE, is_name
+from fw_actors.documents.functions import Whitelisted
+from fw_actors.documents.naming import NAME_RULE, is_name
 from fw_actors.documents.tables import DocTable, table_of
-from fw_actors.documents.whitelisting import Whitelisted
 from fw_actors.errors import ConfigurationError, NotFoundError
 
 

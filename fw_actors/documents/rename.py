@@ -7,17 +7,19 @@ rule 2); what rests outside of links is carried by the observers.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from fw_actors.documents.checks import check_value, fields_linking_to
 from fw_actors.documents.document import DocType, child_of, rows_of
-from fw_actors.documents.field import ShapeError
-from fw_actors.documents.handle import Documents
+from fw_actors.documents.fields import ShapeError
 from fw_actors.documents.naming import judge_name
+from fw_actors.documents.validation import check_value, fields_linking_to
 from fw_actors.errors import DuplicateError, ValidationError
 from fw_actors.store import Tx
+
+if TYPE_CHECKING:
+    from fw_actors.documents.lifecycle import Documents
 
 
 def rename(documents: Documents, tx: Tx, doc: DocType, new: object) -> str:

@@ -1,23 +1,172 @@
-"""Documents as JSON: what `/api/resource/…` does inside a transaction (interface §3, §8)."""
+"""Documents over HTTP: insert, update and list from untrusted input.
+
+Source: interface §8, Documents: "403 on a changed write" above the caller's permlevel, "`read_only`
+fields … 400 unless unchanged". Child rows come as whole lists; of a row that comes back by its
+name, what the caller may not write stays as it is stored, whether or not it was sent.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final
 
-from fw_actors.documents import json_schema, manager_guard, query, rows
-from fw_actors.documents.doctype import ACTIONS, Meta
-from fw_actors.documents.document import DocType, child_of
-from fw_actors.documents.fields import Table
-from fw_actors.documents.guards import require_action
+from fw_actors.documents import permissions, query, rows, schema
+from fw_actors.documents.doctype import ACTIONS, CHILD_STANDARD, STANDARD, Meta
+from fw_actors.documents.document import (
+    DocType,
+    child_of,
+    field_unknown,
+    rows_of,
+    shown_value,
+)
+from fw_actors.documents.fields import (
+    CONFIGURED,
+    CONTROLS_AND_BREAKS,
+    Field,
+    ShapeError,
+    Table,
+    Vault,
+)
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.incoming import judged
+from fw_actors.documents.lifecycle import require_action
 from fw_actors.documents.permissions import Rights
-from fw_actors.documents.times import to_ms
-from fw_actors.errors import BadRequestError, ConflictError
+from fw_actors.documents.special_fields import to_ms
+from fw_actors.errors import BadRequestError, ConflictError, PermissionDeniedError, ValidationError
 from fw_actors.rules.redaction import is_secret
+
+_NEVER: Final = ("docstatus", "owner", "creation", "modified", "modified_by", "idx")
+_ECHOED: Final = ("doctype", *STANDARD, *CHILD_STANDARD)
+
+
+def judged(fw: Fw, meta: Meta, body: Mapping[str, Any], doc: DocType | None) -> dict[str, Any]:
+    """Return the fields of a body in their types; `doc` is what is saved, None for an insert.
+
+    Raises: BadRequestError naming the key, PermissionDeniedError.
+    """
+    base = _Base(fw, meta.cls, doc)
+    values: dict[str, Any] = {}
+    for key, value in body.items():
+        field = meta.fields.get(key)
+        if field is not None:
+            _require_writable(fw, meta, field, value, base)
+            values[key] = _shaped(fw, meta, field, value, base)
+        elif key == "name":
+            values |= _given_name(meta, value, doc)
+        elif key == "doctype":
+            if value != meta.name:
+                raise BadRequestError(f"The path says {meta.name}.", field=key)
+        elif key in _NEVER:
+            raise BadRequestError(f"{key} is not to be written.", field=key)
+        else:
+            raise field_unknown(meta, key)
+    return values
+
+
+class _Base:
+    """What a body is judged against: the stored document, or the blank one of an insert."""
+
+    def __init__(self, fw: Fw, cls: type[DocType], doc: DocType | None) -> None:
+        self.stored = doc
+        self._fw, self._cls = fw, cls
+
+    @cached_property
+    def doc(self) -> DocType:
+        """The document; a blank one is made when it is first asked for, which is seldom."""
+        return self._cls(self._fw) if self.stored is None else self.stored
+
+
+def _given_name(meta: Meta, value: object, doc: DocType | None) -> dict[str, Any]:
+    if not isinstance(value, str):
+        raise BadRequestError("name takes text.", field="name")
+    if doc is not None:
+        if value != doc.name:
+            raise BadRequestError("A name changes by /rename.", field="name")
+        return {}
+    if meta.naming.kind != "given":
+        raise BadRequestError(f"{meta.name} makes its own names.", field="name")
+    if CONTROLS_AND_BREAKS.search(value):
+        raise BadRequestError("name holds a control character.", field="name")
+    return {"name": value}
+
+
+def _require_writable(fw: Fw, owner: Meta, field: Field, value: Any, base: _Base) -> None:
+    """Rows follow the permissions of `owner`, their parent's DocType."""
+    if _may_write(fw, owner, field) or _is_unchanged(field, value, base.doc):
+        return
+    if field.read_only:
+        raise BadRequestError(f"{field.name} is not to be written.", field=field.name)
+    raise PermissionDeniedError(f"You may not write {field.name}.")
+
+
+def _may_write(fw: Fw, owner: Meta, field: Field) -> bool:
+    return not field.read_only and fw.rights.sees_level(owner, field.permlevel, "write")
+
+
+def _is_unchanged(field: Field, value: Any, base: DocType) -> bool:
+    """Whether a value is what a read shows, in any of the forms that the field takes."""
+    shown = shown_value(base, field)
+    if field.is_same(value, shown):
+        return True
+    try:
+        return not field.secret and field.is_same(field.hold(value), shown)
+    except (ShapeError, ValidationError):
+        return False
+
+
+def _shaped(fw: Fw, owner: Meta, field: Field, value: Any, base: _Base) -> Any:
+    if isinstance(field, Table):
+        return _shaped_rows(fw, owner, field, value, base)
+    if isinstance(field, Vault) and value == CONFIGURED:
+        return dict(CONFIGURED)
+    try:
+        field.accept(value)
+    except ShapeError as error:
+        raise BadRequestError(str(error), field=field.name) from None
+    return value
+
+
+def _shaped_rows(
+    fw: Fw, owner: Meta, table: Table, value: Any, base: _Base
+) -> list[dict[str, Any]]:
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
+        raise BadRequestError(f"{table.name} takes {table.wanted}.", field=table.name)
+    child = child_of(table)
+    stored = {} if base.stored is None else {r.name: r for r in rows_of(base.stored, table)}
+    blank = _Base(fw, child, None)
+    # What the caller may not write, and maybe not even see, is kept without being sent.
+    kept = [field for field in child.meta.plan.limited if not _may_write(fw, owner, field)]
+    rows = []
+    for row in value:
+        name = row.get("name")
+        known = stored.get(name) if isinstance(name, str) else None
+        before = blank if known is None else _Base(fw, child, known)
+        rows.append(_shaped_row(fw, owner, child.meta, row, before, kept))
+    return rows
+
+
+def _shaped_row(
+    fw: Fw, owner: Meta, meta: Meta, row: Mapping[str, Any], before: _Base, kept: list[Field]
+) -> dict[str, Any]:
+    shaped = {field.name: before.doc.__dict__[field.name] for field in kept}
+    for key, value in row.items():
+        field = meta.fields.get(key)
+        if field is not None:
+            _require_writable(fw, owner, field, value, before)
+            if field not in kept:
+                shaped[key] = _shaped(fw, owner, field, value, before)
+        elif key == "name":
+            if not isinstance(value, str | None):
+                raise BadRequestError("A row's name is text.", field=key)
+            shaped[key] = value
+        elif key not in _ECHOED:  # a row that was read may come back whole
+            raise field_unknown(meta, key)
+    return shaped
+
 
 DEFAULT_LIMIT: Final = 20
 MOST: Final = 500
@@ -32,10 +181,10 @@ class Described:
 
     doctype: str
     actions: frozenset[str]
-    shown: json_schema.Schema
-    listed: json_schema.Schema
-    inserted: json_schema.Schema
-    saved: json_schema.Schema
+    shown: schema.Schema
+    listed: schema.Schema
+    inserted: schema.Schema
+    saved: schema.Schema
 
 
 def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +245,7 @@ def proposed(fw: Fw, doctype: str, name: str | None, body: Mapping[str, Any]) ->
     """
     if name is None:
         new = _new(fw, doctype, body)[0]
-        manager_guard.require_write(fw, new)
+        permissions.require_write(fw, new)
         return new
     meta = _open(fw, doctype)
     fw.rights.require(meta, "write")
@@ -105,7 +254,7 @@ def proposed(fw: Fw, doctype: str, name: str | None, body: Mapping[str, Any]) ->
     doc._before = stored
     _change(fw, doc, body)
     require_action(fw, doc, "write", ignore_permissions=False)
-    manager_guard.require_write(fw, doc)
+    permissions.require_write(fw, doc)
     return doc
 
 
@@ -177,10 +326,10 @@ def described(fw: Fw) -> list[Described]:
                 Described(
                     meta.name,
                     actions,
-                    shown=json_schema.shown(meta, rights),
-                    listed=json_schema.listed(meta, rights),
-                    inserted=json_schema.accepted(meta, rights, new=True),
-                    saved=json_schema.accepted(meta, rights, new=False),
+                    shown=schema.shown(meta, rights),
+                    listed=schema.listed(meta, rights),
+                    inserted=schema.accepted(meta, rights, new=True),
+                    saved=schema.accepted(meta, rights, new=False),
                 )
             )
     return found

@@ -1,20 +1,25 @@
-"""A document as rows of tables: its own, and those of its child tables."""
+"""Rows of documents: read, written, and inserted directly by the service."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
 
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.document import DocType, child_of, rows_of
-from fw_actors.documents.field import Field, ShapeError
-from fw_actors.documents.fields import CONFIGURED, Table, Vault
-from fw_actors.documents.handle import Documents, Fw
-from fw_actors.documents.names import NAME_CHARACTERS, is_name
-from fw_actors.documents.naming import random_name
+from fw_actors.documents.fields import CONFIGURED, Field, ShapeError, Table, Vault
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.naming import NAME_CHARACTERS, is_name, random_name
+from fw_actors.documents.registry import Registry
+from fw_actors.documents.special_fields import ms_of
 from fw_actors.documents.tables import DocTable
-from fw_actors.documents.times import ms_of
 from fw_actors.errors import BadRequestError, NotFoundError, ValidationError
-from fw_actors.store import Tx
+from fw_actors.runtime import Entropy
+from fw_actors.store import Statement, Tx
+
+if TYPE_CHECKING:
+    from fw_actors.documents.lifecycle import Documents
 
 
 def load(documents: Documents, fw: Fw, doctype: str, name: str, *, lock: bool = False) -> DocType:
@@ -221,3 +226,35 @@ def _sealed(documents: Documents, doc: DocType, field: Vault, row_id: Any) -> An
 
 def _ms(text: str | None) -> int | None:
     return None if text is None else ms_of(text)
+
+
+class Records:
+    """Adds rows to the table of one DocType."""
+
+    def __init__(self, registry: Registry, doctype: str, entropy: Entropy) -> None:
+        table = registry.tables[doctype]
+        self._entropy = entropy
+        self._fields = table.fields
+        self._insert = Statement(
+            sa.insert(table.table).values({n: sa.bindparam(n) for n in table.names if n != ROW_ID})
+        )
+
+    def add(self, tx: Tx, owner: str, **values: Any) -> str:
+        """Write a row with a random name; return the name.
+
+        `owner` is whose doing it is. `values` are the fields as a document holds them; those
+        that are left out are null.
+        """
+        name, now = random_name(self._entropy), tx.now
+        tx.run(
+            self._insert,
+            name=name,
+            owner=owner,
+            creation=now,
+            modified=now,
+            modified_by=owner,
+            docstatus=0,
+            idx=0,
+            **{f.name: f.to_store(values.get(f.name)) for f in self._fields},
+        )
+        return name

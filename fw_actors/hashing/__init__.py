@@ -1,8 +1,7 @@
 """The one gate to argon2."""
 
 from fw_actors.hashing.costs import StoredCosts, cost_of
-from fw_actors.hashing.hasher import Hasher, HasherStatistics, PreparedPassword, Verified
-from fw_actors.hashing.places import Lane
+from fw_actors.hashing.hasher import Hasher, HasherStatistics, Lane, PreparedPassword, Verified
 
 __all__ = [
     "Hasher",

@@ -8,9 +8,7 @@ attempt (webhook-id, webhook-timestamp, webhook-signature), lower-case names. `p
 `Answer` for every status, redirects included, and raises a `NetworkError` when there was none.
 """
 
-from fw_actors.http.answer import Answer, Times
-from fw_actors.http.dial import system_trust
-from fw_actors.http.dns import Address, Lookup, ResolverStatistics, system_lookup
+from fw_actors.http.dial import Address, Lookup, ResolverStatistics, system_lookup, system_trust
 from fw_actors.http.errors import (
     AnswerTimeout,
     ConnectError,
@@ -21,8 +19,9 @@ from fw_actors.http.errors import (
 )
 from fw_actors.http.pool import PoolLimits, PoolStatistics
 from fw_actors.http.request import MakeHeaders
+from fw_actors.http.response import Answer, Times
 from fw_actors.http.sender import Sender, SenderStatistics, open_sender
-from fw_actors.http.target import Origin, Target, is_loopback, parse_target
+from fw_actors.http.url import Origin, Target, is_loopback, parse_target
 
 __all__ = [
     "Address",

@@ -1,4 +1,4 @@
-"""One connection to a receiver: bytes out, bytes in, closed in one plain step.
+"""A connection to a receiver, and the progress of the request on it.
 
 The kernel's and OpenSSL's errors end here. A broken connection is no error while sending: what the
 receiver said before it broke is still to be read and decides, so only reading raises.
@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import select
 import socket
+from collections.abc import Callable
 from contextlib import suppress
+from enum import Enum
 from typing import Protocol
 
+import msgspec
 import trio
 
-from fw_actors.http.target import Origin
+from fw_actors.http.response import Times
+from fw_actors.http.url import Origin
 
 
 class Broken(Exception):
@@ -127,3 +131,30 @@ class PlainConnection:
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
+
+
+class Step(Enum):
+    """What the sender waits for; the value is the sentence when it waited too long."""
+
+    LOOK_UP = "The address of {host} was not found out within {seconds:g} s."
+    CONNECT = "{host} did not take the connection within {seconds:g} s."
+    HANDSHAKE = "{host} did not finish the TLS handshake within {seconds:g} s."
+    SEND = "{host} did not take the whole request within {seconds:g} s."
+    ANSWER = "{host} did not answer within {seconds:g} s."
+
+
+class Progress(msgspec.Struct):
+    """The step that a POST is at, and how long those before it took; `now` is trio's clock."""
+
+    now: Callable[[], float] = trio.current_time
+    step: Step = Step.LOOK_UP
+    times: Times = msgspec.field(default_factory=Times)
+
+    def enter(self, step: Step) -> float:
+        """Begin a step; return trio's time."""
+        self.step = step
+        return self.now()
+
+    def overdue(self, host: str, seconds: float) -> str:
+        """The sentence for a deadline that passed in this step."""
+        return self.step.value.format(host=host, seconds=seconds)

@@ -1,24 +1,206 @@
-"""A new connection: all addresses of a name tried, and TLS where the origin asks for it."""
+"""Opens connections: DNS in bounded threads, all addresses in turn, TLS, no link-local addresses.
+
+`getaddrinfo` can't be interrupted: a look-up that nobody waits for any more keeps its thread until
+the resolver gives up. So there are at most 32 such threads, at most two for one name, and none of
+them come from trio's own limit, which the rest of the service shares (pitfalls page). A quarter of
+them is closed to names whose last look-up was not prompt, so that names that all went dead at once
+don't keep a healthy receiver waiting.
+
+Judged at the dial and on each address, so that a name whose answer changes between two look-ups
+(DNS rebinding) gains nothing.
+"""
 
 from __future__ import annotations
 
 import errno
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Final
 
 import trio
 
-from fw_actors.http.connection import Connection, PlainConnection
-from fw_actors.http.dns import Address, Resolver
-from fw_actors.http.errors import ConnectError
-from fw_actors.http.link_local import is_link_local
-from fw_actors.http.progress import Progress, Step
-from fw_actors.http.target import Origin, is_address
+from fw_actors.http.connection import Connection, PlainConnection, Progress, Step
+from fw_actors.http.errors import ConnectError, DnsError
 from fw_actors.http.tls import secure
+from fw_actors.http.url import Origin, is_address
+
+SocketAddress = tuple[str, int] | tuple[str, int, int, int]
+Address = tuple[socket.AddressFamily, SocketAddress]
+Lookup = Callable[[str, int], Sequence[Address]]
+
+MAX_THREADS: Final = 32
+MAX_PER_HOST: Final = 2
+PROMPT_SECONDS: Final = 1.0  # an older look-up may be a dead one: who comes then begins a second
+MAX_PROMPT: Final = 4096  # names remembered as prompt; the one asked for longest ago goes first
+
+
+def system_lookup(host: str, port: int) -> Sequence[Address]:
+    """All addresses of a name in the system's order of preference. Blocks.
+
+    Raises: OSError (socket.gaierror), or UnicodeError for what can't be a name.
+    """
+    addresses: dict[Address, None] = {}
+    for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        if isinstance(address[0], str):  # else Python has no IPv6, and the address is raw bytes
+            addresses[family, address] = None
+    return list(addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolverStatistics:
+    """What the resolver is doing.
+
+    Args:
+        threads: threads taken, those of abandoned look-ups too.
+        waiting: callers that wait for an answer.
+        hosts: names that are being looked up.
+    """
+
+    threads: int
+    waiting: int
+    hosts: int
+
+
+@dataclass(eq=False, slots=True)
+class _Running:
+    """One look-up under way, with everybody who waits for it."""
+
+    began: float
+    done: trio.Event = field(default_factory=trio.Event)
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    waiting: int = 0
+    threaded: bool = False
+    addresses: Sequence[Address] | None = None
+
+
+class Resolver:
+    """Looks names up; callers that ask for the same name at the same time share a look-up.
+
+    Args:
+        nursery: holds the look-ups, which outlive the callers that give up.
+        lookup: the blocking function that is run in a thread.
+        threads: how many of them at once.
+    """
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        lookup: Lookup = system_lookup,
+        threads: int = MAX_THREADS,
+    ) -> None:
+        self._nursery = nursery
+        self._lookup = lookup
+        self._limiter = trio.CapacityLimiter(threads)
+        self._doubtful = trio.CapacityLimiter(max(1, threads - threads // 4))
+        self._prompt: dict[str, None] = {}  # in the order in which they were last looked up
+        self._running: dict[tuple[str, int], list[_Running]] = {}
+
+    async def resolve(self, host: str, port: int) -> Sequence[Address]:
+        """Return all addresses of a name, the preferred ones first; at least one.
+
+        Cancelled, it leaves the look-up to others who wait for it; where nobody does and no thread
+        has begun it yet, it never begins.
+
+        Raises: DnsError.
+        """
+        running = self._join_or_begin((host, port))
+        running.waiting += 1
+        try:
+            await running.done.wait()
+        finally:
+            running.waiting -= 1
+            if not running.waiting and not running.threaded:
+                running.scope.cancel()
+        if not running.addresses:
+            raise DnsError(f"The name {host} has no address that could be found out.")
+        return running.addresses
+
+    def statistics(self) -> ResolverStatistics:
+        """Counts of now."""
+        return ResolverStatistics(
+            threads=self._limiter.borrowed_tokens,
+            waiting=sum(r.waiting for each in self._running.values() for r in each),
+            hosts=len(self._running),
+        )
+
+    def _join_or_begin(self, key: tuple[str, int]) -> _Running:
+        mine = self._running.get(key, [])
+        now = trio.current_time()
+        joinable = [r for r in mine if not r.scope.cancel_called]
+        if joinable and (len(mine) >= MAX_PER_HOST or now - joinable[-1].began < PROMPT_SECONDS):
+            return joinable[-1]
+        running = _Running(now)
+        self._running.setdefault(key, []).append(running)
+        self._nursery.start_soon(self._run, key, running)
+        return running
+
+    async def _run(self, key: tuple[str, int], running: _Running) -> None:
+        host, _ = key
+        prompt = host in self._prompt
+        self._prompt.pop(host, None)
+        try:
+            async with AsyncExitStack() as places:
+                with running.scope:
+                    if not prompt:
+                        await places.enter_async_context(self._doubtful)
+                    await places.enter_async_context(self._limiter)
+                    running.threaded = True
+                if running.threaded:
+                    await self._look_up(key, running)
+        finally:
+            running.done.set()
+            mine = self._running[key]
+            mine.remove(running)
+            if not mine:
+                del self._running[key]
+
+    async def _look_up(self, key: tuple[str, int], running: _Running) -> None:
+        began = trio.current_time()
+        try:
+            running.addresses = await trio.to_thread.run_sync(
+                self._lookup,
+                *key,
+                abandon_on_cancel=True,  # cancelled by the end of the sender alone
+                limiter=trio.CapacityLimiter(1),  # ours were asked already
+            )
+        except (OSError, UnicodeError):
+            running.addresses = None
+        if trio.current_time() - began < PROMPT_SECONDS:
+            self._prompt[key[0]] = None
+            if len(self._prompt) > MAX_PROMPT:
+                del self._prompt[next(iter(self._prompt))]
+
+
+_NAT64: Final = IPv6Network("64:ff9b::/96")  # RFC 6052 2.1: a gateway sends it on as IPv4
+
+
+def is_link_local(address: str) -> bool:
+    """Whether an address is in 169.254.0.0/16 or fe80::/10, or leads to 169.254.0.0/16.
+
+    Args:
+        address: as a socket takes it, with or without a zone (`fe80::1%eth0`).
+
+    Raises: ValueError for what is no address.
+    """
+    parsed = ip_address(address)
+    if isinstance(parsed, IPv4Address):
+        return parsed.is_link_local
+    carried = _carried(parsed)
+    return parsed.is_link_local or (carried is not None and carried.is_link_local)
+
+
+def _carried(address: IPv6Address) -> IPv4Address | None:
+    """The IPv4 address to which an IPv6 address leads: mapped, translated (NAT64) or 6to4."""
+    if address in _NAT64:
+        return IPv4Address(address.packed[-4:])
+    return address.ipv4_mapped or address.sixtofour
+
 
 STAGGER_SECONDS: Final = 0.25  # RFC 8305 5: the recommended Connection Attempt Delay
 

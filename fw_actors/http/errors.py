@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from fw_actors.http.answer import Times
+    from fw_actors.http.response import Times
 
 
 class NetworkError(Exception):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import trio
 
 from fw_actors.http.connection import Connection
-from fw_actors.http.target import Origin
+from fw_actors.http.url import Origin
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from fw_actors.http.target import Target
+from fw_actors.http.url import Target
 
 MOST_KEPT: Final = 16  # sets of header names, kept as good; others are judged at each use
 

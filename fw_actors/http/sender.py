@@ -11,18 +11,22 @@ from typing import Final
 import msgspec
 import trio
 
-from fw_actors.http.answer import Answer
-from fw_actors.http.connection import Connection
-from fw_actors.http.conversation import Stale, converse
-from fw_actors.http.dial import Dialler, system_trust
-from fw_actors.http.dns import Lookup, Resolver, ResolverStatistics, system_lookup
+from fw_actors.http.connection import Connection, Progress
+from fw_actors.http.dial import (
+    Dialler,
+    Lookup,
+    Resolver,
+    ResolverStatistics,
+    system_lookup,
+    system_trust,
+)
 from fw_actors.http.errors import AnswerTimeout, NetworkError
+from fw_actors.http.exchange import Stale, converse
 from fw_actors.http.pool import Pool, PoolLimits, PoolStatistics
-from fw_actors.http.progress import Progress
-from fw_actors.http.reader import AnswerReader
 from fw_actors.http.request import MakeHeaders, RequestWriter
-from fw_actors.http.target import Target
-from fw_actors.runtime.deadlines import Deadlines
+from fw_actors.http.response import Answer, AnswerReader
+from fw_actors.http.url import Target
+from fw_actors.runtime.timers import Deadlines
 from fw_actors.version import __version__
 
 SWEEP_SECONDS: Final = 5.0  # how long a connection that its receiver closed may hold a descriptor

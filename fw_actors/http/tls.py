@@ -15,7 +15,7 @@ import trio
 
 from fw_actors.http.connection import Broken, PlainConnection
 from fw_actors.http.errors import TlsError
-from fw_actors.http.target import Origin
+from fw_actors.http.url import Origin
 
 # What a fresh socket's send buffer always takes without the receiver's help (Linux: 16 KiB).
 _SURELY_BUFFERED: Final = 8 * 1024

@@ -1,19 +1,26 @@
 """Mail: messages, their templates, and the transports that carry them."""
 
-from fw_actors.mail.log import LogTransport
-from fw_actors.mail.message import MailMessage, UnsafeHeaderError
-from fw_actors.mail.method import MethodTransport, load_method
-from fw_actors.mail.smtp import SmtpTransport, probe
-from fw_actors.mail.templates import (
+from fw_actors.mail.message import (
+    MailMessage,
     NamedKey,
     NewKey,
     Notice,
     Template,
     TemplateValues,
+    UnsafeHeaderError,
     render,
     subject_of,
 )
-from fw_actors.mail.transport import MailFault, MailNotSent, MailRefused, Transport
+from fw_actors.mail.smtp import SmtpTransport, probe
+from fw_actors.mail.transports import (
+    LogTransport,
+    MailFault,
+    MailNotSent,
+    MailRefused,
+    MethodTransport,
+    Transport,
+    load_method,
+)
 
 __all__ = [
     "LogTransport",

@@ -1,15 +1,27 @@
-"""A message to one person, safe to be put into headers.
+"""Mail messages: safe headers, MIME, and the templates of the service.
 
 Source: pitfalls, Mail: `EmailMessage` stops CR and LF but lets NUL pass, and a recipient that
 holds a comma would be two.
+
+Source: spec, Recovery and invitation; interface §8, Links and mail.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime, parseaddr
+from enum import StrEnum
+from html import escape
+from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 # Controls, lone surrogates, line and paragraph separators (U+2028, U+2029).
 _REFUSED_CATEGORIES: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
@@ -61,3 +73,212 @@ def judge_header(part: str, text: str) -> None:
     """Refuse a text that holds a control character of any kind. Raises: UnsafeHeaderError."""
     if any(unicodedata.category(character) in _REFUSED_CATEGORIES for character in text):
         raise UnsafeHeaderError(part)
+
+
+# 7-bit bodies (quoted-printable where needed): no server has to know 8BITMIME.
+_POLICY: Final = SMTP.clone(cte_type="7bit")
+
+
+def envelope_sender(sender: str) -> str:
+    """Return the bare address of `Desk <desk@example.org>`."""
+    return parseaddr(sender)[1]
+
+
+def as_email(message: MailMessage, *, sender: str, now: int, unique: str) -> EmailMessage:
+    """Return the mail. `now` in ms; `unique` makes its Message-ID.
+
+    Raises: UnsafeHeaderError.
+    """
+    judge_header("sender", sender)
+    mail = EmailMessage(policy=_POLICY)
+    mail["From"] = sender
+    mail["To"] = message.recipient  # judged: one bare address
+    mail["Subject"] = message.subject
+    mail["Date"] = format_datetime(datetime.fromtimestamp(now // 1000, UTC))
+    mail["Message-ID"] = f"<{unique}@{envelope_sender(sender).rpartition('@')[2]}>"
+    mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: no out-of-office answers to it
+    mail.set_content(message.text)
+    mail.add_alternative(message.html, subtype="html")
+    return mail
+
+
+class Template(StrEnum):
+    """What a message is about; the first two hold a link."""
+
+    RECOVERY = "recovery"
+    INVITATION = "invitation"
+    PASSWORD_CHANGED = "password_changed"
+    API_KEY_MADE = "api_key_made"
+
+
+class NamedKey(msgspec.Struct, frozen=True):
+    """An API key as a message names it: what its owner called it, and its public part."""
+
+    label: str
+    name: str
+
+
+class NewKey(msgspec.Struct, frozen=True):
+    """What `api_key_made` tells of a key; times in ms. `address` is that of the request, empty
+    where no request made it."""
+
+    label: str
+    name: str
+    made: int
+    expires: int | None
+    address: str
+
+
+class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a message tells besides its account. A queued message keeps it until it is sent, so
+    it holds no secret."""
+
+    ended_keys: tuple[NamedKey, ...] = ()
+    new_key: NewKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateValues:
+    """What stands in a message. `minutes` is how long the link works, where there is one."""
+
+    site: str
+    user: str
+    full_name: str
+    recipient: str
+    link: str | None = field(default=None, repr=False)
+    minutes: int = 0
+    notice: Notice = field(default_factory=Notice)
+
+
+Paragraphs = Callable[[TemplateValues], list[str | None]]
+"""The paragraphs below the greeting; None is where the link stands."""
+
+
+def _recovery(values: TemplateValues) -> list[str | None]:
+    return [
+        f"somebody asked for a new password for the account {values.user} at {values.site}. "
+        "It is chosen here:",
+        None,
+        f"The link works once, within {_lasting(values.minutes)}. If it was not you who asked, "
+        "do nothing: the password stays as it is.",
+    ]
+
+
+def _invitation(values: TemplateValues) -> list[str | None]:
+    return [
+        f"the account {values.user} was made for you at {values.site}. "
+        "Choose its password to begin:",
+        None,
+        f"The link works once, within {_lasting(values.minutes)}. After that, ask whoever "
+        "invited you for another one.",
+    ]
+
+
+def _password_changed(values: TemplateValues) -> list[str | None]:
+    return [
+        f"the password of the account {values.user} at {values.site} was changed, and sessions "
+        "that were open elsewhere have ended.",
+        *_ended_keys(values.notice.ended_keys),
+        "If it was not you, ask for a new password on the sign-in page now, and tell whoever "
+        "runs the site.",
+    ]
+
+
+def _ended_keys(keys: Sequence[NamedKey]) -> list[str]:
+    if not keys:
+        return []
+    named = "; ".join(f"\u201c{key.label}\u201d ({key.name})" for key in keys)
+    subject = "This API key has" if len(keys) == 1 else "These API keys have"
+    return [f"{subject} ended as well: {named}. Programs that still need access need a new key."]
+
+
+def _api_key_made(values: TemplateValues) -> list[str | None]:
+    key = values.notice.new_key
+    about = f"an API key was made for the account {values.user} at {values.site}."
+    told = [] if key is None else [_described(key)]
+    return [
+        about,
+        *told,
+        "A key lets a program act as you, without your password. If it was not you who made it: "
+        "sign in, revoke it on the page My account, set a new password there, end your other "
+        "sessions, and tell whoever runs the site.",
+    ]
+
+
+def _described(key: NewKey) -> str:
+    origin = f", by a request from {key.address}" if key.address else ""
+    end = "has no end" if key.expires is None else f"works until {_moment(key.expires)}"
+    return (
+        f"It is called \u201c{key.label}\u201d ({key.name}), was made on {_moment(key.made)}"
+        f"{origin}, and {end}."
+    )
+
+
+_PARAGRAPHS: Final = MappingProxyType[Template, Paragraphs](
+    {
+        Template.RECOVERY: _recovery,
+        Template.INVITATION: _invitation,
+        Template.PASSWORD_CHANGED: _password_changed,
+        Template.API_KEY_MADE: _api_key_made,
+    }
+)
+_SUBJECTS: Final = MappingProxyType(
+    {
+        Template.RECOVERY: "A new password for {site}",
+        Template.INVITATION: "Your account at {site}",
+        Template.PASSWORD_CHANGED: "Your password at {site} was changed",
+        Template.API_KEY_MADE: "A new API key at {site}",
+    }
+)
+_MINUTES_PER_HOUR: Final = 60
+_MS_PER_SECOND: Final = 1000
+_HOURS_PER_DAY: Final = 24
+
+
+def subject_of(template: Template, site: str) -> str:
+    """Return the subject, which holds nothing but the site's name."""
+    return _SUBJECTS[template].replace("{site}", site)
+
+
+def render(template: Template, values: TemplateValues) -> MailMessage:
+    """Return the message. Raises: UnsafeHeaderError for a recipient that is no single address."""
+    greeting = f"Hello {values.full_name}," if values.full_name else "Hello,"
+    paragraphs = [greeting, *_PARAGRAPHS[template](values)]
+    return MailMessage(
+        template=template.value,
+        recipient=values.recipient,
+        subject=subject_of(template, values.site),
+        text=_as_text(paragraphs, values.link or ""),
+        html=_as_html(paragraphs, values.link or ""),
+        link=values.link,
+    )
+
+
+def _as_text(paragraphs: list[str | None], link: str) -> str:
+    return "\n\n".join(link if each is None else each for each in paragraphs) + "\n"
+
+
+def _as_html(paragraphs: list[str | None], link: str) -> str:
+    shown = escape(link)
+    parts = [f'<a href="{shown}">{shown}</a>' if p is None else escape(p) for p in paragraphs]
+    body = "\n".join(f"<p>{part}</p>" for part in parts)
+    return f'<!doctype html>\n<html lang="en">\n<body>\n{body}\n</body>\n</html>\n'
+
+
+def _moment(milliseconds: int) -> str:
+    """Return a time for a reader whose zone is not known."""
+    at = datetime.fromtimestamp(milliseconds / _MS_PER_SECOND, UTC)
+    return f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def _lasting(minutes: int) -> str:
+    """Return a length of time in the largest unit that tells it exactly."""
+    hours, rest = divmod(minutes, _MINUTES_PER_HOUR)
+    if rest:
+        return _count(minutes, "minute")
+    days, rest = divmod(hours, _HOURS_PER_DAY)
+    return _count(hours, "hour") if rest or days < 2 else _count(days, "day")
+
+
+def _count(number: int, unit: str) -> str:
+    return f"{number} {unit}" if number == 1 else f"{number} {unit}s"

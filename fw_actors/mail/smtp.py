@@ -1,21 +1,208 @@
-"""Transport `smtp`: a mail server, spoken to by smtplib in a bounded number of threads.
+"""The mail transport `smtp`, over smtplib in a bounded number of threads.
 
 Source: spec, Authentication 9; interface §6 (FW_SMTP_*), §8; pitfalls, Mail.
+
+STARTTLS that fails ends the connection for good; AUTH in clear text goes to a loopback peer only,
+judged on the connected address, which smtplib leaves to its caller.
+
+5xx to the recipient is final (interface §8), and so is 5xx to the message itself; what concerns
+the deployment (connection, TLS, AUTH, sender) is tried again, since an operator may mend it.
 """
 
 from __future__ import annotations
 
+import smtplib
+import socket
 import ssl
+import unicodedata
+from collections.abc import Callable
+from contextlib import suppress
+from email.message import EmailMessage
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 import trio
 
 from fw_actors.config import Mail
-from fw_actors.mail.message import MailMessage
-from fw_actors.mail.mime import as_email, envelope_sender
-from fw_actors.mail.smtp_conversation import Conversation
+from fw_actors.mail.message import MailMessage, as_email, envelope_sender
+from fw_actors.mail.transports import MailFault, MailNotSent, MailRefused
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Clock, Entropy
+
+_PERMANENT: Final = 500
+_SHOWN_CHARACTERS: Final = 200
+
+
+def fault_of(error: Exception) -> MailFault:
+    """Return what to raise in the place of an error of smtplib or of the socket."""
+    if isinstance(error, smtplib.SMTPException):
+        return _fault_of_reply(error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return MailNotSent(f"tls: {_plain(error.verify_message)}.")
+    if isinstance(error, ssl.SSLError):
+        return MailNotSent(f"tls: {_plain(error.reason or 'the handshake failed')}.")
+    if isinstance(error, TimeoutError):
+        return MailNotSent("timeout: the mail server did not answer in time.")
+    if isinstance(error, UnicodeError):
+        return MailNotSent("auth: FW_SMTP_USER and FW_SMTP_PASSWORD must be ASCII.")
+    reason = error.strerror if isinstance(error, OSError) else None
+    return MailNotSent(f"connect: {_plain(reason or 'the connection failed')}.")
+
+
+def _fault_of_reply(error: smtplib.SMTPException) -> MailFault:
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return _refused_recipient(error)
+    if isinstance(error, smtplib.SMTPDataError):
+        # Without the server's words: a filter may quote the link in them.
+        told = f"message: the mail server answered {error.smtp_code}."
+        return MailRefused(told) if error.smtp_code >= _PERMANENT else MailNotSent(told)
+    if isinstance(error, smtplib.SMTPAuthenticationError):
+        return MailNotSent(f"auth: the mail server answered {error.smtp_code}.")
+    if isinstance(error, smtplib.SMTPResponseException):
+        told = _plain(error.smtp_error)
+        return MailNotSent(f"smtp: the mail server answered {error.smtp_code} {told}.")
+    if isinstance(error, smtplib.SMTPNotSupportedError):
+        return MailNotSent(f"smtp: {_plain(str(error))}.")
+    return MailNotSent("smtp: the mail server closed the connection.")
+
+
+def _refused_recipient(error: smtplib.SMTPRecipientsRefused) -> MailFault:
+    for code, text in error.recipients.values():
+        told = f"recipient: the mail server answered {code} {_plain(text)}."
+        return MailRefused(told) if code >= _PERMANENT else MailNotSent(told)
+    return MailNotSent("recipient: the mail server refused without a reason.")
+
+
+def _plain(text: str | bytes) -> str:
+    """Return words from outside as one short line without control characters or a final dot."""
+    words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    shown = "".join(c if unicodedata.category(c)[0] not in "CZ" else " " for c in words)
+    return " ".join(shown.split())[:_SHOWN_CHARACTERS].rstrip(".")
+
+
+TIMEOUT_SECONDS: Final = 15.0
+"""For the connection, and for each of the server's replies."""
+
+Waits = Callable[[smtplib.SMTP], None]
+
+
+class Conversation:
+    """Used once. `deliver` and `greet` block; another thread may call `abort` meanwhile."""
+
+    def __init__(self, mail: Mail, context: ssl.SSLContext) -> None:
+        self._mail, self._context = mail, context
+        self._smtp: smtplib.SMTP | None = None
+        self._aborted = False
+
+    def deliver(self, mail: EmailMessage, sender: str, recipient: str) -> None:
+        """Connect, secure, authenticate, send. Raises: MailNotSent, MailRefused."""
+        self._converse(lambda smtp: smtp.send_message(mail, sender, [recipient]))
+
+    def greet(self) -> None:
+        """Do all but send. Raises: MailNotSent, MailRefused."""
+        self._converse(lambda smtp: smtp.noop())
+
+    def abort(self) -> None:
+        """Break the connection off, so that `deliver` ends soon and sends nothing more."""
+        self._aborted = True
+        connected = None if self._smtp is None else self._smtp.sock
+        if connected is not None:
+            with suppress(OSError):
+                # Not SSLSocket.shutdown: that lets the other thread go on in clear text.
+                socket.socket.shutdown(connected, socket.SHUT_RDWR)
+
+    def _converse(self, act: Callable[[smtplib.SMTP], object]) -> None:
+        try:
+            smtp = self._connect()
+            try:
+                self._secure(smtp)
+                self._authenticate(smtp)
+                self._waits(smtp)
+                act(smtp)
+                with suppress(OSError):  # it is accepted; how the goodbye goes is no matter
+                    smtp.quit()
+            finally:
+                smtp.close()
+        except MailFault:
+            raise
+        except (OSError, UnicodeError) as error:  # smtplib's errors are OSErrors
+            raise fault_of(error) from None
+
+    def _connect(self) -> smtplib.SMTP:
+        host, port = self._mail.host or "", self._mail.port
+        smtp: smtplib.SMTP
+        if self._mail.security == "tls":
+            smtp = _Secured(self._waits, host, port, self._context)
+        else:
+            smtp = _Plain(self._waits, host, port)
+        # An address literal (RFC 5321 4.1.4): smtplib would ask DNS for this machine's name.
+        smtp.local_hostname = _literal(_open_socket(smtp).getsockname()[0])
+        return smtp
+
+    def _waits(self, smtp: smtplib.SMTP) -> None:
+        """Take note of what is connected. Either `abort` sees it, or it sees `abort`."""
+        self._smtp = smtp
+        if self._aborted:
+            smtp.close()
+            raise MailNotSent("smtp: the try was cut off.")
+
+    def _secure(self, smtp: smtplib.SMTP) -> None:
+        if self._mail.security == "starttls":
+            smtp.starttls(context=self._context)
+
+    def _authenticate(self, smtp: smtplib.SMTP) -> None:
+        if self._mail.user is None or self._mail.password is None:
+            return
+        connected = _open_socket(smtp)
+        if not isinstance(connected, ssl.SSLSocket) and not _is_loopback(connected):
+            raise MailRefused(
+                "auth: the password is not sent in clear text; set FW_SMTP_SECURITY to starttls "
+                "or tls."
+            )
+        smtp.login(self._mail.user, self._mail.password)
+
+
+class _Plain(smtplib.SMTP):
+    """Says so before it waits for a reply: a greeting without an end has to be broken off too."""
+
+    def __init__(self, waits: Waits, host: str, port: int) -> None:
+        self._waits = waits
+        super().__init__(host, port, "localhost", timeout=TIMEOUT_SECONDS)
+
+    def getreply(self) -> tuple[int, bytes]:
+        self._waits(self)
+        return super().getreply()
+
+
+class _Secured(smtplib.SMTP_SSL):
+    """The same over TLS."""
+
+    def __init__(self, waits: Waits, host: str, port: int, context: ssl.SSLContext) -> None:
+        self._waits = waits
+        super().__init__(host, port, "localhost", timeout=TIMEOUT_SECONDS, context=context)
+
+    def getreply(self) -> tuple[int, bytes]:
+        self._waits(self)
+        return super().getreply()
+
+
+def _open_socket(smtp: smtplib.SMTP) -> socket.socket:
+    if smtp.sock is None:
+        raise smtplib.SMTPServerDisconnected
+    return smtp.sock
+
+
+def _literal(address: str) -> str:
+    plain = address.partition("%")[0]
+    return f"[IPv6:{plain}]" if ":" in plain else f"[{plain}]"
+
+
+def _is_loopback(connected: socket.socket) -> bool:
+    peer = ip_address(connected.getpeername()[0])
+    if isinstance(peer, IPv6Address) and peer.ipv4_mapped is not None:
+        return peer.ipv4_mapped.is_loopback
+    return peer.is_loopback
+
 
 AT_ONCE: Final = 4
 _ID_BYTES: Final = 12

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from fw_actors.rules.delivery_outcome import MOST_DEATHS_IN_A_ROW, Status
-from fw_actors.rules.service_state import ServiceState
+from fw_actors.rules.delivery import MOST_DEATHS_IN_A_ROW, Status
+from fw_actors.rules.findings import ServiceState
 
 _MS: Final = 1000
 

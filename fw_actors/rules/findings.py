@@ -1,4 +1,4 @@
-"""What an examination of a site has found: lines that are ok, a warning or a problem.
+"""Findings of the doctor: ok, warning or problem, with the state of the service.
 
 Source: spec, Doctor report; interface §8, Operating.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 
@@ -90,3 +91,17 @@ def report(sections: Iterable[Section]) -> dict[str, Any]:
             for section in sections
         },
     }
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    """Whether the service runs on this machine, and how it treats its receivers.
+
+    Args:
+        running: workers, and services on other machines, are not seen.
+        health: by receiver (`https://host:port`): healthy, slow or paused; only receivers that
+            the service has sent to, and empty where it could not be asked.
+    """
+
+    running: bool
+    health: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

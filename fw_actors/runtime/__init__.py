@@ -1,10 +1,17 @@
 """The actor runtime: actors, refs, keyed pools, deadlines. See docs/runtime.md."""
 
 from fw_actors.runtime.actor import Actor, Context
-from fw_actors.runtime.clock import Clock, SystemClock, TrioClock
-from fw_actors.runtime.dead_letters import DeadLetter, Reason
-from fw_actors.runtime.entropy import Entropy, SeededEntropy, SystemEntropy
-from fw_actors.runtime.faults import (
+from fw_actors.runtime.background import Timer, Watch
+from fw_actors.runtime.cell import Down
+from fw_actors.runtime.clock import (
+    Clock,
+    Entropy,
+    SeededEntropy,
+    SystemClock,
+    SystemEntropy,
+    TrioClock,
+)
+from fw_actors.runtime.errors import (
     ActorFailed,
     ActorGone,
     AlreadyAnswered,
@@ -14,16 +21,13 @@ from fw_actors.runtime.faults import (
     NotHandled,
     RuntimeFault,
 )
-from fw_actors.runtime.inspection import Inspection, NodeSnapshot, RuntimeSnapshot
-from fw_actors.runtime.keyed_pool import KeyedPool
-from fw_actors.runtime.life import Down
-from fw_actors.runtime.log import Log, SilentLog
-from fw_actors.runtime.mailbox import MailboxPolicy, Overflow
+from fw_actors.runtime.mailbox import DeadLetter, MailboxPolicy, Overflow, Reason
 from fw_actors.runtime.messages import Message, Request, handles
-from fw_actors.runtime.reference import ActorRef, KeyedRef, Ref
+from fw_actors.runtime.pool import KeyedPool
+from fw_actors.runtime.ref import ActorRef, KeyedRef, Ref
 from fw_actors.runtime.reply import Reply
-from fw_actors.runtime.runtime import Runtime, open_runtime
-from fw_actors.runtime.side import Timer, Watch
+from fw_actors.runtime.snapshot import Inspection, NodeSnapshot, RuntimeSnapshot
+from fw_actors.runtime.system import Log, Runtime, SilentLog, open_runtime
 
 __all__ = [
     "Actor",

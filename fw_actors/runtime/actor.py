@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, TypeVarTuple
 
 from outcome import Outcome
 
-from fw_actors.runtime.cell import Cell
-from fw_actors.runtime.clock import Clock
-from fw_actors.runtime.entropy import Entropy
-from fw_actors.runtime.faults import ActorGone, MailboxFull
-from fw_actors.runtime.life import Down
-from fw_actors.runtime.log import Log
+from fw_actors.runtime.background import Timer, Watch, Work
+from fw_actors.runtime.clock import Clock, Entropy
+from fw_actors.runtime.errors import ActorGone, MailboxFull
 from fw_actors.runtime.mailbox import MailboxPolicy
 from fw_actors.runtime.messages import HandlerTable, Message, handler_table
-from fw_actors.runtime.reference import ActorRef, Ref
 from fw_actors.runtime.reply import Reply
-from fw_actors.runtime.side import Timer, Watch, Work
+
+if TYPE_CHECKING:
+    from fw_actors.runtime.cell import Cell, Down
+    from fw_actors.runtime.ref import ActorRef, Ref
+    from fw_actors.runtime.system import Log
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -1,4 +1,4 @@
-"""The reply slot: the envelope of one question, and the way its answer goes back.
+"""Replies to requests, and the pending work that keeps an actor instance alive.
 
 It has two sides. The asker's side is open until an answer, the deadline, a cancellation or the
 actor's end closes it; whichever comes first does so in one step without an await, so that either
@@ -8,17 +8,58 @@ not fail because the asker's side is closed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 import trio
 from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 
-from fw_actors.runtime.deadlines import Pending
-from fw_actors.runtime.faults import AlreadyAnswered, AskTimeout, RuntimeFault
-from fw_actors.runtime.holds import Holder
+from fw_actors.runtime.errors import AlreadyAnswered, AskTimeout, RuntimeFault
 from fw_actors.runtime.messages import Message
+from fw_actors.runtime.timers import Pending
+
+if TYPE_CHECKING:
+    from fw_actors.runtime.system import Ground
+
+
+class Hold(Protocol):
+    """A kept reply, a piece of work, a timer, a watch."""
+
+    def abandon(self, fault: RuntimeFault) -> None:
+        """End it because the instance has gone. Must not raise."""
+
+
+class Holder(ABC):
+    """The part of a cell that a hold needs to know."""
+
+    __slots__ = ("holds", "name", "runtime")
+
+    def __init__(self, runtime: Ground, name: str) -> None:
+        self.runtime = runtime
+        self.name = name
+        self.holds: dict[Hold, None] | None = None
+
+    @abstractmethod
+    def freed(self) -> None:
+        """Note that the last hold has ended."""
+
+    def hold(self, hold: Hold) -> None:
+        """Note something that the instance is still to bring to an end."""
+        if self.holds is None:
+            self.holds = {}
+        self.holds[hold] = None
+
+    def release(self, hold: Hold) -> None:
+        """Note that it came to its end; unknown ones are ignored."""
+        if self.holds is None or hold not in self.holds:
+            return
+        del self.holds[hold]
+        if not self.holds:
+            self.holds = None
+            self.freed()
+
 
 R = TypeVar("R")
 RaiseCancel = Callable[[], Any]

@@ -7,24 +7,25 @@ closed, whoever waits settled. After a failure its supervisor decides: another `
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 
-from fw_actors.runtime.actor import Actor, Context
-from fw_actors.runtime.cell import Cell
-from fw_actors.runtime.faults import ActorFailed, ActorGone
-from fw_actors.runtime.ground import Ground
-from fw_actors.runtime.inspection import NodeSnapshot
-from fw_actors.runtime.life import CrashedError, Down, State
+from fw_actors.runtime.actor import Context
+from fw_actors.runtime.background import cancel_timers
+from fw_actors.runtime.cell import Cell, CrashedError, Down, State, run_turn
+from fw_actors.runtime.deadlock import CURRENT
+from fw_actors.runtime.errors import ActorFailed, ActorGone
 from fw_actors.runtime.mailbox import Mailbox
-from fw_actors.runtime.portrait import node_of
-from fw_actors.runtime.reference import ActorRef
-from fw_actors.runtime.reply import Reply
-from fw_actors.runtime.rings import CURRENT
-from fw_actors.runtime.side import cancel_timers
-from fw_actors.runtime.turn import run_turn
+from fw_actors.runtime.ref import ActorRef
+from fw_actors.runtime.snapshot import node_of
+
+if TYPE_CHECKING:
+    from fw_actors.runtime.actor import Actor
+    from fw_actors.runtime.reply import Reply
+    from fw_actors.runtime.snapshot import NodeSnapshot
+    from fw_actors.runtime.system import Ground
 
 
 class SingleContext(Context):

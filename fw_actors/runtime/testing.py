@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from fw_actors.runtime.cell import Cell
-from fw_actors.runtime.faults import RuntimeFault
-from fw_actors.runtime.keyed_pool import KeyedPool
+from fw_actors.runtime.errors import RuntimeFault
 from fw_actors.runtime.mailbox import Item
 from fw_actors.runtime.messages import Message
-from fw_actors.runtime.reference import ActorRef
+from fw_actors.runtime.pool import KeyedPool
+from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.reply import Reply
 
 

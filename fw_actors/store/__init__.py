@@ -1,19 +1,26 @@
 """The store: durable transactions, the tables that the service itself needs, and jobs."""
 
-from fw_actors.store.contract import Store, StoreStatistics
 from fw_actors.store.errors import (
     ConstraintViolation,
     StatementError,
     StoreError,
     UniqueViolation,
 )
-from fw_actors.store.framed_rows import FramedRow, FramedRows, Octets, read_frames
+from fw_actors.store.executor import THREAD_SWITCH_SECONDS
 from fw_actors.store.jobs import LeasedJob, QueueHead, QueueStats
-from fw_actors.store.json_rows import AllRows, JsonRows, rows_as_json
-from fw_actors.store.lanes import THREAD_SWITCH_SECONDS
 from fw_actors.store.like_patterns import Like
 from fw_actors.store.migrations import installation_key
+from fw_actors.store.packed_rows import (
+    AllRows,
+    FramedRow,
+    FramedRows,
+    JsonRows,
+    Octets,
+    read_frames,
+    rows_as_json,
+)
 from fw_actors.store.statement import Statement
+from fw_actors.store.store import Store, StoreStatistics
 from fw_actors.store.transaction import AfterCommit, Row, Tx
 from fw_actors.store.trio_sqlite import open_sqlite
 

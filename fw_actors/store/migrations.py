@@ -31,7 +31,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 
 from fw_actors.errors import ConfigurationError
-from fw_actors.runtime.entropy import Entropy
+from fw_actors.runtime.clock import Entropy
 from fw_actors.store.schema import META, METADATA
 from fw_actors.store.statement import Statement
 from fw_actors.store.transaction import Tx

@@ -13,19 +13,15 @@ import psycopg
 from sqlalchemy import text
 
 from fw_actors.errors import ConfigurationError
-from fw_actors.runtime.clock import Clock
-from fw_actors.runtime.entropy import Entropy
-from fw_actors.store.calls import Counts, run_alone
-from fw_actors.store.contract import Store
-from fw_actors.store.lane_store import Lanes, LaneStore, Listeners
-from fw_actors.store.lanes import InlineLane, ThreadLane
+from fw_actors.runtime.clock import Clock, Entropy
+from fw_actors.store.executor import Counts, InlineLane, ThreadLane, run_alone
+from fw_actors.store.files import open_in_thread
 from fw_actors.store.migrations import migrate
-from fw_actors.store.opening import open_in_thread
-from fw_actors.store.postgres_connection import PostgresSettings, read_url
+from fw_actors.store.postgres_connection import ConnectionPool, PostgresSettings, one_line, read_url
 from fw_actors.store.postgres_engine import PostgresEngine
 from fw_actors.store.postgres_notices import InlineNotices, Notices, NoticeThread
-from fw_actors.store.postgres_pool import ConnectionPool, one_line
 from fw_actors.store.query_limits import QueryWatch
+from fw_actors.store.store import Lanes, LaneStore, Listeners, Store
 from fw_actors.store.transaction import Tx
 
 MAX_WAITING_WRITES: Final = 4096

@@ -11,7 +11,7 @@ from typing import Final
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from fw_actors.errors import ConfigurationError
-from fw_actors.store.new_file import new_file
+from fw_actors.store.files import new_file
 
 PG_DUMP: Final = "pg_dump"
 _OURS: Final = "FW_"

@@ -1,17 +1,123 @@
-"""Opens a connection to PostgreSQL, set up the way the store relies on."""
+"""PostgreSQL connections: the pool, DDL, and the conversion of values.
+
+SQLite compares text by its bytes; a PostgreSQL database may have any collation. So every text
+column is made with COLLATE "C", and order, comparison, `lower` and `like` agree on both.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import psycopg
+from psycopg import postgres
+from psycopg.abc import Buffer
+from psycopg.adapt import AdaptersMap, Dumper, Loader
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
+from psycopg.types.none import NoneDumper
+from psycopg.types.numeric import FloatDumper, FloatLoader, Int8Dumper, IntLoader
+from psycopg.types.string import (
+    ByteaLoader,
+    BytesBinaryDumper,
+    StrDumper,
+    StrDumperUnknown,
+    TextLoader,
+)
+from sqlalchemy import Column
+from sqlalchemy.dialects.postgresql.base import PGTypeCompiler
+from sqlalchemy.dialects.postgresql.psycopg import dialect
+from sqlalchemy.types import String, Text
 
-from fw_actors.errors import ConfigurationError
-from fw_actors.store.postgres_values import adapters
+from fw_actors.errors import ConfigurationError, OverloadedError
+from fw_actors.store.postgres_errors import UNREACHABLE, translate
+
+_BY_CODE_POINT: Final = ' COLLATE "C"'
+
+
+class _TypeCompiler(PGTypeCompiler):
+    def visit_TEXT(self, type_: Text, **kw: Any) -> str:  # noqa: N802
+        return super().visit_TEXT(type_, **kw) + _collation(type_, **kw)
+
+    def visit_VARCHAR(self, type_: String, **kw: Any) -> str:  # noqa: N802
+        return super().visit_VARCHAR(type_, **kw) + _collation(type_, **kw)
+
+
+def _collation(type_: String, *, type_expression: object = None, **_: Any) -> str:
+    """Only a column that is being made has one; a cast has not."""
+    wanted = isinstance(type_expression, Column) and type_.collation is None
+    return _BY_CODE_POINT if wanted else ""
+
+
+class PostgresDialect(dialect):
+    """Positional parameters, and the store's collation in DDL."""
+
+    type_compiler_cls = _TypeCompiler
+    supports_statement_cache = True
+
+    def __init__(self) -> None:
+        super().__init__(paramstyle="format")  # type: ignore[no-untyped-call]
+
+
+_OID: Final = {info.name: info.oid for info in postgres.types}
+_ANY_OTHER: Final = 0
+"""What has no loader of its own comes as the text that PostgreSQL shows."""
+
+
+class _TruthDumper(Dumper):
+    """True and False are 1 and 0: no column of ours is boolean."""
+
+    oid = _OID["int8"]
+
+    def dump(self, obj: bool) -> bytes:
+        return b"1" if obj else b"0"
+
+
+class _TruthLoader(Loader):
+    def load(self, data: Buffer) -> int:
+        return int(bytes(data) == b"t")
+
+
+class _NumericLoader(Loader):
+    """Sums of whole numbers are `numeric` here: whole where they can be."""
+
+    def load(self, data: Buffer) -> int | float:
+        text = bytes(data)
+        return int(text) if text.lstrip(b"-").isdigit() else float(text)
+
+
+def adapters() -> AdaptersMap:
+    """Return how one connection converts values; what is not in it can't be sent.
+
+    Whole numbers are always sent as int8, or each size would be a statement of its own to
+    prepare. Text is sent without a type, so that PostgreSQL takes it for what stands beside it.
+    """
+    found = AdaptersMap(types=postgres.types)
+    send: Any = found.register_dumper
+    for kind, dumper in (
+        (str, StrDumper), (str, StrDumperUnknown), (bytes, BytesBinaryDumper), (int, Int8Dumper),
+        (bool, _TruthDumper), (float, FloatDumper), (type(None), NoneDumper),
+    ):  # fmt: skip
+        send(kind, dumper)
+    receive = partial(_receive, found)
+    receive(TextLoader, _ANY_OTHER)
+    receive(IntLoader, *(_OID[name] for name in ("int2", "int4", "int8", "oid")))
+    receive(FloatLoader, *(_OID[name] for name in ("float4", "float8")))
+    receive(_NumericLoader, _OID["numeric"])
+    receive(_TruthLoader, _OID["bool"])
+    receive(ByteaLoader, _OID["bytea"])
+    return found
+
+
+def _receive(found: AdaptersMap, loader: type[Loader], *oids: int) -> None:
+    for oid in oids:
+        found.register_loader(oid, loader)
+
 
 OLDEST_SERVER: Final = 14_00_00
 PREPARED_STATEMENTS: Final = 512
@@ -166,3 +272,116 @@ def _refuse_unfit(connection: psycopg.Connection[Any]) -> None:
         raise ConfigurationError(
             [f"PostgreSQL {version} is too old; {OLDEST_SERVER // 10_000} or newer is needed."]
         )
+
+
+FIRST_WAIT_SECONDS: Final = 0.05
+LONGEST_WAIT_SECONDS: Final = 2.0
+_MOST_DOUBLINGS: Final = 16  # past the longest wait; keeps the power finite in a long outage
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Backoff:
+    """How long to leave a server alone that could not be reached. Used from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._again = 0.0
+
+    def remaining(self) -> float:
+        """Return the seconds until the next try may be made."""
+        with self._lock:
+            return self._again - time.monotonic() if self._failures else 0.0
+
+    def failed(self) -> bool:
+        """Count a failure; return whether it is the first of its row."""
+        with self._lock:
+            doublings = min(self._failures, _MOST_DOUBLINGS)
+            wait = min(FIRST_WAIT_SECONDS * 2**doublings, LONGEST_WAIT_SECONDS)
+            self._failures += 1
+            self._again = time.monotonic() + wait
+            return self._failures == 1
+
+    def succeeded(self) -> bool:
+        """Forget the failures; return whether there were any."""
+        with self._lock:
+            had, self._failures = self._failures > 0, 0
+            return had
+
+
+class ConnectionPool:
+    """Connections for the threads of a store; as many as threads ask at a time.
+
+    The one used last is given first: a short command opens few, and statements stay prepared.
+    """
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._idle: list[PostgresConnection] = []
+        self._closed = False
+        self._backoff = Backoff()
+
+    def begin(self, text: bytes) -> PostgresConnection:
+        """Return a connection on which the transaction `text` has begun.
+
+        Nothing has run yet, so a connection that turns out to be lost is replaced at once.
+
+        Raises: OverloadedError when the server can't be reached or refuses us. Between two tries
+            it is left alone for up to `LONGEST_WAIT_SECONDS`, and callers are refused at once.
+        """
+        while (connection := self._take_idle()) is not None:
+            try:
+                connection.execute(text)
+            except psycopg.Error:  # the server was restarted, or has ended the connection
+                connection.close()
+            else:
+                return connection
+        connection = self._connect()
+        try:
+            connection.execute(text)
+        except psycopg.Error as error:
+            connection.close()
+            raise translate(error) from None
+        return connection
+
+    def give_back(self, connection: PostgresConnection) -> None:
+        """Keep a connection for the next call if no transaction is left on it."""
+        with self._lock:
+            keep = not self._closed and connection.is_reusable
+            if keep:
+                self._idle.append(connection)
+        if not keep:
+            connection.close()
+
+    def close(self) -> None:
+        """Close what is idle, and from now on what is given back."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _take_idle(self) -> PostgresConnection | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _connect(self) -> PostgresConnection:
+        if self._backoff.remaining() > 0:
+            raise OverloadedError(UNREACHABLE)
+        try:
+            connection = PostgresConnection(self._settings)
+        except (psycopg.Error, ConfigurationError) as error:
+            if self._backoff.failed():
+                _log.warning("the database can't be reached: %s", one_line(error))
+            raise OverloadedError(UNREACHABLE) from None
+        if self._backoff.succeeded():
+            _log.warning("the database can be reached again")
+        return connection
+
+
+def one_line(error: BaseException) -> str:
+    """Return libpq's message, which has a line for each address that was tried, and after a tab
+    its guesses why."""
+    return "; ".join(line for line in str(error).splitlines() if line[:1] not in ("", "\t"))

@@ -24,10 +24,11 @@ import trio
 
 from fw_actors.store.postgres_connection import (
     MS_PER_SECOND,
+    Backoff,
     PostgresConnection,
     PostgresSettings,
+    one_line,
 )
-from fw_actors.store.postgres_pool import Backoff, one_line
 
 CHANNEL: Final = "fw_commit"
 BETWEEN_NOTICES_SECONDS: Final = 0.05

@@ -10,8 +10,7 @@ from sqlalchemy.sql import ClauseElement
 
 from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.store.errors import StatementError
-from fw_actors.store.sqlite_connection import SqliteConnection
-from fw_actors.store.sqlite_errors import REFUSALS, translate
+from fw_actors.store.sqlite_connection import REFUSALS, SqliteConnection, translate
 from fw_actors.store.statement import SQLITE, Form, Statement, compile_form
 from fw_actors.store.transaction import AfterCommit, Row, Tx
 

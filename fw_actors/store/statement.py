@@ -13,7 +13,7 @@ from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from fw_actors.store.errors import StatementError
-from fw_actors.store.postgres_ddl import PostgresDialect
+from fw_actors.store.postgres_connection import PostgresDialect
 
 SQLITE: Final = "sqlite"
 POSTGRESQL: Final = "postgresql"

@@ -11,20 +11,14 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
-from fw_actors.runtime.clock import Clock
-from fw_actors.runtime.entropy import Entropy
-from fw_actors.store.calls import run_alone
-from fw_actors.store.contract import Store
-from fw_actors.store.lane_store import Lanes, LaneStore, Listeners
-from fw_actors.store.lanes import InlineLane, ThreadLane
+from fw_actors.runtime.clock import Clock, Entropy
+from fw_actors.store.executor import InlineLane, ThreadLane, Turns, run_alone
+from fw_actors.store.files import open_in_thread
 from fw_actors.store.migrations import migrate
-from fw_actors.store.opening import open_in_thread
 from fw_actors.store.query_limits import QueryLimit, QueryWatch
 from fw_actors.store.sqlite_connection import SqliteConnection, make_file, refusal_to_open
-from fw_actors.store.sqlite_groups import GroupCommit
-from fw_actors.store.sqlite_snapshots import MAX_SECONDS as READ_SECONDS
-from fw_actors.store.sqlite_snapshots import SnapshotReads
-from fw_actors.store.turns import Turns
+from fw_actors.store.sqlite_engines import SNAPSHOT_SECONDS, GroupCommit, SnapshotReads
+from fw_actors.store.store import Lanes, LaneStore, Listeners, Store
 
 MAX_WAITING_WRITES: Final = 4096
 MAX_WAITING_READS: Final = 1024
@@ -149,7 +143,7 @@ def _store(
         make_reads = partial(
             ThreadLane,
             capacity=max_reads,
-            turns=Turns(READ_SECONDS),
+            turns=Turns(SNAPSHOT_SECONDS),
             longest_wait=inf if query_seconds is None else query_seconds,
             abandoned=watch.look_now,
         )

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
+from fw_actors.access.administration import UserAdministration
+from fw_actors.access.api_keys import KeyUse
+from fw_actors.access.links import Links
+from fw_actors.access.passwords import PasswordChanges
+from fw_actors.access.recovery import Invitation, LinkMail, LinkUse, Recovery, RecoveryThrottle
+from fw_actors.access.sign_in import SignIn
 from fw_actors.actors.gateway import Gateway
-from fw_actors.actors.lockout import LockoutActor
-from fw_actors.actors.lockouts import Lockouts
-from fw_actors.actors.try_log import TryLog
+from fw_actors.actors.lockout import LockoutActor, Lockouts, TryLog
 from fw_actors.mail import LogTransport
 from fw_actors.runtime import KeyedPool
-from fw_actors.services.invitation import Invitation
-from fw_actors.services.key_use import KeyUse
-from fw_actors.services.link_mail import LinkMail
-from fw_actors.services.link_use import LinkUse
-from fw_actors.services.links import Links
-from fw_actors.services.password_change import PasswordChanges
-from fw_actors.services.recovery import Recovery
-from fw_actors.services.recovery_throttle import RecoveryThrottle
-from fw_actors.services.sign_in import SignIn
-from fw_actors.services.user_administration import UserAdministration
-from fw_actors.services.webhook_trial import Trial
+from fw_actors.webhooks.diagnostics import Trial
 from supervisors.children import ChildSpec, pool_child
+from supervisors.service.metrics import Readings
 from supervisors.service.parts import Parts
-from supervisors.service.readings import Readings
 
 MAX_LOCKOUTS: Final = 10_000  # identifiers with a sign-in under way or just over
 _IDLE_SECONDS: Final = 30.0

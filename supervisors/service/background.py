@@ -15,17 +15,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NoReturn
 
-from supervisors.service import pidfile
-from supervisors.service.lock import is_held
-from supervisors.service.places import Places
-from supervisors.service.process import Process, open_process
-from supervisors.service.refusals import (
+from supervisors.service import site_files
+from supervisors.service.process import DRAIN_SECONDS, SETTLE_SECONDS, Process, open_process
+from supervisors.service.site_files import (
     NotStoppable,
+    Places,
     StartFailed,
     StillStarting,
     UnusableDataFolder,
+    is_held,
 )
-from supervisors.service.signals import DRAIN_SECONDS, SETTLE_SECONDS
 
 READY_SECONDS: Final = 60.0
 """How long `start` waits for a service to be ready."""
@@ -77,7 +76,7 @@ def status(places: Places) -> Status:
     """
     if not is_held(places.lock):
         return Status(State.STOPPED)
-    said = pidfile.read(places.pid)
+    said = site_files.read(places.pid)
     if said is None:  # it has the lock, and has not said who it is yet, or not any more
         return Status(State.STARTING)
     state = State.STARTING if said.url is None else State.RUNNING
@@ -120,7 +119,7 @@ def stop(places: Places) -> Stopped:
     """
     if not is_held(places.lock):
         return Stopped.NOT_RUNNING
-    said = pidfile.read(places.pid)
+    said = site_files.read(places.pid)
     if said is None:
         if _until_free(places, 1.0):
             return Stopped.GRACEFULLY  # it was about to end

@@ -1,9 +1,12 @@
-"""The console's door for the terminal: a Unix socket that only the service's own user opens.
+"""The Unix socket of the console, which only the service's own user can open.
 
 A line of JSON in, a line of JSON out, in turn. `{"do": "view", "after": 3}` is answered by
 `{"view": …}` once there is one after number 3; `{"do": "pause", "name": …}` and the other acts by
 `{"ok": true}`; what is refused by `{"error": {"type", "message"}}`. Whoever gets in is
 Administrator: it could read the database and the service's memory as well.
+
+Not beside the data: a kill leaves a socket where it was, and many a tool copies no folder that has
+one. So it has a folder of its own, and its path stands in a file where who looks for it knows it.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -23,7 +27,57 @@ from fw_actors.actors.console import Console
 from fw_actors.errors import BadRequestError, FwError, OverloadedError
 from fw_actors.runtime import Log
 from supervisors.children import ChildSpec, task_child
-from supervisors.service.socket_place import listening
+
+PRIVATE: Final = 0o600
+BACKLOG: Final = 8
+_NAME: Final = "socket"
+
+
+@contextmanager
+def listening(told: Path, run_folder: Path | None = None) -> Iterator[socket.socket]:
+    """Listen at a path that is written to `told`, in a new folder, 0700, of `run_folder` or else
+    of the system's folder for temporary files.
+
+    The caller is the only one who writes `told`: what stands there is a killed process's, and goes
+    with its socket.
+
+    Raises: OSError, when there is no place for it.
+    """
+    forget(told)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.setblocking(False)
+        path = Path(tempfile.mkdtemp(prefix="fw-console-", dir=run_folder)) / _NAME
+        try:
+            listener.bind(str(path))  # nobody else enters the folder meanwhile
+            path.chmod(PRIVATE)
+            listener.listen(BACKLOG)
+            with open(os.open(told, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "wb") as file:
+                file.write(os.fsencode(path))
+            yield listener
+        finally:
+            _remove(path)
+            told.unlink(missing_ok=True)
+
+
+def path_in(told: Path) -> Path:
+    """Return the path that a service has written to `told`. Raises: OSError."""
+    return Path(os.fsdecode(told.read_bytes()))
+
+
+def forget(told: Path) -> None:
+    """Remove the socket that `told` names, its folder, and `told`."""
+    with suppress(OSError):
+        path = path_in(told)
+        if path.name == _NAME:  # and nothing else that may have been written there
+            _remove(path)
+    told.unlink(missing_ok=True)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    with suppress(OSError):  # somebody else has put something there
+        path.parent.rmdir()
+
 
 ADMINISTRATOR: Final = "Administrator"
 MOST_CONNECTIONS: Final = 8

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 from fw_actors.config import Config
 from fw_actors.rules.findings import Finding, Section, ok, warning
 from supervisors.service.background import State, Status, status
-from supervisors.service.places import Places
+from supervisors.service.site_files import Places
 
 _PRIVATE: Final = (".env", "secret.key", "secret.key.old", "data/fw.db", "data/serve.log")
 """Files of a site's folder that hold what strangers must not read."""

@@ -13,16 +13,16 @@ from fw_actors.actors.gateway import Gateway
 from fw_actors.config import Config
 from fw_actors.documents import rest
 from fw_actors.runtime import Entropy
-from fw_actors.runtime.lone_error import lone_error
+from fw_actors.runtime.system import lone_error
 from supervisors.children import ChildSpec, task_child
 from supervisors.service.parts import Parts
-from supervisors.service.signals import DRAIN_SECONDS
+from supervisors.service.process import DRAIN_SECONDS
 from web.app import FrontEnd, make_app
-from web.event_streams import EventStreams
+from web.exchange import Traffic
+from web.response import EventStreams
 from web.routes.health import HealthRoutes
 from web.server import Bound, bind, serve
 from web.settings import Settings, login_screen
-from web.traffic import Traffic
 
 
 @contextmanager
@@ -67,7 +67,7 @@ async def answering_while_starting(
     Gives the function that ends this, after which the address is free for the service itself.
     """
     settings = Settings(name=config.site.name, url=bound.url, max_requests=0)
-    gateway, traffic = cast(Any, _StartingGateway()), Traffic()
+    gateway, traffic = cast("Any", _StartingGateway()), Traffic()
     paths = HealthRoutes(gateway, traffic).paths()
     app = FrontEnd(paths, gateway, settings, entropy, traffic, EventStreams())
     stop, ended = trio.Event(), trio.Event()

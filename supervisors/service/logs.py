@@ -1,25 +1,179 @@
-"""The log of a process: one line an event on stderr, as text or JSON, without secrets.
+"""The log of a process: one line per event on stderr, text or JSON, without secrets.
 
 structlog and the standard library's loggers (hypercorn, quart, an app's own) come out alike.
+
+Pitfalls, Logs. It guards against a slip; code that logs has no secret to give in the first place.
+
+Pitfalls, Logs: a line break would make a second entry, an escape would command the terminal,
+invisible or direction-changing characters would show something else than is there, and what a
+private or unassigned character does is the terminal's own choice.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import sys
 import threading
-from collections.abc import MutableMapping
+import unicodedata
+from collections.abc import Mapping, MutableMapping
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 import structlog
 
-from fw_actors.rules.scrubbing import Scrubber
+from fw_actors.rules.redaction import SCRUBBED, Scrubber
 from fw_actors.runtime import Clock
-from supervisors.service.log_lines import json_line, text_line
-from supervisors.service.log_secrets import LogScrubber
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger, Processor, WrappedLogger
+
+
+_SECRET_WORDS: Final = frozenset(
+    {
+        "authorization",
+        "cookie",
+        "key",
+        "password",
+        "passwd",
+        "pwd",
+        "secret",
+        "sid",
+        "token",
+    }
+)
+# The parts of snake_case, kebab-case and camelCase names.
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_MAX_DEPTH: Final = 8
+_OURS: Final = frozenset({"_record", "level", "timestamp"})  # nothing of them comes from outside
+
+
+class LogScrubber:
+    """A structlog processor; `links` lets `link` pass in `mail.sent` (interface §2)."""
+
+    def __init__(self, scrubber: Scrubber, *, links: bool) -> None:
+        self._scrubber, self._links = scrubber, links
+
+    def __call__(
+        self, _logger: object, _method: str, entry: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        allowed = self._links and entry.get("event") == "mail.sent"
+        # One search over all texts: an entry with a secret in it is a rare one.
+        tainted = self._scrubber.finds("\0".join(v for v in entry.values() if type(v) is str))
+        for name, value in entry.items():
+            if name == "link":
+                entry[name] = value if allowed else SCRUBBED
+            elif name == "exception":  # a traceback, with whatever text was raised
+                entry[name] = self._scrubber.scrub(str(value))
+            elif name not in _OURS and (tainted or type(value) is not str or is_secret(name)):
+                entry[name] = self._scrubbed(name, value, _MAX_DEPTH)
+        return entry
+
+    def _scrubbed(self, name: str, value: object, depth: int) -> object:
+        if is_secret(name) and value is not None:
+            return SCRUBBED
+        if value is None or isinstance(value, (int, float)):
+            return value
+        if not isinstance(value, (Mapping, list, tuple)):
+            return self._scrubber.scrub_known(str(value))
+        if depth == 0:
+            return "[too deep]"
+        if isinstance(value, Mapping):
+            return {
+                self._scrubber.scrub_known(str(inner)): SCRUBBED
+                if inner == "link"
+                else self._scrubbed(str(inner), item, depth - 1)
+                for inner, item in value.items()
+            }
+        return [self._scrubbed("", item, depth - 1) for item in value]
+
+
+@lru_cache(maxsize=1024)  # names come from code, the same few in every entry
+def is_secret(name: str) -> bool:
+    """Whether a field of this name holds a secret: one of its words says so."""
+    return any(word.lower() in _SECRET_WORDS for word in _WORD.findall(name))
+
+
+# Everything that does not print, but for the space. \s takes in U+0085, U+2028 and U+2029.
+_SUSPECT: Final = re.compile(r"[^\x20-\x7e\u00a1-\u00ac\u00ae-\u02ff]")
+_SUSPECT_IN_JSON: Final = re.compile(r"[^\x00-\x7e\u00a1-\u00ac\u00ae-\u02ff]")
+# Controls, format characters, surrogates, private ones, unassigned ones, ends of lines.
+_UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def escaped(text: str) -> str:
+    """Return `text` with each character that may act instead of print as its escape.
+
+    What is left is printed as it is, on one line; for people, not to be read back.
+    """
+    if text.isascii() and text.isprintable():  # most texts, told in a tenth of the time
+        return text
+    return _SUSPECT.sub(_escape, text)
+
+
+def escaped_json(text: str) -> str:
+    """Return JSON text with each such character as JSON's own escape; it says the same as before.
+
+    In JSON what is not ASCII, or DEL, stands inside strings alone; white space between is left.
+    """
+    if text.isascii() and "\x7f" not in text:  # other controls are escaped in all JSON
+        return text
+    return _SUSPECT_IN_JSON.sub(_escape_in_json, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found.group()
+    if unicodedata.category(character) not in _UNSAFE:
+        return character
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def _escape_in_json(found: re.Match[str]) -> str:
+    character = found.group()
+    if unicodedata.category(character) not in _UNSAFE:
+        return character
+    units = character.encode("utf-16-be")  # beyond U+FFFF two escapes, as JSON has it
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+
+
+# Fields with a place of their own in a line of text.
+_PLACED: Final = frozenset({"timestamp", "level", "event", "exception"})
+_PLAIN: Final = re.compile(r"[^\s\"'=\\]+")
+# Made once: json.dumps with options makes an encoder at each call.
+_to_ascii_json: Final = json.JSONEncoder(default=str).encode
+_to_json: Final = json.JSONEncoder(default=str, ensure_ascii=False).encode
+
+
+def json_line(_logger: object, _method: str, entry: MutableMapping[str, Any]) -> str:
+    """Return the entry as a JSON object; ASCII, so that no character can break or colour a line."""
+    first = {"timestamp": _time(entry), "level": entry.get("level"), "event": entry.get("event")}
+    return _to_ascii_json({**first, **{name: entry[name] for name in entry if name not in first}})
+
+
+def text_line(_logger: object, _method: str, entry: MutableMapping[str, Any]) -> str:
+    """Return `time level event name=value …`, a traceback below it, each of its lines marked."""
+    parts = [_time(entry), f"{entry.get('level', ''):<7}", str(entry.get("event", ""))]
+    parts += [f"{name}={_value(value)}" for name, value in entry.items() if name not in _PLACED]
+    trace = str(entry.get("exception", ""))
+    below = "".join(f"\n  | {escaped(line)}" for line in trace.split("\n") if trace)
+    return escaped(" ".join(parts)) + below
+
+
+def _time(entry: MutableMapping[str, Any]) -> str:
+    moment = datetime.fromtimestamp(entry["timestamp"] / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _value(value: object) -> str:
+    if isinstance(value, str):
+        if _PLAIN.fullmatch(value):
+            return value
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return str(value) if type(value) is int else _to_json(value)
+
 
 LEVELS: Final = {
     "debug": logging.DEBUG,

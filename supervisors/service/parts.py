@@ -8,8 +8,8 @@ from typing import Final
 from fw_actors.actors.counters import Counter, DeliveryMeter
 from fw_actors.http import Sender
 from fw_actors.mail import Transport
+from fw_actors.ops.site import Site
 from fw_actors.runtime import Log, Runtime
-from fw_actors.services.site import Site
 from fw_actors.store import Store
 
 GIVE_BACK_SECONDS: Final = 2.0

@@ -1,19 +1,32 @@
-"""A process that is certainly the one meant: signals that can't hit a stranger.
+"""Processes and signals: identity of a process, SIGTERM, systemd notifications.
 
 A process number is given to another process once its first owner has gone. Its time of birth
 tells the two apart, and on Linux a pidfd stays with the one process it was opened for.
+
+Interface §8, Operating: at most 10 s for what is in flight, then attempts are cancelled and
+given back. A third signal finds the system's own handlers and kills.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
+import resource
 import select
 import signal
+import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from enum import Enum
 from pathlib import Path
+from typing import Final
+
+import trio
+
+from fw_actors.store import THREAD_SWITCH_SECONDS
 
 _START_TIME = 22 - 3  # proc(5): field 22 of stat; fields after the name begin with number 3
 _LOOK_SECONDS = 0.05
@@ -90,3 +103,124 @@ def _exists(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+DRAIN_SECONDS: Final = 10.0
+"""How long what is in flight may go on after the first signal."""
+
+SETTLE_SECONDS: Final = 5.0
+"""How long cancelling, giving back and closing may take after that."""
+
+
+class End(Enum):
+    """How a run came to its end."""
+
+    DRAINED = "what was in flight has ended or was given back"
+    UNSTARTED = "the first signal came before the service accepted anything"
+    SECOND_SIGNAL = "a second signal came"
+    TOO_SLOW = f"stopping took longer than {DRAIN_SECONDS + SETTLE_SECONDS:.0f} s"
+
+
+class Stop:
+    """The stop of one run: asked for by signals, waited for by the service.
+
+    `requested` is set by the first signal. `at_once` is the scope around everything that runs:
+    cancelled by the second signal, by the deadline after the first, or by the first one itself
+    while nothing has been accepted, since then there is nothing to drain.
+    """
+
+    def __init__(self) -> None:
+        self.requested = trio.Event()
+        self.at_once = trio.CancelScope()
+        self._accepting = False
+        self._signals = 0
+
+    def accepting(self) -> None:
+        """Say that the service accepts: from now on the first signal drains."""
+        self._accepting = True
+
+    def signalled(self) -> None:
+        """Take one signal into account."""
+        self._signals += 1
+        self.requested.set()
+        if self._signals > 1 or not self._accepting:
+            self.at_once.cancel()
+        else:
+            self.at_once.deadline = trio.current_time() + DRAIN_SECONDS + SETTLE_SECONDS
+
+    @property
+    def end(self) -> End:
+        """How the run ended; to be asked after its block was left."""
+        if not self.at_once.cancelled_caught:
+            return End.DRAINED  # also when a second signal came too late to change anything
+        if not self._accepting:
+            return End.UNSTARTED
+        return End.SECOND_SIGNAL if self._signals > 1 else End.TOO_SLOW
+
+
+@asynccontextmanager
+async def stop_on_signals() -> AsyncIterator[Stop]:
+    """Run the block inside `Stop.at_once`, with both signals taken from the system until its end.
+
+    For the main thread of a process only.
+    """
+    stop = Stop()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_listen, stop)
+        with stop.at_once:
+            yield stop
+        nursery.cancel_scope.cancel()
+
+
+async def _listen(stop: Stop, *, task_status: trio.TaskStatus[None]) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as arriving:
+        task_status.started()
+        async for _ in arriving:
+            stop.signalled()
+            break
+        async for _ in arriving:
+            stop.signalled()
+            break
+
+
+READY: Final = "READY=1"
+STOPPING: Final = "STOPPING=1"
+
+
+def notify(address: str | None, state: str) -> bool:
+    """Send one state; whether it went out. Never fails the service and never waits.
+
+    `address` is the value of NOTIFY_SOCKET: a path, or a name in Linux's abstract namespace
+    when it begins with "@" (sd_notify(3), Environment). None or anything else: nobody asks.
+    """
+    if not address or address[0] not in "/@":
+        return False
+    target = "\0" + address[1:] if address[0] == "@" else address
+    with contextlib.suppress(OSError, ValueError):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.setblocking(False)
+            channel.sendto(state.encode(), target)
+        return True
+    return False
+
+
+YOUNG_OBJECTS: Final = 20_000
+
+
+def prepare() -> None:
+    """Let the store's thread have its turn in time, look for garbage less often, and take all
+    the descriptors one may have.
+
+    What is in flight makes more than the 700 young objects after which Python looks through them
+    again, and little of it is in rings: those looks took a twentieth of a delivery. The hundred
+    thousand objects of the code itself stay for good and are not looked through any more.
+
+    Thousands of clients and receivers may be connected at once; the usual soft limit of 1,024
+    descriptors is for programs that use select().
+    """
+    sys.setswitchinterval(THREAD_SWITCH_SECONDS)
+    gc.set_threshold(YOUNG_OBJECTS)
+    gc.freeze()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

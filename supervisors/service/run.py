@@ -14,11 +14,15 @@ from typing import Final, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from supervisors.service import pidfile, sd_notify
-from supervisors.service.lock import ServeLock
-from supervisors.service.places import Places
-from supervisors.service.refusals import AlreadyRunning, ServiceFailed, StoppedAtOnce
-from supervisors.service.signals import End, Stop, stop_on_signals
+from supervisors.service import process, site_files
+from supervisors.service.process import End, Stop, stop_on_signals
+from supervisors.service.site_files import (
+    AlreadyRunning,
+    Places,
+    ServeLock,
+    ServiceFailed,
+    StoppedAtOnce,
+)
 
 _LOCK_TRIES: Final = 10  # one who asks for the status holds the lock for a moment
 _LOCK_EVERY_SECONDS: Final = 0.05
@@ -66,19 +70,19 @@ async def serve(
     """
     places.prepare()
     async with stop_on_signals() as stop, _serve_lock(places):
-        pidfile.write(places.pid, pidfile.presence(version))
+        site_files.write(places.pid, site_files.presence(version))
         try:
             async with open_service() as service:
-                pidfile.write(places.pid, pidfile.presence(version, service.url))
+                site_files.write(places.pid, site_files.presence(version, service.url))
                 stop.accepting()
                 log.info("service.ready", url=service.url, version=version)
                 announcer.on_ready(service.url)
-                sd_notify.notify(announcer.notify_socket, sd_notify.READY)
+                process.notify(announcer.notify_socket, process.READY)
                 await _until_asked(service, stop)
                 log.info("service.stopping")
-                sd_notify.notify(announcer.notify_socket, sd_notify.STOPPING)
+                process.notify(announcer.notify_socket, process.STOPPING)
         finally:
-            pidfile.remove(places.pid)
+            site_files.remove(places.pid)
     _conclude(stop, log)
 
 
@@ -105,7 +109,7 @@ async def _serve_lock(places: Places) -> AsyncIterator[None]:
                 break
             await trio.sleep(_LOCK_EVERY_SECONDS)
         else:
-            known = pidfile.read(places.pid)
+            known = site_files.read(places.pid)
             raise AlreadyRunning(places.folder, None if known is None else known.pid)
         yield
 

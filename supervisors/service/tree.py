@@ -18,13 +18,15 @@ from fw_actors.actors.console import Console
 from fw_actors.actors.counters import Counter, DeliveryMeter
 from fw_actors.actors.error_writer import ErrorWriter
 from fw_actors.actors.gateway import Gateway
-from fw_actors.actors.job_queue import Drain
-from fw_actors.actors.nudge import Nudge
-from fw_actors.actors.onlooker import Onlooker
+from fw_actors.actors.queue_worker import Drain, Nudge
 from fw_actors.actors.replayer import Replayer
+from fw_actors.actors.store_probe import Onlooker
 from fw_actors.actors.sweeper import DAILY, HOURLY, Schedule, Sweeper
 from fw_actors.config import Config
 from fw_actors.http import open_sender
+from fw_actors.ops import app_jobs, error_log, mail_queue
+from fw_actors.ops.site import Site, open_site, open_store
+from fw_actors.ops.sweeps import audit_batches, auth_batches, webhook_batches
 from fw_actors.runtime import (
     Clock,
     Entropy,
@@ -34,22 +36,25 @@ from fw_actors.runtime import (
     SystemEntropy,
     open_runtime,
 )
-from fw_actors.services import bulk_replay, error_log, events, jobs_of_apps, mail
-from fw_actors.services.site import Site, open_site, open_store
-from fw_actors.services.sweeps import audit_batches, auth_batches, webhook_batches
 from fw_actors.store import Store
+from fw_actors.webhooks import events, replay
 from supervisors.children import ChildSpec, actor_child
 from supervisors.service.access import PROBE, access
 from supervisors.service.console_socket import console_socket
-from supervisors.service.delivering import DISPATCHER, delivering, kept_connections
 from supervisors.service.front import answering_while_starting, listening
 from supervisors.service.front import front as front_child
-from supervisors.service.mailing import APP_JOBS, MAILER, mailing
+from supervisors.service.metrics import COUNTER
 from supervisors.service.parts import GIVE_BACK_SECONDS, Parts
-from supervisors.service.places import Places
-from supervisors.service.readings import COUNTER
-from supervisors.service.signals import DRAIN_SECONDS
-from supervisors.service.site_url import site_url
+from supervisors.service.process import DRAIN_SECONDS
+from supervisors.service.queues import (
+    APP_JOBS,
+    DISPATCHER,
+    MAILER,
+    delivering,
+    kept_connections,
+    mailing,
+)
+from supervisors.service.site_files import Places, site_url
 from supervisors.tree import open_supervisor
 from web.server import Bound
 
@@ -59,10 +64,10 @@ ERRORS: Final = "error_writer"
 REPLAYER: Final = "replayer"
 WORKERS: Final = {
     events.QUEUE: DISPATCHER,
-    mail.QUEUE: MAILER,
-    jobs_of_apps.QUEUE: APP_JOBS,
+    mail_queue.QUEUE: MAILER,
+    app_jobs.QUEUE: APP_JOBS,
     error_log.QUEUE: ERRORS,
-    bulk_replay.QUEUE: REPLAYER,
+    replay.REPLAYS: REPLAYER,
 }
 """Whose work each queue is."""
 

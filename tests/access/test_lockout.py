@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from fw_actors.access import attempts
 from fw_actors.errors import OverloadedError
-from fw_actors.services import attempts
 from tests.http_site import HttpSite, http_site
 from tests.staff import PASSWORD
 from tests.web.asgi import Reply

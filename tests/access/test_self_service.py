@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from fw_actors.access import sessions
+from fw_actors.access.api_keys import ApiKeys
 from fw_actors.errors import OverloadedError
-from fw_actors.services import sessions
-from fw_actors.services.api_keys import ApiKeys
 from tests.http_site import HttpSite, http_site
 from tests.staff import PASSWORD
 

@@ -19,7 +19,7 @@ from benchmarks.delivery.stamps import stamping
 from benchmarks.delivery.suite import names
 from benchmarks.nginx import configuration
 from benchmarks.rows import Comparison, Effort, figure
-from fw_actors.services.site import open_site
+from fw_actors.ops.site import open_site
 
 
 def test_all_events_reach_the_receiver_beside_some_that_take_none(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import trio
 from sqlalchemy import text
 
 from fw_actors.errors import OverloadedError
-from fw_actors.services.site import Site, open_site
+from fw_actors.ops.site import Site, open_site
 from tests.live_site import LiveSite, eventually
 from tests.site_kit import make_config
 

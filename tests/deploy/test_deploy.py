@@ -14,8 +14,8 @@ import trustme
 import yaml
 
 from benchmarks.access.service import TUNABLES
-from fw_actors.config.key_file import CREDENTIAL
-from supervisors.service.signals import DRAIN_SECONDS, SETTLE_SECONDS
+from fw_actors.config.parsing import CREDENTIAL
+from supervisors.service.process import DRAIN_SECONDS, SETTLE_SECONDS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

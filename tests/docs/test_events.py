@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fw_actors.services.audit import Action
+from fw_actors.ops.audit import Action
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -14,14 +14,14 @@ import click
 import pytest
 
 from fw_actors import errors
-from fw_actors.services.audit import Action
+from fw_actors.ops.audit import Action
 from fw_cli.http_reference import NOBODY, SITE, http_reference
 from fw_cli.main import cli
 from fw_cli.reference import command_line
 from tests.supervisors.service.test_readings import EXPECTED
 from web.app import api_paths
+from web.exchange import Traffic
 from web.openapi import DESCRIBED
-from web.traffic import Traffic
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -7,43 +7,43 @@ from pathlib import Path
 
 import pytest
 
-from fw_actors.actors.job_tries import MOST_TRIES
+from fw_actors.access.api_keys import MOST_KEYS, WRONG_KEYS
+from fw_actors.access.attempts import KNOWN_DAYS
+from fw_actors.access.attempts import MOST_OF_A_USER as ADDRESSES_OF_A_USER
+from fw_actors.access.recovery import MAILS_AN_HOUR
+from fw_actors.access.sessions import MOST_OF_A_USER
+from fw_actors.actors.queue_worker import MOST_TRIES
 from fw_actors.config.deployment import DEFAULT_ARGON2
-from fw_actors.documents.checks import MOST_ROWS
+from fw_actors.config.policy import judge_policy
 from fw_actors.documents.permissions import RECORDS
 from fw_actors.documents.query import MOST_FILTERS, MOST_VALUES
 from fw_actors.documents.rest import MOST, MOST_BYTES
-from fw_actors.hashing.places import KEPT_FOR_KNOWN, Lane
-from fw_actors.http.dns import MAX_PER_HOST, MAX_THREADS
-from fw_actors.http.reader import MAX_ANSWER
+from fw_actors.documents.validation import MOST_ROWS
+from fw_actors.hashing.hasher import KEPT_FOR_KNOWN, Lane
+from fw_actors.http.dial import MAX_PER_HOST, MAX_THREADS
+from fw_actors.http.response import MAX_ANSWER
 from fw_actors.mail.smtp import AT_ONCE
-from fw_actors.rules.addresses import sharing_network
+from fw_actors.ops.error_log import KEPT_DAYS
 from fw_actors.rules.denied_limit import RECORDED_PER_MINUTE
+from fw_actors.rules.identifiers import sharing_network
 from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, WIDER_48, WIDER_56
 from fw_actors.rules.password_policy import MAX_RUNES
-from fw_actors.rules.scrubbing import SHORTEST_SECRET
-from fw_actors.rules.site_policy import judge_policy
+from fw_actors.rules.redaction import SHORTEST_SECRET
 from fw_actors.rules.tokens import BEARER_BYTES
-from fw_actors.services.api_keys import MOST_KEYS
-from fw_actors.services.bulk_replay import BATCH
-from fw_actors.services.error_log import KEPT_DAYS
-from fw_actors.services.key_use import WRONG_KEYS
-from fw_actors.services.known_addresses import KNOWN_DAYS
-from fw_actors.services.known_addresses import MOST_OF_A_USER as ADDRESSES_OF_A_USER
-from fw_actors.services.recovery_throttle import MAILS_AN_HOUR
-from fw_actors.services.sessions import MOST_OF_A_USER
 from fw_actors.store.trio_sqlite import MAX_WAITING_READS, MAX_WAITING_WRITES
-from web import event_streams
-from web.body import FIRST_SECONDS, LEAST_BYTES_PER_SECOND, MOST_SECONDS
+from fw_actors.webhooks.replay import BATCH
+from web import response
 from web.connections import (
     ADDRESS_SHARE,
+    PART_BYTES,
     REQUEST_SECONDS,
+    SEND_SECONDS,
     SPARE_CONNECTIONS,
     ConnectionLimits,
 )
-from web.framing import MOST_HEAD_BYTES
+from web.http11 import MOST_HEAD_BYTES
 from web.operations import LARGE, SMALL
-from web.stream import PART_BYTES, SEND_SECONDS
+from web.request import FIRST_SECONDS, LEAST_BYTES_PER_SECOND, MOST_SECONDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
 POLICY = judge_policy("{}").sections
@@ -74,7 +74,7 @@ ROWS: list[tuple[str, list[object]]] = [  # how a row begins, and the numbers th
     ("rows of a list; filters; values in them", [MOST, MOST_FILTERS, MOST_VALUES, 400]),
     ("rows of a child table; keys of a user", [MOST_ROWS, MOST_KEYS, 422, 409]),
     ("calls that wait for the store", [MAX_WAITING_READS, MAX_WAITING_WRITES, 503]),
-    ("event streams", [event_streams.MOST, 503]),
+    ("event streams", [response.MOST, 503]),
     ("deliveries in flight; to one receiver",
      [OPS["deliveryConcurrency"], OPS["perReceiverConcurrency"]]),
     ("a delivery", [MAX_ANSWER // KIB]),

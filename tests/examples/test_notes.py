@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from examples import notes
+from fw_actors.access.users import add_user
 from fw_actors.documents import rest
 from fw_actors.errors import PermissionDeniedError, ValidationError
-from fw_actors.services.site import Site
-from fw_actors.services.users import add_user
+from fw_actors.ops.site import Site
 from tests.site_kit import inline_site
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")

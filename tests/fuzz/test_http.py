@@ -18,10 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from fw_actors.access.users import add_user
 from fw_actors.actors.counters import Counter, DeliveryMeter
 from fw_actors.http import open_sender
 from fw_actors.runtime import SilentLog, open_runtime
-from fw_actors.services.users import add_user
 from supervisors.service.front import application
 from supervisors.service.parts import Parts
 from supervisors.service.tree import DELIVERY_OUTCOMES, SIGN_IN_OUTCOMES, WORKERS, run_parts

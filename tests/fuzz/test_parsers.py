@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from fw_actors.errors import BadRequestError, ValidationError
 from fw_actors.http import ProtocolError, Times, parse_target
-from fw_actors.http.reader import AnswerReader
+from fw_actors.http.response import AnswerReader
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.rules.redaction import Treatment, treatment
-from fw_actors.services.delivery_endings import readable
-from web.json_in import read_object
+from fw_actors.webhooks.deliveries import readable
+from web.json_input import read_object
 
 ANY_TEXT = st.text(st.characters())
 HEADS = st.sampled_from(

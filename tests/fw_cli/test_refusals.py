@@ -8,9 +8,9 @@ import click
 import pytest
 
 from fw_actors.errors import ConfigurationError, NotFoundError, ValidationError
-from fw_actors.rules.scrubbing import Scrubber
+from fw_actors.rules.redaction import Scrubber
 from fw_cli.refusals import CommandFailed, Refused, is_defect, refusal
-from supervisors.service.refusals import AlreadyRunning, StartFailed
+from supervisors.service.site_files import AlreadyRunning, StartFailed
 
 SECRET = "sk_live_51Habcd"
 

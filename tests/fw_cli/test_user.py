@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fw_actors.services.site import Site
+from fw_actors.ops.site import Site
 from tests.fw_cli.conftest import PASSWORD, CommandLine
 
 
@@ -148,7 +148,7 @@ def test_unlock_forgets_the_tries_at_name_and_e_mail(fw: CommandLine, who: str) 
         fw.done(*add(name), stdin=PASSWORD + "\n")
     script = fw.folder / "lock.py"
     script.write_text(
-        "from fw_actors.services.attempts import IDENTIFIER, counter_key\n"
+        "from fw_actors.access.attempts import IDENTIFIER, counter_key\n"
         "from fw_actors.store import installation_key\n"
         "for n, who in enumerate(['ida', 'ida@example.test', 'bob']):\n"
         "    fw.db.sql('INSERT INTO fw_login_attempt (id, key, at, state) VALUES (:i, :k, 1, 1)',\n"

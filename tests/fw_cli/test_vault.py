@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisors.service.lock import ServeLock
+from supervisors.service.site_files import ServeLock
 from tests.fw_cli.conftest import CommandLine
 
 OLD, NEW = "the old key, forty characters or more ...", "the new key, forty characters or more ..."
@@ -137,7 +137,7 @@ def test_a_run_that_was_killed_is_finished_by_the_next_one(
     """`made`: the new key is there; `moved`: the values have it; `kept`: the old one is linked."""
     with monkeypatch.context() as patch:
         if step == "made":
-            patch.setattr("fw_actors.services.rekeying.Rekeying.run", killed)
+            patch.setattr("fw_actors.ops.rekeying.Rekeying.run", killed)
         elif step == "moved":
             patch.setattr("fw_cli.vault._Keys.put_in_place", killed)
         else:

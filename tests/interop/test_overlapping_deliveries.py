@@ -1,7 +1,7 @@
 """Outcomes, take-overs, replays and sweeps of one delivery that overlap on PostgreSQL.
 
 As in `test_overlapping_writes`: the first transaction is held until the second one waits for it.
-On SQLite there is one writer, and `tests/fw_actors/services` says the same of what follows.
+On SQLite there is one writer, and `tests/fw_actors/webhooks` says the same of what follows.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import pytest
 import trio
 
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError
-from fw_actors.rules.delivery_outcome import Backoff, Ending, Status
-from fw_actors.services.deliveries import Deliveries
-from fw_actors.services.delivery_endings import Ended
-from fw_actors.services.delivery_rows import Due, Hook
-from fw_actors.services.replay import Replayed
-from fw_actors.services.site import Site
-from fw_actors.services.sweeps import webhook_batches
+from fw_actors.ops.site import Site
+from fw_actors.ops.sweeps import webhook_batches
+from fw_actors.rules.delivery import Backoff, Ending, Status
 from fw_actors.store import Tx
+from fw_actors.webhooks.claims import Due, Hook
+from fw_actors.webhooks.deliveries import Deliveries, Ended
+from fw_actors.webhooks.replay import Replayed
 from tests.interop import test_overlapping_writes as overlapping
 from tests.interop.test_overlapping_writes import Overlap, as_administrator
 

@@ -17,6 +17,15 @@ import psycopg
 import pytest
 import trio
 
+from fw_actors.access import attempts
+from fw_actors.access.accounts import set_password
+from fw_actors.access.administration import SelfService
+from fw_actors.access.links import Links
+from fw_actors.access.passwords import AdmittedChange, PasswordChanges
+from fw_actors.access.recovery import LinkMail, resend
+from fw_actors.access.sign_in import Admitted, SignIn
+from fw_actors.access.types import LinkKind, PasswordChange, SignInAttempt
+from fw_actors.access.users import add_user, set_enabled
 from fw_actors.documents import rest
 from fw_actors.errors import (
     AuthenticationError,
@@ -25,18 +34,8 @@ from fw_actors.errors import (
     NotFoundError,
     ValidationError,
 )
+from fw_actors.ops.site import Site, open_site
 from fw_actors.rules.lockout import Budget
-from fw_actors.services import attempts
-from fw_actors.services.access import LinkKind, PasswordChange, SignInAttempt
-from fw_actors.services.accounts import set_password
-from fw_actors.services.invitation import resend
-from fw_actors.services.link_mail import LinkMail
-from fw_actors.services.links import Links
-from fw_actors.services.password_change import AdmittedChange, PasswordChanges
-from fw_actors.services.self_service import SelfService
-from fw_actors.services.sign_in import Admitted, SignIn
-from fw_actors.services.site import Site, open_site
-from fw_actors.services.users import add_user, set_enabled
 from fw_actors.store import Tx
 from fw_actors.store.postgres import open_postgres
 from tests.site_kit import make_config
@@ -54,7 +53,7 @@ async def site(
 ) -> AsyncIterator[Site]:
     patient = partial(open_postgres, postgres_url, busy_seconds=30)  # a slow machine is no lock
     monkeypatch.setattr(
-        "fw_actors.services.site.open_store",
+        "fw_actors.ops.site.open_store",
         lambda config, clock, entropy, inline: patient(clock=clock, entropy=entropy, inline=inline),
     )
     config = make_config(APPS, apps=("shop", "examples.notes"), database=postgres_url)

@@ -6,12 +6,12 @@ from typing import Final
 
 from tests.mutants.mutation import Mutation
 
-_ATTEMPTS: Final = "fw_actors/services/attempts.py"
-_ACCOUNTS: Final = "fw_actors/services/accounts.py"
-_LINKS: Final = "fw_actors/services/links.py"
-_SIGN_IN: Final = "fw_actors/services/sign_in.py"
-_REPLAY: Final = "fw_actors/services/replay.py"
-_KEYS: Final = "fw_actors/services/api_keys.py"
+_ATTEMPTS: Final = "fw_actors/access/attempts.py"
+_ACCOUNTS: Final = "fw_actors/access/accounts.py"
+_LINKS: Final = "fw_actors/access/links.py"
+_SIGN_IN: Final = "fw_actors/access/sign_in.py"
+_REPLAY: Final = "fw_actors/webhooks/replay.py"
+_KEYS: Final = "fw_actors/access/api_keys.py"
 
 ACCESS: Final = (
     Mutation(
@@ -26,7 +26,7 @@ ACCESS: Final = (
         _ATTEMPTS,
         ".where(_T.key == _KEY, _T.at > _SINCE)\n",
         ".where(sa.func.coalesce(_T.key, _T.key) == _KEY, _T.at > _SINCE)\n",
-        "tests/fw_actors/services/test_plans.py",
+        "tests/fw_actors/ops/test_plans.py",
     ),
     Mutation(
         "a session is looked up where searches wait",
@@ -53,18 +53,18 @@ ACCESS: Final = (
         _SIGN_IN,
         "await self._store.write(lambda tx: self._take_back(tx, admitted))",
         "pass",
-        "tests/fw_actors/services/test_sign_in.py",
+        "tests/fw_actors/access/test_sign_in.py",
     ),
     Mutation(
         "a decoy costs what new hashes cost, whatever the stored ones do",
         _SIGN_IN,
         "                decoy=admitted.decoy,\n",
         "",
-        "tests/fw_actors/services/test_hash_costs.py",
+        "tests/fw_actors/access/test_hash_costs.py",
     ),
     Mutation(
         "an IPv6 client has a budget for each of its networks",
-        "fw_actors/services/address_budget.py",
+        "fw_actors/access/attempts.py",
         "counters.key, self._budget, counters.networks)\n\n    def wait_of",
         "counters.key, self._budget)\n\n    def wait_of",
         "tests/security/test_floods.py",
@@ -81,7 +81,7 @@ ACCESS: Final = (
         _ATTEMPTS,
         'sa.bindparam("limit"), ~locked, *further)',
         'sa.bindparam("limit"), *further)',
-        "tests/fw_actors/services/test_attempts.py",
+        "tests/fw_actors/access/test_attempts.py",
     ),
     Mutation(
         "sessions outlive a new password",
@@ -100,7 +100,7 @@ ACCESS: Final = (
         _ACCOUNTS,
         'if event == "on_trash" or not getattr(doc, "enabled", 1):\n            sessions.end_all',
         'if event == "on_trash":\n            sessions.end_all',
-        "tests/fw_actors/services/test_accounts.py",
+        "tests/fw_actors/access/test_accounts.py",
     ),
     Mutation(
         "a new link leaves the old ones",
@@ -113,25 +113,25 @@ ACCESS: Final = (
         _LINKS,
         '_T.expires > sa.bindparam("now")',
         'sa.bindparam("now") > 0',
-        "tests/fw_actors/services/test_recovery.py",
+        "tests/fw_actors/access/test_recovery.py",
     ),
     Mutation(
         "a session never expires",
-        "fw_actors/services/sessions.py",
+        "fw_actors/access/sessions.py",
         '.where(SESSION.c.expires > sa.bindparam("now"), users',
         '.where(sa.bindparam("now") > 0, users',
-        "tests/fw_actors/services/test_sessions.py",
+        "tests/fw_actors/access/test_sessions.py",
     ),
     Mutation(
         "two passwords of one millisecond are one",
         _ACCOUNTS,
         "max(tx.now, before + 1)",
         "tx.now",
-        "tests/fw_actors/services/test_sign_in.py",
+        "tests/fw_actors/access/test_sign_in.py",
     ),
     Mutation(
         "the own session ends with the old password",
-        "fw_actors/services/password_change.py",
+        "fw_actors/access/passwords.py",
         "spare=change.session, ",
         'spare="", ',
     ),
@@ -143,7 +143,7 @@ ACCESS: Final = (
     ),
     Mutation(
         "API keys outlive a recovery",
-        "fw_actors/services/passwords.py",
+        "fw_actors/access/passwords.py",
         "keys = self._keys.end_all(fw, user)",
         "keys = self._keys.end_all(fw, user) if fw.user != user else []",
         "tests/access/test_api_keys.py",
@@ -156,21 +156,21 @@ ACCESS: Final = (
     ),
     Mutation(
         "a new password leaves no Audit Event",
-        "fw_actors/services/passwords.py",
+        "fw_actors/access/passwords.py",
         "        self._audit.record(fw, action, user, detail)\n",
         "",
         "tests/access/test_rights_audit.py",
     ),
     Mutation(
         "a change of roles leaves no Audit Event",
-        "fw_actors/services/document_audit.py",
+        "fw_actors/ops/audit.py",
         '    roles = {"roles"} if old != new else set()\n',
         "    roles = set[str]()\n",
         "tests/access/test_rights_audit.py",
     ),
     Mutation(
         "an API key makes API keys",
-        "fw_actors/services/self_service.py",
+        "fw_actors/access/administration.py",
         "    if caller.session is None:\n",
         "    if caller.session is None and caller.api_key is None:\n",
     ),
@@ -202,7 +202,7 @@ ACCESS: Final = (
     ),
     Mutation(
         "a job's error keeps the secret that its refusal tells",
-        "fw_actors/actors/job_queue.py",
+        "fw_actors/actors/queue_worker.py",
         "self._scrubber.scrub_known(str(failure))",
         "str(failure)",
         "tests/security/test_log_scan.py",
@@ -216,9 +216,9 @@ ACCESS: Final = (
     ),
     Mutation(
         "a site opens whose secrets are half moved to another key",
-        "fw_actors/services/rekeying.py",
+        "fw_actors/ops/rekeying.py",
         "    if not rotation.done:\n",
         "    if False:\n",
-        "tests/fw_actors/services/test_rekeying.py",
+        "tests/fw_actors/ops/test_rekeying.py",
     ),
 )

@@ -6,16 +6,16 @@ from typing import Final
 
 from tests.mutants.mutation import Mutation
 
-_SIGN_IN: Final = "fw_actors/services/sign_in.py"
-_ACCOUNTS: Final = "fw_actors/services/accounts.py"
-_LINKS: Final = "fw_actors/services/links.py"
-_SESSIONS: Final = "fw_actors/services/sessions.py"
+_SIGN_IN: Final = "fw_actors/access/sign_in.py"
+_ACCOUNTS: Final = "fw_actors/access/accounts.py"
+_LINKS: Final = "fw_actors/access/links.py"
+_SESSIONS: Final = "fw_actors/access/sessions.py"
 _POLICY: Final = "fw_actors/rules/password_policy.py"
 _HASHER: Final = "fw_actors/hashing/hasher.py"
-_CHANGE: Final = "fw_actors/services/password_change.py"
+_CHANGE: Final = "fw_actors/access/passwords.py"
 _RIGHTS: Final = "fw_actors/documents/permissions.py"
 
-_TEST_SIGN_IN: Final = "tests/fw_actors/services/test_sign_in.py::test_"
+_TEST_SIGN_IN: Final = "tests/fw_actors/access/test_sign_in.py::test_"
 _TEST_LINKS: Final = "tests/access/test_links.py::test_"
 _TEST_OWN: Final = "tests/access/test_self_service.py::test_"
 _TEST_POLICY: Final = (
@@ -73,15 +73,15 @@ ASVS_ACCESS: Final = (
     ),
     Mutation(
         "one identifier is sent any number of recovery mails",
-        "fw_actors/services/recovery_throttle.py",
+        "fw_actors/access/recovery.py",
         "Budget(MAILS_AN_HOUR, ",
         "Budget(MAILS_AN_HOUR * 1000, ",
-        "tests/fw_actors/services/test_recovery.py::"
+        "tests/fw_actors/access/test_recovery.py::"
         "test_three_mails_an_hour_for_one_identifier_however_it_is_typed",
     ),
     Mutation(
         "an address may show any number of wrong API keys",
-        "fw_actors/services/key_use.py",
+        "fw_actors/access/api_keys.py",
         "Budget(50, ",
         "Budget(50_000, ",
         "tests/access/test_api_keys.py::"
@@ -103,7 +103,7 @@ ASVS_ACCESS: Final = (
     ),
     Mutation(
         "passwords of four characters are taken unless the site says otherwise",
-        "fw_actors/rules/site_policy.py",
+        "fw_actors/config/policy.py",
         'Key("minPasswordLength", 8,',
         'Key("minPasswordLength", 4,',
         "tests/fw_actors/rules/test_site_policy.py::"
@@ -162,7 +162,7 @@ ASVS_ACCESS: Final = (
     ),
     Mutation(
         "an account has a hint to its password",
-        "fw_actors/documents/core/user.py",
+        "fw_actors/documents/core/access.py",
         "    language = Data(length=20)\n",
         "    language = Data(length=20)\n    hint = Data()\n",
         "tests/fw_actors/documents/core/test_account_fields.py::"
@@ -173,7 +173,7 @@ ASVS_ACCESS: Final = (
         _ACCOUNTS,
         "    if form == canonical(ADMINISTRATOR):\n",
         "    if form is None:\n",
-        "tests/fw_actors/services/test_accounts.py::"
+        "tests/fw_actors/access/test_accounts.py::"
         "test_an_account_gets_no_hidden_reserved_or_blank_identifier",
     ),
     Mutation(
@@ -196,7 +196,7 @@ ASVS_ACCESS: Final = (
         _LINKS,
         "    .where(_GOOD, _T.kind == _KIND)\n",
         "    .where(_GOOD, sa.or_(_T.kind == _KIND, _KIND.is_not(None)))\n",
-        "tests/fw_actors/services/test_recovery.py::test_kinds_are_checked_and_neither_try_spends",
+        "tests/fw_actors/access/test_recovery.py::test_kinds_are_checked_and_neither_try_spends",
     ),
     Mutation(
         "a link has its token in the query",
@@ -207,7 +207,7 @@ ASVS_ACCESS: Final = (
     ),
     Mutation(
         "whoever accepts an invitation is signed in",
-        "web/routes/recovery.py",
+        "web/routes/access.py",
         "    post = Operation(handle, ",
         "    async def signed_in(exchange: Exchange) -> Answer:\n"
         "        done = await handle(exchange)\n"
@@ -221,7 +221,7 @@ ASVS_ACCESS: Final = (
         _ACCOUNTS,
         "    return PasswordSet(before is not None, sessions.end_all(tx, user, spare))",
         "    return PasswordSet(before is not None, 0)",
-        "tests/fw_actors/services/test_accounts.py::"
+        "tests/fw_actors/access/test_accounts.py::"
         "test_setting_a_password_ends_the_users_sessions_and_nobody_elses",
     ),
     Mutation(
@@ -229,7 +229,7 @@ ASVS_ACCESS: Final = (
         _ACCOUNTS,
         "            sessions.end_all(fw.tx, str(doc.name))\n",
         "            pass\n",
-        "tests/fw_actors/services/test_accounts.py::test_disabling_an_account_ends_its_sessions",
+        "tests/fw_actors/access/test_accounts.py::test_disabling_an_account_ends_its_sessions",
     ),
     Mutation(
         "every session has the same sid",
@@ -257,7 +257,7 @@ ASVS_ACCESS: Final = (
         _SESSIONS,
         '.where(SESSION.c.expires > sa.bindparam("now"), users.c.enabled == 1)',
         '.where(SESSION.c.expires + 10**12 > sa.bindparam("now"), users.c.enabled == 1)',
-        "tests/fw_actors/services/test_sessions.py::test_a_session_ends_after_its_days",
+        "tests/fw_actors/access/test_sessions.py::test_a_session_ends_after_its_days",
     ),
     Mutation(
         "a sid is believed without a look at the store",
@@ -266,18 +266,18 @@ ASVS_ACCESS: Final = (
         "        if row is None and sid:\n"
         '            return LiveSession("h", "ada", tx.now)\n'
         '        if row is None:\n            raise AuthenticationError("Your session',
-        "tests/fw_actors/services/test_sessions.py::test_any_other_sid_is_no_session",
+        "tests/fw_actors/access/test_sessions.py::test_any_other_sid_is_no_session",
     ),
     Mutation(
         "a sign-out leaves the session",
         _SESSIONS,
         "    tx.run(_END, sid_hash=digest(sid))\n",
         "    tx.run(_END, sid_hash=digest(sid[1:]))\n",
-        "tests/fw_actors/services/test_sessions.py::test_ending_a_session_ends_that_one",
+        "tests/fw_actors/access/test_sessions.py::test_ending_a_session_ends_that_one",
     ),
     Mutation(
         "a manager ends no sessions of a user",
-        "fw_actors/services/users.py",
+        "fw_actors/access/users.py",
         "return sessions.end_all(fw.tx, str(",
         "return len(str(",
         "tests/access/test_user_administration.py::test_a_users_sessions_end",
@@ -320,7 +320,7 @@ ASVS_ACCESS: Final = (
     ),
     Mutation(
         "a function of an app is for everybody",
-        "web/routes/methods.py",
+        "web/routes/resource.py",
         "    if function.roles and not caller.roles & ",
         "    if not function and not caller.roles & ",
         "tests/web/routes/test_methods.py::"
@@ -328,14 +328,14 @@ ASVS_ACCESS: Final = (
     ),
     Mutation(
         "scopes limit no document",
-        "fw_actors/documents/scopes.py",
+        "fw_actors/documents/permissions.py",
         "    named = scopes.get(doc.doctype)\n",
         "    return\n    named = scopes.get(doc.doctype)\n",
         "tests/fw_actors/documents/test_scopes.py::test_what_is_beyond_is_neither_read_nor_written",
     ),
     Mutation(
         "scopes limit no list",
-        "fw_actors/documents/scopes.py",
+        "fw_actors/documents/permissions.py",
         "        yield table.c.name.in_(sorted(scopes[meta.name]))\n",
         "        yield sa.true()\n",
         "tests/fw_actors/documents/test_scopes.py::test_lists_hold_what_the_scopes_name",
@@ -357,7 +357,7 @@ ASVS_ACCESS: Final = (
     ),
     Mutation(
         "fields above one's permission level are written",
-        "fw_actors/documents/incoming.py",
+        "fw_actors/documents/rest.py",
         'return not field.read_only and fw.rights.sees_level(owner, field.permlevel, "write")',
         "return not field.read_only",
         "tests/fw_actors/documents/test_rest.py::"
@@ -365,35 +365,35 @@ ASVS_ACCESS: Final = (
     ),
     Mutation(
         "a user has any number of API keys",
-        "fw_actors/services/api_keys.py",
+        "fw_actors/access/api_keys.py",
         "MOST_KEYS: Final = 100 ",
         "MOST_KEYS: Final = 10**9 ",
         "tests/access/test_api_keys.py::test_a_user_has_a_hundred_keys_at_most",
     ),
     Mutation(
         "an API key changes passwords",
-        "fw_actors/services/self_service.py",
+        "fw_actors/access/administration.py",
         "    if caller.session is None:\n",
         "    if caller is None:\n",
         _TEST_OWN + "a_key_does_nothing_to_passwords_sessions_and_keys",
     ),
     Mutation(
         "tries to sign in leave no line in the log",
-        "fw_actors/actors/try_log.py",
+        "fw_actors/actors/lockout.py",
         'self._log.info("sign_in.ended", ',
         'self._log.info("ended", ',
         "tests/access/test_try_log.py::test_each_refusal_is_one_line_that_names_nobody",
     ),
     Mutation(
         "changes of passwords leave no line in the log",
-        "fw_actors/actors/try_log.py",
+        "fw_actors/actors/lockout.py",
         '            "password_change.ended",\n',
         '            "ended",\n',
         "tests/access/test_try_log.py::test_a_changed_password_is_one_line",
     ),
     Mutation(
         "what a manager does with accounts leaves no Audit Event",
-        "fw_actors/services/user_administration.py",
+        "fw_actors/access/administration.py",
         "        self._audit.record(fw, Action.UNLOCK, user)\n",
         "",
         "tests/access/test_user_administration.py::"
@@ -401,7 +401,7 @@ ASVS_ACCESS: Final = (
     ),
     Mutation(
         "a wrong password hashes in any number of threads",
-        "fw_actors/hashing/places.py",
+        "fw_actors/hashing/hasher.py",
         "lane: FairQueue(lane.value, ",
         "lane: FairQueue(lane.value * 1000, ",
         "tests/fw_actors/hashing/test_places.py::test_who_finds_the_queue_full_is_refused_at_once",
@@ -427,27 +427,27 @@ ASVS_ACCESS: Final = (
         "fw_actors/hashing/hasher.py",
         "self._verify(stored, password, decoy or self._cost)",
         "self._verify(stored, password, self._cost)",
-        "tests/fw_actors/services/test_hash_costs.py::"
+        "tests/fw_actors/access/test_hash_costs.py::"
         "test_names_that_nobody_has_cost_what_the_stored_hashes_cost_in_their_proportion",
     ),
     Mutation(
         "one client guesses from all networks of a /48",
-        "fw_actors/rules/addresses.py",
+        "fw_actors/rules/identifiers.py",
         "    return near, far\n",
         "    return None\n",
         "tests/security/test_floods.py::test_tries_from_a_56_and_a_48_are_counted_together",
     ),
     Mutation(
         "a session that is not used goes on",
-        "fw_actors/services/sessions.py",
+        "fw_actors/access/sessions.py",
         "return now - idle_days * MS_PER_DAY if idle_days else -1",
         "return -1",
-        "tests/fw_actors/services/test_sessions.py::"
+        "tests/fw_actors/access/test_sessions.py::"
         "test_an_idle_session_ends_where_the_policy_says_so",
     ),
     Mutation(
         "a scoped manager makes a System Manager",
-        "fw_actors/documents/manager_guard.py",
+        "fw_actors/documents/permissions.py",
         "if fw.rights.scoped and _concerns_managers(fw, doc) and not "
         "_changes_own_profile(fw, doc):",
         "if fw is None:",
@@ -462,7 +462,7 @@ ASVS_ACCESS: Final = (
     ),
     Mutation(
         "a changed right leaves no Audit Event",
-        "fw_actors/services/document_audit.py",
+        "fw_actors/ops/audit.py",
         "if audited is None:\n            return\n        action: Action",
         "return\n        action: Action",
         "tests/access/test_rights_audit.py::test_each_act_of_a_manager_leaves_one_event",

@@ -8,8 +8,8 @@ from tests.mutants.mutation import Mutation
 
 _VAULT: Final = "fw_actors/documents/vault.py"
 _DIAL: Final = "fw_actors/http/dial.py"
-_SMTP: Final = "fw_actors/mail/smtp_conversation.py"
-_JSON_IN: Final = "web/json_in.py"
+_SMTP: Final = "fw_actors/mail/smtp.py"
+_JSON_IN: Final = "web/json_input.py"
 _MODEL: Final = "fw_actors/config/model.py"
 
 _TEST_SOURCE: Final = "tests/security/test_source.py::test_"
@@ -55,14 +55,14 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "a module reads pickles",
-        "web/json_out.py",
+        "web/response.py",
         "import msgspec\n",
         "import pickle\n\nimport msgspec\n",
         _TEST_SOURCE + "nothing_from_outside_is_read_into_objects_of_its_own_choice",
     ),
     Mutation(
         "a module manages memory by hand",
-        "web/json_out.py",
+        "web/response.py",
         "import msgspec\n",
         "import ctypes\n\nimport msgspec\n",
         _TEST_SOURCE + "no_memory_is_managed_by_hand",
@@ -83,7 +83,7 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "a module has a source of randomness of its own",
-        "fw_actors/rules/backoff.py",
+        "fw_actors/rules/delivery.py",
         "from __future__ import annotations\n",
         "from __future__ import annotations\n\nimport random\n",
         _TEST_SOURCE + "randomness_has_one_source",
@@ -97,14 +97,14 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "a receiver's URL holds control characters",
-        "fw_actors/http/target.py",
+        "fw_actors/http/url.py",
         "    if _UNPRINTABLE.search(url):\n",
         "    if not url:\n",
         "tests/fw_actors/http/test_target.py::test_a_bad_url_is_refused_with_what_to_change",
     ),
     Mutation(
         "receivers are asked in clear text",
-        "fw_actors/http/target.py",
+        "fw_actors/http/url.py",
         'if scheme == "http" and not (development or is_loopback(host)):',
         'if scheme == "http" and not host:',
         "tests/fw_actors/http/test_target.py::test_a_bad_url_is_refused_with_what_to_change",
@@ -118,7 +118,7 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "a required field may be empty",
-        "fw_actors/documents/field.py",
+        "fw_actors/documents/fields.py",
         '        return value is None or value == ""\n',
         "        return False\n",
         "tests/fw_actors/documents/test_checks.py::"
@@ -126,14 +126,14 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "unknown fields of a document pass",
-        "fw_actors/documents/incoming.py",
+        "fw_actors/documents/rest.py",
         "        else:\n            raise field_unknown(meta, key)\n    return values\n",
         "    return values\n",
         "tests/fw_actors/documents/test_rest.py::test_the_shape_of_a_body_is_judged_and_the_key_named",
     ),
     Mutation(
         "a body writes what the service alone writes",
-        "fw_actors/documents/incoming.py",
+        "fw_actors/documents/rest.py",
         '            raise BadRequestError(f"{key} is not to be written.", field=key)\n',
         "            values[key] = value\n",
         "tests/fw_actors/documents/test_rest.py::"
@@ -141,10 +141,10 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "a Webhook for documents needs no event",
-        "fw_actors/services/webhook_rules.py",
+        "fw_actors/webhooks/subscriptions.py",
         "        if not any(values[event] for event in DOCUMENT_EVENTS):\n",
         "        if not values:\n",
-        "tests/fw_actors/services/test_webhook_rules.py::test_each_refusal_names_its_field",
+        "tests/fw_actors/webhooks/test_webhook_rules.py::test_each_refusal_names_its_field",
     ),
     Mutation(
         "a document may skip a step of its life",
@@ -156,7 +156,7 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "a refused write leaves a part behind",
-        "fw_actors/documents/steps.py",
+        "fw_actors/documents/lifecycle.py",
         "with nullcontext() if alone else fw.tx.savepoint():",
         "with nullcontext():",
         "tests/fw_actors/documents/test_lifecycle.py::"
@@ -275,7 +275,7 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "random bytes are zeros",
-        "fw_actors/runtime/entropy.py",
+        "fw_actors/runtime/clock.py",
         "return secrets.token_bytes(n)",
         "return bytes(n)",
         "tests/fw_actors/runtime/test_entropy.py::"
@@ -332,7 +332,7 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "a receiver that hangs takes the places of all",
-        "fw_actors/rules/receiver_places.py",
+        "fw_actors/rules/concurrency.py",
         "        self.window = 1\n        self.slow = True\n",
         "        self.slow = False\n",
         "tests/fw_actors/rules/test_receiver_places.py::"
@@ -340,10 +340,10 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "a rotation leaves values under the old key",
-        "fw_actors/services/rekeying.py",
+        "fw_actors/ops/rekeying.py",
         "moved(await self._store.write(partial(self._move, page)))",
         "moved(len(page))",
-        "tests/fw_actors/services/test_rekeying.py::"
+        "tests/fw_actors/ops/test_rekeying.py::"
         "test_every_value_opens_with_the_new_key_and_nothing_else_has_changed",
     ),
     Mutation(

@@ -6,11 +6,11 @@ from typing import Final
 
 from tests.mutants.mutation import Mutation
 
-_HEADERS: Final = "web/headers.py"
+_HEADERS: Final = "web/response.py"
 _GUARD: Final = "web/guard.py"
 _APP: Final = "web/app.py"
-_COOKIES: Final = "web/cookies.py"
-_JSON_IN: Final = "web/json_in.py"
+_COOKIES: Final = "web/request.py"
+_JSON_IN: Final = "web/json_input.py"
 
 _IN_HEADERS: Final = "tests/web/test_security_headers.py::test_"
 _IN_SOURCES: Final = "tests/web/pages/test_page_sources.py::test_"
@@ -41,21 +41,21 @@ ASVS_FRONT: Final = (
     ),
     Mutation(
         "a header takes a line end",
-        "web/reply.py",
+        "web/response.py",
         r're.compile("[\r\n\0]")',
         're.compile("never in a header")',
         "tests/web/test_reply.py::test_a_header_that_would_hold_a_line_end_is_not_sent",
     ),
     Mutation(
         "a name stands in a link as it is",
-        "web/pages/shell.py",
+        "web/pages/rendering.py",
         "return f\"{list_path(doctype)}/{quote(name, safe='')}\"",
         'return f"{list_path(doctype)}/{name}"',
         _HOSTILE + "a_name_in_a_link_is_encoded_for_its_place",
     ),
     Mutation(
         "quotes in an answer's JSON are not escaped",
-        "web/json_out.py",
+        "web/response.py",
         "return ENCODER.encode(value)",
         "return ENCODER.encode(value).replace(b'\\\\\"', b'\"')",
         _HOSTILE + "a_value_in_an_answer_stays_one_string_of_its_json",
@@ -69,7 +69,7 @@ ASVS_FRONT: Final = (
     ),
     Mutation(
         "a sign-in leads to another site",
-        "web/pages/next_path.py",
+        "web/pages/rendering.py",
         r're.compile(r"/(?![/\\])[',
         're.compile(r"/[',
         "tests/web/pages/test_next_path.py::test_anything_else_leads_to_the_desk",
@@ -139,7 +139,7 @@ ASVS_FRONT: Final = (
     ),
     Mutation(
         "answers name no charset",
-        "web/envelope.py",
+        "web/response.py",
         '"application/json; charset=utf-8"',
         '"application/json"',
         _IN_HEADERS + "every_answer_names_its_content_type_with_its_charset",
@@ -188,7 +188,7 @@ ASVS_FRONT: Final = (
     ),
     Mutation(
         "a link calls a function",
-        "web/routes/methods.py",
+        "web/routes/resource.py",
         '{"POST": Operation(self.call, body=arguments)},',
         '{"POST": Operation(self.call, body=arguments), '
         '"GET": Operation(self.call, body=arguments)},',
@@ -238,7 +238,7 @@ ASVS_FRONT: Final = (
     ),
     Mutation(
         "bodies have no end",
-        "web/body.py",
+        "web/request.py",
         "        if self._received > limit:\n",
         "        if self._received > limit * 1000:\n",
         "tests/web/test_body.py::test_too_much_is_refused_before_the_end_is_there",
@@ -282,7 +282,7 @@ ASVS_FRONT: Final = (
     ),
     Mutation(
         "anybody's word for an address is believed",
-        "web/client_address.py",
+        "web/request.py",
         "    return trust.every_peer or (peer is not None and _holds(trust, peer))\n",
         "    return True\n",
         "tests/web/test_client_address.py::test_who_is_believed_says_where_a_request_comes_from",
@@ -297,7 +297,7 @@ ASVS_FRONT: Final = (
     ),
     Mutation(
         "any file beside those of the pages is served",
-        "web/pages/assets.py",
+        "web/pages/rendering.py",
         'asset = self._files.get(exchange.argument("name"))',
         'name = exchange.argument("name")\n'
         '        path = files(__package__).joinpath("static", name)\n'
@@ -377,7 +377,7 @@ ASVS_FRONT: Final = (
     ),
     Mutation(
         "a request ends by its length and by its chunks",
-        "web/framing.py",
+        "web/http11.py",
         'if chunked and (lengths or request.http_version != b"1.1"):',
         'if chunked and not lengths and request.http_version != b"1.1":',
         "tests/web/test_framing.py::"

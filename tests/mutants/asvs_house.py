@@ -13,7 +13,7 @@ _TEST_PROXY: Final = "tests/deploy/test_proxy_policy.py::test_"
 ASVS_HOUSE: Final = (
     Mutation(
         "times in the log name no zone",
-        "supervisors/service/log_lines.py",
+        "supervisors/service/logs.py",
         '.replace("+00:00", "Z")',
         '.replace("+00:00", "")',
         _TEST_LOGS + "a_json_entry_has_time_level_event_and_fields",
@@ -27,21 +27,21 @@ ASVS_HOUSE: Final = (
     ),
     Mutation(
         "fields that are named like secrets are logged",
-        "supervisors/service/log_secrets.py",
+        "supervisors/service/logs.py",
         "    if is_secret(name) and value is not None:\n",
         "    if value == SCRUBBED:\n",
         _TEST_LOGS + "a_field_named_like_a_secret_is_scrubbed_at_any_depth",
     ),
     Mutation(
         "control characters are logged as they are",
-        "supervisors/service/log_lines.py",
+        "supervisors/service/logs.py",
         'return escaped(" ".join(parts)) + below',
         'return " ".join(parts) + below',
         _TEST_LOGS + "no_value_breaks_a_line_or_commands_a_terminal",
     ),
     Mutation(
         "a JSON line of the log is no JSON",
-        "supervisors/service/log_lines.py",
+        "supervisors/service/logs.py",
         "return _to_ascii_json({",
         "return str({",
         _TEST_LOGS + "json_gives_back_what_was_logged",
@@ -105,10 +105,10 @@ ASVS_HOUSE: Final = (
     ),
     Mutation(
         "Audit Events may be changed",
-        "fw_actors/documents/core/audit_event.py",
+        "fw_actors/documents/core/records.py",
         "read_only=True",
         "read_only=False",
-        "tests/fw_actors/services/test_audit.py::test_nobody_writes_one_as_a_document",
+        "tests/fw_actors/ops/test_audit.py::test_nobody_writes_one_as_a_document",
     ),
     Mutation(
         "the database gets the service's key",
@@ -147,7 +147,7 @@ ASVS_HOUSE: Final = (
     ),
     Mutation(
         "secrets of the configuration are not scrubbed",
-        "fw_actors/rules/scrubbing.py",
+        "fw_actors/rules/redaction.py",
         're.compile("|".join(map(re.escape, self._forms)))',
         're.compile("never a secret")',
         "tests/fw_actors/rules/test_scrubbing.py::test_a_secret_is_found_in_every_usual_encoding",

@@ -6,11 +6,11 @@ from typing import Final
 
 from tests.mutants.mutation import Mutation
 
-_JOBS: Final = "fw_actors/store/job_statements.py"
-_OUTCOME: Final = "fw_actors/rules/delivery_outcome.py"
-_EVENTS: Final = "fw_actors/services/events.py"
-_REPLAY: Final = "fw_actors/services/replay.py"
-_RENAMES: Final = "fw_actors/services/delivery_renames.py"
+_JOBS: Final = "fw_actors/store/jobs.py"
+_OUTCOME: Final = "fw_actors/rules/delivery.py"
+_EVENTS: Final = "fw_actors/webhooks/events.py"
+_REPLAY: Final = "fw_actors/webhooks/replay.py"
+_RENAMES: Final = "fw_actors/webhooks/events.py"
 
 DELIVERY: Final = (
     Mutation(
@@ -18,7 +18,7 @@ DELIVERY: Final = (
         _JOBS,
         "JOB.c.lease == settled.item(1, str))",
         "settled.item(1, str).is_not(None))",
-        "tests/fw_actors/services/test_deliveries.py",
+        "tests/fw_actors/webhooks/test_deliveries.py",
     ),
     Mutation(
         "a lease has no end: the jobs of a dead worker are forgotten",
@@ -52,7 +52,7 @@ DELIVERY: Final = (
         "attempt > max_attempts",
     ),
     Mutation(
-        "the wait is not doubled", "fw_actors/rules/backoff.py", "base * 2.0**doublings", "base"
+        "the wait is not doubled", "fw_actors/rules/delivery.py", "base * 2.0**doublings", "base"
     ),
     Mutation("a redirect counts as delivered", _OUTCOME, "< 300", "< 400"),
     Mutation(
@@ -73,11 +73,11 @@ DELIVERY: Final = (
         "fw_actors/documents/handle.py",
         "        with self._fw.tx.savepoint():\n            return self._publisher.emit(",
         "        if True:\n            return self._publisher.emit(",
-        "tests/fw_actors/services/test_events.py",
+        "tests/fw_actors/webhooks/test_events.py",
     ),
     Mutation(
         "a payload is sent although its frame is not whole",
-        "fw_actors/store/framed_rows.py",
+        "fw_actors/store/packed_rows.py",
         "if value[end:begin] != close:",
         "if False:",
         "tests/fw_actors/actors/test_claims.py",
@@ -91,16 +91,16 @@ DELIVERY: Final = (
     ),
     Mutation(
         "the body is made anew for each attempt",
-        "fw_actors/services/delivery_rows.py",
+        "fw_actors/webhooks/claims.py",
         "        payload,\n        row.attempts,\n",
         '        payload.replace(b":", b": "),\n        row.attempts,\n',
     ),
     Mutation(
         "a late success ends the job of who took the delivery over",
-        "fw_actors/services/deliveries.py",
+        "fw_actors/webhooks/deliveries.py",
         " if held not in lost]",
         "]",
-        "tests/fw_actors/services/test_deliveries.py",
+        "tests/fw_actors/webhooks/test_deliveries.py",
     ),
     Mutation(
         "the time of an attempt is that of its lease",
@@ -113,7 +113,7 @@ DELIVERY: Final = (
         _EVENTS,
         "elif how is Treatment.BLANKED:",
         "elif how is None:",
-        "tests/fw_actors/services/test_events.py",
+        "tests/fw_actors/webhooks/test_events.py",
     ),
     Mutation(
         "an event shows fields above permission level 0",
@@ -129,7 +129,7 @@ DELIVERY: Final = (
     ),
     Mutation(
         "places are not given back",
-        "fw_actors/actors/outcomes.py",
+        "fw_actors/actors/outcome_writer.py",
         "                self._dispatcher.tell(Settled(len(group), min(retries, default=None)))\n",
         "                pass\n",
     ),
@@ -141,16 +141,16 @@ DELIVERY: Final = (
     ),
     Mutation(
         "a time that a wrong clock gave is waited for",
-        "fw_actors/actors/recall.py",
+        "fw_actors/actors/queue_worker.py",
         "if trio.current_time() < self._next and not went_back:",
         "if self._far_ms:",
     ),
     Mutation(
         "the sweep takes what is still open",
-        "fw_actors/services/sweeps.py",
+        "fw_actors/ops/sweeps.py",
         "table.c.status.in_(_FINAL), ",
         "",
-        "tests/fw_actors/services/test_sweeps.py",
+        "tests/fw_actors/ops/test_sweeps.py",
     ),
     Mutation(
         "a replay goes on with the attempts of before",
@@ -175,7 +175,7 @@ DELIVERY: Final = (
         _REPLAY,
         "        tx.run(_FORGET_JOB, delivery=delivery)",
         "        pass",
-        "tests/fw_actors/services/test_replay.py",
+        "tests/fw_actors/webhooks/test_replay.py",
     ),
     Mutation(
         "deliveries do not follow a renamed document",
@@ -198,7 +198,7 @@ DELIVERY: Final = (
     ),
     Mutation(
         "an answer whose head h11 refuses is none",
-        "fw_actors/http/reader.py",
+        "fw_actors/http/response.py",
         "again = rewritten(self._head) if self.status is None else None",
         "again = None",
         "tests/fw_actors/http/test_reader.py",
@@ -208,7 +208,7 @@ DELIVERY: Final = (
         _EVENTS,
         "doc = self._as_stored(fw, doc)",
         "pass",
-        "tests/fw_actors/services/test_event_hooks.py",
+        "tests/fw_actors/webhooks/test_event_hooks.py",
     ),
     Mutation(
         "a name may lead to a link-local address",

@@ -9,7 +9,7 @@ from tests.mutants.mutation import Mutation
 FRONT: Final = (
     Mutation(
         "a request with a length and chunks is taken, and its connection kept",
-        "web/framing.py",
+        "web/http11.py",
         'if chunked and (lengths or request.http_version != b"1.1"):',
         'if chunked and request.http_version != b"1.1":',
         "tests/web/test_framing.py",

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import trio
 
+from fw_actors.access.sign_in import SignIn
+from fw_actors.access.types import SignInAttempt
 from fw_actors.config import load
 from fw_actors.errors import FwError
-from fw_actors.services.access import SignInAttempt
-from fw_actors.services.sign_in import SignIn
-from fw_actors.services.site import open_site
+from fw_actors.ops.site import open_site
 
 
 async def main(usr: str, guesses: int) -> None:

@@ -118,7 +118,7 @@ def test_no_memory_is_managed_by_hand() -> None:
 
 def test_randomness_has_one_source() -> None:
     urandom = found(lambda node: attribute_call(node, "os") in {"urandom", "getrandom"})
-    assert importers(RANDOMNESS) | urandom == {"fw_actors/runtime/entropy.py"}
+    assert importers(RANDOMNESS) | urandom == {"fw_actors/runtime/clock.py"}
 
 
 def test_hashes_are_sha_256_and_blake2b_alone() -> None:
@@ -203,7 +203,7 @@ def test_no_format_string_is_made_of_input() -> None:
         )
 
     assert found(formats) == {
-        "fw_actors/http/progress.py",
+        "fw_actors/http/connection.py",
         "fw_cli/output.py",  # msgspec.json.format
         "supervisors/service/logs.py",  # logging.Handler.format
     }

@@ -6,12 +6,11 @@ from typing import Any
 
 import trio
 
+from fw_actors.access.links import Links
+from fw_actors.access.recovery import LinkMail, invite
+from fw_actors.access.types import LinkKind, SignedIn, SignInAttempt
 from fw_actors.documents import rest
 from fw_actors.errors import AuthenticationError
-from fw_actors.services.access import LinkKind, SignedIn, SignInAttempt
-from fw_actors.services.invitation import invite
-from fw_actors.services.link_mail import LinkMail
-from fw_actors.services.links import Links
 from tests.simulation.clients import MANAGER, Client, lost, refused
 from tests.simulation.node import Up
 from tests.simulation.people import Account, Guesses, KnownSession

@@ -9,10 +9,10 @@ from typing import Any, Final, TypeVar
 
 import trio
 
+from fw_actors.access.types import Caller
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import FwError
 from fw_actors.runtime import RuntimeFault
-from fw_actors.services.access import Caller
 from tests.simulation.faulty_store import InjectedDefect
 from tests.simulation.node import Lost, Up
 from tests.simulation.people import Account

@@ -8,7 +8,7 @@ from typing import Any
 from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import DuplicateError, NotFoundError, ValidationError
-from fw_actors.services.sweeps import webhook_batches
+from fw_actors.ops.sweeps import webhook_batches
 from tests.simulation.clients import MANAGER, Client, lost, refused
 from tests.simulation.world import RECEIVERS
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fw_actors.access.api_keys import MadeKey
+from fw_actors.access.types import Caller
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import AuthenticationError, NotFoundError, PermissionDeniedError
-from fw_actors.services.access import Caller
-from fw_actors.services.api_keys import MadeKey
 from tests.simulation.clients import Client, lost, refused
 from tests.simulation.node import Up
 from tests.simulation.people import Account, KnownKey

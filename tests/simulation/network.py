@@ -8,8 +8,7 @@ from typing import Protocol
 import trio
 
 from fw_actors.http import ConnectError, Origin
-from fw_actors.http.connection import Broken, Connection
-from fw_actors.http.progress import Progress, Step
+from fw_actors.http.connection import Broken, Connection, Progress, Step
 from tests.simulation.life import Life
 
 

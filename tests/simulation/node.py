@@ -12,18 +12,18 @@ import trio
 
 from fw_actors.actors.counters import Counter, DeliveryMeter
 from fw_actors.actors.gateway import Gateway
-from fw_actors.actors.nudge import Nudge
+from fw_actors.actors.queue_worker import Nudge
 from fw_actors.config import Argon2, Config
 from fw_actors.hashing import Hasher, Lane, Verified
-from fw_actors.hashing.places import ANYBODY
+from fw_actors.hashing.hasher import ANYBODY
 from fw_actors.http import Sender
-from fw_actors.http.dns import Resolver
+from fw_actors.http.dial import Resolver
 from fw_actors.http.pool import Pool
+from fw_actors.ops.site import Site, open_site
 from fw_actors.rules.fair_queue import Requester
 from fw_actors.runtime import Runtime, SeededEntropy, open_runtime
-from fw_actors.services.site import Site, open_site
-from supervisors.service.delivering import kept_connections
 from supervisors.service.parts import Parts
+from supervisors.service.queues import kept_connections
 from supervisors.service.tree import DELIVERY_OUTCOMES, SIGN_IN_OUTCOMES, WORKERS, run_parts
 from tests.simulation.faulty_store import FaultyStore
 from tests.simulation.life import Life

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fw_actors.access.types import Caller
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError
-from fw_actors.services.access import Caller
-from fw_actors.services.replay import Replayed
+from fw_actors.webhooks.replay import Replayed
 from tests.simulation.clients import AGENT, MANAGER, Client, refused
 from tests.simulation.ledger import FINAL, Ledger
 from tests.simulation.node import Up

@@ -14,9 +14,9 @@ from typing import Any, Final
 import trio
 from trio.testing import MockClock
 
+from fw_actors.access.users import add_user
 from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
-from fw_actors.services.users import add_user
 from tests.simulation.access_work import AccessWork
 from tests.simulation.clients import Client
 from tests.simulation.disasters import Disasters

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fw_actors.access.recovery import addressed
+from fw_actors.access.types import Caller
 from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import PermissionDeniedError
-from fw_actors.services.access import Caller
-from fw_actors.services.link_mail import addressed
 from tests.simulation.clients import MANAGER, Client, lost, refused
 from tests.simulation.event_work import EVENT
 

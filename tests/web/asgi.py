@@ -14,11 +14,9 @@ import trio
 
 from fw_actors.config import ProxyTrustPolicy
 from web.app import FrontEnd
-from web.client_address import is_trusted
-from web.connections import ConnectionLimits, OpenConnections
-from web.date_line import DateLine
-from web.http11 import Http11Connection
-from web.stream import ClientStream
+from web.connections import ClientStream, ConnectionLimits, OpenConnections
+from web.http11 import DateLine, Http11Connection
+from web.request import is_trusted
 
 Pair = tuple[str, str]
 UNQUOTED = "/:@!$&'()*+,;=?%[]|^`{}\"<>\\~#"

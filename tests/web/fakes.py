@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from fw_actors.documents.whitelisting import Whitelisted
-from fw_actors.errors import (
-    AuthenticationError,
-    FwError,
-    InvalidTokenError,
-    NotFoundError,
-    TooManyRequestsError,
-)
-from fw_actors.runtime.entropy import SeededEntropy
-from fw_actors.services.access import (
+from fw_actors.access.administration import SelfService, UserAdministration
+from fw_actors.access.types import (
     Caller,
     LinkFacts,
     LinkKind,
@@ -25,11 +17,17 @@ from fw_actors.services.access import (
     SignedIn,
     SignInAttempt,
 )
-from fw_actors.services.bulk_replay import BulkReplays
-from fw_actors.services.replay import Replayed
-from fw_actors.services.self_service import SelfService
-from fw_actors.services.user_administration import UserAdministration
-from fw_actors.services.webhook_trial import StepTimes, TrialResult
+from fw_actors.documents.functions import Whitelisted
+from fw_actors.errors import (
+    AuthenticationError,
+    FwError,
+    InvalidTokenError,
+    NotFoundError,
+    TooManyRequestsError,
+)
+from fw_actors.runtime.clock import SeededEntropy
+from fw_actors.webhooks.diagnostics import StepTimes, TrialResult
+from fw_actors.webhooks.replay import BulkReplays, Replayed
 from web.app import FrontEnd, make_app
 from web.gateway import WhitelistedFunction
 from web.settings import Settings
@@ -91,9 +89,9 @@ class FakeGateway:
         self.is_ready = True
         self.shut_out: set[str] = set()
         self.defects: list[tuple[str, BaseException, str]] = []
-        self.own = cast(SelfService, FakeOwn())
-        self.users = cast(UserAdministration, None)
-        self.bulk = cast(BulkReplays, None)
+        self.own = cast("SelfService", FakeOwn())
+        self.users = cast("UserAdministration", None)
+        self.bulk = cast("BulkReplays", None)
 
     async def admit_sign_in(self, address: str, request_id: str) -> None:
         await self.admit_link_use(address)
@@ -258,4 +256,4 @@ def app_of(
 ) -> FrontEnd:
     """Return an application over the fakes."""
     site = Settings(**{"name": "bb", "url": "http://127.0.0.1:1", **settings})
-    return make_app(gateway, cast(Any, documents or FakeDocuments()), site, SeededEntropy(1))
+    return make_app(gateway, cast("Any", documents or FakeDocuments()), site, SeededEntropy(1))

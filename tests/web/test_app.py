@@ -9,12 +9,12 @@ import pytest
 import structlog
 import trio
 
+from fw_actors.access.types import SignedIn, SignInAttempt
 from fw_actors.config import ProxyTrustPolicy
 from fw_actors.errors import OverloadedError
-from fw_actors.services.access import SignedIn, SignInAttempt
 from tests.web.asgi import Client, Reply, connected
 from tests.web.fakes import PASSWORD, SID, FakeGateway, app_of
-from web.traffic import Traffic
+from web.exchange import Traffic
 
 GOOD = {"usr": "ann", "pwd": PASSWORD}
 

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.errors import PayloadTooLargeError, RequestTimeoutError
-from web.body import LINGER_SECONDS, LimitedBody, body_due
+from web.request import LINGER_SECONDS, LimitedBody, body_due
 
 
 def arrived(*parts: bytes, ended: bool = True) -> LimitedBody:

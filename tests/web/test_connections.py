@@ -10,8 +10,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from web.connections import Awaited, ClientConnection, ConnectionLimits, OpenConnections
-from web.stream import ClientStream
+from web.connections import (
+    Awaited,
+    ClientConnection,
+    ClientStream,
+    ConnectionLimits,
+    OpenConnections,
+)
 
 PROXY = "10.0.0.1"
 LIMITS = ConnectionLimits(
@@ -36,12 +41,12 @@ class Stream:
 
 
 def connect(opened: OpenConnections, peer: str = "192.0.2.1") -> ClientConnection:
-    return opened.add(cast(ClientStream, Stream()), peer)
+    return opened.add(cast("ClientStream", Stream()), peer)
 
 
 def closed_at(connection: ClientConnection) -> float | None:
     stream: Any = connection.stream
-    return cast(Stream, stream).cut_at
+    return cast("Stream", stream).cut_at
 
 
 def are_open(*connections: ClientConnection) -> list[bool]:

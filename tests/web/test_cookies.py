@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from web.cookies import clear_cookie, clear_every_cookie, is_secure, set_cookie, sids
+from web.request import clear_cookie, clear_every_cookie, is_secure, set_cookie, sids
 
 
 @pytest.mark.parametrize(

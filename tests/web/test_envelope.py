@@ -8,7 +8,7 @@ import pytest
 
 from fw_actors import errors
 from fw_actors.errors import FwError
-from web.envelope import refusal, refusal_in
+from web.response import refusal, refusal_in
 
 TABLE = [
     (errors.BadRequestError("Wrong.", field="a"), 400, {"field": "a"}),

@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from fw_actors.errors import OverloadedError
-from web.event_streams import MOST, RETRY, EventStreams, SendPart, event
+from web.response import MOST, RETRY, EventStreams, SendPart, event
 
 
 async def endless(send: SendPart) -> None:

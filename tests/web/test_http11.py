@@ -11,10 +11,9 @@ import trio
 from tests.web.fakes import FakeGateway, app_of
 from tests.web.serving import BODY, BOOT, SIGN_IN, SIGN_IN_HEAD, answer, rest, served
 from web.app import FrontEnd
-from web.envelope import Answer
-from web.event_streams import RETRY, SendPart, event
 from web.exchange import Exchange
 from web.operations import Operation
+from web.response import RETRY, Answer, SendPart, event
 
 LAST = b"GET /api/boot HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 

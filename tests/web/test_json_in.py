@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fw_actors.errors import BadRequestError
-from web.json_in import PLAIN, Texts, depth_of, read_argument, read_object, read_struct
+from web.json_input import PLAIN, Texts, depth_of, read_argument, read_object, read_struct
 
 
 class Order(msgspec.Struct, forbid_unknown_fields=True):

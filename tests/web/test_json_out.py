@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from web.json_out import encode, iso_time
+from web.response import encode, iso_time
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from web.envelope import Answer
-from web.headers import common_headers
-from web.reply import Replies
+from web.response import Answer, Replies, common_headers
 from web.settings import Settings
 
 SETTINGS = Settings(name="tests", url="https://fw.test")

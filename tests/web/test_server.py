@@ -11,8 +11,8 @@ import pytest
 import structlog
 import trio
 
+from fw_actors.access.types import SignedIn, SignInAttempt
 from fw_actors.errors import ConfigurationError
-from fw_actors.services.access import SignedIn, SignInAttempt
 from tests.web.fakes import FakeGateway, app_of
 from tests.web.serving import BOOT, SIGN_IN, SIGN_IN_HEAD, answer, rest, served
 from web.connections import ConnectionLimits

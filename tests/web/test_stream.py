@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from web.stream import SEND_SECONDS, ClientStream
+from web.connections import SEND_SECONDS, ClientStream
 
 LARGE = b"x" * 8 * 1024 * 1024
 

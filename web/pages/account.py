@@ -1,28 +1,56 @@
-"""My account: profile, password, sessions and API keys. Reads only; a script calls the API."""
+"""The page "My account"."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from fw_actors.access.api_keys import KeyFacts
+from fw_actors.access.sessions import SessionFacts
+from fw_actors.access.types import Caller
 from fw_actors.errors import PermissionDeniedError
 from fw_actors.rules.password_policy import MAX_RUNES
-from fw_actors.services.access import Caller
-from fw_actors.services.api_keys import KeyFacts
-from fw_actors.services.sessions import SessionFacts
-from web.envelope import Answer
 from web.exchange import Exchange
 from web.gateway import Gateway
-from web.json_out import iso_time
 from web.operations import Operation, Path
-from web.pages.rendering import Rendering
-from web.pages.shell import shell
-from web.pages.user_agents import shown_agent
-from web.routes.service_operations import time_or_null
+from web.pages.rendering import Rendering, shell
+from web.response import Answer, iso_time
+from web.routes.operations import time_or_null
 from web.settings import Settings
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
+
+
+# The first that is found counts: most browsers name others whose likeness they claim.
+BROWSERS: Final = (
+    ("Edg/", "Edge"),
+    ("OPR/", "Opera"),
+    ("Firefox/", "Firefox"),
+    ("Chromium/", "Chromium"),
+    ("Chrome/", "Chrome"),
+    ("Safari/", "Safari"),
+)
+SYSTEMS: Final = (
+    ("Android", "Android"),
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Windows", "Windows"),
+    ("Mac OS X", "macOS"),
+    ("CrOS", "ChromeOS"),
+    ("Linux", "Linux"),
+)
+LONGEST: Final = 60
+
+
+def shown_agent(text: str) -> str:
+    """Return `Firefox on Linux`; what is no browser in its own words, cut to 60 characters."""
+    browser = next((name for mark, name in BROWSERS if mark in text), "")
+    system = next((name for mark, name in SYSTEMS if mark in text), "")
+    if browser:
+        return f"{browser} on {system}" if system else browser
+    return text[:LONGEST] or "Unknown program"
+
 
 HERE: Final = "account"
 

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from fw_actors.errors import PermissionDeniedError
-from web.envelope import Answer
-from web.event_streams import EventStreams, SendPart, event
 from web.exchange import Exchange
 from web.gateway import Console, Gateway
 from web.guard import api_key_of
-from web.json_out import encode
 from web.operations import Operation, Path
-from web.pages.rendering import Rendering
-from web.pages.shell import Shell, shell
+from web.pages.rendering import Rendering, Shell, shell
+from web.response import Answer, EventStreams, SendPart, encode, event
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw

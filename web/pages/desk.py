@@ -6,21 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fw_actors.documents import manager_guard
+from fw_actors.documents import permissions
 from fw_actors.documents.doctype import Meta
 from fw_actors.errors import BadRequestError, PermissionDeniedError
-from web.envelope import Answer
 from web.exchange import Exchange
 from web.gateway import Documents, Gateway
 from web.operations import Operation, Path
-from web.pages.cells import badge, shortened
+from web.pages.document_extras import PLAIN, SPECIAL, history
 from web.pages.form import editable, inputs, sections
-from web.pages.history import history
-from web.pages.listing import NEVER_MADE, listing
-from web.pages.rendering import Rendering
-from web.pages.shell import Shell, list_path, new_path, shell
-from web.pages.special import PLAIN, SPECIAL
+from web.pages.listing import NEVER_MADE, badge, listing, shortened
+from web.pages.rendering import Rendering, Shell, list_path, new_path, shell
 from web.pages.wording import DOCSTATUS, TITLES
+from web.response import Answer
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -147,7 +144,7 @@ def _form(fw: Fw, meta: Meta, values: dict[str, Any] | None) -> dict[str, Any]:
 
 def _acts(fw: Fw, meta: Meta, values: dict[str, Any]) -> Acts:
     state = values["docstatus"]
-    writable = not meta.read_only and manager_guard.leaves_writable(fw, meta, values)
+    writable = not meta.read_only and permissions.leaves_writable(fw, meta, values)
     may = fw.rights.allows
     return Acts(
         save=editable(fw, meta, values),

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from fw_actors.documents import manager_guard
+from fw_actors.documents import permissions
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import child_of
-from fw_actors.documents.field import Field
-from fw_actors.documents.fields import CONFIGURED, Int, Link, Select, Table
-from fw_actors.services.events import UNWATCHABLE
+from fw_actors.documents.fields import CONFIGURED, Field, Int, Link, Select, Table
+from fw_actors.webhooks.subscriptions import UNWATCHABLE
 from web.pages.wording import label_of
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ def editable(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> bool:
         return fw.rights.allows(meta, "create") and fw.rights.reaches_for_writing(meta)
     if not fw.rights.allows(meta, "write") or values["docstatus"] > SUBMITTED:
         return False
-    if not manager_guard.leaves_writable(fw, meta, values):
+    if not permissions.leaves_writable(fw, meta, values):
         return False
     return values["docstatus"] == DRAFT or any(f.allow_on_submit for f in meta.fields.values())
 

@@ -1,20 +1,155 @@
-"""Pages out of templates: what each has in common, refusals as pages, and ways to other pages."""
+"""Renders pages: templates, the common frame, assets, error pages."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fw_actors.errors import AuthenticationError, FwError, NotFoundError, PermissionDeniedError
-from web.cookies import clear_cookie
-from web.envelope import Answer, refusal
 from web.exchange import Exchange
-from web.headers import CSRF_HEADER
-from web.pages.assets import Assets
-from web.pages.next_path import sign_in_path
+from web.operations import Operation, Path, Session
+from web.pages.wording import DOCUMENTS, GROUPS, described, group_of
+from web.request import clear_cookie
+from web.response import CSRF_HEADER, Answer, refusal
 from web.settings import Settings
+
+if TYPE_CHECKING:
+    from fw_actors.documents.doctype import Meta
+    from fw_actors.documents.handle import Fw
+
+
+@dataclass(frozen=True)
+class Place:
+    """A DocType that one may list."""
+
+    name: str
+    path: str
+    about: str
+
+
+@dataclass(frozen=True)
+class Shell:
+    """The frame of a page: the signed-in user, the places by group, and which one this is."""
+
+    user: str
+    places: Mapping[str, tuple[Place, ...]]
+    here: str
+    manages: bool
+    """Whether the user may see the console: a System Manager without scopes."""
+
+
+def list_path(doctype: str) -> str:
+    """Return the path of a DocType's list."""
+    return f"/app/{quote(doctype, safe='')}"
+
+
+def document_path(doctype: str, name: str) -> str:
+    """Return the path of a document's page."""
+    return f"{list_path(doctype)}/{quote(name, safe='')}"
+
+
+def new_path(doctype: str) -> str:
+    """Return the path of the form for a new document."""
+    return f"/new/{quote(doctype, safe='')}"
+
+
+def shell(fw: Fw, here: str) -> Shell:
+    """Return the frame for the handle's user; `here` is the DocType or page that is shown."""
+    groups: dict[str, list[Place]] = {DOCUMENTS: [], **{group: [] for group in GROUPS}}
+    for meta in sorted(fw.documents.registry.metas.values(), key=_order):
+        if not meta.child and not fw.rights.shut_out(meta) and fw.rights.allows(meta, "list"):
+            place = Place(meta.name, list_path(meta.name), described(meta))
+            groups[group_of(meta.name)].append(place)
+    places = {group: tuple(found) for group, found in groups.items() if found}
+    return Shell(fw.user, places, here, fw.rights.administers)
+
+
+def _order(meta: Meta) -> tuple[int, str]:
+    """The built-in ones in the order of their group, an app's by name."""
+    known = GROUPS.get(group_of(meta.name), ())
+    return (known.index(meta.name) if meta.name in known else 0, meta.name)
+
+
+TYPES: Final = MappingProxyType(
+    {
+        "css": "text/css; charset=utf-8",
+        "js": "text/javascript; charset=utf-8",
+        "svg": "image/svg+xml; charset=utf-8",
+    }
+)
+FOR_EVER: Final = "public, max-age=31536000, immutable"
+DIGITS: Final = 16
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A file of the pages."""
+
+    content: bytes
+    kind: str
+
+
+class Assets:
+    """All static files, and the folder of this moment's versions: `/static/<digest of all>`.
+
+    A path that changes with the content may be kept for ever by browsers. Scripts import each
+    other by relative paths and so stay in one folder.
+    """
+
+    def __init__(self) -> None:
+        self._files = {
+            entry.name: Asset(entry.read_bytes(), TYPES[entry.name.rpartition(".")[2]])
+            for entry in files(__package__).joinpath("static").iterdir()
+            if entry.name.rpartition(".")[2] in TYPES
+        }
+        digest = sha256()
+        for name, asset in sorted(self._files.items()):
+            digest.update(name.encode() + b"\0" + asset.content + b"\0")
+        self._version = digest.hexdigest()[:DIGITS]
+        self.folder: Final = f"/static/{self._version}"
+
+    def paths(self) -> list[Path]:
+        """Return what is served."""
+        return [Path("/static/<version>/<name>", {"GET": Operation(self.file, Session.IGNORED)})]
+
+    async def file(self, exchange: Exchange) -> Answer:
+        """Give a file; under another version's path it is not to be kept."""
+        asset = self._files.get(exchange.argument("name"))
+        if asset is None:
+            raise NotFoundError("There is nothing under this path.")
+        current = exchange.argument("version") == self._version
+        return Answer(asset.content, content_type=asset.kind, cache=FOR_EVER if current else None)
+
+
+HOME: Final = "/app"
+LONGEST: Final = 2048
+# One slash, then none and no backslash; printable ASCII, in which browsers drop nothing.
+_LOCAL: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
+
+
+def local_path(text: str | None) -> str:
+    """Return `text` where it is a path of this site, else the page that comes after a sign-in.
+
+    Refused are schemes and hosts (`//x`), what browsers take for them (`/\\x`, tabs and line
+    breaks inside), and whatever is longer than 2,048 characters.
+    """
+    if text and len(text) <= LONGEST and _LOCAL.fullmatch(text):
+        return text
+    return HOME
+
+
+def sign_in_path(wanted: str) -> str:
+    """Return the sign-in page that leads on to `wanted`."""
+    return "/login" if local_path(wanted) == HOME else f"/login?next={quote(wanted, safe='/')}"
+
 
 HTML_KIND: Final = "text/html"
 HTML: Final = f"{HTML_KIND}; charset=utf-8"

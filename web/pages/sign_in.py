@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from fw_actors.rules.password_policy import MAX_RUNES
-from web.envelope import Answer
 from web.exchange import Exchange
 from web.operations import Operation, Path, Session
-from web.pages.next_path import HOME, local_path, sign_in_path
-from web.pages.rendering import Rendering, redirect
+from web.pages.rendering import HOME, Rendering, local_path, redirect, sign_in_path
+from web.response import Answer
 from web.settings import Settings
 
 NEXT: Final = frozenset({"next"})

@@ -8,9 +8,8 @@ from types import MappingProxyType
 from typing import Final
 
 from fw_actors.documents.doctype import Meta
-from fw_actors.documents.field import Field
-from fw_actors.documents.fields import Table, Text
-from fw_actors.documents.json_field import JSON
+from fw_actors.documents.fields import Field, Table, Text
+from fw_actors.documents.special_fields import JSON
 
 DOCUMENTS: Final = "Documents"
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(

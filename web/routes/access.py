@@ -1,24 +1,25 @@
-"""Sign-in, sign-out, and what the sign-in screen needs (interface §2)."""
+"""Routes of sign-in, sign-out, recovery and invitation."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
 import msgspec
+import structlog
 
-from fw_actors.errors import BadRequestError
-from fw_actors.services.access import Profile, SignInAttempt
-from web import answers
-from web.cookies import clear_cookie, set_cookie
-from web.envelope import Answer, answer_json
+from fw_actors.access.types import Profile, SignInAttempt
+from fw_actors.errors import BadRequestError, OverloadedError
+from web import response_schemas
 from web.exchange import Exchange
 from web.gateway import Gateway
-from web.headers import CSRF_HEADER
-from web.json_in import Texts, read_struct
-from web.json_out import iso_time
+from web.json_input import Texts, read_struct
 from web.operations import SMALL, BodyRule, Operation, Path, Session
-from web.routes.service_operations import NO_ARGUMENTS
+from web.request import clear_cookie, set_cookie
+from web.response import CSRF_HEADER, Answer, answer_json, iso_time
+from web.response_schemas import Done, LinkAnswer
+from web.routes.operations import NO_ARGUMENTS, given
 from web.settings import Settings
 
 CLEAR_SITE_DATA: Final = ("Clear-Site-Data", '"cache", "storage"')
@@ -65,17 +66,17 @@ class AccessRoutes:
             Session.IGNORED,
             sign_in_body,
             admit=self.admit_address,
-            answer=answers.SignedInAnswer,
+            answer=response_schemas.SignedInAnswer,
             ambiguous_as_guest=True,
         )
         sign_out = Operation(
             self.sign_out,
             Session.IGNORED,
             NO_ARGUMENTS,
-            answer=answers.Done,
+            answer=response_schemas.Done,
             ambiguous_as_guest=True,
         )
-        boot = Operation(self.boot, Session.OPTIONAL, answer=answers.BootAnswer)
+        boot = Operation(self.boot, Session.OPTIONAL, answer=response_schemas.BootAnswer)
         return [
             Path("/api/login", {"POST": sign_in}),
             Path("/api/logout", {"POST": sign_out}),
@@ -129,3 +130,116 @@ class AccessRoutes:
             profile = await self._gateway.profile(exchange.caller)
             user = profile_json(profile)
         return answer_json({"site": self._site, "user": user})
+
+
+_log: Final = structlog.get_logger("web")
+
+AUTH: Final = "/api/auth/"
+LINK_PASSWORD: Final = Texts(free=("password",))
+
+Handle = Callable[[Exchange], Awaitable[Answer]]
+
+
+class ForgotPasswordRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of POST /api/auth/forgot-password."""
+
+    usr: str
+
+
+class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of POST /api/auth/token."""
+
+    token: str
+
+
+class ResetPasswordRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of POST /api/auth/reset-password."""
+
+    token: str
+    password: str
+
+
+class AcceptInviteRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The body of POST /api/auth/accept-invite."""
+
+    token: str
+    password: str
+    full_name: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class RecoveryRoutes:
+    """The paths of this module, over one gateway. None of them looks at a session."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def paths(self) -> list[Path]:
+        """Return what is served."""
+        return [
+            _path("forgot-password", self.forgot_password, ForgotPasswordRequest),
+            _path("token", self.token, TokenRequest, self.admit_address, LinkAnswer),
+            _path("reset-password", self.reset_password, ResetPasswordRequest, self.admit_address),
+            _path("accept-invite", self.accept_invite, AcceptInviteRequest, self.admit_address),
+        ]
+
+    async def admit_address(self, exchange: Exchange) -> None:
+        """Refuse an address that has asked too often, whatever its request holds."""
+        await self._gateway.admit_link_use(exchange.address)
+
+    async def forgot_password(self, exchange: Exchange) -> Answer:
+        """Answer every well-formed request alike, whoever is meant, also when nothing is queued."""
+        body: ForgotPasswordRequest = exchange.body
+        try:
+            await self._gateway.forgot_password(body.usr, exchange.address)
+        except OverloadedError as refusal:  # "never an error" (spec, Limits): told to the log alone
+            _log.error(
+                "web.recovery_not_queued", request_id=exchange.request_id, error=refusal.message
+            )
+        return answer_json({"ok": True})
+
+    async def token(self, exchange: Exchange) -> Answer:
+        """Tell what a link is good for, without spending it."""
+        await self.admit_address(exchange)
+        body: TokenRequest = exchange.body
+        facts = await self._gateway.look_at_link(body.token, exchange.address)
+        told = {
+            "kind": facts.kind.value,
+            "user": facts.user,
+            "fullName": facts.full_name,
+            "expires": iso_time(facts.expires),
+        }
+        return answer_json(told)
+
+    async def reset_password(self, exchange: Exchange) -> Answer:
+        """Set a new password by a recovery link; nobody is signed in by that."""
+        await self.admit_address(exchange)
+        body: ResetPasswordRequest = exchange.body
+        await self._gateway.reset_password(
+            body.token, body.password, exchange.address, exchange.request_id
+        )
+        return answer_json({"ok": True})
+
+    async def accept_invite(self, exchange: Exchange) -> Answer:
+        """Set the first password by an invitation link; nobody is signed in by that."""
+        await self.admit_address(exchange)
+        body: AcceptInviteRequest = exchange.body
+        await self._gateway.accept_invite(
+            body.token,
+            body.password,
+            given(body.full_name),
+            exchange.address,
+            exchange.request_id,
+        )
+        return answer_json({"ok": True})
+
+
+def _path(
+    name: str,
+    handle: Handle,
+    kind: type[msgspec.Struct],
+    admit: Callable[[Exchange], Awaitable[None]] | None = None,
+    answer: type[msgspec.Struct] = Done,
+) -> Path:
+    body = BodyRule(partial(read_struct, kind=kind, texts=LINK_PASSWORD), limit=SMALL)
+    post = Operation(handle, Session.IGNORED, body, admit=admit, answer=answer)
+    return Path(AUTH + name, {"POST": post})

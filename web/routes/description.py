@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Final
 
-from web.envelope import Answer
 from web.exchange import Exchange
 from web.gateway import Documents, Gateway
-from web.json_out import encode
 from web.operations import Operation, Path, Session
+from web.response import Answer, encode
 
 PATH: Final = "/api/openapi.json"
 
@@ -32,7 +31,7 @@ class DescriptionRoutes:
         """Describe every operation as OpenAPI 3.1; to who is signed in, the own DocTypes too."""
         if exchange.caller is None:
             return Answer(self._for_guests)
-        from web.openapi_documents import with_documents
+        from web.openapi import with_documents
 
         found = await self._gateway.read(
             exchange.caller, self._documents.described, exchange.request_id

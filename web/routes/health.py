@@ -15,17 +15,15 @@ from prometheus_client.core import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 
+from fw_actors.access.types import Caller, Reading
 from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.errors import OverloadedError, PermissionDeniedError
-from fw_actors.services.access import Caller, Reading
-from web.answers import Done
-from web.client_address import is_loopback
-from web.envelope import Answer, answer_json
-from web.exchange import Exchange
+from web.exchange import Exchange, Traffic
 from web.gateway import Gateway
-from web.headers import says_forwarded
 from web.operations import Operation, Path, Session
-from web.traffic import Traffic
+from web.request import is_loopback
+from web.response import Answer, answer_json, says_forwarded
+from web.response_schemas import Done
 
 METRICS: Final = "/metrics"
 ALWAYS_SERVED: Final = frozenset({"/api/health", "/api/ready"})

@@ -1,4 +1,4 @@
-"""Documents under `/api/resource/` (interface §3): the shape of requests; rules live below."""
+"""Routes of documents and of whitelisted functions (interface §2, §3)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from urllib.parse import quote
 
 import msgspec
 
-from fw_actors.errors import BadRequestError
-from web.answers import DocumentAnswer, Done, ListAnswer
-from web.envelope import Answer, answer_json
+from fw_actors.access.types import Caller
+from fw_actors.errors import BadRequestError, NotFoundError, PermissionDeniedError
 from web.exchange import Exchange
-from web.gateway import Documents, Gateway
-from web.json_in import MAX_INTEGER, Texts, read_argument, read_object, read_struct
-from web.json_out import encode
+from web.gateway import Documents, Gateway, WhitelistedFunction
+from web.json_input import MAX_INTEGER, Texts, read_argument, read_object, read_struct
 from web.operations import BodyRule, Operation, Path
-from web.routes.service_operations import NO_ARGUMENTS
+from web.response import Answer, answer_json, encode
+from web.response_schemas import DocumentAnswer, Done, ListAnswer
+from web.routes.operations import NO_ARGUMENTS
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
+
 
 # Only the DocType knows its Text and JSON fields; it refuses tab and line breaks in the others.
 FIELDS: Final = Texts(every_line=True, free=("new_password",))
@@ -175,3 +176,48 @@ def _listing(query: Any) -> dict[str, Any]:
         else:
             raise BadRequestError(f"{name} is a whole number.", field=name)
     return wanted
+
+
+ADMINISTRATOR_ROLE: Final = "System Manager"
+
+
+class MethodRoutes:
+    """The paths of this module, over one gateway."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def paths(self) -> list[Path]:
+        """Return what is served."""
+        arguments = BodyRule(partial(read_object, texts=Texts(every_line=True)), may_be_absent=True)
+        return [
+            Path(
+                "/api/method/<path>",
+                {"POST": Operation(self.call, body=arguments)},
+                find=self._find,
+            ),
+        ]
+
+    async def call(self, exchange: Exchange) -> Answer:
+        """Run an app's function in a write transaction; the body is its keyword arguments."""
+        function = self._find(exchange)
+        arguments: dict[str, Any] = exchange.body
+        function.judge(arguments)
+        _require_role(exchange.known_caller, function)
+
+        def run(fw: Fw) -> bytes:
+            # Encoded inside, so that a value that is no JSON undoes what the function wrote.
+            return encode(function(fw, **arguments))
+
+        return Answer(await self._gateway.write(exchange.known_caller, run, exchange.request_id))
+
+    def _find(self, exchange: Exchange) -> WhitelistedFunction:
+        function = self._gateway.whitelisted(exchange.argument("path"))
+        if function is None:
+            raise NotFoundError("There is nothing under this path.")
+        return function
+
+
+def _require_role(caller: Caller, function: WhitelistedFunction) -> None:
+    if function.roles and not caller.roles & {ADMINISTRATOR_ROLE, *function.roles}:
+        raise PermissionDeniedError

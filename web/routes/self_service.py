@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from fw_actors.services.access import PasswordChange, Profile
-from fw_actors.services.self_service import in_person
-from web import answers
-from web.envelope import Answer, answer_json
+from fw_actors.access.administration import in_person
+from fw_actors.access.types import PasswordChange, Profile
+from web import response_schemas
 from web.exchange import Exchange
 from web.gateway import Gateway
-from web.json_in import Texts
-from web.json_out import iso_time
+from web.json_input import Texts
 from web.operations import Path
+from web.response import Answer, answer_json, iso_time
 from web.routes.access import profile_json
-from web.routes.service_operations import given, reading, time_or_null, writing
+from web.routes.operations import given, reading, time_or_null, writing
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -69,33 +68,40 @@ class SelfServiceRoutes:
     def paths(self) -> list[Path]:
         """Return what is served."""
         return [
-            reading("profile.getMyProfile", self.profile, answers.ProfileAnswer),
+            reading("profile.getMyProfile", self.profile, response_schemas.ProfileAnswer),
             writing(
                 "profile.updateMyProfile",
                 self.update_profile,
                 ProfileRequest,
-                answer=answers.ProfileAnswer,
+                answer=response_schemas.ProfileAnswer,
             ),
             writing(
                 "profile.changeMyPassword",
                 self.change_password,
                 PasswordRequest,
-                answer=answers.DoneToSessions,
+                answer=response_schemas.DoneToSessions,
                 texts=PASSWORDS,
             ),
-            reading("sessions.listMySessions", self.sessions, answers.SessionsAnswer),
+            reading("sessions.listMySessions", self.sessions, response_schemas.SessionsAnswer),
             writing("sessions.revokeMySession", self.revoke_session, HandleRequest),
             writing(
                 "sessions.revokeMyOtherSessions",
                 self.revoke_other_sessions,
-                answer=answers.DoneToSessions,
+                answer=response_schemas.DoneToSessions,
             ),
-            reading("api_keys.listMyAPIKeys", self.keys, answers.KeysAnswer),
+            reading("api_keys.listMyAPIKeys", self.keys, response_schemas.KeysAnswer),
             writing(
-                "api_keys.createMyAPIKey", self.make_key, KeyRequest, answer=answers.MadeKeyAnswer
+                "api_keys.createMyAPIKey",
+                self.make_key,
+                KeyRequest,
+                answer=response_schemas.MadeKeyAnswer,
             ),
             writing("api_keys.revokeMyAPIKey", self.revoke_key, KeyNameRequest),
-            writing("api_keys.revokeAllMyAPIKeys", self.revoke_all_keys, answer=answers.DoneToKeys),
+            writing(
+                "api_keys.revokeAllMyAPIKeys",
+                self.revoke_all_keys,
+                answer=response_schemas.DoneToKeys,
+            ),
         ]
 
     async def profile(self, exchange: Exchange) -> Answer:

@@ -1,21 +1,23 @@
-"""Operations on webhooks: emit, replay and test (interface §2, §7)."""
+"""Routes of webhooks: emit, replay, test (interface §2, §7)."""
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 import msgspec
 
 from fw_actors.errors import PermissionDeniedError
-from fw_actors.services.webhook_trial import TrialResult
-from web.answers import EmittedAnswer, ReplayedAnswer
-from web.envelope import Answer, answer_json
+from fw_actors.webhooks.diagnostics import TrialResult
+from fw_actors.webhooks.replay import Run
 from web.exchange import Exchange
 from web.gateway import Gateway
-from web.json_in import Texts
+from web.json_input import Texts
 from web.operations import Path
-from web.routes.methods import ADMINISTRATOR_ROLE
-from web.routes.service_operations import writing
+from web.response import Answer, answer_json, iso_time
+from web.response_schemas import EmittedAnswer, ReplayedAnswer, RunAnswer, RunKnown
+from web.routes.operations import reading, time_or_null, writing
+from web.routes.resource import ADMINISTRATOR_ROLE
 
 PUBLISHERS: Final = frozenset({ADMINISTRATOR_ROLE, "Event Publisher"})
 
@@ -99,3 +101,66 @@ class WebhookRoutes:
         """Send a webhook a test event; a receiver that fails is an answer too, not a refusal."""
         body: TestRequest = exchange.body
         return answer_json(await self._gateway.test_webhook(exchange.known_caller, body.webhook))
+
+
+class ReplayManyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of core.services.webhooks.replayMany; filters as in a list of documents."""
+
+    filters: list[Any]
+
+
+class BulkReplayRoutes:
+    """The paths of this module, over one gateway."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def paths(self) -> list[Path]:
+        """Return what is served."""
+        return [
+            writing("webhooks.replayMany", self.begin, ReplayManyRequest, answer=RunKnown),
+            writing("webhooks.stopReplay", self.stop, answer=RunKnown),
+            reading("webhooks.replayProgress", self.progress, RunKnown),
+        ]
+
+    async def begin(self, exchange: Exchange) -> Answer:
+        """Begin to replay what matches, as far as it is Sent or Failed, some at a time."""
+        body: ReplayManyRequest = exchange.body
+        told = await self._gateway.write(
+            exchange.known_caller,
+            lambda fw: self._gateway.bulk.begin(fw, body.filters),
+            exchange.request_id,
+        )
+        if isinstance(told, PermissionDeniedError):  # it is on record, and committed
+            raise told
+        return _answer(told)
+
+    async def stop(self, exchange: Exchange) -> Answer:
+        """Let it end after the deliveries in hand."""
+        stop = self._gateway.bulk.stop
+        return _answer(await self._gateway.write(exchange.known_caller, stop, exchange.request_id))
+
+    async def progress(self, exchange: Exchange) -> Answer:
+        """Say how far it has come."""
+        look = self._gateway.bulk.progress
+        return _answer(await self._gateway.read(exchange.known_caller, look, exchange.request_id))
+
+
+def _answer(run: Run | None) -> Answer:
+    return answer_json(RunKnown(None if run is None else _shown(run)))
+
+
+def _shown(run: Run) -> RunAnswer:
+    return RunAnswer(
+        id=run.id,
+        user=run.user,
+        filters=json.loads(run.filters),
+        state=run.state,
+        total=run.total,
+        done=run.replayed + sum(run.refused.values()),
+        replayed=run.replayed,
+        refused=run.refused,
+        error=run.error,
+        begun=iso_time(run.begun),
+        ended=time_or_null(run.ended),
+    )

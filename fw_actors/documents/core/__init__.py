@@ -1,14 +1,8 @@
 """The built-in DocTypes."""
 
-from fw_actors.documents.core.api_key import APIKey
-from fw_actors.documents.core.audit_event import AuditEvent
-from fw_actors.documents.core.email_delivery import EmailDelivery
-from fw_actors.documents.core.error_log import ErrorLog
-from fw_actors.documents.core.user import HasRole, Role, User
-from fw_actors.documents.core.user_permission import UserPermission
-from fw_actors.documents.core.version import Version
-from fw_actors.documents.core.webhook import Webhook
-from fw_actors.documents.core.webhook_delivery import WebhookDelivery
+from fw_actors.documents.core.access import APIKey, HasRole, Role, User, UserPermission
+from fw_actors.documents.core.records import AuditEvent, EmailDelivery, ErrorLog, Version
+from fw_actors.documents.core.webhooks import Webhook, WebhookDelivery
 
 CORE = (
     Role,

@@ -13,19 +13,19 @@ import trio
 from fw_actors.actors.counters import DeliveryMeter
 from fw_actors.actors.delivery import DeliveryActor, Means
 from fw_actors.actors.dispatcher import Dispatcher
-from fw_actors.actors.nudge import Nudge
-from fw_actors.actors.outcomes import OutcomeWriter
+from fw_actors.actors.outcome_writer import OutcomeWriter
+from fw_actors.actors.queue_worker import Nudge
 from fw_actors.documents import rest
 from fw_actors.http import Answer, AnswerTimeout, ConnectError, Sender, Target
 from fw_actors.http.request import MakeHeaders
-from fw_actors.rules.delivery_outcome import Backoff
+from fw_actors.ops.site import Site
+from fw_actors.rules.delivery import Backoff
 from fw_actors.runtime import KeyedPool, Runtime, SilentLog, open_runtime
-from fw_actors.runtime.log import Log as RuntimeLog
-from fw_actors.services.deliveries import Deliveries
-from fw_actors.services.delivery_rows import Due, Hook
-from fw_actors.services.signing_keys import SigningKeys
-from fw_actors.services.site import Site
+from fw_actors.runtime.system import Log as RuntimeLog
 from fw_actors.store import Tx
+from fw_actors.webhooks.claims import Due, Hook
+from fw_actors.webhooks.deliveries import Deliveries
+from fw_actors.webhooks.signing_keys import SigningKeys
 from supervisors import actor_child, open_supervisor, pool_child
 from tests.mail_kit import Log
 from tests.site_kit import inline_site

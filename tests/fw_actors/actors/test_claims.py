@@ -10,8 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.services.delivery_rows import DeliveryRows, Lease, Leased
 from fw_actors.store import Tx
+from fw_actors.webhooks.claims import DeliveryRows, Lease, Leased
 from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
 from tests.mail_kit import Log
 

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.actors.error_writer import AFTER_TROUBLE_SECONDS, ErrorWriter
-from fw_actors.actors.nudge import Nudge
+from fw_actors.actors.queue_worker import Nudge
 from fw_actors.errors import OverloadedError
 from fw_actors.runtime import SeededEntropy, TrioClock, open_runtime
 from supervisors.children import actor_child

@@ -9,13 +9,11 @@ from pathlib import Path
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.job_queue import Drain, JobQueue
-from fw_actors.actors.job_tries import QueuePolicy, TryFailed
-from fw_actors.actors.nudge import Nudge
-from fw_actors.rules.delivery_outcome import Backoff, Verdict
-from fw_actors.rules.scrubbing import Scrubber
+from fw_actors.actors.queue_worker import Drain, JobQueue, Nudge, QueuePolicy, TryFailed
+from fw_actors.rules.delivery import Backoff, Verdict
+from fw_actors.rules.redaction import Scrubber
 from fw_actors.runtime import MailboxPolicy, Ref, open_runtime
-from fw_actors.runtime.entropy import SeededEntropy
+from fw_actors.runtime.clock import SeededEntropy
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 from supervisors import open_supervisor
 from supervisors.children import actor_child

@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.onlooker import Onlooker, look
+from fw_actors.actors.store_probe import Onlooker, look
 from fw_actors.errors import OverloadedError
 from fw_actors.runtime import Ref, SeededEntropy, TrioClock, open_runtime
 from fw_actors.store import StatementError

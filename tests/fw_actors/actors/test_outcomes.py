@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.actors.counters import DeliveryMeter
-from fw_actors.actors.outcomes import (
+from fw_actors.actors.outcome_writer import (
     DISK_SECONDS,
     ENOUGH,
     GATHER_SECONDS,
@@ -20,7 +20,7 @@ from fw_actors.actors.outcomes import (
     Settled,
 )
 from fw_actors.errors import OverloadedError
-from fw_actors.rules.delivery_outcome import Ending, Status
+from fw_actors.rules.delivery import Ending, Status
 from fw_actors.runtime import (
     Actor,
     MailboxPolicy,
@@ -30,10 +30,9 @@ from fw_actors.runtime import (
     handles,
     open_runtime,
 )
-from fw_actors.services.deliveries import Deliveries
-from fw_actors.services.delivery_endings import Ended
-from fw_actors.services.delivery_rows import Due
 from fw_actors.store import LeasedJob, Store, Tx
+from fw_actors.webhooks.claims import Due
+from fw_actors.webhooks.deliveries import Deliveries, Ended
 from supervisors import actor_child, open_supervisor
 from tests.site_kit import START_MS
 
@@ -73,7 +72,7 @@ class Memory:
             self.overloaded -= 1
             raise OverloadedError("The disk is full.")
         self._group = []
-        result = fn(cast(Tx, None))
+        result = fn(cast("Tx", None))
         if self._group:
             self.groups.append(self._group)
         if durable:
@@ -152,8 +151,8 @@ async def open_desk(*, places: int = 4 * ENOUGH) -> AsyncIterator[Desk]:
 
         def make() -> OutcomeWriter:
             return OutcomeWriter(
-                cast(Store, desk.memory),
-                cast(Deliveries, desk.memory),
+                cast("Store", desk.memory),
+                cast("Deliveries", desk.memory),
                 clock,
                 desk.log,
                 dispatcher,

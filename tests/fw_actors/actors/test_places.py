@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from fw_actors.actors.delivery import Attempt, Finished
 from fw_actors.actors.dispatcher import GATHER_SECONDS
-from fw_actors.actors.nudge import Nudge
+from fw_actors.actors.queue_worker import Nudge
 from fw_actors.http import Answer, Target, parse_target
 from fw_actors.http.request import MakeHeaders
 from tests.fw_actors.actors.delivery_kit import Receiver, delivering

@@ -7,8 +7,8 @@ from pathlib import Path
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.recall import EVERY_SECONDS, Recall
-from fw_actors.services.site import Site
+from fw_actors.actors.queue_worker import EVERY_SECONDS, Recall
+from fw_actors.ops.site import Site
 from fw_actors.store import jobs
 from tests.mail_kit import Log
 from tests.site_kit import inline_site

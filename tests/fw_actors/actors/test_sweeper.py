@@ -14,8 +14,8 @@ from trio.testing import MockClock
 
 from fw_actors.actors.sweeper import DAILY, HOURLY, Schedule, Sweeper
 from fw_actors.errors import OverloadedError
+from fw_actors.ops.sweeps import BATCH
 from fw_actors.runtime import SeededEntropy, TrioClock, open_runtime
-from fw_actors.services.sweeps import BATCH
 from tests.http_site import HttpSite, http_site
 from tests.mail_kit import Log
 

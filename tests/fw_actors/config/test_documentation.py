@@ -14,10 +14,9 @@ from fw_actors.config.deployment import (
     DEFAULT_SENDER,
     PORTS,
 )
-from fw_actors.config.environment import VARIABLES
 from fw_actors.config.model import MOST_ARGON2, Argon2
-from fw_actors.rules.policy_kinds import Flag, Kind, Number, Text, Whole
-from fw_actors.rules.site_policy import RESERVED_APPS, SECTIONS
+from fw_actors.config.parsing import VARIABLES
+from fw_actors.config.policy import RESERVED_APPS, SECTIONS, Flag, Kind, Number, Text, Whole
 
 PAGE = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
 ROWS = {

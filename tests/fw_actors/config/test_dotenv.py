@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.config.dotenv import parse_dotenv
+from fw_actors.config.parsing import parse_dotenv
 
 
 @pytest.mark.parametrize(

@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.config import values
+from fw_actors.config import parsing
 from fw_actors.config.model import Argon2, ProxyTrustPolicy
-from fw_actors.config.values import UnusableValueError
+from fw_actors.config.parsing import UnusableValueError
 
 READERS: list[Callable[[str], object]] = [
-    values.argon2,
-    values.bind,
-    values.clock_offset,
-    values.database,
-    values.dotted_function,
-    values.host,
-    values.one_of("on", "off"),
-    values.public_url,
-    values.sender,
-    values.trust_proxy,
-    values.whole(1, 65535),
+    parsing.argon2,
+    parsing.bind,
+    parsing.clock_offset,
+    parsing.database,
+    parsing.dotted_function,
+    parsing.host,
+    parsing.one_of("on", "off"),
+    parsing.public_url,
+    parsing.sender,
+    parsing.trust_proxy,
+    parsing.whole(1, 65535),
 ]
 
 
@@ -46,7 +46,7 @@ def refuses(read: Callable[[str], object], text: str) -> None:
     ],
 )
 def test_a_public_url_is_http_or_https_with_a_host(text: str, url: str) -> None:
-    assert values.public_url(text) == url
+    assert parsing.public_url(text) == url
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_public_url_is_http_or_https_with_a_host(text: str, url: str) -> None:
     ],
 )
 def test_another_public_url_is_refused(text: str) -> None:
-    refuses(values.public_url, text)
+    refuses(parsing.public_url, text)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_another_public_url_is_refused(text: str) -> None:
 )
 def test_a_bound_address_is_host_and_port(text: str, expected: tuple[str, int]) -> None:
     """'port 0 takes a free one' (interface §6)."""
-    assert values.bind(text) == expected
+    assert parsing.bind(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_bound_address_is_host_and_port(text: str, expected: tuple[str, int]) 
     ],
 )  # fmt: skip
 def test_another_bound_address_is_refused(text: str) -> None:
-    refuses(values.bind, text)
+    refuses(parsing.bind, text)
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,12 @@ def test_trusted_proxies_are_all_none_or_networks(
 ) -> None:
     """'`FW_TRUST_PROXY=on` … a list of networks' (interface §1, Client address)."""
     expected = ProxyTrustPolicy(every_peer, tuple(ip_network(network) for network in networks))
-    assert values.trust_proxy(text) == expected
+    assert parsing.trust_proxy(text) == expected
 
 
 @pytest.mark.parametrize("text", ["perhaps", "10.0.0.0/99", "10.0.0.1/8", "on,off", "::1,", "1"])
 def test_other_trusted_proxies_are_refused(text: str) -> None:
-    refuses(values.trust_proxy, text)
+    refuses(parsing.trust_proxy, text)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_other_trusted_proxies_are_refused(text: str) -> None:
     ["sqlite:///data/fw.db", "sqlite:////var/lib/fw/fw.db", "postgresql://u:p@db.test:5432/fw"],
 )
 def test_a_database_is_a_file_or_a_server(text: str) -> None:
-    assert values.database(text) == text
+    assert parsing.database(text) == text
 
 
 @pytest.mark.parametrize(
@@ -146,14 +146,14 @@ def test_a_database_is_a_file_or_a_server(text: str) -> None:
     ],
 )  # fmt: skip
 def test_another_database_is_refused(text: str) -> None:
-    refuses(values.database, text)
+    refuses(parsing.database, text)
 
 
 @pytest.mark.parametrize(
     "text", ["desk@example.test", "Desk <desk@example.test>", '"D, E" <d@example.test>']
 )
 def test_a_sender_is_one_address(text: str) -> None:
-    assert values.sender(text) == text
+    assert parsing.sender(text) == text
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_sender_is_one_address(text: str) -> None:
      "x" * 320 + "@x.test"],
 )  # fmt: skip
 def test_another_sender_is_refused(text: str) -> None:
-    refuses(values.sender, text)
+    refuses(parsing.sender, text)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_another_sender_is_refused(text: str) -> None:
      ("8,1,1", Argon2(8, 1, 1)), ("1048576,16,16", Argon2(1048576, 16, 16))],
 )  # fmt: skip
 def test_the_cost_of_a_hash_is_memory_time_and_lanes(text: str, expected: Argon2) -> None:
-    assert values.argon2(text) == expected
+    assert parsing.argon2(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -181,32 +181,32 @@ def test_the_cost_of_a_hash_is_memory_time_and_lanes(text: str, expected: Argon2
      "19456,17,1",      "136,1,17", "-1,1,1", "1e3,1,1", ""],
 )  # fmt: skip
 def test_another_cost_of_a_hash_is_refused(text: str) -> None:
-    refuses(values.argon2, text)
+    refuses(parsing.argon2, text)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("0", 0.0), ("-61", -61.0), ("172800.5", 172800.5)])
 def test_the_clocks_offset_is_a_number_of_seconds(text: str, seconds: float) -> None:
-    assert values.clock_offset(text) == seconds
+    assert parsing.clock_offset(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "soon", "nan", "inf", "-inf", "1e300", "4e9"])
 def test_another_offset_is_refused(text: str) -> None:
-    refuses(values.clock_offset, text)
+    refuses(parsing.clock_offset, text)
 
 
 @pytest.mark.parametrize("text", ["bbmail.send", "shop.mail.send"])
 def test_a_function_has_a_dotted_path(text: str) -> None:
-    assert values.dotted_function(text) == text
+    assert parsing.dotted_function(text) == text
 
 
 @pytest.mark.parametrize("text", ["send", "a..b", ".a", "a.", "a b.c", "a-b.c", "a.b()", "größe.x"])
 def test_another_path_of_a_function_is_refused(text: str) -> None:
-    refuses(values.dotted_function, text)
+    refuses(parsing.dotted_function, text)
 
 
 @pytest.mark.parametrize("text", ["mail.example.test", "127.0.0.1", "::1", "a_b", "x."])
 def test_a_host_is_a_name_or_an_address(text: str) -> None:
-    assert values.host(text) == text
+    assert parsing.host(text) == text
 
 
 @pytest.mark.parametrize(
@@ -214,12 +214,12 @@ def test_a_host_is_a_name_or_an_address(text: str) -> None:
     ["", "a b", "-a", "1.2.3", "[::1]", "a..b", "a" * 64, "a." * 130, "fe80::1%eth0", "x:25"],
 )
 def test_another_host_is_refused(text: str) -> None:
-    refuses(values.host, text)
+    refuses(parsing.host, text)
 
 
 @pytest.mark.parametrize("text", ["0", "65536", "99999", "+1", "1.0", "", "1" * 5000])
 def test_a_whole_number_beyond_its_range_is_refused(text: str) -> None:
-    refuses(values.whole(1, 65535), text)
+    refuses(parsing.whole(1, 65535), text)
 
 
 @pytest.mark.parametrize("read", READERS)

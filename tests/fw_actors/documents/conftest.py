@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from fw_actors.services.site import Site
-from fw_actors.services.users import add_user
+from fw_actors.access.users import add_user
+from fw_actors.ops.site import Site
 from tests.site_kit import database_of, inline_site
 from tests.virtual_time import in_virtual_time
 

@@ -13,8 +13,8 @@ from fw_actors.app import JSON, Data, Date, DocType, Int, Password, Select, Tabl
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import DocTable, make_tables
 from fw_actors.errors import ConfigurationError
+from fw_actors.ops.site import open_store
 from fw_actors.runtime import SeededEntropy, SystemClock
-from fw_actors.services.site import open_store
 from fw_actors.store import Tx
 from tests.site_kit import make_config
 

@@ -9,7 +9,7 @@ import pytest
 
 from fw_actors.app import Check, Data, DocType, Float, Int, Password, Table, Vault
 from fw_actors.documents.doctype import table_name
-from fw_actors.documents.names import Naming
+from fw_actors.documents.naming import Naming
 
 
 def declare(fields: dict[str, Any] | None = None, **options: Any) -> Any:

@@ -9,20 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.documents.field import Field, ShapeError
 from fw_actors.documents.fields import (
     Check,
     Data,
+    Field,
     Float,
     Int,
     Link,
     Password,
     Select,
+    ShapeError,
     Table,
     Text,
     Vault,
 )
-from fw_actors.documents.time_fields import Date, Datetime
+from fw_actors.documents.special_fields import Date, Datetime
 from fw_actors.errors import ValidationError
 
 LIMITED = Int(minimum=1, maximum=60)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.documents.field import ShapeError
-from fw_actors.documents.json_field import JSON
+from fw_actors.documents.fields import ShapeError
+from fw_actors.documents.special_fields import JSON
 
 FIELD = JSON()
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=5)

@@ -19,7 +19,7 @@ from fw_actors.documents import rest
 from fw_actors.errors import FwError
 from tests.http_site import HttpSite, http_site
 from tests.site_kit import keep_database_at
-from web.framing import MOST_HEAD_BYTES
+from web.http11 import MOST_HEAD_BYTES
 
 APPS = Path(__file__).parent / "apps"
 SAMPLE, CUSTOMER, ORDER = (

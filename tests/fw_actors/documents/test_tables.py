@@ -12,8 +12,8 @@ import pytest
 from fw_actors.app import JSON, Check, Data, Datetime, DocType, Float, Int, Link, Text
 from fw_actors.documents.tables import DocTable, make_tables
 from fw_actors.errors import ConfigurationError
+from fw_actors.ops.site import open_store
 from fw_actors.runtime import SeededEntropy, SystemClock
-from fw_actors.services.site import open_store
 from fw_actors.store import Store, Tx, UniqueViolation
 from tests.site_kit import make_config
 

@@ -12,7 +12,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fw_actors.errors import OverloadedError
-from fw_actors.hashing.places import Lane, Places
+from fw_actors.hashing.hasher import Lane, Places
 
 
 class Gate:

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from fw_actors.http import AnswerTimeout, Sender, open_sender, parse_target
-from fw_actors.http.dns import MAX_PER_HOST, MAX_THREADS
+from fw_actors.http.dial import MAX_PER_HOST, MAX_THREADS
 from tests.fw_actors.http.dead_names import DeadNames
 from tests.fw_actors.http.receiver import OK, Receiver, headers, once, receiving
 

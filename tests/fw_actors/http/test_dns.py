@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from fw_actors.http import Address, DnsError, system_lookup
-from fw_actors.http.dns import PROMPT_SECONDS, Resolver
+from fw_actors.http.dial import PROMPT_SECONDS, Resolver
 
 FOUND: Sequence[Address] = [(socket.AF_INET, ("192.0.2.1", 443))]
 
@@ -129,7 +129,7 @@ async def test_one_name_never_takes_more_than_two_threads(
     nursery: trio.Nursery, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At most 32 threads, 2 a host (pitfalls page)."""
-    monkeypatch.setattr("fw_actors.http.dns.PROMPT_SECONDS", 0.0)
+    monkeypatch.setattr("fw_actors.http.dial.PROMPT_SECONDS", 0.0)
     resolver = Resolver(nursery, names.lookup)
     for _ in range(5):
         await abandon(resolver, "dead")
@@ -148,7 +148,7 @@ async def test_a_look_up_that_is_old_is_not_waited_for_alone(
     await abandon(resolver, "dead")
     await abandon(resolver, "dead")
     assert resolver.statistics().threads == 1
-    monkeypatch.setattr("fw_actors.http.dns.PROMPT_SECONDS", 0.0)
+    monkeypatch.setattr("fw_actors.http.dial.PROMPT_SECONDS", 0.0)
     await abandon(resolver, "dead")
     assert resolver.statistics().threads == 2
     names.release()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.http.link_local import is_link_local
+from fw_actors.http.dial import is_link_local
 
 ADDRESSES = [
     ("169.253.255.255", False),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fw_actors.http import Answer, ProtocolError, Times
-from fw_actors.http.reader import MAX_ANSWER, AnswerReader
+from fw_actors.http.response import MAX_ANSWER, AnswerReader
 
 END = b""  # the receiver closed the connection
 

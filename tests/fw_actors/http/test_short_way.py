@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fw_actors.http import Times
-from fw_actors.http.reader import AnswerReader
-from fw_actors.http.short_way import read_short
+from fw_actors.http.fast_path import read_short
+from fw_actors.http.response import AnswerReader
 
 LINES = st.sampled_from(
     [

@@ -14,14 +14,7 @@ import trio
 import trustme
 
 from fw_actors.config import Mail
-from fw_actors.mail import (
-    MailMessage,
-    MailNotSent,
-    MailRefused,
-    SmtpTransport,
-    probe,
-    smtp_conversation,
-)
+from fw_actors.mail import MailMessage, MailNotSent, MailRefused, SmtpTransport, probe, smtp
 from fw_actors.runtime import SeededEntropy, SystemClock
 from tests.fw_actors.mail.smtp_server import MailServer
 
@@ -117,7 +110,7 @@ async def test_no_auth_in_clear_text_to_another_host(
 ) -> None:
     """Spec, Authentication 9; judged on the connected address, not on the name."""
     server = make(users={"desk": "s3cret"})
-    monkeypatch.setattr(smtp_conversation, "_is_loopback", lambda connected: False)
+    monkeypatch.setattr(smtp, "_is_loopback", lambda connected: False)
     with pytest.raises(MailRefused, match=r"auth: .*clear text"):
         await transport(server.port, user="desk", password="s3cret").send(MESSAGE)
     assert (server.auths, server.commands) == ([], [])
@@ -134,7 +127,7 @@ def test_which_peers_are_loopback(peer: str, loopback: bool) -> None:
         def getpeername(self) -> tuple[str, int]:
             return (peer, 25)
 
-    assert smtp_conversation._is_loopback(Connected()) is loopback  # type: ignore[arg-type]
+    assert smtp._is_loopback(Connected()) is loopback  # type: ignore[arg-type]
 
 
 async def test_a_wrong_password_is_told_without_it(make: Make) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fw_actors.rules.addresses import counted_address, sharing_network, wider_networks
+from fw_actors.rules.identifiers import counted_address, sharing_network, wider_networks
 
 ROWS = [  # client, what it is counted under
     ("192.0.2.7", "192.0.2.7"),

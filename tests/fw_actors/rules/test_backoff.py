@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.backoff import wait_seconds
+from fw_actors.rules.delivery import wait_seconds
 
 WAITS = [30, 60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]  # seconds after attempts 1 to 10
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fw_actors.rules.delivery_outcome import (
+from fw_actors.rules.delivery import (
     NEXT,
     Backoff,
     Ending,

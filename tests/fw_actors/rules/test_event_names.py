@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.event_names import UnusableEventNameError, judge_event_name
+from fw_actors.rules.signing import UnusableEventNameError, judge_event_name
 
 GOOD = ["invoice.paid", "a", "a1_.b_2", "doc", "document.saved", "docs.x", "a.b.c.d", "a" * 140]
 MALFORMED = [

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.delivery_outcome import Status
+from fw_actors.rules.delivery import Status
 from fw_actors.rules.explanation import Reason, Waiting, explain
-from fw_actors.rules.service_state import ServiceState
+from fw_actors.rules.findings import ServiceState
 
 NOW = 1_800_000_000_000
 RECEIVER = "https://receiver.test:443"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fw_actors.rules.nearest import nearest
+from fw_actors.config.policy import nearest
 
 KNOWN = ["sessionDays", "apiKeyDays", "lockoutMinutes"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fw_actors.rules.receiver_places import ReceiverPlaces, startable
+from fw_actors.rules.concurrency import ReceiverPlaces, startable
 
 
 def test_nothing_starts_at_a_paused_receiver() -> None:

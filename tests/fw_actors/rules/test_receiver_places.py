@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.receiver_places import ReceiverPlaces, startable
+from fw_actors.rules.concurrency import ReceiverPlaces, startable
 
 
 def test_a_receiver_starts_with_one_place_and_doubles_with_each_answer_up_to_the_limit() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.retry_after import retry_after_seconds
+from fw_actors.rules.delivery import retry_after_seconds
 
 NOW = 1_800_000_000_000  # Fri, 15 Jan 2027 08:00:00 GMT
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.site_policy import Judged, judge_policy
+from fw_actors.config.policy import Judged, judge_policy
 
 # section, key, default, lowest, highest: interface §6, written out again
 WHOLE_NUMBERS = [

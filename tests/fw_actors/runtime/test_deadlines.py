@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 import trio
 
-from fw_actors.runtime.deadlines import Deadlines
+from fw_actors.runtime.timers import Deadlines
 
 
 class Alarm:

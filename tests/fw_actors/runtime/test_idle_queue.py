@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.runtime.deadlines import Expiring
-from fw_actors.runtime.idle_queue import CLOCK_GRAIN, IdleQueue
+from fw_actors.runtime.pool import CLOCK_GRAIN, IdleQueue
+from fw_actors.runtime.timers import Expiring
 
 
 class Alarms:
@@ -39,11 +39,11 @@ async def test_an_alarm_is_never_set_for_the_instant_that_it_rang_in(
     """Else it rings for ever: a hair added to the time of day is the same time of day."""
     alarms = Alarms()
     sent: list[Any] = []
-    queue = IdleQueue(cast(Any, alarms), 1.0, sent.append)
+    queue = IdleQueue(cast("Any", alarms), 1.0, sent.append)
     mock_clock.jump(1000.0)
     due = trio.current_time() - 1.0 + CLOCK_GRAIN
     cell = Cell()
-    queue.add(cast(Any, cell))
+    queue.add(cast("Any", cell))
     cell.idle_since = due + hair
     queue.expire()
     assert sent == []

@@ -16,7 +16,7 @@ from fw_actors.runtime import (
     MailboxFull,
     Runtime,
 )
-from fw_actors.runtime.pool_totals import Totals
+from fw_actors.runtime.pool import Totals
 from tests.fw_actors.runtime.sample_actors import (
     Add,
     Begin,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fw_actors.store import LeasedJob, Store, Tx, jobs
-from fw_actors.store.job_statements import LEASED_FIELDS
+from fw_actors.store.jobs import LEASED_FIELDS
 from tests.fw_actors.store.conftest import OpenStore
 
 LEASE_MS = 40_000

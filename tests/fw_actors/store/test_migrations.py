@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import insert, text
 
 from fw_actors.errors import ConfigurationError
-from fw_actors.runtime.entropy import SeededEntropy
+from fw_actors.runtime.clock import SeededEntropy
 from fw_actors.store import Tx, migrations
 from fw_actors.store.migrations import FIRST_VERSION, STEPS, Step, migrate
 from fw_actors.store.schema import METADATA

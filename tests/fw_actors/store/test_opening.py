@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from fw_actors.runtime.clock import SystemClock
-from fw_actors.runtime.entropy import SeededEntropy
+from fw_actors.runtime.clock import SeededEntropy, SystemClock
 from fw_actors.store import open_sqlite
-from fw_actors.store.opening import open_in_thread
+from fw_actors.store.files import open_in_thread
 
 
 class Door:

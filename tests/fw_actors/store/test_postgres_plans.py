@@ -14,7 +14,7 @@ import trio
 from sqlalchemy import text
 
 from fw_actors.store import LeasedJob, Statement, Store, Tx, jobs
-from fw_actors.store.job_statements import CLAIM, FOLLOWING, HEADS
+from fw_actors.store.jobs import CLAIM, FOLLOWING, HEADS
 from fw_actors.store.statement import POSTGRESQL
 from tests.fw_actors.store.conftest import OpenStore
 

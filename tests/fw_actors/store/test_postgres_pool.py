@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fw_actors.store.postgres_pool import LONGEST_WAIT_SECONDS, Backoff
+from fw_actors.store.postgres_connection import LONGEST_WAIT_SECONDS, Backoff
 
 
 def test_an_outage_of_hours_is_borne_like_one_of_seconds() -> None:

@@ -13,8 +13,7 @@ import trio
 from sqlalchemy import text as sql
 
 from fw_actors.errors import ConfigurationError, OverloadedError
-from fw_actors.runtime.clock import SystemClock
-from fw_actors.runtime.entropy import SeededEntropy
+from fw_actors.runtime.clock import SeededEntropy, SystemClock
 from fw_actors.store import StatementError, Store, Tx
 from fw_actors.store.postgres import open_postgres
 from fw_actors.store.statement import POSTGRESQL

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 import trio
 from fw_actors.runtime.clock import SystemClock
-from fw_actors.runtime.entropy import SystemEntropy
+from fw_actors.runtime.clock import SystemEntropy
 from fw_actors.store import installation_key, open_sqlite
 from fw_actors.store.postgres import open_postgres
 

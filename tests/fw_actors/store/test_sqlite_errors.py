@@ -9,7 +9,7 @@ import pytest
 from fw_actors.errors import OverloadedError
 from fw_actors.store import ConstraintViolation, StatementError, UniqueViolation
 from fw_actors.store.errors import StoreError
-from fw_actors.store.sqlite_errors import translate
+from fw_actors.store.sqlite_connection import translate
 
 
 def failure(code: int, message: str = "as SQLite says") -> sqlite3.OperationalError:

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from fw_actors.store import Statement, Store, Tx, jobs
-from fw_actors.store.job_statements import CLAIM, FOLLOWING, HEADS
+from fw_actors.store.jobs import CLAIM, FOLLOWING, HEADS
 from fw_actors.store.statement import SQLITE
 from tests.fw_actors.store.conftest import OpenStore
 

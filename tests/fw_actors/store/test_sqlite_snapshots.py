@@ -10,11 +10,10 @@ import outcome
 import pytest
 
 from fw_actors.errors import OverloadedError
-from fw_actors.store import StatementError, Tx, sqlite_snapshots
-from fw_actors.store.calls import Call, run_alone
+from fw_actors.store import StatementError, Tx, sqlite_engines
+from fw_actors.store.executor import Call, run_alone
 from fw_actors.store.sqlite_connection import SqliteConnection
-from fw_actors.store.sqlite_groups import GroupCommit
-from fw_actors.store.sqlite_snapshots import MAX_READS, SnapshotReads
+from fw_actors.store.sqlite_engines import MAX_READS, GroupCommit, SnapshotReads
 from tests.fw_actors.store.notes import add, create_notes, texts
 
 
@@ -22,7 +21,7 @@ from tests.fw_actors.store.notes import add, create_notes, texts
 def reader(
     path: Path, engine: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SnapshotReads]:
-    monkeypatch.setattr(sqlite_snapshots, "MAX_SECONDS", 60.0)  # a group ends by number alone
+    monkeypatch.setattr(sqlite_engines, "SNAPSHOT_SECONDS", 60.0)  # a group ends by number alone
     run_alone(engine, create_notes, 0)
     reader = SnapshotReads(SqliteConnection(path, busy_seconds=1.0, writable=False))
     yield reader

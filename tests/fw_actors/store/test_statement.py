@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 from sqlalchemy import bindparam, insert, select, update
 
-from fw_actors.store import Statement, StatementError, job_statements, migrations
+from fw_actors.store import Statement, StatementError, jobs, migrations
 from fw_actors.store.schema import JOB, METADATA, TOKEN
 from fw_actors.store.statement import POSTGRESQL, SQLITE, compile_form
 
@@ -26,7 +26,7 @@ def statements(module: ModuleType) -> dict[str, Statement]:
 
 
 @pytest.mark.parametrize("dialect", [SQLITE, POSTGRESQL])
-@pytest.mark.parametrize("module", [job_statements, migrations])
+@pytest.mark.parametrize("module", [jobs, migrations])
 def test_every_statement_of_the_store_compiles_for_both_databases(
     module: ModuleType, dialect: str
 ) -> None:
@@ -41,7 +41,7 @@ def test_every_statement_of_the_store_compiles_for_both_databases(
 
 
 def test_the_two_forms_ask_for_the_same_parameters() -> None:
-    for statement in (*statements(job_statements).values(), SPEND):
+    for statement in (*statements(jobs).values(), SPEND):
         assert statement.form(SQLITE).names == statement.form(POSTGRESQL).names
 
 

@@ -12,8 +12,7 @@ import trio.testing
 from trio.testing import MockClock
 
 from fw_actors.errors import OverloadedError
-from fw_actors.runtime.clock import TrioClock
-from fw_actors.runtime.entropy import SeededEntropy
+from fw_actors.runtime.clock import SeededEntropy, TrioClock
 from fw_actors.store import Store, Tx, installation_key
 from tests.fw_actors.store.conftest import OpenStore
 from tests.fw_actors.store.notes import Refused, add, add_then_refuse, create_notes, texts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from fw_actors.store.turns import Turns
+from fw_actors.store.executor import Turns
 
 LONG = 30.0  # far more than any step of a test takes
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisors.service import pidfile
-from supervisors.service.places import Places
+from supervisors.service import site_files
+from supervisors.service.site_files import Places
 
 SCRIPT = Path(__file__).with_name("fake_service.py")
 
@@ -52,7 +52,7 @@ class Fakes:
     def starting(self) -> subprocess.Popen[str]:
         """Start one that never gets ready, and wait until it has the lock and says so."""
         process = self.begin("never ready")
-        while (said := pidfile.read(self.places.pid)) is None or said.pid != process.pid:
+        while (said := site_files.read(self.places.pid)) is None or said.pid != process.pid:
             assert process.poll() is None
             select.select([], [], [], 0.01)
         return process
@@ -61,7 +61,7 @@ class Fakes:
         for process in self._processes:
             process.kill()
             process.communicate()
-        said = pidfile.read(self.places.pid)
+        said = site_files.read(self.places.pid)
         if said is not None and said.pid != os.getpid():  # one in the background, left by a failure
             with contextlib.suppress(ProcessLookupError):
                 os.kill(said.pid, signal.SIGKILL)

@@ -14,12 +14,11 @@ from pathlib import Path
 
 import trio
 
-from fw_actors.rules.scrubbing import Scrubber
+from fw_actors.rules.redaction import Scrubber
 from fw_actors.runtime import SystemClock
 from supervisors.service.logs import configure
-from supervisors.service.places import Places
-from supervisors.service.refusals import ServiceRefusal
 from supervisors.service.run import Announcer, Service, serve
+from supervisors.service.site_files import Places, ServiceRefusal
 
 BEHAVIOURS = ("obeys", "refuses", "never ready", "fails", "drains for ever", "ignores the end")
 

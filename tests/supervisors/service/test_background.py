@@ -9,12 +9,16 @@ import subprocess
 
 import pytest
 
-from supervisors.service import background, pidfile
+from supervisors.service import background, site_files
 from supervisors.service.background import State, Status, Stopped
-from supervisors.service.lock import ServeLock
-from supervisors.service.places import Places
 from supervisors.service.process import birth
-from supervisors.service.refusals import NotStoppable, StartFailed, StillStarting
+from supervisors.service.site_files import (
+    NotStoppable,
+    Places,
+    ServeLock,
+    StartFailed,
+    StillStarting,
+)
 from tests.supervisors.service.conftest import Fakes
 
 
@@ -94,7 +98,9 @@ def test_a_stranger_with_the_number_of_the_pid_file_gets_no_signal(places: Place
     stranger = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)
     born = birth(stranger.pid)
     assert born is not None
-    pidfile.write(places.pid, pidfile.Presence(stranger.pid, born - 1, "9.9", "http://127.0.0.1:1"))
+    site_files.write(
+        places.pid, site_files.Presence(stranger.pid, born - 1, "9.9", "http://127.0.0.1:1")
+    )
     with ServeLock(places.lock) as lock:
         lock.acquire()
         with pytest.raises(NotStoppable, match=f"process {stranger.pid}, but not on this machine"):

@@ -9,11 +9,10 @@ import pytest
 
 from fw_actors.config import ProxyTrustPolicy
 from fw_actors.rules.findings import Level
-from supervisors.service import pidfile
+from supervisors.service import site_files
 from supervisors.service.background import State, Status
 from supervisors.service.examination import ServiceFacts, judge_service, service_facts
-from supervisors.service.lock import ServeLock
-from supervisors.service.places import Places
+from supervisors.service.site_files import Places, ServeLock
 from tests.site_kit import make_config
 
 RUNNING = Status(State.RUNNING, 7, "http://127.0.0.1:8000", "1.0")
@@ -72,7 +71,7 @@ def test_files_changed_after_the_start_are_found(tmp_path: Path) -> None:
     places.prepare()
     with ServeLock(places.lock) as lock:
         assert lock.acquire()
-        pidfile.write(places.pid, pidfile.presence("1.0", "http://127.0.0.1:1"))
+        site_files.write(places.pid, site_files.presence("1.0", "http://127.0.0.1:1"))
         begun = places.pid.stat().st_mtime
         os.utime(config.file, (begun - 1, begun - 1))
         assert service_facts(config, "1.0").changed == ()

@@ -11,13 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisors.service.lock import ServeLock, is_held
-from supervisors.service.places import Places
-from supervisors.service.refusals import UnusableDataFolder
+from supervisors.service.site_files import Places, ServeLock, UnusableDataFolder, is_held
 
 HOLD = """
 import pathlib, subprocess, sys
-from supervisors.service.lock import ServeLock
+from supervisors.service.site_files import ServeLock
 lock = ServeLock(pathlib.Path(sys.argv[1]))
 print(lock.acquire(), flush=True)
 if "parent" in sys.argv:

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 import structlog
 
-from fw_actors.rules.scrubbing import Scrubber
+from fw_actors.rules.redaction import Scrubber
 from fw_actors.runtime import Clock
-from supervisors.service.log_secrets import is_secret
-from supervisors.service.logs import configure
+from supervisors.service.logs import configure, is_secret
 
 MOMENT = 1_700_000_000_123
 

@@ -8,23 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from supervisors.service import pidfile
-from supervisors.service.places import Places
+from supervisors.service import site_files
 from supervisors.service.process import birth
-from supervisors.service.refusals import UnusableDataFolder
+from supervisors.service.site_files import Places, UnusableDataFolder
 
 
 def test_what_is_written_is_read(places: Places) -> None:
-    said = pidfile.presence("1.2", "http://127.0.0.1:8000")
-    pidfile.write(places.pid, said)
-    assert pidfile.read(places.pid) == said
+    said = site_files.presence("1.2", "http://127.0.0.1:8000")
+    site_files.write(places.pid, said)
+    assert site_files.read(places.pid) == said
     assert (said.pid, said.born) == (os.getpid(), birth(os.getpid()))
 
 
 def test_the_file_is_its_owners_and_replaces_the_old_one_whole(places: Places) -> None:
     places.pid.write_text("old " * 1000)
     places.pid.chmod(0o644)
-    pidfile.write(places.pid, pidfile.presence("1.2"))
+    site_files.write(places.pid, site_files.presence("1.2"))
     assert stat.S_IMODE(places.pid.stat().st_mode) == 0o600
     assert [path.name for path in places.data.iterdir()] == [places.pid.name]
 
@@ -34,16 +33,16 @@ def test_the_file_is_its_owners_and_replaces_the_old_one_whole(places: Places) -
 )
 def test_a_file_that_is_not_ours_says_nothing(places: Places, content: bytes) -> None:
     places.pid.write_bytes(content)
-    assert pidfile.read(places.pid) is None
+    assert site_files.read(places.pid) is None
 
 
 def test_removing_twice_is_no_error(places: Places) -> None:
-    pidfile.write(places.pid, pidfile.presence("1.2"))
-    pidfile.remove(places.pid)
-    pidfile.remove(places.pid)
-    assert pidfile.read(places.pid) is None
+    site_files.write(places.pid, site_files.presence("1.2"))
+    site_files.remove(places.pid)
+    site_files.remove(places.pid)
+    assert site_files.read(places.pid) is None
 
 
 def test_a_file_that_can_not_be_written_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(UnusableDataFolder, match="No such file or directory"):
-        pidfile.write(tmp_path / "gone" / "serve.json", pidfile.presence("1.2"))
+        site_files.write(tmp_path / "gone" / "serve.json", site_files.presence("1.2"))

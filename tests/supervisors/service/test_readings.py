@@ -8,8 +8,8 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
+from fw_actors.access.types import Reading
 from fw_actors.runtime import SeededEntropy, TrioClock
-from fw_actors.services.access import Reading
 from supervisors.service.tree import open_service
 from tests.mail_kit import Log
 from tests.site_kit import START_MS, make_config

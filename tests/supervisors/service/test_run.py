@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisors.service import pidfile
-from supervisors.service.lock import is_held
-from supervisors.service.places import Places
+from supervisors.service import site_files
+from supervisors.service.site_files import Places, is_held
 from tests.supervisors.service.conftest import Fakes
 
 
@@ -27,7 +26,7 @@ def test_it_serves_until_a_signal_and_leaves_nothing_behind(
 ) -> None:
     process = fakes.ready()
     assert is_held(places.lock)
-    said = pidfile.read(places.pid)
+    said = site_files.read(places.pid)
     assert said is not None
     assert (said.pid, said.url, said.version) == (process.pid, "http://127.0.0.1:1", "9.9")
     process.send_signal(number)
@@ -47,7 +46,7 @@ def test_a_second_one_on_the_site_is_refused_and_disturbs_nothing(
     code, said = ended(fakes.begin())
     assert code == 1
     assert f"process {first.pid} already serves the site {places.folder}" in said
-    known = pidfile.read(places.pid)
+    known = site_files.read(places.pid)
     assert known is not None
     assert known.pid == first.pid
     assert first.poll() is None
@@ -59,14 +58,14 @@ def test_a_killed_one_does_not_keep_the_next_from_serving(fakes: Fakes, places: 
     first.communicate()
     assert places.pid.exists()
     second = fakes.ready()
-    said = pidfile.read(places.pid)
+    said = site_files.read(places.pid)
     assert said is not None
     assert said.pid == second.pid
 
 
 def test_a_signal_while_it_starts_ends_it_as_asked(fakes: Fakes, places: Places) -> None:
     process = fakes.starting()
-    said = pidfile.read(places.pid)
+    said = site_files.read(places.pid)
     assert said is not None
     assert said.url is None
     process.terminate()

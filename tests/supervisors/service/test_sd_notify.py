@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisors.service.sd_notify import READY, STOPPING, notify
+from supervisors.service.process import READY, STOPPING, notify
 
 
 @pytest.mark.parametrize("abstract", [False, True])

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from supervisors.service.signals import End, stop_on_signals
+from supervisors.service.process import End, stop_on_signals
 
 BOTH = [signal.SIGTERM, signal.SIGINT]
 

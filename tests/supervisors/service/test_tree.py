@@ -12,11 +12,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from fw_actors.access.users import add_user
 from fw_actors.errors import ConfigurationError
 from fw_actors.mail import Template
+from fw_actors.ops.site import Site
 from fw_actors.runtime import SeededEntropy, TrioClock
-from fw_actors.services.site import Site
-from fw_actors.services.users import add_user
 from supervisors.service.tree import RunningService, open_service
 from tests.mail_kit import Log
 from tests.site_kit import START_MS, make_config

@@ -10,14 +10,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from fw_actors.access.types import Caller
 from fw_actors.errors import AuthenticationError
-from fw_actors.runtime.entropy import SeededEntropy
-from fw_actors.services.access import Caller
+from fw_actors.runtime.clock import SeededEntropy
 from tests.web.fakes import KEY, SID, FakeGateway
-from web.event_streams import EventStreams
 from web.exchange import Exchange
 from web.pages.console import CHECK_SECONDS, ConsolePages
 from web.request import front_request
+from web.response import EventStreams
 from web.settings import Settings
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from web.pages.history import Change, changes_of
+from web.pages.document_extras import Change, changes_of
 
 
 def row(change: str, **changed: list[Any]) -> dict[str, Any]:

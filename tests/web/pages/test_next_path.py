@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from web.pages.next_path import HOME, local_path, sign_in_path
+from web.pages.rendering import HOME, local_path, sign_in_path
 
 SITE = "https://site.test/login"
 

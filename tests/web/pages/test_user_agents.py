@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from web.pages.user_agents import shown_agent
+from web.pages.account import shown_agent
 
 CHROME = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) "
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fw_actors.documents.whitelisting import Whitelisted
+from fw_actors.documents.functions import Whitelisted
 from tests.web.asgi import Client
 from tests.web.fakes import SID, FakeGateway
 

@@ -1,0 +1,1 @@
+"""Access: sign-in, sessions, accounts, links, recovery, API keys."""

@@ -1,0 +1,148 @@
+"""Single-use links: made, judged, spent and ended. Plain tokens rest nowhere, only their SHA-256.
+
+Source: spec, Tokens and invitations; interface §2 "Links", "Plain tokens rest nowhere"; pitfalls,
+Recovery: expiry is part of every read, and what a token was good for ends with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from fw_actors.access.account_lock import hold
+from fw_actors.access.types import LinkFacts, LinkKind
+from fw_actors.config import AuthPolicy
+from fw_actors.documents.document import DocType
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.hooks import Observer
+from fw_actors.documents.registry import Registry
+from fw_actors.errors import InvalidTokenError
+from fw_actors.rules.tokens import BEARER_BYTES, bearer, digest
+from fw_actors.runtime import Entropy
+from fw_actors.store import Statement, Tx
+from fw_actors.store.schema import TOKEN
+
+_MS_PER_MINUTE: Final = 60_000
+_MINUTES_PER_HOUR: Final = 60
+
+
+PAGES: Final = MappingProxyType(
+    {LinkKind.RECOVERY: "reset-password", LinkKind.INVITATION: "accept-invite"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link that was just made. `expires` in ms since the epoch."""
+
+    url: str = field(repr=False)
+    expires: int
+
+
+_T: Final = TOKEN.c
+_USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
+_KIND: Final[sa.BindParameter[Any]] = sa.bindparam("kind")
+_GOOD: Final = sa.and_(
+    _T.hash == sa.bindparam("hash"), _T.spent.is_(None), _T.expires > sa.bindparam("now")
+)
+_COLUMNS: Final = ("hash", "kind", "user", "created", "expires")
+_INSERT: Final = Statement(sa.insert(TOKEN).values({n: sa.bindparam(n) for n in _COLUMNS}))
+_END_OLDER: Final = Statement(sa.delete(TOKEN).where(_T.user == _USER, _T.kind == _KIND))
+_END: Final = Statement(sa.delete(TOKEN).where(_T.user == _USER))
+_SPEND: Final = Statement(
+    sa.update(TOKEN)
+    .where(_GOOD, _T.kind == _KIND)
+    .values(spent=sa.bindparam("now"))
+    .returning(_T.user)
+)
+
+
+class Links:
+    """Makes links for one site, and tells what a token is."""
+
+    def __init__(
+        self, registry: Registry, policy: AuthPolicy, entropy: Entropy, base_url: str
+    ) -> None:
+        """`base_url`: the public URL or the bound address, never what a request says."""
+        users = registry.tables["User"].table
+        self._entropy, self._base_url = entropy, base_url
+        self._minutes = {
+            LinkKind.RECOVERY: policy.reset_minutes,
+            LinkKind.INVITATION: policy.invite_hours * _MINUTES_PER_HOUR,
+        }
+        self._facts = Statement(
+            sa.select(_T.kind, _T.user, users.c.fullName, users.c.email, _T.expires)
+            .select_from(TOKEN.join(users, users.c.name == _T.user))
+            .where(_GOOD, users.c.enabled == 1)
+        )
+
+    def minutes(self, kind: LinkKind) -> int:
+        """Return how long a link of this kind works."""
+        return self._minutes[kind]
+
+    def expiry(self, kind: LinkKind, now: int) -> int:
+        """Return when a link that is made at `now` stops working; both in ms."""
+        return now + self._minutes[kind] * _MS_PER_MINUTE
+
+    def mint(self, tx: Tx, kind: LinkKind, user: str) -> Link:
+        """Make a link; the older ones of the same user and kind end."""
+        token = bearer(self._entropy.bytes(BEARER_BYTES))
+        expires = self.expiry(kind, tx.now)
+        hold(tx, user)
+        tx.run(_END_OLDER, user=user, kind=kind.value)
+        tx.run(
+            _INSERT,
+            hash=digest(token),
+            kind=kind.value,
+            user=user,
+            created=tx.now,
+            expires=expires,
+        )
+        return Link(f"{self._base_url}/{PAGES[kind]}#token={token}", expires)
+
+    def facts(self, tx: Tx, token: str) -> LinkFacts:
+        """Return what a token is good for; it is not spent by that.
+
+        Raises: InvalidTokenError, the same for unknown, spent and expired ones, and those of a
+            user who is disabled or gone.
+        """
+        row = tx.one(self._facts, hash=digest(token), now=tx.now)
+        if row is None:
+            raise InvalidTokenError
+        return LinkFacts(LinkKind(row[0]), row[1], row[2] or "", row[3], row[4])
+
+
+def spend(tx: Tx, kind: LinkKind, token: str) -> str:
+    """Spend a token and return its user: one statement, so that of two submissions one wins.
+
+    Raises: InvalidTokenError, for a token of the other kind as well.
+    """
+    user: str | None = tx.scalar(_SPEND, hash=digest(token), kind=kind.value, now=tx.now)
+    if user is None:
+        raise InvalidTokenError
+    return user
+
+
+def end(tx: Tx, user: str) -> None:
+    """End every open link of a user."""
+    tx.run(_END, user=user)
+
+
+class LinkRules(Observer):
+    """Observes User documents: a changed e-mail, disabling and deleting end open links."""
+
+    def __init__(self, registry: Registry) -> None:
+        users = registry.tables["User"].table
+        self._email = Statement(sa.select(users.c.email).where(users.c.name == _USER))
+
+    def changing(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Before the row is written, when the old address is still there to compare."""
+        if doc.doctype != "User":
+            return
+        values = doc.__dict__
+        stays = event != "on_trash" and values["enabled"]
+        if not stays or fw.tx.scalar(self._email, user=doc.name) != values["email"]:
+            end(fw.tx, str(doc.name))

@@ -1,0 +1,375 @@
+"""Password recovery and invitation: throttle, links by mail, redemption.
+
+Source: spec, Recovery and invitation; pitfalls, Recovery: the same work on every path, so that
+nothing tells which accounts there are.
+
+Source: interface §2 "Address throttle"; pitfalls, Recovery: an identifier is counted as typed,
+known or not, or the limit itself would tell which accounts there are.
+
+The order is interface §8's: the address is judged first, then the token, then the password that
+comes with it; the hash is made before the one transaction that spends the token, sets the
+password and ends sessions and API keys. Whatever fails in that one leaves the link as it was.
+
+Source: interface §2: `link` is handed back only to a System Manager's request, and only when the
+transport is `log`; §8: such a request writes the `mail.sent` line itself and leaves no job.
+
+Source: spec, Recovery and invitation; interface §2 (users.invite, users.resendInvite), §8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from fw_actors.access import accounts, attempts, links
+from fw_actors.access.account_lock import hold
+from fw_actors.access.links import Links
+from fw_actors.access.passwords import Passwords
+from fw_actors.access.types import LinkFacts, LinkKind
+from fw_actors.access.users import add_user
+from fw_actors.config import AuthPolicy
+from fw_actors.documents import permissions, rows
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.permissions import GUEST
+from fw_actors.errors import (
+    ConflictError,
+    FwError,
+    InvalidTokenError,
+    PermissionDeniedError,
+    TooManyRequestsError,
+)
+from fw_actors.hashing import Hasher
+from fw_actors.mail import LogTransport, Template
+from fw_actors.ops.audit import Action, AuditLog
+from fw_actors.ops.mail_queue import Outbox
+from fw_actors.rules.fair_queue import Requester
+from fw_actors.rules.identifiers import (
+    UnusableIdentifierError,
+    canonical,
+    counted_address,
+    sharing_network,
+)
+from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS, Budget
+from fw_actors.rules.tokens import digest, record_id
+from fw_actors.runtime import Entropy
+from fw_actors.store import Store, Tx
+
+MAILS_AN_HOUR: Final = 3
+_ID_BYTES: Final = 12
+_MAILS: Final = Budget(MAILS_AN_HOUR, RECOVERY_MAIL_WINDOW_MS, locks=False)
+
+
+class RecoveryThrottle:
+    """Counts requests, whatever comes of them. Plain, inside a transaction."""
+
+    def __init__(self, policy: AuthPolicy, entropy: Entropy, installation_key: bytes) -> None:
+        self._addresses = Budget(policy.recovery_attempts, ADDRESS_WINDOW_MS, locks=False)
+        self._entropy, self._key = entropy, installation_key
+
+    def count_address(self, tx: Tx, address: str) -> float | None:
+        """Count a request of an address. Returns None, or the seconds to wait."""
+        return self._count(tx, self._address_key(address), self._addresses)
+
+    def address_wait(self, tx: Tx, address: str) -> float | None:
+        """Return the seconds an address has to wait, or None; reads only."""
+        return attempts.wait_of(tx, self._address_key(address), self._addresses)
+
+    def count_mail(self, tx: Tx, identifier: str | None, typed: str) -> float | None:
+        """Count a mail to a canonical identifier, or to what has no such form.
+
+        Returns None, or the seconds to wait.
+        """
+        text = f"identifier {identifier}" if identifier is not None else digest(typed).hex()
+        return self._count(tx, attempts.counter_key(self._key, "recovery mail", text), _MAILS)
+
+    def _address_key(self, address: str) -> bytes:
+        return attempts.counter_key(self._key, "recovery address", counted_address(address))
+
+    def _count(self, tx: Tx, key: bytes, budget: Budget) -> float | None:
+        charge = record_id(self._entropy.bytes(_ID_BYTES))
+        wait = attempts.charge(tx, charge, key, budget)
+        if wait is None:
+            attempts.settle_failure(tx, charge, key, budget)  # nothing takes it back
+        return wait
+
+
+Further = Callable[[Tx, LinkFacts], None]
+_ACTIONS: Final = MappingProxyType(
+    {LinkKind.RECOVERY: Action.RESET_PASSWORD, LinkKind.INVITATION: Action.ACCEPT_INVITE}
+)
+
+
+class LinkUse:
+    """What both kinds of links have in common."""
+
+    def __init__(
+        self,
+        store: Store,
+        hasher: Hasher,
+        links: Links,
+        passwords: Passwords,
+        throttle: RecoveryThrottle,
+        audit: AuditLog,
+        handle: Callable[[Tx, str, str], Fw],
+    ) -> None:
+        """`handle` gives the handle of a user inside a transaction, for a request id."""
+        self._store, self._hasher, self._links = store, hasher, links
+        self._passwords, self._throttle = passwords, throttle
+        self._audit, self._handle = audit, handle
+
+    async def look(self, token: str, address: str) -> LinkFacts:
+        """Return what a token is good for; it is not spent by that.
+
+        Raises: TooManyRequestsError, InvalidTokenError, OverloadedError.
+        """
+
+        def work(tx: Tx) -> LinkFacts | FwError:
+            wait = self._throttle.count_address(tx, address)
+            if wait is not None:
+                return TooManyRequestsError(wait)
+            try:
+                return self._links.facts(tx, token)
+            except InvalidTokenError as refusal:
+                return refusal  # not raised here: the request counts all the same
+
+        found = await self._store.write(work)
+        if isinstance(found, FwError):
+            raise found
+        return found
+
+    async def complete(
+        self,
+        kind: LinkKind,
+        token: str,
+        password: str,
+        address: str,
+        further: Further,
+        request_id: str,
+    ) -> None:
+        """Spend a token: the password is set, sessions and API keys end, and `further` runs along
+        with it. (An invited account has no keys yet; the rule is one for both kinds.)
+
+        Raises: TooManyRequestsError, InvalidTokenError, PasswordPolicyError, OverloadedError,
+            and what `further` raises; the token is as good as before then.
+        """
+        facts = await self.look(token, address)
+        if facts.kind is not kind:
+            raise InvalidTokenError
+        password_hash = await self._hasher.hash(
+            password,
+            name=facts.user,
+            email=facts.email,
+            requester=Requester(sharing_network(address)),
+        )
+
+        def work(tx: Tx) -> None:
+            hold(tx, facts.user)
+            user = links.spend(tx, kind, token)  # renamed meanwhile, perhaps
+            fw = self._handle(tx, user, request_id)
+            self._passwords.replace(fw, user, password_hash, _ACTIONS[kind])
+            with self._audit.suppressed(tx):  # a part of the act that was just recorded
+                further(tx, replace(facts, user=user))
+
+        await self._store.write(work)
+
+
+@dataclass(frozen=True, slots=True)
+class SentLink:
+    """What the request is told. `expires` in ms; `url` only where the link is handed back."""
+
+    expires: int
+    url: str | None = field(default=None, repr=False)
+
+
+class LinkMail:
+    """Sends links inside a transaction."""
+
+    def __init__(self, links: Links, outbox: Outbox, log: LogTransport | None) -> None:
+        """`log` is the transport where that is `log`, else None."""
+        self._links, self._outbox, self._log = links, outbox, log
+
+    def send(self, fw: Fw, kind: LinkKind, user: str) -> SentLink:
+        """Send a link of a kind to a user; older ones of that kind end at the latest with it."""
+        template = Template(kind.value)
+        if self._log is None:
+            self._outbox.to_user(fw.tx, template, user, owner=fw.user)
+            return SentLink(self._links.expiry(kind, fw.tx.now))
+        link = self._links.mint(fw.tx, kind, user)
+        self._outbox.by_hand(fw.tx, self._log, template, user, link.url, owner=fw.user)
+        return SentLink(link.expires, link.url)
+
+
+def addressed(fw: Fw, user: str) -> Any:
+    """Return the User document that a System Manager means to send a link to, held: what it is
+    judged by stays so until the link is made.
+
+    Raises: PermissionDeniedError; NotFoundError.
+    """
+    if not fw.rights.manages:
+        raise PermissionDeniedError
+    hold(fw.tx, user)
+    account = fw.get_doc("User", user)
+    permissions.require_account(fw, account)
+    return account
+
+
+class Recovery:
+    """The use cases of recovery links."""
+
+    def __init__(
+        self,
+        store: Store,
+        outbox: Outbox,
+        throttle: RecoveryThrottle,
+        link_use: LinkUse,
+        installation_key: bytes,
+    ) -> None:
+        self._store, self._outbox, self._throttle = store, outbox, throttle
+        self._link_use, self._key = link_use, installation_key
+
+    async def ask(self, usr: str, address: str) -> None:
+        """Queue a recovery mail for a typed identifier; says nothing about what came of it.
+
+        One transaction with the same rows for every identifier, known, unknown or disabled; the
+        Mailer finds out whose it is. Over a throttle nothing is written.
+
+        Raises: OverloadedError.
+        """
+        form = _canonical_or_none(usr)
+
+        def work(tx: Tx) -> None:
+            if self._throttle.count_address(tx, address) is not None:
+                return
+            if self._throttle.count_mail(tx, form, usr) is None:
+                self._outbox.to_identifier(tx, Template.RECOVERY, form or "", owner=GUEST)
+
+        await self._store.write(work)
+
+    async def admit_address(self, address: str) -> None:
+        """Refuse an address that is over its requests, without counting one.
+
+        Raises: TooManyRequestsError.
+        """
+        wait = await self._store.read(
+            lambda tx: self._throttle.address_wait(tx, address), reserved=True
+        )
+        if wait is not None:
+            raise TooManyRequestsError(wait)
+
+    async def look(self, token: str, address: str) -> LinkFacts:
+        """Return what a token of either kind is good for. See `LinkUse.look`."""
+        return await self._link_use.look(token, address)
+
+    async def reset(self, token: str, password: str, address: str, request_id: str = "") -> None:
+        """Set a new password; all sessions end, and a lockout of name or e-mail is lifted.
+
+        Raises: see `LinkUse.complete`.
+        """
+        await self._link_use.complete(
+            LinkKind.RECOVERY, token, password, address, self._unlock, request_id
+        )
+
+    def _unlock(self, tx: Tx, facts: LinkFacts) -> None:
+        attempts.unlock_account(tx, self._key, name=facts.user, email=facts.email)
+
+
+def send_reset(fw: Fw, link_mail: LinkMail, user: str) -> SentLink:
+    """Send a recovery link to an account, as a System Manager.
+
+    Raises: PermissionDeniedError; NotFoundError; ConflictError for an invited or disabled one.
+    """
+    account = addressed(fw, user)
+    if not account.enabled:
+        raise ConflictError(f"{user[:140]} is disabled; enable the account first.")
+    if not accounts.has_password(fw.tx, account.name):
+        raise ConflictError(f"{user[:140]} was invited and has no password yet; invite again.")
+    return link_mail.send(fw, LinkKind.RECOVERY, account.name)
+
+
+def _canonical_or_none(usr: str) -> str | None:
+    try:
+        return canonical(usr)
+    except UnusableIdentifierError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Invited:
+    """An account that was just made, and what its invitation is."""
+
+    user: str
+    email: str
+    sent: SentLink
+
+
+class Invitation:
+    """Accepting an invitation."""
+
+    def __init__(self, link_use: LinkUse, handle: Callable[[Tx, str], Fw]) -> None:
+        """`handle` gives the handle of a user inside a transaction."""
+        self._link_use, self._handle = link_use, handle
+
+    async def accept(
+        self,
+        token: str,
+        password: str,
+        full_name: str | None,
+        address: str,
+        request_id: str = "",
+    ) -> None:
+        """Set the invited account's first password, and its full name where one is given.
+
+        Raises: see `LinkUse.complete`; ValidationError for an unusable full name.
+        """
+
+        def further(tx: Tx, facts: LinkFacts) -> None:
+            if full_name is not None:
+                self._name(tx, facts.user, full_name)
+
+        await self._link_use.complete(
+            LinkKind.INVITATION, token, password, address, further, request_id
+        )
+
+    def _name(self, tx: Tx, user: str, full_name: str) -> None:
+        """A user may not write the own User record but by such operations (spec)."""
+        fw = self._handle(tx, user)
+        doc = rows.load(fw.documents, fw, "User", user)
+        doc.__dict__["fullName"] = full_name.strip() or None
+        doc.save(ignore_permissions=True)
+
+
+def invite(
+    fw: Fw,
+    link_mail: LinkMail,
+    email: str,
+    name: str | None = None,
+    full_name: str = "",
+    roles: Sequence[str] = (),
+) -> Invited:
+    """Make an account and send its invitation; without `name` it is the canonical e-mail.
+
+    Raises: PermissionDeniedError; DuplicateError; ValidationError.
+    """
+    if not fw.rights.manages:
+        raise PermissionDeniedError
+    if name is None:
+        name = accounts.judged_email(email)
+    made = add_user(fw, name, email, full_name, roles)
+    sent = link_mail.send(fw, LinkKind.INVITATION, made["name"])
+    return Invited(made["name"], made["email"], sent)
+
+
+def resend(fw: Fw, link_mail: LinkMail, user: str) -> SentLink:
+    """Send an invitation again; the link before ends.
+
+    Raises: PermissionDeniedError; NotFoundError; ConflictError for an account that is disabled
+        or has a password.
+    """
+    account = addressed(fw, user)
+    if not account.enabled:
+        raise ConflictError(f"{user[:140]} is disabled; enable the account first.")
+    if accounts.has_password(fw.tx, account.name):
+        raise ConflictError(f"{user[:140]} has a password already; send a reset instead.")
+    return link_mail.send(fw, LinkKind.INVITATION, account.name)

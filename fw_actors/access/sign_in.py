@@ -1,0 +1,241 @@
+"""Signing in, step by step: throttle, look-up, hash, and one transaction that settles all of it.
+
+The order is the spec's (Sign-in, rule 1): both counters are charged before anything is looked up
+or hashed, in one transaction; whatever happens afterwards, a charge is taken back only by a
+success or by an attempt that could not be verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from fw_actors.access import accounts, attempts, sessions
+from fw_actors.access.account_lock import hold
+from fw_actors.access.accounts import Account, Accounts
+from fw_actors.access.attempts import AddressBudget
+from fw_actors.access.closed_doors import ClosedDoors
+from fw_actors.access.hash_costs import RecentCosts
+from fw_actors.access.types import SignedIn, SignInAttempt
+from fw_actors.config import Argon2, AuthPolicy
+from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
+from fw_actors.hashing import Hasher, Lane
+from fw_actors.rules.fair_queue import Requester
+from fw_actors.rules.identifiers import UnusableIdentifierError, canonical, sharing_network
+from fw_actors.rules.lockout import Budget, may_verify
+from fw_actors.rules.tokens import BEARER_BYTES, bearer, digest, record_id
+from fw_actors.runtime import Clock, Entropy
+from fw_actors.store import Store, Tx
+
+WRONG: Final = "The name or the password is wrong."
+_ID_BYTES: Final = 12
+_SECONDS_PER_DAY: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """A typed identifier: its counter, and its canonical form unless it has none."""
+
+    key: bytes
+    canonical: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A try that was charged and may be verified; `account` is None for an unknown identifier,
+    and `decoy` what a try at the identifier costs where there is no usable hash. `address_seen`
+    (ms) is when the account signed in from this address last."""
+
+    identified: Identified
+    charge: str
+    address_charge: str
+    charged_at: int
+    account: Account | None
+    decoy: Argon2 | None
+    address_seen: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A try that the counter with this key refuses, for so many seconds."""
+
+    key: bytes
+    wait: float
+
+
+class SignIn:
+    """The use case. Each step is a transaction or a hash; the LockoutActor puts them in order."""
+
+    def __init__(
+        self,
+        store: Store,
+        hasher: Hasher,
+        directory: Accounts,
+        policy: AuthPolicy,
+        clock: Clock,
+        entropy: Entropy,
+        installation_key: bytes,
+    ) -> None:
+        self._store, self._hasher, self._directory = store, hasher, directory
+        self._clock = clock
+        self._policy, self._entropy, self._key = policy, entropy, installation_key
+        self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * 60_000)
+        self._addresses = AddressBudget(policy.address_attempts, installation_key)
+        self._closed = ClosedDoors()
+        self._costs = RecentCosts()
+
+    def identify(self, usr: str) -> Identified:
+        """Return the counter of a typed identifier; one without a canonical form has its own."""
+        try:
+            form = canonical(usr)
+        except UnusableIdentifierError:
+            unusable = digest(usr).hex()
+            return Identified(attempts.counter_key(self._key, "unusable", unusable), None)
+        return Identified(attempts.counter_key(self._key, attempts.IDENTIFIER, form), form)
+
+    async def address_wait(self, address: str) -> float | None:
+        """Return the seconds that an address has to wait, or None. Reads only."""
+        counters = self._addresses.counters(address)
+        return await self._store.read(
+            lambda tx: self._addresses.wait_of(tx, counters), reserved=True
+        )
+
+    async def known_wait(self, address: str, identified: Identified) -> float | None:
+        """Return the seconds that a try has to wait where that is known without a write, or None.
+
+        A lock that is there is there for certain, so that its refusals cost a read; whoever is
+        let through here is judged by the charge.
+        """
+        counters = self._addresses.counters(address)
+        doors: list[tuple[bytes, Callable[[Tx], float | None]]] = [
+            (counters.widest, lambda tx: self._addresses.wait_of(tx, counters)),
+            (identified.key, lambda tx: attempts.wait_of(tx, identified.key, self._budget)),
+        ]
+        doubtful = [door for door in doors if door[0] in self._closed]
+        if not doubtful:
+            return None
+        waits = await self._store.read(
+            lambda tx: [wait_of(tx) for _, wait_of in doubtful], reserved=True
+        )
+        for (key, _), wait in zip(doubtful, waits, strict=True):
+            if wait is not None:
+                return wait
+            self._closed.forget(key)
+        return None
+
+    async def admit(self, attempt: SignInAttempt, identified: Identified) -> Admitted | FwError:
+        """Charge the address and the identifier, then look the account up.
+
+        The charge need not be on the disk before the hash: what answers the try is, and the
+        charge before it. A power failure between them forgets a try whose outcome nobody learned.
+
+        Returns: what may be verified, or the refusal.
+        Raises: OverloadedError when the counter can't be written: no try without a charge.
+        """
+        charge, address_charge = self._id(), self._id()
+        counters = self._addresses.counters(attempt.address)
+        address = attempts.address_key(self._key, attempt.address)
+
+        def work(tx: Tx) -> Admitted | _Refused:
+            wait = self._addresses.charge(tx, address_charge, counters)
+            if wait is not None:
+                return _Refused(counters.widest, wait)
+            wait = attempts.charge(tx, charge, identified.key, self._budget)
+            if wait is not None:
+                attempts.take_back(tx, address_charge)  # only verified tries count for it
+                return _Refused(identified.key, wait)
+            form = identified.canonical
+            account = self._directory.find(tx, form) if form is not None else None
+            # Asked for unknown ones as well, so that the work is the same.
+            seen = attempts.last_seen(tx, "" if account is None else account.user, address)
+            decoy = self._costs.get(tx).draw(identified.key)
+            return Admitted(identified, charge, address_charge, tx.now, account, decoy, seen)
+
+        admitted = await self._store.write(work, durable=False)
+        if isinstance(admitted, Admitted):
+            return admitted
+        self._closed.remember(admitted.key)
+        return TooManyRequestsError(admitted.wait)
+
+    async def verify(self, attempt: SignInAttempt, admitted: Admitted) -> SignedIn | FwError:
+        """Hash once, then settle the charges and make the session in one transaction."""
+        account = admitted.account
+        requester = Requester(
+            sharing_network(attempt.address),
+            attempts.is_known(admitted.address_seen, admitted.charged_at),
+        )
+        known = account.password_hash if account is not None and account.enabled else None
+        try:
+            verified = await self._hasher.verify(
+                known,
+                attempt.pwd,
+                decoy=admitted.decoy,
+                requester=requester,
+                may_begin=lambda: may_verify(admitted.charged_at, self._clock.now()),
+            )
+        except OverloadedError as refusal:
+            await self._store.write(lambda tx: self._take_back(tx, admitted))
+            return refusal
+        if account is None or not verified.ok:
+            return await self._store.write(lambda tx: self._fail(tx, attempt, admitted))
+        fresh = await self._fresh_hash(attempt.pwd, requester) if verified.outdated else None
+        sid = bearer(self._entropy.bytes(BEARER_BYTES))
+        handle = self._id()
+        return await self._store.write(
+            lambda tx: self._succeed(tx, attempt, admitted, account, sid, handle, fresh)
+        )
+
+    async def _fresh_hash(self, password: str, requester: Requester) -> str | None:
+        """Rehash with the live parameters; a busy hasher leaves it to the next sign-in."""
+        try:
+            return await self._hasher.rehash(password, lane=Lane.SIGN_IN, requester=requester)
+        except OverloadedError:
+            return None
+
+    def _fail(self, tx: Tx, attempt: SignInAttempt, admitted: Admitted) -> FwError:
+        counters = self._addresses.counters(attempt.address)
+        self._addresses.keep(tx, admitted.address_charge, counters)
+        locked = attempts.settle_failure(tx, admitted.charge, admitted.identified.key, self._budget)
+        return AuthenticationError(WRONG) if locked is None else TooManyRequestsError(locked)
+
+    def _take_back(self, tx: Tx, admitted: Admitted) -> None:
+        attempts.take_back(tx, admitted.charge)
+        attempts.take_back(tx, admitted.address_charge)
+
+    def _succeed(
+        self,
+        tx: Tx,
+        attempt: SignInAttempt,
+        admitted: Admitted,
+        account: Account,
+        sid: str,
+        handle: str,
+        fresh: str | None,
+    ) -> SignedIn | FwError:
+        hold(tx, account.user)
+        now = self._directory.find(tx, admitted.identified.canonical or "")
+        if now is None or not now.enabled or now.password_changed != account.password_changed:
+            return self._fail(tx, attempt, admitted)  # it changed while the hash ran
+        attempts.clear(tx, admitted.charge, admitted.identified.key)
+        attempts.take_back(tx, admitted.address_charge)
+        if attempt.old_sid is not None:
+            sessions.end(tx, attempt.old_sid)
+        address = attempts.address_key(self._key, attempt.address)
+        attempts.note_sign_in(tx, now.user, address, admitted.address_seen)
+        if fresh is not None:
+            accounts.rehash(tx, now, fresh)
+        days = self._policy.session_days
+        expires = sessions.begin(
+            tx,
+            handle=handle,
+            sid=sid,
+            user=now.user,
+            ip=attempt.address,
+            user_agent=attempt.user_agent,
+            days=days,
+        )
+        return SignedIn(sid, now.user, now.full_name, expires, days * _SECONDS_PER_DAY)
+
+    def _id(self) -> str:
+        return record_id(self._entropy.bytes(_ID_BYTES))

@@ -1,0 +1,480 @@
+"""Environment variables, the `.env` file and key files: their sources and parsers.
+
+An empty value counts as unset, and wins over `.env` all the same: it switches the fact off. What
+is wrong with a value is one sentence with the variable's name; no sentence shows a value, unless
+it is one of a few words to choose from.
+
+All raise UnusableValueError with the rest of a sentence that begins with the variable's name.
+
+What stands between quotes is taken as it is; without quotes, white space around the value falls
+away, and a `#` after white space begins a comment. Nothing is expanded, and a name stands once.
+
+A file keeps the key out of the environment, which `ps` shows to its user. In order: the file that
+FW_SECRET_KEY_FILE names; systemd's credential `fw_secret_key`; `secret.key` beside fw.json.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import stat
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+from fw_actors.config.model import MOST_ARGON2, VAULT_KEY, Argon2, ProxyTrustPolicy, Secrets
+from fw_actors.config.policy import Kind, nearest
+
+Word = TypeVar("Word", bound=str)
+
+_LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST_NAME: Final = re.compile(rf"(?!.{{254}}){_LABEL}(?:\.{_LABEL})*\.?\Z")
+_NUMBERS_ONLY: Final = re.compile(r"[0-9.]+\Z")
+_URL_PATH: Final = re.compile(r"[A-Za-z0-9._~/%-]*\Z")
+_LOCAL: Final = r"(?!\.)[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}(?<!\.)"
+_NAME: Final = r'(?:"[^"\\]*" *|[^<>()\[\],;:@"\\]*)'
+_SENDER: Final = re.compile(
+    rf"(?:{_LOCAL}@(?P<only_host>[^\s<>@]+)|{_NAME}<{_LOCAL}@(?P<host>[^\s<>@]+)>)\Z"
+)
+_WHOLE: Final = re.compile(r"[0-9]{1,9}\Z")
+_DOTTED: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z", re.ASCII)
+_LONGEST_ADDRESS: Final = 320
+_MOST_OFFSET_SECONDS: Final = 100 * 366 * 86_400
+
+
+class UnusableValueError(ValueError):
+    """Raised for a value that can't be used; the text follows the variable's name."""
+
+
+def judge_characters(text: str) -> None:
+    """Refuse control characters, and bytes that are no UTF-8 (PEP 383)."""
+    if any(unicodedata.category(c) == "Cs" for c in text):
+        raise UnusableValueError("must be valid UTF-8")
+    if any(unicodedata.category(c) == "Cc" for c in text):
+        raise UnusableValueError("must not hold control characters")
+
+
+def one_of(*choices: Word) -> Callable[[str], Word]:
+    """Return a reader of one word out of `choices`, in any case."""
+    by_name: dict[str, Word] = {choice: choice for choice in choices}
+
+    def parse(text: str) -> Word:
+        found = by_name.get(text.lower())
+        if found is None:
+            shown = text[:40].encode("ascii", "backslashreplace").decode()
+            raise UnusableValueError(f"must be one of {', '.join(choices)}, not {shown!r}")
+        return found
+
+    return parse
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """Return a reader of a whole number from `low` to `high`."""
+
+    def parse(text: str) -> int:
+        if not _WHOLE.match(text) or not low <= int(text) <= high:
+            raise UnusableValueError(f"must be a whole number from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def host(text: str) -> str:
+    """Read a host: a name in ASCII or an address, IPv6 without brackets."""
+    if _is_address(text) or (_HOST_NAME.match(text) and not _NUMBERS_ONLY.match(text)):
+        return text
+    raise UnusableValueError("must be a host name in ASCII or an IP address")
+
+
+def bind(text: str) -> tuple[str, int]:
+    """Read `host:port`, IPv6 in brackets; port 0 means a free one."""
+    name, _, port = text.rpartition(":")
+    bracketed = name.startswith("[") and name.endswith("]") and ":" in name
+    try:
+        if bracketed or ":" not in name:
+            return host(name[1:-1] if bracketed else name), whole(0, 65_535)(port)
+    except UnusableValueError:
+        pass
+    raise UnusableValueError("must be host:port, such as 127.0.0.1:8000 or [::1]:8000")
+
+
+def public_url(text: str) -> str:
+    """Read the URL that links begin with; returned without a slash at its end."""
+    parts = _split(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UnusableValueError("must be a URL such as https://fw.example.org")
+    if parts.username is not None or parts.password is not None:
+        raise UnusableValueError("must not hold a user or a password")
+    if "?" in text or "#" in text or not _URL_PATH.match(parts.path):
+        raise UnusableValueError("must end with the host, its port or a plain path")
+    host(parts.hostname)
+    return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
+
+
+def database(text: str) -> str:
+    """Read where the store is: sqlite:///path, relative to the site, or postgresql://…/name."""
+    parts = _split(text)
+    if parts.scheme == "sqlite":
+        path = text.removeprefix("sqlite:///")
+        if path == text or not path.strip("/") or path.startswith(":") or set(path) & set("?#"):
+            raise UnusableValueError("must name a file, such as sqlite:///data/fw.db")
+        return text
+    if parts.scheme == "postgresql" and "://" in text and parts.path.strip("/"):
+        return text
+    raise UnusableValueError("must be sqlite:///path or postgresql://user@host/database")
+
+
+def trust_proxy(text: str) -> ProxyTrustPolicy:
+    """Read `off`, `on`, or networks in a list with commas. IPv4-mapped IPv6 counts as IPv4."""
+    if text.lower() in ("on", "off"):
+        return ProxyTrustPolicy(text.lower() == "on", ())
+    return ProxyTrustPolicy(False, tuple(_network(entry.strip()) for entry in text.split(",")))
+
+
+def sender(text: str) -> str:
+    """Read the one address that mail comes from, with or without a name before it (RFC 5322)."""
+    form = _SENDER.match(text)
+    if form is None or len(text) > _LONGEST_ADDRESS:
+        raise UnusableValueError("must be one address, such as Desk <desk@example.org>")
+    host(form["host"] or form["only_host"])
+    return text
+
+
+def dotted_function(text: str) -> str:
+    """Read the path of a function, `module.function`."""
+    if not _DOTTED.match(text):
+        raise UnusableValueError("must be the dotted path of a function, such as shop.mail.send")
+    return text
+
+
+def argon2(text: str) -> Argon2:
+    """Read `memory_kib,time,parallelism`; argon2 needs 8 KiB for each lane (RFC 9106, 3.1)."""
+    numbers = [entry.strip() for entry in text.split(",")]
+    if len(numbers) == 3 and all(_WHOLE.match(number) for number in numbers):
+        memory, time, lanes = (int(number) for number in numbers)
+        most = MOST_ARGON2
+        if (
+            1 <= lanes <= most.parallelism
+            and 1 <= time <= most.time
+            and 8 * lanes <= memory <= most.memory_kib
+        ):
+            return Argon2(memory, time, lanes)
+    raise UnusableValueError(
+        "must be memory_kib,time,parallelism, such as 19456,2,1; at most "
+        f"{MOST_ARGON2.memory_kib},{MOST_ARGON2.time},{MOST_ARGON2.parallelism}"
+    )
+
+
+def clock_offset(text: str) -> float:
+    """Read seconds that are added to the wall clock; fractions and a minus are allowed."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not abs(seconds) <= _MOST_OFFSET_SECONDS:  # not a number is refused, too
+        raise UnusableValueError("must be a number of seconds, at most a hundred years")
+    return seconds
+
+
+def _split(text: str) -> SplitResult:
+    """Take a URL apart; white space and a port out of range are refused."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise UnusableValueError("must be a URL") from None
+    if port == 0 or any(c.isspace() for c in text):
+        raise UnusableValueError("must be a URL")
+    return parts
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return "%" not in str(ip_address(text))  # no zone
+    except ValueError:
+        return False
+
+
+def _network(text: str) -> IPv4Network | IPv6Network:
+    try:
+        network = ip_network(text)
+    except ValueError:
+        raise UnusableValueError(
+            "must be off, on, or networks such as 10.0.0.0/8,::1 without host bits"
+        ) from None
+    if isinstance(network, IPv6Network):
+        mapped = network.network_address.ipv4_mapped
+        if mapped is not None and network.prefixlen >= 96:
+            return IPv4Network((mapped, network.prefixlen - 96))
+    return network
+
+
+_LINE_BREAK: Final = re.compile(r"\r\n|\n|\r")
+_NOTHING: Final = re.compile(r"\s*(?:#.*)?\Z")
+_ASSIGNMENT: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)\Z", re.DOTALL)
+_QUOTED: Final = re.compile(r"""\s*(['"])(?P<text>.*?)\1\s*(?:\#.*)?\Z""", re.DOTALL)
+_COMMENT: Final = re.compile(r"\s#.*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class DotEnv:
+    """The values by name, and a sentence for each line that can't be read."""
+
+    values: dict[str, str]
+    problems: tuple[str, ...]
+
+
+def parse_dotenv(text: str) -> DotEnv:
+    """Read the text of a `.env` file. No sentence shows a value, since it may be a password."""
+    values: dict[str, str] = {}
+    problems: list[str] = []
+    for number, line in enumerate(_LINE_BREAK.split(text), 1):
+        if _NOTHING.match(line):
+            continue
+        assignment = _ASSIGNMENT.match(line)
+        if assignment is None:
+            problems.append(f"line {number} is not NAME=value")
+            continue
+        name, value = assignment[1], _value(assignment[2])
+        if value is None:
+            problems.append(f"line {number}: the quotes around {name}'s value are not closed")
+        elif name in values:
+            problems.append(f"line {number}: {name} stands there twice")
+        else:
+            values[name] = value
+    return DotEnv(values, tuple(problems))
+
+
+def _value(text: str) -> str | None:
+    """Return the value out of what stands after the `=`, None when its quotes are not closed."""
+    if text.lstrip().startswith(("'", '"')):
+        quoted = _QUOTED.match(text)
+        return quoted["text"] if quoted else None
+    return _COMMENT.sub("", text).strip()
+
+
+KEY_VARIABLE: Final = "FW_SECRET_KEY"
+KEY_FILE_VARIABLE: Final = "FW_SECRET_KEY_FILE"
+CREDENTIALS_VARIABLE: Final = "CREDENTIALS_DIRECTORY"
+"""Set by systemd for a unit that has credentials (systemd.exec(5))."""
+CREDENTIAL: Final = "fw_secret_key"
+OWN_FILE: Final = "secret.key"
+_MOST_KEY_BYTES: Final = 4096
+_OPEN_TO_OTHERS: Final = stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP
+
+
+class UnusableKeyFileError(Exception):
+    """Raised for a file that holds no key; the message is a sentence that names the file."""
+
+
+def credential_file(environ: Mapping[str, str]) -> Path | None:
+    """Return the file of systemd's credential, None when the process was given none."""
+    folder = environ.get(CREDENTIALS_VARIABLE)
+    file = Path(folder, CREDENTIAL) if folder else None
+    return file if file is not None and file.exists() else None
+
+
+def read_key(file: Path, *, guarded: bool = True) -> str:
+    """Return the key that a file holds: its text without line ends after it.
+
+    `guarded`: refuse a file that others may read, or its group may write. Its group may read it,
+    since that is how containers hand out files; systemd guards its credentials itself.
+
+    Raises: UnusableKeyFileError.
+    """
+    try:
+        with file.open("rb") as stream:
+            mode = os.fstat(stream.fileno()).st_mode
+            content = stream.read(_MOST_KEY_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
+        reason = getattr(error, "strerror", None) or "its name is no file's"
+        raise UnusableKeyFileError(f"{file} can't be read: {reason}") from None
+    if guarded and mode & _OPEN_TO_OTHERS:
+        raise UnusableKeyFileError(f"{file} is open to other users: chmod 600 {file}")
+    if len(content) > _MOST_KEY_BYTES:
+        raise UnusableKeyFileError(
+            f"{file} is larger than {_MOST_KEY_BYTES} bytes: it holds no key"
+        )
+    try:
+        key = content.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise UnusableKeyFileError(f"{file} is not UTF-8: use base64 of random bytes") from None
+    if not key.strip() or "\0" in key:
+        raise UnusableKeyFileError(f"{file} holds no key: it is empty or has zero bytes")
+    return key
+
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+_PREFIX: Final = "FW_"
+_SECRET_NAME: Final = re.compile(r"FW_SECRET_([A-Z0-9_]+)\Z")
+CONFIG_VARIABLE: Final = "FW_CONFIG"
+VARIABLES: Final = (
+    CONFIG_VARIABLE,
+    "FW_ARGON2",
+    "FW_BIND",
+    "FW_CLOCK_OFFSET",
+    "FW_DATABASE",
+    "FW_LOG",
+    "FW_LOG_LEVEL",
+    "FW_LOGIN_DEMO_PASSWORD",
+    "FW_LOGIN_DEMO_USER",
+    "FW_LOGIN_NOTICE",
+    "FW_MAIL_FROM",
+    "FW_MAIL_METHOD",
+    "FW_MAIL_TRANSPORT",
+    "FW_MODE",
+    "FW_PUBLIC_URL",
+    "FW_SMTP_HOST",
+    "FW_SMTP_PASSWORD",
+    "FW_SMTP_PORT",
+    "FW_SMTP_SECURITY",
+    "FW_SMTP_USER",
+    "FW_TRUST_PROXY",
+    "FW_WEBHOOKS",
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One place of variables; `label` names it in sentences."""
+
+    label: str
+    values: Mapping[str, str]
+
+
+class Environment:
+    """The variables of a site, read one by one; collects what is wrong with them."""
+
+    def __init__(self, process: Mapping[str, str], file: Source) -> None:
+        """`process` is the process's environment; `file` holds what `.env` says."""
+        self._sources = (Source("environment", process), file)
+        self.problems: list[str] = []
+
+    def given(self, name: str) -> str | None:
+        """Return a variable's value as it stands, "" when it is switched off, None when unset."""
+        source = self._source_of(name)
+        return None if source is None else source.values[name]
+
+    def take(self, name: str, parse: Callable[[str], T], default: D) -> T | D:
+        """Return a variable's value as `parse` reads it, `default` when it is unset or unusable.
+
+        `parse` raises UnusableValueError; that becomes a problem.
+        """
+        value = self.given(name)
+        if not value:
+            return default
+        try:
+            judge_characters(value.strip())
+            return parse(value.strip())
+        except UnusableValueError as error:
+            self.refuse(name, str(error))
+            return default
+
+    def take_verbatim(self, name: str, kind: Kind) -> str | None:
+        """Return a variable's value exactly as it stands, None when it is unset or unusable."""
+        value = self.given(name)
+        if not value:
+            return None
+        problem = kind.problem(value)
+        if problem is not None:
+            self.refuse(name, problem)
+            return None
+        return value
+
+    def refuse(self, name: str, sentence: str) -> None:
+        """Note what is wrong with a variable; `sentence` goes on after its name."""
+        source = self._source_of(name) or self._sources[0]
+        self.problems.append(f"{source.label}: {name} {sentence}")
+
+    def secrets(self, folder: Path) -> Secrets:
+        """Return FW_SECRET_* of the process; those in `.env` are ignored (interface §6).
+
+        `folder`: the site; the key of Vault fields may come from a file, see `key_file`.
+        """
+        values = {}
+        for name, value in self._sources[0].values.items():
+            secret = _SECRET_NAME.match(name)
+            if secret is None or name == KEY_FILE_VARIABLE:
+                continue
+            if _encodes(value):
+                values[secret[1].lower()] = value
+            else:
+                self.refuse(name, "must be valid UTF-8")
+        file = self._key_file(folder)
+        if file is None:
+            return Secrets(values)
+        try:
+            key = read_key(file, guarded=file != credential_file(self._sources[0].values))
+        except UnusableKeyFileError as error:
+            self.problems.append(str(error))
+            return Secrets(values)
+        return Secrets({**values, VAULT_KEY: key}, file)
+
+    def _key_file(self, folder: Path) -> Path | None:
+        """Return the file to read the key from; None when the environment has it, or nobody."""
+        process = self._sources[0].values
+        named, credential = process.get(KEY_FILE_VARIABLE), credential_file(process)
+        given = {
+            KEY_VARIABLE: process.get(KEY_VARIABLE),
+            KEY_FILE_VARIABLE: named,
+            f"systemd's credential {CREDENTIAL}": credential,
+        }
+        several = [name for name, value in given.items() if value]
+        if len(several) > 1:
+            self.problems.append(
+                f"{self._sources[0].label}: the key is given by {' and '.join(several)}; "
+                "give it by one of them"
+            )
+            return None
+        if named:
+            return folder / named
+        if credential is not None:
+            return credential
+        own = folder / OWN_FILE
+        # A variable that is there and empty switches the key off.
+        return own if KEY_VARIABLE not in process and own.exists() else None
+
+    def warnings(self) -> Iterator[str]:
+        """Yield a sentence for each variable of ours that is ignored, in a fixed order."""
+        process, file = self._sources
+        for name in sorted(file.values):
+            if name.startswith("FW_SECRET_"):
+                yield (
+                    f"{file.label}: {name} is ignored; secrets are read from the process's "
+                    "environment only"
+                )
+        if CONFIG_VARIABLE in file.values:
+            yield f"{file.label}: {CONFIG_VARIABLE} is ignored; it tells where this file is"
+        for source in (process, file):
+            for name in sorted(source.values):
+                if name.startswith(_PREFIX) and not _is_known(name):
+                    near = nearest(name, VARIABLES)
+                    offer = f"; did you mean {near}?" if near else ""
+                    yield f"{source.label}: {_shown(name)} is unknown and ignored{offer}"
+
+    def _source_of(self, name: str) -> Source | None:
+        return next((source for source in self._sources if name in source.values), None)
+
+
+def _is_known(name: str) -> bool:
+    return name in VARIABLES or name.startswith("FW_SECRET_")
+
+
+def _encodes(value: str) -> bool:
+    """Say whether a value came as UTF-8: other bytes arrive as halves of characters (PEP 383)."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(name: str) -> str:
+    return name[:60].encode("ascii", "backslashreplace").decode()

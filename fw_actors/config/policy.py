@@ -1,0 +1,323 @@
+"""The schema of `fw.json`: sections, value kinds, ranges and defaults, with all errors at once.
+
+Source: spec, Site policy; interface §6 (ranges and defaults) and §8. A problem is one sentence
+that names section and key; the caller puts the file's name before it.
+
+True and false are no numbers, and a whole number is written without a fraction (interface §6).
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from fw_actors.rules.password_policy import MAX_RUNES
+
+_LINE_CHARACTERS: Final = frozenset("\t\n\r")
+_MOST_SHOWN: Final = 30
+
+
+class Kind(Protocol):
+    """What a key's value may be."""
+
+    def problem(self, value: object) -> str | None:
+        """Return what is wrong with a value, as a sentence without its subject, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number from `low` to `high`, both included."""
+
+    low: int
+    high: int
+
+    def problem(self, value: object) -> str | None:
+        if isinstance(value, int) and not isinstance(value, bool) and self._holds(value):
+            return None
+        return f"must be a whole number from {self.low} to {self.high}, not {_given(value)}"
+
+    def _holds(self, value: int) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number from `low` to `high`, both included; fractions are allowed."""
+
+    low: float
+    high: float
+
+    def problem(self, value: object) -> str | None:
+        if isinstance(value, int | float) and not isinstance(value, bool) and self._holds(value):
+            return None
+        return f"must be a number from {self.low:g} to {self.high:g}, not {_given(value)}"
+
+    def _holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """True or false; with `or_null`, null as a third answer."""
+
+    or_null: bool = False
+
+    def problem(self, value: object) -> str | None:
+        if isinstance(value, bool) or (self.or_null and value is None):
+            return None
+        answers = "true, false or null" if self.or_null else "true or false"
+        return f"must be {answers}, not {_given(value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text of at most `longest` characters; control characters never, line breaks with `lines`."""
+
+    longest: int
+    lines: bool = False
+    blank: bool = False
+
+    def problem(self, value: object) -> str | None:
+        if not isinstance(value, str):
+            return f"must be text, not {_given(value)}"
+        if len(value) > self.longest:
+            return f"must have at most {self.longest} characters"
+        if not self.blank and not value.strip():
+            return "must not be blank"
+        allowed = _LINE_CHARACTERS if self.lines else frozenset()
+        if any(unicodedata.category(c) in ("Cc", "Cs") and c not in allowed for c in value):
+            return "must not hold control characters or halves of characters"
+        return None
+
+
+def kind_of(value: object) -> str:
+    """Return in words what a JSON value is; nothing of what it holds."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "text"
+        case list():
+            return "a list"
+        case _:
+            return "an object"
+
+
+def _given(value: object) -> str:
+    """Return a number, true, false or null itself; of everything else only what it is."""
+    if value is None or isinstance(value, int | float):
+        shown = json.dumps(value)
+        return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
+    return kind_of(value)
+
+
+_LONGEST: Final = 80  # comparing costs the square of the length
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like `name` in any case, None when none is like it."""
+    folded = {candidate.casefold(): candidate for candidate in known}
+    found = get_close_matches(name[:_LONGEST].casefold(), folded, n=1)
+    return folded[found[0]] if found else None
+
+
+RESERVED_APPS: Final = ("web", "supervisors", "tests", "scripts")
+RESERVED_APP_PREFIX: Final = "fw_"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a section: the value when it is absent, and what it may be otherwise."""
+
+    name: str
+    default: object
+    kind: Kind
+
+
+SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType(
+    {
+        "site": (Key("name", "fw", Text(140)),),
+        "auth": (
+            Key("sessionDays", 30, Whole(1, 3650)),
+            Key("apiKeyDays", 0, Whole(0, 3650)),
+            Key("minPasswordLength", 8, Whole(1, MAX_RUNES)),
+            Key("maxLoginAttempts", 5, Whole(1, 1000)),
+            Key("lockoutMinutes", 15, Whole(1, 10_080)),
+            Key("resetMinutes", 60, Whole(1, 10_080)),
+            Key("inviteHours", 72, Whole(1, 8760)),
+            Key("secureCookie", None, Flag(or_null=True)),
+            Key("selfServiceApiKeys", True, Flag()),
+            Key("addressAttempts", 50, Whole(1, 1_000_000)),
+            Key("recoveryAttempts", 20, Whole(1, 1_000_000)),
+            Key("refuseCommonPasswords", False, Flag()),
+            Key("sessionIdleDays", 0, Whole(0, 3650)),
+        ),
+        "login": (
+            Key("notice", None, Text(4000, lines=True, blank=True)),
+            Key("demoUser", None, Text(320, blank=True)),
+            Key("demoPassword", None, Text(MAX_RUNES, blank=True)),
+        ),
+        "web": (
+            Key("maxRequests", 1000, Whole(1, 100_000)),
+            Key("hstsIncludeSubDomains", False, Flag()),
+        ),
+        "ops": (
+            Key("webhookRetentionDays", 30, Whole(0, 36_500)),
+            Key("auditRetentionDays", 365, Whole(0, 36_500)),
+            Key("scheduler", True, Flag()),
+            Key("deliveryConcurrency", 512, Whole(1, 4096)),
+            Key("perReceiverConcurrency", 16, Whole(1, 1024)),
+            Key("backoffSeconds", 30.0, Number(0.1, 86_400)),
+            Key("backoffCapSeconds", 3600.0, Number(0.1, 86_400)),
+            Key("honourRetryAfter", False, Flag()),
+            Key("queryTimeoutSeconds", 5.0, Number(0.1, 300)),
+        ),
+    }
+)
+APPS: Final = "apps"
+_MOST_DIGITS: Final = 400  # what Python reads fast; no key takes more than seven
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a policy file says.
+
+    `sections` holds every key of every section, by its name in the file; one that is absent or
+    has a problem holds its default.
+    """
+
+    sections: Mapping[str, Mapping[str, object]]
+    apps: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def judge_policy(text: str) -> Judged:
+    """Read the text of a policy file and find everything that is wrong with it."""
+    problems: list[str] = []
+    try:
+        document = _decode(text, problems)
+    except ValueError as error:
+        document = {}
+        problems.append(f"this is not JSON: {error}")
+    except RecursionError:
+        document = {}
+        problems.append("this is not a policy: it is nested too deeply")
+    if not isinstance(document, dict):
+        problems.append(f"the file must hold an object, not {kind_of(document)}")
+        document = {}
+    known = (*SECTIONS, APPS)
+    problems += [_unknown(name, "", known) for name in document if name not in known]
+    sections = {
+        name: _judge_section(name, keys, document.get(name, {}), problems)
+        for name, keys in SECTIONS.items()
+    }
+    apps = _judge_apps(document.get(APPS, []), problems)
+    return Judged(sections, apps, tuple(problems))
+
+
+def key_of(section: str, name: str) -> Key:
+    """Return a row of the table."""
+    return next(key for key in SECTIONS[section] if key.name == name)
+
+
+def _decode(text: str, problems: list[str]) -> object:
+    """Decode JSON; a key that stands twice in one object is a problem, NaN is no JSON."""
+
+    def judge_pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for name, value in pairs:
+            if name in found:
+                problems.append(f"{_shown(name)} stands there twice")
+            found[name] = value
+        return found
+
+    def refuse_constant(name: str) -> object:
+        raise ValueError(f"{name} is no number")
+
+    def read_whole(digits: str) -> int:
+        if len(digits) > _MOST_DIGITS:
+            raise ValueError("a number has too many digits")
+        return int(digits)
+
+    decoded: object = json.loads(
+        text,
+        object_pairs_hook=judge_pairs,
+        parse_constant=refuse_constant,
+        parse_int=read_whole,
+    )
+    return decoded
+
+
+def _judge_section(
+    name: str, keys: tuple[Key, ...], given: object, problems: list[str]
+) -> dict[str, object]:
+    values = {key.name: key.default for key in keys}
+    if not isinstance(given, dict):
+        problems.append(f"{name} must be an object, not {kind_of(given)}")
+        return values
+    problems += [_unknown(key, f"{name}.", values) for key in given if key not in values]
+    for key in keys:
+        if key.name in given:
+            problem = key.kind.problem(given[key.name])
+            if problem is None:
+                values[key.name] = given[key.name]
+            else:
+                problems.append(f"{name}.{key.name} {problem}")
+    return values
+
+
+def _judge_apps(given: object, problems: list[str]) -> tuple[str, ...]:
+    """Judge the list of modules; none may have a name that hides one of ours."""
+    if not isinstance(given, list):
+        problems.append(f"{APPS} must be a list of modules, not {kind_of(given)}")
+        return ()
+    apps: list[str] = []
+    for number, app in enumerate(given, 1):
+        problem = _app_problem(app, apps)
+        if problem is None:
+            apps.append(app)
+        else:
+            problems.append(f"{APPS}, entry {number}: {problem}")
+    return tuple(apps)
+
+
+def _app_problem(app: object, before: list[str]) -> str | None:
+    if not isinstance(app, str):
+        return f"a module's name is text, not {kind_of(app)}"
+    parts = app.split(".")
+    if not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
+        return f"{_shown(app)} is no name of a Python module"
+    if parts[0] in RESERVED_APPS or parts[0].startswith(RESERVED_APP_PREFIX):
+        return f"{_shown(app)} is a name of the framework itself; call the app otherwise"
+    if app in before:
+        return f"{_shown(app)} stands there twice"
+    return None
+
+
+def _unknown(name: str, where: str, known: Iterable[str]) -> str:
+    """Return the sentence about a key that there is not, with the nearest one that there is."""
+    near = nearest(name, known)
+    if near is None:
+        homes = {key.name: section for section, keys in SECTIONS.items() for key in keys}
+        elsewhere = nearest(name, homes)
+        near = None if elsewhere is None else f"{homes[elsewhere]}.{elsewhere}"
+    else:
+        near = f"{where}{near}"
+    offer = f"did you mean {near}?" if near else f"known are {', '.join(known)}"
+    return f"{where}{_shown(name, quoted=not where)} is unknown; {offer}"
+
+
+def _shown(name: str, *, quoted: bool = True) -> str:
+    """Return a name from outside, cut, and safe to print anywhere."""
+    text = json.dumps(name[:60])
+    return text if quoted else text[1:-1]

@@ -1,0 +1,195 @@
+"""A DocType as JSON Schema: what requests may hold of a document, and what answers show of it.
+
+Interface §2: OpenAPI 3.1, whose schemas are JSON Schema 2020-12. Like the documents themselves,
+a schema shows nobody what is above the own permlevel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta
+from fw_actors.documents.document import child_of
+from fw_actors.documents.fields import LARGEST_INTEGER, Field, Int, Table, Vault
+from fw_actors.documents.naming import NAME_CHARACTERS
+from fw_actors.documents.permissions import Rights
+from fw_actors.documents.validation import MOST_ROWS
+
+Schema = dict[str, Any]
+
+_TEXT: Final = MappingProxyType({"type": "string"})
+_TIME: Final = MappingProxyType({"type": "string", "format": "date-time"})
+_NAME: Final = MappingProxyType({"type": "string", "minLength": 1, "maxLength": NAME_CHARACTERS})
+_WHOLE: Final = MappingProxyType({"type": "integer"})
+_CONFIGURED: Final = MappingProxyType(
+    {"type": "object", "properties": {"configured": {"const": True}}, "required": ["configured"]}
+)
+_NULL: Final = MappingProxyType({"type": "null"})
+_STANDARD: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+    {
+        **dict.fromkeys((*STANDARD, *CHILD_STANDARD), _TEXT),
+        "name": _NAME,
+        "creation": _TIME,
+        "modified": _TIME,
+        "docstatus": {"type": "integer", "enum": [0, 1, 2]},
+        "idx": _WHOLE,
+    }
+)
+
+
+def shown(meta: Meta, rights: Rights) -> Schema:
+    """Return the schema of a document in an answer, as a user sees it: every key is there."""
+    return _shown(meta, meta, rights)
+
+
+def listed(meta: Meta, rights: Rights) -> Schema:
+    """Return the schema of a row of a list: any of the fields that can be listed."""
+    properties: Schema = {name: dict(_STANDARD[name]) for name in STANDARD}
+    for field in _seen(meta, meta, rights, "read"):
+        if field.plain and field.stored:
+            properties[field.name] = _answered(field, meta, rights)
+    return _object(properties, [])
+
+
+def accepted(meta: Meta, rights: Rights, *, new: bool) -> Schema:
+    """Return the schema of a request's body: all of a `new` document, or what a save changes."""
+    properties: Schema = {"doctype": {"const": meta.name}}
+    if meta.naming.kind == "given" or not new:
+        properties["name"] = dict(_NAME)
+    if not new:
+        properties["modified"] = {**_TIME, "description": "The version that is to be replaced."}
+    elif meta.submittable and "submit" not in meta.fields:
+        properties["submit"] = {"type": "boolean", "description": "Submits the document too."}
+    for field in _seen(meta, meta, rights, "write"):
+        properties[field.name] = _requested(field, meta, rights)
+    return _object(properties, _needed(meta, rights, meta) if new else [])
+
+
+def _shown(owner: Meta, meta: Meta, rights: Rights) -> Schema:
+    """Child rows follow the permissions of `owner`, their parent's DocType."""
+    names = (*STANDARD, *(CHILD_STANDARD if meta.child else ()))
+    properties: Schema = {"doctype": {"const": meta.name}}
+    properties |= {name: {**_STANDARD[name], "readOnly": True} for name in names}
+    for field in _seen(owner, meta, rights, "read"):
+        properties[field.name] = _answered(field, owner, rights)
+    return _object(properties, list(properties))
+
+
+def _answered(field: Field, owner: Meta, rights: Rights) -> Schema:
+    if isinstance(field, Vault):
+        return {"anyOf": [dict(_CONFIGURED), dict(_NULL)]}
+    if field.secret:
+        return {**_NULL, "description": "Never shown."}
+    if isinstance(field, Table):
+        return {"type": "array", "items": _shown(owner, child_of(field).meta, rights)}
+    schema = _value(field) if field.empty is not None else _or_null(_value(field))
+    return {**schema, "readOnly": True} if field.read_only else schema
+
+
+def _requested(field: Field, owner: Meta, rights: Rights) -> Schema:
+    if isinstance(field, Table):
+        return {
+            "type": ["array", "null"],
+            "items": _row(owner, child_of(field).meta, rights),
+            "maxItems": MOST_ROWS,
+        }
+    schema = _value(field)
+    if field.type == "Check":
+        schema = {"enum": [0, 1, False, True]}
+    if field.secret:
+        schema["writeOnly"] = True
+    if not field.required or field.secret:
+        schema = _or_null(schema)
+    if isinstance(field, Vault):
+        kept = {**_CONFIGURED, "description": "Leaves the stored value."}
+        schema = {"anyOf": [schema, kept]}
+    if field.read_only:
+        schema["readOnly"] = True
+    if field.default is not None and not field.secret:
+        schema["default"] = field.default
+    return schema
+
+
+def _row(owner: Meta, meta: Meta, rights: Rights) -> Schema:
+    """A row may come back as it was read: what is not to be written is there, and ignored."""
+    echoed = ("doctype", *STANDARD, *CHILD_STANDARD)
+    properties: Schema = {name: {"readOnly": True} for name in echoed}
+    properties["name"] = {
+        **_or_null(dict(_TEXT)),
+        "description": "Of a row that is there; it keeps its secrets.",
+    }
+    for field in _seen(owner, meta, rights, "write"):
+        properties[field.name] = _requested(field, owner, rights)
+    return _object(properties, _needed(meta, rights, owner))
+
+
+def _seen(owner: Meta, meta: Meta, rights: Rights, action: str) -> list[Field]:
+    fields = meta.fields.values()
+    return [field for field in fields if rights.sees_level(owner, field.permlevel, action)]
+
+
+def _needed(meta: Meta, rights: Rights, owner: Meta) -> list[str]:
+    """What a new document or row can't do without."""
+    return [
+        field.name
+        for field in _seen(owner, meta, rights, "write")
+        if field.required and field.default is None and not field.read_only
+    ]
+
+
+def _object(properties: Schema, required: list[str]) -> Schema:
+    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**schema, "required": required} if required else schema
+
+
+def _or_null(schema: Schema) -> Schema:
+    if "type" in schema:
+        schema = {**schema, "type": [schema["type"], "null"]}
+    return {**schema, "enum": [*schema["enum"], None]} if "enum" in schema else schema
+
+
+def _value(field: Field) -> Schema:
+    """Return the schema of what a field holds when it is not empty."""
+    schema: Schema = _VALUES[field.type](field)
+    if field.length is not None and schema.get("type") == "string":
+        schema["maxLength"] = field.length
+    return schema
+
+
+def _of_select(field: Field) -> Schema:
+    return {"type": "string", "enum": [*field.options, *([] if field.required else [""])]}
+
+
+def _of_int(field: Field) -> Schema:
+    low = high = None
+    if isinstance(field, Int):
+        low, high = field.minimum, field.maximum
+    return {
+        "type": "integer",
+        "minimum": -LARGEST_INTEGER if low is None else low,
+        "maximum": LARGEST_INTEGER if high is None else high,
+    }
+
+
+def _of_text(field: Field) -> Schema:
+    return {"type": "string", "minLength": 1} if field.required else dict(_TEXT)
+
+
+_VALUES: Final[Mapping[str, Callable[[Any], Schema]]] = MappingProxyType(
+    {
+        "Data": _of_text,
+        "Text": _of_text,
+        "Password": _of_text,
+        "Vault": lambda field: dict(_TEXT),
+        "Select": _of_select,
+        "Link": lambda field: {**_of_text(field), "description": f"The name of a {field.options}."},
+        "Int": _of_int,
+        "Float": lambda field: {"type": "number"},
+        "Check": lambda field: {"type": "integer", "enum": [0, 1]},
+        "Date": lambda field: {"type": "string", "format": "date"},
+        "Datetime": lambda field: dict(_TIME),
+        "JSON": lambda field: {},
+    }
+)

@@ -1,0 +1,204 @@
+"""Validates a document before it is saved, and compares it with the stored one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import sqlalchemy as sa
+
+from fw_actors.documents.document import DocType, rows_of
+from fw_actors.documents.fields import (
+    CONFIGURED,
+    LARGEST_INTEGER,
+    Field,
+    Link,
+    Password,
+    Select,
+    ShapeError,
+    Table,
+    Vault,
+)
+from fw_actors.errors import ConflictError, DuplicateError, ValidationError
+from fw_actors.store import Tx, UniqueViolation
+
+if TYPE_CHECKING:
+    from fw_actors.documents.lifecycle import Documents
+
+MOST_ROWS: Final = 5000  # of one table: whoever writes more holds up all other writers for seconds
+_LINKS_MAY_DANGLE = ("Webhook",)  # its deliveries outlive it (interface §8, Documents)
+
+
+def normalize(doc: DocType) -> None:
+    """Bring every value into the form its field holds. Raises: ValidationError."""
+    state, meta, name = doc.__dict__, doc.meta, ""
+    if type(state["idx"]) is not int or abs(state["idx"]) > LARGEST_INTEGER:
+        raise ValidationError("idx takes a whole number.", field="idx")
+    try:
+        for name, accept in meta.plan.accepted:
+            state[name] = accept(state[name])
+    except ShapeError as error:
+        raise ValidationError(str(error), field=name) from None
+    for field in meta.plan.secrets:
+        state[field.name] = _accepted_secret(doc, field, state[field.name])
+    for table in meta.tables:
+        rows = rows_of(doc, table)
+        if len(rows) > MOST_ROWS:
+            raise ValidationError(f"{table.name} has at most {MOST_ROWS} rows.", field=table.name)
+        for row in rows:
+            normalize(row)
+
+
+def _accepted_secret(doc: DocType, field: Field, value: Any) -> Any:
+    if isinstance(field, Vault) and (value is None or isinstance(value, dict)):
+        return _kept_vault(doc, field, value)
+    if isinstance(field, Password) and value is None:
+        return (doc._stored or {}).get(field.name)
+    try:
+        return field.accept(value)
+    except ShapeError as error:
+        raise ValidationError(str(error), field=field.name) from None
+
+
+def _kept_vault(
+    doc: DocType, field: Field, value: dict[str, object] | None
+) -> dict[str, object] | None:
+    """null and `{"configured": true}` leave a stored Vault value as it is; "" empties it."""
+    if value is not None and value != CONFIGURED:
+        raise ValidationError(f"{field.name} takes text.", field=field.name)
+    return CONFIGURED if (doc._stored or {}).get(field.name) else None
+
+
+def check_name(doc: DocType) -> None:
+    """Refuse another name on a document that is stored. Raises: ValidationError."""
+    if doc._stored is not None and doc.name != doc._stored["name"]:
+        raise ValidationError("name is not to be written: rename changes it.", field="name")
+
+
+def check_standard(doc: DocType, stored: DocType) -> None:
+    """Refuse changes of what the service alone writes. Raises: ValidationError."""
+    for name in ("owner", "creation", "docstatus"):
+        if doc.__dict__[name] != stored.__dict__[name]:
+            raise ValidationError(f"{name} is not to be written.", field=name)
+
+
+def check_values(documents: Documents, tx: Tx, doc: DocType) -> None:
+    """Refuse missing required values and links that lead nowhere. Raises: ValidationError."""
+    for field in doc.meta.plan.checked:
+        check_value(documents, tx, doc, field)
+
+
+def check_value(documents: Documents, tx: Tx, doc: DocType, field: Field) -> None:
+    """The same of one field and its rows. Raises: ValidationError."""
+    value = doc.__dict__[field.name]
+    if field.required and field.is_missing(value):
+        raise ValidationError(f"{field.name} is missing.", field=field.name)
+    if isinstance(field, Table):
+        for row in rows_of(doc, field):
+            check_values(documents, tx, row)
+    elif isinstance(field, Link) and value:
+        if not documents.registry.table(field.options).holds(tx, value):
+            raise ValidationError(
+                f"{field.name}: there is no {field.options} {value}.", field=field.name
+            )
+    elif isinstance(field, Select) and value == "":
+        doc.__dict__[field.name] = None
+
+
+def check_links(documents: Documents, tx: Tx, doc: DocType) -> None:
+    """Refuse to delete what another document links to. Raises: ConflictError naming the first."""
+    if doc.doctype in _LINKS_MAY_DANGLE:
+        return
+    for doctype, field in fields_linking_to(documents, doc.doctype):
+        c = documents.registry.tables[doctype].table.c
+        child = documents.registry.metas[doctype].child
+        whose = (c.parenttype, c.parent) if child else (sa.literal(doctype), c.name)
+        found = tx.one(
+            sa.select(*whose)
+            .where(
+                c[field.name] == doc.name, ~sa.and_(whose[0] == doc.doctype, whose[1] == doc.name)
+            )
+            .order_by(*whose)
+            .limit(1)
+        )
+        if found is not None:
+            raise ConflictError(f"{found[0]} {found[1]} links to {doc.doctype} {doc.name}.")
+
+
+def fields_linking_to(documents: Documents, doctype: str) -> Iterator[tuple[str, Field]]:
+    """Yield the Link fields that lead to a DocType, each with the DocType that has it."""
+    for name, meta in documents.registry.metas.items():
+        for field in meta.columns:
+            if isinstance(field, Link) and field.options == doctype:
+                yield name, field
+
+
+@contextmanager
+def duplicates_refused(doc: DocType) -> Iterator[None]:
+    """Give a taken unique value its refusal. Raises: DuplicateError naming the field."""
+    try:
+        yield
+    except UniqueViolation as taken:
+        raise DuplicateError(
+            f"Another {doc.doctype} has this {', '.join(taken.columns)}.", field=taken.columns[0]
+        ) from None
+
+
+def changed_columns(before: DocType, doc: DocType) -> list[Field]:
+    """Return the columns in which a document that was just written differs from the one that was
+    stored before. By what is stored: that tells a new secret from the old one, which documents do
+    not."""
+    old, new = before._stored or {}, doc._stored or {}
+    if old is new:
+        return []  # a row that was not written
+    return [f for f in doc.meta.columns if old.get(f.name) != new.get(f.name)]
+
+
+def changes_once_submitted(stored: DocType, doc: DocType) -> bool:
+    """Whether a submitted document changes at all.
+
+    A table that is not `allow_on_submit` keeps its rows, and these change in their own
+    `allow_on_submit` fields only. Raises: ValidationError naming a field that may not change.
+    """
+    changed = False
+    for field in doc.meta.fields.values():
+        if isinstance(field, Table) and not field.allow_on_submit:
+            changed |= _rows_change(stored, doc, field)
+        elif _differs(stored, doc, field):
+            _require_allowed(field, doc)
+            changed = True
+    return changed
+
+
+def _rows_change(stored: DocType, doc: DocType, table: Table) -> bool:
+    before, after = rows_of(stored, table), rows_of(doc, table)
+    if [row.name for row in before] != [row.name for row in after]:
+        _require_allowed(table, doc)
+    changed = False
+    for old, new in zip(before, after, strict=True):
+        for field in _differing(old, new):
+            _require_allowed(field, doc)
+            changed = True
+    return changed
+
+
+def _require_allowed(field: Field, doc: DocType) -> None:
+    if not field.allow_on_submit:
+        raise ValidationError(
+            f"{field.name} can't change once {doc.doctype} {doc.name} is submitted.",
+            field=field.name,
+        )
+
+
+def _differs(old: DocType, new: DocType, field: Field) -> bool:
+    if not isinstance(field, Table):
+        return not field.is_same(old.__dict__[field.name], new.__dict__[field.name])
+    before, after = rows_of(old, field), rows_of(new, field)
+    return [row.name for row in before] != [row.name for row in after] or any(
+        next(_differing(one, other), None) for one, other in zip(before, after, strict=True)
+    )
+
+
+def _differing(old: DocType, new: DocType) -> Iterator[Field]:
+    return (field for field in new.meta.columns if _differs(old, new, field))

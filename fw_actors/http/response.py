@@ -1,0 +1,284 @@
+"""Reads the response of a receiver with h11; no I/O here.
+
+Once a whole head is in, its status decides: what is wrong with the other lines of the head, or
+with the body after it, only shortens the body and ends the connection's use (interface §7).
+
+A receiver that sent a status line and a whole head has answered, whatever its header lines say
+(interface §7). h11 hands out no status where a header line is malformed or the body's length is
+contradictory, so such a head is replaced by one of the same status that keeps only what matters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import h11
+import msgspec
+
+from fw_actors.http.errors import ProtocolError
+from fw_actors.http.fast_path import read_short
+
+
+class Times(msgspec.Struct):
+    """How long the steps of a POST took, in milliseconds; 0 for a step that was not needed.
+
+    `answer` runs from the first byte sent to the head of the answer.
+    """
+
+    dns: float = 0.0
+    connect: float = 0.0
+    tls: float = 0.0
+    answer: float = 0.0
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A receiver's answer to one POST; its status is any from 200 to 999.
+
+    Args:
+        status: as in the answer's head, which alone decides (interface §7).
+        body: its first bytes, at most 512, undecoded; shorter where the receiver stalled or broke.
+        location: of a redirect, without user info, query and fragment; None where there is none.
+        retry_after: the header as sent, for the caller to judge; None where there is none.
+        times: how long the steps took.
+    """
+
+    status: int
+    body: bytes = b""
+    location: str | None = None
+    retry_after: str | None = None
+    times: Times = msgspec.field(default_factory=Times)
+
+
+# RFC 9112 4; the reason phrase may be missing and may hold any byte.
+_STATUS_LINE: Final = re.compile(rb"HTTP/[0-9]\.[0-9] ([1-9][0-9]{2})(?:[ \t\r][^\n]*)?")
+_END_OF_HEAD: Final = re.compile(rb"\n\r?\n")
+_SWITCHING_PROTOCOLS: Final = 101  # no upgrade was asked for: what follows is not HTTP
+_FINAL: Final = 200
+
+_LENGTH: Final = re.compile(rb"[0-9]{1,20}")  # more digits than h11 takes say nothing useful
+_PRINTABLE: Final = re.compile(
+    rb"[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?"
+)
+_KEPT: Final = (b"location", b"retry-after")
+
+
+def rewritten(answer: bytes | bytearray) -> bytes | None:
+    """Return the bytes of an answer with its head in a form that h11 accepts.
+
+    The body's framing is taken from the head as far as it can be used: a last transfer coding of
+    `chunked`, else the smallest Content-Length that is a number, else the body lasts until the
+    connection ends. The new head says `connection: close`: where the next answer would begin is
+    not known for certain.
+
+    Args:
+        answer: all bytes from the beginning of a head on.
+
+    Returns: None when the head is not whole or has no valid status line; also for status 101.
+    """
+    data = bytes(answer)
+    end = _END_OF_HEAD.search(data)
+    if end is None:
+        return None
+    lines = data[: end.start()].split(b"\n")
+    match = _STATUS_LINE.fullmatch(lines[0])
+    if match is None or int(match[1]) == _SWITCHING_PROTOCOLS:
+        return None
+    head = [b"HTTP/1.1 " + match[1]]
+    if int(match[1]) >= _FINAL:
+        fields = list(_fields(lines[1:]))
+        head += [*_framing(fields), *_kept(fields), b"connection: close"]
+    return b"\r\n".join(head) + b"\r\n\r\n" + data[end.end() :]
+
+
+def _fields(lines: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Names in lower case, and values; folded lines are joined, lines without a colon left out."""
+    unfolded: list[bytes] = []
+    for line in lines:
+        if line[:1] in (b" ", b"\t") and unfolded:
+            unfolded[-1] += b" " + line.strip()
+        else:
+            unfolded.append(line.strip())
+    for line in unfolded:
+        name, colon, value = line.partition(b":")
+        if colon:
+            yield name.strip().lower(), value.strip()
+
+
+def _framing(fields: list[tuple[bytes, bytes]]) -> list[bytes]:
+    codings = _members(fields, b"transfer-encoding")
+    if codings and codings[-1].lower() == b"chunked":
+        return [b"transfer-encoding: chunked"]
+    lengths = [int(each) for each in _members(fields, b"content-length") if _LENGTH.fullmatch(each)]
+    # A coding that is not known may make the body longer or shorter than its Content-Length.
+    known = all(coding.lower() == b"identity" for coding in codings)
+    return [b"content-length: %d" % min(lengths)] if lengths and known else []
+
+
+def _members(fields: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
+    """The members of a field whose value is a list, over all its lines (RFC 9110 5.6.1)."""
+    values = b",".join(value for each, value in fields if each == name)
+    return [member.strip() for member in values.split(b",") if member.strip()]
+
+
+def _kept(fields: list[tuple[bytes, bytes]]) -> list[bytes]:
+    """The header lines of an answer that a delivery uses."""
+    return [
+        name + b": " + value
+        for name, value in fields
+        if name in _KEPT and _PRINTABLE.fullmatch(value)
+    ]
+
+
+MAX_ANSWER: Final = 64 * 1024  # bytes read of one answer, 1xx answers and heads included
+MAX_BODY: Final = 512  # bytes kept of its body
+MAX_INFORMATIONAL: Final = 20
+MAX_HEADER: Final = 2048  # characters kept of a header's value
+
+_USER_INFO: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*:)?//[^/]*@")
+
+
+_NO_BYTES: Final = bytearray()  # never written to: replaced when h11 is needed
+_CUT_OFF: Final = "The receiver closed the connection before its answer's head was whole."
+_BROKEN: Final = "The receiver broke the connection before it answered."
+_NOT_HTTP: Final = "The receiver's answer is not valid HTTP/1.1."
+_TOO_LONG: Final = "The receiver's answer has no end of its head within 64 KiB."
+_TOO_MANY: Final = "The receiver sent more than 20 interim answers and no final one."
+
+
+class AnswerReader(msgspec.Struct, eq=False):
+    """Reads the answer to one POST; fed in pieces of any size.
+
+    Args:
+        status: None until the whole head of the final answer is in.
+        room: how many bytes are still taken.
+        ended: nothing more will be taken.
+        reusable: the connection stands at the beginning of a next answer (RFC 9112 9.3).
+        short_way: whether the plainest answers go around h11; for the test that compares both.
+    """
+
+    status: int | None = None
+    room: int = MAX_ANSWER
+    ended: bool = False
+    reusable: bool = False
+    short_way: bool = True
+    _body: bytes = b""
+    _headers: Sequence[tuple[bytes, bytes]] = ()
+    _informational: int = 0
+    _h11: h11.Connection | None = None
+    _head: bytearray = _NO_BYTES  # the head that h11 is reading, while there is no status
+
+    def __repr__(self) -> str:
+        """Nothing of what was answered, which may be secret."""
+        return f"<AnswerReader status={self.status} room={self.room} ended={self.ended}>"
+
+    def feed(self, data: bytes) -> bool:
+        """Take the next bytes of the connection, at most `room`; none means that it ended.
+
+        Returns: whether nothing more has to be waited for.
+
+        Raises: ProtocolError, where no head is in yet and none can come any more.
+        """
+        self.room -= len(data)
+        if self._h11 is None:
+            if self.short_way and (plain := read_short(data)) is not None:
+                self.status, self._body = plain
+                self.ended = self.reusable = True
+                return True
+            self._h11, self._head = _expecting_an_answer(), bytearray()
+        self._parse(self._h11, data)
+        if self.room <= 0 and not self.ended:
+            self._stop(_TOO_LONG)
+        return self.ended or len(self._body) >= MAX_BODY
+
+    def break_off(self) -> None:
+        """The connection broke: what is there is the answer.
+
+        Raises: ProtocolError, where no head is in.
+        """
+        self._stop(_BROKEN)
+
+    def answer(self, times: Times) -> Answer:
+        """What was read so far, once `status` is there."""
+        if self.status is None:
+            raise ValueError("There is no answer before its head is in.")
+        return make_answer(self.status, self._body[:MAX_BODY], self._headers, times)
+
+    def _stop(self, otherwise: str) -> None:
+        if self.status is None:
+            raise ProtocolError(otherwise) from None
+        self.ended = True
+
+    def _parse(self, connection: h11.Connection, data: bytes) -> None:
+        if self.status is None:
+            self._head += data
+        try:
+            connection.receive_data(data)
+            self._advance(connection)
+        except h11.RemoteProtocolError:
+            again = rewritten(self._head) if self.status is None else None
+            if again is None:
+                self._stop(_CUT_OFF if not data else _NOT_HTTP)
+                return
+            self._h11, self._head = _expecting_an_answer(), bytearray()
+            self._parse(self._h11, again)
+
+    def _advance(self, connection: h11.Connection) -> None:
+        while not self.ended:
+            event = connection.next_event()
+            if event is h11.NEED_DATA:
+                return
+            if isinstance(event, h11.InformationalResponse):
+                self._informational += 1
+                self._head = bytearray(connection.trailing_data[0])
+                if self._informational > MAX_INFORMATIONAL:
+                    self._stop(_TOO_MANY)
+            elif isinstance(event, h11.Response):
+                self.status, self._headers = event.status_code, event.headers
+            elif isinstance(event, h11.Data):
+                if len(self._body) < MAX_BODY:
+                    self._body += event.data
+            else:  # EndOfMessage
+                self.ended = True
+                self.reusable = (
+                    connection.their_state is h11.DONE
+                    and connection.our_state is h11.DONE
+                    and connection.trailing_data == (b"", False)
+                )
+
+
+def make_answer(
+    status: int,
+    body: bytes,
+    headers: Iterable[tuple[bytes, bytes]],
+    times: Times,
+) -> Answer:
+    """Put an answer together; `headers` have lower-case names."""
+    location = retry_after = None
+    for name, value in headers:
+        if name == b"location" and location is None:
+            location = _without_secrets(value.decode("latin-1"))
+        elif name == b"retry-after" and retry_after is None:
+            retry_after = value.decode("latin-1")[:MAX_HEADER]
+    return Answer(status, body, location, retry_after, times)
+
+
+def _without_secrets(location: str) -> str:
+    """A Location without user info, query and fragment, which may hold what was signed or typed."""
+    path = re.split("[?#]", location, maxsplit=1)[0]
+    return _USER_INFO.sub(r"\1//", path)[:MAX_HEADER]
+
+
+def _expecting_an_answer() -> h11.Connection:
+    """An h11 client that has sent a POST; the request's bytes are written elsewhere."""
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_ANSWER)
+    connection.send(_POST)
+    connection.send(_END)
+    return connection
+
+
+_POST: Final = h11.Request(
+    method="POST", target="/", headers=[("host", "-"), ("content-length", "0")]
+)
+_END: Final = h11.EndOfMessage()

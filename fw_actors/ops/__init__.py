@@ -1,0 +1,1 @@
+"""Operation of a site: its assembly, audit, mail queue, sweeps, doctor."""

@@ -1,0 +1,334 @@
+"""Audit Events: who did what or was refused, and every change of rights.
+
+One verb of one document is one act, and leaves one event. What the service does along with it
+(the keys and scopes of a deleted User, a new password in a save) is a part of that act. An event
+holds names (of fields, roles, users, DocTypes and documents), never what other fields hold: a url
+may have a token in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from fw_actors.documents.core.webhooks import DOCUMENT
+from fw_actors.documents.document import DocType
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.hooks import Observer
+from fw_actors.documents.registry import Registry
+from fw_actors.documents.rows import Records
+from fw_actors.documents.validation import changed_columns
+from fw_actors.rules.denied_limit import RECORDED_PER_MINUTE, minute_of, more_refused
+from fw_actors.runtime import Entropy
+from fw_actors.store import Statement, Tx
+
+DOCTYPE: Final = "Audit Event"
+TARGET_CHARACTERS: Final = 140
+MORE: Final = "more"
+"""The key, in the detail of a Denied event, of how many refusals it counts."""
+
+
+class Action(StrEnum):
+    """What an Audit Event tells of: `<subject>.<verb>`, in lower case with underscores.
+
+    The subject is a DocType, or `console`; the verbs create, change, rename and delete are those
+    of a document, any other is an operation. `Denied`, the spec's name, is the one exception.
+    """
+
+    REPLAY = "webhook.replay"
+    DENIED = "Denied"
+    CONSOLE_PAUSE = "console.pause"
+    CONSOLE_RESUME = "console.resume"
+    CONSOLE_RESTART = "console.restart"
+    CONSOLE_TRACE = "console.trace"
+    CONSOLE_UNLOCK = "console.unlock"
+    INVITE = "user.invite"
+    RESEND_INVITE = "user.resend_invite"
+    SEND_RESET = "user.send_password_reset"
+    REVOKE_SESSIONS = "user.revoke_sessions"
+    REVOKE_KEYS = "user.revoke_keys"
+    UNLOCK = "user.unlock"
+    SET_PASSWORD = "user.set_password"
+    CHANGE_PASSWORD = "user.change_password"
+    RESET_PASSWORD = "user.reset_password"
+    ACCEPT_INVITE = "user.accept_invite"
+    USER_CREATE = "user.create"
+    USER_CHANGE = "user.change"
+    USER_RENAME = "user.rename"
+    USER_DELETE = "user.delete"
+    ROLE_CREATE = "role.create"
+    ROLE_RENAME = "role.rename"
+    ROLE_DELETE = "role.delete"
+    SCOPE_CREATE = "user_permission.create"
+    SCOPE_CHANGE = "user_permission.change"
+    SCOPE_RENAME = "user_permission.rename"
+    SCOPE_DELETE = "user_permission.delete"
+    KEY_CREATE = "api_key.create"
+    KEY_CHANGE = "api_key.change"
+    KEY_DELETE = "api_key.delete"
+    WEBHOOK_CREATE = "webhook.create"
+    WEBHOOK_CHANGE = "webhook.change"
+    WEBHOOK_RENAME = "webhook.rename"
+    WEBHOOK_DELETE = "webhook.delete"
+
+
+class AuditLog:
+    """Writes Audit Events in the transaction of what they tell of.
+
+    One that tells of a refusal is written by a transaction of its own, since that of the refusal
+    rolls back.
+    """
+
+    def __init__(self, registry: Registry, entropy: Entropy) -> None:
+        table = registry.tables[DOCTYPE].table
+        c = table.c
+        self._records = Records(registry, DOCTYPE, entropy)
+        self._suppressed: set[Tx] = set()
+        # As many as a minute can have; the index over these three columns finds them.
+        self.denied = Statement(
+            sa.select(c.name, c.detail)
+            .where(c.action == Action.DENIED.value, c.actor == sa.bindparam("actor"))
+            .where(c.creation >= sa.bindparam("begin"), c.creation < sa.bindparam("end"))
+            .limit(RECORDED_PER_MINUTE + 1)
+        )
+        self._count = Statement(
+            sa.update(table)
+            .where(c.name == sa.bindparam("event"))
+            .values(detail=sa.bindparam("content"), modified=sa.bindparam("now"))
+        )
+
+    def record(
+        self, fw: Fw, action: Action, target: str, detail: Mapping[str, object] | None = None
+    ) -> None:
+        """Write one event, with the handle's user as actor and its request id.
+
+        `target` is kept as it was asked for, cut to 140 characters; `detail` is JSON, and holds
+        neither payload nor secret. Inside `suppressed` nothing is written.
+        """
+        self.record_by(fw.tx, fw.user, fw.request_id, action, target, detail)
+
+    def record_by(
+        self,
+        tx: Tx,
+        actor: str,
+        request_id: str,
+        action: Action,
+        target: str,
+        detail: Mapping[str, object] | None = None,
+    ) -> None:
+        """Write one event for an actor who has no handle; otherwise as `record`."""
+        if tx not in self._suppressed:
+            self._add(tx, actor, request_id, action, target, detail)
+
+    @contextmanager
+    def suppressed(self, tx: Tx) -> Iterator[None]:
+        """Write no event for what happens inside: it is a part of an act that has its own event.
+
+        Refusals are recorded all the same. Of nested uses the outermost one counts.
+        """
+        if tx in self._suppressed:
+            yield
+            return
+        self._suppressed.add(tx)
+        try:
+            yield
+        finally:
+            self._suppressed.discard(tx)
+
+    def deny(self, fw: Fw, target: str) -> None:
+        """Record that the handle's user was refused an act on `target`: no detail (spec).
+
+        Beyond 20 in a minute of the clock one event without a target counts the others in its
+        detail: `{"more": n}`. What is stored decides, so that restarts and other processes change
+        nothing. The cost is the same for each: one look-up, one row written.
+        """
+        tx, actor = fw.tx, fw.user
+        tx.lock(f"fw.denied.{actor}")
+        begin, end = minute_of(tx.now)
+        found = tx.rows(self.denied, actor=actor, begin=begin, end=end)
+        counting = next((row for row in found if row[1] is not None), None)
+        before = None if counting is None else int(json.loads(counting[1])[MORE])
+        more = more_refused(len(found), before)
+        if more is None:
+            self._add(tx, actor, fw.request_id, Action.DENIED, target, None)
+        elif counting is None:
+            self._add(tx, actor, "", Action.DENIED, None, {MORE: more})
+        else:
+            tx.run(self._count, event=counting[0], content=json.dumps({MORE: more}), now=tx.now)
+
+    def _add(
+        self,
+        tx: Tx,
+        actor: str,
+        request_id: str,
+        action: Action,
+        target: str | None,
+        detail: Mapping[str, Any] | None,
+    ) -> None:
+        self._records.add(
+            tx,
+            actor,
+            action=action.value,
+            target=None if target is None else target[:TARGET_CHARACTERS],
+            detail=None if detail is None else dict(detail),
+            actor=actor,
+            request_id=request_id or None,
+        )
+
+
+Detail = dict[str, Any]
+_RIGHTS_OF_USER: Final = frozenset({"email", "enabled"})
+_NO_RIGHTS: Final = frozenset({"last_used"})  # of an API key
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedDocType:
+    """The actions of one DocType, None for what can't happen to it; and what its events tell."""
+
+    create: Action
+    change: Action | None
+    rename: Action | None
+    delete: Action
+    about: Callable[[DocType], Detail]
+    """The detail of an insert or a deletion; empty for none."""
+    changed: Callable[[DocType, DocType], Detail]
+    """The detail of a change from the first document to the second; empty where no right
+    changed."""
+
+
+class DocumentAudit(Observer):
+    """Observes all documents. Has to be called before a new password is taken off the User."""
+
+    def __init__(self, audit: AuditLog) -> None:
+        self._audit = audit
+
+    def changed(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Record a write of an audited DocType; one that changes no right leaves nothing."""
+        audited = AUDITED.get(doc.doctype)
+        if audited is None:
+            return
+        action: Action | None
+        if event == "on_insert":
+            action, detail = audited.create, audited.about(doc)
+        elif event == "on_trash":
+            action, detail = audited.delete, audited.about(doc)
+        else:
+            action, detail = audited.change, _detail_of_change(audited, doc)
+            if not detail:
+                return
+        if action is not None:
+            self._audit.record(fw, action, str(doc.name), detail or None)
+
+    def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
+        """Record the new name as target; events from before the rename keep the old one."""
+        audited = AUDITED.get(doctype)
+        if audited is not None and audited.rename is not None:
+            self._audit.record(fw, audited.rename, new, {"old": old, "new": new})
+
+
+def _detail_of_change(audited: AuditedDocType, doc: DocType) -> Detail:
+    before = doc._before
+    return {} if before is None else audited.changed(before, doc)
+
+
+def _about_user(user: DocType) -> Detail:
+    return {"roles": sorted(_roles_of(user))}
+
+
+def _changed_user(before: DocType, user: DocType) -> Detail:
+    """What is no right, the profile, leaves no event."""
+    old, new = _roles_of(before), _roles_of(user)
+    columns = {field.name for field in changed_columns(before, user)} & _RIGHTS_OF_USER
+    password = {"new_password"} if user.__dict__["new_password"] is not None else set()
+    roles = {"roles"} if old != new else set()
+    fields = sorted(columns | password | roles)
+    detail: Detail = {"changed": fields} if fields else {}
+    if "enabled" in fields:
+        detail["enabled"] = bool(user.__dict__["enabled"])
+    if new - old:
+        detail["roles_added"] = sorted(new - old)
+    if old - new:
+        detail["roles_removed"] = sorted(old - new)
+    return detail
+
+
+def _roles_of(user: DocType) -> set[str]:
+    return {row.role for row in user.__dict__["roles"]}
+
+
+def _about_webhook(webhook: DocType) -> Detail:
+    values = webhook.__dict__
+    watched = "webhook_doctype" if values["event_type"] == DOCUMENT else "custom_event"
+    return {"event_type": values["event_type"], watched: values[watched]}
+
+
+def _about(*fields: str) -> Callable[[DocType], Detail]:
+    """Tell what these fields hold, which are names."""
+    return lambda doc: {name: doc.__dict__[name] for name in fields}
+
+
+def _changed(about: Callable[[DocType], Detail]) -> Callable[[DocType, DocType], Detail]:
+    """Tell the names of all fields that differ, and what an event tells in any case."""
+
+    def changed(before: DocType, doc: DocType) -> Detail:
+        fields = sorted({field.name for field in changed_columns(before, doc)} - _NO_RIGHTS)
+        return {"changed": fields, **about(doc)} if fields else {}
+
+    return changed
+
+
+_about_role: Final = _about()
+_about_scope: Final = _about("user", "allow", "for_value")
+_about_key: Final = _about("user")
+
+AUDITED: Final[Mapping[str, AuditedDocType]] = MappingProxyType(
+    {
+        "User": AuditedDocType(
+            create=Action.USER_CREATE,
+            change=Action.USER_CHANGE,
+            rename=Action.USER_RENAME,
+            delete=Action.USER_DELETE,
+            about=_about_user,
+            changed=_changed_user,
+        ),
+        "Role": AuditedDocType(
+            create=Action.ROLE_CREATE,
+            change=None,  # it has no field
+            rename=Action.ROLE_RENAME,
+            delete=Action.ROLE_DELETE,
+            about=_about_role,
+            changed=_changed(_about_role),
+        ),
+        "User Permission": AuditedDocType(
+            create=Action.SCOPE_CREATE,
+            change=Action.SCOPE_CHANGE,
+            rename=Action.SCOPE_RENAME,
+            delete=Action.SCOPE_DELETE,
+            about=_about_scope,
+            changed=_changed(_about_scope),
+        ),
+        "API Key": AuditedDocType(
+            create=Action.KEY_CREATE,
+            change=Action.KEY_CHANGE,
+            rename=None,  # refused: the name is a part of the key
+            delete=Action.KEY_DELETE,
+            about=_about_key,
+            changed=_changed(_about_key),
+        ),
+        "Webhook": AuditedDocType(
+            create=Action.WEBHOOK_CREATE,
+            change=Action.WEBHOOK_CHANGE,
+            rename=Action.WEBHOOK_RENAME,
+            delete=Action.WEBHOOK_DELETE,
+            about=_about_webhook,
+            changed=_changed(_about_webhook),
+        ),
+    }
+)

@@ -1,0 +1,173 @@
+"""Facts of the store that the console shows: queues, locks, what is under way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+
+from fw_actors.access.attempts import IDENTIFIER as IDENTIFIER_KIND
+from fw_actors.access.attempts import counter_key, shown_key
+from fw_actors.documents.registry import Registry
+from fw_actors.ops import app_jobs, mail_queue
+from fw_actors.rules.delivery import Status
+from fw_actors.store import QueueStats, Statement, Tx, jobs
+from fw_actors.store.schema import IDENTIFIER, JOB, LOGIN_ATTEMPT
+from fw_actors.webhooks import events
+from fw_actors.webhooks.events import QUEUE
+
+MOST_LOCKS: Final = 50
+MOST_IDENTIFIERS: Final = 2_000
+MOST_DELIVERIES: Final = 20
+MOST_FAILED: Final = 20
+
+
+class Lock(msgspec.Struct, frozen=True):
+    """A lockout that holds. `account` is whose identifier it is; empty for nobody's: what people
+    type rests nowhere, and only the identifiers of accounts can be compared with `key`."""
+
+    key: str
+    account: str
+    identifier: str
+    until: int
+
+
+class UnderWay(msgspec.Struct, frozen=True):
+    """A delivery that is leased (`at` is the lease's end) or waits for its next attempt (`at`)."""
+
+    delivery: str
+    webhook: str
+    event: str
+    status: str
+    attempts: int
+    at: int
+
+
+class FailedDelivery(msgspec.Struct, frozen=True):
+    """A delivery that has failed for good; `at` is its last attempt."""
+
+    delivery: str
+    webhook: str
+    event: str
+    error: str
+    at: int
+
+
+class StoreFacts(msgspec.Struct, frozen=True, rename="camel"):
+    """All of it, from one snapshot."""
+
+    queues: list[jobs.QueueStats]
+    locks: list[Lock]
+    in_flight: list[UnderWay]
+    upcoming: list[UnderWay]
+    failed: list[FailedDelivery]
+    """The latest, newest first."""
+
+
+class ConsoleFacts:
+    """The statements, over one site's tables."""
+
+    def __init__(self, registry: Registry, installation_key: bytes) -> None:
+        self._key = installation_key
+        delivery = registry.tables["Webhook Delivery"].table.c
+        job = JOB.c
+        columns = (delivery.name, delivery.webhook, delivery.event, delivery.status,
+                   delivery.attempts, job.next_at)  # fmt: skip
+        under_way = (
+            sa.select(*columns)
+            .join_from(JOB, delivery.name.table, delivery.name == job.subject)
+            .where(job.queue == QUEUE, job.next_at.is_not(None))
+            .order_by(job.next_at, job.id)
+            .limit(MOST_DELIVERIES)
+        )
+        self._in_flight = Statement(under_way.where(job.lease.is_not(None)))
+        self._upcoming = Statement(under_way.where(job.lease.is_(None)))
+        self._failed = Statement(
+            sa.select(
+                delivery.name,
+                delivery.webhook,
+                delivery.event,
+                sa.func.coalesce(delivery.error, ""),
+                delivery.last_attempt,
+            )
+            .where(delivery.status == Status.FAILED.value, delivery.last_attempt.is_not(None))
+            .order_by(delivery.last_attempt.desc())  # by the index; of one moment, in any order
+            .limit(MOST_FAILED)
+        )
+
+    def read(self, tx: Tx) -> StoreFacts:
+        """Return the facts of this moment."""
+        return StoreFacts(
+            queues=jobs.stats(tx),
+            locks=self._locks(tx),
+            in_flight=[UnderWay(*row) for row in tx.rows(self._in_flight)],
+            upcoming=[UnderWay(*row) for row in tx.rows(self._upcoming)],
+            failed=[FailedDelivery(*row) for row in tx.rows(self._failed)],
+        )
+
+    def _locks(self, tx: Tx) -> list[Lock]:
+        rows = tx.rows(_LOCKED, now=tx.now)
+        known = self._identifiers(tx) if rows else {}
+        return [self._lock(bytes(key), until, known) for key, until in rows]
+
+    def _lock(self, key: bytes, until: int, known: dict[bytes, tuple[str, str]]) -> Lock:
+        identifier, account = known.get(key, ("", ""))
+        return Lock(shown_key(key), account, identifier, until)
+
+    def _identifiers(self, tx: Tx) -> dict[bytes, tuple[str, str]]:
+        """Return identifier and account by the key of their counter."""
+        return {
+            counter_key(self._key, IDENTIFIER_KIND, identifier): (identifier, user)
+            for identifier, user in tx.rows(_KNOWN)
+        }
+
+
+_T: Final = LOGIN_ATTEMPT.c
+_NOW: Final[sa.BindParameter[Any]] = sa.bindparam("now")
+_LOCKED: Final = Statement(
+    sa.select(_T.key, sa.func.max(_T.until))
+    .where(_T.until > _NOW)
+    .group_by(_T.key)
+    .order_by(sa.func.max(_T.until).desc())
+    .limit(MOST_LOCKS)
+)
+_KNOWN: Final = Statement(
+    sa.select(IDENTIFIER.c.key, IDENTIFIER.c.user)
+    .order_by(IDENTIFIER.c.key)
+    .limit(MOST_IDENTIFIERS)
+)
+
+
+QUEUES: Final = (events.QUEUE, mail_queue.QUEUE, app_jobs.QUEUE)
+"""Interface §8, Queues: shown also when they are empty."""
+_LOCKED_COUNT: Final = Statement(
+    sa.select(sa.func.count(LOGIN_ATTEMPT.c.key.distinct())).where(LOGIN_ATTEMPT.c.until > _NOW)
+)
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """The queues, the known ones first, and how many identifiers are locked."""
+
+    queues: tuple[QueueStats, ...]
+    locked: int
+
+
+def backlog(tx: Tx) -> Backlog:
+    """Return what waits now."""
+    return Backlog(tuple(queues(tx)), locked_identifiers(tx))
+
+
+def queues(tx: Tx) -> list[QueueStats]:
+    """Return the numbers of every queue, empty ones too."""
+    found = {row.queue: row for row in jobs.stats(tx)}
+    names = [*QUEUES, *(name for name in found if name not in QUEUES)]
+    return [found.get(name) or QueueStats(name, 0, 0, 0, 0, 0.0) for name in names]
+
+
+def locked_identifiers(tx: Tx) -> int:
+    """Return how many identifiers refuse every sign-in now."""
+    count: int = tx.scalar(_LOCKED_COUNT, now=tx.now)
+    return count

@@ -1,0 +1,368 @@
+"""Doctor sections on accounts, secrets and configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, NamedTuple
+
+import sqlalchemy as sa
+
+from fw_actors.access.api_keys import KeyCounts
+from fw_actors.access.hash_costs import stored_costs
+from fw_actors.config import Argon2, Config, LoginPolicy
+from fw_actors.documents.doctype import ROW_ID
+from fw_actors.documents.fields import Vault as VaultField
+from fw_actors.documents.permissions import SYSTEM_MANAGER
+from fw_actors.documents.vault import UnreadableError
+from fw_actors.hashing import StoredCosts
+from fw_actors.ops.console_facts import locked_identifiers
+from fw_actors.ops.site import Site
+from fw_actors.rules.findings import Finding, Section, ok, problem, warning
+from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
+from fw_actors.rules.redaction import SHORTEST_SECRET
+from fw_actors.store import Tx
+
+_TRIES: Final = 3
+_SLOW_MS: Final = 1000.0
+# OWASP Password Storage Cheat Sheet: memory in KiB and passes of equal strength, one lane.
+_ENOUGH: Final = ((47_104, 1), (19_456, 2), (12_288, 3), (9_216, 4), (7_168, 5))
+
+
+@dataclass(frozen=True)
+class SignInFacts:
+    """What the store and this machine say; `demo` is None when no demo account is offered.
+
+    `key_days` is the policy's `apiKeyDays`.
+    """
+
+    managers: int
+    locked: int
+    hash_ms: float
+    demo: DemoFacts | None = None
+    keys: KeyCounts = dataclasses.field(default_factory=lambda: KeyCounts(0, 0))
+    key_days: int = 0
+    costs: StoredCosts = dataclasses.field(default_factory=lambda: StoredCosts(()))
+
+
+@dataclass(frozen=True)
+class DemoFacts:
+    """The account behind the offered demo user."""
+
+    exists: bool
+    enabled: bool
+    roles: tuple[str, ...]
+
+
+async def sign_in_facts(site: Site) -> SignInFacts:
+    """Ask the store, and time a hash with the live parameters."""
+    facts = await site.store.read(lambda tx: _read_accounts(tx, site))
+    return replace(facts, hash_ms=await _time_hash(site))
+
+
+def judge_sign_in(facts: SignInFacts, login: LoginPolicy, argon2: Argon2) -> Section:
+    """Judge the facts; pure. Source: spec, Sign-in screen configuration; interface §2, §8."""
+    findings = (
+        _managers(facts.managers),
+        *_demo(facts.demo, login),
+        _hash(facts.hash_ms, argon2),
+        _outdated(facts.costs, argon2),
+        ok(f"identifiers that are locked at the moment: {facts.locked}"),
+        _keys(facts.keys, facts.key_days),
+    )
+    shown = {
+        "systemManagers": facts.managers,
+        "locked": facts.locked,
+        "hashMilliseconds": round(facts.hash_ms, 1),
+        "passwordHashes": facts.costs.total,
+        "outdatedPasswordHashes": facts.costs.outdated(argon2),
+        "apiKeys": facts.keys.live,
+        "apiKeysWithoutEnd": facts.keys.without_end,
+    }
+    return Section("signIn", "Sign-in", findings, shown)
+
+
+def is_enough(argon2: Argon2) -> bool:
+    """Say whether a hash costs as much as OWASP asks for."""
+    return any(argon2.memory_kib >= memory and argon2.time >= time for memory, time in _ENOUGH)
+
+
+def _managers(count: int) -> Finding:
+    if count == 0:
+        return warning(
+            "nobody can administer the site: no enabled account is a System Manager",
+            'fw user add NAME --email ADDRESS --role "System Manager"',
+        )
+    return ok(f"enabled System Managers: {count}")
+
+
+def _demo(demo: DemoFacts | None, login: LoginPolicy) -> Iterator[Finding]:
+    if demo is None:
+        if login.demo_user or login.demo_password:
+            yield warning(
+                "half a demo account is configured, and so none is offered",
+                "Set both login.demoUser and login.demoPassword, or none of them.",
+            )
+        return
+    if not demo.exists or not demo.enabled:
+        yield warning(
+            f"the sign-in page offers the demo account {login.demo_user}, which nobody can use: "
+            f"it is {'disabled' if demo.exists else 'not there'}",
+            "Make the account, or take login.demoUser away.",
+        )
+    elif SYSTEM_MANAGER in demo.roles:
+        yield warning(
+            f"the demo account {login.demo_user} may administer the site, and its password is "
+            "public",
+            f"Take the role {SYSTEM_MANAGER} from it at once.",
+        )
+    else:
+        yield ok(
+            f"the demo account {login.demo_user} is offered to anyone, with its password; roles: "
+            f"{', '.join(demo.roles) or 'none'}"
+        )
+
+
+def _keys(keys: KeyCounts, policy_days: int) -> Finding:
+    """Keys without an end are a matter of policy: only where it sets one they are too many."""
+    if policy_days and keys.without_end:
+        return warning(
+            f"API keys without an end: {keys.without_end}, though auth.apiKeyDays is "
+            f"{policy_days}; they are older than that policy",
+            "Delete them in the list of API Key; their owners make new ones.",
+        )
+    return ok(f"API keys that work: {keys.live}, of them without an end: {keys.without_end}")
+
+
+def _hash(milliseconds: float, argon2: Argon2) -> Finding:
+    cost = f"{argon2.memory_kib},{argon2.time},{argon2.parallelism}"
+    took = f"a password hash (FW_ARGON2={cost}) takes {milliseconds:.0f} ms on this machine"
+    if not is_enough(argon2):
+        return warning(
+            f"{took}, and is cheaper to guess than OWASP's minimum",
+            "Unset FW_ARGON2; the default is 19456,2,1.",
+        )
+    if milliseconds > _SLOW_MS:
+        return warning(
+            f"{took}: a core signs in fewer than one person a second",
+            "Lower FW_ARGON2, to no less than 19456,2,1.",
+        )
+    return ok(took)
+
+
+def _outdated(costs: StoredCosts, argon2: Argon2) -> Finding:
+    outdated = costs.outdated(argon2)
+    told = f"stored password hashes of another cost than new ones: {outdated} of {costs.total}"
+    return ok(f"{told}; each is made anew at its owner's next sign-in" if outdated else told)
+
+
+async def _time_hash(site: Site) -> float:
+    """Return the milliseconds of the quickest of a few decoy verifications."""
+    best = float("inf")
+    for _ in range(_TRIES):
+        begin = time.perf_counter()
+        await site.hasher.verify(None, "a password that nobody has")
+        best = min(best, time.perf_counter() - begin)
+    return best * 1000
+
+
+def _read_accounts(tx: Tx, site: Site) -> SignInFacts:
+    users = site.registry.tables["User"].table.c
+    roles = site.registry.tables["Has Role"].table.c
+    managers = (
+        sa.select(sa.func.count(users.name.distinct()))
+        .where(users.enabled == 1, roles.parent == users.name)
+        .where(roles.parenttype == "User", roles.role == SYSTEM_MANAGER)
+    )
+    return SignInFacts(
+        managers=tx.scalar(managers),
+        locked=locked_identifiers(tx),
+        hash_ms=0.0,
+        demo=_ask_demo(tx, site),
+        keys=site.api_keys.count(tx),
+        key_days=site.config.auth.api_key_days,
+        costs=stored_costs(tx),
+    )
+
+
+def _ask_demo(tx: Tx, site: Site) -> DemoFacts | None:
+    login = site.config.login
+    if not login.demo_user or not login.demo_password:
+        return None
+    try:
+        key = canonical(login.demo_user)
+    except UnusableIdentifierError:
+        return DemoFacts(False, False, ())
+    account = site.accounts.find(tx, key)
+    if account is None:
+        return DemoFacts(False, False, ())
+    return DemoFacts(True, account.enabled, site.accounts.roles(tx, account.user))
+
+
+BATCH: Final = 500
+
+Place = tuple[str, str, str]
+"""DocType, field, and why it does not open."""
+
+
+class _Opened(NamedTuple):
+    number: int
+    faults: Counter[Place]
+    last: str | None  # the row to go on after; None at the end
+
+
+@dataclass(frozen=True)
+class SecretFacts:
+    """How many values there are, and those that do not open by their place."""
+
+    stored: int
+    unreadable: Mapping[Place, int]
+
+
+async def secret_facts(site: Site) -> SecretFacts:
+    """Open every stored value, a batch a transaction."""
+    stored, unreadable = 0, Counter[Place]()
+    for table in site.registry.tables.values():
+        for field in table.fields if table.has_vault else ():
+            if isinstance(field, VaultField):
+                async for batch in _batches(site, table.meta.name, field.name):
+                    stored += batch.number
+                    unreadable.update(batch.faults)
+    return SecretFacts(stored, dict(unreadable))
+
+
+def judge_secrets(facts: SecretFacts) -> Section:
+    """Judge the facts; pure."""
+    findings = tuple(_secret_findings(facts)) or (
+        ok(f"stored secrets: {facts.stored}; each of them opens"),
+    )
+    lost = sum(facts.unreadable.values())
+    return Section(
+        "secrets", "Stored secrets", findings, {"stored": facts.stored, "unreadable": lost}
+    )
+
+
+def _secret_findings(facts: SecretFacts) -> Iterator[Finding]:
+    for (doctype, field, reason), count in sorted(facts.unreadable.items()):
+        yield problem(
+            f"{count} of the values in {doctype}, field {field}, do not open: {reason}",
+            "Start with the FW_SECRET_KEY that they were written with, or write them anew. "
+            "fw vault rekey is the way to change the key.",
+        )
+
+
+async def _batches(site: Site, doctype: str, field: str) -> AsyncIterator[_Opened]:
+    after: str | None = ""
+    while after is not None:
+        batch = await site.store.read(partial(_open_batch, site, doctype, field, after))
+        after = batch.last
+        yield batch
+
+
+def _open_batch(site: Site, doctype: str, field: str, after: str, tx: Tx) -> _Opened:
+    c = site.registry.tables[doctype].table.c
+    page = (
+        sa.select(c.name, c[ROW_ID], c[field])
+        .where(c[field].is_not(None), c.name > after)
+        .order_by(c.name)
+        .limit(BATCH)
+    )
+    rows = tx.rows(page)
+    faults = Counter[Place]()
+    for _, row_id, sealed in rows:
+        try:
+            site.vault.open(sealed, doctype, field, row_id)
+        except UnreadableError as error:
+            faults[doctype, field, str(error)] += 1
+    return _Opened(len(rows), faults, rows[-1][0] if len(rows) == BATCH else None)
+
+
+NAME: Final = "configuration"
+TITLE: Final = "Configuration"
+SHORTEST_KEY: Final = 32
+"""Characters of FW_SECRET_KEY; as many as `scripts/start` gives it random bytes."""
+
+
+def not_opened(problems: Sequence[str]) -> Section:
+    """Return the section of a site that can't be opened, with the reasons."""
+    todo = "Mend it: nothing of the site works until then."
+    return Section(NAME, TITLE, tuple(problem(each, todo) for each in problems))
+
+
+def judge_configuration(config: Config) -> Section:
+    """Judge what `load` has read; pure."""
+    return Section(
+        NAME,
+        TITLE,
+        tuple(_configuration_findings(config)),
+        {"policyFingerprint": policy_fingerprint(config)},
+    )
+
+
+def policy_fingerprint(config: Config) -> str:
+    """Return a short digest of section `auth` as it holds, defaults included.
+
+    Staging and production must have the same policy (spec, Site policy): compare the two.
+    """
+    policy = json.dumps(dataclasses.asdict(config.auth), sort_keys=True)
+    return hashlib.sha256(policy.encode()).hexdigest()[:16]
+
+
+def _configuration_findings(config: Config) -> Iterator[Finding]:
+    yield ok(f"{config.file} and the environment are valid")
+    yield ok(
+        f"policy fingerprint {policy_fingerprint(config)}: the same on staging and production "
+        "when their sections auth agree"
+    )
+    for sentence in config.warnings:
+        yield warning(sentence, "Remove or rename it.")
+    yield _secret_key(config.secrets.key)
+    yield from _short_secrets(config)
+    deployment = config.deployment
+    if deployment.mode == "development":
+        yield warning(
+            "FW_MODE is development: receivers over http are accepted",
+            "Set FW_MODE=production where real events are sent.",
+        )
+    if deployment.clock_offset:
+        yield warning(
+            f"FW_CLOCK_OFFSET moves the clock by {deployment.clock_offset:g} s",
+            "Unset FW_CLOCK_OFFSET when the trial is over.",
+        )
+    if not config.ops.scheduler:
+        yield warning(
+            "ops.scheduler is false: nothing that has expired is swept away by itself",
+            "Run fw sweep auth hourly and fw sweep webhooks daily, or set ops.scheduler to true.",
+        )
+
+
+def _short_secrets(config: Config) -> Iterator[Finding]:
+    short = config.names_of_short_secrets(SHORTEST_SECRET)
+    if short:
+        yield warning(
+            f"shorter than {SHORTEST_SECRET} characters: {', '.join(short)}; in the log and in "
+            "errors they are not found",
+            "Use longer secrets.",
+        )
+
+
+def _secret_key(key: str | None) -> Finding:
+    if key is None:
+        return warning(
+            "FW_SECRET_KEY is not set: signing secrets can neither be written nor used",
+            "Set FW_SECRET_KEY in the process's environment; scripts/start makes one in "
+            "secret.key beside fw.json.",
+        )
+    if len(key) < SHORTEST_KEY:
+        return warning(
+            f"FW_SECRET_KEY is shorter than {SHORTEST_KEY} characters",
+            "Use 32 random bytes: head -c 32 /dev/urandom | base64. fw vault rekey moves the "
+            "secrets that are stored to a new key.",
+        )
+    return ok("FW_SECRET_KEY is set")

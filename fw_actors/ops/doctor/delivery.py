@@ -1,0 +1,357 @@
+"""Doctor sections on webhooks, receivers and queues."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+
+from fw_actors.documents.core.webhooks import DOCUMENT
+from fw_actors.documents.doctype import ROW_ID
+from fw_actors.documents.registry import Registry
+from fw_actors.documents.vault import UnreadableError
+from fw_actors.errors import ValidationError
+from fw_actors.http import parse_target
+from fw_actors.ops import app_jobs
+from fw_actors.ops.console_facts import queues
+from fw_actors.ops.site import Site
+from fw_actors.rules.delivery import Status
+from fw_actors.rules.findings import Finding, Section, ServiceState, ok, warning
+from fw_actors.rules.signing import UnusableSecretError, key_of
+from fw_actors.store import QueueStats, Tx
+from fw_actors.store.schema import JOB
+from fw_actors.webhooks import events
+from fw_actors.webhooks.events import QUEUE
+from fw_actors.webhooks.signing_keys import receivers_of
+
+MS_PER_DAY: Final = 86_400_000
+KEY_BYTES: Final = (24, 64)  # Standard Webhooks; interface §7, "The secret is judged"
+_MOST_NAMED: Final = 5
+
+
+@dataclass(frozen=True)
+class WebhookFacts:
+    """What the spec's doctor report counts, and the names of the odd ones."""
+
+    off: bool
+    enabled: int
+    retrying: int
+    failed: int  # in the last 24 hours
+    odd_secrets: tuple[str, ...] = ()
+    refused_urls: tuple[str, ...] = ()
+    lost_doctypes: tuple[str, ...] = ()
+
+
+async def webhook_facts(site: Site) -> WebhookFacts:
+    """Ask the store, in one snapshot."""
+    return await site.store.read(lambda tx: _read_webhooks(tx, site))
+
+
+def judge_webhooks(facts: WebhookFacts) -> Section:
+    """Judge the facts; pure. Source: spec, Doctor report."""
+    shown = {
+        "off": facts.off,
+        "enabled": facts.enabled,
+        "retrying": facts.retrying,
+        "failed24h": facts.failed,
+    }
+    return Section("webhooks", "Webhooks", tuple(_webhook_findings(facts)), shown)
+
+
+def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
+    yield ok(
+        f"webhooks are {'off' if facts.off else 'on'}; enabled webhooks: {facts.enabled}, "
+        f"deliveries retrying: {facts.retrying}"
+    )
+    if facts.off and facts.enabled:
+        yield warning(
+            f"webhooks are off (FW_WEBHOOKS), and {facts.enabled} are enabled: their events are "
+            "lost",
+            "Unset FW_WEBHOOKS and restart; what happened meanwhile is not sent later.",
+        )
+    if facts.failed:
+        yield warning(
+            f"deliveries that failed in the last 24 hours: {facts.failed}",
+            "fw webhooks list --status Failed names them, fw webhooks explain DELIVERY says why, "
+            "fw webhooks replay DELIVERY sends one again.",
+        )
+    else:
+        yield ok("no delivery failed in the last 24 hours")
+    low, high = KEY_BYTES
+    yield from _odd(
+        facts.odd_secrets,
+        f"signing keys that are not {low} to {high} bytes long",
+        "Give them a secret of 32 random bytes: whsec_ and base64.",
+    )
+    yield from _odd(
+        facts.refused_urls,
+        "urls that would be refused if they were saved now (http is for development mode)",
+        "Give them an https url.",
+    )
+    yield from _odd(
+        facts.lost_doctypes,
+        "watched DocTypes that no app of the site declares",
+        "Add the app to apps in fw.json, or disable them.",
+    )
+
+
+def _odd(names: tuple[str, ...], what: str, todo: str) -> Iterator[Finding]:
+    if names:
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        yield warning(f"{what}: Webhook {', '.join(names[:_MOST_NAMED])}{more}", todo)
+
+
+def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
+    deliveries = site.registry.tables["Webhook Delivery"].table.c
+    ended = sa.func.coalesce(deliveries.last_attempt, deliveries.modified)
+    retrying = sa.select(sa.func.count()).where(deliveries.status == Status.RETRYING.value)
+    failed = sa.select(sa.func.count()).where(
+        deliveries.status == Status.FAILED.value, ended > tx.now - MS_PER_DAY
+    )
+    c = site.registry.tables["Webhook"].table.c
+    hooks = tx.rows(
+        sa.select(c.name, c.url, c.event_type, c.webhook_doctype, c.secret, c[ROW_ID])
+        .where(c.enabled == 1)
+        .order_by(c.name)
+    )
+    return WebhookFacts(
+        off=site.config.deployment.webhooks_off,
+        enabled=len(hooks),
+        retrying=tx.scalar(retrying),
+        failed=tx.scalar(failed),
+        odd_secrets=tuple(name for name, *_, secret, row in hooks if _is_odd(site, secret, row)),
+        refused_urls=tuple(name for name, url, *_ in hooks if not _is_allowed(site, url)),
+        lost_doctypes=tuple(
+            name
+            for name, _, kind, doctype, *_ in hooks
+            if kind == DOCUMENT and doctype not in site.registry.metas
+        ),
+    )
+
+
+def _is_odd(site: Site, secret: str | None, row_id: str) -> bool:
+    """Say whether a key opens and has an unusual length; what does not open is told elsewhere."""
+    try:
+        key = key_of(site.vault.open(secret or "", "Webhook", "secret", row_id))
+    except (UnreadableError, UnusableSecretError):
+        return False
+    return not KEY_BYTES[0] <= len(key) <= KEY_BYTES[1]
+
+
+def _is_allowed(site: Site, url: str) -> bool:
+    try:
+        parse_target(url, development=site.config.deployment.mode == "development")
+    except ValidationError:
+        return False
+    return True
+
+
+MOST_NAMED: Final = 5  # receivers, and Webhooks of each
+
+
+@dataclass(frozen=True)
+class ReceiverBacklog:
+    """What is due for one receiver.
+
+    Args:
+        receiver: scheme, host and port; empty for Webhooks that are gone or whose URL is refused.
+        webhooks: names, sorted.
+        due: deliveries that are due, those whose lease has ended included.
+        under_way: deliveries with a lease that has not ended.
+        last_error: of the latest attempt, empty where it was answered 2xx; None before the first.
+    """
+
+    receiver: str
+    webhooks: tuple[str, ...]
+    due: int
+    under_way: int
+    last_error: str | None
+
+
+def receiver_backlogs(tx: Tx, registry: Registry) -> tuple[ReceiverBacklog, ...]:
+    """Return what is due by receiver, the most first."""
+    due = _counts(tx, JOB.c.next_at <= tx.now)
+    under_way = _counts(tx, (JOB.c.next_at > tx.now) & JOB.c.lease.is_not(None))
+    by_receiver: dict[str, dict[str, int]] = defaultdict(dict)
+    receivers = receivers_of(tx, registry)
+    for webhook, count in due.items():
+        by_receiver[receivers.get(webhook, "")][webhook] = count
+    found = [
+        ReceiverBacklog(
+            receiver,
+            tuple(sorted(counts)),
+            sum(counts.values()),
+            sum(under_way.get(name, 0) for name, at in receivers.items() if at == receiver),
+            _last_error(tx, registry, tuple(counts)),
+        )
+        for receiver, counts in by_receiver.items()
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.due, each.receiver)))
+
+
+def waiting_findings(
+    backlogs: Sequence[ReceiverBacklog], service: ServiceState
+) -> Iterator[Finding]:
+    """Say of each receiver what is due there, and what to do by what is known of the cause."""
+    for each in backlogs[:MOST_NAMED]:
+        if each.receiver:
+            yield warning(_told(each), _receiver_advice(each, service))
+
+
+def _told(backlog: ReceiverBacklog) -> str:
+    names = ", ".join(backlog.webhooks[:MOST_NAMED])
+    more = len(backlog.webhooks) - MOST_NAMED
+    webhooks = f"Webhook {names}{f' and {more} more' if more > 0 else ''}"
+    if backlog.last_error is None:
+        last = "there was no attempt yet"
+    elif backlog.last_error:
+        last = f"the last attempt ended with {backlog.last_error}"
+    else:
+        last = "the last attempt was answered 2xx."
+    return (
+        f"{backlog.receiver} ({webhooks}): deliveries due {backlog.due}, leased for an attempt "
+        f"{backlog.under_way}; {last.rstrip('.')}"
+    )
+
+
+def _receiver_advice(backlog: ReceiverBacklog, service: ServiceState) -> str:
+    if not service.running:
+        return "What is due goes out when the service or a worker runs."
+    if service.health.get(backlog.receiver) == "paused":
+        return "The service has paused it: fw console, or /app/console, resumes it."
+    test = f"fw webhooks test {backlog.webhooks[0]} shows how long each step takes"
+    if backlog.last_error or service.health.get(backlog.receiver) == "slow":
+        return (
+            f"{test}. While it is slow or silent it gets one attempt at a time; disable the "
+            "Webhook when the receiver is gone for good."
+        )
+    return (
+        f"{test}. Where it answers quickly, raise ops.perReceiverConcurrency, or add a worker "
+        "(fw worker), which has as many places of its own."
+    )
+
+
+def _counts(tx: Tx, condition: sa.ColumnElement[bool]) -> dict[str, int]:
+    """Deliveries by Webhook."""
+    grouped = (
+        sa.select(JOB.c.partition, sa.func.count())
+        .where(JOB.c.queue == QUEUE, condition)
+        .group_by(JOB.c.partition)
+    )
+    return {str(webhook): count for webhook, count in tx.rows(grouped)}
+
+
+def _last_error(tx: Tx, registry: Registry, webhooks: tuple[str, ...]) -> str | None:
+    c = registry.tables["Webhook Delivery"].table.c
+    row = tx.one(
+        sa.select(c.error)
+        .where(c.webhook.in_(webhooks), c.last_attempt.is_not(None))
+        .order_by(c.last_attempt.desc())
+        .limit(1)
+    )
+    return None if row is None else row[0] or ""
+
+
+LONG_SECONDS: Final = 300.0
+STUCK_MS: Final = 60_000
+"""How long after a lease's end a running service must have taken the job over."""
+
+
+@dataclass(frozen=True)
+class QueueFacts:
+    """The numbers of each queue, how many leases have long ended, and what is due by receiver;
+    `receivers` is empty where no delivery waits for long."""
+
+    stats: tuple[QueueStats, ...]
+    stuck: Mapping[str, int]
+    receivers: tuple[ReceiverBacklog, ...] = ()
+
+
+async def queue_facts(site: Site) -> QueueFacts:
+    """Ask the store, in one snapshot."""
+    return await site.store.read(lambda tx: _read_queues(tx, site))
+
+
+def judge_queues(facts: QueueFacts, service: ServiceState) -> Section:
+    """Judge the facts; pure."""
+    shown = {
+        row.queue: {
+            "ready": row.ready,
+            "oldestSeconds": row.oldest_seconds,
+            "stuck": facts.stuck.get(row.queue, 0),
+        }
+        for row in facts.stats
+    }
+    receivers = [
+        {
+            "receiver": each.receiver,
+            "webhooks": list(each.webhooks),
+            "due": each.due,
+            "leased": each.under_way,
+            "lastError": each.last_error or None,
+        }
+        for each in facts.receivers
+    ]
+    findings = tuple(_queue_findings(facts, service)) or (
+        ok(f"nothing has been due for more than {LONG_SECONDS / 60:.0f} minutes"),
+    )
+    return Section("queues", "Queues", findings, {"queues": shown, "receivers": receivers})
+
+
+def _queue_findings(facts: QueueFacts, service: ServiceState) -> Iterator[Finding]:
+    for row in facts.stats:
+        if row.oldest_seconds > LONG_SECONDS:
+            yield warning(
+                f"queue {row.queue}: jobs due {row.ready}, the oldest for "
+                f"{row.oldest_seconds / 60:.0f} minutes",
+                _queue_advice(row, service, any(each.receiver for each in facts.receivers)),
+            )
+        if row.queue == app_jobs.QUEUE and row.failed:
+            yield warning(
+                f"jobs of apps that failed for good: {row.failed}",
+                "The log has the reason of each try, by the job's number.",
+            )
+    yield from waiting_findings(facts.receivers, service)
+    for name, count in sorted(facts.stuck.items()):
+        yield warning(
+            f"queue {name}: jobs whose lease ended over a minute ago: {count}; the process that "
+            "had them died or is held up",
+            "The service takes them over as it finds places; if the number stays, look at its log."
+            if service.running
+            else "A running service or worker takes them over; start one.",
+        )
+
+
+def _queue_advice(row: QueueStats, service: ServiceState, receivers_named: bool) -> str:
+    """What to do about a queue that waits, by what is known of the cause."""
+    if not service.running:
+        if row.leased:
+            return (
+                "The service does not run on this machine (fw start); another process works on "
+                "the queue."
+            )
+        return "The service does not run on this machine: fw start, or fw worker."
+    if row.queue == events.QUEUE and receivers_named:
+        return "The service runs; the lines below name the receivers that deliveries wait for."
+    return (
+        "The service runs; its log has what came of each try (delivery.ended, mail.ended, "
+        "job.failed)."
+    )
+
+
+def _read_queues(tx: Tx, site: Site) -> QueueFacts:
+    stuck = (
+        sa.select(JOB.c.queue, sa.func.count())
+        .where(JOB.c.lease.is_not(None), JOB.c.next_at <= tx.now - STUCK_MS)
+        .group_by(JOB.c.queue)
+    )
+    stats = tuple(queues(tx))
+    late = any(r.queue == events.QUEUE and r.oldest_seconds > LONG_SECONDS for r in stats)
+    return QueueFacts(
+        stats,
+        {str(name): n for name, n in tx.rows(stuck)},
+        receiver_backlogs(tx, site.registry) if late else (),
+    )

@@ -1,0 +1,257 @@
+"""A site, opened: its store brought up to date, its DocTypes, and transactions for a user.
+
+The command line, the service and tests open a site in this one way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from fw_actors.access.accounts import FIRST_ROLES, AccountRenames, Accounts
+from fw_actors.access.api_keys import ApiKeys
+from fw_actors.access.links import LinkRules
+from fw_actors.access.passwords import NewPasswords, Passwords
+from fw_actors.access.users import LastManagerRule, ScopeRules
+from fw_actors.config import Config
+from fw_actors.documents.core import CORE
+from fw_actors.documents.handle import Fw, Surroundings
+from fw_actors.documents.lifecycle import Documents
+from fw_actors.documents.permissions import ADMINISTRATOR, Rights
+from fw_actors.documents.registry import Registry, declared_in, load_apps
+from fw_actors.documents.tables import make_tables
+from fw_actors.documents.vault import Vault
+from fw_actors.errors import OverloadedError
+from fw_actors.hashing import Hasher
+from fw_actors.ops import app_jobs, error_log, mail_queue
+from fw_actors.ops.app_jobs import JobRecorder
+from fw_actors.ops.audit import AuditLog, DocumentAudit
+from fw_actors.ops.error_log import ErrorLog
+from fw_actors.ops.mail_queue import Outbox
+from fw_actors.ops.rekeying import judge_rotation
+from fw_actors.ops.versions import VersionRecorder
+from fw_actors.rules.tokens import DeliveryIds
+from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
+from fw_actors.store import Store, Tx, installation_key, open_sqlite
+from fw_actors.webhooks import events, replay
+from fw_actors.webhooks.events import DeliveryRenames, EventRecorder
+from fw_actors.webhooks.replay import BulkReplays, Replays
+from fw_actors.webhooks.subscriptions import SubscriptionCache, WebhookRules
+
+T = TypeVar("T")
+
+_SQLITE: Final = "sqlite:///"
+
+
+class _RolledBack(Exception):
+    """Carries a result out of a transaction that is undone on purpose."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the parts of the service share. `fn` always gets the handle of interface §4."""
+
+    config: Config
+    store: Store
+    clock: Clock
+    entropy: Entropy
+    registry: Registry
+    accounts: Accounts
+    hasher: Hasher
+    vault: Vault
+    surroundings: Surroundings
+    outbox: Outbox
+    new_passwords: NewPasswords
+    audit: AuditLog
+    subscriptions: SubscriptionCache
+    replays: Replays
+    bulk: BulkReplays
+    errors: ErrorLog
+    passwords: Passwords
+    api_keys: ApiKeys
+    installation_key: bytes
+
+    async def write(self, user: str, fn: Callable[[Fw], T], request_id: str = "") -> T:
+        """Run `fn` as `user` in a transaction and commit it. Raises what `fn` raises."""
+        return await self.store.write(lambda tx: fn(self.handle(tx, user, request_id)))
+
+    async def read(self, user: str, fn: Callable[[Fw], T], request_id: str = "") -> T:
+        """Run `fn` as `user` against a snapshot."""
+        return await self.store.read(lambda tx: fn(self.handle(tx, user, request_id)))
+
+    async def rollback(self, user: str, fn: Callable[[Fw], T]) -> T:
+        """Run `fn` as `user` in a transaction that is undone; return its result all the same."""
+
+        def undone(tx: Tx) -> None:
+            raise _RolledBack(fn(self.handle(tx, user)))
+
+        try:
+            await self.store.write(undone)
+        except _RolledBack as carried:
+            value: T = carried.value
+            return value
+        raise AssertionError("a transaction that raises was committed")
+
+    def handle(self, tx: Tx, user: str, request_id: str = "") -> Fw:
+        """Return a handle on a transaction for a user. Raises: NotFoundError."""
+        return Fw(self.surroundings, tx, self.accounts.rights(tx, user), request_id)
+
+    async def hash_password(self, password: str, name: str, email: str) -> str:
+        """Judge a new password and hash it. Raises: PasswordPolicyError, OverloadedError."""
+        return await self.hasher.hash(password, name=name, email=email)
+
+
+@asynccontextmanager
+async def open_site(
+    config: Config,
+    *,
+    clock: Clock | None = None,
+    entropy: Entropy | None = None,
+    inline: bool = False,
+    recorded: Callable[[str], None] = lambda queue: None,
+    rekeying: bool = False,
+) -> AsyncIterator[Site]:
+    """Open a site: make or migrate its store, load its apps, make their tables and roles.
+
+    `inline` runs store and hasher on the caller's task, for tests under trio's MockClock.
+    `recorded` is called on trio's thread with a queue's name after each commit that holds a job,
+    and with `errors` for each defect that was noted. `rekeying` opens a site whose Vault values
+    are under way from one key to another, too.
+
+    Raises: ConfigurationError, with every problem of apps and DocTypes at once.
+    """
+    clock = clock or SystemClock(config.deployment.clock_offset)
+    entropy = entropy or SystemEntropy()
+    registry = make_registry(config)
+    async with open_store(config, clock, entropy, inline=inline) as store:
+        hasher = Hasher.of(config, entropy, inline=inline)
+        key = await store.read(installation_key)
+        site = _assembled(config, store, clock, entropy, registry, hasher, key, recorded)
+        if not rekeying:
+            await store.read(lambda tx: judge_rotation(tx, site.vault.key_id))
+        await store.write(lambda tx: _furnish(tx, site))
+        yield site
+        if site.errors.waits:  # what a command's hooks left, or the last moments of a service
+            with suppress(OverloadedError):  # the log has them; it is no reason to fail at the end
+                await store.write(site.errors.flush)
+
+
+def _assembled(
+    config: Config,
+    store: Store,
+    clock: Clock,
+    entropy: Entropy,
+    registry: Registry,
+    hasher: Hasher,
+    key: bytes,
+    recorded: Callable[[str], None],
+) -> Site:
+    """Put the parts together; nothing is read or written yet."""
+    vault = Vault(config.secrets.key, entropy)
+    accounts = Accounts(registry)
+    subscriptions = SubscriptionCache(registry)
+    publisher = EventRecorder(
+        registry,
+        subscriptions,
+        DeliveryIds(entropy.bytes),
+        off=config.deployment.webhooks_off,
+        recorded=partial(recorded, events.QUEUE),
+    )
+    renames = (AccountRenames(registry), DeliveryRenames(registry, subscriptions))
+    rules = WebhookRules(registry, development=config.deployment.mode == "development")
+    audit = AuditLog(registry, entropy)
+    scopes = ScopeRules(registry, audit)
+    versions = VersionRecorder(registry, entropy)
+    outbox = Outbox(registry, entropy, config.site.name, partial(recorded, mail_queue.QUEUE))
+    api_keys = ApiKeys(registry, entropy, audit)
+    passwords = Passwords(registry, outbox, api_keys, audit, key)
+    new_passwords = NewPasswords(hasher, passwords, audit)
+    # The audit sees the new password of a User before it is set and gone.
+    rules_of_users = (
+        LastManagerRule(registry),
+        accounts,
+        LinkRules(registry),
+        api_keys,
+        scopes,
+        DocumentAudit(audit),
+        new_passwords,
+    )
+    observers = (*rules_of_users, rules, *renames, versions, publisher)
+    errors = ErrorLog(registry, entropy, config.scrubber, partial(recorded, error_log.QUEUE))
+    documents = Documents(registry, vault, entropy, observers, errors.note)
+    replays = Replays(registry, audit, partial(recorded, events.QUEUE))
+    bulk = BulkReplays(replays, audit, entropy, partial(recorded, replay.REPLAYS))
+    enqueue = JobRecorder(partial(recorded, app_jobs.QUEUE))
+    surroundings = Surroundings(documents, publisher, accounts, enqueue, config.secrets)
+    return Site(
+        config,
+        store,
+        clock,
+        entropy,
+        registry,
+        accounts,
+        hasher,
+        vault,
+        surroundings,
+        outbox,
+        new_passwords,
+        audit,
+        subscriptions,
+        replays,
+        bulk,
+        errors,
+        passwords,
+        api_keys,
+        key,
+    )
+
+
+def make_registry(config: Config) -> Registry:
+    """Load the site's apps and judge all DocTypes together. Raises: ConfigurationError."""
+    doctypes, functions = declared_in(load_apps(config.apps, config.folder))
+    return Registry((*CORE, *doctypes), functions)
+
+
+def open_store(
+    config: Config, clock: Clock, entropy: Entropy, *, inline: bool, limited: bool = True
+) -> AbstractAsyncContextManager[Store]:
+    """Open the store that FW_DATABASE names. Raises: ConfigurationError.
+
+    `limited`: whether queries end after `ops.queryTimeoutSeconds`.
+    """
+    query_seconds = config.ops.query_timeout_seconds if limited else None
+    url = config.deployment.database
+    if url.startswith(_SQLITE):
+        path = config.folder / Path(url.removeprefix(_SQLITE))
+        return open_sqlite(
+            path, clock=clock, entropy=entropy, inline=inline, query_seconds=query_seconds
+        )
+    from fw_actors.store.postgres import open_postgres  # its driver is needed by few
+
+    return open_postgres(
+        url, clock=clock, entropy=entropy, inline=inline, query_seconds=query_seconds
+    )
+
+
+def _furnish(tx: Tx, site: Site) -> None:
+    """Make the tables of DocTypes, and the roles that are named but not there; read what is
+    subscribed, which the process goes by from here on.
+
+    Roles that the site's code names are no change that anybody made: they leave no Audit Event.
+    """
+    registry = site.registry
+    tx.lock("fw.migrations")
+    make_tables(tx, registry.tables.values())
+    site.subscriptions.of(tx)
+    fw = Fw(site.surroundings, tx, Rights(ADMINISTRATOR, frozenset()))
+    with site.audit.suppressed(tx):
+        for role in (*FIRST_ROLES, *registry.roles()):
+            if not registry.tables["Role"].exists(tx, role):
+                fw.new_doc("Role", name=role).insert()

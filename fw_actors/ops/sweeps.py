@@ -1,0 +1,129 @@
+"""Housekeeping: deletes what has expired, in small batches. Every rule holds without it.
+
+Source: spec, Limits (auth sweep, delivery retention); pitfalls, "Retention in batches"; for Audit
+Events docs/decisions.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from fw_actors.access.attempts import KNOWN_DAYS
+from fw_actors.documents.registry import Registry
+from fw_actors.rules.delivery import Status
+from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS
+from fw_actors.store import Statement, Tx
+from fw_actors.store.schema import JOB, KNOWN_ADDRESS, LOGIN_ATTEMPT, SESSION, TOKEN
+from fw_actors.webhooks.events import QUEUE
+
+BATCH: Final = 1000
+MS_PER_DAY: Final = 86_400_000
+_BEFORE: Final[sa.BindParameter[Any]] = sa.bindparam("before")
+_FINAL: Final = (Status.SENT.value, Status.FAILED.value)
+
+Batch = Callable[[Tx], int]
+"""Deletes at most a batch of rows and returns how many; fewer than `BATCH` means: done."""
+
+
+def _oldest(
+    table: sa.Table, column: sa.ColumnElement[int], *further: sa.ColumnElement[bool]
+) -> Statement:
+    key = next(iter(table.primary_key.columns))
+    old = sa.select(key).where(column <= _BEFORE, *further).order_by(column).limit(BATCH)
+    return Statement(sa.delete(table).where(key.in_(old.scalar_subquery())))
+
+
+_SESSIONS: Final = _oldest(SESSION, SESSION.c.expires)
+_TOKENS: Final = _oldest(TOKEN, TOKEN.c.expires)
+_LOCK_IS_OVER: Final = sa.or_(
+    LOGIN_ATTEMPT.c.until.is_(None), LOGIN_ATTEMPT.c.until <= sa.bindparam("now")
+)
+_ATTEMPTS: Final = _oldest(LOGIN_ATTEMPT, LOGIN_ATTEMPT.c.at, _LOCK_IS_OVER)
+
+
+def _oldest_addresses() -> Statement:
+    old = sa.select(KNOWN_ADDRESS.c.key).where(KNOWN_ADDRESS.c.seen <= _BEFORE)
+    first = old.order_by(KNOWN_ADDRESS.c.seen).limit(BATCH).scalar_subquery()
+    return Statement(
+        sa.delete(KNOWN_ADDRESS).where(
+            KNOWN_ADDRESS.c.seen <= _BEFORE, KNOWN_ADDRESS.c.key.in_(first)
+        )
+    )
+
+
+_ADDRESSES: Final = _oldest_addresses()
+
+
+def auth_batches(lockout_minutes: int) -> tuple[Batch, ...]:
+    """Return the steps of `core.services.auth.sweep`: sessions, tokens, login attempts,
+    addresses from which nobody has signed in for long.
+
+    An attempt may still count for two windows after it was made. One that holds a lock stays to
+    its end, which a policy with longer lockouts may have given it.
+    """
+    kept = max(2 * lockout_minutes * 60_000, ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS)
+    return (
+        lambda tx: tx.run(_SESSIONS, before=tx.now),
+        lambda tx: tx.run(_TOKENS, before=tx.now),
+        lambda tx: tx.run(_ATTEMPTS, before=tx.now - kept, now=tx.now),
+        lambda tx: tx.run(_ADDRESSES, before=tx.now - KNOWN_DAYS * MS_PER_DAY),
+    )
+
+
+def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...]:
+    """Return the step of `core.services.webhooks.sweep`: Sent and Failed, counted from the last
+    attempt; 0 days keeps them for ever. The jobs of failed ones go along."""
+    if retention_days == 0:
+        return ()
+    table = registry.tables["Webhook Delivery"].table
+    old = (
+        sa.select(table.c.name)
+        .where(table.c.status.in_(_FINAL), table.c.last_attempt <= _BEFORE)
+        .limit(BATCH)
+        # Locked (PostgreSQL), or a replay between this look and the deletion would be deleted.
+        .with_for_update(skip_locked=True)
+    )
+    find = Statement(old)
+    forget_job = Statement(
+        sa.delete(JOB).where(JOB.c.queue == QUEUE, JOB.c.subject == sa.bindparam("delivery"))
+    )
+    forget = Statement(sa.delete(table).where(table.c.name == sa.bindparam("delivery")))
+
+    def batch(tx: Tx) -> int:
+        names = tx.rows(find, before=tx.now - retention_days * MS_PER_DAY)
+        found = [{"delivery": name} for (name,) in names]
+        if found:
+            tx.run_many(forget_job, found)
+            tx.run_many(forget, found)
+        return len(found)
+
+    return (batch,)
+
+
+def audit_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...]:
+    """Return the step of `core.services.audit.sweep`: Audit Events by when they were written,
+    the oldest first; 0 days keeps them for ever."""
+    if retention_days == 0:
+        return ()
+    table = registry.tables["Audit Event"].table
+    old = (
+        sa.select(table.c.name)
+        .where(table.c.creation <= _BEFORE)
+        .order_by(table.c.creation)
+        .limit(BATCH)
+        .with_for_update(skip_locked=True)  # two sweepers (PostgreSQL) each have rows of their own
+    )
+    find = Statement(old)
+    # By name: PostgreSQL joins a whole table of some 100,000 rows with what a subquery gives.
+    forget = Statement(sa.delete(table).where(table.c.name == sa.bindparam("event")))
+
+    def batch(tx: Tx) -> int:
+        names = tx.rows(find, before=tx.now - retention_days * MS_PER_DAY)
+        if names:
+            tx.run_many(forget, [{"event": name} for (name,) in names])
+        return len(names)
+
+    return (batch,)

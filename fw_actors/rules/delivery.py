@@ -1,0 +1,167 @@
+"""State transitions of a delivery: outcome of an attempt, backoff, Retry-After.
+
+Untrusted: whatever it says is clamped before it is used, and what can't be read is ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from enum import Enum, StrEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+DEFAULT_BASE_SECONDS: Final = 30.0
+DEFAULT_CAP_SECONDS: Final = 3600.0
+_MOST_DOUBLINGS: Final = 64  # past it every base is over every cap; keeps the float finite
+
+
+def wait_seconds(
+    attempt: int, base: float = DEFAULT_BASE_SECONDS, cap: float = DEFAULT_CAP_SECONDS
+) -> float:
+    """Return the wait in seconds after attempt number `attempt` (from 1) failed, without jitter.
+
+    30 s, then 1, 2, 4, 8 minutes, capped at one hour with the default `base` and `cap`.
+    """
+    if attempt < 1:
+        raise ValueError("attempts are counted from 1")
+    doublings = min(attempt - 1, _MOST_DOUBLINGS)
+    return float(min(base * 2.0**doublings, cap))
+
+
+MOST_DEATHS_IN_A_ROW: Final = 5  # the next one counts as a failed attempt (interface §7)
+LEASE_MARGIN_SECONDS: Final = 30  # a lease lasts the timeout and this much longer (interface §7)
+
+
+class Status(StrEnum):
+    """The four states of a Webhook Delivery."""
+
+    QUEUED = "Queued"
+    RETRYING = "Retrying"
+    SENT = "Sent"
+    FAILED = "Failed"
+
+
+class Ending(Enum):
+    """How one attempt ended, in the words of the spec's table."""
+
+    DELIVERED = "the receiver answered 2xx"
+    TRANSIENT = "network error, timeout, 408, 429 or any 5xx"
+    REFUSED = "any other answer, a redirect included"
+    WITHDRAWN = "webhook disabled or deleted; nothing was sent"
+    UNSIGNABLE = "signing secret missing or undecryptable; nothing was sent"
+
+
+# ending: (status while attempts remain, status when they are used up)
+NEXT: Final = MappingProxyType(
+    {
+        Ending.DELIVERED: (Status.SENT, Status.SENT),
+        Ending.TRANSIENT: (Status.RETRYING, Status.FAILED),
+        Ending.REFUSED: (Status.FAILED, Status.FAILED),
+        Ending.WITHDRAWN: (Status.FAILED, Status.FAILED),
+        Ending.UNSIGNABLE: (Status.FAILED, Status.FAILED),
+    }
+)
+
+_RETRIED_BELOW_500: Final = frozenset({408, 429})
+
+
+def outcome(ending: Ending, attempt: int, max_attempts: int) -> Status:
+    """Return the status after attempt number `attempt`, counted from 1."""
+    return NEXT[ending][attempt >= max_attempts]
+
+
+def ending_of(response_status: int) -> Ending:
+    """Return what an answer's status code means: the head decides (interface §7)."""
+    if 200 <= response_status < 300:
+        return Ending.DELIVERED
+    if response_status in _RETRIED_BELOW_500 or 500 <= response_status < 600:
+        return Ending.TRANSIENT
+    return Ending.REFUSED
+
+
+def error_of_answer(status: int, location: str | None) -> str:
+    """Return what a delivery's `error` says of an answer: nothing of a 2xx (interface §7).
+
+    `location`: where a redirect points to, without its query.
+    """
+    if ending_of(status) is Ending.DELIVERED:
+        return ""
+    where = f", and pointed to {location}" if location else ""
+    return f"status: the receiver answered {status}{where}."
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The waits between attempts: `ops.backoffSeconds` and `ops.backoffCapSeconds`."""
+
+    base: float
+    cap: float
+
+    def wait(self, attempt: int) -> float:
+        """Seconds from the end of attempt number `attempt` to the next one."""
+        return wait_seconds(attempt, self.base, self.cap)
+
+
+class Verdict(NamedTuple):
+    """What the outcome statement writes: the new status, the attempts so far, the next attempt."""
+
+    status: Status
+    attempts: int
+    next_attempt: int | None  # ms since the epoch; None once final
+
+
+def judge(
+    ending: Ending,
+    *,
+    attempts_before: int,
+    max_attempts: int,
+    ended: int,
+    backoff: Backoff,
+    at_least: float = 0.0,
+) -> Verdict:
+    """Return what an attempt that ended at `ended` (ms) makes of a delivery.
+
+    `attempts_before` are those counted until now; this one is counted here, at its outcome.
+    `at_least` seconds pass before the next one: it lengthens a wait, and never shortens it.
+    An attempt that sent nothing (WITHDRAWN, UNSIGNABLE) counts as well: it was a try.
+    """
+    attempt = attempts_before + 1
+    status = outcome(ending, attempt, max_attempts)
+    if status is not Status.RETRYING:
+        return Verdict(status, attempt, None)
+    wait = max(backoff.wait(attempt), at_least)
+    return Verdict(status, attempt, ended + round(wait * 1000))
+
+
+LONGEST_SECONDS: Final = 3600
+HONOURED: Final = frozenset({429, 503})
+"""The statuses whose `Retry-After` counts."""
+
+_SECONDS: Final = re.compile(r"[0-9]{1,18}\Z")
+_DATE: Final = re.compile(r"[A-Za-z]{3,9},? [ -~]{15,40}\Z")
+
+
+def retry_after_seconds(status: int, value: str | None, now: int) -> float:
+    """Return how many seconds an answer asks to wait: 0 to 3600, 0 where it asks for nothing.
+
+    Args:
+        status: of the answer.
+        value: of its header `Retry-After`; None where there is none.
+        now: milliseconds since the epoch.
+    """
+    if value is None or status not in HONOURED:
+        return 0.0
+    text = value.strip()
+    if _SECONDS.match(text):
+        return float(min(LONGEST_SECONDS, int(text)))
+    if not _DATE.match(text):
+        return 0.0
+    try:
+        moment = parsedate_to_datetime(text)
+        at = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
+    except (TypeError, ValueError, OverflowError, IndexError):
+        return 0.0
+    return min(float(LONGEST_SECONDS), max(0.0, at - now / 1000))

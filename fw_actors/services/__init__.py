@@ -1,1 +1,0 @@
-"""Use cases, one transaction each, and the values that go in and come out."""

@@ -1,0 +1,240 @@
+"""SQLite's engines: group commit for the writer, snapshot reads for the readers."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from contextlib import suppress
+from typing import Final
+
+import outcome
+
+from fw_actors.store.executor import Call, Counts, Pull
+from fw_actors.store.sqlite_connection import SqliteConnection, overloaded
+from fw_actors.store.sqlite_transaction import SqliteTx
+
+MAX_MEMBERS: Final = 512
+MAX_SECONDS: Final = 0.025
+
+_log: Final = logging.getLogger(__name__)
+
+
+class _GroupLost(Exception):
+    """The group's transaction is gone or beyond repair: no member may be told that it is done."""
+
+
+class GroupCommit:
+    """The engine of the writer.
+
+    Each member but the first runs in a savepoint, so that one that raises is undone alone. The
+    first needs none: when it raises there is nothing else to keep, the transaction is rolled
+    back, and the next group begins with whoever waits. A group that waits for the disk takes in
+    what arrives while it runs, up to `MAX_MEMBERS` calls and `MAX_SECONDS`; another one has those
+    alone who waited at its beginning (`ThreadLane`).
+    """
+
+    def __init__(self, connection: SqliteConnection) -> None:
+        self.counts = Counts()
+        self._connection = connection
+        self._version = connection.data_version()
+
+    def run(self, pull: Pull) -> list[Call]:
+        """Run one group and make it durable. See `Engine.run`."""
+        taken: list[Call] = []
+        try:
+            self._run(pull, taken)
+        except BaseException as error:  # a defect here must not leave callers waiting for ever
+            _log.exception("a group of writes failed")
+            self._refuse([call for call in taken if call.begun or call.begin()], error)
+        return taken
+
+    def look(self) -> bool:
+        """See `Engine.look`. Commits on this connection do not count."""
+        try:
+            version = self._connection.data_version()
+        except Exception as error:  # MemoryError is no sqlite3.Error, and must not end the thread
+            _log.warning("could not look for commits of other processes: %s", error)
+            return False
+        changed = version != self._version
+        self._version = version
+        self.counts.foreign_commits += changed
+        return changed
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self._connection.close()
+
+    def _run(self, pull: Pull, taken: list[Call]) -> None:
+        self._roll_back()
+        first = pull()
+        if first is None:
+            return
+        taken.append(first)
+        try:
+            self._connection.wait_for_disk(first.durable)
+            self._connection.begin()
+        except sqlite3.Error as error:
+            self._refuse_waiting(pull, taken, error)
+            return
+        members: list[Call] = []
+        try:
+            still_open = self._run_members(first, pull, taken, members)
+            if still_open:
+                self._connection.commit()
+        except (_GroupLost, sqlite3.Error) as error:
+            self._refuse(members, error.__cause__ if isinstance(error, _GroupLost) else error)
+            return
+        self._count(members, committed=still_open)
+
+    def _run_members(self, first: Call, pull: Pull, taken: list[Call], members: list[Call]) -> bool:
+        """Run calls until none waits; return whether there is a transaction to commit."""
+        deadline = time.monotonic() + MAX_SECONDS
+        call: Call | None = first
+        while call is not None:
+            if call.begin():  # else it was cancelled while it waited
+                members.append(call)
+                if len(members) > 1:
+                    self._run_further(call)
+                elif not self._run_first(call):
+                    return False
+            full = len(taken) >= MAX_MEMBERS or time.monotonic() > deadline
+            call = None if full else pull()
+            if call is not None:
+                taken.append(call)
+        return True
+
+    def _run_first(self, call: Call) -> bool:
+        if self._succeeds(call):
+            return True
+        self._connection.execute("ROLLBACK")
+        return False
+
+    def _run_further(self, call: Call) -> None:
+        self._connection.execute("SAVEPOINT member")
+        if not self._succeeds(call):
+            self._connection.execute("ROLLBACK TO member")
+            self._connection.note_undone()
+        self._connection.execute("RELEASE member")
+
+    def _succeeds(self, call: Call) -> bool:
+        """Run the function once and keep what came of it.
+
+        Raises: _GroupLost when SQLite ended the transaction by itself (full disk, I/O error, no
+            memory). What earlier members did is gone then, so they can't be told otherwise,
+            and a later one would write without a transaction.
+        """
+        tx = SqliteTx(self._connection, call.now)
+        try:
+            call.answer = outcome.Value(call.fn(tx))
+        except BaseException as error:
+            call.answer = outcome.Error(error)
+        tx.end()
+        if not self._connection.in_transaction:
+            raise _GroupLost from tx.failure
+        if isinstance(call.answer, outcome.Error):
+            return False
+        call.callbacks = tx.callbacks
+        return True
+
+    def _refuse_waiting(self, pull: Pull, taken: list[Call], error: sqlite3.Error) -> None:
+        """Refuse all who wait: each has waited for the lock as long as the first."""
+        while (call := pull()) is not None:
+            taken.append(call)
+        self._refuse([call for call in taken if call.begin()], error)
+
+    def _refuse(self, members: list[Call], error: BaseException | None) -> None:
+        for call in members:
+            call.refuse(overloaded(error))
+        self.counts.refused += len(members)
+        self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            with suppress(Exception):  # tried again before the next group begins
+                self._connection.execute("ROLLBACK")
+
+    def _count(self, members: list[Call], *, committed: bool) -> None:
+        counts = self.counts
+        if not members:
+            return
+        failed = sum(isinstance(call.answer, outcome.Error) for call in members)
+        counts.rolled_back += failed
+        counts.committed += len(members) - failed
+        counts.commits += committed
+        counts.largest_group = max(counts.largest_group, len(members))
+
+
+MAX_READS: Final = 32
+SNAPSHOT_SECONDS: Final = 0.002
+
+
+class SnapshotReads:
+    """The engine of a reader.
+
+    A few reads that wait are served together, because each way back to trio's thread costs
+    more than a short read; a long one is answered at once. Those that were asked for before the
+    snapshot of the first began share it: each statement, BEGIN and ROLLBACK too, takes the
+    interpreter's lock from trio's thread.
+    """
+
+    def __init__(self, connection: SqliteConnection) -> None:
+        self.counts = Counts()
+        self._connection = connection
+        self._began = 0.0  # when the snapshot at hand began, by time.monotonic()
+
+    def run(self, pull: Pull) -> list[Call]:
+        """See `Engine.run`."""
+        taken: list[Call] = []
+        deadline = time.monotonic() + SNAPSHOT_SECONDS
+        try:
+            while len(taken) < MAX_READS and (call := pull()) is not None:
+                taken.append(call)
+                if call.begin():
+                    self._read(call)
+                    self.counts.reads += 1
+                if time.monotonic() > deadline:
+                    break
+        finally:
+            with suppress(Exception):  # tried again before the next snapshot
+                self._end()
+        return taken
+
+    def look(self) -> bool:
+        """See `Engine.look`; the writer does it."""
+        return False
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self._connection.close()
+
+    def _read(self, call: Call) -> None:
+        try:
+            self._begin(call)
+        except Exception as error:  # MemoryError is no sqlite3.Error
+            call.refuse(overloaded(error))
+            return
+        tx = SqliteTx(self._connection, call.now)
+        limit = self._connection.limit
+        limit.begin(self._connection.raw.interrupt, call, tx)
+        try:
+            call.answer = outcome.Value(call.fn(tx))
+            call.callbacks = tx.callbacks
+        except BaseException as error:
+            call.answer = outcome.Error(error)
+        finally:
+            limit.end()
+        tx.end()
+
+    def _begin(self, call: Call) -> None:
+        """Begin a snapshot, unless the one at hand began after `call` was made."""
+        if self._connection.in_transaction:
+            if call.made < self._began:
+                return
+            self._end()
+        self._began = time.monotonic()
+        self._connection.execute("BEGIN")  # the snapshot is that of the first statement
+
+    def _end(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")  # nothing was written

@@ -1,0 +1,275 @@
+"""Deliveries in the store: claimed, retried, ended.
+
+Rules: `fw_actors.rules.delivery`. Plain functions inside a transaction; who calls them
+are the Dispatcher (claim), the OutcomeWriter (judge, settle) and the DeliveryActor (give back).
+
+Source: interface §3, Webhook Delivery fields.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+import sqlalchemy as sa
+
+from fw_actors.documents.core.webhooks import DEFAULT_TIMEOUT
+from fw_actors.documents.registry import Registry
+from fw_actors.rules.delivery import (
+    LEASE_MARGIN_SECONDS,
+    LONGEST_SECONDS,
+    Backoff,
+    Ending,
+    Status,
+    Verdict,
+    judge,
+)
+from fw_actors.store import AllRows, JsonRows, Statement, Tx, jobs, rows_as_json
+from fw_actors.store.jobs import held_of
+from fw_actors.store.schema import JOB
+from fw_actors.webhooks.claims import DeliveryRows, Due, Hook, Lease, Leased
+from fw_actors.webhooks.events import QUEUE
+
+KEPT_BYTES: Final = 512
+_ERROR_CHARACTERS: Final = 500
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How an attempt ended; `error` is empty after a 2xx.
+
+    `wait_seconds` is how long the receiver asked to be left alone, where that is honoured.
+    """
+
+    ending: Ending
+    at: int
+    duration_ms: int = 0
+    response_status: int | None = None
+    response_body: bytes | None = None
+    error: str = ""
+    wait_seconds: float = 0.0
+
+
+COLUMNS: Final[dict[str, type]] = {
+    "status": str,
+    "attempts": int,
+    "next_attempt": int,
+    "last_attempt": int,
+    "response_status": int,
+    "response_body": str,
+    "error": str,
+    "duration_ms": int,
+}
+"""What an outcome writes, in the order of `values`; `sent` and `modified` follow from these."""
+
+
+def values(ended: Ended, verdict: Verdict) -> tuple[int | str | None, ...]:
+    """Return what an outcome writes, in the order of `COLUMNS`."""
+    body = ended.response_body
+    return (
+        verdict.status,
+        verdict.attempts,
+        verdict.next_attempt,
+        ended.at,
+        ended.response_status,
+        None if body is None else readable(body),
+        error_of(ended) or None,
+        ended.duration_ms,
+    )
+
+
+def error_of(ended: Ended) -> str:
+    """Return the error as it is kept: text that any store takes, cut to its column."""
+    if not ended.error:
+        return ""
+    return ended.error[:_ERROR_CHARACTERS].replace("\x00", "\ufffd")
+
+
+def readable(body: bytes) -> str:
+    """Return the first 512 bytes as text: no half character at the cut, bad bytes replaced."""
+    if not body:
+        return ""
+    cut = len(body) >= KEPT_BYTES
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    return decoder.decode(body[:KEPT_BYTES], final=not cut).replace("\x00", "\ufffd")
+
+
+_NO_JOB: Final = 0  # numbers begin with 1
+_FIRST: Final = 2
+"""Where a row of `Judged` has the first of its columns; job and token lead."""
+
+
+class Batch(NamedTuple):
+    """What one look at the queue gave.
+
+    `more` says that rows may be due which found no place, `next_at` when the next one will be.
+    """
+
+    leased: Leased | None
+    more: bool
+    next_at: int | None
+
+    @property
+    def due(self) -> list[Due]:
+        """The deliveries, made anew at each use: on trio's thread, not in the transaction."""
+        return [] if self.leased is None else self.leased.due()
+
+
+class Judged(NamedTuple):
+    """What attempts make of their deliveries, ready to be written; made by `judged`."""
+
+    held: list[tuple[int, str]]
+    statuses: list[Status]
+    rows: str
+    sent: list[tuple[int, str]]
+    others: list[jobs.Settlement]
+
+    @property
+    def next_at(self) -> int | None:
+        """When the first of those that are tried again is due (ms)."""
+        return min((one.next_at for one in self.others if one.next_at is not None), default=None)
+
+
+class Places(Protocol):
+    """Says what may start now, and is told what does."""
+
+    def free(self, hook: Hook | None) -> int:
+        """Return how many deliveries of a Webhook may start; None is one that was deleted."""
+
+    def take(self, hook: Hook | None, count: int) -> None:
+        """So many of them were leased."""
+
+
+class Deliveries:
+    """The statements over Webhook Delivery, Webhook and the `webhook` queue."""
+
+    def __init__(self, registry: Registry, backoff: Backoff) -> None:
+        deliveries = registry.tables["Webhook Delivery"].table
+        settled = JsonRows("settled")
+        self._backoff = backoff
+        self._rows = DeliveryRows(registry)
+        held = held_of(
+            settled,
+            **{name: settled.item(at, COLUMNS[name]) for at, name in enumerate(COLUMNS, _FIRST)},
+        ).c
+        self._settle = Statement(
+            sa.update(deliveries)
+            .where(deliveries.c.name == held.subject)
+            .values(
+                {name: held[name] for name in COLUMNS}
+                | {
+                    "sent": sa.case((held.status == Status.SENT.value, held.last_attempt)),
+                    "modified": held.last_attempt,
+                }
+            )
+        )
+        leased = sa.select(JOB.c.id).where(
+            JOB.c.id == settled.item(0, int), JOB.c.lease == settled.item(1, str)
+        )
+        self._lost = Statement(
+            sa.select(AllRows(settled.item(0, int), settled.item(1, str)))
+            .select_from(settled.table)
+            .where(~leased.correlate(settled.table).exists())
+        )
+
+    @property
+    def longest_wait(self) -> float:
+        """Seconds: no attempt waits longer for the next one, whatever a receiver asks for."""
+        return max(self._backoff.cap, LONGEST_SECONDS)
+
+    def warm_up(self, tx: Tx) -> None:
+        """Run what claims and outcomes run, over nothing.
+
+        The first event after a start would wait 10 ms while the statements are compiled.
+        """
+        self._rows.heads(tx)
+        jobs.lease(tx, QUEUE, "", 0, 0, "")
+        jobs.following(tx, QUEUE, "")
+        self._rows.leased(tx, (), "")
+        jobs.delete_held(tx, (_NO_JOB,))
+        self.settle_all(tx, self.judged(()))
+
+    def claim(self, tx: Tx, places: Places, token: str) -> Batch:
+        """Lease what is due and has a place; the Webhook that waits longest first."""
+        heads = self._rows.heads(tx)
+        later = [head.next_at for head in heads if head.next_at > tx.now]
+        leases: list[Lease] = []
+        more = False
+        for head in sorted(head for head in heads if head.next_at <= tx.now):
+            hook = head.hook
+            free = places.free(hook)
+            if free <= 0:
+                more = True
+                continue
+            lease_ms = (_timeout(hook) + LEASE_MARGIN_SECONDS) * 1000
+            count = jobs.lease(tx, QUEUE, head.webhook, free, lease_ms, token)
+            places.take(hook, count)
+            if count:  # else another process has them
+                leases.append(Lease(head.webhook, hook, tx.now + lease_ms))
+            if count == free:
+                more = True
+            elif (following := jobs.following(tx, QUEUE, head.webhook)) is not None:
+                later.append(following)  # what was due stood before it
+        leased = self._leased(tx, leases, token) if leases else None
+        return Batch(leased, more, min(later, default=None))
+
+    def _leased(self, tx: Tx, leases: Sequence[Lease], token: str) -> Leased:
+        leased = self._rows.leased(tx, leases, token)
+        for job in leased.swept:  # what it was to deliver is gone
+            jobs.finish(tx, job, token)
+        return leased
+
+    def hook(self, tx: Tx, name: str) -> Hook | None:
+        """Return a Webhook as it is now; None when there is none."""
+        return self._rows.hook(tx, name)
+
+    def judged(self, attempts: Sequence[tuple[Due, Ended]]) -> Judged:
+        """Judge attempts that ended, and put together what `settle_all` takes."""
+        ready = Judged([], [], "", [], [])
+        rows = []
+        for due, ended in attempts:
+            verdict = judge(
+                ended.ending,
+                attempts_before=due.attempts,
+                max_attempts=due.max_attempts,
+                ended=ended.at,
+                backoff=self._backoff,
+                at_least=ended.wait_seconds,
+            )
+            job, token = due.job.id, due.job.lease
+            ready.held.append((job, token))
+            ready.statuses.append(verdict.status)
+            if verdict.status is Status.SENT:
+                ready.sent.append((job, token))
+            else:
+                settled = jobs.Settlement(job, token, verdict.next_attempt, error_of(ended))
+                ready.others.append(settled)
+            rows.append((job, token, *values(ended, verdict)))
+        return ready._replace(rows=rows_as_json(rows))
+
+    def settle_all(self, tx: Tx, judged: Judged) -> Sequence[Status | None]:
+        """Write outcomes: all of them by one statement, on condition of the leases' tokens.
+
+        Returns: the new statuses; None for a lease that is lost, of which nothing is written.
+        """
+        told: Sequence[Status | None] = judged.statuses
+        lost: set[tuple[int, str]] = set()
+        if tx.run(self._settle, settled=judged.rows) < len(told):
+            found = msgspec.json.decode(tx.scalar(self._lost, settled=judged.rows))
+            lost = {(job, token) for job, token in found}
+            told = [
+                None if held in lost else status
+                for held, status in zip(judged.held, told, strict=True)
+            ]
+        jobs.delete_held(tx, [held[0] for held in judged.sent if held not in lost])
+        jobs.settle_all(tx, judged.others)  # fenced by the tokens as well
+        return told
+
+    def give_back(self, tx: Tx, due: Due) -> bool:
+        """Give a lease back; the attempt is not counted. False when it was lost before."""
+        return jobs.give_back(tx, due.job.id, due.job.lease)
+
+
+def _timeout(hook: Hook | None) -> int:
+    return hook.timeout if hook is not None else DEFAULT_TIMEOUT

@@ -1,0 +1,159 @@
+"""Explains why a delivery waits, and sends test events.
+
+Source: interface §7, `fw webhooks test`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.registry import Registry
+from fw_actors.documents.special_fields import iso
+from fw_actors.errors import NotFoundError, ValidationError
+from fw_actors.http import NetworkError, Sender, Times, parse_target
+from fw_actors.ops.site import Site
+from fw_actors.rules.delivery import Backoff, Status, error_of_answer
+from fw_actors.rules.explanation import Waiting
+from fw_actors.rules.signing import signed_headers
+from fw_actors.rules.tokens import DeliveryIds
+from fw_actors.store import Statement, Tx
+from fw_actors.store.schema import JOB
+from fw_actors.webhooks.claims import Hook
+from fw_actors.webhooks.deliveries import Deliveries
+from fw_actors.webhooks.events import QUEUE
+from fw_actors.webhooks.signing_keys import NoSigningKey, SigningKeys, receivers_of
+
+_NAME: Final[sa.BindParameter[Any]] = sa.bindparam("key")
+
+_JOB: Final = Statement(
+    sa.select(JOB.c.id, JOB.c.next_at, JOB.c.lease, JOB.c.deaths, JOB.c.partition)
+    .where(JOB.c.queue == QUEUE, JOB.c.subject == _NAME)
+    .order_by(JOB.c.id.desc())
+    .limit(1)
+)
+
+
+def waiting(tx: Tx, registry: Registry, delivery: str) -> Waiting:
+    """Return the facts about a delivery. Raises: NotFoundError."""
+    row = registry.tables["Webhook Delivery"].fetch(tx, delivery)
+    if row is None:
+        raise NotFoundError(f"There is no delivery {delivery[:140]}.")
+    hook = registry.tables["Webhook"].fetch(tx, row["webhook"])
+    job = tx.one(_JOB, key=delivery) or (0, None, None, 0, "")
+    number, next_at, lease, deaths, partition = job
+    receivers = receivers_of(tx, registry)
+    receiver = receivers.get(row["webhook"], "")
+    same = [name for name, at in receivers.items() if at == receiver] if receiver else [partition]
+    ahead = under_way = 0
+    if next_at is not None and lease is None:
+        ahead, under_way = _beside(tx, same, next_at, number)
+    return Waiting(
+        now=tx.now,
+        status=Status(row["status"]),
+        attempts=row["attempts"],
+        max_attempts=row["max_attempts"],
+        error=_sentence(row["error"]),
+        hook_enabled=None if hook is None else bool(hook["enabled"]),
+        next_at=next_at,
+        leased=lease is not None,
+        deaths=deaths,
+        receiver=receiver,
+        ahead=ahead,
+        under_way=under_way,
+    )
+
+
+def _beside(tx: Tx, webhooks: list[str], due: int, number: int) -> tuple[int, int]:
+    """How many deliveries of some Webhooks are due before a job (its due time and number), and
+    how many are leased."""
+    theirs = sa.select(sa.func.count()).where(JOB.c.queue == QUEUE, JOB.c.partition.in_(webhooks))
+    before = (JOB.c.next_at < due) | ((JOB.c.next_at == due) & (JOB.c.id < number))
+    ahead = tx.scalar(theirs.where(before, JOB.c.lease.is_(None)))
+    leased = tx.scalar(theirs.where(JOB.c.next_at > tx.now, JOB.c.lease.is_not(None)))
+    return ahead, leased
+
+
+def _sentence(error: str | None) -> str:
+    return f"The last error: {error}" if error else "No error was noted."
+
+
+EVENT: Final = "fw.test"
+_NO_WAITS: Final = Backoff(1.0, 1.0)  # a trial is not repeated
+
+
+class StepTimes(msgspec.Struct, frozen=True):
+    """Milliseconds that each step took; 0 for one that was not needed or not come to."""
+
+    dns: float = 0.0
+    connect: float = 0.0
+    tls: float = 0.0
+    answer: float = 0.0
+
+
+class TrialResult(msgspec.Struct, frozen=True):
+    """How a trial ended: a status, or none; `error` as on a delivery, None after 2xx."""
+
+    status: int | None
+    error: str | None
+    times: StepTimes
+
+
+class Trial:
+    """Test events of one site."""
+
+    def __init__(self, site: Site, sender: Sender) -> None:
+        self._site, self._sender = site, sender
+        self._deliveries = Deliveries(site.registry, _NO_WAITS)
+        self._keys = SigningKeys(site.vault)
+        self._ids = DeliveryIds(site.entropy.bytes)
+
+    async def send(
+        self, webhook: str, read: Callable[[Callable[[Fw], Hook]], Awaitable[Hook]]
+    ) -> TrialResult:
+        """Send the event; a Webhook that is disabled takes it too.
+
+        `read` runs a function in a transaction of whoever asks.
+
+        Raises: NotFoundError, PermissionDeniedError.
+        """
+        hook = await read(lambda fw: self._hook(fw, webhook))
+        try:
+            key = self._keys.of(hook)
+            target = parse_target(hook.url, development=True)  # judged when it was written
+        except NoSigningKey as reason:
+            return TrialResult(None, str(reason), StepTimes())
+        except ValidationError as reason:
+            return TrialResult(None, f"internal: {reason}", StepTimes())
+        clock = self._site.clock
+        now = clock.now()
+        delivery = self._ids.new(now)
+        event = {"type": EVENT, "timestamp": iso(now), "data": {"webhook": webhook}}
+        body = msgspec.json.encode(event)
+
+        def headers() -> tuple[tuple[bytes, bytes], ...]:
+            return signed_headers(key, delivery, clock.now(), body)
+
+        try:
+            answer = await self._sender.post(target, body, headers, timeout=hook.timeout, anew=True)
+        except NetworkError as fault:
+            return TrialResult(None, str(fault), _rounded(fault.times))
+        error = error_of_answer(answer.status, answer.location)
+        return TrialResult(answer.status, error or None, _rounded(answer.times))
+
+    def _hook(self, fw: Fw, webhook: str) -> Hook:
+        fw.get_doc("Webhook", webhook)  # whether it is there, and for this user
+        hook = self._deliveries.hook(fw.tx, webhook)
+        assert hook is not None
+        return hook
+
+
+def _rounded(times: Times | None) -> StepTimes:
+    if times is None:
+        return StepTimes()
+    steps = (times.dns, times.connect, times.tls, times.answer)
+    return StepTimes(*(round(step, 3) for step in steps))

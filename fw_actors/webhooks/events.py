@@ -1,0 +1,326 @@
+"""Events: recorded with their deliveries in the writer's transaction.
+
+Source: spec, Events; interface §7 "The body is serialised once". The bytes that are stored here
+are the bytes that every attempt and replay signs and sends.
+
+Source: spec, Webhook Delivery: "renaming the document is followed". Jobs are kept by Webhook, so
+they follow as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import msgspec
+import sqlalchemy as sa
+
+from fw_actors.documents import rows
+from fw_actors.documents.doctype import Meta
+from fw_actors.documents.document import DocType, child_of
+from fw_actors.documents.fields import CONTROLS_AND_BREAKS, Table
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.hooks import Observer
+from fw_actors.documents.registry import Registry
+from fw_actors.documents.special_fields import iso
+from fw_actors.errors import DuplicateError, NotFoundError, ValidationError
+from fw_actors.rules.redaction import Treatment, treatment
+from fw_actors.rules.signing import UnusableEventNameError, judge_event_name
+from fw_actors.rules.tokens import DeliveryIds
+from fw_actors.store import Statement, Tx, UniqueViolation, jobs
+from fw_actors.store.schema import JOB
+from fw_actors.webhooks.subscriptions import UNWATCHABLE, Subscription, SubscriptionCache
+
+QUEUE: Final = "webhook"
+KEY_CHARACTERS: Final = 140
+# The hooks of each event after which a stored document may differ from the object in hand: those
+# that run once the document has rows. `update` writes only the columns that differ from what was
+# stored before the hooks, so that what these wrote by SQL or by another object stays.
+_SAVED: Final = ("before_validate", "validate", "before_save")
+_HOOKS: Final = {
+    "on_insert": ("on_insert",),
+    "on_update": (*_SAVED, "on_update"),
+    "on_submit": (*_SAVED, "on_submit"),
+    "on_cancel": ("on_cancel",),
+    "on_trash": ("on_trash",),
+}
+_WRITTEN: Final = (
+    "name",
+    "owner",
+    "creation",
+    "modified",
+    "modified_by",
+    "docstatus",
+    "idx",
+    "webhook",
+    "event",
+    "status",
+    "attempts",
+    "max_attempts",
+    "next_attempt",
+    "key",
+    "reference_doctype",
+    "reference_name",
+    "payload",
+)
+
+
+class EventRecorder(Observer):
+    """Observes documents, and publishes what apps emit."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        subscriptions: SubscriptionCache,
+        ids: DeliveryIds,
+        *,
+        off: bool,
+        recorded: Callable[[], None],
+    ) -> None:
+        """`off`: FW_WEBHOOKS=off, nothing is queued. `recorded` is called after each commit that
+        holds a delivery, on trio's thread."""
+        table = registry.tables["Webhook Delivery"].table
+        self._insert = Statement(
+            sa.insert(table).values({name: sa.bindparam(name) for name in _WRITTEN})
+        )
+        self._subscriptions = subscriptions
+        self._ids = ids
+        self._off = off
+        self._recorded = recorded
+        self._treatments = {m.name: _treatments(m) for m in registry.metas.values()}
+        self._new_names: WeakKeyDictionary[Tx, dict[tuple[str, str], str]] = WeakKeyDictionary()
+
+    def changing(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Before a Webhook is written: this transaction goes on with what is subscribed now."""
+        if doc.doctype == "Webhook":
+            self._subscriptions.pin(fw.tx)
+
+    def deleting(self, fw: Fw, doc: DocType) -> None:
+        """Record that a document is deleted, while it can still be read as it is stored."""
+        self._record_document(fw, "on_trash", doc)
+
+    def changed(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Record a document's event for every Webhook that watches it."""
+        if doc.doctype == "Webhook":
+            self._subscriptions.renew_after_commit(fw.tx)
+        if event != "on_trash":
+            self._record_document(fw, event, doc)
+
+    def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
+        """Remember a rename until the transaction ends: a hook may rename its own document."""
+        self._new_names.setdefault(fw.tx, {})[doctype, old] = new
+
+    def _record_document(self, fw: Fw, event: str, doc: DocType) -> None:
+        if self._off or doc.doctype in UNWATCHABLE:
+            return
+        wanted = self._subscriptions.of(fw.tx).documents.get((doc.doctype, event))
+        if not wanted:
+            return
+        if not doc.meta.hooks.isdisjoint(_HOOKS[event]):
+            doc = self._as_stored(fw, doc)
+        redacted = self._redacted(doc.doctype, doc.as_dict())
+        shown = {"doc": redacted, "name": doc.name, "doctype": doc.doctype}
+        name = f"doc.{event}"
+        payload = msgspec.json.encode(
+            {"type": name, "timestamp": iso(fw.tx.now), "data": shown}
+        ).decode()
+        self._record(fw, wanted, name, payload, (doc.doctype, doc.name), None)
+
+    def _as_stored(self, fw: Fw, doc: DocType) -> DocType:
+        """Return the document as this transaction has stored it; the object where it has not.
+
+        A hook may set on the object what is not stored, write by SQL or by another object, and
+        rename or delete its own document. One that it deleted is shown as the object has it.
+        """
+        names, name = self._new_names.get(fw.tx, {}), str(doc.name)
+        for _ in range(len(names) + 1):
+            try:
+                return rows.load(fw.documents, fw, doc.doctype, name)
+            except NotFoundError:
+                name = names.get((doc.doctype, name), name)
+        return doc
+
+    def emit(
+        self, fw: Fw, name: object, data: object, reference: object, key: object
+    ) -> dict[str, list[str]]:
+        """Record a custom event. Raises: ValidationError, DuplicateError (a used key)."""
+        event = _event_name(name)
+        body = _json_object(data)
+        pointed = _reference(reference)
+        _judge_key(key)
+        wanted = () if self._off else self._subscriptions.of(fw.tx).custom.get(event, ())
+        if not wanted:
+            return {"deliveries": []}
+        payload = f'{{"type":"{event}","timestamp":"{iso(fw.tx.now)}","data":{body}}}'
+        return {"deliveries": self._record(fw, wanted, event, payload, pointed, key)}
+
+    def _record(
+        self,
+        fw: Fw,
+        wanted: Sequence[Subscription],
+        event: str,
+        payload: str,
+        reference: tuple[str | None, str | None],
+        key: object,
+    ) -> list[str]:
+        tx = fw.tx
+        made = []
+        for subscription in wanted:
+            delivery, webhook = (
+                self._ids.new(tx.now),
+                self._subscriptions.name_now(tx, subscription),
+            )
+            try:
+                tx.run(
+                    self._insert,
+                    name=delivery,
+                    owner=fw.user,
+                    creation=tx.now,
+                    modified=tx.now,
+                    modified_by=fw.user,
+                    docstatus=0,
+                    idx=0,
+                    webhook=webhook,
+                    event=event,
+                    status="Queued",
+                    attempts=0,
+                    max_attempts=subscription.max_attempts,
+                    next_attempt=tx.now,
+                    key=key,
+                    reference_doctype=reference[0],
+                    reference_name=reference[1],
+                    payload=payload,
+                )
+            except UniqueViolation:
+                raise DuplicateError(
+                    f"An event with this key went to Webhook {webhook} before.",
+                    field="key",
+                ) from None
+            jobs.enqueue(tx, queue=QUEUE, partition=webhook, subject=delivery)
+            made.append(delivery)
+        tx.after_commit(self._recorded)
+        return made
+
+    def _redacted(self, doctype: str, shown: dict[str, Any]) -> dict[str, Any]:
+        """Redact a document's dict, its child rows too."""
+        for name, how, child in self._treatments[doctype]:
+            if how is Treatment.REMOVED:
+                del shown[name]
+            elif how is Treatment.BLANKED:
+                shown[name] = None
+            elif child:
+                for row in shown[name]:
+                    self._redacted(child, row)
+        return shown
+
+
+def _treatments(meta: Meta) -> tuple[tuple[str, Treatment, str], ...]:
+    """The fields of a DocType that an event does not show as they are, and its child tables."""
+    treated = []
+    for field in meta.fields.values():
+        how = treatment(field.name, field.type, field.permlevel)
+        child = child_of(field).meta.name if isinstance(field, Table) else ""
+        if how in (Treatment.REMOVED, Treatment.BLANKED) or child:
+            treated.append((field.name, how, child))
+    return tuple(treated)
+
+
+def _event_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise ValidationError("An event's name is text.", field="name")
+    try:
+        judge_event_name(name)
+    except UnusableEventNameError as error:
+        raise ValidationError(str(error), field="name") from None
+    return str.__str__(name)  # the text of an Enum's member is its value
+
+
+def _json_object(data: object) -> str:
+    """Return the JSON of `data` as it is at the call; what changes later is not sent."""
+    if not isinstance(data, Mapping):
+        raise ValidationError("An event's data is an object.", field="data")
+    try:
+        text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text.encode()
+    except (TypeError, ValueError, RecursionError):
+        raise ValidationError("An event's data is JSON.", field="data") from None
+    if not all(isinstance(key, str) for key in _keys(data)):
+        # As text, 1 and "1" would be one key that stands twice in the body.
+        raise ValidationError("The keys of an event's data are text.", field="data")
+    return text
+
+
+def _keys(data: object) -> Iterator[object]:
+    """Yield the keys of all the objects in a value that json could encode."""
+    waiting = [data]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            yield from each
+            waiting += each.values()
+        elif isinstance(each, list | tuple):
+            waiting += each
+
+
+def _reference(reference: object) -> tuple[str | None, str | None]:
+    if reference is None:
+        return None, None
+    if not isinstance(reference, Mapping) or set(reference) != {"doctype", "name"}:
+        raise ValidationError("reference is {doctype, name}.", field="reference")
+    doctype, name = reference["doctype"], reference["name"]
+    if not (_is_line(doctype) and _is_line(name)):
+        raise ValidationError("reference is {doctype, name}, both text.", field="reference")
+    return doctype, name
+
+
+def _judge_key(key: object) -> None:
+    if key is not None and not _is_line(key):
+        raise ValidationError(
+            f"A key is text of 1 to {KEY_CHARACTERS} characters without control characters.",
+            field="key",
+        )
+
+
+def _is_line(text: object) -> bool:
+    """Whether both stores can keep it in a column of 140 characters."""
+    return (
+        isinstance(text, str)
+        and 0 < len(text) <= KEY_CHARACTERS
+        and not CONTROLS_AND_BREAKS.search(text)
+    )
+
+
+_OLD: Final[sa.BindParameter[Any]] = sa.bindparam("old")
+_NEW: Final[sa.BindParameter[Any]] = sa.bindparam("new")
+_MOVE_JOBS: Final = Statement(
+    sa.update(JOB).where(JOB.c.queue == QUEUE, JOB.c.partition == _OLD).values(partition=_NEW)
+)
+
+
+class DeliveryRenames(Observer):
+    """Observes renames."""
+
+    def __init__(self, registry: Registry, subscriptions: SubscriptionCache) -> None:
+        table = registry.tables["Webhook Delivery"].table
+        about = sa.and_(
+            table.c.reference_doctype == sa.bindparam("doctype"), table.c.reference_name == _OLD
+        )
+        self._subscriptions = subscriptions
+        self._move_references = Statement(sa.update(table).where(about).values(reference_name=_NEW))
+        self._move_deliveries = Statement(
+            sa.update(table).where(table.c.webhook == _OLD).values(webhook=_NEW)
+        )
+        self._named = Statement(sa.select(table.c.name).where(table.c.webhook == _NEW).limit(1))
+
+    def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
+        """See the module. Raises: DuplicateError for a Webhook, where the name has deliveries: one
+        that was deleted left them, and they are no other's."""
+        fw.tx.run(self._move_references, doctype=doctype, old=old, new=new)
+        if doctype == "Webhook":
+            if fw.tx.one(self._named, new=new) is not None:
+                raise DuplicateError(f"Deliveries of a deleted Webhook name {new}.", field="name")
+            fw.tx.run(self._move_deliveries, old=old, new=new)
+            fw.tx.run(_MOVE_JOBS, old=old, new=new)
+            self._subscriptions.renew_after_commit(fw.tx)

@@ -1,0 +1,69 @@
+"""Signing keys of Webhooks, and the receivers that their URLs name."""
+
+from __future__ import annotations
+
+from hmac import HMAC
+from typing import Final
+
+import sqlalchemy as sa
+
+from fw_actors.documents.registry import Registry
+from fw_actors.documents.vault import UnreadableError, Vault
+from fw_actors.errors import ValidationError
+from fw_actors.http import parse_target
+from fw_actors.rules.signing import UnusableSecretError, key_of, mac_of
+from fw_actors.store import Tx
+from fw_actors.webhooks.claims import Hook
+
+MOST_KEPT: Final = 1024
+
+
+class NoSigningKey(Exception):
+    """Raised when nothing can be signed; the message is the delivery's `error`."""
+
+
+class SigningKeys:
+    """Opens secrets, and keeps what it opened.
+
+    A sealed secret never changes its meaning, so that nothing has to be forgotten for being old.
+    """
+
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+        self._kept: dict[tuple[str, str], HMAC] = {}
+
+    def of(self, hook: Hook) -> HMAC:
+        """Return what a Webhook's requests are signed with. Raises: NoSigningKey."""
+        if not hook.secret:
+            raise NoSigningKey("secret_missing: the webhook has no signing secret.")
+        sealed = (hook.secret, hook.row_id)
+        key = self._kept.get(sealed)
+        if key is None:
+            key = self._open(*sealed)
+            if len(self._kept) >= MOST_KEPT:
+                self._kept.clear()
+            self._kept[sealed] = key
+        return key
+
+    def _open(self, secret: str, row_id: str) -> HMAC:
+        try:
+            return mac_of(key_of(self._vault.open(secret, "Webhook", "secret", row_id)))
+        except UnreadableError as error:
+            reason = f"secret_unreadable: the signing secret does not open; {error}."
+            raise NoSigningKey(reason) from None
+        except UnusableSecretError as error:
+            raise NoSigningKey(f"secret_unreadable: {error}") from None
+
+
+def receivers_of(tx: Tx, registry: Registry) -> dict[str, str]:
+    """Return the receiver of each Webhook by its name, as `https://host:port`; empty where its
+    URL can't be read."""
+    c = registry.tables["Webhook"].table.c
+    return {str(name): _receiver(url) for name, url in tx.rows(sa.select(c.name, c.url))}
+
+
+def _receiver(url: str | None) -> str:
+    try:
+        return str(parse_target(url or "", development=True).origin)  # judged when it was written
+    except ValidationError:
+        return ""

@@ -1,0 +1,209 @@
+"""Webhook documents: their validation, and the index of subscriptions by event.
+
+Source: spec, Webhook rule 2. A change made by another process or by raw SQL is not seen until a
+restart; that is the rule, not an accident. So what a save clears is read again in the save's own
+transaction, not by the next write, which would see what others changed in between.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import sqlalchemy as sa
+
+from fw_actors.documents.core.webhooks import CUSTOM, DEFAULT_MAX_ATTEMPTS, DOCUMENT
+from fw_actors.documents.doctype import ROW_ID
+from fw_actors.documents.document import DocType
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.hooks import Observer
+from fw_actors.documents.permissions import MANAGERS_ONLY
+from fw_actors.documents.registry import Registry
+from fw_actors.errors import ValidationError
+from fw_actors.http import parse_target
+from fw_actors.rules.signing import (
+    DOCUMENT_EVENTS,
+    UnusableEventNameError,
+    UnusableSecretError,
+    judge_event_name,
+    judge_secret,
+)
+from fw_actors.store import Row, Statement, Tx
+
+UNWATCHABLE: Final = frozenset(
+    {*MANAGERS_ONLY, "Audit Event", "Version", "Error Log", "Email Delivery"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One enabled Webhook, as far as recording an event needs it."""
+
+    webhook: str
+    max_attempts: int
+    row_id: str | None  # tells a renamed Webhook from one that is gone, and from its namesake
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriptions:
+    """All enabled Webhooks by what they subscribe to; in the order of their names."""
+
+    documents: Mapping[tuple[str, str], tuple[Subscription, ...]]  # (DocType, on_…)
+    custom: Mapping[str, tuple[Subscription, ...]]
+
+
+class SubscriptionCache:
+    """The subscriptions that this process knows. Used inside write transactions only.
+
+    On PostgreSQL these overlap, in threads of their own: what is shared is replaced whole.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        c = registry.tables["Webhook"].table.c
+        events = [c[event] for event in DOCUMENT_EVENTS]
+        self._enabled = Statement(
+            sa.select(
+                c.name,
+                sa.func.coalesce(c.max_attempts, DEFAULT_MAX_ATTEMPTS),  # null only by raw SQL
+                c[ROW_ID],
+                c.event_type,
+                c.webhook_doctype,
+                c.custom_event,
+                *events,
+            )
+            .where(c.enabled == 1)
+            .order_by(c.name)
+        )
+        key: sa.BindParameter[Any] = sa.bindparam("key")
+        self._named = Statement(_held(sa.select(c[ROW_ID]).where(c.name == key)))
+        self._moved = Statement(_held(sa.select(c.name).where(c[ROW_ID] == key)))
+        self._known: Subscriptions | None = None
+        self._pinned: WeakKeyDictionary[Tx, Subscriptions] = WeakKeyDictionary()
+        self._generation = object()
+
+    def of(self, tx: Tx) -> Subscriptions:
+        """Return what is subscribed, from memory where it is known."""
+        known = (self._pinned.get(tx) if self._pinned else None) or self._known
+        if known is not None:
+            return known
+        generation = self._generation  # before the rows: what is cleared meanwhile is not kept
+        loaded = self._pinned[tx] = _grouped(tx.rows(self._enabled))
+        # What was read may hold changes that are rolled back; it is kept only once it is durable.
+        tx.after_commit(lambda: self._keep(loaded, generation))
+        return loaded
+
+    def name_now(self, tx: Tx, subscription: Subscription) -> str:
+        """Return the name by which the deliveries of a Webhook are found.
+
+        It is no other until the transaction ends: a rename that overlaps waits, and takes what is
+        recorded here along. One that was deleted keeps its name, and its deliveries fail (spec).
+        """
+        if tx.scalar(self._named, key=subscription.webhook) == subscription.row_id:
+            return subscription.webhook
+        moved = tx.scalar(self._moved, key=subscription.row_id)
+        return subscription.webhook if moved is None else str(moved)
+
+    def pin(self, tx: Tx) -> None:
+        """Hold what is subscribed now for the rest of a transaction that changes a Webhook."""
+        self._pinned[tx] = self.of(tx)
+
+    def renew_after_commit(self, tx: Tx) -> None:
+        """A Webhook changed in this transaction: writes that start after its commit see it."""
+        before, loaded = self._generation, _grouped(tx.rows(self._enabled))
+        tx.after_commit(lambda: self._renew(loaded, before))
+
+    def _keep(self, loaded: Subscriptions, generation: object) -> None:
+        if generation is self._generation:
+            self._known = loaded
+
+    def _renew(self, loaded: Subscriptions, before: object) -> None:
+        """Changes that overlap may have missed each other: then the next write reads anew."""
+        alone = before is self._generation
+        self._clear()
+        if alone:
+            self._known = loaded
+
+    def _clear(self) -> None:
+        self._known = None
+        self._generation = object()
+
+
+_EVENT_COLUMNS: Final = 6  # where the five on_… columns begin in a row
+
+
+def _held(select: sa.Select[Any]) -> sa.Select[Any]:
+    return select.with_for_update(read=True, key_share=True)
+
+
+def _grouped(rows: list[Row]) -> Subscriptions:
+    documents: defaultdict[tuple[str, str], list[Subscription]] = defaultdict(list)
+    custom: defaultdict[str, list[Subscription]] = defaultdict(list)
+    for row in rows:
+        name, max_attempts, row_id, event_type, doctype, custom_event = row[:_EVENT_COLUMNS]
+        subscription = Subscription(name, max_attempts, row_id)
+        if event_type == DOCUMENT:
+            for event, wanted in zip(DOCUMENT_EVENTS, row[_EVENT_COLUMNS:], strict=True):
+                if wanted:
+                    documents[str(doctype), event].append(subscription)
+        elif event_type == CUSTOM:
+            custom[str(custom_event)].append(subscription)
+    return Subscriptions(
+        {key: tuple(found) for key, found in documents.items()},
+        {key: tuple(found) for key, found in custom.items()},
+    )
+
+
+class WebhookRules(Observer):
+    """Observes Webhook documents."""
+
+    def __init__(self, registry: Registry, *, development: bool) -> None:
+        self._registry = registry
+        self._development = development
+
+    def changing(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Refuse a Webhook that could not work. Raises: ValidationError naming the field."""
+        if doc.doctype != "Webhook" or event == "on_trash":
+            return
+        values = doc.__dict__
+        parse_target(values["url"], development=self._development)
+        if values["event_type"] == DOCUMENT:
+            self._judge_document(values)
+        if values["event_type"] == CUSTOM:
+            _judge_custom(values["custom_event"])
+        if isinstance(values["secret"], str):
+            _judge_written_secret(values["secret"])
+
+    def _judge_document(self, values: dict[str, object]) -> None:
+        doctype = values["webhook_doctype"]
+        if not doctype:
+            raise ValidationError("Say which DocType is watched.", field="webhook_doctype")
+        meta = self._registry.metas.get(str(doctype))
+        if meta is None:
+            raise ValidationError(f"There is no DocType {doctype}.", field="webhook_doctype")
+        if doctype in UNWATCHABLE:
+            raise ValidationError(f"{doctype} can't be watched.", field="webhook_doctype")
+        if meta.child:
+            raise ValidationError(
+                f"{doctype} is a child table; watch its parent.", field="webhook_doctype"
+            )
+        if not any(values[event] for event in DOCUMENT_EVENTS):
+            raise ValidationError("Tick at least one of the on_… events.", field="on_insert")
+
+
+def _judge_custom(event: object) -> None:
+    if not event:
+        raise ValidationError("Say which custom event is wanted.", field="custom_event")
+    try:
+        judge_event_name(str(event))
+    except UnusableEventNameError as error:
+        raise ValidationError(str(error), field="custom_event") from None
+
+
+def _judge_written_secret(secret: str) -> None:
+    try:
+        judge_secret(secret)
+    except UnusableSecretError as error:
+        raise ValidationError(str(error), field="secret") from None

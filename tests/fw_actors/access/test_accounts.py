@@ -1,0 +1,304 @@
+"""Who is who: spec, User; interface §3, §8 "Sign-in" and "Documents"."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from fw_actors.access import accounts
+from fw_actors.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
+from fw_actors.store import Tx
+from tests.fw_actors.office import Office
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+
+async def find(office: Office, key: str) -> str | None:
+    account = await office.site.store.read(lambda tx: office.site.accounts.find(tx, key))
+    return None if account is None else account.user
+
+
+async def change(office: Office, user: str, **fields: Any) -> None:
+    def work(fw: Any) -> None:
+        doc = fw.get_doc("User", user)
+        for field, value in fields.items():
+            setattr(doc, field, value)
+        doc.save()
+
+    await office.do(work)
+
+
+async def test_an_account_is_found_by_name_and_by_e_mail_in_canonical_form(office: Office) -> None:
+    await office.hire("Ada", email="Ada.L@X.test")
+    assert [await find(office, key) for key in ("ada", "ada.l@x.test", "Ada", "l@x.test")] == [
+        "Ada", "Ada", None, None,
+    ]  # fmt: skip
+
+
+TAKEN = [  # name, e-mail, the field to blame
+    ("ADA", "other@x.test", "name"),
+    ("\uff21da", "other@x.test", "name"),
+    ("other", "ADA@X.TEST", "email"),
+    ("ada@x.test", "other@x.test", "name"),  # no user's name is another's e-mail
+]
+
+
+@pytest.mark.parametrize(("name", "email", "field"), TAKEN)
+async def test_an_identifier_belongs_to_one_account(
+    office: Office, name: str, email: str, field: str
+) -> None:
+    """Interface §3: "unique in canonical form, and no user's name is another's e-mail"."""
+    await office.hire("ada", email="ada@x.test")
+    with pytest.raises(DuplicateError) as refusal:
+        await office.hire(name, email=email, password=None)
+    assert refusal.value.extra == {"field": field}
+
+
+async def test_an_e_mail_that_is_anothers_name_is_taken(office: Office) -> None:
+    await office.hire("info@x.test", email="boss@x.test")
+    with pytest.raises(DuplicateError):
+        await office.hire("other", email="INFO@x.test", password=None)
+
+
+async def test_a_name_that_is_ones_own_e_mail_is_fine(office: Office) -> None:
+    """Interface §8: "`users.invite` without `name` takes the canonical e-mail"."""
+    await office.hire("ada@x.test", email="Ada@x.test")
+    assert await find(office, "ada@x.test") == "ada@x.test"
+
+
+UNUSABLE = [  # name, e-mail, the field to blame
+    ("a\u202eb", "a@x.test", "name"),
+    ("a\u200bb", "a@x.test", "name"),
+    ("\u2065x", "a@x.test", "name"),
+    ("ada", "a\u200bb@x.test", "email"),
+    ("ada", "   ", "email"),
+    ("ada", "", "email"),
+    ("ada", "a b@x.test", "email"),
+    ("ada", "no address", "email"),
+    ("Administrator", "a@x.test", "name"),
+    ("ADMINISTRATOR", "a@x.test", "name"),
+    ("\uff21dministrator", "a@x.test", "name"),
+]
+
+
+@pytest.mark.parametrize(("name", "email", "field"), UNUSABLE)
+async def test_an_account_gets_no_hidden_reserved_or_blank_identifier(
+    office: Office, name: str, email: str, field: str
+) -> None:
+    """Interface §8: "422 where an account is made"; "`Administrator` is a reserved name"."""
+    with pytest.raises(ValidationError) as refusal:
+        await office.do(lambda fw: fw.new_doc("User", name=name, email=email).insert())
+    assert refusal.value.extra == {"field": field}
+
+
+async def test_a_changed_e_mail_is_the_new_identifier_and_the_old_one_is_free(
+    office: Office,
+) -> None:
+    await office.hire("ada")
+    await change(office, "ada", email="new@x.test")
+    assert [await find(office, key) for key in ("ada", "new@x.test", "ada@x.test")] == [
+        "ada", "ada", None,
+    ]  # fmt: skip
+    await office.hire("bob", email="ada@x.test")
+
+
+async def test_db_set_gives_nobody_anothers_identifier(office: Office) -> None:
+    await office.hire("ada")
+    await office.hire("bob")
+    with pytest.raises(DuplicateError):
+        await office.do(lambda fw: fw.get_doc("User", "bob").db_set("email", "ADA@x.test"))
+    await office.do(lambda fw: fw.get_doc("User", "bob").db_set("email", "new@x.test"))
+    assert await find(office, "new@x.test") == "bob"
+
+
+async def test_a_refused_change_leaves_the_identifiers_as_they_were(office: Office) -> None:
+    await office.hire("ada")
+    await office.hire("bob")
+    with pytest.raises(DuplicateError):
+        await change(office, "bob", email="ada@x.test")
+    assert await find(office, "bob@x.test") == "bob"
+
+
+async def test_a_deleted_account_leaves_nothing_behind(office: Office) -> None:
+    """Interface §8: "Deleting a User takes sessions, keys, tokens and scopes along"."""
+    await office.hire("boss", "System Manager")
+    await office.hire("ada")
+    await sessions_of(office, "ada", 2)
+    await office.do(lambda fw: fw.get_doc("User", "ada").delete())
+    assert await find(office, "ada") is None
+    for table in ("fw_password", "fw_session", "fw_identifier"):
+        left = await office.sql(f'SELECT 1 FROM {table} WHERE "user" = :u', u="ada")
+        assert left == [], table
+    await office.hire("ada")
+
+
+async def sessions_of(office: Office, user: str, number: int) -> None:
+    for each in range(number):
+        await office.sql(
+            'INSERT INTO fw_session (id, sid_hash, "user", created, last_seen, expires) '
+            "VALUES (:id, :hash, :user, 0, 0, 9000000000000)",
+            id=f"{user}{each}", hash=f"{user}{each}".encode(), user=user,
+        )  # fmt: skip
+
+
+async def test_disabling_an_account_ends_its_sessions(office: Office) -> None:
+    """Interface §2: "disabling ends its sessions and keys at once"."""
+    await office.hire("ada")
+    await sessions_of(office, "ada", 2)
+    await change(office, "ada", language="de")
+    assert await office.sql("SELECT count(*) FROM fw_session") == [(2,)]
+    await change(office, "ada", enabled=0)
+    assert await office.sql("SELECT count(*) FROM fw_session") == [(0,)]
+
+
+async def test_setting_a_password_ends_the_users_sessions_and_nobody_elses(office: Office) -> None:
+    """Spec, Authentication 5: "Every path that sets a password ends the user's other sessions"."""
+    for name in ("ada", "bob"):
+        await office.hire(name)
+        await sessions_of(office, name, 1)
+    await office.site.store.write(lambda tx: accounts.set_password(tx, "ada", "a hash"))
+    assert await office.sql('SELECT "user" FROM fw_session') == [("bob",)]
+
+
+async def test_a_rehash_ends_no_session(office: Office) -> None:
+    await office.hire("ada")
+    await sessions_of(office, "ada", 1)
+
+    def rehash(tx: Tx) -> None:
+        account = office.site.accounts.find(tx, "ada")
+        assert account is not None
+        accounts.rehash(tx, account, "a hash")
+
+    await office.site.store.write(rehash)
+    assert await office.sql("SELECT hash FROM fw_password") == [("a hash",)]
+    assert await office.sql("SELECT count(*) FROM fw_session") == [(1,)]
+
+
+async def test_an_invited_account_has_no_hash(office: Office) -> None:
+    """Spec: "An invited account has an empty hash"; pitfalls: "has no hash (NULL)"."""
+    await office.hire("ada", password=None)
+    account = await office.site.store.read(lambda tx: office.site.accounts.find(tx, "ada"))
+    assert account is not None
+    assert account.password_hash is None
+
+
+LOSSES: list[dict[str, Any]] = [{"enabled": 0}, {"roles": []}, {"roles": [{"role": "Seller"}]}]
+
+
+@pytest.mark.parametrize("change_to", LOSSES)
+async def test_the_last_enabled_system_manager_stays_one(
+    office: Office, change_to: dict[str, Any]
+) -> None:
+    """Interface §3: it "cannot be disabled, deleted or lose the role"."""
+    await office.hire("boss", "System Manager")
+    await office.hire("ada", "Seller")
+    with pytest.raises(ConflictError):
+        await change(office, "boss", **change_to)
+    with pytest.raises(ConflictError):
+        await office.do(lambda fw: fw.get_doc("User", "boss").delete())
+    await office.hire("second", "System Manager")
+    await change(office, "boss", **change_to)
+    with pytest.raises(ConflictError):
+        await change(office, "second", **change_to)
+
+
+async def test_the_last_one_is_not_disabled_by_db_set_either(office: Office) -> None:
+    await office.hire("boss", "System Manager")
+    with pytest.raises(ConflictError):
+        await office.do(lambda fw: fw.get_doc("User", "boss").db_set("enabled", 0))
+
+
+async def test_a_disabled_system_manager_is_no_other_one(office: Office) -> None:
+    await office.hire("boss", "System Manager")
+    await office.hire("second", "System Manager")
+    await change(office, "second", enabled=0)
+    with pytest.raises(ConflictError):
+        await change(office, "boss", enabled=0)
+
+
+async def test_the_last_one_may_change_all_else(office: Office) -> None:
+    await office.hire("boss", "System Manager")
+    await change(
+        office, "boss", language="de", roles=[{"role": "Seller"}, {"role": "System Manager"}]
+    )
+
+
+async def test_without_any_system_manager_others_still_change(office: Office) -> None:
+    await office.hire("ada", "Seller")
+    await change(office, "ada", enabled=0)
+    await office.do(lambda fw: fw.get_doc("User", "ada").delete())
+
+
+async def test_rights_are_those_of_the_roles_of_this_moment(office: Office) -> None:
+    await office.hire("ada", "Seller", "Reader")
+    site = office.site
+    rights = await site.store.read(lambda tx: site.accounts.rights(tx, "ada"))
+    assert (rights.user, sorted(rights.roles)) == ("ada", ["Reader", "Seller"])
+    await change(office, "ada", enabled=0)
+    for name in ("ada", "nobody"):
+        with pytest.raises(NotFoundError):
+            await site.store.read(lambda tx, name=name: site.accounts.rights(tx, name))  # type: ignore[misc]
+
+
+async def test_rights_are_those_of_ones_own_account_alone(office: Office) -> None:
+    """Spec, User: "has a `roles` child table": its own rows, and no other document's."""
+    await office.hire("ada", "Seller")
+    await office.hire("bob", "Reader", "System Manager")
+    await office.hire("eve", "Seller")
+    await change(office, "eve", enabled=0)
+    await office.sql(  # what an app's document of this name may have
+        "INSERT INTO doc_has_role (name, parent, parenttype, parentfield, idx, role)"
+        " VALUES ('row', 'ada', 'Customer', 'roles', 1, 'System Manager')"
+    )
+    store, known = office.site.store, office.site.accounts
+    roles = {"ada": ["Seller"], "bob": ["Reader", "System Manager"]}
+    for name, own in roles.items():
+        rights = await store.read(partial(known.rights, user=name))
+        listed = await store.read(partial(known.roles, user=name))
+        assert (sorted(rights.roles), sorted(listed)) == (own, own)
+    with pytest.raises(NotFoundError):
+        await store.read(partial(known.rights, user="eve"))
+    with pytest.raises(ConflictError):  # ada is no other System Manager
+        await change(office, "bob", enabled=0)
+
+
+async def test_a_document_of_the_same_name_takes_nothing_of_an_account_along(
+    office: Office,
+) -> None:
+    """Interface §8: "Deleting a User takes sessions, keys, tokens and scopes along"; no other."""
+    await office.hire("ada")
+    await office.sql(
+        'INSERT INTO fw_session (id, sid_hash, "user", created, last_seen, expires)'
+        " VALUES ('s', :hash, 'ada', 0, 0, 9999999999999)",
+        hash=b"h",
+    )
+    await office.do(lambda fw: fw.new_doc("Customer", title="ada").insert().delete())
+    assert await find(office, "ada") == "ada"
+    assert await office.sql('SELECT "user" FROM fw_password') == [("ada",)]
+    assert await office.sql('SELECT "user" FROM fw_session') == [("ada",)]
+
+
+async def test_a_password_is_set_and_forgotten_for_one_account_alone(office: Office) -> None:
+    """Spec, User: "a password hash", each its own."""
+    for name in ("ada", "bob", "eve"):
+        await office.hire(name)
+
+    async def hashes() -> dict[str, str]:
+        return dict(await office.sql('SELECT "user", hash FROM fw_password'))
+
+    before = await hashes()
+    await office.site.store.write(
+        partial(accounts.set_password, user="bob", password_hash="another")
+    )
+    assert await hashes() == {**before, "bob": "another"}
+    await office.do(lambda fw: fw.get_doc("User", "bob").delete())
+    assert await hashes() == {name: before[name] for name in ("ada", "eve")}
+
+
+async def test_a_role_that_there_is_not_is_no_role(office: Office) -> None:
+    """Interface §8: "unknown role 422"."""
+    with pytest.raises(ValidationError) as refusal:
+        await office.hire("ada", "Nothing")
+    assert refusal.value.extra == {"field": "roles"}

@@ -1,0 +1,262 @@
+"""The durable counters of tries: spec, Sign-in lockout; interface §2 "Lockout"."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import trio
+
+from fw_actors.access import attempts
+from fw_actors.rules.lockout import Budget
+from tests.fw_actors.office import Office
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+MINUTE = 60
+FIVE = Budget(limit=5, window=15 * MINUTE * 1000)
+ROLLING = Budget(limit=3, window=15 * MINUTE * 1000, locks=False)
+KEY = b"k" * 32
+
+
+class Counter:
+    """One counter, charged and settled by number."""
+
+    def __init__(self, office: Office, budget: Budget = FIVE, key: bytes = KEY) -> None:
+        self._store, self._budget, self._key = office.site.store, budget, key
+        self._made = 0
+
+    async def charge(self) -> float | str:
+        """Charge a try: its id, or the seconds to wait."""
+        self._made += 1
+        made = f"{self._key.hex()}-{self._made}"
+        wait = await self._store.write(
+            partial(attempts.charge, charge_id=made, key=self._key, budget=self._budget)
+        )
+        return made if wait is None else wait
+
+    async def fail(self, made: float | str) -> float | None:
+        settle = partial(
+            attempts.settle_failure, charge_id=str(made), key=self._key, budget=self._budget
+        )
+        return await self._store.write(settle)
+
+    async def failure(self) -> float | None:
+        """A try that fails: the seconds of the lock that it began."""
+        return await self.fail(await self.charge())
+
+    async def success(self, made: float | str) -> None:
+        await self._store.write(partial(attempts.clear, charge_id=str(made), key=self._key))
+
+    async def take_back(self, made: float | str) -> None:
+        await self._store.write(partial(attempts.take_back, charge_id=str(made)))
+
+
+async def test_the_failure_that_reaches_the_limit_locks(office: Office) -> None:
+    """Spec: "failures for the typed identifier reach `maxLoginAttempts`" → locked."""
+    counter = Counter(office)
+    assert [await counter.failure() for _ in range(5)] == [None] * 4 + [900.0]
+    assert await counter.charge() == 900
+
+
+async def test_a_lock_ends_after_its_minutes_with_a_full_budget(office: Office) -> None:
+    """Spec: "`lockoutMinutes` elapse" → open."""
+    counter = Counter(office)
+    for _ in range(5):
+        await counter.failure()
+        await trio.sleep(10)
+    await trio.sleep(15 * MINUTE - 10 - 0.001)
+    assert await counter.charge() == pytest.approx(0.001)
+    await trio.sleep(0.001)
+    assert [await counter.failure() for _ in range(5)] == [None] * 4 + [900.0]
+
+
+async def test_refused_tries_do_not_prolong_a_lock(office: Office) -> None:
+    """Interface §2: "Attempts during a lock do not prolong it"."""
+    counter = Counter(office)
+    for _ in range(5):
+        await counter.failure()
+    for left in range(900, 0, -60):
+        assert await counter.charge() == left
+        await trio.sleep(60)
+    assert isinstance(await counter.charge(), str)
+
+
+async def test_failures_older_than_the_window_do_not_count(office: Office) -> None:
+    """Interface §2: "Failures older than `lockoutMinutes` do not count"."""
+    counter = Counter(office)
+    for _ in range(4):
+        assert await counter.failure() is None
+    await trio.sleep(15 * MINUTE)
+    assert [await counter.failure() for _ in range(5)] == [None] * 4 + [900.0]
+
+
+async def test_tries_in_flight_take_places_but_lock_nobody(office: Office) -> None:
+    """Interface §2: "get 429 with `Retry-After: 1` and lock nobody"."""
+    counter = Counter(office)
+    flying = [await counter.charge() for _ in range(5)]
+    assert [await counter.charge() for _ in range(95)] == [1.0] * 95
+    await counter.take_back(flying[0])
+    assert isinstance(await counter.charge(), str)
+
+
+async def test_all_in_flight_that_fail_lock_once(office: Office) -> None:
+    counter = Counter(office)
+    flying = [await counter.charge() for _ in range(5)]
+    assert [await counter.fail(each) for each in flying] == [None] * 4 + [900.0]
+
+
+async def test_a_charge_left_by_a_crash_counts_as_a_failure_after_30_seconds(
+    office: Office,
+) -> None:
+    """Interface §2: "a charge still in flight after 30 s (a crash) is a failure"."""
+    counter = Counter(office)
+    for _ in range(5):
+        await counter.charge()
+    await trio.sleep(29.999)
+    assert await counter.charge() == 1
+    await trio.sleep(0.001)
+    assert await counter.charge() == 15 * MINUTE - 30
+    await trio.sleep(15 * MINUTE - 30)
+    assert isinstance(await counter.charge(), str)
+
+
+async def test_crashes_and_failures_together_reach_the_limit(office: Office) -> None:
+    counter = Counter(office)
+    for _ in range(4):
+        await counter.charge()
+    await trio.sleep(30)
+    assert await counter.failure() == 900
+
+
+async def test_a_try_whose_hash_took_long_counts_once(office: Office) -> None:
+    """Spec: "failures … reach `maxLoginAttempts`": the fourth is no fifth."""
+    counter = Counter(office)
+    for _ in range(3):
+        await counter.failure()
+    slow = await counter.charge()
+    await trio.sleep(31)
+    assert await counter.fail(slow) is None
+    assert await counter.failure() == 900
+
+
+async def test_a_success_clears_the_failures_and_its_own_charge(office: Office) -> None:
+    """Interface §2: "A success clears the typed spelling"."""
+    counter = Counter(office)
+    for _ in range(4):
+        await counter.failure()
+    await counter.success(await counter.charge())
+    assert [await counter.failure() for _ in range(5)] == [None] * 4 + [900.0]
+
+
+async def test_a_success_clears_what_crashes_left(office: Office) -> None:
+    counter = Counter(office)
+    for _ in range(4):
+        await counter.charge()
+    await trio.sleep(30)
+    await counter.success(await counter.charge())
+    assert await office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
+
+
+async def test_a_success_leaves_other_tries_in_flight_charged(office: Office) -> None:
+    counter = Counter(office)
+    flying = [await counter.charge() for _ in range(4)]
+    await counter.success(await counter.charge())
+    assert isinstance(await counter.charge(), str)
+    assert await counter.charge() == 1
+    assert await counter.fail(flying[0]) is None
+
+
+async def test_a_limit_of_one_locks_with_the_first_failure(office: Office) -> None:
+    """Interface §8: "`maxLoginAttempts: 1` answers the first failure with 429"."""
+    assert await Counter(office, Budget(limit=1, window=60_000)).failure() == 60
+
+
+async def test_an_unlock_forgets_all(office: Office) -> None:
+    """Spec: "user unlock command or `users.unlockUser`" → open."""
+    counter = Counter(office)
+    flying = await counter.charge()
+    for _ in range(4):
+        await counter.failure()
+    await office.site.store.write(lambda tx: attempts.unlock(tx, KEY))
+    assert await counter.fail(flying) is None  # settled too late to count
+    assert [await counter.failure() for _ in range(5)] == [None] * 4 + [900.0]
+
+
+async def test_a_budget_that_never_locks_opens_when_the_oldest_leaves_the_window(
+    office: Office,
+) -> None:
+    """Interface §8: "then 429 … until the oldest leaves the window"."""
+    counter = Counter(office, ROLLING)
+    for _ in range(3):
+        assert await counter.failure() is None
+        await trio.sleep(100)
+    assert await counter.charge() == 600
+    await trio.sleep(600)
+    assert await counter.failure() is None
+    assert await counter.charge() == 100
+
+
+async def test_what_is_closed_for_certain_is_known_by_a_read(office: Office) -> None:
+    """Spec, Sign-in rule 1; a read refuses just what a charge would refuse, tries in flight or
+    not."""
+
+    async def known(budget: Budget) -> float | None:
+        return await office.site.store.read(lambda tx: attempts.wait_of(tx, KEY, budget))
+
+    counter = Counter(office, ROLLING)
+    flying = [await counter.charge() for _ in range(3)]
+    assert (await known(ROLLING), await counter.charge()) == (None, 1)
+    for each in flying:
+        await counter.fail(each)
+    assert await known(ROLLING) == await counter.charge() == 900
+    await trio.sleep(899)
+    assert await known(ROLLING) == await counter.charge() == 1
+    await trio.sleep(1)
+    assert await known(ROLLING) is None
+
+
+async def test_charges_that_a_crash_left_close_a_door_after_30_seconds(office: Office) -> None:
+    """Interface §2: "a charge still in flight after 30 s (a crash) is a failure"."""
+    counter = Counter(office)
+    for _ in range(5):
+        await counter.charge()
+
+    async def known() -> float | None:
+        return await office.site.store.read(lambda tx: attempts.wait_of(tx, KEY, FIVE))
+
+    await trio.sleep(29)
+    assert await known() is None
+    await trio.sleep(1)
+    assert await known() == await counter.charge() == 870
+
+
+async def test_counters_do_not_touch_each_other(office: Office) -> None:
+    one, other = Counter(office), Counter(office, key=b"o" * 32)
+    for _ in range(5):
+        await one.failure()
+    assert await other.failure() is None
+
+
+async def test_a_clock_that_goes_back_gives_no_negative_wait_and_no_early_end(
+    office: Office,
+) -> None:
+    """Pitfalls: "A clock that jumps gives no negative Retry-After and no early unlock"."""
+    await office.sql(
+        "INSERT INTO fw_login_attempt (id, key, at, state, until) VALUES ('a', :key, :at, 1, :to)",
+        key=KEY, at=1_800_000_100_000, to=1_800_001_000_000,
+    )  # fmt: skip
+    assert await Counter(office).charge() == 1000
+
+
+def test_no_counter_holds_what_somebody_typed() -> None:
+    """Pitfalls: "The counter's key is HMAC-SHA-256 … people type passwords into the name field"."""
+    keys = {
+        attempts.counter_key(b"i", "identifier", "ab"),
+        attempts.counter_key(b"i", "identifier", "b"),
+        attempts.counter_key(b"i", "identifiera", "b"),
+        attempts.counter_key(b"j", "identifier", "ab"),
+        attempts.counter_key(b"i", "address", "ab"),
+    }
+    assert len(keys) == 5
+    assert {len(key) for key in keys} == {32}

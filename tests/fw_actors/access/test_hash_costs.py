@@ -1,0 +1,197 @@
+"""The cost of a try tells nothing of an account, also after FW_ARGON2 was raised; pitfalls,
+"Hashing": "exactly one argon2 verification for each refused sign-in"."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Literal
+
+import argon2
+import pytest
+import trio
+
+from fw_actors.access.accounts import set_password
+from fw_actors.access.hash_costs import MOST_ROWS, RecentCosts, count_change, stored_costs
+from fw_actors.access.types import PasswordChange
+from fw_actors.config import Argon2
+from fw_actors.hashing import Hasher, cost_of
+from fw_actors.store import Tx
+from tests.fw_actors.access.test_sign_in import Door
+from tests.fw_actors.office import Office
+from tests.site_kit import CHEAP
+from tests.staff import PASSWORD
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+RAISED = Argon2(96, 1, 1)
+
+
+class RecordedRuns(argon2.PasswordHasher):
+    """An argon2 that notes what each verification that it computes costs."""
+
+    def __init__(self, cost: Argon2) -> None:
+        super().__init__(
+            time_cost=cost.time, memory_cost=cost.memory_kib, parallelism=cost.parallelism
+        )
+        self.costs: list[Argon2 | None] = []
+
+    def verify(self, stored: str | bytes, password: str | bytes) -> Literal[True]:
+        try:
+            found = super().verify(stored, password)
+        except argon2.exceptions.VerifyMismatchError:
+            self.costs.append(cost_of(str(stored)))
+            raise
+        self.costs.append(cost_of(str(stored)))
+        return found
+
+
+class RaisedDoor(Door):
+    """Where people sign in after FW_ARGON2 was raised."""
+
+    def __init__(self, office: Office) -> None:
+        hasher = Hasher(RAISED, 8, office.site.entropy, inline=True)
+        hasher._argon2 = self.runs = RecordedRuns(RAISED)
+        super().__init__(office, hasher)
+        self._tries = 0
+
+    async def cost_of_a_try(self, usr: str, pwd: str = "wrong") -> Argon2 | None:
+        """Return what the one argon2 run of a refused try costs."""
+        self.runs.costs.clear()
+        self._tries += 1
+        assert await self.told(usr, pwd, address=f"192.0.2.{self._tries // 20}") == 401
+        (cost,) = self.runs.costs
+        return cost
+
+
+async def hire_many(office: Office, count: int) -> list[str]:
+    names = [f"user{number}" for number in range(count)]
+    for name in names:
+        await office.hire(name)
+    return names
+
+
+async def counted(office: Office) -> Counter[Argon2 | None]:
+    """Return how many hashes of each cost there really are."""
+    return Counter(
+        cost_of(stored) for (stored,) in await office.sql("SELECT hash FROM fw_password")
+    )
+
+
+async def kept(office: Office) -> dict[Argon2 | None, int]:
+    return dict((await office.site.store.read(stored_costs)).counts)
+
+
+async def test_names_that_nobody_has_cost_what_the_stored_hashes_cost_in_their_proportion(
+    office: Office,
+) -> None:
+    users = await hire_many(office, 6)
+    door = RaisedDoor(office)
+    for user in users[:2]:
+        assert await door.told(user) == user, "made anew with the raised cost"
+    await trio.sleep(10)
+    assert await counted(office) == {CHEAP: 4, RAISED: 2}
+    names = [f"nobody{number}" for number in range(240)]
+    first = [await door.cost_of_a_try(name) for name in names]
+    assert 60 <= first.count(RAISED) <= 100
+    assert first.count(RAISED) + first.count(CHEAP) == 240
+    assert [await door.cost_of_a_try(name) for name in names[:40]] == first[:40]
+    for user in users[2:]:
+        await door.told(user)
+    await trio.sleep(10)
+    assert {await door.cost_of_a_try(name) for name in names[40:80]} == {RAISED}
+
+
+async def test_a_wrong_try_at_an_account_costs_what_its_own_hash_costs(office: Office) -> None:
+    old, new = await hire_many(office, 2)
+    door = RaisedDoor(office)
+    await door.told(new)
+    for password in ("wrong", "x" * 257, ""):
+        assert await door.cost_of_a_try(old, password) == CHEAP
+        assert await door.cost_of_a_try(new, password) == RAISED
+
+
+async def test_before_the_first_new_hash_every_try_costs_what_the_old_ones_do(
+    office: Office,
+) -> None:
+    """The moment after the restart: no account is told from what is unknown, disabled, invited
+    or damaged, nor by an over-long identifier or password."""
+    await hire_many(office, 3)
+    await office.hire("invited", password=None)
+    await office.sql("UPDATE doc_user SET enabled = 0 WHERE name = 'user0'")
+    await office.sql("""UPDATE fw_password SET hash = 'x' WHERE "user" = 'user1'""")
+    door = RaisedDoor(office)
+    tries = [
+        ("user0", "wrong"), ("user1", "wrong"), ("user2", "wrong"), ("invited", "wrong"),
+        ("nobody", "wrong"), ("nobody", "x" * 257), ("x" * 400, "wrong"), ("a\u202eda", "wrong"),
+    ]  # fmt: skip
+    assert {await door.cost_of_a_try(usr, pwd) for usr, pwd in tries} == {CHEAP}
+
+
+async def test_without_a_stored_hash_a_try_costs_what_a_new_one_would(office: Office) -> None:
+    assert await RaisedDoor(office).cost_of_a_try("nobody") == RAISED
+
+
+async def test_the_counts_follow_every_way_that_a_hash_is_written_or_goes(office: Office) -> None:
+    users = await hire_many(office, 5)
+    door = RaisedDoor(office)
+    for user in users[:3]:
+        await door.told(user)
+    assert await kept(office) == await counted(office) == {CHEAP: 2, RAISED: 3}
+    hashed = await office.site.hash_password("another passphrase", "user0", "")
+    await office.site.store.write(lambda tx: set_password(tx, "user0", hashed))
+    await office.do(lambda fw: fw.get_doc("User", "user4").delete())
+    await office.do(lambda fw: fw.get_doc("User", "user3").rename("renamed"))
+    await door.told(users[1])
+    assert await kept(office) == await counted(office) == {CHEAP: 2, RAISED: 2}
+
+
+async def test_many_changes_are_put_together(office: Office) -> None:
+    """Bounded: no sign-in reads more than a page of changes."""
+    stored = "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHRzb21l$" + "A" * 43
+
+    def change(tx: Tx) -> None:
+        for _ in range(MOST_ROWS):
+            count_change(tx, None, stored)
+        count_change(tx, stored, None)
+
+    await office.site.store.write(change)
+    for _ in range(2):
+        costs = await office.site.store.write(RecentCosts().get)
+        assert costs.counts == ((CHEAP, MOST_ROWS - 1),)
+        assert await office.sql("SELECT cost, hashes FROM fw_password_cost") == [
+            ("64,1,1", MOST_ROWS - 1)
+        ]
+
+
+async def test_the_counts_are_read_every_ten_seconds_and_after_a_clock_was_set_back(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await office.hire("ada")
+    recent, reads = RecentCosts(), 0
+
+    def read(tx: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return stored_costs(tx)
+
+    monkeypatch.setattr("fw_actors.access.hash_costs.stored_costs", read)
+    for wait in (0, 9.9, 0.1, 5):
+        await trio.sleep(wait)
+        await office.site.store.write(recent.get)
+    assert reads == 2
+    await office.site.store.write(lambda tx: setattr(recent, "_read_at", tx.now + 3_600_000))
+    await office.site.store.write(recent.get)
+    assert reads == 3
+
+
+async def test_a_change_of_the_own_password_at_a_damaged_hash_costs_a_decoy(
+    office: Office,
+) -> None:
+    await hire_many(office, 2)
+    await office.sql("""UPDATE fw_password SET hash = 'x' WHERE "user" = 'user0'""")
+    door = RaisedDoor(office)
+    change = PasswordChange("user0", "no session", PASSWORD, "another passphrase")
+    admitted = await door.changes.admit(change, door.changes.counter("user0"))
+    assert not isinstance(admitted, Exception)
+    assert isinstance(await door.changes.verify(change, admitted), Exception)
+    assert door.runs.costs == [CHEAP]

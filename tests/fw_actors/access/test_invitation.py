@@ -1,0 +1,139 @@
+"""Invitation: spec, Tokens and invitations; interface §2, users.invite and users.resendInvite."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from fw_actors.access import recovery
+from fw_actors.errors import (
+    ConflictError,
+    DuplicateError,
+    InvalidTokenError,
+    PermissionDeniedError,
+    ValidationError,
+)
+from tests.mail_kit import ADDRESS, OTHER, MailSite, mail_site, token_of
+
+
+@pytest.fixture
+async def site(tmp_path: Path, autojump_clock: MockClock) -> AsyncIterator[MailSite]:
+    async with mail_site(tmp_path) as made:
+        yield made
+
+
+async def invited(site: MailSite, name: str = "ida") -> str:
+    """Invite somebody, the link handed back; its token."""
+    made = await site.do(
+        partial(recovery.invite, link_mail=site.by_log, email=f"{name}@example.test", name=name)
+    )
+    return token_of(str(made.sent.url))
+
+
+async def test_an_invited_account_gets_its_password_and_name_by_the_link(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    token = await invited(site)
+    assert await site.rows("SELECT * FROM fw_password") == []
+    facts = await site.recovery.look(token, ADDRESS)
+    assert facts.expires - site.site.clock.now() == 72 * 3_600_000
+    await site.invitation.accept(token, OTHER, " Ida Example ", ADDRESS)
+    (user,) = await site.rows('SELECT "fullName", modified_by FROM doc_user')
+    assert user == {"fullName": "Ida Example", "modified_by": "ida"}
+    (row,) = await site.rows("SELECT hash FROM fw_password WHERE \"user\" = 'ida'")
+    assert (await site.site.hasher.verify(row["hash"], OTHER)).ok
+    assert await site.rows("SELECT * FROM fw_session") == []
+    with pytest.raises(InvalidTokenError):
+        await site.invitation.accept(token, "a third passphrase", None, ADDRESS)
+
+
+async def test_a_first_password_is_no_changed_one(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    """Interface §8: `password_changed` is for an account that had one."""
+    await site.invitation.accept(await invited(site), OTHER, None, ADDRESS)
+    await trio.sleep(2)
+    assert site.postbox.taken == []
+
+
+async def test_an_unusable_name_leaves_the_link_good(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    token = await invited(site)
+    with pytest.raises(ValidationError):
+        await site.invitation.accept(token, OTHER, "x" * 141, ADDRESS)
+    assert await site.rows("SELECT * FROM fw_password") == []
+    await site.invitation.accept(token, OTHER, None, ADDRESS)
+
+
+async def test_an_invitation_by_mail_hands_back_no_link(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    made = await site.do(
+        partial(recovery.invite, link_mail=site.link_mail, email="Ida@Example.Test")
+    )
+    assert (made.user, made.email, made.sent.url) == ("ida@example.test", "Ida@Example.Test", None)
+    await site.postbox.wait(1)
+    _, message = site.postbox.taken[0]
+    assert (message.recipient, message.template) == ("Ida@Example.Test", "invitation")
+    await site.invitation.accept(token_of(str(message.link)), OTHER, None, ADDRESS)
+
+
+async def test_an_invitation_sent_again_ends_the_first(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    first = await invited(site)
+    sent = await site.do(partial(recovery.resend, link_mail=site.by_log, user="ida"))
+    with pytest.raises(InvalidTokenError):
+        await site.recovery.look(first, ADDRESS)
+    await site.invitation.accept(token_of(str(sent.url)), OTHER, None, ADDRESS)
+    with pytest.raises(ConflictError, match="reset"):
+        await site.do(partial(recovery.resend, link_mail=site.by_log, user="ida"))
+
+
+@pytest.mark.parametrize(
+    ("email", "name", "roles", "error"),
+    [
+        ("ANNA@example.test", None, (), DuplicateError),
+        ("new@example.test", "Anna", (), DuplicateError),
+        ("new@example.test", "anna@example.test", (), DuplicateError),
+        ("new@example.test", None, ("No Such Role",), ValidationError),
+        ("no-at-sign", None, (), ValidationError),
+        ("a@b@c", None, (), ValidationError),
+        ("\u202eann@example.test", None, (), ValidationError),
+        ("", None, (), ValidationError),
+    ],
+)
+async def test_a_refused_invitation_leaves_nothing(
+    site: MailSite,
+    autojump_clock: MockClock,
+    email: str,
+    name: str | None,
+    roles: tuple[str, ...],
+    error: type[Exception],
+) -> None:
+    await site.hire("anna")
+    invite = partial(recovery.invite, link_mail=site.link_mail, email=email, name=name, roles=roles)
+    with pytest.raises(error):
+        await site.do(invite)
+    await trio.sleep(2)
+    assert site.postbox.taken == []
+    assert len(await site.rows("SELECT * FROM doc_user")) == 1
+
+
+async def test_only_a_manager_invites(site: MailSite, autojump_clock: MockClock) -> None:
+    await site.hire("anna")
+    await site.hire("maria", "System Manager")
+    invite = partial(recovery.invite, link_mail=site.link_mail, email="ida@example.test")
+    with pytest.raises(PermissionDeniedError):
+        await site.do(invite, user="anna")
+    with pytest.raises(PermissionDeniedError):
+        await site.do(partial(recovery.resend, link_mail=site.link_mail, user="maria"), user="anna")
+    await site.do(invite, user="maria")
+    (delivery,) = await site.deliveries()
+    assert delivery["owner"] == "maria"

@@ -1,0 +1,107 @@
+"""From which addresses an account has signed in: who waits when hashes are scarce."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.access.attempts import MOST_OF_A_USER
+from fw_actors.hashing import Hasher
+from fw_actors.rules.fair_queue import Requester
+from tests.fw_actors.access.test_sign_in import Door
+from tests.fw_actors.office import Office
+from tests.site_kit import CHEAP
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+DAY = 86_400.0
+
+
+class RecordedRequesters(Hasher):
+    """Notes who had a share of the queue."""
+
+    asked: list[Requester]
+
+    async def verify(self, *args: Any, **given: Any) -> Any:
+        self.asked.append(given["requester"])
+        return await super().verify(*args, **given)
+
+
+@pytest.fixture
+async def door(office: Office) -> Door:
+    for name in ("ada", "bob"):
+        await office.hire(name)
+    hasher = RecordedRequesters(CHEAP, 8, office.site.entropy, inline=True)
+    hasher.asked = []
+    return Door(office, hasher)
+
+
+async def known(door: Door, usr: str, address: str, pwd: str = "wrong") -> bool:
+    """Whether a try of this account from this address has a place that is kept."""
+    assert isinstance(door.hasher, RecordedRequesters)
+    await door.told(usr, pwd, address=address)
+    return door.hasher.asked[-1].known
+
+
+async def test_an_address_is_known_to_the_account_that_signed_in_from_it(door: Door) -> None:
+    assert not await known(door, "ada", "192.0.2.1")
+    assert await door.told("ada", address="192.0.2.1") == "ada"
+    assert await known(door, "ADA@x.test", "192.0.2.1")
+    assert not await known(door, "bob", "192.0.2.1")
+    assert not await known(door, "nobody", "192.0.2.1")
+    assert not await known(door, "ada", "192.0.2.2")
+    assert await door.told("ada", address="2001:db8::1") == "ada"
+    assert await known(door, "ada", "2001:db8::2"), "the same /64"
+
+
+async def test_an_address_is_known_for_thirty_days_after_its_last_sign_in(door: Door) -> None:
+    await door.told("ada", address="192.0.2.1")
+    await trio.sleep(29 * DAY)
+    assert await door.told("ada", address="192.0.2.1") == "ada"
+    await trio.sleep(30 * DAY - 1)
+    assert await known(door, "ada", "192.0.2.1")
+    await trio.sleep(1)
+    assert not await known(door, "ada", "192.0.2.1")
+
+
+async def test_it_is_noted_once_a_day_without_the_address_itself(door: Door) -> None:
+    for wait in (0.0, 1.0, DAY - 2):
+        await trio.sleep(wait)
+        await door.told("ada", address="192.0.2.1")
+    (row,) = await door.office.sql("SELECT seen, key FROM fw_known_address")
+    assert row[0] == 1_800_000_000_000
+    assert b"192.0.2" not in row[1]
+    await trio.sleep(1)
+    await door.told("ada", address="192.0.2.1")
+    (row,) = await door.office.sql("SELECT seen, key FROM fw_known_address")
+    assert row[0] == 1_800_000_000_000 + DAY * 1000
+
+
+async def test_an_account_has_so_many_known_addresses_the_latest(door: Door) -> None:
+    for number in range(MOST_OF_A_USER + 2):
+        await trio.sleep(1)
+        await door.told("ada", address=f"192.0.2.{number}")
+    assert await door.office.sql("SELECT count(*) FROM fw_known_address") == [(MOST_OF_A_USER,)]
+    assert not await known(door, "ada", "192.0.2.1")
+    assert await known(door, "ada", "192.0.2.2")
+
+
+async def test_known_addresses_follow_and_go_with_their_account(door: Door) -> None:
+    await door.told("ada", address="192.0.2.1")
+    await door.office.do(lambda fw: fw.get_doc("User", "ada").rename("lovelace"))
+    assert await known(door, "lovelace", "192.0.2.1")
+    await door.office.do(lambda fw: fw.get_doc("User", "lovelace").delete())
+    assert await door.office.sql("SELECT count(*) FROM fw_known_address") == [(0,)]
+
+
+async def test_who_asks_is_a_network_not_an_address(door: Door) -> None:
+    """A client may have all of a /48, and rents a /24."""
+    assert isinstance(door.hasher, RecordedRequesters)
+    pairs = [("2001:db8:7::1", "2001:db8:7:ffff::1"), ("192.0.2.1", "192.0.2.254")]
+    for first, second in pairs:
+        await door.told("nobody", "wrong", address=first)
+        await door.told("nobody", "wrong", address=second)
+        assert door.hasher.asked[-1] == door.hasher.asked[-2]
+    assert len({each.name for each in door.hasher.asked}) == 2

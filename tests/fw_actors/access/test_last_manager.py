@@ -1,0 +1,99 @@
+"""Somebody without access scopes can always administer the site: interface §3; spec, Webhook 3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fw_actors.documents import rest
+from fw_actors.errors import ConflictError
+from tests.fw_actors.office import Office
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+SCOPE = "User Permission"
+ROLE = "System Manager"
+
+
+@pytest.fixture
+async def scene(office: Office) -> Office:
+    """Ada and Bob are System Managers; Bob has access scopes."""
+    for name in ("ada", "bob"):
+        await office.hire(name, ROLE, password=None)
+    await office.hire("cid", password=None)
+    await scope(office, "bob")
+    return office
+
+
+async def scope(office: Office, user: str, value: str = ROLE) -> str:
+    values = {"user": user, "allow": "Role", "for_value": value}
+    made = await office.do(lambda fw: rest.insert(fw, SCOPE, values))
+    return str(made["name"])
+
+
+async def refused(office: Office, fn: Callable[[Any], Any], user: str = "Administrator") -> None:
+    before = await office.sql("SELECT * FROM doc_user ORDER BY name")
+    with pytest.raises(ConflictError, match="without access scopes"):
+        await office.do(fn, user)
+    assert await office.sql("SELECT * FROM doc_user ORDER BY name") == before
+
+
+LOSSES: list[Callable[[Any], Any]] = [
+    lambda fw: rest.save(fw, "User", "ada", {"enabled": 0}),
+    lambda fw: rest.save(fw, "User", "ada", {"roles": []}),
+    lambda fw: rest.delete(fw, "User", "ada"),
+    lambda fw: fw.get_doc("User", "ada").db_set("enabled", 0),
+]
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+async def test_the_last_manager_without_scopes_stays_one(
+    scene: Office, lose: Callable[[Any], Any]
+) -> None:
+    """Bob is a System Manager too, but could not lift a scope."""
+    await refused(scene, lose)
+    await scene.hire("eve", ROLE, password=None)
+    await scene.do(lose)
+
+
+async def test_the_last_manager_without_scopes_gets_none(scene: Office) -> None:
+    values = {"user": "ada", "allow": "Role", "for_value": ROLE}
+    for user in ("Administrator", "ada"):
+        await refused(scene, lambda fw: rest.insert(fw, SCOPE, values), user)
+    of_cid = await scope(scene, "cid")
+    await refused(scene, lambda fw: rest.save(fw, SCOPE, of_cid, {"user": "ada"}))
+    await refused(scene, lambda fw: fw.get_doc(SCOPE, of_cid).db_set("user", "ada"))
+    await scene.hire("eve", ROLE, password=None)
+    await scope(scene, "ada")
+    await refused(scene, lambda fw: rest.insert(fw, SCOPE, {**values, "user": "eve"}))
+
+
+async def test_a_disabled_manager_does_not_count(scene: Office) -> None:
+    await scene.hire("eve", ROLE, password=None)
+    await scene.do(lambda fw: rest.save(fw, "User", "eve", {"enabled": 0}))
+    await refused(scene, LOSSES[0])
+    await scope(scene, "eve")  # takes nothing from the site
+
+
+async def test_others_are_scoped_and_leave_as_ever(scene: Office) -> None:
+    await scope(scene, "bob", "Seller")
+    await scope(scene, "cid")
+    await scene.do(lambda fw: rest.save(fw, "User", "bob", {"roles": []}))
+    await scene.do(lambda fw: rest.delete(fw, "User", "bob"))
+    await scene.do(lambda fw: rest.delete(fw, "User", "cid"))
+
+
+async def test_a_site_on_which_all_have_scopes_is_mended_by_the_administrator(
+    scene: Office,
+) -> None:
+    """Older sites may be so; the command line runs as Administrator."""
+    name = await scope(scene, "cid", "Seller")
+    await scene.sql("UPDATE doc_user_permission SET \"user\" = 'ada' WHERE name = :name", name=name)
+    await scene.do(lambda fw: rest.save(fw, "User", "ada", {"fullName": "Ada"}))
+    await scene.hire("eve", password=None)
+    await scene.do(lambda fw: rest.delete(fw, "User", "eve"))
+    await scene.do(lambda fw: rest.delete(fw, SCOPE, name))
+    assert await scene.do(lambda fw: fw.rights.administers, "ada")
+    await refused(scene, LOSSES[0])

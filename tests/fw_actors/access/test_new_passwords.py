@@ -1,0 +1,166 @@
+"""`new_password` of a User: interface §2 "Passwords", §3, §4, §8; spec, Authentication 5 and 7."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fw_actors.access import attempts
+from fw_actors.documents import rest
+from fw_actors.errors import BadRequestError, PasswordPolicyError
+from fw_actors.hashing import PreparedPassword
+from fw_actors.rules.lockout import Budget
+from tests.fw_actors.office import Office
+from tests.staff import PASSWORD
+
+NEW = "battery staple horse"
+
+
+async def opens(office: Office, user: str, password: str) -> bool:
+    account = await office.site.store.read(lambda tx: office.site.accounts.find(tx, user))
+    assert account is not None
+    return (await office.site.hasher.verify(account.password_hash, password)).ok
+
+
+async def save(office: Office, user: str, **body: Any) -> dict[str, Any]:
+    return await office.do(lambda fw: rest.save(fw, "User", user, body))
+
+
+async def test_it_sets_the_password_and_is_read_by_nobody(office: Office) -> None:
+    await office.hire("ada")
+    shown = await save(office, "ada", new_password=NEW)
+    assert shown["new_password"] is None
+    assert await opens(office, "ada", NEW)
+    assert not await opens(office, "ada", PASSWORD)
+    columns = await office.site.store.read(lambda tx: tx.columns("doc_user"))
+    assert "email" in columns
+    assert "new_password" not in columns
+
+
+async def test_an_insert_sets_it_too(office: Office) -> None:
+    body = {"name": "bob", "email": "bob@x.test", "new_password": NEW}
+    shown = await office.do(lambda fw: rest.insert(fw, "User", body))
+    assert shown["new_password"] is None
+    assert await opens(office, "bob", NEW)
+
+
+async def test_code_of_an_app_sets_it_as_an_attribute(office: Office) -> None:
+    await office.hire("ada")
+
+    def work(fw: Any) -> Any:
+        user = fw.get_doc("User", "ada")
+        user.new_password = NEW
+        return user.save().new_password
+
+    assert await office.do(work) is None
+    assert await opens(office, "ada", NEW)
+
+
+async def test_what_was_hashed_before_is_not_hashed_again(office: Office) -> None:
+    """Interface §4: over HTTP "hashed before the transaction"."""
+    await office.hire("ada")
+    stored = await office.site.store.read(
+        lambda tx: office.site.registry.tables["User"].fetch(tx, "ada")
+    )
+    assert stored is not None
+    body = await office.site.new_passwords.prepare({"new_password": NEW}, stored)
+    assert isinstance(body["new_password"], PreparedPassword)
+    before = office.site.hasher.statistics().hashes
+    await save(office, "ada", **body)
+    assert office.site.hasher.statistics().hashes == before
+    assert await opens(office, "ada", NEW)
+
+
+REFUSED = [
+    ("short", "tooShort"), ("", "blank"), ("        ", "blank"), ("x" * 257, "tooLong"),
+    ("adalovelace", "equalsAccountName"), ("ADALOVELACE", "equalsAccountName"),
+    ("ada@example.test", "equalsAccountName"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("password", "rule"), REFUSED)
+async def test_the_policy_holds(office: Office, password: str, rule: str) -> None:
+    """Spec, Authentication 7; interface §8: "`new_password: \\"\\"` is 422 blank"."""
+    await office.hire("adalovelace", email="ada@example.test")
+    with pytest.raises(PasswordPolicyError) as refusal:
+        await save(office, "adalovelace", new_password=password, fullName="Ada")
+    assert refusal.value.extra == {"rule": rule}
+    with pytest.raises(PasswordPolicyError):
+        await office.site.new_passwords.prepare(
+            {"new_password": password}, {"name": "adalovelace", "email": "ada@example.test"}
+        )
+    assert await opens(office, "adalovelace", PASSWORD)
+    assert await office.do(lambda fw: fw.get_value("User", "adalovelace", "fullName")) != "Ada"
+
+
+async def test_it_is_judged_against_the_account_as_it_will_be(office: Office) -> None:
+    await office.hire("ada")
+    body = {"email": "lovelace@example.test", "new_password": "Lovelace@example.test"}
+    with pytest.raises(PasswordPolicyError):
+        await save(office, "ada", **body)
+
+
+async def test_null_leaves_the_password(office: Office) -> None:
+    await office.hire("ada")
+    await save(office, "ada", new_password=None, fullName="Ada L.")
+    assert await opens(office, "ada", PASSWORD)
+
+
+async def test_sessions_and_lockouts_end_and_the_owner_is_told(office: Office) -> None:
+    """Spec, Authentication 5; interface §2: "a password set by an administrator clear name and
+    e-mail"; §8: `password_changed`."""
+    await office.hire("ada")
+
+    def furnish(fw: Any) -> None:
+        fw.db.sql(
+            'INSERT INTO fw_session (id, sid_hash, "user", created, last_seen, expires)'
+            " VALUES ('s', :hash, 'ada', 0, 0, 9)",
+            {"hash": b"h"},
+        )
+        for spelling in ("ada", "ada@x.test", "other"):
+            key = attempts.counter_key(office.site.installation_key, attempts.IDENTIFIER, spelling)
+            attempts.charge(fw.tx, spelling, key, Budget(5, 900_000))
+
+    await office.do(furnish)
+    await save(office, "ada", new_password=NEW)
+    assert await office.sql("SELECT id FROM fw_session") == []
+    assert await office.sql("SELECT id FROM fw_login_attempt") == [("other",)]
+    mails = await office.sql("SELECT recipient, template FROM doc_email_delivery")
+    assert mails == [("ada@x.test", "password_changed")]
+
+
+async def test_any_character_but_half_a_pair_is_taken(office: Office) -> None:
+    """Interface §8: "exempt from the control-character rule, but for lone surrogates"."""
+    await office.hire("ada")
+    odd = "tab\t nul\x00 esc\x1b line\n"
+    await save(office, "ada", new_password=odd)
+    assert await opens(office, "ada", odd)
+    with pytest.raises(BadRequestError):
+        await save(office, "ada", new_password="half \ud800 of a pair")
+
+
+async def test_it_is_no_field_to_list_nor_to_write_directly(office: Office) -> None:
+    await office.hire("ada")
+    for verb in (
+        lambda fw: fw.get_all("User", fields=["new_password"]),
+        lambda fw: fw.get_all("User", [["new_password", "=", "x"]]),
+        lambda fw: fw.get_doc("User", "ada").db_set("new_password", NEW),
+        lambda fw: rest.save(fw, "User", "ada", {"password_hash": "x"}),
+    ):
+        with pytest.raises(BadRequestError):
+            await office.do(verb)
+
+
+async def test_no_event_no_version_and_no_export_holds_it(office: Office) -> None:
+    """Spec, Redaction of `data.doc`."""
+    await office.watch("User", "on_insert", "on_update")
+    await office.hire("ada")
+    await save(office, "ada", new_password=NEW, language="de")
+    for delivery in await office.deliveries():
+        assert delivery["payload"]["data"]["doc"]["new_password"] is None
+    exported = await office.do(lambda fw: rest.export(fw, "User", "ada"))
+    assert "new_password" not in exported
+    assert [data for (data,) in await office.sql("SELECT data FROM doc_version")] == [
+        '{"changed":{"language":[null,"de"]},"rows":[]}'
+    ]

@@ -1,0 +1,481 @@
+"""Recovery: spec, Recovery and invitation; interface §2; pitfalls, Recovery."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from fw_actors.access import attempts, links, recovery, sessions
+from fw_actors.access.administration import SelfService
+from fw_actors.access.api_keys import MadeKey
+from fw_actors.access.recovery import LinkMail
+from fw_actors.access.types import Caller, LinkKind
+from fw_actors.documents.handle import Fw
+from fw_actors.errors import (
+    ConflictError,
+    InvalidTokenError,
+    NotFoundError,
+    PasswordPolicyError,
+    PermissionDeniedError,
+    TooManyRequestsError,
+    ValidationError,
+)
+from fw_actors.rules.identifiers import canonical
+from tests.mail_kit import ADDRESS, OTHER, MailSite, mail_site, token_of
+from tests.staff import PASSWORD
+
+
+@pytest.fixture
+async def site(
+    tmp_path: Path, on_both_stores: None, autojump_clock: MockClock
+) -> AsyncIterator[MailSite]:
+    async with mail_site(tmp_path) as made:
+        yield made
+
+
+async def password_is(site: MailSite, name: str, password: str) -> bool:
+    (row,) = await site.rows('SELECT hash FROM fw_password WHERE "user" = :name', name=name)
+    return (await site.site.hasher.verify(row["hash"], password)).ok
+
+
+async def session(site: MailSite, user: str, handle: str) -> None:
+    await site.rows(
+        'INSERT INTO fw_session (id, sid_hash, "user", created, last_seen, expires)'
+        " VALUES (:id, :hash, :user, 0, 0, 9999999999999)",
+        id=handle,
+        hash=handle.encode(),
+        user=user,
+    )
+
+
+async def test_a_link_by_mail_sets_a_new_password(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    await site.hire("anna")
+    token = await site.recover("ANNA@example.test")
+    facts = await site.recovery.look(token, ADDRESS)
+    assert (facts.kind, facts.user, facts.full_name) == (LinkKind.RECOVERY, "anna", "Anna")
+    assert facts.expires - site.site.clock.now() == pytest.approx(3_600_000, abs=5000)
+    await site.recovery.reset(token, OTHER, ADDRESS)
+    assert await password_is(site, "anna", OTHER)
+
+
+async def test_a_reset_ends_all_sessions_and_tells_the_owner(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    """Spec, Recovery 3; interface §8: `password_changed`."""
+    await site.hire("anna")
+    await site.hire("bert")
+    for number, user in enumerate(("anna", "anna", "bert")):
+        await session(site, user, f"s{number}")
+    await site.recovery.reset(await site.recover("anna"), OTHER, ADDRESS)
+    assert [row["user"] for row in await site.rows('SELECT "user" FROM fw_session')] == ["bert"]
+    await trio.sleep(1)
+    _, told = site.postbox.taken[-1]
+    assert (told.template, told.recipient, told.link) == (
+        "password_changed", "anna@example.test", None,
+    )  # fmt: skip
+
+
+async def make_key(site: MailSite, user: str, label: str, address: str = "") -> MadeKey:
+    """Make an API key in a session, as `api_keys.createMyAPIKey` does."""
+    one = site.site
+    own = SelfService(one.config.auth, one.accounts, one.api_keys, one.outbox)
+    caller = Caller(user, frozenset(), session=f"of {user} for {label}")
+
+    def work(fw: Fw) -> MadeKey:
+        handle = caller.session or ""
+        sessions.begin(fw.tx, handle=handle, sid=handle, user=user, ip="", user_agent="", days=1)
+        return own.make_key(fw, caller, label, None, address)
+
+    return await site.do(work, user)
+
+
+async def test_a_reset_ends_api_keys_and_names_them_to_the_owner(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    """Interface §8: whoever had a session of the old password may have made keys."""
+    await site.hire("anna")
+    await site.hire("bert")
+    ended = [await make_key(site, "anna", label) for label in ("CI", "<the thief's>")]
+    others = await make_key(site, "bert", "backup")
+    await site.recovery.reset(await site.recover("anna"), OTHER, ADDRESS)
+    assert await site.rows("SELECT id FROM fw_api_key") == [{"id": others.name}]
+    await trio.sleep(1)
+    _, told = site.postbox.taken[-1]
+    assert (told.template, told.recipient) == ("password_changed", "anna@example.test")
+    for key in ended:
+        assert f"“{key.label}” ({key.name})" in told.text
+        assert key.key.rpartition("_")[2] not in told.text + told.html
+    assert "backup" not in told.text
+
+
+async def test_a_key_that_is_made_is_told_to_its_owner(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    """A key outlives the session that made it: its owner has to hear of it."""
+    await site.hire("anna")
+    made = await make_key(site, "anna", "CI", address="192.0.2.7")
+    await site.postbox.wait(1)
+    _, told = site.postbox.taken[-1]
+    assert (told.template, told.recipient, told.link) == ("api_key_made", "anna@example.test", None)
+    assert f"“CI” ({made.name}), was made on 2027-01-15 08:00 UTC, by a request from 192.0.2.7" in (
+        told.text
+    )
+    assert made.key.rpartition("_")[2] not in told.text + told.html
+
+
+async def test_a_reset_lifts_the_lock_of_both_spellings(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    """Interface §2: a completed recovery clears name and e-mail."""
+    await site.hire("anna")
+    key = site.site.installation_key
+    for number, spelling in enumerate(("anna", "anna@example.test", "bert")):
+        counter = attempts.counter_key(key, attempts.IDENTIFIER, canonical(spelling))
+        await site.rows(
+            "INSERT INTO fw_login_attempt (id, key, at, state) VALUES (:id, :key, 0, 1)",
+            id=f"try{number}",
+            key=counter,
+        )
+    await site.recovery.reset(await site.recover("anna"), OTHER, ADDRESS)
+    left = await site.rows("SELECT id FROM fw_login_attempt WHERE id LIKE 'try%'")
+    assert [row["id"] for row in left] == ["try2"]
+
+
+async def test_of_two_submissions_of_one_link_one_succeeds(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    """Spec, Tokens: "It is spent in one statement"."""
+    await site.hire("anna")
+    token = await site.recover("anna")
+    won: list[str] = []
+    lost: list[Exception] = []
+
+    async def submit(password: str) -> None:
+        try:
+            await site.recovery.reset(token, password, ADDRESS)
+            won.append(password)
+        except InvalidTokenError as refusal:
+            lost.append(refusal)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(4):
+            nursery.start_soon(submit, f"parallel passphrase {number}")
+    assert (len(won), len(lost)) == (1, 3)
+    assert await password_is(site, "anna", won[0])
+    with pytest.raises(InvalidTokenError):
+        await site.recovery.look(token, ADDRESS)
+
+
+@pytest.mark.parametrize("password", ["short", "", " " * 10, "x" * 257, "anna@example.test"])
+async def test_a_refused_password_leaves_the_link_good(
+    site: MailSite, autojump_clock: MockClock, password: str
+) -> None:
+    await site.hire("anna")
+    token = await site.recover("anna")
+    with pytest.raises(PasswordPolicyError):
+        await site.recovery.reset(token, password, ADDRESS)
+    await site.recovery.reset(token, OTHER, ADDRESS)
+
+
+async def test_the_token_is_judged_before_the_password(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    """Interface §8, Sign-in."""
+    with pytest.raises(InvalidTokenError):
+        await site.recovery.reset("A" * 32, "short", ADDRESS)
+    assert site.site.hasher.statistics().hashes == 0
+
+
+async def test_kinds_are_checked_and_neither_try_spends(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    """Spec, Recovery 2; interface §8: "A token is judged before the password"."""
+    await site.hire("anna")
+    await site.hire("ida", password=None)
+    token = await site.recover("anna")
+    minted = await site.do(lambda fw: site.links.mint(fw.tx, LinkKind.INVITATION, "ida"))
+    invitation = token_of(minted.url)
+    for password in (OTHER, "x"):
+        with pytest.raises(InvalidTokenError):
+            await site.invitation.accept(token, password, None, ADDRESS)
+        with pytest.raises(InvalidTokenError):
+            await site.recovery.reset(invitation, password, ADDRESS)
+    await site.recovery.reset(token, OTHER, ADDRESS)
+    await site.invitation.accept(invitation, OTHER, None, ADDRESS)
+
+
+async def test_a_link_expires(site: MailSite, autojump_clock: MockClock) -> None:
+    """Spec, Limits: `resetMinutes`; expiry is part of the read."""
+    await site.hire("anna")
+    token = await site.recover("anna")
+    autojump_clock.jump(3590)
+    await site.recovery.look(token, ADDRESS)
+    autojump_clock.jump(20)
+    for use in (
+        site.recovery.look(token, ADDRESS),
+        site.recovery.reset(token, OTHER, ADDRESS),
+    ):
+        with pytest.raises(InvalidTokenError):
+            await use
+    assert await password_is(site, "anna", PASSWORD)
+
+
+async def test_a_link_is_spent_once_by_whatever_spends_it(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    """Spec, Tokens: "A token is valid until used or expired"; it is spent in one statement."""
+    await site.hire("anna")
+    token = await site.recover("anna")
+    spend = partial(links.spend, kind=LinkKind.RECOVERY, token=token)
+    assert await site.site.store.write(spend) == "anna"
+    with pytest.raises(InvalidTokenError):
+        await site.site.store.write(spend)
+    with pytest.raises(InvalidTokenError):
+        await site.recovery.look(token, ADDRESS)
+
+
+async def test_no_link_works_for_an_account_disabled_behind_all_rules(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    """Interface §8: a link is for who may sign in with what it sets; judged at use."""
+    await site.hire("anna")
+    token = await site.recover("anna")
+    await site.rows("UPDATE doc_user SET enabled = 0 WHERE name = 'anna'")
+    with pytest.raises(InvalidTokenError):
+        await site.recovery.reset(token, OTHER, ADDRESS)
+
+
+async def test_an_account_that_is_renamed_while_the_hash_runs_gets_the_password(
+    site: MailSite, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interface §2: a completed recovery clears name and e-mail: the name of by then."""
+    await site.hire("anna")
+    token = await site.recover("anna")
+    hash_now = site.site.hasher.hash
+
+    async def slow(password: str, **given: Any) -> str:
+        hashed = await hash_now(password, **given)
+        await site.do(lambda fw: fw.get_doc("User", "anna").rename("bertha"))
+        counter = attempts.counter_key(site.site.installation_key, attempts.IDENTIFIER, "bertha")
+        text = "INSERT INTO fw_login_attempt (id, key, at, state) VALUES ('t', :key, 0, 1)"
+        await site.rows(text, key=counter)
+        return hashed
+
+    monkeypatch.setattr(site.site.hasher, "hash", slow)
+    await site.recovery.reset(token, OTHER, ADDRESS)
+    assert await password_is(site, "bertha", OTHER)
+    assert await site.rows("SELECT id FROM fw_login_attempt WHERE id = 't'") == []
+
+
+@pytest.mark.parametrize("change", ["password", "email", "disabled", "newer", "deleted"])
+async def test_what_a_link_was_good_for_ends_it(
+    site: MailSite, autojump_clock: MockClock, change: str
+) -> None:
+    """Pitfalls, Recovery: a password set, an e-mail changed, an account disabled, a newer link."""
+    await site.hire("anna")
+    token = await site.recover("anna")
+    if change == "password":
+        await site.recovery.reset(await site.recover("anna"), OTHER, ADDRESS)
+    elif change == "newer":
+        assert await site.recover("anna") != token
+    elif change == "deleted":
+        await site.do(lambda fw: fw.get_doc("User", "anna").delete())
+        await site.hire("anna")  # another one: what was for the first is not for this one
+    else:
+        field, value = ("enabled", 0) if change == "disabled" else ("email", "new@example.test")
+
+        def write(fw: Fw, value: object) -> None:
+            doc = fw.get_doc("User", "anna")
+            setattr(doc, field, value)
+            doc.save()
+
+        await site.do(lambda fw: write(fw, value))
+        if change == "disabled":  # and stays ended when the account is enabled again
+            await site.do(lambda fw: write(fw, 1))
+    with pytest.raises(InvalidTokenError):
+        await site.recovery.look(token, ADDRESS)
+
+
+async def test_a_save_that_changes_nothing_of_it_leaves_a_link_good(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    await site.hire("anna")
+    token = await site.recover("anna")
+
+    def rename(fw: Fw) -> None:
+        doc = fw.get_doc("User", "anna")
+        doc.fullName = "Anna Two"
+        doc.save()
+
+    await site.do(rename)
+    assert (await site.recovery.look(token, ADDRESS)).full_name == "Anna Two"
+
+
+@pytest.mark.parametrize(
+    "usr", ["anna", "nobody@nowhere.test", "off", "ida", "\u202ejunk", "x" * 999]
+)
+async def test_every_identifier_writes_the_same_two_rows(
+    site: MailSite, autojump_clock: MockClock, usr: str
+) -> None:
+    """Pitfalls, Recovery: the same two inserts, always; interface §8: with no recipient."""
+    await site.hire("anna")
+    await site.hire("ida", password=None)
+    await site.hire("off")
+    await site.do(lambda fw: fw.get_doc("User", "off").db_set("enabled", 0))
+    site.drain(0)  # nothing is leased any more
+    await trio.sleep(1)
+    before = site.site.store.statistics().committed
+    await site.recovery.ask(usr, ADDRESS)
+    assert site.site.store.statistics().committed == before + 1
+    (delivery,), (job,) = await site.deliveries(), await site.jobs()
+    assert (delivery["recipient"], delivery["status"]) == (None, "Queued")
+    assert (job["queue"], job["function"], job["user"]) == ("mail", "recovery", "")
+
+
+@pytest.mark.parametrize("usr", ["nobody@nowhere.test", "off", "ida", "Administrator", "\u202e"])
+async def test_nobody_gets_no_mail_and_leaves_no_trace(
+    site: MailSite, autojump_clock: MockClock, usr: str
+) -> None:
+    """Interface §8: the mailer fills the recipient in, or deletes both for nobody."""
+    await site.hire("ida", password=None)
+    await site.hire("off")
+    await site.do(lambda fw: fw.get_doc("User", "off").db_set("enabled", 0))
+    await site.recovery.ask(usr, ADDRESS)
+    await trio.sleep(1)
+    assert site.postbox.taken == []
+    assert (await site.deliveries(), await site.jobs()) == ([], [])
+    assert await site.rows("SELECT * FROM fw_token") == []
+
+
+async def test_three_mails_an_hour_for_one_identifier_however_it_is_typed(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    """Interface §2: "At most 3 recovery mails an hour per typed identifier, known or not"."""
+    await site.hire("anna")
+    for usr in ("anna", " ANNA ", "anna", "anna", "anna"):
+        await site.recovery.ask(usr, ADDRESS)
+    await trio.sleep(1)
+    assert len(site.postbox.links()) == 3
+    await site.recovery.ask("anna@example.test", ADDRESS)  # another identifier
+    await trio.sleep(1)
+    assert len(site.postbox.links()) == 4
+    autojump_clock.jump(3600)
+    await site.recovery.ask("anna", ADDRESS)
+    await trio.sleep(1)
+    assert len(site.postbox.links()) == 5
+
+
+async def test_the_routes_share_the_bucket_of_an_address(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Interface §2, Address throttle; §8: the four routes share one; IPv6 is one per /64."""
+    async with mail_site(tmp_path, recovery_attempts=4) as site:
+        await site.hire("anna")
+        here = "2001:db8::1"
+        await site.recovery.ask("anna", here)
+        for use in (
+            site.recovery.look("A" * 32, here),
+            site.recovery.reset("A" * 32, OTHER, here),
+            site.invitation.accept("A" * 32, OTHER, None, "2001:db8::2"),
+        ):
+            with pytest.raises(InvalidTokenError):
+                await use
+        with pytest.raises(TooManyRequestsError) as refusal:
+            await site.recovery.look("A" * 32, "2001:db8::3")
+        assert refusal.value.retry_after == 900
+        await site.recovery.ask("anna", here)  # answers alike, and does nothing
+        await trio.sleep(2)
+        assert len(site.postbox.links()) == 1
+        with pytest.raises(InvalidTokenError):
+            await site.recovery.look("A" * 32, "2001:db8:0:1::1")
+        await trio.sleep(900)
+        with pytest.raises(InvalidTokenError):
+            await site.recovery.look("A" * 32, here)
+
+
+async def test_no_token_rests_anywhere(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """Interface §2: "Plain tokens rest nowhere"."""
+    async with mail_site(tmp_path) as site:
+        await site.hire("anna")
+        await site.hire("ida", password=None)
+        spent = await site.recover("anna")
+        await site.recovery.reset(spent, OTHER, ADDRESS)
+        tokens = [spent, await site.recover("anna")]
+        by_hand = await site.do(lambda fw: site.by_log.send(fw, LinkKind.INVITATION, "ida"))
+        tokens.append(token_of(str(by_hand.url)))
+        await site.do(lambda fw: site.link_mail.send(fw, LinkKind.INVITATION, "ida"))
+        await trio.sleep(1)
+        tokens.append(token_of(site.postbox.links("invitation")[0]))
+        assert len(set(tokens)) == 4
+        data = b"".join(file.read_bytes() for file in (tmp_path / "data").iterdir())
+    data += b"".join(file.read_bytes() for file in (tmp_path / "data").iterdir())
+    assert b"anna@example.test" in data  # it is the right place to look
+    for token in tokens:
+        assert token.encode() not in data
+        assert token[:12].encode() not in data
+    assert URL_START not in data
+
+
+URL_START = b"https://desk.example/"
+
+
+async def test_a_manager_sends_a_reset(site: MailSite, autojump_clock: MockClock) -> None:
+    """Interface §2: users.sendPasswordReset; §8: 409 for an invited or disabled one."""
+    await site.hire("anna")
+    await site.hire("ida", password=None)
+    await site.hire("off")
+    await site.do(lambda fw: fw.get_doc("User", "off").db_set("enabled", 0))
+    sent = await site.do(lambda fw: recovery.send_reset(fw, site.link_mail, "anna"))
+    assert sent.url is None
+    assert sent.expires - site.site.clock.now() == pytest.approx(3_600_000, abs=1000)
+    await trio.sleep(1)
+    await site.recovery.reset(token_of(site.postbox.links()[0]), OTHER, ADDRESS)
+    for user, error in (
+        ("ida", ConflictError),
+        ("off", ConflictError),
+        ("nobody", NotFoundError),
+    ):
+        with pytest.raises(error):
+            await site.do(partial(recovery.send_reset, link_mail=site.link_mail, user=user))
+    with pytest.raises(PermissionDeniedError):
+        await site.do(lambda fw: recovery.send_reset(fw, site.link_mail, "anna"), user="anna")
+
+
+async def test_a_link_that_is_handed_back_is_the_one_in_the_log(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    """Interface §8: the request writes the `mail.sent` line after commit, and leaves no job."""
+    await site.hire("anna")
+    sent = await site.do(lambda fw: recovery.send_reset(fw, site.by_log, "anna"))
+    assert site.log.of("mail.sent") == [
+        {"recipient": "anna@example.test", "template": "recovery", "link": sent.url}
+    ]
+    await trio.sleep(2)
+    assert (site.postbox.taken, await site.jobs()) == ([], [])
+    (delivery,) = await site.deliveries()
+    assert (delivery["status"], delivery["attempts"]) == ("Sent", 1)
+    await site.recovery.reset(token_of(str(sent.url)), OTHER, ADDRESS)
+
+
+async def test_what_is_rolled_back_sends_nothing(site: MailSite, autojump_clock: MockClock) -> None:
+    """Spec, Authentication 9: "a message is queued only if the request commits"."""
+    await site.hire("anna")
+
+    def refused(fw: Fw, link_mail: LinkMail) -> None:
+        recovery.send_reset(fw, link_mail, "anna")
+        raise ValidationError("no")
+
+    for link_mail in (site.link_mail, site.by_log):
+        with pytest.raises(ValidationError):
+            await site.do(partial(refused, link_mail=link_mail))
+    await trio.sleep(2)
+    assert (site.postbox.taken, site.log.of("mail.sent")) == ([], [])
+    assert (await site.deliveries(), await site.jobs()) == ([], [])

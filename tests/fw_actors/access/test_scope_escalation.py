@@ -1,0 +1,183 @@
+"""No sequence of calls by a System Manager with access scopes ends with one who has none.
+
+Spec, Webhook rule 3: "refused every permission on Webhook and Webhook Delivery … even as System
+Manager". A session or key that such a user comes by reads no Webhook either.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fw_actors.documents.handle import Fw
+from fw_actors.ops.site import Site
+from tests.fw_actors.access.intruder import CHOSEN, SCOPE, Intruder
+from tests.fw_actors.office import Office
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+STAFF = ("root", "off", "new", "sam", "tom", "ann", "ida", "zoe")
+USERS = st.sampled_from([*STAFF, "pip", "Administrator"])
+ROLES = st.sampled_from(["System Manager", "Seller", "Event Publisher", "Clerk"])
+ROLE_ROWS = st.lists(ROLES, max_size=2).map(lambda roles: [{"role": role} for role in roles])
+NUMBER = st.integers(0, 9)
+FLAG = st.booleans()
+ACCOUNT = st.fixed_dictionaries(
+    {},
+    optional={
+        "roles": ROLE_ROWS,
+        "new_password": st.just(CHOSEN),
+        "enabled": st.integers(0, 1),
+        "email": USERS.map(lambda name: f"{name}@else.test"),
+        "fullName": st.just("Somebody"),
+    },
+)
+SCOPE_ROW = st.fixed_dictionaries(
+    {
+        "user": USERS,
+        "allow": st.sampled_from(["Customer", "Role", "User"]),
+        "for_value": st.sampled_from(["Near", "Far", "System Manager", "ann"]),
+    }
+)
+
+
+def calls(method: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Calls of one method of the intruder."""
+    return st.tuples(*arguments).map(lambda given: _Call(method, given))
+
+
+class _Call:
+    """One call, which shows what it is when an example fails."""
+
+    def __init__(self, method: str, given: tuple[Any, ...]) -> None:
+        self._method, self._given = method, given
+
+    def __repr__(self) -> str:
+        return f"{self._method}{self._given!r}"
+
+    def __call__(self, intruder: Intruder) -> None:
+        given = [
+            intruder.any_of(*each) if isinstance(each, tuple) else each for each in self._given
+        ]
+        getattr(intruder, self._method)(*given)
+
+
+def some(doctype: str) -> st.SearchStrategy[tuple[str, int]]:
+    """A document that is there when the call is made."""
+    return st.tuples(st.just(doctype), NUMBER)
+
+
+USER, KEY = st.just("User"), st.just("API Key")
+NEW_USER = st.builds(
+    lambda name, values: {"email": f"{name}@new.test", **values, "name": name}, USERS, ACCOUNT
+)
+OWNER = st.builds(lambda user: {"user": user}, USERS)
+EVERY_CALL = st.one_of(
+    calls("become", NUMBER),
+    calls("borrow", st.none() | USERS),
+    calls("insert", USER, NEW_USER, FLAG),
+    calls("save", USER, USERS, ACCOUNT, FLAG),
+    calls("db_set", USER, USERS, ACCOUNT, FLAG),
+    calls("delete", USER, USERS, FLAG),
+    calls("rename", USER, USERS, USERS, FLAG),
+    calls("set_enabled", USERS, FLAG),
+    calls("invite", USERS, st.lists(ROLES, max_size=2)),
+    calls("resend", USERS),
+    calls("reset", USERS),
+    calls("unlock", USERS),
+    calls("spend", NUMBER),
+    calls("make_key"),
+    calls("save", KEY, some("API Key"), OWNER, FLAG),
+    calls("db_set", KEY, some("API Key"), OWNER, FLAG),
+    calls("delete", KEY, some("API Key"), FLAG),
+    calls("insert", st.just("Role"), st.builds(lambda name: {"name": name}, ROLES), FLAG),
+    calls("rename", st.just("Role"), ROLES, ROLES, FLAG),
+    calls("delete", st.just("Role"), ROLES, FLAG),
+    calls("insert", st.just(SCOPE), SCOPE_ROW, FLAG),
+    calls("save", st.just(SCOPE), some(SCOPE), SCOPE_ROW, FLAG),
+    calls("db_set", st.just(SCOPE), some(SCOPE), SCOPE_ROW, FLAG),
+    calls("delete", st.just(SCOPE), some(SCOPE), FLAG),
+    calls("rename", st.just(SCOPE), some(SCOPE), st.just("other"), FLAG),
+    calls("rename", st.just("Customer"), some("Customer"), st.just("Nearer"), FLAG),
+    calls("delete", st.just("Customer"), some("Customer"), FLAG),
+)
+
+
+class _Undone(Exception):
+    """Takes an example back."""
+
+
+async def open_door(office: Office) -> None:
+    """Hire the staff. `root` alone is a System Manager without scopes who can sign in."""
+    for name in ("root", "off", "sam", "tom"):
+        await office.hire(name, "System Manager")
+    await office.hire("new", "System Manager", password=None)
+    for name in ("ann", "zoe"):
+        await office.hire(name, "Seller")
+    await office.hire("ida", password=None)
+
+    def furnish(fw: Any) -> None:
+        for title in ("Near", "Far"):
+            fw.new_doc("Customer", title=title).insert()
+        for user, value in (("sam", "Near"), ("tom", "Far"), ("zoe", "Far")):
+            fw.new_doc(SCOPE, user=user, allow="Customer", for_value=value).insert()
+        off = fw.get_doc("User", "off")
+        off.enabled = 0
+        off.save()
+
+    await office.do(furnish)
+    await office.subscribe()
+
+
+async def test_no_sequence_of_calls_by_a_scoped_manager_ends_with_a_reader_of_webhooks(
+    office: Office,
+) -> None:
+    await open_door(office)
+    chosen = await office.site.hash_password(CHOSEN, "x", "x@x.test")
+    await office.site.rollback("Administrator", lambda fw: try_all(office.site, fw, chosen))
+
+
+def try_all(site: Site, fw: Fw, chosen_hash: str) -> None:
+    """Try sequences of calls, each from the same beginning."""
+
+    @settings(max_examples=300, deadline=None)
+    @given(st.lists(EVERY_CALL, min_size=1, max_size=15))
+    def tried(sequence: list[Any]) -> None:
+        try:
+            with fw.tx.savepoint():
+                intruder = Intruder(site, fw, "sam", chosen_hash)
+                intruder.run(sequence)
+                seen = {user for user in intruder.opened() if intruder.sees_webhooks(user)}
+                assert seen == set()
+                assert intruder.sees_webhooks("root")  # and nothing was taken from who has it
+                raise _Undone
+        except _Undone:
+            pass
+
+    tried()
+
+
+async def test_the_intruder_gets_in_where_nothing_stops_him(office: Office) -> None:
+    """The same calls by a System Manager without scopes: what is looked for is found."""
+    await open_door(office)
+    chosen = await office.site.hash_password(CHOSEN, "x", "x@x.test")
+
+    def work(fw: Fw) -> list[set[str]]:
+        found = []
+        for call in (
+            _Call("save", ("User", "sam", {"new_password": CHOSEN}, False)),
+            _Call("insert", ("User", {"name": "pip", "email": "pip@new.test",
+                "roles": [{"role": "System Manager"}], "new_password": CHOSEN}, True)),
+            _Call("resend", ("new",)),
+            _Call("reset", ("tom",)),
+        ):  # fmt: skip
+            intruder = Intruder(office.site, fw, "root", chosen)
+            intruder.run([call])
+            found.append(intruder.opened() - {"root"})
+        return found
+
+    found = await office.site.rollback("Administrator", work)
+    assert found == [{"sam"}, {"sam", "pip"}, {"sam", "pip", "new"}, {"sam", "pip", "tom"}]

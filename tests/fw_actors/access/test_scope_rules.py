@@ -1,0 +1,133 @@
+"""User Permission rows: interface §3, §8 "Documents" and "Scopes"; spec, Webhook rule 3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fw_actors.documents import rest
+from fw_actors.errors import (
+    ConflictError,
+    DuplicateError,
+    PermissionDeniedError,
+    ValidationError,
+)
+from tests.fw_actors.office import Office
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+SCOPE = "User Permission"
+
+
+@pytest.fixture
+async def scene(office: Office) -> Office:
+    """Ada, a System Manager, is limited to the customer Near."""
+    await office.hire("ada", "System Manager", password=None)
+    await office.hire("boss", "System Manager", password=None)
+    await office.hire("root", "System Manager", password=None)
+
+    def furnish(fw: Any) -> None:
+        for title in ("Near", "Far"):
+            fw.new_doc("Customer", title=title).insert()
+
+    await office.do(furnish)
+    await allow(office, "ada", "Customer", "Near")
+    return office
+
+
+async def allow(office: Office, user: str, doctype: str, value: str, by: str = "boss") -> str:
+    values = {"user": user, "allow": doctype, "for_value": value}
+    name: str = (await office.do(lambda fw: rest.insert(fw, SCOPE, values), by))["name"]
+    return name
+
+
+WRONG = [
+    ("ada", "Customer", "Gone", "for_value"),
+    ("ada", "Nothing", "Near", "allow"),
+    ("ada", "OrderLine", "Near", "allow"),
+    ("nobody", "Customer", "Near", "user"),
+    ("Administrator", "Customer", "Near", "user"),
+]
+
+
+@pytest.mark.parametrize(("user", "doctype", "value", "field"), WRONG)
+async def test_a_scope_names_what_is_there(
+    scene: Office, user: str, doctype: str, value: str, field: str
+) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        await allow(scene, user, doctype, value)
+    assert refusal.value.extra == {"field": field}
+
+
+async def test_the_same_scope_twice_is_refused(scene: Office) -> None:
+    with pytest.raises(DuplicateError):
+        await allow(scene, "ada", "Customer", "Near")
+
+
+async def test_a_scope_holds_for_webhooks_from_the_next_call_on(scene: Office) -> None:
+    """Spec, Webhook rule 3: "even as System Manager"."""
+    await scene.subscribe()
+    assert await scene.do(lambda fw: len(fw.get_all("Webhook")), "boss") == 1
+    await allow(scene, "boss", "Customer", "Near", by="Administrator")
+    assert await scene.do(lambda fw: fw.get_all("Webhook"), "boss") == []
+    for verb in (
+        lambda fw: rest.list_documents(fw, "Webhook", {}),
+        lambda fw: rest.read(fw, "Webhook", "no such"),
+        lambda fw: rest.save(fw, "Webhook", "no such", {}),
+        lambda fw: rest.delete(fw, "Webhook Delivery", "no such"),
+        lambda fw: rest.rename(fw, "Webhook Delivery", "no such", {"name": "x"}),
+        lambda fw: rest.export(fw, "Webhook Delivery", "no such"),
+        lambda fw: rest.insert(fw, "Webhook", {}),
+    ):
+        with pytest.raises(PermissionDeniedError):
+            await scene.do(verb, "boss")
+
+
+async def test_who_is_scoped_changes_no_scope(scene: Office) -> None:
+    """Interface §8: "refused create, write and delete on User Permission, whatever the roles"."""
+    name = (await scene.sql("SELECT name FROM doc_user_permission"))[0][0]
+    values = {"user": "boss", "allow": "Customer", "for_value": "Near"}
+    for verb in (
+        lambda fw: fw.new_doc(SCOPE, **values).insert(ignore_permissions=True),
+        lambda fw: fw.get_doc(SCOPE, name).save(ignore_permissions=True),
+        lambda fw: fw.get_doc(SCOPE, name).delete(ignore_permissions=True),
+        lambda fw: fw.get_doc(SCOPE, name).rename("x", ignore_permissions=True),
+        lambda fw: fw.get_doc(SCOPE, name).db_set("for_value", "Far", ignore_permissions=True),
+        lambda fw: fw.get_doc("User", "ada").delete(
+            ignore_permissions=True
+        ),  # its scopes would go along
+    ):
+        with pytest.raises(PermissionDeniedError, match="access scopes"):
+            await scene.do(verb, "ada")
+
+
+async def test_scopes_follow_a_renamed_document(scene: Office) -> None:
+    """Interface §8: "Rename carries links, children, User Permission values …"."""
+    await scene.do(lambda fw: fw.get_doc("Customer", "Near").rename("Here"))
+    assert await scene.sql("SELECT for_value FROM doc_user_permission") == [("Here",)]
+
+
+async def test_scopes_follow_a_renamed_user(scene: Office) -> None:
+    await scene.do(lambda fw: fw.get_doc("User", "ada").rename("lovelace"))
+    assert await scene.sql('SELECT "user" FROM doc_user_permission') == [("lovelace",)]
+    assert await scene.do(lambda fw: fw.rights.scopes, "lovelace") == {"Customer": {"Near"}}
+
+
+async def test_scopes_go_with_their_user(scene: Office) -> None:
+    """Interface §8: "Deleting a User takes sessions, keys, tokens and scopes along"."""
+    await scene.do(lambda fw: fw.get_doc("User", "ada").delete())
+    assert await scene.sql("SELECT name FROM doc_user_permission") == []
+
+
+async def test_what_a_scope_names_is_not_deleted(scene: Office) -> None:
+    with pytest.raises(ConflictError, match="names Customer Near"):
+        await scene.do(lambda fw: fw.get_doc("Customer", "Near").delete())
+    await scene.do(lambda fw: fw.get_doc("Customer", "Far").delete())
+
+
+async def test_who_is_scoped_still_queues_deliveries(scene: Office) -> None:
+    """Spec, Webhook rule 3: "own document writes still queue deliveries on their behalf"."""
+    await scene.watch("Customer", "on_update")
+    await scene.do(lambda fw: rest.save(fw, "Customer", "Near", {"vat": "1"}), "ada")
+    assert [row["event"] for row in await scene.deliveries()] == ["doc.on_update"]

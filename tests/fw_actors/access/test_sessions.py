@@ -1,0 +1,161 @@
+"""Sessions: spec, Authentication 1 and 2; pitfalls, "Sessions, cookies, keys"."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.access import sessions
+from fw_actors.access.sessions import LiveSession, Sessions
+from fw_actors.errors import AuthenticationError, NotFoundError
+from tests.fw_actors.office import Office
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+DAY = 86_400
+START = 1_800_000_000_000
+
+
+async def begin(office: Office, sid: str = "a sid", days: int = 30, **values: Any) -> int:
+    given = {"handle": f"h-{sid}", "user": "ada", "ip": "192.0.2.1", "user_agent": "A", **values}
+    return await office.site.store.write(partial(sessions.begin, sid=sid, days=days, **given))
+
+
+async def live(office: Office, sid: str = "a sid", idle_days: int = 0) -> LiveSession:
+    found = Sessions(office.site.registry, idle_days)
+    return await office.site.store.read(lambda tx: found.live(tx, sid))
+
+
+async def test_a_session_is_found_by_its_sid_and_told_by_its_handle(office: Office) -> None:
+    await office.hire("ada")
+    await begin(office)
+    assert await live(office) == LiveSession("h-a sid", "ada", START)
+
+
+async def test_the_sid_rests_nowhere_but_as_its_sha_256(office: Office) -> None:
+    """Interface §2: "stored as its SHA-256"."""
+    await begin(office, handle="handle")
+    (row,) = await office.sql("SELECT * FROM fw_session")
+    assert hashlib.sha256(b"a sid").digest() in row
+    assert "a sid" not in str(row)
+
+
+@pytest.mark.parametrize("sid", ["", "another", "h-a sid", "\ud800", "x" * 10_000])
+async def test_any_other_sid_is_no_session(office: Office, sid: str) -> None:
+    await office.hire("ada")
+    await begin(office)
+    with pytest.raises(AuthenticationError):
+        await live(office, sid)
+
+
+async def test_an_idle_session_ends_where_the_policy_says_so(office: Office) -> None:
+    """ASVS 7.3.1; each use begins the days anew, and the end of its days stays."""
+    await office.hire("ada")
+    await begin(office, days=5)
+    store = office.site.store
+    for _ in range(2):
+        await trio.sleep(2 * DAY - 1)
+        await live(office, idle_days=2)
+        await store.write(partial(sessions.seen, session="h-a sid"))
+    assert await store.read(lambda tx: sessions.of_user(tx, "ada", 1))
+    await trio.sleep(DAY + 1)
+    with pytest.raises(AuthenticationError):
+        await live(office, idle_days=1)
+    assert await store.read(lambda tx: sessions.of_user(tx, "ada", 1)) == []
+    with pytest.raises(NotFoundError):
+        await store.write(lambda tx: sessions.revoke(tx, "ada", "h-a sid", 1))
+    await trio.sleep(1)
+    with pytest.raises(AuthenticationError):
+        await live(office, idle_days=2)
+
+
+async def test_without_such_a_policy_a_session_is_never_idle(office: Office) -> None:
+    await office.hire("ada")
+    await begin(office)
+    await trio.sleep(30 * DAY - 1)
+    await live(office)
+
+
+async def test_a_user_has_so_many_sessions_and_the_least_used_goes(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MOST_OF_A_USER", 3)
+    await begin(office, "of bob", user="bob")
+    for sid in ("a", "b", "c"):
+        await begin(office, sid)
+        await trio.sleep(1)
+    await office.site.store.write(partial(sessions.seen, session="h-a"))
+    await trio.sleep(1)
+    await begin(office, "d")
+    rows = await office.sql("SELECT id FROM fw_session ORDER BY id")
+    assert rows == [("h-a",), ("h-c",), ("h-d",), ("h-of bob",)]
+
+
+async def test_a_session_ends_after_its_days(office: Office) -> None:
+    """Spec: "Session lifetime is one value from the policy, used for both …"."""
+    await office.hire("ada")
+    assert await begin(office, days=2) == START + 2 * DAY * 1000
+    await trio.sleep(2 * DAY - 0.001)
+    await live(office)
+    await trio.sleep(0.001)
+    with pytest.raises(AuthenticationError):
+        await live(office)
+
+
+async def test_a_session_that_ends_now_is_none_that_its_user_has(office: Office) -> None:
+    """Interface §2: sessions are listed, revoked and counted; one that has ended is not."""
+    await office.hire("ada")
+    await begin(office, "brief", days=1)
+    await begin(office, "long", days=2)
+    store = office.site.store
+
+    async def listed() -> list[str]:
+        return [each.id for each in await store.read(lambda tx: sessions.of_user(tx, "ada", 0))]
+
+    await trio.sleep(DAY - 0.001)
+    assert sorted(await listed()) == ["h-brief", "h-long"]
+    await trio.sleep(0.001)
+    assert await listed() == ["h-long"]
+    with pytest.raises(NotFoundError):
+        await store.write(partial(sessions.revoke, idle_days=0, user="ada", handle="h-brief"))
+    assert await store.write(partial(sessions.end_all, user="ada")) == 1
+
+
+async def test_the_session_of_a_disabled_or_deleted_user_is_none(office: Office) -> None:
+    """Pitfalls: "Expiry, disabled, deleted are checked at use on every request"."""
+    await office.hire("ada")
+    await begin(office)
+    await office.sql("UPDATE doc_user SET enabled = 0")  # behind the back of every rule
+    with pytest.raises(AuthenticationError):
+        await live(office)
+    await office.sql("DELETE FROM doc_user")
+    with pytest.raises(AuthenticationError):
+        await live(office)
+
+
+async def test_ending_a_session_ends_that_one(office: Office) -> None:
+    await office.hire("ada")
+    for sid in ("one", "two"):
+        await begin(office, sid)
+    await office.site.store.write(lambda tx: sessions.end(tx, "one"))
+    await office.site.store.write(lambda tx: sessions.end(tx, "unknown"))
+    with pytest.raises(AuthenticationError):
+        await live(office, "one")
+    await live(office, "two")
+
+
+async def test_seen_moves_the_time_of_the_last_use(office: Office) -> None:
+    await office.hire("ada")
+    await begin(office)
+    await trio.sleep(90)
+    await office.site.store.write(lambda tx: sessions.seen(tx, "h-a sid"))
+    assert (await live(office)).last_seen == START + 90_000
+
+
+async def test_a_user_agent_of_any_length_is_cut(office: Office) -> None:
+    await begin(office, user_agent="x" * 10_000)
+    assert await office.sql("SELECT length(user_agent) FROM fw_session") == [(512,)]

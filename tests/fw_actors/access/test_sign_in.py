@@ -1,0 +1,509 @@
+"""Signing in: spec, Sign-in and Sign-in lockout; interface §2 and §8, "Sign-in"."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.access.accounts import Account, Accounts, set_password
+from fw_actors.access.passwords import AdmittedChange, PasswordChanges
+from fw_actors.access.sign_in import Admitted, SignIn
+from fw_actors.access.types import PasswordChange, SignedIn, SignInAttempt
+from fw_actors.actors.counters import Counter as Outcomes
+from fw_actors.actors.lockout import LockoutActor, TryLog, TrySignIn
+from fw_actors.config import Argon2
+from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
+from fw_actors.hashing import Hasher
+from fw_actors.ops.site import open_site
+from fw_actors.runtime import KeyedPool, SystemClock, open_runtime
+from fw_actors.store import Tx
+from tests.fw_actors.office import APPS, Office, open_office
+from tests.mail_kit import Log
+from tests.site_kit import database_of, make_config
+from tests.staff import PASSWORD
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+DAY = 86_400_000
+OTHER = "another decent passphrase"
+
+
+class Door:
+    """Where people sign in: the use case, without the front end."""
+
+    def __init__(self, office: Office, hasher: Hasher | None = None) -> None:
+        site = office.site
+        self.office = office
+        self.hasher = hasher or site.hasher
+        self.sign_in = SignIn(
+            site.store, self.hasher, site.accounts, site.config.auth, site.clock,
+            site.entropy, site.installation_key,
+        )  # fmt: skip
+        self.changes = PasswordChanges(
+            site.store, self.hasher, site.accounts, site.passwords, site.config.auth,
+            site.clock, site.entropy, site.installation_key,
+        )  # fmt: skip
+        self.log = Log()
+        self.tries = TryLog(Outcomes(()), self.log)
+
+    async def admit(self, usr: str, pwd: str = "wrong", **given: Any) -> Admitted | FwError:
+        attempt = asked(usr, pwd, **given)
+        return await self.sign_in.admit(attempt, self.sign_in.identify(usr))
+
+    async def enter(
+        self, usr: str = "ada", pwd: str = PASSWORD, **given: Any
+    ) -> SignedIn | FwError:
+        attempt = asked(usr, pwd, **given)
+        admitted = await self.sign_in.admit(attempt, self.sign_in.identify(usr))
+        if isinstance(admitted, FwError):
+            return admitted
+        return await self.sign_in.verify(attempt, admitted)
+
+    async def told(self, *args: str, **given: Any) -> str | int:
+        """401, or the seconds to wait of a 429, or the user who is in."""
+        answer = await self.enter(*args, **given)
+        if isinstance(answer, SignedIn):
+            return answer.user
+        return answer.retry_after if isinstance(answer, TooManyRequestsError) else answer.status
+
+
+def asked(
+    usr: str, pwd: str, address: str = "192.0.2.1", old_sid: str | None = None
+) -> SignInAttempt:
+    return SignInAttempt(usr, pwd, address, "a browser", old_sid, "request")
+
+
+@pytest.fixture
+async def door(office: Office) -> Door:
+    await office.hire("ada", email="Ada.L@x.test")
+    return Door(office)
+
+
+async def test_the_right_password_makes_a_session(door: Door) -> None:
+    """Spec: "Session lifetime is one value from the policy"."""
+    answer = await door.enter()
+    assert isinstance(answer, SignedIn)
+    assert (answer.user, answer.full_name, answer.max_age) == ("ada", "Ada", 30 * 86_400)
+    assert answer.expires == 1_800_000_000_000 + 30 * DAY
+    rows = await door.office.sql('SELECT "user", ip, user_agent, expires FROM fw_session')
+    assert rows == [("ada", "192.0.2.1", "a browser", answer.expires)]
+
+
+@pytest.mark.parametrize("usr", ["ada", "ADA", " ada ", "ada.l@x.test", "ADA.L@X.TEST", "\uff41da"])
+async def test_every_spelling_of_name_and_e_mail_signs_in(door: Door, usr: str) -> None:
+    assert await door.told(usr) == "ada"
+
+
+async def test_every_sign_in_gets_a_sid_of_its_own_with_192_bits(door: Door) -> None:
+    """Interface §2: "`sid` 192 random bits … a new one at every sign-in"."""
+    sids = set()
+    for _ in range(5):
+        answer = await door.enter()
+        assert isinstance(answer, SignedIn)
+        sids.add(answer.sid)
+    assert {len(sid) for sid in sids} == {32}
+    assert len(sids) == 5
+
+
+async def test_signing_in_with_a_live_sid_ends_that_session(door: Door) -> None:
+    """Interface §8: "Signing in with a live `sid` ends that session"."""
+    first = await door.enter()
+    assert isinstance(first, SignedIn)
+    assert await door.told(pwd="wrong", old_sid=first.sid) == 401
+    assert await door.office.sql("SELECT count(*) FROM fw_session") == [(1,)]
+    second = await door.enter(old_sid=first.sid)
+    assert isinstance(second, SignedIn)
+    assert second.sid != first.sid
+    assert await door.office.sql("SELECT count(*) FROM fw_session") == [(1,)]
+
+
+async def refusals(office: Office) -> list[tuple[str, str]]:
+    """Names and passwords that are refused, each for another cause."""
+    await office.hire("invited", password=None)
+    await office.hire("off")
+    await office.hire("damaged")
+    await office.sql("UPDATE doc_user SET enabled = 0 WHERE name = 'off'")
+    await office.sql("""UPDATE fw_password SET hash = 'x' WHERE "user" = 'damaged'""")
+    return [
+        ("ada", "wrong"), ("ada", ""), ("ada", "x" * 257), ("nobody", PASSWORD),
+        ("invited", PASSWORD), ("invited", ""), ("off", PASSWORD), ("damaged", PASSWORD),
+        ("Administrator", PASSWORD), ("a\u202eda", PASSWORD), ("x" * 400, PASSWORD),
+        ("\ud800", "\ud800"), ("\u200b", PASSWORD),
+    ]  # fmt: skip
+
+
+async def test_every_refusal_is_one_message_after_exactly_one_hash(door: Door) -> None:
+    """Spec: "An unknown identifier is still checked against a decoy hash"; interface §1, 401."""
+    told = set()
+    for usr, pwd in await refusals(door.office):
+        before = door.hasher.statistics().hashes
+        answer = await door.enter(usr, pwd)
+        assert isinstance(answer, AuthenticationError), usr
+        told.add(str(answer))
+        assert door.hasher.statistics().hashes - before == 1, usr
+    assert told == {"The name or the password is wrong."}
+
+
+async def test_five_failures_lock_and_the_fifth_is_told_so_itself(door: Door) -> None:
+    """Interface §2: "the failure that reaches the limit locks and is answered 429 itself"."""
+    answers = [await door.told(pwd="wrong") for _ in range(6)]
+    assert answers == [401, 401, 401, 401, 900, 900]
+
+
+async def test_the_correct_password_is_no_way_out_of_a_lock(door: Door) -> None:
+    """Spec: "locked | sign-in with correct password | any | locked"."""
+    for _ in range(5):
+        await door.told(pwd="wrong")
+    before = door.hasher.statistics().hashes
+    assert await door.told() == 900
+    assert door.hasher.statistics().hashes == before
+    await trio.sleep(899)
+    assert await door.told() == 1
+    await trio.sleep(1)
+    assert await door.told() == "ada"
+
+
+async def test_an_unknown_identifier_locks_like_a_known_one(door: Door) -> None:
+    """Spec: "keyed on the typed account identifier, not on the resolved account"."""
+    for usr in ("nobody", "a\u202eda", "y" * 400):
+        answers = [await door.told(usr, "wrong") for _ in range(6)]
+        assert answers == [401, 401, 401, 401, 900, 900]
+
+
+async def test_all_spellings_share_one_budget_and_the_e_mail_has_its_own(door: Door) -> None:
+    """Interface §8: "Name and e-mail have budgets of their own"."""
+    for usr in ("ada", "ADA", "\uff41da", " ada", "Ada"):
+        await door.told(usr, "wrong")
+    assert await door.told("ada") == 900
+    assert await door.told("ada.l@x.test") == "ada"
+
+
+async def test_a_success_clears_the_typed_spelling_alone(door: Door) -> None:
+    """Interface §2: "A success clears the typed spelling"."""
+    for usr in ("ada", "ada.l@x.test"):
+        for _ in range(4):
+            await door.told(usr, "wrong")
+    assert await door.told("ada") == "ada"
+    assert [await door.told("ada", "wrong"), await door.told("ada.l@x.test", "wrong")] == [401, 900]
+
+
+async def test_of_100_parallel_guesses_at_most_five_are_hashed(door: Door) -> None:
+    """Interface §2: "N parallel guesses never hash more than `maxLoginAttempts`"."""
+    before = door.hasher.statistics().hashes
+    answers = await guesses(door, ["wrong"] * 100)
+    assert door.hasher.statistics().hashes - before == 5
+    assert answers.pop("401") == 4
+    assert set(answers) <= {"429 after 900 s", "429 after 1 s"}
+    assert sum(answers.values()) == 96
+
+
+async def guesses(door: Door, passwords: list[str], usr: str = "ada") -> Counter[str]:
+    """Try all passwords at once through the identifier's LockoutActor; the answers by kind."""
+    answers: list[str] = []
+    async with lockouts(door) as pool:
+
+        async def guess(pwd: str) -> None:
+            identified = door.sign_in.identify(usr)
+            message = TrySignIn(asked(usr, pwd), identified)
+            answer = await pool[identified.key.hex()].ask(message, deadline=60.0)
+            if isinstance(answer, TooManyRequestsError):
+                answers.append(f"429 after {answer.retry_after} s")
+            else:
+                answers.append("in" if isinstance(answer, SignedIn) else str(answer.status))
+
+        async with trio.open_nursery() as nursery:
+            for pwd in passwords:
+                nursery.start_soon(guess, pwd)
+    return Counter(answers)
+
+
+@asynccontextmanager
+async def lockouts(door: Door) -> AsyncIterator[KeyedPool]:
+    site = door.office.site
+    async with open_runtime(clock=site.clock, entropy=site.entropy) as runtime:
+        yield KeyedPool(
+            runtime,
+            "lockouts",
+            make=lambda key: LockoutActor(door.sign_in, door.changes, door.tries),
+            capacity=100,
+            idle_seconds=60.0,
+        )
+
+
+async def test_honest_sign_ins_at_once_lock_nobody(door: Door) -> None:
+    """Pitfalls: "Keycloak #48272 locked honest parallel sign-ins"."""
+    answers = await guesses(door, [PASSWORD] * 20)
+    assert sum(answers.values()) == 20
+    assert set(answers) <= {"in", "429 after 1 s"}
+    assert answers["in"] >= 5
+    assert await door.told() == "ada"
+
+
+async def test_parallel_sign_ins_survive_that_one_of_them_rehashes(door: Door) -> None:
+    """Interface §2: "rehashed at sign-in when the parameters change"."""
+    hasher = Hasher(Argon2(72, 1, 1), 8, door.office.site.entropy, places=1, inline=True)
+    answers = await guesses(Door(door.office, hasher), [PASSWORD] * 4)
+    assert answers == {"in": 4}
+    (row,) = await door.office.sql("SELECT hash FROM fw_password")
+    assert "m=72" in row[0]
+
+
+class Busy(Hasher):
+    """Has no place for anybody."""
+
+    async def verify(self, *args: Any, **given: Any) -> Any:
+        raise OverloadedError
+
+
+async def test_a_busy_hasher_takes_the_charges_back(door: Door) -> None:
+    """Interface §2: "taken back on success and on 503"."""
+    site = door.office.site
+    busy = Door(door.office, Busy(Argon2(64, 1, 1), 8, site.entropy, inline=True))
+    for _ in range(10):
+        assert await busy.told() == 503
+    assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
+
+
+async def test_a_busy_hasher_takes_the_charge_of_a_password_change_back(door: Door) -> None:
+    """Interface §2: "taken back on success and on 503"; §8: it shares the name's budget."""
+    site = door.office.site
+    changes = Door(door.office, Busy(Argon2(64, 1, 1), 8, site.entropy, inline=True)).changes
+    change = PasswordChange("ada", "no session", PASSWORD, OTHER)
+    for _ in range(10):
+        admitted = await changes.admit(change, changes.counter("ada"))
+        assert isinstance(admitted, AdmittedChange)
+        assert isinstance(await changes.verify(change, admitted), OverloadedError)
+    assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
+
+
+async def test_who_was_disabled_meanwhile_changes_no_password_and_is_charged_for_none(
+    door: Door,
+) -> None:
+    """Interface §2: "disabling ends its sessions and keys at once"; that was no try."""
+    change = PasswordChange("ada", "no session", PASSWORD, OTHER)
+    counter = door.changes.counter("ada")
+    admitted = await door.changes.admit(change, counter)
+    assert isinstance(admitted, AdmittedChange)
+    await door.office.sql("UPDATE doc_user SET enabled = 0")
+    assert isinstance(await door.changes.admit(change, counter), AuthenticationError)
+    assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(1,)]
+    before = await door.office.sql("SELECT hash FROM fw_password")
+    assert isinstance(await door.changes.verify(change, admitted), AuthenticationError)
+    assert await door.office.sql("SELECT hash FROM fw_password") == before
+
+
+async def test_a_try_is_hashed_while_its_charge_counts_and_no_later(door: Door) -> None:
+    """Spec, Sign-in lockout: no more than `maxLoginAttempts` tries in a window are verified.
+
+    A process that is stopped between charge and hash, and goes on after the window, would verify
+    one that nobody counts.
+    """
+    attempt, identified = asked("ada", PASSWORD), door.sign_in.identify("ada")
+    change = PasswordChange("ada", "no session", PASSWORD, OTHER)
+    for stopped, late in ((29, False), (30, True), (1000, True)):
+        admitted = await door.sign_in.admit(attempt, identified)
+        assert isinstance(admitted, Admitted)
+        admitted_change = await door.changes.admit(change, door.changes.counter("ada"))
+        assert isinstance(admitted_change, AdmittedChange)
+        await trio.sleep(stopped)
+        before = door.hasher.statistics().hashes
+        answers = (
+            await door.sign_in.verify(attempt, admitted),
+            await door.changes.verify(change, admitted_change),
+        )
+        assert [isinstance(a, OverloadedError) for a in answers] == [late, late]
+        assert (door.hasher.statistics().hashes == before) is late
+        assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("pwd", "outcome", "failures"), [("wrong", "wrong", 2), (PASSWORD, "signed_in", 0)]
+)
+async def test_a_client_that_goes_away_leaves_no_charge_unsettled(
+    door: Door, pwd: str, outcome: str, failures: int
+) -> None:
+    """Interface §2: "taken back on success", and a failure counts, whoever still waits for it."""
+    begun, may_end = trio.Event(), trio.Event()
+
+    class Slow(Hasher):
+        async def verify(self, *args: Any, **given: Any) -> Any:
+            begun.set()
+            await may_end.wait()
+            return await super().verify(*args, **given)
+
+    slow = Door(door.office, Slow(Argon2(64, 1, 1), 8, door.office.site.entropy, inline=True))
+    identified = slow.sign_in.identify("ada")
+    async with lockouts(slow) as pool:
+        message = TrySignIn(asked("ada", pwd), identified)
+        async with trio.open_nursery() as client:
+            ref = pool[identified.key.hex()]
+            client.start_soon(partial(ref.ask, message, deadline=60.0))
+            await begun.wait()
+            client.cancel_scope.cancel()
+        may_end.set()
+        while not slow.log.of("sign_in.ended"):
+            await trio.lowlevel.checkpoint()
+    assert [line["outcome"] for line in slow.log.of("sign_in.ended")] == [outcome]
+    assert await door.office.sql("SELECT state FROM fw_login_attempt") == [(1,)] * failures
+
+
+async def test_a_try_that_was_cut_off_stays_charged(door: Door) -> None:
+    """Pitfalls: "A crash between leaves it charged"."""
+    for _ in range(5):
+        assert isinstance(await door.admit("ada"), Admitted)
+    assert await door.told() == 1
+    await trio.sleep(30)
+    assert await door.told() == 870
+
+
+async def test_the_throttle_comes_before_the_look_up_and_the_hash(door: Door) -> None:
+    """Spec: "The throttle runs before the user lookup and before any hashing"."""
+    for _ in range(5):
+        await door.told(pwd="wrong")
+    looked: list[str] = []
+
+    class Watched(Accounts):
+        def find(self, tx: Tx, key: str) -> Account | None:
+            looked.append(key)
+            return super().find(tx, key)
+
+    door.sign_in._directory = Watched(door.office.site.registry)
+    before = door.hasher.statistics().hashes
+    await door.told()
+    assert (looked, door.hasher.statistics().hashes) == ([], before)
+
+
+async def fail_for_many(door: Door, number: int, address: str) -> list[str | int]:
+    return [await door.told(f"user{n}", "wrong", address=address) for n in range(number)]
+
+
+async def test_an_address_has_50_failures_in_15_minutes(door: Door) -> None:
+    """Interface §2, "Address throttle"; §8: "the 50th is answered 401, the next 429"."""
+    assert await fail_for_many(door, 50, "192.0.2.9") == [401] * 50
+    assert await door.told(address="192.0.2.9") == 900
+    assert await door.told(address="192.0.2.10") == "ada"
+    await trio.sleep(899)
+    assert await door.told(address="192.0.2.9") == 1
+    await trio.sleep(1)
+    assert await door.told(address="192.0.2.9") == "ada"
+
+
+async def test_a_success_takes_back_its_own_charge_of_the_address_only(door: Door) -> None:
+    """Interface §2: "a success takes back its own charge only"."""
+    await fail_for_many(door, 49, "192.0.2.9")
+    assert await door.told(address="192.0.2.9") == "ada"
+    assert await door.told("someone", "wrong", address="192.0.2.9") == 401
+    assert await door.told(address="192.0.2.9") == 900
+
+
+async def test_tries_refused_for_the_identifier_do_not_count_for_the_address(door: Door) -> None:
+    """Interface §8: "Only tries that were verified count for the address"."""
+    for _ in range(100):
+        await door.told(pwd="wrong", address="192.0.2.9")
+    rows = await door.office.sql("SELECT count(*) FROM fw_login_attempt GROUP BY key")
+    assert rows == [(5,), (5,)]
+
+
+async def test_ipv6_is_counted_per_64(tmp_path: Path) -> None:
+    """Interface §1: "IPv6 is counted per /64"."""
+    async with open_office(tmp_path, address_attempts=2) as office:
+        door = Door(office)
+        for host in ("1", "2"):
+            assert await door.told("a", "wrong", address=f"2001:db8:1:2::{host}") == 401
+        assert await door.told("a", "wrong", address="2001:db8:1:2:ffff::3") == 900
+        assert await door.told("a", "wrong", address="2001:db8:1:3::1") == 401
+
+
+async def test_the_first_failure_locks_where_the_policy_says_one(tmp_path: Path) -> None:
+    """Interface §8: "`maxLoginAttempts: 1` answers the first failure with 429"."""
+    async with open_office(tmp_path, max_login_attempts=1, lockout_minutes=1) as office:
+        await office.hire("ada")
+        door = Door(office)
+        assert [await door.told(pwd="wrong"), await door.told()] == [60, 60]
+
+
+async def test_an_account_that_changes_while_the_hash_runs_is_not_signed_in(door: Door) -> None:
+    attempt = asked("ada", PASSWORD)
+    changes = [
+        "UPDATE doc_user SET enabled = 0",
+        "UPDATE doc_user SET enabled = 1",
+        "UPDATE fw_password SET hash = 'other', changed = changed + 1",
+        "DELETE FROM fw_identifier",
+    ]
+    answers = []
+    for change in changes:
+        admitted = await door.sign_in.admit(attempt, door.sign_in.identify("ada"))
+        assert isinstance(admitted, Admitted)
+        await door.office.sql(change)
+        answer = await door.sign_in.verify(attempt, admitted)
+        answers.append("in" if isinstance(answer, SignedIn) else str(answer.status))
+    assert answers == ["401", "401", "401", "401"]
+
+
+async def test_a_password_that_was_set_in_the_same_millisecond_is_another_one(door: Door) -> None:
+    """Virtual time stands still here: an old password opens nothing beside a new one."""
+    site = door.office.site
+    attempt = asked("ada", PASSWORD)
+    admitted = await door.sign_in.admit(attempt, door.sign_in.identify("ada"))
+    assert isinstance(admitted, Admitted)
+    hashed = await site.hash_password(OTHER, "ada", "ada@x.test")
+    await site.store.write(lambda tx: set_password(tx, "ada", hashed))
+    assert isinstance(await door.sign_in.verify(attempt, admitted), AuthenticationError)
+    change = PasswordChange("ada", "no session", OTHER, "a third decent passphrase")
+    begun = await door.changes.admit(change, door.changes.counter("ada"))
+    assert isinstance(begun, AdmittedChange)
+    await site.store.write(lambda tx: set_password(tx, "ada", hashed))
+    assert isinstance(await door.changes.verify(change, begun), AuthenticationError)
+
+
+async def test_nothing_that_was_typed_rests_in_the_counters(door: Door) -> None:
+    """Pitfalls: "people type passwords into the name field"."""
+    await door.told("hunter2-as-a-name", "hunter2")
+    for table in ("fw_login_attempt", "fw_session"):
+        assert "hunter2" not in str(await door.office.sql(f"SELECT * FROM {table}"))
+
+
+def test_no_value_on_the_way_shows_a_password_or_a_sid() -> None:
+    """Pitfalls, Logs: "no password, token, sid"."""
+    shown = repr(asked("ada", "s3cret", old_sid="t0ken")) + repr(SignedIn("t0ken", "ada", "", 0, 0))
+    assert "s3cret" not in shown
+    assert "t0ken" not in shown
+
+
+class RealClock(trio.abc.Clock):
+    """Real time, for what runs in threads."""
+
+    def start_clock(self) -> None:
+        """Runs already."""
+
+    def current_time(self) -> float:
+        return time.perf_counter()
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        return deadline - time.perf_counter()
+
+
+@pytest.fixture
+def real_clock() -> RealClock:
+    return RealClock()
+
+
+async def test_store_and_hasher_with_their_threads_count_as_exactly(
+    tmp_path: Path, real_clock: RealClock
+) -> None:
+    config = make_config(APPS, database=database_of(tmp_path))
+    async with open_site(config, clock=SystemClock()) as site:
+        office = Office(site)
+        await office.hire("ada")
+        before = site.hasher.statistics().hashes
+        answers = await guesses(Door(office), ["wrong"] * 100)
+        assert site.hasher.statistics().hashes - before == 5
+    assert (answers["401"], sum(answers.values()), "in" in answers) == (4, 100, False)

@@ -1,0 +1,42 @@
+"""Accounts as an administrator makes and lists them: interface §5, `user add` and `user list`."""
+
+from __future__ import annotations
+
+import pytest
+
+from fw_actors.access.users import add_user, list_users
+from fw_actors.errors import DuplicateError, PermissionDeniedError
+from tests.fw_actors.office import Office
+
+
+async def test_an_account_is_made_with_its_roles(office: Office) -> None:
+    told = await office.do(
+        lambda fw: add_user(fw, "ada", "ada@x.test", "Ada L.", ["Seller", "Reader", "Seller"])
+    )
+    assert told == {
+        "name": "ada", "email": "ada@x.test", "fullName": "Ada L.", "enabled": True,
+        "roles": ["Seller", "Reader"], "created": "2027-01-15T08:00:00.000Z",
+    }  # fmt: skip
+
+
+async def test_accounts_are_listed_by_name(office: Office) -> None:
+    for name in ("bob", "ada"):
+        await office.hire(name)
+    listed = await office.do(list_users)
+    assert [each["name"] for each in listed] == ["ada", "bob"]
+
+
+async def test_nobody_but_a_system_manager_makes_or_lists_accounts(office: Office) -> None:
+    """Spec: "System Manager only"."""
+    ada = await office.hire("ada", "Seller")
+    with pytest.raises(PermissionDeniedError):
+        await office.do(lambda fw: add_user(fw, "bob", "bob@x.test"), ada)
+    with pytest.raises(PermissionDeniedError):
+        await office.do(list_users, ada)
+
+
+async def test_a_taken_name_leaves_nothing_half_made(office: Office) -> None:
+    await office.hire("ada")
+    with pytest.raises(DuplicateError):
+        await office.do(lambda fw: add_user(fw, "ada", "new@x.test", password_hash="other"))
+    assert (await office.sql("SELECT count(*) FROM fw_password WHERE hash = 'other'")) == [(0,)]

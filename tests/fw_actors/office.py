@@ -1,0 +1,62 @@
+"""A site in virtual time with the apps `shop` and `examples.notes`, and who works on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.site_kit import database_of, inline_site
+from tests.staff import Staffed
+
+APPS = Path(__file__).parent / "documents" / "apps"
+
+
+class Office(Staffed):
+    """A site and the shortest ways to what the tests need of it."""
+
+    domain = "x.test"
+
+    async def sql(self, text: str, **params: Any) -> list[tuple[Any, ...]]:
+        """Run SQL in a transaction of its own; the rows as tuples."""
+        rows = await self.do(lambda fw: fw.db.sql(text, params))
+        return [tuple(row.values()) for row in rows]
+
+    async def subscribe(self, event: str = "note.shared", **fields: Any) -> str:
+        """Make a Webhook for a custom event; its name."""
+        return await self.hook(event_type="Custom", custom_event=event, **fields)
+
+    async def watch(self, doctype: str, *events: str, **fields: Any) -> str:
+        """Make a Webhook for document events; its name."""
+        ticked = dict.fromkeys(events, 1)
+        return await self.hook(event_type="Document", webhook_doctype=doctype, **ticked, **fields)
+
+    async def hook(self, **fields: Any) -> str:
+        values = {"url": "https://receiver.test/hook", "secret": "a signing secret", **fields}
+        name: str = (await self.do(lambda fw: fw.new_doc("Webhook", **values).insert())).name
+        return name
+
+    async def deliveries(self) -> list[dict[str, Any]]:
+        """Return all deliveries in the order of their ids, payloads read."""
+        rows = await self.do(
+            lambda fw: fw.db.sql("SELECT * FROM doc_webhook_delivery ORDER BY name")
+        )
+        return [{**row, "payload": json.loads(row["payload"])} for row in rows]
+
+
+@asynccontextmanager
+async def open_office(folder: Path, **changes: Any) -> AsyncIterator[Office]:
+    """Open a site whose store is in `folder`; `changes` as in `inline_site`."""
+    settings = {"apps": ("shop", "examples.notes"), "database": database_of(folder), **changes}
+    async with inline_site(APPS, **settings) as site:
+        yield Office(site)
+
+
+@pytest.fixture
+async def office(tmp_path: Path) -> AsyncIterator[Office]:
+    async with open_office(tmp_path) as office:
+        yield office

@@ -1,0 +1,73 @@
+"""The configuration's own findings: issue of a policy, its fingerprint, keys and modes."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fw_actors.ops.doctor import judge_configuration, not_opened
+from fw_actors.ops.doctor.access import policy_fingerprint
+from fw_actors.rules.findings import Level
+from tests.site_kit import make_config
+
+HERE = Path("/srv/site")
+
+
+def warnings(**changes: Any) -> list[str]:
+    return judge_configuration(make_config(HERE, **changes)).texts(Level.WARNING)
+
+
+def test_a_good_configuration_gives_no_cause() -> None:
+    section = judge_configuration(make_config(HERE))
+    assert {finding.level for finding in section.findings} == {Level.OK}
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"secrets": {}}, "FW_SECRET_KEY is not set"),
+        ({"secrets": {"key": "short"}}, "shorter than 32"),
+        (
+            {"secrets": {"key": "k" * 40, "stripe": "sk_1"}},
+            "shorter than 6 characters: FW_SECRET_STRIPE",
+        ),
+        ({"mode": "development"}, "FW_MODE is development"),
+        ({"clock_offset": 5.0}, "FW_CLOCK_OFFSET"),
+        ({"scheduler": False}, "ops.scheduler is false"),
+    ],
+)
+def test_what_should_be_looked_at_is_a_warning(changes: dict[str, Any], word: str) -> None:
+    (only,) = warnings(**changes)
+    assert word in only
+
+
+def test_a_password_too_short_to_be_scrubbed_is_warned_of_wherever_it_stands() -> None:
+    plain = make_config(HERE)
+    config = dataclasses.replace(
+        plain,
+        mail=dataclasses.replace(plain.mail, password="pw123"),
+        deployment=dataclasses.replace(plain.deployment, database="postgresql://fw:a%20b@db/fw"),
+    )
+    (only,) = judge_configuration(config).texts(Level.WARNING)
+    assert "shorter than 6 characters: FW_DATABASE, FW_SMTP_PASSWORD;" in only
+
+
+def test_a_secret_in_the_env_file_is_warned_of() -> None:
+    """Interface §6: "there they are ignored, and doctor warns"."""
+    config = dataclasses.replace(make_config(HERE), warnings=(".env: FW_SECRET_X is ignored",))
+    assert judge_configuration(config).texts(Level.WARNING) == [".env: FW_SECRET_X is ignored"]
+
+
+def test_the_fingerprint_changes_with_the_policy_and_with_nothing_else() -> None:
+    """Spec, Site policy: "It must be identical between staging and production"."""
+    same = make_config(Path("/elsewhere"), public_url="https://x.example", secrets={})
+    assert policy_fingerprint(same) == policy_fingerprint(make_config(HERE))
+    other = make_config(HERE, session_days=31)
+    assert policy_fingerprint(other) != policy_fingerprint(make_config(HERE))
+
+
+def test_a_site_that_does_not_open_is_a_problem_for_each_reason() -> None:
+    assert not_opened(["a", "b"]).texts(Level.PROBLEM) == ["a", "b"]

@@ -1,0 +1,122 @@
+"""The facts that the examination of a real site gathers."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import trio
+
+from fw_actors.config import LoginPolicy
+from fw_actors.ops.doctor import examine
+from fw_actors.ops.doctor.access import BATCH, DemoFacts, secret_facts, sign_in_facts
+from fw_actors.ops.doctor.delivery import queue_facts, webhook_facts
+from fw_actors.rules.delivery import Status
+from fw_actors.rules.findings import Level, ServiceState
+from fw_actors.store import jobs
+from tests.fw_actors.office import Office, open_office
+
+DAY = 86_400
+
+
+async def end(office: Office, delivery: str, status: Status) -> None:
+    now = office.site.clock.now()
+    await office.do(
+        lambda fw: fw.db.sql(
+            "UPDATE doc_webhook_delivery SET status = :s, last_attempt = :t WHERE name = :n",
+            {"s": status.value, "t": now, "n": delivery},
+        )
+    )
+
+
+async def emit(office: Office) -> str:
+    told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    delivery: str = told["deliveries"][0]
+    return delivery
+
+
+async def test_webhooks_and_deliveries_are_counted_as_the_spec_says(office: Office) -> None:
+    """Spec, Doctor report: enabled, retrying, failed in the last 24 hours."""
+    await office.subscribe()
+    await office.subscribe("never.sent", enabled=0)
+    await end(office, await emit(office), Status.FAILED)
+    await trio.sleep(DAY - 1)
+    await end(office, await emit(office), Status.FAILED)
+    await end(office, await emit(office), Status.RETRYING)
+    facts = await webhook_facts(office.site)
+    assert (facts.off, facts.enabled, facts.retrying, facts.failed) == (False, 1, 1, 2)
+    await trio.sleep(1)
+    assert (await webhook_facts(office.site)).failed == 1
+
+
+async def test_enabled_webhooks_that_can_hardly_work_are_found(tmp_path: Path) -> None:
+    """Interface §7: lengths other than 24 to 64 bytes pass with a warning in doctor."""
+    async with open_office(tmp_path, mode="development") as office:
+        short = await office.subscribe(secret="x" * 23)
+        await office.subscribe(secret="whsec_" + "A" * 32)
+        plain = await office.subscribe(secret="x" * 24, url="http://receiver.test/")
+        lost = await office.watch("Note", "on_insert", secret="x" * 24)
+        await office.do(
+            lambda fw: fw.db.sql(
+                "UPDATE doc_webhook SET webhook_doctype = 'Gone' WHERE name = :n", {"n": lost}
+            )
+        )
+        assert (await webhook_facts(office.site)).refused_urls == ()
+    async with open_office(tmp_path) as office:
+        facts = await webhook_facts(office.site)
+    assert (facts.odd_secrets, facts.refused_urls, facts.lost_doctypes) == (
+        (short,), (plain,), (lost,),
+    )  # fmt: skip
+
+
+async def test_every_stored_secret_is_opened_in_batches(tmp_path: Path) -> None:
+    async with open_office(tmp_path) as office:
+        first = await office.subscribe()
+        await office.do(
+            lambda fw: fw.db.sql(
+                "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :more)"
+                " INSERT INTO doc_webhook (name, secret, row_id)"
+                " SELECT printf('w%06d', i), secret, row_id FROM n, doc_webhook WHERE name = :n",
+                {"more": BATCH + 1, "n": first},
+            )
+        )
+        facts = await secret_facts(office.site)
+        assert (facts.stored, facts.unreadable) == (BATCH + 2, {})
+    async with open_office(tmp_path, secrets={"key": "another"}) as office:
+        facts = await secret_facts(office.site)
+    assert list(facts.unreadable.values()) == [BATCH + 2]
+
+
+async def test_a_lease_is_stuck_a_minute_after_its_end(office: Office) -> None:
+    store = office.site.store
+    await store.write(lambda tx: jobs.enqueue(tx, queue="mail"))
+    await store.write(lambda tx: jobs.claim(tx, "mail", "", 1, 1000, "token"))
+    await trio.sleep(60.5)
+    assert (await queue_facts(office.site)).stuck == {}
+    await trio.sleep(0.6)
+    assert (await queue_facts(office.site)).stuck == {"mail": 1}
+
+
+@pytest.mark.parametrize(
+    ("user", "roles"), [("DEMO", ("System Manager",)), ("demo@x.test", ("System Manager",))]
+)
+async def test_the_demo_account_is_looked_up_as_at_sign_in(
+    office: Office, user: str, roles: tuple[str, ...]
+) -> None:
+    await office.hire("demo", "System Manager")
+    await office.hire("other", "System Manager", "Event Publisher")
+    config = dataclasses.replace(office.site.config, login=LoginPolicy(None, user, "public"))
+    facts = await sign_in_facts(dataclasses.replace(office.site, config=config))
+    assert (facts.managers, facts.locked) == (2, 0)
+    assert facts.demo == DemoFacts(exists=True, enabled=True, roles=roles)
+
+
+async def test_the_whole_examination_has_every_section_and_changes_nothing(office: Office) -> None:
+    before = office.site.store.statistics().committed
+    sections = await examine(office.site, ServiceState(running=False))
+    assert office.site.store.statistics().committed == before
+    assert [section.name for section in sections] == [
+        "signIn", "mail", "webhooks", "secrets", "queues", "database", "clock",
+    ]  # fmt: skip
+    assert not any(section.texts(Level.PROBLEM) for section in sections)

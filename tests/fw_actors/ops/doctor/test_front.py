@@ -1,0 +1,60 @@
+"""Public URL, cookie and proxy: spec, Command line ("warns when no public URL is set")."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fw_actors.config import ProxyTrustPolicy
+from fw_actors.ops.doctor import judge_front
+from fw_actors.rules.findings import Level
+from tests.site_kit import make_config
+
+HTTPS = {"public_url": "https://fw.example"}
+ON = {"trust_proxy": ProxyTrustPolicy(True, ())}
+NETWORK = {"trust_proxy": ProxyTrustPolicy(False, (ip_network("10.0.0.0/8"),))}
+EVERYBODY = {"trust_proxy": ProxyTrustPolicy(False, (ip_network("0.0.0.0/0"),))}
+OPEN = {"bind_host": "0.0.0.0"}
+
+
+def texts(level: Level, **changes: Any) -> list[str]:
+    return judge_front(make_config(Path("/srv/site"), **changes)).texts(level)
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({}, "FW_PUBLIC_URL is not set"),
+        ({"public_url": "http://fw.example"}, "clear text"),
+        ({**HTTPS, **ON, "secure_cookie": False}, "secureCookie is false"),
+        ({**HTTPS}, "all clients count as one address"),
+        ({**HTTPS, **ON, **OPEN}, "may claim any address"),
+        ({**HTTPS, **EVERYBODY}, "the whole internet"),
+    ],
+)
+def test_a_doubtful_front_is_one_warning(changes: dict[str, Any], word: str) -> None:
+    (only,) = texts(Level.WARNING, **changes)
+    assert word in only
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({**HTTPS, **ON}, "right-most entry of X-Forwarded-For, from any peer"),
+        ({**HTTPS, **NETWORK, **OPEN}, "10.0.0.0/8 is believed"),
+        ({"public_url": "http://localhost:8000"}, "X-Forwarded-For is ignored"),
+        ({"public_url": "http://127.0.0.1"}, "Secure when its request came over TLS"),
+        ({**HTTPS, **ON, "secure_cookie": True}, "the cookie is Secure"),
+    ],
+)
+def test_a_good_front_says_what_it_believes(changes: dict[str, Any], word: str) -> None:
+    assert texts(Level.WARNING, **changes) == texts(Level.PROBLEM, **changes) == []
+    assert any(word in text for text in texts(Level.OK, **changes))
+
+
+def test_a_cookie_that_no_browser_sends_back_is_a_problem() -> None:
+    (only,) = texts(Level.PROBLEM, public_url="http://localhost", secure_cookie=True)
+    assert "nobody stays signed in" in only

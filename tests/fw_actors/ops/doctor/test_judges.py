@@ -1,0 +1,311 @@
+"""What each part of the examination makes of its facts: plain functions over plain data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fw_actors.access.api_keys import KeyCounts
+from fw_actors.config import Argon2, LoginPolicy, Mail
+from fw_actors.hashing import StoredCosts
+from fw_actors.ops.doctor.access import (
+    DemoFacts,
+    SecretFacts,
+    SignInFacts,
+    judge_secrets,
+    judge_sign_in,
+)
+from fw_actors.ops.doctor.delivery import (
+    QueueFacts,
+    ReceiverBacklog,
+    WebhookFacts,
+    judge_queues,
+    judge_webhooks,
+)
+from fw_actors.ops.doctor.mail import MailFacts, judge_mail
+from fw_actors.ops.doctor.system import ClockFacts, DatabaseFacts, judge_clock, judge_database
+from fw_actors.rules.findings import Level, Section, ServiceState
+from fw_actors.store import QueueStats
+
+GIB = 1 << 30
+DEFAULT = Argon2(19_456, 2, 1)
+DEMO = LoginPolicy(None, "demo", "demo password")
+NO_DEMO = LoginPolicy(None, None, None)
+LOGGED = Mail("log", None, "fw@localhost", None, 587, None, None, "starttls")
+SMTP = replace(LOGGED, transport="smtp", host="mail.example", sender="Desk <desk@x.example>")
+
+
+def levels(section: Section) -> set[str]:
+    return {finding.level.value for finding in section.findings}
+
+
+def only(section: Section, level: Level) -> str:
+    (text,) = section.texts(level)
+    return text
+
+
+def test_webhooks_that_are_off_while_some_are_enabled_are_a_warning() -> None:
+    """Spec, Doctor report."""
+    section = judge_webhooks(WebhookFacts(off=True, enabled=2, retrying=1, failed=0))
+    assert "2 are enabled" in only(section, Level.WARNING)
+    assert section.facts == {"off": True, "enabled": 2, "retrying": 1, "failed24h": 0}
+    assert levels(judge_webhooks(WebhookFacts(True, 0, 0, 0))) == {"ok"}
+
+
+@pytest.mark.parametrize("off", [True, False])
+def test_the_counts_are_told_whether_webhooks_are_off_or_on(off: bool) -> None:
+    """Spec, Doctor report: "whether webhooks are off, the count of enabled webhooks, deliveries
+    retrying"."""
+    told = " ".join(judge_webhooks(WebhookFacts(off, 12, 34, 0)).texts(Level.OK))
+    assert f"are {'off' if off else 'on'}; enabled webhooks: 12, deliveries retrying: 34" in told
+
+
+def test_deliveries_that_failed_in_the_last_day_are_a_warning() -> None:
+    """Spec, Doctor report."""
+    assert ": 3" in only(judge_webhooks(WebhookFacts(False, 1, 0, 3)), Level.WARNING)
+
+
+@pytest.mark.parametrize("kind", ["odd_secrets", "refused_urls", "lost_doctypes"])
+def test_webhooks_that_can_hardly_work_are_named_up_to_five(kind: str) -> None:
+    facts: dict[str, Any] = {kind: tuple("abcdefg")}
+    told = only(judge_webhooks(WebhookFacts(False, 7, 0, 0, **facts)), Level.WARNING)
+    assert told.endswith("Webhook a, b, c, d, e and 2 more")
+
+
+@pytest.mark.parametrize(
+    ("mail", "facts", "host", "level", "word"),
+    [
+        (LOGGED, MailFacts("", 0), "localhost", "ok", "transport is log"),
+        (LOGGED, MailFacts("", 0), "fw.example", "warning", "nobody's mailbox"),
+        (LOGGED, MailFacts("FW_LOG_LEVEL=error leaves them out", 0), None, "warning", "leaves"),
+        (LOGGED, MailFacts("", 2), None, "warning", "failed in the last 24 hours: 2"),
+        (SMTP, MailFacts("", 0), None, "ok", "transport is smtp (mail.example:587)"),
+        (SMTP, MailFacts("auth: 535.", 0), None, "problem", "can't be used: auth: 535."),
+        (replace(SMTP, sender="fw@localhost"), MailFacts("", 0), None, "warning", "comes from"),
+        (replace(SMTP, security="none"), MailFacts("", 0), None, "warning", "links travel"),
+        (
+            replace(SMTP, security="none", user="u", password="p"),
+            MailFacts("auth: not in clear text.", 0), None, "warning", "no mail will leave",
+        ),
+        (
+            replace(LOGGED, transport="method", method="shop.send", sender="a@x.example"),
+            MailFacts("no such", 0), None, "problem", "method (shop.send) and can't be used",
+        ),
+    ],
+)  # fmt: skip
+def test_the_live_transport_is_told_and_judged(
+    mail: Mail, facts: MailFacts, host: str | None, level: str, word: str
+) -> None:
+    """Spec, Command line: "fw doctor reports the live mail transport"; interface §8."""
+    found = judge_mail(mail, facts, host).findings
+    assert [finding.level.value for finding in found if word in finding.text] == [level]
+
+
+@pytest.mark.parametrize(
+    ("demo", "login", "level", "word"),
+    [
+        (DemoFacts(True, True, ("System Manager",)), DEMO, "warning", "may administer"),
+        (DemoFacts(True, False, ()), DEMO, "warning", "is disabled"),
+        (DemoFacts(False, False, ()), DEMO, "warning", "is not there"),
+        (DemoFacts(True, True, ("Guest",)), DEMO, "ok", "roles: Guest"),
+        (None, LoginPolicy(None, "demo", None), "warning", "half a demo account"),
+    ],
+)
+def test_the_demo_account_must_not_administer(
+    demo: DemoFacts | None, login: LoginPolicy, level: str, word: str
+) -> None:
+    """Spec, Sign-in screen: "the demo user's role must not administer the site"."""
+    section = judge_sign_in(SignInFacts(1, 0, 30.0, demo), login, DEFAULT)
+    assert [each.level.value for each in section.findings if word in each.text] == [level]
+
+
+@pytest.mark.parametrize(
+    ("cost", "milliseconds", "level"),
+    [
+        (DEFAULT, 30.0, "ok"), (Argon2(7168, 5, 1), 30.0, "ok"), (Argon2(8, 1, 1), 1.0, "warning"),
+        (Argon2(19_456, 1, 1), 15.0, "warning"), (Argon2(1 << 20, 4, 1), 1500.0, "warning"),
+    ],
+)  # fmt: skip
+def test_a_hash_is_neither_cheap_nor_endless(cost: Argon2, milliseconds: float, level: str) -> None:
+    section = judge_sign_in(SignInFacts(1, 0, milliseconds), NO_DEMO, cost)
+    assert [each.level.value for each in section.findings if "FW_ARGON2" in each.text] == [level]
+
+
+def test_hashes_of_another_cost_are_counted() -> None:
+    costs = StoredCosts.of({DEFAULT: 3, Argon2(8, 1, 1): 2})
+    section = judge_sign_in(SignInFacts(1, 0, 30.0, costs=costs), NO_DEMO, DEFAULT)
+    assert [f.text for f in section.findings if "2 of 5" in f.text]
+    assert (section.facts["passwordHashes"], section.facts["outdatedPasswordHashes"]) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("without_end", "policy_days", "level"), [(2, 0, "ok"), (2, 90, "warning"), (0, 90, "ok")]
+)
+def test_keys_without_an_end_are_told_and_too_many_only_where_the_policy_sets_one(
+    without_end: int, policy_days: int, level: str
+) -> None:
+    keys = KeyCounts(3, without_end)
+    facts = SignInFacts(1, 0, 30.0, keys=keys, key_days=policy_days)
+    section = judge_sign_in(facts, NO_DEMO, DEFAULT)
+    told = [f for f in section.findings if "API keys" in f.text]
+    assert [each.level.value for each in told] == [level]
+    assert f"without an end: {without_end}" in told[0].text
+    assert section.facts["apiKeysWithoutEnd"] == without_end
+
+
+def test_a_site_that_nobody_administers_is_a_warning() -> None:
+    section = judge_sign_in(SignInFacts(0, 0, 30.0), NO_DEMO, DEFAULT)
+    assert "nobody can administer" in only(section, Level.WARNING)
+
+
+def test_secrets_that_do_not_open_are_problems_by_their_place() -> None:
+    section = judge_secrets(SecretFacts(9, {("Webhook", "secret", "another key"): 2}))
+    assert only(section, Level.PROBLEM).startswith("2 of the values in Webhook, field secret")
+    assert section.facts == {"stored": 9, "unreadable": 2}
+    assert levels(judge_secrets(SecretFacts(9, {}))) == {"ok"}
+
+
+def test_a_password_that_went_to_loopback_alone_is_no_warning() -> None:
+    """A name may lead to loopback: then signing in worked, and mail leaves."""
+    mail = replace(SMTP, security="none", user="u", password="p")
+    assert levels(judge_mail(mail, MailFacts("", 0), None)) == {"ok"}
+
+
+STOPPED, RUNS = ServiceState(running=False), ServiceState(running=True)
+LATE = QueueStats("webhook", ready=4, scheduled=0, leased=0, failed=9, oldest_seconds=301.0)
+HOST = "https://receiver.test:443"
+BEHIND = ReceiverBacklog(HOST, ("a", "b"), due=4, under_way=1, last_error="timeout: no answer.")
+
+
+def test_work_that_waits_too_long_and_leases_of_the_dead_are_warnings() -> None:
+    failed = QueueStats("app", ready=0, scheduled=0, leased=0, failed=2, oldest_seconds=0.0)
+    section = judge_queues(QueueFacts((LATE, failed), {"mail": 1}), STOPPED)
+    words = section.texts(Level.WARNING)
+    assert [word.split(":")[0] for word in words] == [
+        "queue webhook", "jobs of apps that failed for good", "queue mail",
+    ]  # fmt: skip
+    assert section.facts["queues"]["webhook"] == {"ready": 4, "oldestSeconds": 301.0, "stuck": 0}
+    assert levels(judge_queues(QueueFacts((), {}), RUNS)) == {"ok"}
+
+
+START = "The service does not run on this machine: fw start, or fw worker."
+OTHER = "The service does not run on this machine (fw start); another process works on the queue."
+LINES = "The service runs; the lines below name the receivers that deliveries wait for."
+LOG = (
+    "The service runs; its log has what came of each try (delivery.ended, mail.ended, job.failed)."
+)
+
+
+@pytest.mark.parametrize(
+    ("queue", "leased", "service", "todo"),
+    [
+        ("webhook", 0, STOPPED, START), ("mail", 0, STOPPED, START), ("app", 1, STOPPED, OTHER),
+        ("webhook", 0, RUNS, LINES), ("webhook", 5, RUNS, LINES), ("webhook of none", 0, RUNS, LOG),
+        ("mail", 0, RUNS, LOG), ("app", 1, RUNS, LOG),
+    ],
+)  # fmt: skip
+def test_who_waits_is_never_told_to_start_a_service_that_runs(
+    queue: str, leased: int, service: ServiceState, todo: str
+) -> None:
+    """`webhook of none`: what is due is for Webhooks that are gone, so no receiver is named."""
+    late = LATE._replace(queue=queue.split(maxsplit=1)[0], leased=leased, failed=0)
+    receiver = "" if queue == "webhook of none" else HOST
+    behind = (replace(BEHIND, receiver=receiver),) if late.queue == "webhook" else ()
+    finding, *lines = judge_queues(QueueFacts((late,), {}, behind), service).findings
+    assert finding.todo == todo
+    assert bool(lines) == (bool(behind) and bool(receiver))
+
+
+SLOW = (
+    "fw webhooks test a shows how long each step takes. While it is slow or silent it gets one "
+    "attempt at a time; disable the Webhook when the receiver is gone for good."
+)
+BUSY = (
+    "fw webhooks test a shows how long each step takes. Where it answers quickly, raise "
+    "ops.perReceiverConcurrency, or add a worker (fw worker), which has as many places of its own."
+)
+
+
+@pytest.mark.parametrize(
+    ("last_error", "service", "ended", "todo"),
+    [
+        (
+            "timeout: no answer.", RUNS, "the last attempt ended with timeout: no answer", SLOW,
+        ),
+        ("", ServiceState(True, {HOST: "slow"}), "the last attempt was answered 2xx", SLOW),
+        ("", ServiceState(True, {HOST: "healthy"}), "the last attempt was answered 2xx", BUSY),
+        ("", RUNS, "the last attempt was answered 2xx", BUSY),
+        (None, RUNS, "there was no attempt yet", BUSY),
+        (
+            "status: the receiver answered 503.", ServiceState(True, {HOST: "paused"}),
+            "the last attempt ended with status: the receiver answered 503",
+            "The service has paused it: fw console, or /app/console, resumes it.",
+        ),
+        (
+            None, STOPPED, "there was no attempt yet",
+            "What is due goes out when the service or a worker runs.",
+        ),
+    ],
+)  # fmt: skip
+def test_a_receiver_that_deliveries_wait_for_is_named_with_its_webhooks_and_the_cause(
+    last_error: str | None, service: ServiceState, ended: str, todo: str
+) -> None:
+    behind = replace(BEHIND, last_error=last_error)
+    section = judge_queues(QueueFacts((LATE,), {}, (behind,)), service)
+    finding = section.findings[1]
+    assert finding.text == (
+        f"{HOST} (Webhook a, b): deliveries due 4, leased for an attempt 1; {ended}"
+    )
+    assert finding.todo == todo
+    assert section.facts["receivers"] == [
+        {
+            "receiver": HOST, "webhooks": ["a", "b"], "due": 4, "leased": 1,
+            "lastError": last_error or None,
+        }
+    ]  # fmt: skip
+
+
+def test_five_receivers_are_named_and_five_webhooks_of_each() -> None:
+    many = [
+        replace(BEHIND, receiver=f"https://r{n}:443", webhooks=tuple("abcdefg")) for n in range(9)
+    ]
+    section = judge_queues(QueueFacts((LATE,), {}, tuple(many)), RUNS)
+    assert len(section.findings) == 6
+    assert "(Webhook a, b, c, d, e and 2 more)" in section.findings[1].text
+    assert len(section.facts["receivers"]) == 9
+
+
+@pytest.mark.parametrize(("service", "word"), [(RUNS, "The service takes"), (STOPPED, "start one")])
+def test_leases_that_have_ended_long_ago_are_told_by_who_can_take_them_over(
+    service: ServiceState, word: str
+) -> None:
+    (finding,) = judge_queues(QueueFacts((), {"mail": 2}), service).findings
+    assert "ended over a minute ago: 2" in finding.text
+    assert word in finding.todo
+
+
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [
+        ({}, "ok"), ({"free_disk": None}, "ok"), ({"faults": ("row 1 missing",)}, "problem"),
+        ({"free_disk": 99 << 20}, "problem"), ({"free_disk": GIB - 1}, "warning"),
+        ({"free_disk": 2 * GIB, "size": 3 * GIB}, "warning"),
+    ],
+)  # fmt: skip
+def test_a_database_is_whole_and_its_disk_has_room(changes: dict[str, Any], level: str) -> None:
+    facts = DatabaseFacts("sqlite", "/srv/fw.db", 1 << 20, "wholly", free_disk=9 * GIB)
+    found = levels(judge_database(replace(facts, **changes)))
+    assert found - {"ok"} == {level} - {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("now", "latest", "level"),
+    [
+        (1_800_000_000_000, 0, "ok"), (1_800_000_000_000, 1_800_000_005_000, "ok"),
+        (1_800_000_000_000, 1_800_000_005_001, "warning"), (1_000, 0, "problem"),
+    ],
+)  # fmt: skip
+def test_a_clock_that_went_back_is_noticed(now: int, latest: int, level: str) -> None:
+    assert levels(judge_clock(ClockFacts(now, latest))) == {level}

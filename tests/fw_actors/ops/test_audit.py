@@ -1,0 +1,63 @@
+"""Audit Events: spec, Audit events; interface §3."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import pytest
+
+from fw_actors.documents import rest
+from fw_actors.documents.special_fields import to_ms
+from fw_actors.errors import PermissionDeniedError
+from fw_actors.ops.audit import Action
+from tests.fw_actors.office import Office
+from tests.site_kit import START_MS
+
+
+def test_actions_are_named_as_in_the_spec() -> None:
+    assert {"webhook.replay", "Denied"} <= {str(action) for action in Action}
+
+
+async def test_an_event_tells_what_was_done_by_whom_in_which_request(office: Office) -> None:
+    await office.hire("ada", "System Manager", password=None)
+    site = office.site
+    detail = {"webhook": "w", "previous_status": "Sent"}
+    await site.write(
+        "ada", lambda fw: site.audit.record(fw, Action.REPLAY, "msg_1", detail), "request-1"
+    )
+    ((name,),) = await office.sql("SELECT name FROM doc_audit_event WHERE target = 'msg_1'")
+    shown = await site.read("ada", lambda fw: rest.read(fw, "Audit Event", name))
+    assert (shown["action"], shown["target"], shown["detail"]) == (
+        "webhook.replay",
+        "msg_1",
+        detail,
+    )
+    assert (shown["actor"], shown["request_id"]) == ("ada", "request-1")
+    assert to_ms(datetime.fromisoformat(shown["creation"])) == START_MS
+
+
+async def test_a_denied_event_has_no_detail_and_a_target_as_asked(office: Office) -> None:
+    """Spec: "writes an event with action Denied and no detail"."""
+    audit = office.site.audit
+    await office.do(lambda fw: audit.record(fw, Action.DENIED, "x" * 200))
+    rows = await office.sql("SELECT action, target, detail, request_id FROM doc_audit_event")
+    assert rows == [("Denied", "x" * 140, None, None)]
+
+
+async def test_an_event_rolls_back_with_its_transaction(office: Office) -> None:
+    await office.site.rollback(
+        "Administrator", lambda fw: office.site.audit.record(fw, Action.REPLAY, "msg_1")
+    )
+    assert await office.sql("SELECT name FROM doc_audit_event") == []
+
+
+async def test_nobody_writes_one_as_a_document(office: Office) -> None:
+    for ignoring in (False, True):
+        with pytest.raises(PermissionDeniedError, match="written by the service alone"):
+            await office.do(partial(insert, ignoring))
+
+
+def insert(ignore_permissions: bool, fw: Any) -> None:
+    fw.new_doc("Audit Event").insert(ignore_permissions=ignore_permissions)

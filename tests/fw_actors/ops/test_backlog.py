@@ -1,0 +1,37 @@
+"""What waits in the store: interface §8, Queues and `jobs stats`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from sqlalchemy.sql import ClauseElement
+
+from fw_actors.ops.console_facts import backlog
+from fw_actors.ops.site import Site
+from fw_actors.store import Tx, jobs
+from fw_actors.store.schema import LOGIN_ATTEMPT
+from tests.fw_actors.office import Office
+
+
+def _run(statement: ClauseElement, tx: Tx) -> None:
+    tx.run(statement)
+
+
+async def test_known_queues_are_there_when_empty_and_others_follow(office: Office) -> None:
+    store = office.site.store
+    await store.write(lambda tx: jobs.enqueue(tx, queue="a later one"))
+    found = await store.read(backlog)
+    assert [(row.queue, row.ready) for row in found.queues] == [
+        ("webhook", 0), ("mail", 0), ("app", 0), ("a later one", 1),
+    ]  # fmt: skip
+
+
+async def test_a_locked_identifier_counts_once_and_until_its_time(office: Office) -> None:
+    site: Site = office.site
+    until = site.clock.now() + 1
+    for name in ("a", "b"):
+        lock = LOGIN_ATTEMPT.insert().values(id=name, key=b"k", at=0, state=1, until=until)
+        await site.store.write(partial(_run, lock))
+    assert (await site.store.read(backlog)).locked == 1
+    await site.store.write(partial(_run, LOGIN_ATTEMPT.update().values(until=until - 1)))
+    assert (await site.store.read(backlog)).locked == 0

@@ -1,0 +1,166 @@
+"""Error Logs: interface §3, §8 "Error Log: `method, message, request_id, creation`"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.documents import rest
+from fw_actors.errors import OverloadedError
+from fw_actors.ops.error_log import KEPT_DAYS, PER_MINUTE, WAITING, ErrorLog
+from tests.fw_actors.office import Office, open_office
+from tests.site_kit import SECRET_KEY, inline_site
+
+
+def raised(fn: Callable[[], object]) -> BaseException:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever it is
+        fn()
+    return caught.value
+
+
+def fail(text: str) -> BaseException:
+    def inner() -> None:
+        raise RuntimeError(text)
+
+    return raised(inner)
+
+
+async def logged(office: Office) -> list[tuple[Any, ...]]:
+    return await office.sql("SELECT method, message, request_id FROM doc_error_log ORDER BY name")
+
+
+async def flush(office: Office) -> int:
+    return await office.site.store.write(office.site.errors.flush)
+
+
+async def test_a_defect_is_kept_with_its_place_and_its_request(office: Office) -> None:
+    office.site.errors.note("POST /api/x", fail("out of tea"), "request-1")
+    assert await flush(office) == 1
+    ((method, message, request),) = await logged(office)
+    assert (method, request) == ("POST /api/x", "request-1")
+    first, *places = message.splitlines()
+    assert first == "RuntimeError: out of tea"
+    assert places[-1].endswith("in inner")
+    assert "test_error_log.py, line " in places[-1]
+
+
+async def test_a_place_that_looks_like_a_secret_stays_readable(office: Office) -> None:
+    """A site may lie in any folder; only what was raised holds what an app put into it."""
+    place = "/srv/token=releases/0123456789abcdef0123456789abcdef01/app.py"
+    code = compile("raise RuntimeError('token=hunter2')", place, "exec")
+    office.site.errors.note("m", raised(lambda: exec(code)), "r")
+    await flush(office)
+    ((_, message, _),) = await logged(office)
+    first, *places = message.splitlines()
+    assert first == "RuntimeError: token=[scrubbed]"
+    assert places[-1] == f"  {place}, line 1, in <module>"
+
+
+async def test_a_system_manager_reads_it(office: Office) -> None:
+    office.site.errors.note("m", fail("x"), "")
+    await flush(office)
+    await office.hire("ada", "System Manager", password=None)
+    found = await office.do(lambda fw: rest.list_documents(fw, "Error Log", {}), "ada")
+    shown = await office.do(lambda fw: rest.read(fw, "Error Log", found["data"][0]["name"]), "ada")
+    assert (shown["method"], shown["request_id"], found["total"]) == ("m", None, 1)
+
+
+async def test_secrets_are_scrubbed(office: Office) -> None:
+    office.site.errors.note("m", fail(f"{SECRET_KEY} and password=hunter2"), "r")
+    await flush(office)
+    ((_, message, _),) = await logged(office)
+    assert message.startswith("RuntimeError: [scrubbed] and password=[scrubbed]\n")
+
+
+async def test_a_long_text_is_cut_and_a_nul_replaced(office: Office) -> None:
+    office.site.errors.note("m" * 200, fail("\x00" + "long " * 10_000), "r")
+    await flush(office)
+    ((method, message, _),) = await logged(office)
+    assert len(method) == 140
+    assert 4_000 <= len(message) < 20_000
+    assert "\x00" not in message
+
+
+async def test_at_most_so_many_a_minute_are_kept(office: Office) -> None:
+    """A loop that fails must not fill the disk."""
+    for _ in range(PER_MINUTE + 5):
+        office.site.errors.note("m", fail("x"), "")
+    assert await flush(office) == PER_MINUTE
+    office.site.errors.note("m", fail("x"), "")
+    assert await flush(office) == 0
+    await trio.sleep(61)
+    office.site.errors.note("m", fail("x"), "")
+    assert await flush(office) == 1
+    assert len(await logged(office)) == PER_MINUTE + 1
+
+
+async def test_what_waits_is_bounded(office: Office) -> None:
+    for number in range(WAITING + 10):
+        office.site.errors.note(str(number), fail("x"), "")
+    await flush(office)
+    methods = {int(method) for method, _, _ in await logged(office)}
+    assert methods == set(range(10, 10 + PER_MINUTE))
+
+
+async def test_old_ones_are_forgotten(office: Office) -> None:
+    office.site.errors.note("old", fail("x"), "")
+    await flush(office)
+    await trio.sleep(KEPT_DAYS * 86_400 + 1)
+    office.site.errors.note("new", fail("x"), "")
+    await flush(office)
+    assert [method for method, _, _ in await logged(office)] == ["new"]
+
+
+async def test_what_could_not_be_written_goes_on_waiting(office: Office) -> None:
+    errors = office.site.errors
+    errors.note("m", fail("x"), "")
+
+    def undone(tx: Any) -> None:
+        errors.flush(tx)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        await office.site.store.write(undone)
+    assert errors.waits
+    assert await flush(office) == 1
+    assert not errors.waits
+
+
+async def test_a_hook_that_fails_after_the_commit_undoes_nothing_and_is_logged(
+    office: Office,
+) -> None:
+    """Interface §4, `after_commit`: never undoes; its failure is an Error Log."""
+    insert = {"title": "fail late"}
+    await office.site.write(
+        "Administrator", lambda fw: rest.insert(fw, "Sales Order", insert), "request-1"
+    )
+    assert await office.do(lambda fw: fw.count("Sales Order")) == 1
+    await flush(office)
+    ((method, message, request),) = await logged(office)
+    assert (method, request) == ("Sales Order.after_commit", "request-1")
+    assert message.startswith("RuntimeError: after the commit\n")
+
+
+async def test_what_a_site_leaves_is_written_when_it_closes(tmp_path: Path) -> None:
+    """A command that runs a hook ends right after it."""
+    async with open_office(tmp_path) as office:
+        await office.do(lambda fw: rest.insert(fw, "Sales Order", {"title": "fail late"}))
+    async with open_office(tmp_path, seed=2) as office:
+        assert [method for method, _, _ in await logged(office)] == ["Sales Order.after_commit"]
+
+
+async def test_a_store_that_can_not_take_the_last_ones_fails_no_end(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop while the database is locked is a stop in order; the log has the defect."""
+
+    def locked(_self: ErrorLog, _tx: Any) -> int:
+        raise OverloadedError
+
+    async with inline_site(tmp_path) as site:
+        site.errors.note("m", fail("x"), "r")
+        monkeypatch.setattr(ErrorLog, "flush", locked)

@@ -1,0 +1,223 @@
+"""What is asked at every request, try, claim and sweep is found by an index, on both stores.
+
+Pitfalls, Queue and delivery: "A test asserts the query plan". The statements are those that the
+service runs, recorded while it runs them (`tests.plans`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from fw_actors.access import attempts, links, sessions
+from fw_actors.access.accounts import Accounts
+from fw_actors.access.sessions import Sessions
+from fw_actors.access.types import LinkKind
+from fw_actors.errors import FwError
+from fw_actors.ops import sweeps
+from fw_actors.rules.delivery import Backoff, Ending
+from fw_actors.rules.lockout import Budget
+from fw_actors.rules.tokens import parse_api_key
+from fw_actors.store import Tx, jobs
+from fw_actors.webhooks.claims import Hook
+from fw_actors.webhooks.deliveries import Deliveries, Ended
+from tests.fw_actors.office import Office
+from tests.plans import Access, accesses, unsought
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+BUDGET = Budget(5, 900_000, locks=True)
+KEY = b"a counter of 32 bytes, like all!"
+Work = Callable[[Tx], object]
+
+
+async def plans_of(office: Office, *works: Work) -> list[Access]:
+    """Explain all that the functions run, one after the other in one transaction."""
+
+    def explained(tx: Tx) -> list[Access]:
+        found: list[Access] = []
+        for work in works:
+            found += accesses(tx, lambda work=work: _whatever_comes(work, tx))  # type: ignore[misc]
+        return found
+
+    return await office.site.store.write(explained)
+
+
+def _whatever_comes(work: Work, tx: Tx) -> None:
+    with suppress(FwError):  # an unknown session or link is looked for like a known one
+        work(tx)
+
+
+async def test_a_try_to_sign_in_reads_its_own_counter_alone(office: Office) -> None:
+    found = await plans_of(
+        office,
+        lambda tx: attempts.wait_of(tx, KEY, BUDGET),
+        lambda tx: attempts.charge(tx, "a charge", KEY, BUDGET),
+        lambda tx: attempts.settle_failure(tx, "a charge", KEY, BUDGET),
+        lambda tx: attempts.charge(tx, "another", KEY, Budget(0, 900_000, locks=True)),
+        lambda tx: attempts.clear(tx, "a charge", KEY),
+        lambda tx: attempts.take_back(tx, "a charge"),
+        lambda tx: attempts.unlock(tx, KEY),
+    )
+    by_its_index = {"fw_login_attempt": "key id"}
+    if any(each.table == "other" for each in found):  # SQLite shows the alias
+        by_its_index["other"] = "key"
+    assert unsought(found, **by_its_index) == []
+    assert not any("TEMP B-TREE" in each.step for each in found), "the index has the order"
+
+
+async def test_the_tries_of_a_network_are_counted_by_its_own_index(office: Office) -> None:
+    networks = attempts.Networks(b"the /56", b"the /48")
+    found = await plans_of(
+        office,
+        lambda tx: attempts.wait_of(tx, KEY, BUDGET, networks),
+        lambda tx: attempts.charge(tx, "a charge", KEY, BUDGET, networks),
+        lambda tx: attempts.last_seen(tx, "wendy", b"an address"),
+    )
+    counters = {"fw_login_attempt": "key network_56 network_48"}
+    if any(each.table == "other" for each in found):  # SQLite shows the alias
+        counters["other"] = "key"
+    assert unsought(found, **counters, fw_known_address="user") == []
+
+
+async def test_an_account_is_found_by_its_identifier_and_its_rights_by_its_name(
+    office: Office,
+) -> None:
+    accounts = Accounts(office.site.registry)
+    found = await plans_of(
+        office,
+        lambda tx: accounts.find(tx, "wendy"),
+        lambda tx: accounts.roles(tx, "wendy"),
+        lambda tx: accounts.rights(tx, "wendy"),
+    )
+    assert (
+        unsought(
+            found,
+            fw_identifier="key",
+            fw_password="user",
+            doc_user="name",
+            doc_has_role="parent",
+            doc_user_permission="user",
+        )
+        == []
+    )
+
+
+async def test_a_session_is_found_by_the_hash_of_its_sid_and_used_by_its_handle(
+    office: Office,
+) -> None:
+    live = Sessions(office.site.registry, 1)
+    found = await plans_of(
+        office,
+        lambda tx: live.live(tx, "a sid"),
+        lambda tx: sessions.end(tx, "a sid"),
+        lambda tx: sessions.seen(tx, "a handle"),
+        lambda tx: sessions.of_user(tx, "wendy", 1),
+        lambda tx: sessions.end_all(tx, "wendy"),
+        lambda tx: sessions.revoke(tx, "wendy", "a handle", 1),
+    )
+    assert unsought(found, fw_session="sid_hash id user", doc_user="name") == []
+
+
+async def test_an_api_key_is_found_by_its_id(office: Office) -> None:
+    keys = office.site.api_keys
+    key = parse_api_key(f"fwk_{'a' * 12}_{'b' * 32}")
+    assert key is not None
+    found = await plans_of(office, lambda tx: keys.live(tx, key), lambda tx: keys.used(tx, "a key"))
+    assert unsought(found, fw_api_key="id", doc_api_key="name", doc_user="name") == []
+
+
+async def test_a_link_is_found_by_the_hash_of_its_token(office: Office) -> None:
+    found = await plans_of(
+        office,
+        lambda tx: links.spend(tx, LinkKind.RECOVERY, "a token"),
+        lambda tx: links.end(tx, "wendy"),
+    )
+    assert unsought(found, fw_token="hash user") == []
+
+
+async def test_jobs_are_claimed_by_queue_and_partition_and_settled_by_number(
+    office: Office,
+) -> None:
+    found = await plans_of(
+        office,
+        lambda tx: jobs.claim(tx, "mail", "", 5, 1000, "a token"),
+        lambda tx: jobs.lease(tx, "mail", "", 5, 1000, "a token"),
+        lambda tx: jobs.heads(tx, "mail"),
+        lambda tx: jobs.following(tx, "mail", ""),
+        lambda tx: jobs.finish(tx, 1, "a token"),
+        lambda tx: jobs.retry(tx, 1, "a token", 0, ""),
+        lambda tx: jobs.fail(tx, 1, "a token", ""),
+        lambda tx: jobs.renew(tx, 1, "a token", 1000),
+        lambda tx: jobs.give_back(tx, 1, "a token"),
+        lambda tx: jobs.delete_held(tx, [1]),
+        lambda tx: jobs.settle_all(tx, [jobs.Settlement(1, "a token", None, "")]),
+    )
+    assert unsought(found, fw_job="queue id rowid") == []
+
+
+class Anywhere:
+    """Places without a limit."""
+
+    def free(self, hook: Hook | None) -> int:
+        return 10
+
+    def take(self, hook: Hook | None, count: int) -> None:
+        pass
+
+
+async def test_a_claim_and_its_outcomes_read_what_they_lease_alone(office: Office) -> None:
+    """However many deliveries are finished or due."""
+    deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
+    await office.subscribe()
+    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    leased: list[Any] = []
+    found = await plans_of(
+        office,
+        lambda tx: leased.append(deliveries.claim(tx, Anywhere(), "a token")),
+        lambda tx: deliveries.settle_all(
+            tx,
+            deliveries.judged([(due, Ended(Ending.DELIVERED, tx.now)) for due in leased[0].due]),
+        ),
+    )
+    assert len(leased[0].due) == 1
+    assert (
+        unsought(found, fw_job="queue id rowid", doc_webhook="name", doc_webhook_delivery="name")
+        == []
+    )
+
+
+async def test_a_sweep_reads_what_it_deletes_alone(office: Office) -> None:
+    found = await plans_of(
+        office, *sweeps.auth_batches(15), *sweeps.webhook_batches(office.site.registry, 30)
+    )
+    assert (
+        unsought(
+            found,
+            fw_session="expires id",
+            fw_token="expires hash",
+            fw_login_attempt="at id",
+            doc_webhook_delivery="status",
+        )
+        == []
+    )
+
+
+async def test_a_document_is_read_by_its_name_and_what_links_to_it_by_the_link(
+    office: Office,
+) -> None:
+    """Link fields have an index of their own: a delete asks each for who links to it."""
+    await office.do(lambda fw: fw.new_doc("Notebook", title="ours").insert())
+
+    def explained(fw: Any) -> list[Access]:
+        return [
+            *accesses(fw.tx, lambda: fw.get_doc("Notebook", "ours")),
+            *accesses(fw.tx, lambda: fw.get_all("Note", [["notebook", "=", "ours"]])),
+            *accesses(fw.tx, lambda: fw.get_doc("Notebook", "ours").delete()),
+        ]
+
+    found = await office.do(explained)
+    assert unsought(found, doc_notebook="name", doc_note="notebook") == []

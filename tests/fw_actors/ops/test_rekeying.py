@@ -1,0 +1,181 @@
+"""Vault values get another key: docs/operating.md, Rotate FW_SECRET_KEY."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fw_actors.documents.vault import Vault
+from fw_actors.errors import ConfigurationError, ConflictError
+from fw_actors.ops import rekeying
+from fw_actors.ops.rekeying import Rekeying
+from fw_actors.runtime import SeededEntropy
+from tests.fw_actors.office import Office, open_office
+from tests.site_kit import SECRET_KEY
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+NEW_KEY = "the key that comes after the key of the tests"
+MORE = 5
+
+
+class CutOffError(Exception):
+    """Stands for a kill between two transactions."""
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rekeying, "BATCH", 2)
+
+
+def vault(key: str) -> Vault:
+    return Vault(key, SeededEntropy(7))
+
+
+def rekeying_of(office: Office, old: str = SECRET_KEY, new: str = NEW_KEY) -> Rekeying:
+    return Rekeying(office.site.store, office.site.registry, vault(old), vault(new))
+
+
+async def fill(office: Office) -> None:
+    """Store secrets in a Webhook, in documents and in rows of a table."""
+    await office.subscribe(secret="of the webhook, as long as it has to be")
+
+    def orders(fw: Any) -> None:
+        for n in range(MORE):
+            row = {"item": "tea", "token": f"row {n}"}
+            fw.new_doc("Sales Order", title="x", token=f"order {n}", lines=[row]).insert()
+
+    await office.do(orders)
+
+
+async def opened(office: Office) -> set[str]:
+    """Every secret, as app code reads it."""
+
+    def read(fw: Any) -> set[str]:
+        orders = [fw.get_doc("Sales Order", each["name"]) for each in fw.get_all("Sales Order")]
+        hooks = [fw.get_doc("Webhook", each["name"]) for each in fw.get_all("Webhook")]
+        found = {order.vault("token") for order in orders}
+        found |= {line.vault("token") for order in orders for line in order.lines}
+        return found | {hook.vault("secret") for hook in hooks}
+
+    return await office.do(read)
+
+
+EVERY = {
+    "of the webhook, as long as it has to be",
+    *(f"order {n}" for n in range(MORE)),
+    *(f"row {n}" for n in range(MORE)),
+}
+
+
+async def everything_else(office: Office) -> list[Any]:
+    """What a change of secrets must leave as it is."""
+    return [
+        await office.sql("SELECT name, modified, modified_by FROM doc_sales_order ORDER BY name"),
+        await office.sql("SELECT name, modified FROM doc_webhook ORDER BY name"),
+        await office.sql("SELECT count(*) AS n FROM doc_version"),
+        await office.sql("SELECT count(*) AS n FROM doc_webhook_delivery"),
+        await office.sql("SELECT count(*) AS n FROM fw_job"),
+    ]
+
+
+async def test_every_value_opens_with_the_new_key_and_nothing_else_has_changed(
+    tmp_path: Path,
+) -> None:
+    async with open_office(tmp_path) as office:
+        await fill(office)
+        before = await everything_else(office)
+        count = await rekeying_of(office).count()
+        assert (count.old, count.new, count.lost) == (1 + 2 * MORE, 0, [])
+        moved: list[int] = []
+        await rekeying_of(office).run(moved.append)
+        assert sum(moved) == 1 + 2 * MORE
+        assert max(moved) == 2, "a transaction holds a batch and no more"
+        assert await everything_else(office) == before
+    async with open_office(tmp_path, secrets={"key": NEW_KEY}) as office:
+        assert await opened(office) == EVERY
+        count = await rekeying_of(office).count()
+        assert (count.old, count.new, count.lost) == (0, 1 + 2 * MORE, [])
+
+
+@pytest.mark.parametrize("batches", range(1, 8))
+async def test_a_run_that_was_cut_off_goes_on_and_the_site_stays_shut_until_then(
+    tmp_path: Path, batches: int
+) -> None:
+    async with open_office(tmp_path) as office:
+        await fill(office)
+        left = batches
+
+        def cut_off(_: int) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise CutOffError
+
+        with pytest.raises(CutOffError):
+            await rekeying_of(office).run(cut_off)
+        for key in (SECRET_KEY, NEW_KEY):
+            with pytest.raises(ConfigurationError, match="being moved to another FW_SECRET_KEY"):
+                async with open_office(tmp_path, secrets={"key": key}):
+                    pass
+        await rekeying_of(office).run(lambda _: None)
+    async with open_office(tmp_path, secrets={"key": NEW_KEY}) as office:
+        assert await opened(office) == EVERY
+
+
+@pytest.mark.parametrize("secrets", [{"key": SECRET_KEY}, {}])
+async def test_with_another_key_than_the_new_one_the_site_does_not_open(
+    tmp_path: Path, secrets: dict[str, str]
+) -> None:
+    """A service with the old key would end every delivery for good (spec: no retries)."""
+    async with open_office(tmp_path) as office:
+        await rekeying_of(office).run(lambda _: None)
+    with pytest.raises(ConfigurationError, match="moved to another FW_SECRET_KEY"):
+        async with open_office(tmp_path, secrets=secrets):
+            pass
+
+
+async def test_a_store_that_was_never_rekeyed_opens_with_any_key(tmp_path: Path) -> None:
+    async with open_office(tmp_path) as office:
+        await fill(office)
+    async with open_office(tmp_path, secrets={"key": "a third"}) as office:
+        assert office.site.vault.key_id
+
+
+async def test_a_value_that_opens_with_neither_key_is_named_and_left(office: Office) -> None:
+    await fill(office)
+    ((name, sealed),) = await office.sql("SELECT name, secret FROM doc_webhook")
+    ((order, _),) = await office.sql(
+        "SELECT name, token FROM doc_sales_order ORDER BY name LIMIT 1"
+    )
+    lost = vault("a third").seal("x", "Sales Order", "token", "elsewhere")
+    await office.sql(
+        "UPDATE doc_sales_order SET token = :lost WHERE name = :name", lost=lost, name=order
+    )
+    count = await rekeying_of(office).count()
+    assert [(each.doctype, each.field, each.name) for each in count.lost] == [
+        ("Sales Order", "token", order)
+    ]
+    await rekeying_of(office).run(lambda _: None)
+    ((after,),) = await office.sql(
+        "SELECT token FROM doc_sales_order WHERE name = :name", name=order
+    )
+    assert after == lost
+    ((moved,),) = await office.sql("SELECT secret FROM doc_webhook WHERE name = :n", n=name)
+    assert moved != sealed
+
+
+async def test_a_second_rotation_waits_for_the_first(office: Office) -> None:
+    await fill(office)
+
+    def cut_off(_: int) -> None:
+        raise CutOffError
+
+    with pytest.raises(CutOffError):
+        await rekeying_of(office).run(cut_off)
+    with pytest.raises(ConflictError, match="between other keys"):
+        await rekeying_of(office, new="a third").run(lambda _: None)
+    await rekeying_of(office, old=NEW_KEY, new=SECRET_KEY).run(lambda _: None)
+    assert await opened(office) == EVERY, "going back is finishing it, too"

@@ -1,0 +1,113 @@
+"""Opening a site: interface §3, §5; architecture, "The store"."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.errors import ConfigurationError, NotFoundError, PasswordPolicyError
+from fw_actors.store import StoreError
+from tests.fw_actors.office import APPS, Office, open_office
+from tests.site_kit import database_of, inline_site
+
+ROLES = ["Boss", "Event Publisher", "Exporter", "Note Chair", "Note Writer", "Reader", "Seller"]
+ROLES += ["System Manager"]
+
+
+async def test_the_roles_of_the_framework_and_of_the_apps_are_there(
+    office: Office, tmp_path: Path
+) -> None:
+    """Interface §3: "Roles at first start"; §8: "Roles that an app names are made at start"."""
+    for opened in (office, None):
+        async with open_office(tmp_path) as again:
+            site = opened or again
+            rows = await site.sql("SELECT name FROM doc_role ORDER BY name")
+            assert [name for (name,) in rows] == ROLES
+
+
+async def test_a_role_that_an_administrator_deleted_comes_back_with_the_next_start(
+    office: Office, tmp_path: Path
+) -> None:
+    await office.do(lambda fw: fw.get_doc("Role", "Reader").delete())
+    async with open_office(tmp_path) as again:
+        assert await again.do(lambda fw: fw.exists("Role", "Reader")) == "Reader"
+
+
+async def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
+    async with open_office(tmp_path) as first:
+        await first.do(lambda fw: fw.new_doc("Sales Order", title="kept").insert())
+        key = first.site.installation_key
+    async with open_office(tmp_path) as second:
+        assert (await second.do(lambda fw: fw.get_doc("Sales Order", "SO-00001"))).title == "kept"
+        assert second.site.installation_key == key
+
+
+async def test_a_rolled_back_call_gives_its_result_and_leaves_nothing(office: Office) -> None:
+    """Interface §5: `eval EXPR [--commit]`."""
+
+    def work(fw: Any) -> str:
+        return str(fw.new_doc("Sales Order", title="t").insert().name)
+
+    assert await office.site.rollback("Administrator", work) == "SO-00001"
+    assert await office.do(lambda fw: fw.count("Sales Order")) == 0
+
+
+async def test_what_a_rolled_back_call_raises_comes_out(office: Office) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await office.site.rollback("Administrator", lambda fw: 1 // 0)
+
+
+async def test_a_write_that_raises_leaves_nothing(office: Office) -> None:
+    def work(fw: Any) -> None:
+        fw.new_doc("Sales Order", title="t").insert()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await office.do(work)
+    assert await office.do(lambda fw: fw.count("Sales Order")) == 0
+
+
+@pytest.mark.parametrize("user", ["nobody", "Guest", "administrator", ""])
+async def test_nobody_works_on_a_site_but_its_users(office: Office, user: str) -> None:
+    with pytest.raises(NotFoundError):
+        await office.do(lambda fw: None, user)
+
+
+async def test_administrator_has_every_permission_and_no_account(office: Office) -> None:
+    """Interface §5: "the built-in `Administrator`, who … cannot sign in"."""
+    await office.do(lambda fw: fw.new_doc("Sales Order", title="t").insert())
+    assert await office.do(lambda fw: fw.exists("User", "Administrator")) is None
+
+
+async def test_a_new_password_meets_the_policy(office: Office) -> None:
+    """Spec, Authentication 7: "so all call sites meet it"."""
+    with pytest.raises(PasswordPolicyError):
+        await office.site.hash_password("ada@x.test", "ada", "ada@x.test")
+
+
+async def test_all_problems_of_apps_are_told_before_the_store_is_touched(tmp_path: Path) -> None:
+    database = database_of(tmp_path)
+    with pytest.raises(ConfigurationError) as refusal:
+        async with inline_site(APPS, apps=("missing_one", "missing_two"), database=database):
+            pytest.fail("it opened")
+    assert len(refusal.value.problems) == 2
+    assert not await trio.Path(tmp_path / "fw.db").exists()
+
+
+async def test_a_store_of_another_kind_is_refused_without_its_url(tmp_path: Path) -> None:
+    """Interface §6: values that may hold a secret are not shown."""
+    with pytest.raises(ConfigurationError) as refusal:
+        async with inline_site(tmp_path, database="mysql://user:secret@host/db"):
+            pytest.fail("it opened")
+    assert "secret" not in str(refusal.value)
+    assert "FW_DATABASE" in str(refusal.value)
+
+
+async def test_a_read_sees_one_snapshot_and_writes_nothing(office: Office) -> None:
+    with pytest.raises(StoreError):
+        await office.site.read(
+            "Administrator", lambda fw: fw.new_doc("Sales Order", title="t").insert()
+        )

@@ -1,0 +1,214 @@
+"""Housekeeping: spec, Limits; pitfalls, "Retention in batches"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.ops import sweeps
+from tests.fw_actors.office import Office
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+NOW = 1_800_000_000_000
+DAY = 86_400_000
+MINUTE = 60_000
+
+
+async def sweep(office: Office, steps: tuple[sweeps.Batch, ...]) -> list[int]:
+    """Run each step once; how many rows each deleted."""
+    return [await office.site.store.write(step) for step in steps]
+
+
+async def put(office: Office, table: str, rows: list[dict[str, Any]]) -> None:
+    def work(fw: Any) -> None:
+        for row in rows:
+            columns = ", ".join(f'"{name}"' for name in row)
+            values = ", ".join(f":{name}" for name in row)
+            fw.db.sql(f"INSERT INTO {table} ({columns}) VALUES ({values})", row)
+
+    await office.do(work)
+
+
+async def left(office: Office, column: str, table: str) -> list[Any]:
+    return [row[0] for row in await office.sql(f"SELECT {column} FROM {table} ORDER BY 1")]
+
+
+async def test_expired_sessions_go_and_others_stay(office: Office) -> None:
+    """Spec: "Periodically deletes expired sessions, old tokens and old login attempts"."""
+    rows = [
+        {"id": name, "sid_hash": name.encode(), "user": "ada", "created": 0, "last_seen": 0,
+         "expires": expires}
+        for name, expires in (("old", NOW - DAY), ("now", NOW), ("live", NOW + 1))
+    ]  # fmt: skip
+    await put(office, "fw_session", rows)
+    assert await sweep(office, sweeps.auth_batches(15)) == [2, 0, 0, 0]
+    assert await left(office, "id", "fw_session") == ["live"]
+
+
+async def test_addresses_from_which_nobody_signs_in_any_more_go(office: Office) -> None:
+    rows = [
+        {"user": user, "key": key, "seen": seen}
+        for user, key, seen in (
+            ("ada", b"old", NOW - 30 * DAY), ("ada", b"new", NOW - 30 * DAY + 1),
+            ("bob", b"old", NOW - 1),
+        )
+    ]  # fmt: skip
+    await put(office, "fw_known_address", rows)
+    assert (await sweep(office, sweeps.auth_batches(15)))[3] == 1
+    assert await left(office, "seen", "fw_known_address") == [NOW - 30 * DAY + 1, NOW - 1]
+
+
+async def test_expired_tokens_go(office: Office) -> None:
+    rows = [
+        {"hash": bytes([n]), "kind": "recovery", "user": "ada", "created": 0, "expires": expires}
+        for n, expires in enumerate((NOW, NOW + 1))
+    ]
+    await put(office, "fw_token", rows)
+    assert (await sweep(office, sweeps.auth_batches(15)))[1] == 1
+    assert await left(office, "expires", "fw_token") == [NOW + 1]
+
+
+async def test_no_attempt_that_may_count_or_lock_is_deleted(office: Office) -> None:
+    """Spec: "hygiene only"; two windows of the lockout, and 15 minutes of an address at least."""
+    ages = {"counts": 14, "locks": 29, "address": 10}
+    for minutes, kept in ((15, {"address", "counts", "locks"}), (1, {"address", "counts"})):
+        await office.sql("DELETE FROM fw_login_attempt")
+        rows = [
+            {"id": name, "key": b"k", "at": NOW - age * MINUTE, "state": 1}
+            for name, age in {**ages, "ancient": 24 * 60}.items()
+        ]
+        await put(office, "fw_login_attempt", rows)
+        await sweep(office, sweeps.auth_batches(minutes))
+        assert kept <= set(await left(office, "id", "fw_login_attempt")), minutes
+        assert "ancient" not in await left(office, "id", "fw_login_attempt")
+
+
+async def test_no_lock_is_lifted_by_a_sweep_whatever_the_policy_says_by_now(
+    office: Office,
+) -> None:
+    """Spec, Limits: "hygiene only": a lock of a longer policy holds to the end it was given."""
+    rows = [
+        {"id": name, "key": b"k", "at": NOW - DAY, "state": 1, "until": until}
+        for name, until in (("locks", NOW + 1), ("is over", NOW))
+    ]
+    await put(office, "fw_login_attempt", rows)
+    assert (await sweep(office, sweeps.auth_batches(15)))[2] == 1
+    assert await left(office, "id", "fw_login_attempt") == ["locks"]
+
+
+async def test_a_sweep_deletes_at_most_a_thousand_rows_at_once_oldest_first(
+    office: Office,
+) -> None:
+    """Pitfalls: "Retention in batches of at most 1,000 rows"."""
+    rows = [
+        {"id": f"{n:05}", "sid_hash": f"{n}".encode(), "user": "ada", "created": 0, "last_seen": 0,
+         "expires": 2000 - n}
+        for n in range(1100)
+    ]  # fmt: skip
+    await put(office, "fw_session", rows)
+    step = sweeps.auth_batches(15)[0]
+    assert await sweep(office, (step,)) == [1000]
+    assert (await left(office, "expires", "fw_session"))[0] == 1901
+    assert await sweep(office, (step, step)) == [100, 0]
+
+
+def delivery(name: str, status: str, age_days: float, **values: Any) -> dict[str, Any]:
+    return {
+        "name": name, "status": status, "last_attempt": int(NOW - age_days * DAY), "webhook": "w",
+        "payload": "{}", **values,
+    }  # fmt: skip
+
+
+async def test_sent_and_failed_older_than_the_retention_go_with_their_jobs(office: Office) -> None:
+    """Spec: "default 30, zero keeps forever; applies to Sent and Failed"."""
+    rows = [
+        delivery("old sent", "Sent", 30), delivery("old failed", "Failed", 31),
+        delivery("old queued", "Queued", 99), delivery("old retrying", "Retrying", 99),
+        delivery("young sent", "Sent", 29.9), delivery("young failed", "Failed", 29.9),
+    ]  # fmt: skip
+    await put(office, "doc_webhook_delivery", rows)
+    jobs = [
+        {"queue": queue, "subject": row["name"], "created": 0}
+        for queue in ("webhook", "other") for row in rows if "sent" not in row["name"]
+    ]  # fmt: skip
+    await put(office, "fw_job", jobs)
+    steps = sweeps.webhook_batches(office.site.registry, 30)
+    assert await sweep(office, steps) == [2]
+    assert await left(office, "name", "doc_webhook_delivery") == [
+        "old queued", "old retrying", "young failed", "young sent",
+    ]  # fmt: skip
+    assert await office.sql("SELECT queue FROM fw_job WHERE subject = 'old failed'") == [("other",)]
+    assert await left(office, "subject", "fw_job WHERE queue = 'webhook'") == [
+        "old queued", "old retrying", "young failed",
+    ]  # fmt: skip
+
+
+async def test_zero_keeps_for_ever(office: Office) -> None:
+    assert sweeps.webhook_batches(office.site.registry, 0) == ()
+
+
+async def test_retention_counts_from_the_last_attempt(office: Office) -> None:
+    """Interface §8: "Retention counts from the last attempt"."""
+    row = delivery("replayed", "Failed", 1, creation=NOW - 90 * DAY)
+    await put(office, "doc_webhook_delivery", [row])
+    steps = sweeps.webhook_batches(office.site.registry, 30)
+    assert await sweep(office, steps) == [0]
+    await trio.sleep(29 * 86_400)
+    assert await sweep(office, steps) == [1]
+
+
+async def test_sweeping_frees_the_key_of_an_emit(office: Office) -> None:
+    """Interface §8: "sweeping frees the key"."""
+    await office.subscribe()
+
+    def emit(fw: Any) -> int:
+        return len(fw.webhooks.emit("note.shared", {}, key="k")["deliveries"])
+
+    assert await office.do(emit) == 1
+    await office.sql(
+        "UPDATE doc_webhook_delivery SET status = 'Sent', last_attempt = :old", old=NOW - 31 * DAY
+    )
+    await sweep(office, sweeps.webhook_batches(office.site.registry, 30))
+    assert await office.do(emit) == 1
+
+
+async def test_webhook_batches_are_small_too(office: Office) -> None:
+    rows = [delivery(f"{n:05}", "Sent", 99) for n in range(1001)]
+    await put(office, "doc_webhook_delivery", rows)
+    (step,) = sweeps.webhook_batches(office.site.registry, 30)
+    assert await sweep(office, (step, step)) == [1000, 1]
+
+
+def audit_event(name: str, age_days: float) -> dict[str, Any]:
+    return {"name": name, "action": "Denied", "creation": int(NOW - age_days * DAY)}
+
+
+async def test_audit_events_older_than_the_retention_go(office: Office) -> None:
+    """docs/configuration.md: ops.auditRetentionDays."""
+    rows = [audit_event("old", 365), audit_event("older", 400), audit_event("young", 364.9)]
+    await put(office, "doc_audit_event", rows)
+    assert await sweep(office, sweeps.audit_batches(office.site.registry, 365)) == [2]
+    assert await left(office, "name", "doc_audit_event") == ["young"]
+
+
+async def test_zero_keeps_audit_events_for_ever(office: Office) -> None:
+    assert sweeps.audit_batches(office.site.registry, 0) == ()
+
+
+async def test_audit_batches_are_small_and_take_the_oldest_first(office: Office) -> None:
+    rows = [audit_event(f"{n:05}", 400 + n) for n in range(1001)]
+    await put(office, "doc_audit_event", rows)
+    (step,) = sweeps.audit_batches(office.site.registry, 365)
+    assert await sweep(office, (step,)) == [1000]
+    assert await left(office, "name", "doc_audit_event") == ["00000"]
+    assert await sweep(office, (step,)) == [1]
+
+
+@pytest.mark.parametrize("minutes", [1, 15, 10_080])
+async def test_two_sweepers_do_no_harm(office: Office, minutes: int) -> None:
+    """Pitfalls: "safe with two sweepers"."""
+    steps = sweeps.auth_batches(minutes)
+    assert await sweep(office, steps + steps) == [0] * 8

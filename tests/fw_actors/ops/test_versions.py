@@ -1,0 +1,155 @@
+"""Versions: interface §8, "Version: `ref_doctype, docname, data {changed …, rows}, request_id`"."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fw_actors.documents import rest
+from fw_actors.errors import PermissionDeniedError, ValidationError
+from tests.fw_actors.office import Office
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+ORDER = "Sales Order"
+NAME = "SO-00001"
+
+
+@pytest.fixture
+async def order(office: Office) -> Office:
+    """An order with two rows, as it was inserted."""
+    lines = [{"item": "a", "rate": 1}, {"item": "b", "rate": 2}]
+    await office.do(lambda fw: rest.insert(fw, ORDER, {"title": "t", "lines": lines}))
+    return office
+
+
+async def versions(office: Office) -> list[dict[str, Any]]:
+    def read(fw: Any) -> list[dict[str, Any]]:
+        fields = ["ref_doctype", "docname", "data", "request_id", "owner"]
+        return list(fw.get_all("Version", fields=fields, order_by="creation, name"))
+
+    return await office.site.read("Administrator", read)
+
+
+async def changed(office: Office, fn: Callable[[Any], Any]) -> dict[str, Any]:
+    """Run `fn`; the data of the one Version that it made."""
+    await office.do(fn)
+    (version,) = await versions(office)
+    data: dict[str, Any] = version["data"]
+    return data
+
+
+async def test_a_save_is_told_by_field_by_whom_and_in_which_request(order: Office) -> None:
+    await order.hire("ada", "System Manager", password=None)
+    values = {"title": "u", "margin": 1.5}
+    await order.site.write("ada", lambda fw: rest.save(fw, ORDER, NAME, values), "request-1")
+    (version,) = await versions(order)
+    assert version == {
+        "ref_doctype": ORDER, "docname": NAME, "owner": "ada", "request_id": "request-1",
+        "data": {"changed": {"title": ["t", "u"], "margin": [None, 1.5]}, "rows": []},
+    }  # fmt: skip
+
+
+async def test_an_insert_and_a_save_without_a_change_leave_none(order: Office) -> None:
+    await order.do(lambda fw: rest.save(fw, ORDER, NAME, {"title": "t"}))
+    assert await versions(order) == []
+
+
+async def test_submit_and_cancel_are_changes_of_docstatus(order: Office) -> None:
+    def work(fw: Any) -> None:
+        fw.get_doc(ORDER, NAME).submit().cancel()
+
+    await order.do(work)
+    told = [version["data"] for version in await versions(order)]
+    assert sorted(told, key=str) == [
+        {"changed": {"docstatus": [0, 1]}, "rows": []},
+        {"changed": {"docstatus": [1, 2]}, "rows": []},
+    ]
+
+
+async def test_rows_are_told_by_what_became_of_each(order: Office) -> None:
+    kept = (await order.sql("SELECT name FROM doc_orderline WHERE item = 'a'"))[0][0]
+    gone = (await order.sql("SELECT name FROM doc_orderline WHERE item = 'b'"))[0][0]
+    lines = [{"item": "new", "rate": 5}, {"name": kept, "item": "a", "rate": 9}]
+    data = await changed(order, lambda fw: rest.save(fw, ORDER, NAME, {"lines": lines}))
+    added = (await order.sql("SELECT name FROM doc_orderline WHERE item = 'new'"))[0][0]
+    assert data["changed"] == {}
+    assert sorted(data["rows"], key=lambda row: str(row["change"])) == [
+        {"table": "lines", "row": added, "change": "added",
+         "changed": {"item": [None, "new"], "rate": [None, 5.0]}},
+        {"table": "lines", "row": kept, "change": "changed",
+         "changed": {"rate": [1.0, 9.0], "idx": [1, 2]}},
+        {"table": "lines", "row": gone, "change": "removed",
+         "changed": {"item": ["b", None], "rate": [2.0, None]}},
+    ]  # fmt: skip
+
+
+async def test_no_secret_is_in_a_version(order: Office) -> None:
+    """Spec, Redaction: a Password "absent from Version"."""
+    kept = (await order.sql("SELECT name FROM doc_orderline WHERE item = 'a'"))[0][0]
+    secrets = {"token": "s-vault", "pin": "s-pin", "line_secret": "s-name"}
+    body = {"token": "s-top", "lines": [{"name": kept, "item": "a", "rate": 1, **secrets}]}
+    data = await changed(order, lambda fw: rest.save(fw, ORDER, NAME, body))
+    text = json.dumps(data)
+    assert not [word for word in ("s-", "token", "pin", "line_secret", "v1:") if word in text]
+    assert {"table": "lines", "row": kept, "change": "changed", "changed": {}} in data["rows"]
+
+
+async def test_a_secret_that_alone_changed_leaves_a_version_that_names_nothing(
+    office: Office,
+) -> None:
+    await office.do(lambda fw: rest.insert(fw, "Sample", {"name": "s", "pin": "one"}))
+    save = rest.save
+    data = await changed(office, lambda fw: save(fw, "Sample", "s", {"pin": "two"}))
+    assert data == {"changed": {}, "rows": []}
+
+
+async def test_a_field_written_directly_is_told_too(order: Office) -> None:
+    data = await changed(order, lambda fw: fw.get_doc(ORDER, NAME).db_set("title", "u"))
+    assert data == {"changed": {"title": ["t", "u"]}, "rows": []}
+
+
+async def test_a_rename_is_told_and_what_was_told_before_follows(order: Office) -> None:
+    def work(fw: Any) -> None:
+        doc = fw.get_doc(ORDER, NAME)
+        doc.title = "u"
+        doc.save().rename("First")
+
+    await order.do(work)
+    found = await versions(order)
+    assert [version["docname"] for version in found] == ["First", "First"]
+    renamed = {"changed": {"name": [NAME, "First"]}, "rows": []}
+    assert renamed in [version["data"] for version in found]
+
+
+async def test_a_write_that_is_refused_leaves_none(order: Office) -> None:
+    with pytest.raises(ValidationError):
+        await order.do(lambda fw: rest.save(fw, ORDER, NAME, {"title": "refuse"}))
+    assert await versions(order) == []
+
+
+async def test_nobody_writes_one_as_a_document(office: Office) -> None:
+    for doctype in ("Version", "Error Log"):
+        with pytest.raises(PermissionDeniedError, match="written by the service alone"):
+            await office.do(lambda fw, d=doctype: rest.insert(fw, d, {}))  # type: ignore[misc]
+
+
+async def test_a_save_by_a_hook_hides_nothing_of_the_save_that_it_is_part_of(
+    order: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interface §8, Version: what the outer save changed was in none of the two."""
+
+    def remark(doc: Any, fw: Any) -> None:
+        if doc.remark is None:
+            doc.remark = "r"
+            doc.save()
+
+    meta = (await order.do(lambda fw: fw.get_doc(ORDER, NAME))).meta
+    monkeypatch.setattr(meta.cls, "on_update", remark)
+    await order.do(lambda fw: rest.save(fw, ORDER, NAME, {"title": "u"}))
+    told = [version["data"]["changed"] for version in await versions(order)]
+    assert {"remark": [None, "r"]} in told
+    assert {"title": ["t", "u"], "remark": [None, "r"]} in told

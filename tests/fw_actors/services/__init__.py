@@ -1,1 +1,0 @@
-"""Use cases, each in real transactions on a site in virtual time."""

@@ -1,1 +1,0 @@
-"""Tests of fw_actors.services.doctor."""

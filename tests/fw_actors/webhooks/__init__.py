@@ -1,0 +1,1 @@
+"""Tests of fw_actors.webhooks."""

@@ -1,0 +1,261 @@
+"""Replays of many: each as the spec has it for one (Webhook Delivery status, Audit events)."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.dialects import sqlite
+
+from fw_actors.errors import BadRequestError, ConflictError, PermissionDeniedError
+from fw_actors.webhooks import replay
+from fw_actors.webhooks.replay import Run
+from tests.fw_actors.office import Office
+from tests.fw_actors.webhooks.test_replay import Depot
+
+FAILED = [["status", "=", "Failed"]]
+
+
+class Bulk(Depot):
+    """A depot whose deliveries are replayed many at a time."""
+
+    async def failed(self, count: int) -> list[str]:
+        """Make one Webhook, and so many deliveries to it that failed; return their ids."""
+        await self.office.subscribe()
+
+        def emit(fw: Any) -> list[str]:
+            told = [fw.webhooks.emit("note.shared", {"n": n}) for n in range(count)]
+            return [name for each in told for name in each["deliveries"]]
+
+        made = await self.office.do(emit)
+        await self.attempt("REFUSED")
+        return list(made)
+
+    async def begin(self, filters: list[Any] = FAILED, user: str = "boss") -> Any:
+        site = self.office.site
+        return await site.write(user, lambda fw: site.bulk.begin(fw, filters), "r-9")
+
+    async def step(self) -> int:
+        """Carry out one batch; return how many it was over."""
+        site = self.office.site
+        run = await site.store.read(site.bulk.running)
+        assert run is not None
+        names = await site.read(run.user, lambda fw: site.bulk.batch(fw, run))
+        await site.write(run.user, lambda fw: site.bulk.carry_out(fw, run, names), run.request_id)
+        return len(names)
+
+    async def run(self) -> Run:
+        site = self.office.site
+        run = await site.read("boss", site.bulk.progress)
+        assert run is not None
+        return run
+
+    async def states(self) -> list[str]:
+        return [row["status"] for row in await self.office.deliveries()]
+
+
+@pytest.fixture
+async def bulk(office: Office) -> Bulk:
+    await office.hire("boss", "System Manager", password=None)
+    return Bulk(office)
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_all_that_match_begin_anew_in_batches_each_with_its_audit_event(
+    bulk: Bulk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spec, Audit events: "A replay writes Audit Event …"."""
+    monkeypatch.setattr(replay, "BATCH", 2)
+    deliveries = await bulk.failed(5)
+    begun = await bulk.begin()
+    assert (begun.state, begun.total, begun.replayed) == ("running", 5, 0)
+    assert [await bulk.step() for _ in range(4)] == [2, 2, 1, 0]
+    assert await bulk.states() == ["Queued"] * 5
+    run = await bulk.run()
+    assert (run.state, run.replayed, run.refused, run.cursor) == ("done", 5, {}, max(deliveries))
+    assert run.ended is not None
+    audit = await bulk.audit()
+    assert {(action, actor, request) for action, _, _, actor, request in audit} == {
+        ("webhook.replay", "boss", "r-9")
+    }
+    assert sorted(target for _, target, *_ in audit) == sorted(deliveries)
+
+
+async def test_only_what_matches_is_final_and_was_there_is_touched(bulk: Bulk) -> None:
+    (kept, *_) = await bulk.failed(3)
+    await bulk.begin([["name", "!=", kept]])
+    await bulk.office.do(lambda fw: fw.webhooks.emit("note.shared", {"n": "later"}))
+    await bulk.attempt("REFUSED")
+    assert [await bulk.step() for _ in range(2)] == [2, 0]
+    rows = {row["name"]: row["status"] for row in await bulk.office.deliveries()}
+    assert rows[kept] == "Failed"
+    assert sorted(rows.values()) == ["Failed", "Failed", "Queued", "Queued"]
+
+
+async def test_one_that_fails_anew_does_not_come_up_again(
+    bulk: Bulk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "BATCH", 1)
+    await bulk.failed(2)
+    await bulk.begin()
+    for left in (1, 1, 0):
+        assert await bulk.step() == left
+        await bulk.attempt("REFUSED")
+    assert await bulk.states() == ["Failed", "Failed"]
+    assert (await bulk.run()).replayed == 2
+
+
+async def test_what_can_not_be_replayed_is_counted_by_why_and_holds_up_nothing(
+    bulk: Bulk,
+) -> None:
+    """Spec, Errors: a delivery whose webhook was deleted: error, no audit entry."""
+    await bulk.failed(2)
+    gone = await bulk.office.do(lambda fw: fw.get_all("Webhook")[0]["name"])
+    await bulk.office.do(lambda fw: fw.get_doc("Webhook", gone).delete())
+    await bulk.failed(1)
+    await bulk.begin()
+    await bulk.step()
+    run = await bulk.run()
+    assert (run.replayed, run.refused) == (1, {"The Webhook of this delivery was deleted.": 2})
+    assert [action for action, *_ in await bulk.audit()] == ["webhook.replay"]
+
+
+async def test_a_batch_that_another_process_was_faster_with_changes_nothing(bulk: Bulk) -> None:
+    await bulk.failed(2)
+    run = await bulk.begin()
+    site = bulk.office.site
+    names = await site.read("boss", lambda fw: site.bulk.batch(fw, run))
+    for _ in range(2):
+        await site.write("boss", lambda fw: site.bulk.carry_out(fw, run, names))
+    assert (await bulk.run()).replayed == 2
+    assert len(await bulk.audit()) == 2
+
+
+async def test_a_run_that_is_stopped_leaves_the_rest_alone(
+    bulk: Bulk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "BATCH", 1)
+    await bulk.failed(3)
+    run = await bulk.begin()
+    await bulk.step()
+    site = bulk.office.site
+    stopped = await site.write("boss", site.bulk.stop)
+    assert stopped is not None
+    assert (stopped.state, stopped.replayed) == ("stopped", 1)
+    await site.write("boss", lambda fw: site.bulk.carry_out(fw, run, ["msg_x"]))
+    assert sorted(await bulk.states()) == ["Failed", "Failed", "Queued"]
+    assert (await bulk.begin()).state == "running"  # the next one may begin
+    assert await bulk.office.sql("SELECT count(*) FROM fw_bulk_replay") == [(1,)]
+
+
+async def test_a_batch_that_a_stop_came_before_replays_nothing(bulk: Bulk) -> None:
+    """Decisions, Console, `stopReplay`: the run stays stopped, whatever comes late."""
+    await bulk.failed(2)
+    run = await bulk.begin()
+    site = bulk.office.site
+    names = await site.read("boss", lambda fw: site.bulk.batch(fw, run))
+    await site.write("boss", site.bulk.stop)
+    for late in (names, []):
+        await site.write("boss", partial(site.bulk.carry_out, run=run, deliveries=late))
+    assert ((await bulk.run()).state, await bulk.states()) == ("stopped", ["Failed"] * 2)
+
+
+@pytest.mark.parametrize("late", ["its end", "a defect"])
+async def test_what_comes_late_of_a_run_that_is_over_does_not_end_the_next_one(
+    bulk: Bulk, late: str
+) -> None:
+    """Spec, Webhook Delivery status: who begins a run has all that match sent again."""
+    await bulk.failed(1)
+    before = await bulk.begin()
+    site = bulk.office.site
+    await site.write("boss", site.bulk.stop)
+    await bulk.begin()
+    if late == "its end":
+        await site.write("boss", lambda fw: site.bulk.carry_out(fw, before, []))
+    else:
+        await site.store.write(lambda tx: site.bulk.give_up(tx, before, "a defect"))
+    assert (await bulk.run()).state == "running"
+    assert await bulk.step() == 1
+
+
+async def test_one_run_at_a_time(bulk: Bulk) -> None:
+    await bulk.failed(1)
+    await bulk.begin()
+    with pytest.raises(ConflictError, match="begun by boss"):
+        await bulk.begin()
+
+
+@pytest.mark.parametrize("filters", [[], [["colour", "=", "red"]], [["status", "~", "x"]], [5]])
+async def test_a_run_needs_filters_that_the_list_knows(bulk: Bulk, filters: list[Any]) -> None:
+    with pytest.raises(BadRequestError):
+        await bulk.begin(filters)
+    assert await bulk.office.site.read("boss", bulk.office.site.bulk.progress) is None
+
+
+@pytest.mark.parametrize("role", ["Event Publisher", "System Manager"])
+@pytest.mark.usefixtures("on_both_stores")
+async def test_who_may_not_is_recorded_and_begins_nothing(bulk: Bulk, role: str) -> None:
+    """Spec, Audit events: "lacks System Manager or has access scopes": Denied, no detail."""
+    office = bulk.office
+    await office.hire("other", role, password=None)
+    if role == "System Manager":
+        scope = {"user": "other", "allow": "User", "for_value": "boss"}
+        await office.do(lambda fw: fw.new_doc("User Permission", **scope).insert())
+    await bulk.failed(1)
+    assert isinstance(await bulk.begin(user="other"), PermissionDeniedError)
+    assert await bulk.audit() == [("Denied", "Webhook Delivery", None, "other", "r-9")]
+    for look in (office.site.bulk.progress, office.site.bulk.stop):
+        with pytest.raises(PermissionDeniedError):
+            await office.site.write("other", look)
+    assert await bulk.states() == ["Failed"]
+
+
+async def test_who_may_no_more_ends_the_run_and_is_recorded(bulk: Bulk) -> None:
+    await bulk.office.hire("second", "System Manager", password=None)
+    await bulk.failed(1)
+    await bulk.begin()
+
+    def demote(fw: Any) -> None:
+        boss = fw.get_doc("User", "boss")
+        boss.roles = []
+        boss.save()
+
+    await bulk.office.do(demote)
+    await bulk.step()
+    site = bulk.office.site
+    run = await site.read("second", site.bulk.progress)
+    assert run is not None
+    assert (run.state, run.replayed) == ("failed", 0)
+    assert "System Manager" in run.error
+    assert json.loads(run.filters) == FAILED
+    assert [action for action, *_ in await bulk.audit()] == ["Denied"]
+
+
+@pytest.mark.parametrize("field", ["status", "webhook", "event"])
+async def test_a_batch_walks_the_names_and_sorts_nothing(bulk: Bulk, field: str) -> None:
+    """However many match: by an index of the filter each batch would sort all of them."""
+    await bulk.failed(1)
+    run = await bulk.begin([[field, "=", "Failed"]])
+    asked: list[Any] = []
+
+    def plan(fw: Any) -> list[str]:
+        rows = fw.tx.rows
+
+        def noted(statement: Any, /, **params: Any) -> Any:
+            asked.append(statement)
+            return rows(statement, **params)
+
+        fw.tx.rows = noted
+        bulk.office.site.bulk.batch(fw, run)
+        fw.tx.rows = rows
+        sql = str(
+            asked[-1].compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True})
+        )
+        return [str(line[-1]) for line in rows(text(f"EXPLAIN QUERY PLAN {sql}"))]
+
+    (step,) = await bulk.office.site.read("boss", plan)
+    assert "autoindex" in step
+    assert "name>?" in step

@@ -1,0 +1,521 @@
+"""Deliveries in the store: spec, Webhook Delivery status; interface §7, leases and attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fw_actors.rules.delivery import Backoff, Ending, Status
+from fw_actors.store import StatementError, statement
+from fw_actors.webhooks.claims import Due, Hook, Lease, Leased
+from fw_actors.webhooks.deliveries import Batch, Deliveries, Ended, readable
+from tests.fw_actors.office import Office, open_office
+from tests.site_kit import database_of
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+START = 1_800_000_000_000
+
+
+class Room:
+    """Places: so many for each Webhook, and who took them."""
+
+    def __init__(self, each: int = 100, closed: tuple[str | None, ...] = ()) -> None:
+        self._each, self._closed = each, closed
+        self.taken: list[tuple[str | None, int]] = []
+
+    def free(self, hook: Hook | None) -> int:
+        return 0 if (hook and hook.name) in self._closed else self._each
+
+    def take(self, hook: Hook | None, count: int) -> None:
+        self.taken.append((hook.name if hook is not None else None, count))
+
+
+class Depot:
+    """A site with a Webhook, and what becomes of its deliveries."""
+
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        self.deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
+        self._tokens = 0
+
+    async def emit(self, name: str = "note.shared") -> str:
+        told = await self.office.do(lambda fw: fw.webhooks.emit(name, {"a": "ü"}))
+        delivery: str = told["deliveries"][0]
+        return delivery
+
+    async def claim(self, room: Room | None = None) -> Batch:
+        places, token = room or Room(), self._token()
+        return await self.office.site.store.write(
+            lambda tx: self.deliveries.claim(tx, places, token)
+        )
+
+    async def due(self) -> Due:
+        (due,) = (await self.claim()).due
+        return due
+
+    async def settle(self, due: Due, ending: str = "DELIVERED", **ended: Any) -> Status | None:
+        at = self.office.site.clock.now()
+        outcome = Ended(Ending[ending], at, **ended)
+        return await self.office.site.store.write(
+            lambda tx: self.deliveries.settle_all(tx, self.deliveries.judged([(due, outcome)]))[0]
+        )
+
+    async def settle_all(self, attempts: list[tuple[Due, Ended]]) -> Sequence[Status | None]:
+        return await self.office.site.store.write(
+            lambda tx: self.deliveries.settle_all(tx, self.deliveries.judged(attempts))
+        )
+
+    async def row(self) -> dict[str, Any]:
+        (row,) = await self.office.deliveries()
+        return row
+
+    def _token(self) -> str:
+        self._tokens += 1
+        return f"lease {self._tokens}"
+
+
+@pytest.fixture
+async def depot(office: Office) -> Depot:
+    return Depot(office)
+
+
+TABLE = [  # ending, attempts before, status, seconds to the next attempt, job left
+    ("DELIVERED", 0, "Sent", None, False),
+    ("DELIVERED", 2, "Sent", None, False),
+    ("TRANSIENT", 0, "Retrying", 30, True),
+    ("TRANSIENT", 1, "Retrying", 60, True),
+    ("TRANSIENT", 2, "Failed", None, True),
+    ("REFUSED", 0, "Failed", None, True),
+    ("WITHDRAWN", 0, "Failed", None, True),
+    ("WITHDRAWN", 1, "Failed", None, True),
+    ("UNSIGNABLE", 0, "Failed", None, True),
+]
+
+
+@pytest.mark.parametrize(("ending", "before", "status", "wait", "job"), TABLE)
+async def test_an_attempt_makes_of_a_delivery_what_the_table_says(
+    depot: Depot, ending: str, before: int, status: str, wait: int | None, job: bool
+) -> None:
+    """Spec, Webhook Delivery status; `max_attempts` is 3 here."""
+    await depot.office.subscribe(max_attempts=3)
+    await depot.emit()
+    for attempt in range(before):
+        await depot.settle(await depot.due(), "TRANSIENT", error="timeout: late.")
+        await trio.sleep(30 * 2**attempt)
+    at = depot.office.site.clock.now()
+    due = await depot.due()
+    assert await depot.settle(due, ending, duration_ms=7, error="x: y.") == status
+    row = await depot.row()
+    assert (row["status"], row["attempts"], row["last_attempt"]) == (status, before + 1, at)
+    assert row["next_attempt"] == (None if wait is None else at + wait * 1000)
+    assert row["sent"] == (at if status == "Sent" else None)
+    jobs = await depot.office.sql("SELECT next_at, lease, attempts FROM fw_job")
+    assert jobs == ([(row["next_attempt"], None, before + 1)] if job else [])
+
+
+async def test_a_2xx_stores_status_and_body(depot: Depot) -> None:
+    """Spec: "response status and first 512 bytes stored"."""
+    await depot.office.subscribe()
+    await depot.emit()
+    due = await depot.due()
+    await depot.settle(due, response_status=202, response_body=b"thanks", duration_ms=12)
+    row = await depot.row()
+    assert (row["response_status"], row["response_body"]) == (202, "thanks")
+    assert (row["error"], row["duration_ms"]) == (None, 12)
+
+
+async def test_any_outcome_can_be_stored(depot: Depot) -> None:
+    """Pitfalls: "half characters, NUL, gzip bytes, huge bodies"."""
+    await depot.office.subscribe()
+    await depot.emit()
+    body = b"\x1f\x8b\x00\xff\xed\xa0\x80" * 200
+    error = "status: " + "é" * 2000
+    await depot.settle(await depot.due(), "REFUSED", response_body=body, error=error)
+    row = await depot.row()
+    assert "\x00" not in row["response_body"]
+    assert len(row["error"]) == 500
+
+
+async def test_a_lost_lease_writes_nothing(depot: Depot) -> None:
+    """Interface §7: "No row: the outcome is dropped and logged"."""
+    await depot.office.subscribe()
+    await depot.emit()
+    late = await depot.due()
+    await trio.sleep(41)
+    await depot.due()
+    before = await depot.row()
+    for ending in ("DELIVERED", "TRANSIENT", "REFUSED"):
+        assert await depot.settle(late, ending) is None
+    assert await depot.row() == before
+    store = depot.office.site.store
+    assert not await store.write(lambda tx: depot.deliveries.give_back(tx, late))
+
+
+ENDED = [  # one of each, with all that an outcome can hold
+    Ended(Ending.DELIVERED, START + 5, 7, 204, b"thanks \xc3\xa9\x00"),
+    Ended(Ending.TRANSIENT, START + 6, 8, None, None, "timeout: 'late' \x00 \u2028."),
+    Ended(Ending.REFUSED, START + 7, 9, 301, b"", "status: " + "é" * 600),
+    Ended(Ending.DELIVERED, START + 8),
+]
+
+
+async def rows_after(depot: Depot, *groups: list[int]) -> list[dict[str, Any]]:
+    """Settle as many deliveries as `ENDED` has, those of a group in one call; return all rows."""
+    await depot.office.subscribe()
+    for _ in ENDED:
+        await depot.emit()
+    leased = (await depot.claim()).due
+    for group in groups:
+        told = await depot.settle_all([(leased[at], ENDED[at]) for at in group])
+        assert told == [["Sent", "Retrying", "Failed", "Sent"][at] for at in group]
+    left = await depot.office.sql("SELECT subject, next_at, attempts, lease, error FROM fw_job")
+    return [*await depot.office.deliveries(), {"jobs": left}]
+
+
+@pytest.fixture
+def two_databases(
+    on_both_stores: None, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[tuple[str, str]]:
+    """New ones, so that what is drawn at random is the same in both."""
+    if database_of(tmp_path).startswith("sqlite"):
+        yield f"sqlite:///{tmp_path}/one/fw.db", f"sqlite:///{tmp_path}/two/fw.db"
+    else:
+        cluster = request.getfixturevalue("cluster")
+        with cluster.schema() as one, cluster.schema() as two:
+            yield one, two
+
+
+async def test_a_group_writes_what_each_of_it_would_have_written_alone(
+    tmp_path: Path, two_databases: tuple[str, str]
+) -> None:
+    """Architecture page, Event: outcomes are written in groups."""
+    one, two = two_databases
+    async with open_office(tmp_path, database=one) as office:
+        alone = await rows_after(Depot(office), [0], [1], [2], [3])
+    async with open_office(tmp_path, database=two) as office:
+        together = await rows_after(Depot(office), [0, 1, 2, 3])
+    assert together == alone
+    assert len(together) == len(ENDED) + 1
+
+
+async def test_a_lost_lease_in_a_group_writes_nothing_and_holds_up_no_other(depot: Depot) -> None:
+    """Interface §7: "No row: the outcome is dropped and logged"."""
+    await depot.office.subscribe()
+    for _ in range(3):
+        await depot.emit()
+    late = (await depot.claim()).due
+    await trio.sleep(41)
+    held = (await depot.claim(Room(each=2))).due
+    (lost,) = {due.delivery for due in late} - {due.delivery for due in held}
+    attempts = [(due, ENDED[1]) for due in held]
+    attempts.insert(1, (next(due for due in late if due.delivery == lost), ENDED[0]))
+    await depot.claim()  # the third is leased anew too
+    told = await depot.settle_all(attempts)
+    assert told == ["Retrying", None, "Retrying"]
+    states = {row["name"]: row["status"] for row in await depot.office.deliveries()}
+    assert states.pop(lost) == "Queued"
+    assert set(states.values()) == {"Retrying"}
+
+
+async def test_of_a_group_with_one_token_only_what_was_taken_over_is_lost(depot: Depot) -> None:
+    """Interface §7: "on condition of the lease's token", of each delivery for itself."""
+    await depot.office.subscribe()
+    for _ in range(3):
+        await depot.emit()
+    ours = (await depot.claim()).due
+    await depot.office.sql("UPDATE fw_job SET next_at = 0 WHERE id = :it", it=ours[1].job.id)
+    (theirs,) = (await depot.claim()).due
+    assert theirs.delivery == ours[1].delivery
+    told = await depot.settle_all([(due, ENDED[1]) for due in ours])
+    assert told == ["Retrying", None, "Retrying"]
+    assert await depot.settle(theirs) == "Sent"
+
+
+async def test_a_late_success_leaves_the_job_of_who_took_the_delivery_over(depot: Depot) -> None:
+    """Interface §7: "No row: the outcome is dropped and logged"; else the event would be lost."""
+    await depot.office.subscribe()
+    for _ in range(2):
+        await depot.emit()
+    ours = (await depot.claim()).due
+    await depot.office.sql("UPDATE fw_job SET next_at = 0 WHERE id = :it", it=ours[0].job.id)
+    (theirs,) = (await depot.claim()).due
+    assert await depot.settle_all([(due, ENDED[0]) for due in ours]) == [None, "Sent"]
+    jobs = await depot.office.sql("SELECT id, lease FROM fw_job")
+    assert jobs == [(theirs.job.id, theirs.job.lease)]
+    assert await depot.settle(theirs) == "Sent"
+
+
+async def test_of_one_delivery_twice_in_a_group_the_outcome_of_the_lease_that_holds_counts(
+    depot: Depot,
+) -> None:
+    await depot.office.subscribe()
+    await depot.emit()
+    late = await depot.due()
+    await trio.sleep(41)
+    due = await depot.due()
+    assert await depot.settle_all([(late, ENDED[1]), (due, ENDED[0])]) == [None, "Sent"]
+    assert (await depot.row())["status"] == "Sent"
+    assert await depot.office.sql("SELECT id FROM fw_job") == []
+
+
+async def test_to_warm_up_touches_no_delivery_and_leaves_no_statement_to_be_compiled(
+    depot: Depot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await depot.office.subscribe()
+    await depot.emit()
+    everything = (
+        "SELECT id, next_at, lease, deaths FROM fw_job",
+        "SELECT * FROM doc_webhook_delivery",
+    )
+    before = [await depot.office.sql(text) for text in everything]
+    await depot.office.site.store.write(depot.deliveries.warm_up)
+    assert [await depot.office.sql(text) for text in everything] == before
+    monkeypatch.setattr(statement, "compile_form", lambda *_: pytest.fail("compiled too late"))
+    assert await depot.settle(await depot.due()) == "Sent"
+
+
+async def test_a_webhook_is_read_by_its_name(depot: Depot) -> None:
+    """Interface §7, `fw webhooks test WEBHOOK`: that one, and no other."""
+    names = {url: await depot.office.subscribe(url=url) for url in ("https://a.x/", "https://b.x/")}
+    store, deliveries = depot.office.site.store, depot.deliveries
+    for url, name in names.items():
+        hook = await store.read(partial(deliveries.hook, name=name))
+        assert hook is not None
+        assert (hook.name, hook.url) == (name, url)
+    assert await store.read(partial(deliveries.hook, name="nobody's")) is None
+
+
+async def test_an_outcome_is_written_once(depot: Depot) -> None:
+    await depot.office.subscribe()
+    await depot.emit()
+    due = await depot.due()
+    assert await depot.settle(due, "TRANSIENT") == "Retrying"
+    assert await depot.settle(due, "TRANSIENT") is None
+    assert (await depot.row())["attempts"] == 1
+
+
+@pytest.mark.parametrize("timeout", [1, 60])
+async def test_a_lease_lasts_the_timeout_and_30_seconds(depot: Depot, timeout: int) -> None:
+    """Interface §7: "A lease lasts `timeout` + 30 s"."""
+    await depot.office.subscribe(timeout=timeout)
+    await depot.emit()
+    assert (await depot.due()).lease_end == START + (timeout + 30) * 1000
+    await trio.sleep(timeout + 29.999)
+    assert (await depot.claim()).due == []
+    await trio.sleep(0.001)
+    assert (await depot.due()).job.deaths == 1
+
+
+async def test_a_death_is_no_attempt_and_is_forgotten_at_an_outcome(depot: Depot) -> None:
+    """Interface §7: "Attempts are counted at the outcome: one that died … does not count"."""
+    await depot.office.subscribe(timeout=10)
+    await depot.emit()
+    deaths = []
+    for _ in range(7):
+        due = await depot.due()
+        deaths.append(due.job.deaths)
+        await trio.sleep(40)
+    assert deaths == [0, 1, 2, 3, 4, 5, 6]
+    assert (await depot.row())["attempts"] == 0
+    await depot.settle(await depot.due(), "TRANSIENT")
+    await trio.sleep(30)
+    due = await depot.due()
+    assert (due.job.deaths, due.attempts) == (0, 1)
+
+
+async def test_a_lease_given_back_is_due_at_once_and_not_counted(depot: Depot) -> None:
+    """Interface §8, Operating: "cancelled, not counted, and given back"."""
+    await depot.office.subscribe()
+    await depot.emit()
+    due = await depot.due()
+    store = depot.office.site.store
+    assert await store.write(lambda tx: depot.deliveries.give_back(tx, due))
+    again = await depot.due()
+    assert (again.attempts, again.job.deaths, again.status) == (0, 0, "Queued")
+
+
+async def test_a_claim_gives_the_exact_bytes_and_the_webhook_of_this_moment(depot: Depot) -> None:
+    """Interface §7: "Each attempt uses the Webhook's url, secret and timeout of that moment"."""
+    hook = await depot.office.subscribe(max_attempts=4)
+    delivery = await depot.emit()
+
+    def change(fw: Any) -> None:
+        doc = fw.get_doc("Webhook", hook)
+        doc.url, doc.timeout, doc.max_attempts, doc.enabled = "https://new.test/", 33, 9, 0
+        doc.save()
+
+    await depot.office.do(change)
+    due = await depot.due()
+    assert due.payload == (
+        b'{"type":"note.shared","timestamp":"2027-01-15T08:00:00.000Z","data":{"a":"\xc3\xbc"}}'
+    )
+    assert due.hook is not None
+    assert (due.hook.url, due.hook.timeout, due.hook.enabled) == ("https://new.test/", 33, False)
+    assert (due.delivery, due.max_attempts, due.attempts, due.status) == (delivery, 4, 0, "Queued")
+    site = depot.office.site
+    secret = site.vault.open(str(due.hook.secret), "Webhook", "secret", due.hook.row_id)
+    assert secret == "a signing secret"
+
+
+async def test_the_delivery_of_a_deleted_webhook_has_none(depot: Depot) -> None:
+    """Interface §8: "a Webhook goes, its deliveries stay"."""
+    hook = await depot.office.subscribe()
+    await depot.emit()
+    await depot.office.do(lambda fw: fw.get_doc("Webhook", hook).delete())
+    due = await depot.due()
+    assert (due.hook, due.lease_end) == (None, START + 40_000)
+    assert await depot.settle(due, "WITHDRAWN") == "Failed"
+
+
+async def test_no_more_are_leased_than_there_are_places(depot: Depot) -> None:
+    """Architecture: "never more than it has places for"."""
+    hook = await depot.office.subscribe()
+    for _ in range(5):
+        await depot.emit()
+    room = Room(each=2)
+    batches = [len((await depot.claim(room)).due) for _ in range(4)]
+    assert batches == [2, 2, 1, 0]
+    assert room.taken == [(hook, 2), (hook, 2), (hook, 1)]
+
+
+async def test_the_batch_says_whether_more_may_be_due(depot: Depot) -> None:
+    full = await depot.office.subscribe()
+    for _ in range(3):
+        await depot.emit()
+    rooms = [Room(closed=(full,)), Room(each=2), Room(each=2), Room(each=2)]
+    assert [(await depot.claim(room)).more for room in rooms] == [True, True, False, False]
+
+
+async def test_the_webhook_that_waits_longest_comes_first(depot: Depot) -> None:
+    names = []
+    for event in ("b.c", "a.b", "c.d"):
+        names.append(await depot.office.subscribe(event))
+        await depot.emit(event)
+        await trio.sleep(1)
+    room = Room()
+    await depot.claim(room)
+    assert [name for name, _ in room.taken] == names
+
+
+async def test_a_webhook_without_a_place_holds_up_no_other(depot: Depot) -> None:
+    """Pitfalls: "Claim per receiver that has a free place"."""
+    full, open_ = await depot.office.subscribe("a.b"), await depot.office.subscribe("c.d")
+    await depot.emit("a.b")
+    await depot.emit("c.d")
+    batch = await depot.claim(Room(closed=(full,)))
+    assert [due.job.partition for due in batch.due] == [open_]
+
+
+async def test_the_batch_says_when_the_next_is_due(depot: Depot) -> None:
+    await depot.office.subscribe()
+    assert (await depot.claim()).next_at is None
+    await depot.emit()
+    await depot.settle(await depot.due(), "TRANSIENT")
+    batch = await depot.claim()
+    assert (batch.due, batch.next_at) == ([], START + 30_000)
+    await depot.emit()  # what is due now stands before it
+    batch = await depot.claim()
+    assert (len(batch.due), batch.next_at) == (1, START + 30_000)
+
+
+async def test_a_job_whose_delivery_was_swept_away_is_dropped(depot: Depot) -> None:
+    await depot.office.subscribe()
+    await depot.emit()
+    await depot.office.sql("DELETE FROM doc_webhook_delivery")
+    assert (await depot.claim()).due == []
+    assert await depot.office.sql("SELECT count(*) FROM fw_job") == [(0,)]
+
+
+CUTS = [  # body, what is kept
+    (b"", ""),
+    (b"plain", "plain"),
+    (b"a" * 512, "a" * 512),
+    (b"a" * 600, "a" * 512),
+    (b"a" * 511 + "é".encode(), "a" * 511),  # no half character at the cut
+    (b"a" * 509 + "\U0001f511".encode(), "a" * 509),
+    (b"a" * 508 + "\U0001f511".encode(), "a" * 508 + "\U0001f511"),
+    (b"a" * 511 + b"\xff" + b"b", "a" * 511 + "\ufffd"),
+    (b"\xffa\x00b", "\ufffda\ufffdb"),
+    (b"broken off: \xc3", "broken off: \ufffd"),
+]
+
+
+@pytest.mark.parametrize(("body", "kept"), CUTS)
+def test_the_first_512_bytes_are_kept_as_text(body: bytes, kept: str) -> None:
+    """Interface §3: "no half character at the cut, other bad bytes and NUL replaced"."""
+    assert readable(body) == kept
+
+
+@given(st.binary(max_size=600))
+def test_whatever_is_answered_becomes_text_that_any_store_takes(body: bytes) -> None:
+    text = readable(body)
+    assert "\x00" not in text
+    text.encode()
+    assert len(text) <= 512
+
+
+@settings(max_examples=40)
+@given(st.text(max_size=300))
+def test_text_is_kept_as_a_prefix_of_itself(text: str) -> None:
+    kept = readable(text.encode("utf-8", "replace"))
+    assert text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd").startswith(kept)
+    assert len(kept.encode()) >= min(512, len(text.encode("utf-8", "replace"))) - 3
+
+
+async def test_a_payload_of_any_length_is_claimed_as_it_was_stored(depot: Depot) -> None:
+    """Interface §7: "those bytes are stored, signed and sent"."""
+    await depot.office.subscribe()
+    texts = ['short "quoted" \\ \u2028 \U0001f511', "long é" * 20_000, "longer" * 100_000]
+    for text in texts:
+        await depot.office.do(lambda fw, text=text: fw.webhooks.emit("note.shared", {"a": text}))  # type: ignore[misc]
+    stored = dict(await depot.office.sql("SELECT name, payload FROM doc_webhook_delivery"))
+    due = (await depot.claim()).due
+    assert {one.delivery: one.payload.decode() for one in due} == stored
+    assert [one.delivery for one in due] == sorted(stored)  # in the order of their jobs
+
+
+async def test_a_payload_that_raw_sql_took_away_is_sent_as_no_bytes(depot: Depot) -> None:
+    """Spec, rule 2: raw SQL is not checked; what is claimed beside it stays whole."""
+    await depot.office.subscribe()
+    names = [await depot.emit() for _ in range(3)]
+    await depot.office.sql("UPDATE doc_webhook_delivery SET payload = NULL WHERE name = :it",
+                           it=names[1])  # fmt: skip
+    stored = dict(await depot.office.sql("SELECT name, payload FROM doc_webhook_delivery"))
+    due = (await depot.claim()).due
+    assert [one.payload.decode() or None for one in due] == [stored[name] for name in names]
+
+
+def test_a_claim_without_one_of_its_long_payloads_is_given_to_nobody() -> None:
+    frame = b'[1,null,"w",0,0,0,"msg_1",0,8,"Queued"]\n\n1\n'
+    with pytest.raises(StatementError, match="could not be read"):
+        Leased([Lease("w", None, START)], "t", frame, [], {}).due()
+
+
+def test_payloads_that_do_not_fit_their_sizes_are_given_to_nobody() -> None:
+    """Interface §7: "those bytes are stored, signed and sent", and never another delivery's."""
+    lease = Lease("w", None, START)
+
+    def frame(key: int, size: int, payload: str) -> bytes:
+        return f'[{key},{size},"w",0,0,0,"msg_{key}",0,8,"Queued"]\n{payload}\n{key}\n'.encode()
+
+    def due(*frames: bytes) -> list[tuple[str, bytes]]:
+        made = Leased([lease], "t", b"".join(frames), [], {}).due()
+        return [(each.delivery, each.payload) for each in made]
+
+    second = frame(2, 4, "[22]")
+    whole = [("msg_1", b"{}"), ("msg_2", b"[22]")]
+    assert due(frame(1, 2, "{}"), second) == due(second, frame(1, 2, "{}")) == whole
+    swallowed = 2 + len(b"\n1\n") + len(second) - len(b"\n2\n")  # ends where the second one does
+    for size in (0, 1, 3, 5, swallowed, 10_000):
+        with pytest.raises(StatementError, match="fit together"):
+            due(frame(1, size, "{}"), second)
+    with pytest.raises(StatementError, match="fit together"):
+        due(second, frame(1, 3, "{}"))

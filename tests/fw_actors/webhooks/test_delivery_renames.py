@@ -1,0 +1,133 @@
+"""Deliveries of renamed documents: spec, Webhook Delivery: "renaming the document is followed"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fw_actors.errors import DuplicateError
+from tests.fw_actors.office import Office
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+
+async def references(office: Office) -> list[tuple[str, str]]:
+    return [(row["reference_doctype"], row["reference_name"]) for row in await office.deliveries()]
+
+
+async def test_references_follow_a_renamed_document(office: Office) -> None:
+    await office.watch("Customer", "on_insert")
+
+    def work(fw: Any) -> None:
+        for title in ("Ada", "Bob"):
+            fw.new_doc("Customer", title=title).insert()
+        fw.get_doc("Customer", "Ada").rename("Lovelace")
+
+    await office.do(work)
+    assert await references(office) == [("Customer", "Lovelace"), ("Customer", "Bob")]
+
+
+async def test_what_was_recorded_keeps_its_payload(office: Office) -> None:
+    """Interface §7: "those bytes are stored, signed and sent"."""
+    await office.watch("Customer", "on_insert")
+    await office.do(lambda fw: fw.new_doc("Customer", title="Ada").insert().rename("Lovelace"))
+    (delivery,) = await office.deliveries()
+    assert delivery["payload"]["data"]["name"] == "Ada"
+
+
+async def test_references_of_another_doctype_with_the_same_name_stay(office: Office) -> None:
+    await office.subscribe("a.b")
+
+    def work(fw: Any) -> None:
+        fw.new_doc("Customer", title="Ada").insert()
+        for doctype in ("Customer", "Sales Order"):
+            fw.webhooks.emit("a.b", {}, reference={"doctype": doctype, "name": "Ada"})
+        fw.get_doc("Customer", "Ada").rename("Lovelace")
+
+    await office.do(work)
+    assert await references(office) == [("Customer", "Lovelace"), ("Sales Order", "Ada")]
+
+
+async def test_a_rename_makes_no_delivery(office: Office) -> None:
+    """Spec, Events, rule 2."""
+    await office.do(lambda fw: fw.new_doc("Customer", title="Ada").insert())
+    events = ("on_insert", "on_update", "on_submit", "on_cancel", "on_trash")
+    await office.watch("Customer", *events)
+    await office.do(lambda fw: fw.get_doc("Customer", "Ada").rename("Lovelace"))
+    assert await office.deliveries() == []
+
+
+async def test_deliveries_and_jobs_follow_a_renamed_webhook(office: Office) -> None:
+    name = await office.subscribe("a.b")
+
+    def work(fw: Any) -> None:
+        fw.webhooks.emit("a.b", {"n": 1})
+        fw.get_doc("Webhook", name).rename("our receiver")
+
+    await office.do(work)
+    await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 2}))
+    assert [row["webhook"] for row in await office.deliveries()] == ["our receiver"] * 2
+    assert await office.sql("SELECT partition FROM fw_job") == [("our receiver",)] * 2
+
+
+async def test_an_event_after_the_rename_goes_to_the_new_name(office: Office) -> None:
+    """The subscriptions of a transaction's beginning hold to its end, but for the name."""
+    name = await office.subscribe("a.b")
+
+    def work(fw: Any) -> None:
+        fw.get_doc("Webhook", name).rename("our receiver")
+        fw.webhooks.emit("a.b", {"n": 1})
+
+    await office.do(work)
+    assert [row["webhook"] for row in await office.deliveries()] == ["our receiver"]
+
+
+async def test_no_webhook_takes_over_the_deliveries_of_one_that_was_deleted(
+    office: Office,
+) -> None:
+    """Spec, Webhook Delivery status: "deleted | Failed"; interface §1: "name … taken", 409."""
+    gone, left = await office.subscribe("a.b"), await office.subscribe("a.b")
+    await office.do(lambda fw: fw.webhooks.emit("a.b", {}, key="k"))
+    await office.do(lambda fw: fw.get_doc("Webhook", gone).delete())
+    with pytest.raises(DuplicateError):
+        await office.do(lambda fw: fw.get_doc("Webhook", left).rename(gone))
+    assert sorted(row["webhook"] for row in await office.deliveries()) == sorted([gone, left])
+
+
+async def other_process(office: Office, hook: str, text: str) -> None:
+    """Change a Webhook behind the back of the process that knows it."""
+    await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 1}))
+    await office.do(lambda fw: fw.db.sql(text, {"hook": hook}))
+    await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 2}))
+
+
+async def test_an_event_goes_to_a_webhook_that_another_process_has_renamed(office: Office) -> None:
+    """Spec, Webhook rule 2: the change is not seen; its deliveries are found all the same."""
+    hook = await office.subscribe("a.b")
+    await other_process(office, hook, "UPDATE doc_webhook SET name = 'new' WHERE name = :hook")
+    assert [row["webhook"] for row in await office.deliveries()] == [hook, "new"]
+    assert await office.sql("SELECT partition FROM fw_job ORDER BY id") == [(hook,), ("new",)]
+
+
+async def test_an_event_for_a_webhook_that_another_process_has_deleted_is_recorded(
+    office: Office,
+) -> None:
+    """Spec, Webhook rule 2: "is not seen by a running server until it restarts"."""
+    hook = await office.subscribe("a.b")
+    await other_process(office, hook, "DELETE FROM doc_webhook WHERE name = :hook")
+    assert [row["webhook"] for row in await office.deliveries()] == [hook, hook]
+
+
+async def test_an_event_does_not_go_to_another_webhook_that_took_the_name(office: Office) -> None:
+    hook = await office.subscribe("a.b")
+    await office.subscribe("c.d")
+    await other_process(
+        office, hook,
+        "UPDATE doc_webhook SET name = CASE name WHEN :hook THEN 'new' ELSE 'odd' END",
+    )  # fmt: skip
+    await office.do(lambda fw: fw.db.sql(
+        "UPDATE doc_webhook SET name = :hook WHERE name = 'odd'", {"hook": hook}
+    ))  # fmt: skip
+    await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 3}))
+    assert [row["webhook"] for row in await office.deliveries()] == [hook, "new", "new"]

@@ -1,0 +1,182 @@
+"""Events whose document a hook has changed: spec, "the document as it was when the event
+happened", with Events 1 "queued after the controller's hooks run"."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fw_actors.office import Office, open_office
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+ALL = ("on_insert", "on_update", "on_submit", "on_cancel", "on_trash")
+Act = Callable[[Any, Any], object]
+
+
+class Boxes(Office):
+    """An office whose boxes do in their hooks what a test says."""
+
+    def in_hook(self, hook: str, act: Act) -> None:
+        sys.modules["boxes"].ACTS[hook] = act
+
+    async def told(self, event: str) -> dict[str, Any]:
+        """The `data` of the one event of a type."""
+        (found,) = [d for d in await self.deliveries() if d["event"] == f"doc.{event}"]
+        data: dict[str, Any] = found["payload"]["data"]
+        return data
+
+
+@pytest.fixture
+async def boxes(tmp_path: Path) -> AsyncIterator[Boxes]:
+    async with open_office(tmp_path, apps=("boxes",)) as office:
+        acts = sys.modules["boxes"].ACTS
+        acts.clear()
+        boxes = Boxes(office.site)
+        await boxes.watch("Box", *ALL)
+        yield boxes
+        acts.clear()
+
+
+def live(fw: Any) -> None:
+    """One document through all its verbs, each event once."""
+    doc = fw.new_doc("Box", name="B-1", stamp="as written", items=[{"item": "i"}]).insert()
+    fw.get_doc("Box", doc.name).save()
+    fw.get_doc("Box", doc.name).submit()
+    fw.get_doc("Box", doc.name).cancel()
+    fw.get_doc("Box", doc.name).delete()
+
+
+@pytest.mark.parametrize("event", ALL)
+async def test_what_a_hook_sets_on_the_object_alone_is_not_told(boxes: Boxes, event: str) -> None:
+    """It is not stored: nobody who reads the document sees it."""
+
+    def act(doc: Any, fw: Any) -> None:
+        doc.stamp = "never stored"
+        doc.items.append({"item": "never stored"})
+
+    boxes.in_hook(event, act)
+    await boxes.do(live)
+    shown = (await boxes.told(event))["doc"]
+    assert shown["stamp"] == "as written"
+    assert [row["item"] for row in shown["items"]] == ["i"]
+
+
+def by_another_object(doc: Any, fw: Any) -> None:
+    fw.get_doc("Box", doc.name).db_set("stamp", "stored by the hook")
+
+
+def by_sql(doc: Any, fw: Any) -> None:
+    fw.db.sql("UPDATE doc_box SET stamp = 'stored by the hook' WHERE name = :n", {"n": doc.name})
+
+
+def on_the_object(doc: Any, fw: Any) -> None:
+    doc.db_set("stamp", "stored by the hook")
+
+
+@pytest.mark.parametrize("act", [by_another_object, by_sql, on_the_object])
+@pytest.mark.parametrize("event", ALL)
+async def test_what_a_hook_stores_by_whatever_way_is_told(
+    boxes: Boxes, event: str, act: Act
+) -> None:
+    boxes.in_hook(event, act)
+    await boxes.do(live)
+    assert (await boxes.told(event))["doc"]["stamp"] == "stored by the hook"
+
+
+async def test_what_a_hook_saves_by_another_object_is_told_by_both_events(boxes: Boxes) -> None:
+    def act(doc: Any, fw: Any) -> None:
+        other = fw.get_doc("Box", doc.name)
+        other.stamp = "saved by the hook"
+        other.items.append({"item": "j"})
+        other.save()
+
+    boxes.in_hook("on_insert", act)
+    await boxes.do(lambda fw: fw.new_doc("Box", name="B-1", items=[{"item": "i"}]).insert())
+    for event in ("on_insert", "on_update"):
+        shown = (await boxes.told(event))["doc"]
+        assert shown["stamp"] == "saved by the hook"
+        assert [row["item"] for row in shown["items"]] == ["i", "j"]
+
+
+@pytest.mark.parametrize("event", ALL)
+async def test_rows_that_a_hook_changes_by_sql_are_told(boxes: Boxes, event: str) -> None:
+    boxes.in_hook(event, lambda doc, fw: fw.db.sql("UPDATE doc_box_item SET item = 'by sql'"))
+    await boxes.do(live)
+    assert [row["item"] for row in (await boxes.told(event))["doc"]["items"]] == ["by sql"]
+
+
+@pytest.mark.parametrize("hook", ["validate", "before_save"])
+async def test_what_a_hook_before_the_write_stores_by_sql_is_told(boxes: Boxes, hook: str) -> None:
+    """A save writes the columns that changed alone, so that it stays."""
+    await boxes.do(lambda fw: fw.new_doc("Box", name="B-1", stamp="as written").insert())
+    boxes.in_hook(hook, by_sql)
+    await boxes.do(lambda fw: fw.get_doc("Box", "B-1").save())
+    assert (await boxes.told("on_update"))["doc"]["stamp"] == "stored by the hook"
+    assert await boxes.sql("SELECT stamp FROM doc_box") == [("stored by the hook",)]
+
+
+async def test_an_insert_that_submits_tells_of_each_state_as_it_was_stored(boxes: Boxes) -> None:
+    boxes.in_hook("on_insert", by_sql)
+    await boxes.do(lambda fw: fw.new_doc("Box", name="B-1").insert().submit())
+    assert (await boxes.told("on_insert"))["doc"]["docstatus"] == 0
+    assert (await boxes.told("on_submit"))["doc"]["docstatus"] == 1
+
+
+async def test_what_is_read_again_is_redacted_like_what_was_written(boxes: Boxes) -> None:
+    """Spec, Redaction."""
+
+    def act(doc: Any, fw: Any) -> None:
+        other = fw.get_doc("Box", doc.name)
+        other.pass_secret, other.margin, other.token = "hidden", 7.5, "hidden"
+        other.save()
+
+    boxes.in_hook("on_insert", act)
+    await boxes.do(lambda fw: fw.new_doc("Box", name="B-1").insert())
+    shown = (await boxes.told("on_insert"))["doc"]
+    assert (shown["pass_secret"], shown["token"]) == (None, {"configured": True})
+    assert "margin" not in shown
+    assert not [d for d in await boxes.deliveries() if "hidden" in str(d["payload"])]
+
+
+@pytest.mark.parametrize("own", [True, False])
+async def test_a_document_that_its_hook_renames_is_told_by_its_new_name(
+    boxes: Boxes, own: bool
+) -> None:
+    def act(doc: Any, fw: Any) -> None:
+        (doc if own else fw.get_doc("Box", "B-1")).rename("B-2")
+        fw.get_doc("Box", "B-2").db_set("stamp", "stored by the hook")
+
+    boxes.in_hook("on_insert", act)
+    await boxes.do(lambda fw: fw.new_doc("Box", name="B-1").insert())
+    data = await boxes.told("on_insert")
+    assert (data["name"], data["doc"]["name"]) == ("B-2", "B-2")
+    assert data["doc"]["stamp"] == "stored by the hook"
+    assert [d["reference_name"] for d in await boxes.deliveries()] == ["B-2"]
+
+
+async def test_a_document_that_its_hook_deletes_is_still_an_event_of_its_own(
+    boxes: Boxes,
+) -> None:
+    """It was inserted; that it is gone is told by the deletion's event."""
+    boxes.in_hook("on_insert", lambda doc, fw: fw.get_doc("Box", "B-1").delete())
+    await boxes.do(lambda fw: fw.new_doc("Box", name="B-1", stamp="as written").insert())
+    assert (await boxes.told("on_insert"))["doc"]["stamp"] == "as written"
+    assert (await boxes.told("on_trash"))["doc"]["stamp"] == "as written"
+
+
+async def test_a_deletion_that_is_refused_tells_nobody(boxes: Boxes) -> None:
+    """The event is recorded while the rows are there, and goes with the rest."""
+
+    def act(doc: Any, fw: Any) -> None:
+        raise ValueError("not this one")
+
+    boxes.in_hook("on_trash", act)
+    await boxes.do(lambda fw: fw.new_doc("Box", name="B-1").insert())
+    with pytest.raises(ValueError, match="not this one"):
+        await boxes.do(lambda fw: fw.get_doc("Box", "B-1").delete())
+    assert [d["event"] for d in await boxes.deliveries()] == ["doc.on_insert"]

@@ -1,0 +1,553 @@
+"""Events become deliveries: spec, Events and Redaction; interface §7, §8 "Webhooks"."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.errors import DuplicateError, ValidationError
+from tests.fw_actors.office import Office, open_office
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+NOW = "2027-01-15T08:00:00.000Z"
+ALL = ("on_insert", "on_update", "on_submit", "on_cancel", "on_trash")
+
+
+def order(fw: Any, **fields: Any) -> Any:
+    return fw.new_doc("Sales Order", **{"title": "t", **fields}).insert()
+
+
+async def types(office: Office) -> list[str]:
+    return [each["payload"]["type"] for each in await office.deliveries()]
+
+
+async def test_each_verb_is_the_event_of_the_spec(office: Office) -> None:
+    """Spec, Document events."""
+
+    def live(fw: Any) -> None:
+        doc = order(fw)
+        doc.title = "other"
+        doc.save()
+        doc.submit()
+        doc.remark = "allowed on submit"
+        doc.save()
+        doc.cancel()
+        doc.delete()
+
+    await office.watch("Sales Order", *ALL)
+    await office.do(live)
+    assert await types(office) == [
+        "doc.on_insert", "doc.on_update", "doc.on_submit", "doc.on_update", "doc.on_cancel",
+        "doc.on_trash",
+    ]  # fmt: skip
+    status = [each["payload"]["data"]["doc"]["docstatus"] for each in await office.deliveries()]
+    assert status == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("event", ALL)
+async def test_only_what_is_ticked_is_queued(office: Office, event: str) -> None:
+    """Spec, Webhook: "which document events are subscribed"."""
+    await office.watch("Sales Order", event)
+    await office.do(lambda fw: order(fw).save().submit().cancel().delete())
+    assert await types(office) == [f"doc.{event}"]
+
+
+async def test_another_doctype_is_not_watched(office: Office) -> None:
+    await office.watch("Customer", *ALL)
+    await office.do(order)
+    assert await office.deliveries() == []
+
+
+async def test_an_insert_that_submits_sends_both(office: Office) -> None:
+    """Spec: "(an insert that submits sends on_insert and on_submit)"."""
+    await office.watch("Sales Order", *ALL)
+    await office.do(lambda fw: order(fw).submit())
+    assert await types(office) == ["doc.on_insert", "doc.on_submit"]
+
+
+async def test_two_saves_in_one_transaction_are_two_events(office: Office) -> None:
+    """Pitfalls: "Two saves of one document in one transaction are two events"."""
+
+    def twice(fw: Any) -> None:
+        doc = order(fw)
+        for title in ("a", "b"):
+            doc.title = title
+            doc.save()
+
+    await office.watch("Sales Order", "on_update")
+    await office.do(twice)
+    shown = [each["payload"]["data"]["doc"]["title"] for each in await office.deliveries()]
+    assert shown == ["a", "b"]
+
+
+async def test_a_changed_row_is_an_update_of_its_parent(office: Office) -> None:
+    """Spec, Webhook rule 1: "a child row change is an update of its parent"."""
+
+    def change(fw: Any) -> None:
+        doc = fw.get_doc("Sales Order", name)
+        doc.lines[0].item = "other"
+        doc.save()
+
+    name = (await office.do(lambda fw: order(fw, lines=[{"item": "one"}]))).name
+    await office.watch("Sales Order", *ALL)
+    await office.do(change)
+    [delivery] = await office.deliveries()
+    assert delivery["payload"]["type"] == "doc.on_update"
+    assert [row["item"] for row in delivery["payload"]["data"]["doc"]["lines"]] == ["other"]
+
+
+async def test_deleting_the_document_leaves_its_deliveries(office: Office) -> None:
+    """Spec, Webhook Delivery: "Deleting the referenced document does not delete the delivery"."""
+    await office.watch("Sales Order", "on_insert")
+    name = (await office.do(order)).name
+    await office.do(lambda fw: fw.get_doc("Sales Order", name).delete())
+    [delivery] = await office.deliveries()
+    assert (delivery["reference_doctype"], delivery["reference_name"]) == ("Sales Order", name)
+
+
+async def test_db_set_is_no_event(office: Office) -> None:
+    """Spec, Events 2."""
+    await office.watch("Sales Order", "on_update")
+    await office.do(lambda fw: order(fw).db_set("title", "x"))
+    assert await office.deliveries() == []
+
+
+async def test_a_submitted_document_saved_without_a_change_is_no_event(office: Office) -> None:
+    """Interface §8: "A submitted document saved without a change is no event; a draft is"."""
+    await office.watch("Sales Order", "on_update")
+    await office.do(lambda fw: order(fw).submit().save())
+    assert await office.deliveries() == []
+    await office.do(lambda fw: order(fw).save())
+    assert await types(office) == ["doc.on_update"]
+
+
+async def counts(office: Office) -> tuple[int, int]:
+    (deliveries,) = await office.sql("SELECT count(*) FROM doc_webhook_delivery")
+    (jobs,) = await office.sql("SELECT count(*) FROM fw_job")
+    return deliveries[0], jobs[0]
+
+
+async def test_delivery_and_job_are_written_together(office: Office) -> None:
+    """Spec: "record and job are written together"."""
+    hook = await office.watch("Sales Order", "on_insert")
+    await office.do(order)
+    (delivery,) = await office.deliveries()
+    rows = await office.sql("SELECT queue, partition, subject, next_at, attempts FROM fw_job")
+    assert rows == [("webhook", hook, delivery["name"], 1_800_000_000_000, 0)]
+
+
+async def test_a_rollback_leaves_neither_delivery_nor_job(office: Office) -> None:
+    """Spec: "rollback leaves neither"."""
+    await office.watch("Sales Order", "on_insert")
+    await office.subscribe()
+    await office.site.rollback("Administrator", order)
+    await office.site.rollback("Administrator", lambda fw: fw.webhooks.emit("note.shared", {}))
+    assert await counts(office) == (0, 0)
+
+
+async def test_a_hook_that_throws_removes_the_event_with_the_write(office: Office) -> None:
+    """Spec, Events 1."""
+    await office.watch("Sales Order", *ALL)
+
+    def caught(fw: Any) -> None:
+        with pytest.raises(ValidationError):
+            order(fw, title="refuse late")
+        order(fw)
+
+    await office.do(caught)
+    assert len(await office.deliveries()) == 1
+
+
+async def test_the_event_shows_what_the_controllers_hooks_left(office: Office) -> None:
+    """Spec, Events 1: "The event is queued after the controller's hooks run"."""
+    await office.watch("Sales Order", "on_insert")
+    await office.do(lambda fw: order(fw, title="fill in"))
+    (delivery,) = await office.deliveries()
+    assert delivery["payload"]["data"]["doc"]["title"] == "filled in"
+
+
+async def test_a_delivery_begins_as_the_interface_lists_it(office: Office) -> None:
+    """Interface §3, Webhook Delivery fields; §7: `max_attempts` "copied at the event"."""
+    hook = await office.watch("Sales Order", "on_insert", max_attempts=3)
+    sam = await office.hire("sam", "Seller")
+    await office.do(order, user=sam)
+    (row,) = await office.deliveries()
+    at = 1_800_000_000_000
+    expected = {
+        "owner": "sam", "creation": at, "webhook": hook, "event": "doc.on_insert",
+        "status": "Queued", "attempts": 0, "max_attempts": 3, "next_attempt": at, "key": None,
+        "last_attempt": None, "response_status": None, "response_body": None, "error": None,
+        "sent": None, "reference_doctype": "Sales Order", "reference_name": "SO-00001",
+    }  # fmt: skip
+    assert {key: row[key] for key in expected} == expected
+    assert row["name"].startswith("msg_")
+    assert len(row["name"]) == 31
+
+
+async def test_the_body_is_that_of_the_spec(office: Office) -> None:
+    """Spec, Body: `type`, `timestamp`, `data` = {doc, name, doctype}."""
+    await office.watch("Sales Order", "on_insert")
+    await office.do(lambda fw: order(fw, remark="ü \U0001f511 \u2028"))
+    (row,) = await office.deliveries()
+    payload = row["payload"]
+    assert list(payload) == ["type", "timestamp", "data"]
+    assert (payload["type"], payload["timestamp"]) == ("doc.on_insert", NOW)
+    data = payload["data"]
+    assert (sorted(data), data["name"], data["doctype"]) == (
+        ["doc", "doctype", "name"], "SO-00001", "Sales Order",
+    )  # fmt: skip
+    assert data["doc"]["remark"] == "ü \U0001f511 \u2028"
+
+
+async def test_the_document_is_shown_as_it_was_when_the_event_happened(office: Office) -> None:
+    """Spec: "`data.doc` is the document as it was when the event happened"."""
+
+    def work(fw: Any) -> None:
+        doc = order(fw)
+        doc.title = "later"
+        doc.save()
+
+    await office.watch("Sales Order", "on_insert")
+    await office.do(work)
+    (row,) = await office.deliveries()
+    assert row["payload"]["data"]["doc"]["title"] == "t"
+
+
+async def test_secrets_never_leave_in_an_event_of_document_or_rows(office: Office) -> None:
+    """Spec, Redaction 1 to 4; "Applied to the document and its child rows"."""
+    line = {"item": "i", "token": "s1", "pin": "s2", "cost": 3.5, "line_secret": "s4"}
+    await office.watch("Sales Order", "on_insert")
+    await office.do(lambda fw: order(fw, margin=7.5, token="s6", lines=[line, {"item": "j"}]))
+    (row,) = await office.deliveries()
+    doc = row["payload"]["data"]["doc"]
+    assert "margin" not in doc
+    assert doc["token"] == {"configured": True}
+    first, second = doc["lines"]
+    assert "cost" not in first
+    assert (first["token"], first["pin"], first["line_secret"]) == (
+        {"configured": True},
+        None,
+        None,
+    )
+    assert (second["token"], second["item"], second["rate"]) == (None, "j", 1.5)
+    for secret in ("s1", "s2", "s4", "s6", "7.5", "3.5"):
+        assert secret not in json.dumps(row["payload"]).replace(row["name"], "")
+
+
+async def test_whoever_makes_the_change_levels_above_0_are_removed(office: Office) -> None:
+    """Spec, Redaction 3: "whoever made the change"."""
+    boss = await office.hire("boss", "System Manager")
+    await office.watch("Sales Order", "on_insert")
+    await office.do(lambda fw: order(fw, margin=7.5), user=boss)
+    assert "margin" not in (await office.deliveries())[0]["payload"]["data"]["doc"]
+
+
+async def test_no_other_field_is_removed(office: Office) -> None:
+    """Spec, Redaction 4."""
+    fields = {"data": "d", "count": 2**53, "ratio": 0.1, "day": "2026-01-02", "extra": {"a": [1]}}
+    await office.watch("Sample", "on_insert")
+    shown = await office.do(lambda fw: fw.new_doc("Sample", **fields).insert().as_dict())
+    assert (await office.deliveries())[0]["payload"]["data"]["doc"] == shown
+
+
+async def test_with_webhooks_off_nothing_is_queued_and_nothing_released_later(
+    tmp_path: Path,
+) -> None:
+    """Spec, Events 3."""
+    async with open_office(tmp_path, webhooks_off=True) as office:
+        await office.watch("Sales Order", "on_insert")
+        await office.subscribe()
+        await office.do(order)
+        emitted = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+        assert (emitted, await counts(office)) == ({"deliveries": []}, (0, 0))
+    async with open_office(tmp_path) as office:
+        await office.do(order)
+        assert await counts(office) == (1, 1)
+
+
+async def test_no_webhook_is_watched_although_raw_sql_says_so(tmp_path: Path) -> None:
+    """Spec, Webhook rule 1: "These DocTypes cannot be watched: Webhook, …"."""
+    async with open_office(tmp_path) as office:
+        await office.watch("Customer", "on_insert")
+        await office.sql("UPDATE doc_webhook SET webhook_doctype = 'Webhook'")
+    async with open_office(tmp_path, seed=2) as restarted:
+        await restarted.subscribe()
+        assert await restarted.deliveries() == []
+
+
+async def test_emit_answers_the_ids_of_its_deliveries(office: Office) -> None:
+    """Spec, App API: "returns `{deliveries: [<delivery_id>, ...]}`"."""
+    hooks = [await office.subscribe() for _ in range(2)]
+    await office.subscribe("other.event")
+    told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {"a": [1, None]}))
+    rows = await office.deliveries()
+    assert sorted(told["deliveries"]) == [row["name"] for row in rows]
+    assert sorted(row["webhook"] for row in rows) == sorted(hooks)
+    assert rows[0]["payload"] == {"type": "note.shared", "timestamp": NOW, "data": {"a": [1, None]}}
+
+
+async def test_emit_that_nobody_hears_does_nothing(office: Office) -> None:
+    """Spec: "With no subscription, emit does nothing and returns an empty list"."""
+    for _ in range(2):
+        told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
+        assert told == {"deliveries": []}
+    assert await counts(office) == (0, 0)
+
+
+async def test_what_changes_after_the_call_is_not_sent(office: Office) -> None:
+    """Spec: "the `data` argument copied at the call"."""
+
+    def work(fw: Any) -> None:
+        data = {"list": [1]}
+        fw.webhooks.emit("note.shared", data)
+        data["list"].append(2)
+
+    await office.subscribe()
+    await office.do(work)
+    assert (await office.deliveries())[0]["payload"]["data"] == {"list": [1]}
+
+
+async def test_custom_data_is_not_redacted(office: Office) -> None:
+    """Interface §8: "`data` is an object, not redacted"."""
+    await office.subscribe()
+    await office.do(lambda fw: fw.webhooks.emit("note.shared", {"password": "x"}))
+    assert (await office.deliveries())[0]["payload"]["data"] == {"password": "x"}
+
+
+async def test_a_reference_is_recorded_and_not_looked_up(office: Office) -> None:
+    """Interface §8: "`reference` is not looked up"."""
+    await office.subscribe()
+    there = {"doctype": "Nothing", "name": "nowhere"}
+    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, reference=there))
+    (row,) = await office.deliveries()
+    assert (row["reference_doctype"], row["reference_name"]) == ("Nothing", "nowhere")
+
+
+RING: list[Any] = []
+RING.append(RING)
+DEEP: dict[str, Any] = {}
+for _ in range(100_000):
+    DEEP = {"a": DEEP}
+REFUSED: list[tuple[dict[str, Any], str]] = [  # arguments of emit, the field to blame
+    ({"name": "doc.on_insert"}, "name"),
+    ({"name": "doc.mine"}, "name"),
+    ({"name": "Note.Shared"}, "name"),
+    ({"name": ""}, "name"),
+    ({"name": None}, "name"),
+    ({"name": "a" * 141}, "name"),
+    ({"data": None}, "data"),
+    ({"data": [1]}, "data"),
+    ({"data": "text"}, "data"),
+    ({"data": {"a": float("nan")}}, "data"),
+    ({"data": {"a": {1}}}, "data"),
+    ({"data": {"a": "\ud800"}}, "data"),
+    ({"data": {"a": RING}}, "data"),
+    ({"data": DEEP}, "data"),
+    ({"data": {"a": datetime(2026, 1, 1, tzinfo=UTC)}}, "data"),
+    ({"data": {"a": Decimal("1.5")}}, "data"),
+    ({"data": {"a": b"bytes"}}, "data"),
+    ({"data": {"a": 10**5000}}, "data"),
+    ({"data": {1: "a", "1": "b"}}, "data"),
+    ({"data": {"a": [({None: 1},)]}}, "data"),
+    ({"reference": "SO-1"}, "reference"),
+    ({"reference": 5}, "reference"),
+    ({"reference": ["doctype", "name"]}, "reference"),
+    ({"reference": {"doctype": "X"}}, "reference"),
+    ({"reference": {"doctype": "X\n", "name": "y"}}, "reference"),
+    ({"reference": {"doctype": 5, "name": "y"}}, "reference"),
+    ({"reference": {"doctype": "X", "name": ""}}, "reference"),
+    ({"reference": {"doctype": "X", "name": "y", "z": 1}}, "reference"),
+    ({"reference": {"doctype": "X", "name": "y" * 141}}, "reference"),
+    ({"reference": {"doctype": "X", "name": "y\x00"}}, "reference"),
+    ({"reference": {"doctype": "X", "name": "y\ud800"}}, "reference"),
+    ({"key": ""}, "key"),
+    ({"key": 5}, "key"),
+    ({"key": "k" * 141}, "key"),
+    ({"key": "a\nb"}, "key"),
+]
+
+
+@pytest.mark.parametrize("heard", [True, False])
+async def test_an_unusable_emit_is_refused_whether_heard_or_not(
+    office: Office, heard: bool
+) -> None:
+    """Spec, Errors: "emit with a reserved `doc.` name | refused"; interface §1, 422."""
+    if heard:
+        await office.subscribe()
+
+    def work(fw: Any) -> None:
+        for given, field in REFUSED:
+            with pytest.raises(ValidationError) as refusal:
+                fw.webhooks.emit(**{"name": "note.shared", "data": {}, **given})
+            assert refusal.value.extra == {"field": field}, given
+
+    await office.do(work)
+    assert await counts(office) == (0, 0)
+
+
+async def test_a_second_emit_with_the_same_key_throws(office: Office) -> None:
+    """Spec: "a second emit with the same key throws rather than sending again"."""
+    await office.subscribe()
+    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
+    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="other"))
+    with pytest.raises(DuplicateError) as refusal:
+        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
+    assert refusal.value.extra == {"field": "key"}
+    assert await counts(office) == (2, 2)
+
+
+@pytest.mark.parametrize("undone", ["the transaction", "a part of it"])
+async def test_a_key_whose_emit_was_rolled_back_is_free(office: Office, undone: str) -> None:
+    """Spec: "a second emit with the same key": one that was rolled back was none."""
+    await office.subscribe()
+
+    def emit(fw: Any) -> Any:
+        return fw.webhooks.emit("note.shared", {}, key="k")
+
+    def part(fw: Any) -> None:
+        with suppress(ZeroDivisionError), fw.tx.savepoint():
+            emit(fw)
+            raise ZeroDivisionError
+
+    if undone == "the transaction":
+        await office.site.rollback("Administrator", emit)
+    else:
+        await office.do(part)
+    assert len((await office.do(emit))["deliveries"]) == 1
+    assert await counts(office) == (1, 1)
+
+
+class Topic(str, Enum):  # noqa: UP042  (what is tested is just this)
+    """Names as an app may keep them; since Python 3.11 `f"{Topic.SHARED}"` is not its value."""
+
+    SHARED = "note.shared"
+
+
+async def test_a_name_that_an_enum_holds_is_its_value(office: Office) -> None:
+    """Spec, Body: `type` is the event type; interface §7: what is stored is sent."""
+    await office.subscribe()
+    await office.do(lambda fw: fw.webhooks.emit(Topic.SHARED, {"to": Topic.SHARED}))
+    (delivery,) = await office.deliveries()
+    assert (delivery["event"], delivery["payload"]["type"]) == ("note.shared", "note.shared")
+    assert delivery["payload"]["data"] == {"to": "note.shared"}
+
+
+@pytest.mark.parametrize(
+    "key", ["\u00a0", "a\u200db", " k ", "k" * 140, "\U0001f469\u200d\U0001f4bb"]
+)
+async def test_any_text_without_control_characters_is_a_key(office: Office, key: str) -> None:
+    """Spec, App API: "key?: string"; interface §1: what is refused are control characters."""
+    await office.subscribe()
+    told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key=key))
+    with pytest.raises(DuplicateError):
+        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key=key))
+    assert [(d["name"], d["key"]) for d in await office.deliveries()] == [
+        (told["deliveries"][0], key)
+    ]
+
+
+async def test_without_a_key_two_emits_are_two_events(office: Office) -> None:
+    """Spec: "Without a key, two emits are two events"."""
+    await office.subscribe()
+    for _ in range(2):
+        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    assert await counts(office) == (2, 2)
+
+
+async def test_a_key_that_one_of_several_webhooks_had_queues_none(office: Office) -> None:
+    """Interface §8: "none is queued, and the caller's transaction stays usable"."""
+    await office.subscribe()
+    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
+    await office.subscribe()
+    await office.subscribe()
+
+    def work(fw: Any) -> int:
+        with pytest.raises(DuplicateError):
+            fw.webhooks.emit("note.shared", {}, key="k")
+        return len(fw.webhooks.emit("note.shared", {}, key="k2")["deliveries"])
+
+    assert await office.do(work) == 3
+    assert await counts(office) == (4, 4)
+
+
+async def test_ids_sort_by_time(office: Office) -> None:
+    """Interface §3: "sortable by time"."""
+    await office.subscribe()
+    ids: list[str] = []
+    for _ in range(3):
+        for _ in range(3):
+            told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+            ids += told["deliveries"]
+        await trio.sleep(0.5)
+    assert ids == sorted(ids)
+
+
+async def test_a_commit_with_an_event_nudges_and_others_do_not(tmp_path: Path) -> None:
+    """Architecture, Event: "commit → the Dispatcher is nudged"."""
+    nudges: list[int] = []
+    async with open_office(tmp_path, recorded=lambda *queue: nudges.append(1)) as office:
+        await office.subscribe()
+        await office.do(order)
+        await office.site.rollback("Administrator", lambda fw: fw.webhooks.emit("note.shared", {}))
+        assert nudges == []
+        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+        assert nudges == [1]
+        await office.sql("UPDATE doc_webhook_delivery SET status = 'Failed'")
+        [delivery] = await office.deliveries()
+        await office.do(lambda fw: office.site.replays.replay(fw, delivery["name"]))
+        assert nudges == [1, 1]
+
+
+async def test_a_users_role_changes_are_events_like_others(office: Office) -> None:
+    """Spec, Webhook rule 1: "a child row change is an update of its parent"."""
+    await office.hire("ada")
+    await office.watch("User", "on_update")
+
+    def promote(fw: Any) -> None:
+        doc = fw.get_doc("User", "ada")
+        doc.roles = [{"role": "Seller"}]
+        doc.save()
+
+    await office.do(promote)
+    (row,) = await office.deliveries()
+    assert row["payload"]["data"]["doc"]["roles"][0]["role"] == "Seller"
+
+
+@pytest.mark.parametrize("end", ["deleted", "disabled"])
+async def test_what_goes_along_with_a_user_is_told_as_well(office: Office, end: str) -> None:
+    """Spec, Document events: "doc.on_trash | deleted"; interface §8: a User takes keys and scopes
+    along."""
+    await office.hire("ada", "System Manager", password=None)
+    await office.hire("bob", password=None)
+
+    def furnish(fw: Any) -> None:
+        fw.new_doc("Customer", title="Near").insert()
+        fw.new_doc("User Permission", user="bob", allow="Customer", for_value="Near").insert()
+
+    await office.do(furnish)
+    key = await office.do(lambda fw: office.site.api_keys.make(fw, "mine", None, 0).name, "bob")
+    await office.watch("API Key", "on_trash")
+    await office.watch("User Permission", "on_trash")
+
+    def finish(fw: Any) -> None:
+        user = fw.get_doc("User", "bob")
+        if end == "deleted":
+            user.delete()
+        else:
+            user.enabled = 0
+            user.save()
+
+    await office.do(finish, "ada")
+    told = [d["payload"]["data"]["doc"] for d in await office.deliveries()]
+    gone = ["API Key", "User Permission"] if end == "deleted" else ["API Key"]
+    assert [(doc["doctype"], doc["user"]) for doc in told] == [(each, "bob") for each in gone]
+    assert told[0]["name"] == key

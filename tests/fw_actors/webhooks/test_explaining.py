@@ -1,0 +1,78 @@
+"""The facts behind `fw webhooks explain`."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from fw_actors.errors import NotFoundError
+from fw_actors.rules.explanation import Reason, Waiting, explain
+from fw_actors.rules.findings import ServiceState
+from fw_actors.store import jobs
+from fw_actors.webhooks.diagnostics import waiting
+from tests.fw_actors.office import Office
+
+STOPPED = ServiceState(running=False)
+
+
+async def emit(office: Office) -> str:
+    told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    await trio.sleep(1)
+    delivery: str = told["deliveries"][0]
+    return delivery
+
+
+async def look(office: Office, delivery: str) -> Waiting:
+    site = office.site
+    return await site.store.read(lambda tx: waiting(tx, site.registry, delivery))
+
+
+async def test_those_of_the_same_webhook_that_are_due_before_are_ahead(office: Office) -> None:
+    await office.subscribe()
+    first, second = await emit(office), await emit(office)
+    assert [(await look(office, each)).ahead for each in (first, second)] == [0, 1]
+
+
+async def test_webhooks_of_one_receiver_share_its_places_and_so_what_is_ahead(
+    office: Office,
+) -> None:
+    """Interface §7: "A receiver is scheme, host and port, however many Webhooks point there"."""
+    hook = await office.subscribe()
+    await office.hook(
+        url="https://RECEIVER.test:443/other", event_type="Custom", custom_event="note.other"
+    )
+    await office.hook(
+        url="https://elsewhere.test/", event_type="Custom", custom_event="note.elsewhere"
+    )
+    first = await emit(office)
+    await office.site.store.write(lambda tx: jobs.claim(tx, "webhook", hook, 1, 9000, "token"))
+    await office.do(lambda fw: fw.webhooks.emit("note.other", {}))
+    await office.do(lambda fw: fw.webhooks.emit("note.elsewhere", {}))
+    await trio.sleep(1)
+    last = await emit(office)
+    facts = await look(office, last)
+    assert (facts.receiver, facts.ahead, facts.under_way) == ("https://receiver.test:443", 1, 1)
+    assert (await look(office, first)).leased
+
+
+async def test_a_lease_is_seen_and_so_is_its_end(office: Office) -> None:
+    hook = await office.subscribe()
+    delivery = await emit(office)
+    await office.site.store.write(lambda tx: jobs.claim(tx, "webhook", hook, 1, 5000, "token"))
+    assert explain(await look(office, delivery), STOPPED).reason is Reason.UNDER_WAY
+    await trio.sleep(5)
+    assert explain(await look(office, delivery), STOPPED).reason is Reason.LEASE_ENDED
+
+
+async def test_a_webhook_that_is_off_or_gone_is_seen(office: Office) -> None:
+    hook = await office.subscribe()
+    delivery = await emit(office)
+    await office.sql("UPDATE doc_webhook SET enabled = 0")
+    assert (await look(office, delivery)).hook_enabled is False
+    await office.do(lambda fw: fw.get_doc("Webhook", hook).delete())
+    assert (await look(office, delivery)).hook_enabled is None
+
+
+async def test_a_delivery_that_there_is_not_is_not_found(office: Office) -> None:
+    with pytest.raises(NotFoundError):
+        await look(office, "msg_none")

@@ -1,0 +1,212 @@
+"""Spec, Webhook Delivery status (replay), Audit events, Errors; interface §7 and §8."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fw_actors.errors import ConflictError, FwError, NotFoundError, PermissionDeniedError
+from fw_actors.rules.delivery import Backoff, Ending
+from fw_actors.webhooks.deliveries import Deliveries, Ended
+from fw_actors.webhooks.replay import Replayed
+from tests.fw_actors.office import Office
+
+
+class Depot:
+    """An office whose deliveries end as told."""
+
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        self._deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
+
+    async def ended(self, *endings: str, **fields: Any) -> str:
+        """Make a delivery that ends so, attempt by attempt; return its id."""
+        await self.office.subscribe(**fields)
+        told = await self.office.do(lambda fw: fw.webhooks.emit("note.shared", {"n": 1}))
+        for ending in endings:
+            await self.attempt(ending)
+        delivery: str = told["deliveries"][-1]
+        return delivery
+
+    async def attempt(self, ending: str) -> None:
+        def once(tx: Any) -> None:
+            for due in self._deliveries.claim(tx, Anywhere(), "token").due:
+                outcome = Ended(Ending[ending], tx.now, 3, 400, b"what it said", "status: 400.")
+                judged = self._deliveries.judged([(due, outcome)])
+                assert self._deliveries.settle_all(tx, judged) != [None]
+
+        await self.office.site.store.write(once)
+
+    async def replay(self, delivery: str, user: str = "boss", request_id: str = "r-1") -> Any:
+        site = self.office.site
+        return await site.write(user, lambda fw: site.replays.replay(fw, delivery), request_id)
+
+    async def row(self) -> dict[str, Any]:
+        return (await self.office.deliveries())[-1]
+
+    async def audit(self) -> list[tuple[Any, ...]]:
+        return await self.office.sql(
+            "SELECT action, target, detail, actor, request_id FROM doc_audit_event"
+            " WHERE action IN ('webhook.replay', 'Denied')"
+        )
+
+
+class Anywhere:
+    """Places without end."""
+
+    def free(self, hook: object) -> int:
+        return 100
+
+    def take(self, hook: object, count: int) -> None:
+        pass
+
+
+@pytest.fixture
+async def depot(office: Office) -> Depot:
+    await office.hire("boss", "System Manager", password=None)
+    return Depot(office)
+
+
+@pytest.mark.parametrize(
+    ("endings", "previous"),
+    [(["DELIVERED"], "Sent"), (["REFUSED"], "Failed"), (["WITHDRAWN"], "Failed")],
+)
+@pytest.mark.usefixtures("on_both_stores")
+async def test_sent_and_failed_begin_anew_with_the_same_id_and_bytes(
+    depot: Depot, endings: list[str], previous: str
+) -> None:
+    """Spec: Sent or Failed, replay, System Manager → fresh attempts; id and body are kept."""
+    delivery = await depot.ended(*endings, max_attempts=3)
+    before = await depot.row()
+    assert before["status"] == previous
+    hook = before["webhook"]
+    await depot.office.do(lambda fw: fw.get_doc("Webhook", hook).db_set("max_attempts", 9))
+    assert await depot.replay(delivery) == Replayed(delivery, "Queued")
+    row = await depot.row()
+    assert (row["name"], row["payload"]) == (delivery, before["payload"])
+    assert (row["status"], row["attempts"], row["max_attempts"]) == ("Queued", 0, 9)
+    assert (row["next_attempt"], row["error"], row["sent"]) == (row["modified"], None, None)
+    assert await depot.office.sql("SELECT partition, subject, lease FROM fw_job") == [
+        (hook, delivery, None)
+    ]
+    await depot.attempt("DELIVERED")
+    assert [(await depot.row())[key] for key in ("status", "attempts")] == ["Sent", 1]
+
+
+@pytest.mark.parametrize(("endings", "status"), [([], "Queued"), (["TRANSIENT"], "Retrying")])
+async def test_queued_and_retrying_are_left_as_they_are(
+    depot: Depot, endings: list[str], status: str
+) -> None:
+    """Spec: Queued or Retrying, replay → unchanged, refused; no audit entry."""
+    delivery = await depot.ended(*endings)
+    before = await depot.row()
+    with pytest.raises(ConflictError):
+        await depot.replay(delivery)
+    assert before["status"] == status
+    assert (await depot.row(), await depot.audit()) == (before, [])
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_a_second_replay_finds_the_first_one_under_way(depot: Depot) -> None:
+    delivery = await depot.ended("DELIVERED")
+    await depot.replay(delivery)
+    with pytest.raises(ConflictError):
+        await depot.replay(delivery)
+    assert len(await depot.audit()) == 1
+    assert await depot.office.sql("SELECT count(*) FROM fw_job") == [(1,)]
+
+
+async def test_one_that_does_not_exist_leaves_no_audit_event(depot: Depot) -> None:
+    with pytest.raises(NotFoundError):
+        await depot.replay("msg_" + "0" * 27)
+    assert await depot.audit() == []
+
+
+async def test_one_whose_webhook_was_deleted_is_refused_without_an_audit_event(
+    depot: Depot,
+) -> None:
+    delivery = await depot.ended("DELIVERED")
+    hook = (await depot.row())["webhook"]
+    await depot.office.do(lambda fw: fw.get_doc("Webhook", hook).delete())
+    with pytest.raises(ConflictError):
+        await depot.replay(delivery)
+    assert ((await depot.row())["status"], await depot.audit()) == ("Sent", [])
+
+
+async def test_one_of_a_disabled_webhook_may_be_replayed(depot: Depot) -> None:
+    """Interface §7: "Replay for a disabled Webhook is allowed, and fails as disabled"."""
+    delivery = await depot.ended("DELIVERED")
+    hook = (await depot.row())["webhook"]
+    await depot.office.do(lambda fw: fw.get_doc("Webhook", hook).db_set("enabled", 0))
+    assert await depot.replay(delivery) == Replayed(delivery, "Queued")
+
+
+async def test_a_replay_is_audited_with_just_the_named_columns(depot: Depot) -> None:
+    """Spec: detail `{webhook, previous_status}`, never payload or secret; actor, request id."""
+    delivery = await depot.ended("REFUSED")
+    await depot.replay(delivery)
+    [(action, target, detail, actor, request_id)] = await depot.audit()
+    assert (action, target, actor, request_id) == ("webhook.replay", delivery, "boss", "r-1")
+    hook = (await depot.row())["webhook"]
+    assert json.loads(detail) == {"webhook": hook, "previous_status": "Failed"}
+
+
+@pytest.mark.parametrize("delivery", ["one that is there", "msg_nowhere", "x" * 300])
+@pytest.mark.parametrize("scoped", [False, True])
+async def test_who_may_not_is_refused_and_recorded_whatever_was_asked_for(
+    depot: Depot, delivery: str, scoped: bool
+) -> None:
+    """Spec: lacks System Manager or has access scopes → Denied, no detail; interface §8."""
+    if delivery == "one that is there":
+        delivery = await depot.ended("DELIVERED")
+    await depot.office.hire("clerk", *(["System Manager"] if scoped else []), password=None)
+    if scoped:
+        await depot.office.do(
+            lambda fw: fw.new_doc(
+                "User Permission", user="clerk", allow="User", for_value="clerk"
+            ).insert()
+        )
+    told = await depot.replay(delivery, "clerk")
+    assert isinstance(told, PermissionDeniedError)
+    assert await depot.audit() == [("Denied", delivery[:140], None, "clerk", "r-1")]
+    assert await depot.office.sql("SELECT count(*) FROM fw_job") == [(0,)]
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_of_many_each_is_told_and_audited_for_itself(depot: Depot) -> None:
+    """Interface §7: "replays many, an audit event each"."""
+    final = await depot.ended("REFUSED")
+    under_way = (await depot.office.do(lambda fw: fw.webhooks.emit("note.shared", {})))[
+        "deliveries"
+    ][0]
+    site = depot.office.site
+    told = await depot.office.do(
+        lambda fw: site.replays.replay_many(fw, [under_way, final, "nowhere", final])
+    )
+    kinds = [type(each).__name__ for each in told]
+    assert kinds == ["ConflictError", "Replayed", "NotFoundError", "ConflictError"]
+    assert all(isinstance(each, (Replayed, FwError)) for each in told)
+    assert [row[:2] for row in await depot.audit()] == [("webhook.replay", final)]
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_many_are_found_by_webhook_status_and_time_oldest_first(depot: Depot) -> None:
+    await depot.ended("REFUSED")
+    hook = (await depot.row())["webhook"]
+    for _ in range(3):
+        await depot.office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    await depot.attempt("REFUSED")
+    ids = [row["name"] for row in await depot.office.deliveries()]
+    at = (await depot.row())["creation"]
+
+    async def find(**asked: Any) -> list[str]:
+        wanted = {"webhook": None, "status": "Failed", "since": None, "limit": None, **asked}
+        site = depot.office.site
+        return await site.read("boss", lambda fw: site.replays.find(fw, **wanted))
+
+    assert await find() == await find(webhook=hook) == await find(since=at - 10_000) == ids
+    assert await find(limit=2) == ids[:2]
+    assert await find(status="Sent") == await find(webhook="other") == []
+    assert await find(since=at + 1) == []

@@ -1,0 +1,85 @@
+"""What an attempt signs with: spec, Webhook Delivery status; interface §7, `error`, and §8."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+
+import pytest
+from msgspec.structs import replace
+
+from fw_actors.documents.vault import Vault
+from fw_actors.rules.signing import sign
+from fw_actors.runtime import SeededEntropy
+from fw_actors.webhooks.claims import Hook
+from fw_actors.webhooks.signing_keys import MOST_KEPT, NoSigningKey, SigningKeys
+
+ENTROPY = SeededEntropy(1)
+VAULT = Vault("a key", ENTROPY)
+
+
+def hook(secret: str | None = "a signing secret", row: str = "r", vault: Vault = VAULT) -> Hook:
+    sealed = None if secret is None else vault.seal(secret, "Webhook", "secret", row)
+    return Hook("w", True, "https://x.test", 10, sealed, row)
+
+
+def signed(keys: SigningKeys, secret: str) -> bytes:
+    """Return what a Webhook with this secret signs, always the same message."""
+    return sign(keys.of(hook(secret)), b"msg_1", b"1800000000", b"{}")
+
+
+def by(key: bytes) -> bytes:
+    """Return the signature of the same message by a key."""
+    mac = hmac.digest(key, b"msg_1.1800000000.{}", "sha256")
+    return b"v1," + base64.b64encode(mac)
+
+
+def test_the_key_is_the_opened_secret() -> None:
+    """Spec: "A secret written `whsec_<base64>` is decoded …; any other … raw bytes"."""
+    keys = SigningKeys(VAULT)
+    assert signed(keys, "raw") == signed(keys, "raw") == by(b"raw")
+    assert signed(keys, "whsec_AAEC") == by(b"\x00\x01\x02")
+
+
+def test_a_key_that_has_signed_signs_the_next_as_well() -> None:
+    key = SigningKeys(VAULT).of(hook("raw"))
+    assert sign(key, b"msg_0", b"1", b"other") != by(b"raw")
+    assert sign(key, b"msg_1", b"1800000000", b"{}") == by(b"raw")
+
+
+def test_a_changed_secret_is_another_key() -> None:
+    """Interface §7: "the Webhook's url, secret and timeout of that moment"."""
+    keys = SigningKeys(VAULT)
+    assert [signed(keys, secret) for secret in ("one", "two", "one")] == [
+        by(key) for key in (b"one", b"two", b"one")
+    ]
+
+
+UNSIGNABLE = [  # Webhook, site's key, how the error begins
+    (hook(None), "a key", "secret_missing: "),
+    (replace(hook(), secret=""), "a key", "secret_missing: "),
+    (hook(), None, "secret_unreadable: "),
+    (hook(), "another key", "secret_unreadable: "),
+    (replace(hook(), row_id="elsewhere"), "a key", "secret_unreadable: "),
+    (replace(hook(), secret="damaged"), "a key", "secret_unreadable: "),
+    (hook("whsec_***"), "a key", "secret_unreadable: "),
+]
+
+
+@pytest.mark.parametrize(("webhook", "key", "error"), UNSIGNABLE)
+def test_a_secret_missing_or_unreadable_says_which(
+    webhook: Hook, key: str | None, error: str
+) -> None:
+    """Interface §8: "The key missing or changed …: `secret_unreadable`; nothing stored: …"."""
+    with pytest.raises(NoSigningKey, match=f"^{error}") as reason:
+        SigningKeys(Vault(key, ENTROPY)).of(webhook)
+    assert "signing secret" not in str(reason.value).replace("the signing secret", "").replace(
+        "no signing secret", ""
+    )
+
+
+def test_what_is_kept_is_bounded() -> None:
+    keys = SigningKeys(VAULT)
+    for number in range(MOST_KEPT + 10):
+        keys.of(hook(f"secret {number}"))
+    assert len(keys._kept) <= MOST_KEPT

@@ -1,0 +1,170 @@
+"""Which Webhooks want which events: spec, Webhook rule 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fw_actors.office import Office, open_office
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+
+def emit(fw: Any) -> int:
+    return len(fw.webhooks.emit("note.shared", {})["deliveries"])
+
+
+async def change(office: Office, hook: str, **fields: Any) -> None:
+    def work(fw: Any) -> None:
+        doc = fw.get_doc("Webhook", hook)
+        for field, value in fields.items():
+            setattr(doc, field, value)
+        doc.save()
+
+    await office.do(work)
+
+
+@pytest.fixture(params=["cold", "warm"])
+async def counter(request: pytest.FixtureRequest, office: Office) -> Office:
+    """An office whose cache has been asked for or not."""
+    if request.param == "warm":
+        await office.do(emit)
+    return office
+
+
+async def test_a_webhook_applies_to_writes_that_start_after_its_commit(counter: Office) -> None:
+    hook = await counter.subscribe()
+    assert await counter.do(emit) == 1
+    await change(counter, hook, custom_event="other.event")
+    assert await counter.do(emit) == 0
+    await change(counter, hook, custom_event="note.shared")
+    assert await counter.do(emit) == 1
+
+
+async def test_a_disabled_or_deleted_webhook_queues_nothing(counter: Office) -> None:
+    """Spec, Webhook: "a disabled webhook queues nothing"."""
+    hook = await counter.subscribe()
+    await change(counter, hook, enabled=0)
+    assert await counter.do(emit) == 0
+    await change(counter, hook, enabled=1)
+    assert await counter.do(emit) == 1
+    await counter.do(lambda fw: fw.get_doc("Webhook", hook).delete())
+    assert await counter.do(emit) == 0
+
+
+async def test_the_transaction_that_changes_a_webhook_goes_on_as_before(counter: Office) -> None:
+    """Spec: "it applies to writes that start later in that process"."""
+
+    def work(fw: Any) -> tuple[int, int]:
+        fields = {"url": "https://x.test", "event_type": "Custom", "custom_event": "note.shared"}
+        doc = fw.new_doc("Webhook", secret="s", **fields).insert()
+        first = emit(fw)
+        doc.delete()
+        return first, emit(fw)
+
+    assert await counter.do(work) == (0, 0)
+    assert await counter.do(emit) == 0
+
+
+async def test_a_webhook_whose_transaction_is_rolled_back_never_applies(counter: Office) -> None:
+    def work(fw: Any) -> None:
+        fields = {"url": "https://x.test", "event_type": "Custom", "custom_event": "note.shared"}
+        fw.new_doc("Webhook", secret="s", **fields).insert()
+        emit(fw)
+
+    await counter.site.rollback("Administrator", work)
+    assert await counter.do(emit) == 0
+
+
+async def test_raw_sql_is_not_seen_until_a_restart(office: Office, tmp_path: Path) -> None:
+    """Spec: raw SQL "is not seen by a running server until it restarts"."""
+    await office.subscribe()
+    assert await office.do(emit) == 1
+    await office.sql("UPDATE doc_webhook SET enabled = 0")
+    assert await office.do(emit) == 1
+    async with open_office(tmp_path) as restarted:
+        assert await restarted.do(emit) == 0
+
+
+async def test_another_process_of_the_same_site_is_not_seen_either(
+    office: Office, tmp_path: Path
+) -> None:
+    hook = await office.subscribe()
+    assert await office.do(emit) == 1
+    async with open_office(tmp_path) as other:
+        await change(other, hook, enabled=0)
+        assert await other.do(emit) == 0
+    assert await office.do(emit) == 1
+
+
+async def test_what_others_change_right_after_a_start_is_not_seen(tmp_path: Path) -> None:
+    """Spec: "not seen by a running server until it restarts", be it before its first write."""
+    async with open_office(tmp_path) as running, open_office(tmp_path) as other:
+        await other.subscribe()
+        assert await running.do(emit) == 0
+
+
+async def test_what_others_change_right_after_a_save_is_not_seen(
+    office: Office, tmp_path: Path
+) -> None:
+    """Spec: a save "clears that process's cache"; what it then knows is what it has saved."""
+    hook = await office.subscribe()
+    await office.sql("UPDATE doc_webhook SET enabled = 0")
+    assert await office.do(emit) == 1
+    await change(office, hook, enabled=1)
+    async with open_office(tmp_path, seed=2) as other:
+        await change(other, hook, custom_event="other.event")
+        await other.subscribe()
+    assert await office.do(emit) == 1
+
+
+@pytest.mark.parametrize("undone", [True, False])
+async def test_what_others_changed_before_a_rename_is_seen_after_its_commit_alone(
+    office: Office, tmp_path: Path, undone: bool
+) -> None:
+    """Spec: "clears that process's cache after commit": one that is rolled back clears nothing."""
+    hook = await office.subscribe()
+    async with open_office(tmp_path, seed=2) as other:
+        await other.subscribe()
+
+    def rename(fw: Any) -> int:
+        fw.get_doc("Webhook", hook).rename("our receiver")
+        return emit(fw)
+
+    if undone:
+        assert await office.site.rollback("Administrator", rename) == 1
+    else:
+        assert await office.do(rename) == 1
+    assert await office.do(emit) == (1 if undone else 2)
+
+
+async def test_saves_in_one_transaction_are_all_seen(counter: Office) -> None:
+    def work(fw: Any) -> None:
+        fields = {"url": "https://x.test", "event_type": "Custom", "custom_event": "note.shared"}
+        for _ in range(3):
+            fw.new_doc("Webhook", secret="s", **fields).insert()
+
+    await counter.do(work)
+    assert await counter.do(emit) == 3
+
+
+async def test_changing_another_field_by_db_set_is_seen(office: Office) -> None:
+    hook = await office.subscribe()
+    assert await office.do(emit) == 1
+    await office.do(lambda fw: fw.get_doc("Webhook", hook).db_set("enabled", 0))
+    assert await office.do(emit) == 0
+
+
+async def test_what_raw_sql_emptied_counts_as_its_default_and_fails_no_write(
+    office: Office, tmp_path: Path
+) -> None:
+    """Spec: "Raw `fw.db.sql` is not checked"; no Webhook may stop the documents of a site."""
+    hook = await office.subscribe("note.shared")
+    blanks = "SET max_attempts = NULL, timeout = NULL, url = NULL"
+    await office.sql(f"UPDATE doc_webhook {blanks} WHERE name = :it", it=hook)
+    async with open_office(tmp_path) as restarted:
+        await restarted.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+        [delivery] = await restarted.deliveries()
+    assert delivery["max_attempts"] == 6

@@ -1,0 +1,180 @@
+"""What a Webhook must be before it is written: spec, Webhook; interface §7, §8."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fw_actors.errors import PermissionDeniedError, ValidationError
+from tests.fw_actors.office import Office, open_office
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+CUSTOM = {
+    "url": "https://receiver.test/hook", "event_type": "Custom", "custom_event": "note.shared",
+    "secret": "a signing secret",
+}  # fmt: skip
+DOCUMENT = {
+    "url": "https://receiver.test/hook", "event_type": "Document", "webhook_doctype": "Sales Order",
+    "on_insert": 1, "secret": "a signing secret",
+}  # fmt: skip
+
+GOOD: list[dict[str, Any]] = [
+    CUSTOM, DOCUMENT,
+    {**CUSTOM, "url": "http://localhost:9000/x"}, {**CUSTOM, "url": "http://127.0.0.1/x"},
+    {**CUSTOM, "url": "http://[::1]:9000/"}, {**CUSTOM, "custom_event": "doc"},
+    {**CUSTOM, "timeout": 1, "max_attempts": 1}, {**CUSTOM, "timeout": 60, "max_attempts": 10},
+    {**CUSTOM, "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}, {**CUSTOM, "secret": "x"},
+    {**DOCUMENT, "webhook_doctype": "User"}, {**DOCUMENT, "on_insert": 0, "on_trash": True},
+    {**CUSTOM, "webhook_doctype": "Nothing"},  # not used with Custom
+    {**DOCUMENT, "custom_event": "Not A Name"},  # nor this one with Document
+]  # fmt: skip
+
+
+async def test_a_webhook_that_can_work_is_taken(office: Office) -> None:
+    def work(fw: Any) -> None:
+        for fields in GOOD:
+            fw.new_doc("Webhook", **fields).insert()
+
+    await office.do(work)
+    assert await office.sql("SELECT count(*) FROM doc_webhook") == [(len(GOOD),)]
+
+
+UNWATCHABLE = [  # spec, Webhook, rule 1
+    "Webhook", "Webhook Delivery", "Audit Event", "Version", "Error Log", "Email Delivery",
+]  # fmt: skip
+BAD: list[tuple[dict[str, Any], str]] = [  # fields, the one to blame
+    ({**CUSTOM, "url": None}, "url"),
+    ({**CUSTOM, "url": "http://receiver.test/"}, "url"),
+    ({**CUSTOM, "url": "http://resolves-to-loopback.test/"}, "url"),
+    ({**CUSTOM, "url": "ftp://receiver.test/"}, "url"),
+    ({**CUSTOM, "url": "receiver.test"}, "url"),
+    ({**CUSTOM, "url": "https://user:pw@receiver.test/"}, "url"),
+    ({**CUSTOM, "url": "https://receiver.test/#f"}, "url"),
+    ({**CUSTOM, "url": "https://receiver.test/" + "x" * 2048}, "url"),
+    ({**CUSTOM, "event_type": None}, "event_type"),
+    ({**CUSTOM, "event_type": "Other"}, "event_type"),
+    ({**CUSTOM, "custom_event": None}, "custom_event"),
+    ({**CUSTOM, "custom_event": ""}, "custom_event"),
+    ({**CUSTOM, "custom_event": "doc.on_insert"}, "custom_event"),
+    ({**CUSTOM, "custom_event": "Not.A.Name"}, "custom_event"),
+    ({**DOCUMENT, "webhook_doctype": None}, "webhook_doctype"),
+    ({**DOCUMENT, "webhook_doctype": "Nothing"}, "webhook_doctype"),
+    *(({**DOCUMENT, "webhook_doctype": name}, "webhook_doctype") for name in UNWATCHABLE),
+    ({**DOCUMENT, "webhook_doctype": "OrderLine"}, "webhook_doctype"),
+    ({**DOCUMENT, "on_insert": 0}, "on_insert"),
+    ({**CUSTOM, "secret": None}, "secret"),
+    ({**CUSTOM, "secret": ""}, "secret"),
+    ({**CUSTOM, "secret": " padded "}, "secret"),
+    ({**CUSTOM, "secret": "v1,abc"}, "secret"),
+    ({**CUSTOM, "secret": "whsec_"}, "secret"),
+    ({**CUSTOM, "secret": "whsec_***"}, "secret"),
+    ({**CUSTOM, "secret": "tab\tinside"}, "secret"),
+    ({**CUSTOM, "timeout": 0}, "timeout"),
+    ({**CUSTOM, "timeout": None}, "timeout"),
+    ({**CUSTOM, "timeout": 61}, "timeout"),
+    ({**CUSTOM, "max_attempts": 0}, "max_attempts"),
+    ({**CUSTOM, "max_attempts": None}, "max_attempts"),
+    ({**CUSTOM, "max_attempts": 11}, "max_attempts"),
+]
+
+
+async def test_each_refusal_names_its_field(office: Office) -> None:
+    """Interface §1, 422: "`extra.field`"."""
+
+    def work(fw: Any) -> None:
+        for fields, field in BAD:
+            with pytest.raises(ValidationError) as refusal:
+                fw.new_doc("Webhook", **fields).insert()
+            assert refusal.value.extra == {"field": field}, fields
+
+    await office.do(work)
+    assert await office.sql("SELECT count(*) FROM doc_webhook") == [(0,)]
+
+
+async def test_a_webhook_without_more_said_has_the_defaults_of_the_spec(office: Office) -> None:
+    """Spec, Webhook: "default 10", "default 6"; interface §8: "enabled 1, the five `on_…` 0"."""
+
+    def work(fw: Any) -> dict[str, object]:
+        shown: dict[str, object] = fw.new_doc("Webhook", **CUSTOM).insert().as_dict()
+        return shown
+
+    shown = await office.do(work)
+    assert (shown["enabled"], shown["timeout"], shown["max_attempts"]) == (1, 10, 6)
+    ticked = ("on_insert", "on_update", "on_submit", "on_cancel", "on_trash")
+    assert [shown[event] for event in ticked] == [0] * 5
+
+
+async def test_the_rules_hold_for_every_later_save_and_db_set(office: Office) -> None:
+    def work(fw: Any) -> None:
+        doc = fw.new_doc("Webhook", **CUSTOM).insert()
+        with pytest.raises(ValidationError):
+            doc.db_set("url", "http://receiver.test/")
+        with pytest.raises(ValidationError):
+            doc.db_set("secret", "v1,abc")
+        doc.custom_event = "doc.x"
+        with pytest.raises(ValidationError):
+            doc.save()
+
+    await office.do(work)
+
+
+async def test_http_anywhere_is_for_development_mode(tmp_path: Path) -> None:
+    """Spec: "https is required outside development mode, except for a loopback address"."""
+    async with open_office(tmp_path, mode="development") as office:
+        name = await office.subscribe(url="http://receiver.test/")
+    async with open_office(tmp_path) as office:
+        with pytest.raises(ValidationError) as refusal:
+            await office.do(lambda fw: fw.get_doc("Webhook", name).save())
+        assert refusal.value.extra == {"field": "url"}
+        await office.do(lambda fw: fw.get_doc("Webhook", name).delete())
+
+
+async def test_writing_the_secret_needs_the_key(tmp_path: Path) -> None:
+    """Spec, Errors: "Webhook secret written without `FW_SECRET_KEY` | write fails"."""
+    async with open_office(tmp_path, secrets={}) as office:
+        with pytest.raises(ValidationError) as refusal:
+            await office.subscribe()
+    assert refusal.value.extra == {"field": "secret"}
+
+
+async def test_without_the_key_all_but_the_secret_may_change(
+    office: Office, tmp_path: Path
+) -> None:
+    hook = await office.subscribe()
+
+    def change(fw: Any) -> None:
+        doc = fw.get_doc("Webhook", hook)
+        doc.timeout = 5
+        doc.save()
+
+    async with open_office(tmp_path, secrets={}) as keyless:
+        await keyless.do(change)
+    doc = await office.do(lambda fw: fw.get_doc("Webhook", hook))
+    assert (doc.timeout, doc.vault("secret")) == (5, "a signing secret")
+
+
+async def test_the_secret_is_never_returned_by_a_read(office: Office) -> None:
+    """Spec, Webhook, `secret`: "encrypted at rest; never returned by a read"."""
+    hook = await office.subscribe()
+    shown = await office.do(lambda fw: fw.get_doc("Webhook", hook).as_dict())
+    assert shown["secret"] == {"configured": True}
+    assert "signing" not in str(await office.sql("SELECT * FROM doc_webhook"))
+
+
+async def test_nobody_but_a_system_manager_writes_or_reads_webhooks(office: Office) -> None:
+    """Spec, Authentication 11."""
+    sam = await office.hire("sam", "Seller", "Event Publisher")
+    hook = await office.subscribe()
+    for work in (
+        lambda fw: fw.new_doc("Webhook", **CUSTOM).insert(),
+        lambda fw: fw.get_doc("Webhook", hook),
+        lambda fw: fw.get_list("Webhook"),
+        lambda fw: fw.get_list("Webhook Delivery"),
+    ):
+        with pytest.raises(PermissionDeniedError):
+            await office.do(work, sam)
+    boss = await office.hire("boss", "System Manager")
+    await office.do(lambda fw: fw.get_doc("Webhook", hook).save(), boss)

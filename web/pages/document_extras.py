@@ -1,0 +1,172 @@
+"""Additions to the pages of some built-in DocTypes, and the history of a document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from fw_actors.documents.special_fields import iso
+from web.pages.listing import Cell, badge, shortened, told
+from web.pages.rendering import document_path
+from web.pages.wording import label_of
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+
+RECENT: Final = 10
+
+
+@dataclass(frozen=True)
+class RecentDelivery:
+    """One line of a Webhook's recent deliveries."""
+
+    name: str
+    path: str
+    event: str
+    status: Cell
+    attempts: int
+    answer: str
+    creation: str
+
+
+@dataclass(frozen=True)
+class Special:
+    """A template that extends `document.html`, and what it needs of the stored document."""
+
+    template: str
+    view: Callable[[Fw, Mapping[str, Any]], dict[str, Any]]
+
+
+def _webhook(fw: Fw, values: Mapping[str, Any]) -> dict[str, Any]:
+    fields = ["name", "event", "status", "attempts", "response_status", "creation"]
+    rows = fw.get_list(
+        "Webhook Delivery",
+        [["webhook", "=", values["name"]]],
+        fields,
+        order_by="creation desc",
+        limit=RECENT,
+    )
+    return {"recent": [_recent(row) for row in rows]}
+
+
+def _recent(row: Mapping[str, Any]) -> RecentDelivery:
+    return RecentDelivery(
+        row["name"],
+        document_path("Webhook Delivery", row["name"]),
+        row["event"],
+        badge(row["status"]),
+        row["attempts"],
+        str(row["response_status"] or ""),
+        row["creation"],
+    )
+
+
+def _delivery(fw: Fw, values: Mapping[str, Any]) -> dict[str, Any]:
+    at = values["next_attempt"]
+    return {
+        "how": badge(values["status"]),
+        "payload": readable(values["payload"]),
+        "is_due": at is not None and at <= iso(fw.tx.now),
+    }
+
+
+def _nothing(fw: Fw, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {}
+
+
+SPECIAL: Final[Mapping[str, Special]] = MappingProxyType(
+    {
+        "Webhook": Special("webhook.html", _webhook),
+        "Webhook Delivery": Special("delivery.html", _delivery),
+        "User": Special("user.html", _nothing),
+    }
+)
+PLAIN: Final = Special("document.html", _nothing)
+
+
+def readable(text: str | None) -> str:
+    """Return JSON text with its structure in sight; anything else as it is."""
+    try:
+        return json.dumps(json.loads(text or ""), ensure_ascii=False, indent=2)
+    except (ValueError, RecursionError):
+        return text or ""
+
+
+VERSION: Final = "Version"
+MOST: Final = 50
+
+
+@dataclass(frozen=True)
+class Change:
+    """A field's old and new value, as text."""
+
+    label: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One version: who changed what, when."""
+
+    at: str
+    by: str
+    changes: tuple[Change, ...]
+
+
+def history(fw: Fw, doctype: str, name: str) -> tuple[Entry, ...]:
+    """Return the last 50 versions of a document; none where the user may not list Version."""
+    meta = fw.documents.registry.metas.get(VERSION)
+    if meta is None or fw.rights.shut_out(meta) or not fw.rights.allows(meta, "list"):
+        return ()
+    rows = fw.get_list(
+        VERSION,
+        [["ref_doctype", "=", doctype], ["docname", "=", name]],
+        ["data", "owner", "creation"],
+        order_by="creation desc, name desc",
+        limit=MOST,
+    )
+    return tuple(Entry(r["creation"], r["owner"], changes_of(r["data"])) for r in rows)
+
+
+def changes_of(data: Mapping[str, Any] | None) -> tuple[Change, ...]:
+    """Return what a Version's `data` tells, the document's fields before its rows.
+
+    At most 50 changes; a last one says how many more there are.
+    """
+    changes = tuple(_changes(data or {}))
+    if len(changes) <= MOST:
+        return changes
+    more = Change("And", "", f"{len(changes) - MOST + 1} more")
+    return (*changes[: MOST - 1], more)
+
+
+def _changes(data: Mapping[str, Any]) -> Iterator[Change]:
+    for field, (old, new) in (data.get("changed") or {}).items():
+        yield Change(label_of(field), shortened(told(old)), shortened(told(new)))
+    for row in data.get("rows") or ():
+        yield from _of_row(label_of(row["table"]), row["change"], row["changed"])
+
+
+def _of_row(table: str, change: str, changed: Mapping[str, Any]) -> Iterator[Change]:
+    """A row that came or went is told at once, one that changed field by field."""
+    if change == "added":
+        yield Change(
+            f"{table}, row added", "", _summed_up((k, new) for k, (_, new) in changed.items())
+        )
+    elif change == "removed":
+        gone = _summed_up((k, old) for k, (old, _) in changed.items())
+        yield Change(f"{table}, row removed", gone, "nothing")
+    else:
+        for field, (old, new) in changed.items():
+            label = "position" if field == "idx" else label_of(field)
+            yield Change(f"{table}, {label}", shortened(told(old)), shortened(told(new)))
+
+
+def _summed_up(values: Iterable[tuple[str, Any]]) -> str:
+    """Return the fields of a row in one line: `Item: Screws, Quantity: 3`."""
+    return shortened(", ".join(f"{label_of(k)}: {told(v)}" for k, v in values)) or "empty"
