@@ -1,4 +1,4 @@
-"""Every refusal that a caller may see: one class for each `error.type` (interface §1).
+"""Every refusal that a caller may see: one class for each `error.type` (H-51 to H-67).
 
 The web layer makes the envelope from `status`, the class's name, the message and `extra`;
 the command line prints the message. A message is one sentence for a person and says what to do.

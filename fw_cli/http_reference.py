@@ -35,7 +35,8 @@ _HEAD: Final = (
 
 
 def http_reference() -> str:
-    """Return the whole page: every refusal and every operation, in the interface's order."""
+    """Return the whole page: every refusal and every operation, in the order in which they are
+    served."""
     document = described(api_paths(NOBODY, NOBODY, SITE, Traffic()), SITE.name)
     return _HEAD + "\n".join([*_refusals(), "", *_operations(document)])
 

@@ -1,4 +1,4 @@
-"""The command line `fw` (interface §5): its commands, and the edge where every error ends.
+"""The command line `fw`: its commands, and the edge where every error ends (C-100).
 
 The only place but fw_actors.config that sees the environment: it hands it on.
 """
@@ -46,7 +46,7 @@ COMMANDS: Final = {
 class Root(LazyGroup):
     """The command `fw` itself: whatever its commands raise leaves as a message and an exit code.
 
-    0 done, 1 refused or failed, 2 usage (interface §5); never a traceback.
+    0 done, 1 refused or failed, 2 usage; never a traceback (C-100).
     """
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -81,7 +81,7 @@ def main() -> None:
     """Run the command that the process was started for, and exit.
 
     Secrets are taken here, and gone from the process's own environment: apps and what they start
-    have no business with them (spec, Authentication 10).
+    have no business with them (C-84).
     """
     environ, gone = take_secrets(os.environ, posix.environ)
     cli.main(prog_name="fw", obj=Surroundings(environ, Path.cwd(), exposed=not gone))

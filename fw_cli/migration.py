@@ -23,4 +23,4 @@ def migrate(surroundings: Surroundings) -> None:
 
 
 async def _opened_is_migrated(site: Site) -> None:
-    """Every command that opens the site migrates its store first (interface §5)."""
+    """Every command that opens the site migrates its store first (C-104)."""

@@ -11,7 +11,7 @@ import click
 _UNBOUNDED: Final = 1_000_000  # characters; no table of ours is that wide
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-"""The option of every command that prints a table (interface §5)."""
+"""The option of every command that prints a table (C-102)."""
 
 
 def json_text(value: object, fallback: Callable[[Any], Any] | None = None) -> str:

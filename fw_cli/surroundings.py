@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ADMINISTRATOR = "Administrator"
-"""Who commands act as unless they are told otherwise (interface §5)."""
+"""The user of commands without `--user` (C-103)."""
 
 
 @dataclass

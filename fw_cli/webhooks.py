@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
     from fw_actors.ops.site import Site
 
-_DEFAULT_LIMIT: Final = 20  # spec, Webhooks, Limits
+_DEFAULT_LIMIT: Final = 20  # C-115
 _MOST: Final = 10_000
-_STATUSES: Final = ("Queued", "Sent", "Retrying", "Failed")  # spec, Webhook Delivery
+_STATUSES: Final = ("Queued", "Sent", "Retrying", "Failed")  # B-160
 
 _COLUMNS: Final = {
     "name": "Delivery",

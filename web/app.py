@@ -76,7 +76,7 @@ def make_app(
 def api_paths(
     gateway: Gateway, documents: Documents, settings: Settings, traffic: Traffic
 ) -> list[Path]:
-    """Return the paths for programs, in the order of the interface page."""
+    """Return the paths for programs, in the order in which the reference lists them."""
     return [
         *AccessRoutes(gateway, settings).paths(),
         *RecoveryRoutes(gateway).paths(),

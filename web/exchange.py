@@ -112,7 +112,7 @@ def peer_of(request: Request) -> str:
 
 
 def request_id_of(request: Request, settings: Settings, entropy: Entropy) -> str:
-    """Keep an incoming id when it is fit to be logged (interface §1), else make one.
+    """Keep an incoming id when it is fit to be logged (H-30), else make one.
 
     It stands in records of what was done. Where proxies are trusted, theirs is the word that
     counts: one that a client sends past them is its own invention.

@@ -93,13 +93,13 @@ class Gateway(Protocol):
         """What System Managers do with accounts, inside `write`."""
 
     async def read(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
-        """Run `fn` with a handle (interface §4) that reads one snapshot as the caller."""
+        """Run `fn` with a handle (D-190) that reads one snapshot as the caller."""
 
     async def profile(self, caller: Caller) -> Profile:
         """Return what the caller may see of the own account; waits behind no search."""
 
     async def write(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
-        """Run `fn` with a handle (interface §4) in one transaction as the caller."""
+        """Run `fn` with a handle (D-190) in one transaction as the caller."""
 
     async def prepare(
         self, caller: Caller, doctype: str, name: str | None, body: Mapping[str, Any]
@@ -154,7 +154,7 @@ class Console(Protocol):
 
 
 class Documents(Protocol):
-    """Documents as JSON (interface §3): plain functions over the handle, in a transaction.
+    """Documents as JSON (D-10 to D-16): plain functions over the handle, in a transaction.
 
     The module `fw_actors.documents.rest` is one.
     """

@@ -1,4 +1,4 @@
-"""The checks before an operation, in the order of interface §8, HTTP.
+"""The checks before an operation, in their order (H-21).
 
 404 and 405 (which path, which verb), 413, CSRF 403, 400 for two credentials, 401, the address's
 429, 415, and 400 for the query and the body. Roles and what the values mean are the operation's,

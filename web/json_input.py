@@ -1,8 +1,8 @@
 """Reads JSON from outside: the one decoder, strict where `json` and msgspec are lenient.
 
 msgspec alone lets duplicate keys pass, `json` alone lets NaN, huge numbers and lone surrogates
-pass (interface §1; pitfalls, Input at the edge). Every refusal is a BadRequestError; it names the
-top-level key to blame wherever there is one.
+pass (H-12). Every refusal is a BadRequestError; it names the top-level key to blame wherever
+there is one.
 """
 
 from __future__ import annotations

@@ -51,10 +51,10 @@ class Operation:
     """One verb of a path. Without a body rule, a body that comes along is dropped unread.
 
     `query` names the parameters that are taken; None leaves that to the handler. `admit` is asked
-    only where query or body are refused, and may refuse in their place (interface §8: address 429
-    comes before 415 and 400); the handler of such an operation refuses the same by itself.
+    only where query or body are refused, and may refuse in their place (address 429 comes before
+    415 and 400, H-21); the handler of such an operation refuses the same by itself.
     `ambiguous_as_guest`: a request with two cookies `sid`, or with a key and one, is served as if
-    it had neither, and its cookies are taken away (interface §1).
+    it had neither, and its cookies are taken away (A-173, A-174).
     `answer` and `status` are what a carried out operation answers, for the description.
     """
 

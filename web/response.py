@@ -29,7 +29,7 @@ def encode(value: Any) -> bytes:
 
 
 def iso_time(milliseconds: int) -> str:
-    """Return a time in ms since the epoch as interface §1 writes it: 2026-02-28T12:00:00.000Z."""
+    """Return a time in ms since the epoch as JSON has it (H-35): 2026-02-28T12:00:00.000Z."""
     seconds, rest = divmod(milliseconds, MS_PER_SECOND)
     whole = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
     return f"{whole.isoformat()}.{rest:03d}Z"

@@ -1,4 +1,4 @@
-"""What operations answer, as types: for the description of the interface (interface §2)."""
+"""What operations answer, as types: for the OpenAPI document (H-105)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Refused(Struct, frozen=True):
 
 
 class Refusal(Struct, frozen=True):
-    """The envelope of every refusal (interface §1)."""
+    """The envelope of every refusal (H-50)."""
 
     error: Refused
 

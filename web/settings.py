@@ -13,7 +13,7 @@ class Settings:
     """A site as the front end presents it.
 
     `url`: the public one, without a slash at its end, or else the one that is listened at.
-    `login`: what the sign-in screen may show to anyone (spec, Sign-in screen configuration).
+    `login`: what the sign-in screen may show to anyone (A-340).
     `min_password_length`: counted in runes; pages tell it before they send.
     `refuse_common_passwords`: as the policy has it, told in the same place.
     `self_service_api_keys`, `api_key_days`: as the policy has them, for the page of the account.

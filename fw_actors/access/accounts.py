@@ -206,7 +206,7 @@ class PasswordSet:
 
 def set_password(tx: Tx, user: str, password_hash: str, spare: str | None = None) -> PasswordSet:
     """Store a password's hash; the sessions of the user but for the one with the handle `spare`
-    end, and every open link (spec, Authentication 5).
+    end, and every open link (A-162, A-194).
 
     Writes no Audit Event: `Passwords` does, which also tells the owner and is what to call, and
     `users.add_user`, whose new account is the event.

@@ -2,9 +2,9 @@
 
 Each operation leaves an Audit Event in its transaction: whose account it was, and who did it.
 
-The only way to one's own User record, since nobody has write permission on it (spec,
-Self-service operations). A request by an API key may see and name its user; passwords, sessions
-and keys are for who is there in person (interface §1, API key).
+The only way to one's own User record, since nobody has write permission on it (A-24). A
+request by an API key may see and name its user; passwords, sessions and keys are for who is there
+in person (A-264).
 """
 
 from __future__ import annotations

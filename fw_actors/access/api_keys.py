@@ -1,11 +1,11 @@
 """API keys: creation, use, revocation.
 
-Source: spec, API key; interface §1 "API key", §2 api_keys.*; pitfalls, "Sessions, cookies, keys":
-found by the public id, the secret's SHA-256 compared in constant time.
+Rules: A-260, A-267 to A-273. A key is found by the public id, and the secret's SHA-256
+is compared in constant time (A-262).
 
-Source: interface §1 "API key": 50 wrong keys from an address in 15 minutes, then 429; §8: sign-ins
-are unaffected. While an address is shut out its right keys are refused as well: a throttle that
-lets the right one through would not slow down who guesses.
+50 wrong keys from an address in 15 minutes, then 429; sign-ins are unaffected (A-98). While an
+address is shut out its right keys are refused as well (A-99): a throttle that lets the
+right one through would not slow down who guesses.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class ApiKeys(Observer):
 
 
 def _end(fw: Fw, name: str) -> None:
-    """Delete a key's document, which is an event as any other (spec, doc.on_trash)."""
+    """Delete a key's document, which is an event as any other (B-54)."""
     rows.load(fw.documents, fw, DOCTYPE, name).delete(ignore_permissions=True)
 
 

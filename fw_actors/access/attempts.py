@@ -1,11 +1,11 @@
 """Sign-in attempts and their budgets: by identifier, by address, by network.
 
-One statement decides a try: it inserts the charge where fewer than `limit` count and no lock
-holds. Rules: `fw_actors.rules.lockout`; source: spec, Sign-in lockout; interface §2 "Lockout".
+One statement decides a try (A-63): it inserts the charge where fewer than `limit` count and
+no lock holds. What counts is said by `fw_actors.rules.lockout`.
 
 An IPv6 client may have 65,536 networks of /64 to itself (a /48), so tries from all of one /56 and
 /48 are counted together as well, with wider budgets; an IPv4 address is counted alone.
-Source: interface §2 "Address throttle".
+Rules: A-90, A-91, A-92, A-94.
 
 A row is an account and the HMAC of an address (IPv6 per /64). Nothing is refused or allowed by it:
 a try from a known address has a place in the queue for hashes that a flood can't take.
@@ -55,7 +55,7 @@ _STALE: Final[sa.BindParameter[Any]] = sa.bindparam("stale")
 def counter_key(installation_key: bytes, kind: str, identifier: str) -> bytes:
     """Return the key of a counter: people type passwords into the name field, so no text rests.
 
-    HMAC-SHA-256 over kind, a separator and the identifier (pitfalls, "The counter's key").
+    HMAC-SHA-256 over kind, a separator and the identifier (A-80).
     """
     text = f"{kind}\x00{identifier}".encode("utf-8", "surrogatepass")
     # Not hmac.digest, which gives up the interpreter's lock, and has to wait for it again.
@@ -285,8 +285,7 @@ def unlock(tx: Tx, key: bytes) -> None:
 
 
 def unlock_account(tx: Tx, installation_key: bytes, *, name: str, email: str) -> None:
-    """Forget the tries at both spellings of an account, its name and its e-mail (spec, Sign-in
-    lockout)."""
+    """Forget the tries at both spellings of an account, its name and its e-mail (A-76)."""
     for spelling in {canonical(name): None, canonical(email): None}:
         unlock(tx, counter_key(installation_key, IDENTIFIER, spelling))
 

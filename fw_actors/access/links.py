@@ -1,7 +1,7 @@
 """Single-use links: made, judged, spent and ended. Plain tokens rest nowhere, only their SHA-256.
 
-Source: spec, Tokens and invitations; interface §2 "Links", "Plain tokens rest nowhere"; pitfalls,
-Recovery: expiry is part of every read, and what a token was good for ends with it.
+Rules: A-180, A-181, A-192, A-193. Expiry is part of every read
+(A-183), and what a token was good for ends with it (A-194).
 """
 
 from __future__ import annotations

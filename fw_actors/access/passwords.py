@@ -1,15 +1,17 @@
 """Passwords of accounts: stored hashes, policy, changes.
 
-Source: spec, Authentication 5; interface §2 "a password set by an administrator clears name and
-e-mail", §8: `password_changed` is sent whenever a password is set on an account that had one, and
-API keys outlive a change by their owner alone.
+Sessions end (A-162); a password set by an administrator clears name and e-mail
+(A-76); `password_changed` is sent whenever a password is set on an account that had one
+(A-297); API keys outlive a change by their owner alone (A-249,
+A-274).
 
-Source: interface §2, profile.changeMyPassword: a wrong `current` counts as a failed sign-in for
-the account name; §8: it shares that name's budget and answers 429 while it is locked. So a stolen
-session guesses no further than the lock.
+A wrong `current` counts as a failed sign-in for the account name (A-244), shares that
+name's budget and is answered 429 while it is locked (A-245). So a stolen session guesses
+no further than the lock.
 
-Source: interface §3 "written only; sets the hash", §4: one that comes over HTTP is hashed before
-the transaction, one that app code sets inside it; §2: it clears the lockouts of name and e-mail.
+`new_password` is written only and sets the hash (A-294). One that comes over HTTP is hashed
+before the transaction, one that app code sets inside it (A-295); it clears the
+lockouts of name and e-mail (A-76).
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
 """Password recovery and invitation: throttle, links by mail, redemption.
 
-Source: spec, Recovery and invitation; pitfalls, Recovery: the same work on every path, so that
-nothing tells which accounts there are.
+The same work is done on every path (A-214), so that nothing tells which accounts there
+are (A-212).
 
-Source: interface §2 "Address throttle"; pitfalls, Recovery: an identifier is counted as typed,
-known or not, or the limit itself would tell which accounts there are.
+An identifier is counted as typed, known or not (A-97), or the limit itself would tell which
+accounts there are. The four routes share an address's budget (A-95).
 
-The order is interface §8's: the address is judged first, then the token, then the password that
-comes with it; the hash is made before the one transaction that spends the token, sets the
-password and ends sessions and API keys. Whatever fails in that one leaves the link as it was.
+The order is that of A-186: the address is judged first, then the token, then the password
+that comes with it; the hash is made before the one transaction that spends the token, sets the
+password and ends sessions and API keys (A-181, A-221). Whatever fails in that one
+leaves the link as it was.
 
-Source: interface §2: `link` is handed back only to a System Manager's request, and only when the
-transport is `log`; §8: such a request writes the `mail.sent` line itself and leaves no job.
-
-Source: spec, Recovery and invitation; interface §2 (users.invite, users.resendInvite), §8.
+`link` is handed back only to a System Manager's request, and only when the transport is `log`
+(A-195); such a request writes the `mail.sent` line itself and leaves no job (A-196).
 """
 
 from __future__ import annotations
@@ -333,7 +332,7 @@ class Invitation:
         )
 
     def _name(self, tx: Tx, user: str, full_name: str) -> None:
-        """A user may not write the own User record but by such operations (spec)."""
+        """A user may not write the own User record but by such operations (A-24)."""
         fw = self._handle(tx, user)
         doc = rows.load(fw.documents, fw, "User", user)
         doc.__dict__["fullName"] = full_name.strip() or None

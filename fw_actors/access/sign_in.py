@@ -1,8 +1,8 @@
 """Signing in, step by step: throttle, look-up, hash, and one transaction that settles all of it.
 
-The order is the spec's (Sign-in, rule 1): both counters are charged before anything is looked up
-or hashed, in one transaction; whatever happens afterwards, a charge is taken back only by a
-success or by an attempt that could not be verified.
+Both counters are charged before anything is looked up or hashed (A-42), in one
+transaction; whatever happens afterwards, a charge is taken back only by a success or by an attempt
+that could not be verified (A-65).
 """
 
 from __future__ import annotations

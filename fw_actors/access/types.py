@@ -64,7 +64,7 @@ class PasswordChanged:
 
 @dataclass(frozen=True)
 class Profile:
-    """What a user may see of the own account (interface §2)."""
+    """The own account as its user sees it (A-241)."""
 
     name: str
     email: str

@@ -1,10 +1,9 @@
 """Rules on User documents: e-mail addresses, the last manager, access scopes.
 
-The last enabled System Manager cannot be disabled, deleted or lose the role (interface §3). The
-last one without access scopes cannot either, nor be given scopes: nobody with scopes can lift
-them. A site on which all have scopes still opens; `Administrator`, by the command line, mends it.
-
-Source: interface §3, §8 "Documents" and "Scopes".
+The last enabled System Manager cannot be disabled, deleted or lose the role (A-22). The
+last one without access scopes cannot either, nor be given scopes (A-23): nobody with
+scopes can lift them. A site on which all have scopes still opens; `Administrator`, by the command
+line, mends it.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ def named(fw: Fw, accounts: Accounts, identifier: str) -> Any:
 
 
 def unlock(fw: Fw, accounts: Accounts, installation_key: bytes, identifier: str) -> str:
-    """Lift a lockout early, at both spellings (spec, Sign-in lockout); return the user's name.
+    """Lift a lockout early, at both spellings (A-293); return the user's name.
 
     Raises: as `named`; PermissionDeniedError as `permissions.require_account`.
     """

@@ -1,7 +1,7 @@
 """Runs the functions that apps recorded by `fw.enqueue`, each in a transaction as its user.
 
-What the function writes and the end of its job are one transaction: it is done once, or not at
-all and tried again. Source: interface §4: ten tries.
+The writes of the function and the end of its job are one transaction: it is done once, or not at
+all and tried again (D-211), ten times (D-210).
 """
 
 from __future__ import annotations

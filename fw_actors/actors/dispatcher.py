@@ -2,7 +2,7 @@
 
 The row is the queue: whatever is due and unleased is found by a look at the store, at least once
 a second; a nudge only makes the look come sooner. Nothing in memory grows with the rows due.
-Source: interface §7; pitfalls, "Queue and delivery".
+Rules: B-197, B-237, B-236, B-210, B-233, B-211.
 """
 
 from __future__ import annotations

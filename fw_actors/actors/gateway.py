@@ -42,7 +42,7 @@ from fw_actors.webhooks.replay import BulkReplays, Replayed
 T = TypeVar("T")
 
 READY_SECONDS: Final = 2.0
-"""A store that takes longer than that does not answer (interface §2, "Ready")."""
+"""A store that takes longer than that does not answer (H-102)."""
 
 
 class Gateway:

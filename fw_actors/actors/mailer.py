@@ -1,7 +1,6 @@
 """Sends the messages of the queue `mail`: makes the link, hands the message to the transport.
 
-Source: spec, Authentication 9; interface §8, Links and mail: ten tries with the deliveries'
-backoff; a permanent refusal is final.
+Ten tries with the deliveries' backoff (O-58); a permanent refusal is final (O-59).
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 
 The row is the queue: whatever is due and unleased is found by a look at the store, at least once
 a second and at the instant the next one is due; a nudge only makes the look come sooner. What a
-job is, say `Mailer` and `AppJobs`. Source: interface §4, §8; pitfalls, "Queue and delivery".
+job is, say `Mailer` and `AppJobs`. Rules: B-197, D-210, O-58.
 
-Source: pitfalls, "Queue and delivery": a next attempt further away than the cap and five minutes
-is due now, logged once.
+A next attempt further away than the cap and five minutes is due now, logged once (B-198).
 """
 
 from __future__ import annotations

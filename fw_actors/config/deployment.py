@@ -22,7 +22,7 @@ from fw_actors.config.policy import Text, key_of
 
 DEFAULT_BIND: Final = ("127.0.0.1", 8000)
 DEFAULT_DATABASE: Final = "sqlite:///data/fw.db"
-DEFAULT_ARGON2: Final = Argon2(19 * 1024, 2, 1)  # interface §2, Passwords
+DEFAULT_ARGON2: Final = Argon2(19 * 1024, 2, 1)  # A-110
 DEFAULT_SENDER: Final = "fw@localhost"
 PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}  # RFC 6409, RFC 8314, RFC 5321
 
@@ -81,7 +81,7 @@ def read_mail(env: Environment) -> Mail:
 
 
 def read_login(env: Environment, file: LoginPolicy) -> LoginPolicy:
-    """Return what the sign-in page shows: the environment wins field by field (spec).
+    """Return what the sign-in page shows: the environment wins field by field (A-343).
 
     An empty value, here or there, switches a field off; `\\n` in the notice is a line break.
     """

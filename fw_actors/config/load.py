@@ -1,4 +1,4 @@
-"""Loads a site's configuration, or says everything that is wrong with it at once (interface §6)."""
+"""Loads a site's configuration, or says everything that is wrong with it at once (C-14)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _UnreadableError(Exception):
 def site_file(environ: Mapping[str, str], cwd: Path) -> Path:
     """Return the policy file that `environ` names, else the one in `cwd`, there or not.
 
-    The site is its folder (interface §5).
+    The site is its folder (C-10).
     """
     return cwd / (environ.get(CONFIG_VARIABLE) or DEFAULT_FILE)
 

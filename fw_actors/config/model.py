@@ -1,7 +1,7 @@
 """The configuration of a site, as everything else sees it: whole, judged and frozen.
 
 Policy comes from `fw.json` (its names in snake_case), deployment facts from the environment, both
-by `load`. Values that are secret or may hold one never show in a `repr`. Source: interface §6.
+by `load`. Values that are secret or may hold one never show in a `repr` (C-86).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SitePolicy:
 
 @dataclass(frozen=True)
 class AuthPolicy:
-    """Section `auth`: sessions, passwords, lockout and links (spec, Site policy)."""
+    """Section `auth`: sessions, passwords, lockout and links (A-10)."""
 
     session_days: int
     api_key_days: int  # 0: a key never expires
@@ -143,7 +143,7 @@ class Mail:
 
 
 class Secrets:
-    """FW_SECRET_KEY and FW_SECRET_<NAME>; no `repr` shows them (spec, Authentication 10)."""
+    """FW_SECRET_KEY and FW_SECRET_<NAME>; no `repr` shows them (C-86)."""
 
     __slots__ = ("_values", "key_file")
 
@@ -163,7 +163,7 @@ class Secrets:
     def get(self, name: str) -> str | None:
         """Return an integration secret by its name in lower case, None when it is unset or empty.
 
-        The site's own key is nobody's integration secret: `key` gives None (interface §8).
+        The site's own key is nobody's integration secret: `key` gives None (C-83).
         """
         return None if name == VAULT_KEY else self._values.get(name) or None
 

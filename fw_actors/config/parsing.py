@@ -394,7 +394,7 @@ class Environment:
         self.problems.append(f"{source.label}: {name} {sentence}")
 
     def secrets(self, folder: Path) -> Secrets:
-        """Return FW_SECRET_* of the process; those in `.env` are ignored (interface §6).
+        """Return FW_SECRET_* of the process; those in `.env` are ignored (C-80).
 
         `folder`: the site; the key of Vault fields may come from a file, see `key_file`.
         """

@@ -1,9 +1,9 @@
 """The schema of `fw.json`: sections, value kinds, ranges and defaults, with all errors at once.
 
-Source: spec, Site policy; interface §6 (ranges and defaults) and §8. A problem is one sentence
-that names section and key; the caller puts the file's name before it.
+Keys, defaults and ranges are the rows C-16 to C-42. A problem is one sentence that names
+section and key (C-14); the caller puts the file's name before it.
 
-True and false are no numbers, and a whole number is written without a fraction (interface §6).
+True and false are no numbers, and a whole number is written without a fraction.
 """
 
 from __future__ import annotations

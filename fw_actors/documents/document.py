@@ -111,7 +111,7 @@ class DocType(DocTypeBase, abstract=True):
         return self
 
     def db_set(self, field: str, value: Any, *, ignore_permissions: bool = False) -> None:
-        """Write one field directly: no hooks, no events (spec, Events, rule 2); `modified` moves.
+        """Write one field directly: no hooks, no events (D-130); `modified` moves.
 
         What else was changed on the object is not written.
         """

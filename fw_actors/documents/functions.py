@@ -1,4 +1,4 @@
-"""Functions of an app that HTTP may call, with the roles that may (interface §3)."""
+"""Functions of an app that HTTP may call, with the roles that may (D-180)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Whitelisted:
         return {name: hint for name, hint in hints.items() if _is_json(hint)}
 
     def judge(self, arguments: Mapping[str, Any]) -> None:
-        """Refuse arguments that the function does not take, or not of this type (interface §8).
+        """Refuse arguments that the function does not take, or not of this type (D-182).
 
         Raises: BadRequestError naming the argument.
         """

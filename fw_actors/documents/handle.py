@@ -1,4 +1,4 @@
-"""`fw`, what application code gets: documents in one transaction for one user (interface §4)."""
+"""`fw`, what application code gets: documents in one transaction for one user (D-190)."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ class Observer:
     """Is told of each change in the writer's transaction; whatever it raises undoes the change.
 
     Derive from it: what an observer has nothing to do with needs no method of its own. `event` is
-    one of on_insert, on_update, on_submit, on_cancel, on_trash (spec, Events), or db_set: a field
-    was written directly, which no receiver is told, but rules hold for it too.
+    one of on_insert, on_update, on_submit, on_cancel, on_trash (B-50 to B-54), or db_set: a
+    field was written directly, which no receiver is told, but rules hold for it too (B-58).
     """
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:

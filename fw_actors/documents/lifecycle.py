@@ -1,7 +1,7 @@
 """Inserts, saves, submits, cancels and deletes a document, each in a savepoint.
 
-Each verb runs in a savepoint: permission, hooks in the order of §4, the rows, then the
-observers; whatever raises undoes all of it.
+Each verb runs in a savepoint (D-199): permission, hooks in their order (D-140), the rows,
+then the observers; whatever raises undoes all of it.
 """
 
 from __future__ import annotations

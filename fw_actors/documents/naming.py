@@ -28,7 +28,7 @@ _LONGEST_NUMBER: Final = 19  # digits of the last number that a counter of 64 bi
 
 
 def is_name(name: object) -> bool:
-    """Whether a document may have this name (interface §3)."""
+    """Whether a document may have this name (D-100)."""
     return (
         isinstance(name, str)
         and 0 < len(name) <= NAME_CHARACTERS
@@ -49,7 +49,7 @@ class Naming:
 
 
 def parse_naming(naming: object, fields: Mapping[str, Field]) -> Naming | str:
-    """Return how a declaration names its documents, or what is wrong with it (interface §3)."""
+    """Return how a declaration names its documents, or what is wrong with it (D-101)."""
     if not isinstance(naming, str):
         return _NAMINGS
     if naming in ("given", "random"):

@@ -1,15 +1,14 @@
 """Permissions: roles, access scopes, and the documents that only managers may change.
 
-Source: interface §3 "User Permission", §8 "Scopes". Scopes name documents by DocType. A document
-is within them when it is one of those named, and when every link of it, and of its child rows,
-that leads to a DocType of the scopes leads to one of those named. A link that leads nowhere
-limits nothing. Of the User Permission rows themselves those are within which the scopes consist
-of: the user's own.
+Scopes name documents by DocType (A-310). A document is within them when it is one of those
+named, and when every link of it, and of its child rows, that leads to a DocType of the scopes
+leads to one of those named. A link that leads nowhere limits nothing (A-311). Of the User
+Permission rows themselves the user's own are within (A-319).
 
 A user with access scopes gives and takes no more than they have. So such a user, even one who is
 a System Manager, is refused every write by which an account becomes, stops being, or is taken
-over from a System Manager: of the account, of its API keys, and of the role itself. Source: spec,
-Webhook rule 3; the refusal is part of the scope, so `ignore_permissions` does not lift it.
+over from a System Manager: of the account, of its API keys, and of the role itself
+(A-321). The refusal is part of the scope, so `ignore_permissions` does not lift it.
 """
 
 from __future__ import annotations
@@ -90,9 +89,10 @@ class Rights:
             raise PermissionDeniedError(f"Your access scopes don't include {meta.name}.")
 
     def require_writable(self, meta: Meta) -> None:
-        """Refuse what scopes never let be written: what they shut out, and scopes themselves.
+        """Refuse what scopes never let be written: what they shut out (A-314), and scopes
+        themselves (A-319).
 
-        Source: spec, Webhook rule 3; interface §8, Scopes. Raises: PermissionDeniedError.
+        Raises: PermissionDeniedError.
         """
         self.require_reach(meta)
         if not self.reaches_for_writing(meta):
@@ -119,7 +119,7 @@ class Rights:
 
     def refuse_own_record(self, meta: Meta, name: str | None) -> None:
         """Nobody writes the own User record, a System Manager neither: its roles are a child
-        table, so that to write it would be to promote oneself (spec, Self-service operations).
+        table, so that to write it would be to promote oneself (A-24, A-25).
 
         Raises: PermissionDeniedError.
         """
@@ -133,7 +133,7 @@ class Rights:
         return level == 0 or self.allows(meta, f"{action}:{level}")
 
     def shut_out(self, meta: Meta) -> bool:
-        """Whether scopes refuse this DocType altogether (spec, Webhook rule 3).
+        """Whether scopes refuse this DocType altogether (A-314, A-320).
 
         The records too: they tell of documents that scopes hide, of Webhooks, and of what a
         document held before it came within reach. Part of the scope, so `ignore_permissions`
@@ -224,7 +224,7 @@ def _free_or_in(column: sa.Column[Any], allowed: frozenset[str]) -> Any:
     return sa.or_(column.is_(None), column == "", column.in_(sorted(allowed)))
 
 
-_PROFILE: Final = frozenset({"fullName", "language"})  # what self-service writes (spec)
+_PROFILE: Final = frozenset({"fullName", "language"})  # what self-service writes (A-242)
 
 
 def require_write(fw: Fw, doc: DocType) -> None:

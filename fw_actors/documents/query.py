@@ -76,8 +76,8 @@ class Lists:
 class Query:
     """The documents of one DocType that match filters, as far as a user may see them.
 
-    `ignore_permissions` leaves out permlevels and scopes (interface §4, `get_all`), but for
-    DocTypes that scopes shut out altogether: of those there is nothing to see.
+    `ignore_permissions` leaves out permlevels and scopes (D-192, A-327), but for
+    DocTypes that scopes shut out altogether: of those there is nothing to see (A-316).
     """
 
     def __init__(self, fw: Fw, meta: Meta, filters: Filters, *, ignore_permissions: bool) -> None:

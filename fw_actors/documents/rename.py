@@ -1,8 +1,8 @@
 """A document gets another name, and whatever names it follows, in one transaction.
 
-Source: interface §8, Documents: "Rename carries links, children, User Permission values and
-delivery references in one transaction". A rename is no event and runs no hook (spec, Events,
-rule 2); what rests outside of links is carried by the observers.
+A rename carries links, child rows, User Permission values and delivery references in one
+transaction (D-103). It is no event and runs no hook (D-106); what rests outside of
+links is carried by the observers.
 """
 
 from __future__ import annotations

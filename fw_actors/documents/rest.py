@@ -1,8 +1,8 @@
 """Documents over HTTP: insert, update and list from untrusted input.
 
-Source: interface §8, Documents: "403 on a changed write" above the caller's permlevel, "`read_only`
-fields … 400 unless unchanged". Child rows come as whole lists; of a row that comes back by its
-name, what the caller may not write stays as it is stored, whether or not it was sent.
+A changed value above the caller's permlevel is 403 (D-90), a changed `read_only` field 400
+(D-92). Child rows come as whole lists (D-14); of a row that comes back by its name, what the
+caller may not write stays as it is stored, whether or not it was sent (D-95).
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ def rename(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str
 def export(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
     """Return the bare document as the user may see it, without its secrets.
 
-    Password and Vault fields, and those that no event shows, are absent (spec, Redaction).
+    Password and Vault fields, and those that no event shows, are absent (D-16).
     """
     meta = _open(fw, doctype)
     fw.rights.require(meta, "export")

@@ -1,7 +1,7 @@
 """A DocType as JSON Schema: what requests may hold of a document, and what answers show of it.
 
-Interface §2: OpenAPI 3.1, whose schemas are JSON Schema 2020-12. Like the documents themselves,
-a schema shows nobody what is above the own permlevel.
+OpenAPI 3.1 (H-105), whose schemas are JSON Schema 2020-12. Like the documents themselves, a
+schema shows nobody what is above the own permlevel.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from fw_actors.documents.fields import CONTROLS, LARGEST_INTEGER, Field, ShapeError
 from fw_actors.errors import ValidationError
 
-MOST_LEVELS: Final = 32  # as in a request (interface §1), whose body is a level itself
+MOST_LEVELS: Final = 32  # as in a request (H-12), whose body is a level itself
 
 
 class JSON(Field):
@@ -89,7 +89,7 @@ def ms_of(text: str) -> int:
 
 @lru_cache(maxsize=4096)  # the few times of a document stand in it, its rows and its events
 def iso(ms: int) -> str:
-    """Return ISO 8601 UTC with milliseconds and `Z` (interface §1, Times)."""
+    """Return ISO 8601 UTC with milliseconds and `Z` (H-35)."""
     seconds, rest = divmod(ms, 1000)
     instant = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None, microsecond=rest * 1000)
     return instant.isoformat(timespec="milliseconds") + "Z"

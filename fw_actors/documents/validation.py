@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fw_actors.documents.lifecycle import Documents
 
 MOST_ROWS: Final = 5000  # of one table: whoever writes more holds up all other writers for seconds
-_LINKS_MAY_DANGLE = ("Webhook",)  # its deliveries outlive it (interface §8, Documents)
+_LINKS_MAY_DANGLE = ("Webhook",)  # its deliveries outlive it (D-128)
 
 
 def normalize(doc: DocType) -> None:

@@ -1,13 +1,13 @@
 """Hashes and verifies passwords with argon2 in a bounded pool of threads.
 
 Passwords are hashed as they come: no trimming, no normalising.
-Source: spec, Authentication 7; interface §2 "Passwords"; pitfalls, "Hashing".
+Rules: A-110, A-111, A-112, A-130, A-44, A-49.
 
 As many run at once as there are places (the cores); a place is held until its thread ends, also
 when the caller has gone. The queues get places in turn, so that a flood of sign-ins does not
 starve recovery; each is shared fairly by the networks that ask. A thread that has ended one hash
 begins the next one by itself: by way of trio's thread a core would stand idle for each wake-up.
-Source: interface §2 "Passwords"; pitfalls, "Hashing".
+Rules: A-112, A-113, A-114, A-115, A-116.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ class Hasher:
         return await self._run(lane, lambda: self._argon2.hash(_bytes(password)), requester)
 
     def hash_now(self, password: str, *, name: str, email: str) -> str:
-        """The same for code that runs in a transaction already (interface §4, `new_password`)."""
+        """The same for code that runs in a transaction already (A-295)."""
         self.judge(password, name=name, email=email)
         return self._places.run_here(lambda: self._argon2.hash(_bytes(password)))
 

@@ -1,4 +1,4 @@
-"""The sender: one signed POST over h11 on trio streams (architecture page, "The sender").
+"""The sender: one signed POST over h11 on trio streams (B-120, B-140).
 
 async with open_sender() as sender:
     answer = await sender.post(parse_target(url), body, make_headers, timeout=10)

@@ -2,7 +2,7 @@
 
 `getaddrinfo` can't be interrupted: a look-up that nobody waits for any more keeps its thread until
 the resolver gives up. So there are at most 32 such threads, at most two for one name, and none of
-them come from trio's own limit, which the rest of the service shares (pitfalls page). A quarter of
+them come from trio's own limit, which the rest of the service shares (B-149). A quarter of
 them is closed to names whose last look-up was not prompt, so that names that all went dead at once
 don't keep a healthy receiver waiting.
 
@@ -219,8 +219,8 @@ def system_trust() -> ssl.SSLContext:
     """Make the one TLS context of a process, which takes tens of milliseconds.
 
     It verifies certificate and host name against the system's trust store. Python reads
-    `SSL_CERT_FILE` in its place; the interface says that the file adds to it (§7), so that the
-    system's own file is loaded as well.
+    `SSL_CERT_FILE` in its place; here the file adds to it (B-129), so that the system's own file is
+    loaded as well.
     """
     context = ssl.create_default_context()
     own_file = ssl.get_default_verify_paths().openssl_cafile

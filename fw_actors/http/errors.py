@@ -1,4 +1,4 @@
-"""Why an attempt got no answer: one class for each `kind` of interface §7 that the network owns.
+"""Why an attempt got no answer: one class for each `kind` of B-168 that the network owns.
 
 A sentence names the receiver by host and port at most: no path, query, header or body is ever in
 it, so that it may be stored on a delivery and written to a log.

@@ -1,4 +1,4 @@
-"""The plainest answers, read without a state machine (architecture page, "The sender").
+"""The plainest answers, read without a state machine (B-130).
 
 An answer goes the short way when all of it is there at once: HTTP/1.1, a body of the length that
 content-length says or status 204, and nothing in its head that could change how it is framed, how

@@ -1,4 +1,4 @@
-"""The bytes of a request, written from parts that were checked (interface §7, RFC 9112 3)."""
+"""The bytes of a request, written from parts that were checked (B-121, RFC 9112 3)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MakeHeaders = Callable[[], Sequence[tuple[bytes, bytes]]]
 # RFC 9110 5.1 and 5.6.2: a field name is a token; we send lower case alone.
 _NAME: Final = re.compile(rb"[a-z0-9!#$%&'*+.^_`|~-]+")
 # RFC 9110 5.5, stricter: printable ASCII, no white space at either end, never empty. A space at the
-# end of webhook-signature breaks the official verifier (pitfalls page).
+# end of webhook-signature breaks the official verifier (B-124).
 _VALUE: Final = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 # What we write ourselves, and what would change where the body ends or who reads it.
 _OURS: Final = frozenset(

@@ -1,10 +1,11 @@
 """Reads the response of a receiver with h11; no I/O here.
 
 Once a whole head is in, its status decides: what is wrong with the other lines of the head, or
-with the body after it, only shortens the body and ends the connection's use (interface §7).
+with the body after it, only shortens the body and ends the connection's use (B-141,
+B-142).
 
 A receiver that sent a status line and a whole head has answered, whatever its header lines say
-(interface §7). h11 hands out no status where a header line is malformed or the body's length is
+(B-141). h11 hands out no status where a header line is malformed or the body's length is
 contradictory, so such a head is replaced by one of the same status that keeps only what matters.
 """
 
@@ -37,7 +38,7 @@ class Answer(msgspec.Struct, frozen=True):
     """A receiver's answer to one POST; its status is any from 200 to 999.
 
     Args:
-        status: as in the answer's head, which alone decides (interface §7).
+        status: as in the answer's head, which alone decides (B-141).
         body: its first bytes, at most 512, undecoded; shorter where the receiver stalled or broke.
         location: of a redirect, without user info, query and fragment; None where there is none.
         retry_after: the header as sent, for the caller to judge; None where there is none.

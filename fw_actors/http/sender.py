@@ -1,4 +1,4 @@
-"""POSTs to receivers, each with its connection, request and answer under one deadline (§7)."""
+"""POSTs to receivers, each with its connection, request and answer under one deadline (B-140)."""
 
 from __future__ import annotations
 

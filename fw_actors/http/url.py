@@ -1,4 +1,4 @@
-"""A receiver's URL, judged and taken apart once (interface §7 and §8).
+"""A receiver's URL, judged and taken apart once (B-12, B-13).
 
 What passes is in one canonical form, so that two spellings of one receiver are one `Origin`, and
 so that no byte of a URL can end a header line. Nothing is looked up here.
@@ -16,7 +16,7 @@ import idna
 
 from fw_actors.errors import ValidationError
 
-MAX_URL: Final = 2048  # characters; the `length` of a Webhook's url (interface §8)
+MAX_URL: Final = 2048  # characters; the `length` of a Webhook's url (B-13)
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 # RFC 3986, appendix B, for a URL with an authority and without a fragment.
@@ -37,7 +37,7 @@ _VISIBLE: Final = "".join(map(chr, range(0x21, 0x7F)))
 
 
 class Origin(NamedTuple):
-    """A receiver, however many Webhooks point there: scheme, host and port (interface §7).
+    """A receiver, however many Webhooks point there: scheme, host and port (B-230).
 
     `host` is lower case ASCII: a name, or an address without brackets.
     """
@@ -82,7 +82,7 @@ def parse_target(url: str, *, development: bool = False) -> Target:
         development: whether http may go to hosts other than a literal loopback one.
 
     Raises:
-        ValidationError: with field `url` and a sentence that says what to change (interface §8).
+        ValidationError: with field `url` and a sentence that says what to change (B-13).
     """
     if len(url) > MAX_URL:
         raise _refusal(f"The URL is longer than {MAX_URL} characters.")
@@ -106,7 +106,7 @@ def parse_target(url: str, *, development: bool = False) -> Target:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, as in `Origin`, is a literal loopback one (interface §7).
+    """Whether a host, as in `Origin`, is a literal loopback one (B-12).
 
     `localhost`, 127.0.0.0/8 in dotted form and `::1`; a name that merely resolves there is not.
     """

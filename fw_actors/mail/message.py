@@ -1,9 +1,7 @@
 """Mail messages: safe headers, MIME, and the templates of the service.
 
-Source: pitfalls, Mail: `EmailMessage` stops CR and LF but lets NUL pass, and a recipient that
-holds a comma would be two.
-
-Source: spec, Recovery and invitation; interface §8, Links and mail.
+`EmailMessage` stops CR and LF but lets NUL pass, and a recipient that holds a comma would be two
+(O-60).
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ class MailMessage:
             raise UnsafeHeaderError("recipient")
 
     def as_dict(self) -> dict[str, str | None]:
-        """Return what an app's own transport gets (interface §8, Links and mail)."""
+        """Return what an app's own transport gets (O-57)."""
         return {
             "template": self.template,
             "recipient": self.recipient,

@@ -1,12 +1,10 @@
 """The mail transport `smtp`, over smtplib in a bounded number of threads.
 
-Source: spec, Authentication 9; interface §6 (FW_SMTP_*), §8; pitfalls, Mail.
-
 STARTTLS that fails ends the connection for good; AUTH in clear text goes to a loopback peer only,
 judged on the connected address, which smtplib leaves to its caller.
 
-5xx to the recipient is final (interface §8), and so is 5xx to the message itself; what concerns
-the deployment (connection, TLS, AUTH, sender) is tried again, since an operator may mend it.
+5xx to the recipient is final, and so is 5xx to the message itself; what concerns the deployment
+(connection, TLS, AUTH, sender) is tried again, since an operator may mend it (O-59).
 """
 
 from __future__ import annotations

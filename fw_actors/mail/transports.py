@@ -72,7 +72,7 @@ Method = Callable[[Any, dict[str, str | None]], object]
 
 
 class Run(Protocol):
-    """Runs a function with the handle of interface §4, somewhere it may take its time."""
+    """Runs a function with the handle `fw`, somewhere it may take its time (O-57)."""
 
     async def __call__(self, fn: Callable[[Any], None]) -> None: ...
 

@@ -1,4 +1,4 @@
-"""`fw.enqueue`: a function of an app, recorded to be run later as the same user (interface §4)."""
+"""`fw.enqueue`: a function of an app, recorded to be run later as the same user (D-210)."""
 
 from __future__ import annotations
 

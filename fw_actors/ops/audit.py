@@ -39,7 +39,7 @@ class Action(StrEnum):
     """What an Audit Event tells of: `<subject>.<verb>`, in lower case with underscores.
 
     The subject is a DocType, or `console`; the verbs create, change, rename and delete are those
-    of a document, any other is an operation. `Denied`, the spec's name, is the one exception.
+    of a document, any other is an operation. `Denied` (O-81) is the one exception.
     """
 
     REPLAY = "webhook.replay"
@@ -143,7 +143,7 @@ class AuditLog:
             self._suppressed.discard(tx)
 
     def deny(self, fw: Fw, target: str) -> None:
-        """Record that the handle's user was refused an act on `target`: no detail (spec).
+        """Record that the handle's user was refused an act on `target`: no detail (O-81).
 
         Beyond 20 in a minute of the clock one event without a target counts the others in its
         detail: `{"more": n}`. What is stored decides, so that restarts and other processes change

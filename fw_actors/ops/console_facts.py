@@ -141,7 +141,7 @@ _KNOWN: Final = Statement(
 
 
 QUEUES: Final = (events.QUEUE, mail_queue.QUEUE, app_jobs.QUEUE)
-"""Interface §8, Queues: shown also when they are empty."""
+"""Shown also when they are empty (C-118)."""
 _LOCKED_COUNT: Final = Statement(
     sa.select(sa.func.count(LOGIN_ATTEMPT.c.key.distinct())).where(LOGIN_ATTEMPT.c.until > _NOW)
 )

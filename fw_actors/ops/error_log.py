@@ -1,8 +1,8 @@
 """Error Logs: defects of the service and of apps, written beside the transaction that failed.
 
-Source: interface §3, §8 "Error Log". A defect is noted in memory first, since the transaction in
-which it happened is undone; whoever may write flushes what was noted. No more than `PER_MINUTE`
-are kept a minute, by all processes together, and none longer than `KEPT_DAYS`.
+A defect is noted in memory first, since the transaction in which it happened is undone; whoever
+may write flushes what was noted. No more than `PER_MINUTE` are kept a minute, by all processes
+together, and none longer than `KEPT_DAYS` (D-226).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The mail queue: enqueued in the writer's transaction, composed when sent.
 
-Source: spec, Authentication 9; interface §8, Links and mail. A job holds user and template; the
-link is made where it is first needed, and rests nowhere.
+A message and its job are written in the request's transaction (O-51). A job holds user and
+template; the link is made where it is first needed, and rests nowhere (O-52).
 
 Plain functions inside the Mailer's transactions. Mail goes to the stored address, never to what
-was typed; a link is made for each try, and ends the one before (interface §2).
+was typed (A-217); a link is made for each try, and ends the one before (O-62).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Outbox:
         self, tx: Tx, log: LogTransport, template: Template, user: str, link: str, *, owner: str
     ) -> None:
         """Note a message whose link the request hands back itself: the log's line follows the
-        commit, and there is no job (interface §8, Links and mail)."""
+        commit, and there is no job (A-196)."""
         recipient = self._stored_address(tx, user)
         self._record(tx, template, recipient, owner, sent=tx.now)
         tx.after_commit(lambda: log.write(recipient, template.value, link))

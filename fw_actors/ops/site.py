@@ -56,7 +56,7 @@ class _RolledBack(Exception):
 
 @dataclass(frozen=True)
 class Site:
-    """What the parts of the service share. `fn` always gets the handle of interface §4."""
+    """What the parts of the service share. `fn` always gets the handle `fw` (D-190)."""
 
     config: Config
     store: Store

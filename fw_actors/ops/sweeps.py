@@ -1,7 +1,6 @@
 """Housekeeping: deletes what has expired, in small batches. Every rule holds without it.
 
-Source: spec, Limits (auth sweep, delivery retention); pitfalls, "Retention in batches"; for Audit
-Events docs/decisions.md.
+Rules: O-70, O-71, O-74, B-280, O-87.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Versions: what changed in a document, by whom, in which request. Source: interface §8.
+"""Versions: what changed in a document, by whom, in which request (D-223).
 
-Password and Vault fields, and those that no event shows, are absent (spec, Redaction): a change
-of such a field alone leaves a Version that names no field.
+Password and Vault fields, and those that no event shows, are absent (D-223): a change
+of such a field alone leaves a Version that names no field (D-224).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many attempts a receiver may have in flight. Source: interface §7, "A receiver is …".
+"""How many attempts a receiver may have in flight (B-230, B-231, B-232, B-233).
 
 A receiver starts with one place and doubles with each answer up to the limit; one that lets an
 attempt wait over a second for the head of its answer, or time out, is back at one. Slow ones may

@@ -31,8 +31,8 @@ def wait_seconds(
     return float(min(base * 2.0**doublings, cap))
 
 
-MOST_DEATHS_IN_A_ROW: Final = 5  # the next one counts as a failed attempt (interface §7)
-LEASE_MARGIN_SECONDS: Final = 30  # a lease lasts the timeout and this much longer (interface §7)
+MOST_DEATHS_IN_A_ROW: Final = 5  # the next one counts as a failed attempt (B-195)
+LEASE_MARGIN_SECONDS: Final = 30  # a lease lasts the timeout and this much longer (B-210)
 
 
 class Status(StrEnum):
@@ -45,7 +45,7 @@ class Status(StrEnum):
 
 
 class Ending(Enum):
-    """How one attempt ended, in the words of the spec's table."""
+    """How one attempt ended: the rows B-162 to B-167."""
 
     DELIVERED = "the receiver answered 2xx"
     TRANSIENT = "network error, timeout, 408, 429 or any 5xx"
@@ -74,7 +74,7 @@ def outcome(ending: Ending, attempt: int, max_attempts: int) -> Status:
 
 
 def ending_of(response_status: int) -> Ending:
-    """Return what an answer's status code means: the head decides (interface §7)."""
+    """Return what an answer's status code means: the head decides (B-141)."""
     if 200 <= response_status < 300:
         return Ending.DELIVERED
     if response_status in _RETRIED_BELOW_500 or 500 <= response_status < 600:
@@ -83,7 +83,7 @@ def ending_of(response_status: int) -> Ending:
 
 
 def error_of_answer(status: int, location: str | None) -> str:
-    """Return what a delivery's `error` says of an answer: nothing of a 2xx (interface §7).
+    """Return what a delivery's `error` says of an answer: nothing of a 2xx (B-168).
 
     `location`: where a redirect points to, without its query.
     """

@@ -1,7 +1,4 @@
-"""Findings of the doctor: ok, warning or problem, with the state of the service.
-
-Source: spec, Doctor report; interface §8, Operating.
-"""
+"""Findings of the doctor: ok, warning or problem, with the state of the service."""
 
 from __future__ import annotations
 
@@ -74,7 +71,7 @@ def count(sections: Iterable[Section], level: Level) -> int:
 
 
 def report(sections: Iterable[Section]) -> dict[str, Any]:
-    """Return the whole as `fw doctor --json` shows it (interface §8)."""
+    """Return the whole as `fw doctor --json` shows it (O-130)."""
     sections = tuple(sections)
     return {
         "ok": count(sections, Level.PROBLEM) == 0,

@@ -1,7 +1,7 @@
 """Canonical forms: of account identifiers, and of client addresses for throttling.
 
 Used wherever an identifier is compared or counted: creation, sign-in, recovery, throttle,
-unlock, command line (interface §2 "Lockout"; pitfalls, "Canonical form").
+unlock, command line (A-30).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _REFUSED_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs"})
 class UnusableIdentifierError(ValueError):
     """Raised when no canonical form exists: too long, or hidden or control characters inside.
 
-    At sign-in the try takes the decoy path; where an account is made it is refused (interface §8).
+    At sign-in the try takes the decoy path (A-33); where an account is made it is refused
+    (A-14).
     """
 
 

@@ -1,4 +1,4 @@
-"""When tries at an identifier are refused. Source: spec, Sign-in lockout; interface §2 "Lockout".
+"""When tries at an identifier are refused (A-63, A-71, A-68).
 
 The store's one statement admits a try while fewer than `limit` count; this module says what
 counts, and what a refusal answers.
@@ -32,7 +32,7 @@ class Region:
     """The counters whose keys begin alike. Once it is full, no counter gives way (that would flush
     a victim's): who has none yet is counted together with the others that have none.
 
-    Keys are HMACs, so that nobody can choose a region (pitfalls, "Never evict a counter").
+    Keys are HMACs, so that nobody can choose a region (A-79).
     """
 
     first: bytes

@@ -1,4 +1,4 @@
-"""Which passwords are refused. Source: spec, Authentication 7; interface §8, Sign-in.
+"""Which passwords are refused (A-130 to A-136).
 
 There are no rules of composition. That a password is not one of the most common ones is no such
 rule; a site may ask for it (ASVS 6.2.4).
@@ -23,7 +23,7 @@ def judge_password(
     email: str,
     common: AbstractSet[str] = frozenset(),
 ) -> None:
-    """Refuse a password that breaks the policy; rules in the order of interface §8, `common` last.
+    """Refuse a password that breaks the policy; the first rule in the order of A-136 is told.
 
     `minimum` counts runes (code points). `name` and `email` are compared in canonical form.
     `common` holds the casefolded passwords that are refused in any case of letters.

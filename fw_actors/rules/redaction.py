@@ -1,7 +1,7 @@
 """Removes secrets: from event payloads by field, and from free text by value and by pattern.
 
-For messages of exceptions, which hold whatever an app put into them. Pitfalls, Logs: "no password,
-token, sid, key, secret, nor the query string of any URL".
+For messages of exceptions, which hold whatever an app put into them: no password, token, `sid`,
+key or secret, nor the query string of any URL (O-101).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Treatment(Enum):
 def treatment(fieldname: str, fieldtype: str, permlevel: int) -> Treatment:
     """Return what an event shows of a field, decided once per DocType.
 
-    Removal by permlevel comes first; a Vault field named like a secret follows the Vault rule
-    (interface §8, Documents).
+    Removal by permlevel comes first (B-90); a Vault field named like a secret follows the
+    Vault rule (B-91).
     """
     if permlevel > 0:
         return Treatment.REMOVED

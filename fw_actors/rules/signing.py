@@ -1,7 +1,4 @@
-"""Standard Webhooks 1.0 signatures, and the grammar of event names.
-
-Source: spec, Request sent to the receiver.
-"""
+"""Standard Webhooks 1.0 signatures, and the grammar of event names (B-124)."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ def key_of(secret: str) -> bytes:
 
 
 def judge_secret(secret: str) -> None:
-    """Refuse a secret that no receiver could use (interface §7, "The secret is judged").
+    """Refuse a secret that no receiver could use (B-24).
 
     Raises: UnusableSecretError.
     """

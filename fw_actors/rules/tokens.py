@@ -12,7 +12,7 @@ from typing import Final
 
 BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in ASCII order
 _PAIRS: Final = tuple(high + low for high in BASE62 for low in BASE62)  # two digits at a time
-BEARER_BYTES: Final = 24  # 192 bits: sessions and link tokens (spec, Authentication 8)
+BEARER_BYTES: Final = 24  # 192 bits: sessions and link tokens (A-150, A-180)
 API_KEY_PREFIX: Final = "fwk_"
 _KEY_ID_DIGITS: Final = 12
 _KEY_SECRET_DIGITS: Final = 32
@@ -62,7 +62,7 @@ class ApiKey:
 
     @property
     def text(self) -> str:
-        """What the client presents (interface §1)."""
+        """What the client presents (A-260)."""
         return f"{API_KEY_PREFIX}{self.id}_{self.secret}"
 
 
@@ -84,7 +84,7 @@ def parse_api_key(text: str) -> ApiKey | None:
 
 
 class DeliveryIds:
-    """Makes delivery ids: `msg_` and 27 characters of base 62, sortable by time (interface §3).
+    """Makes delivery ids: `msg_` and 27 characters of base 62, sortable by time (B-181).
 
     48 bits of milliseconds, a 16-bit counter that keeps ids of one process in order within a
     millisecond, 96 random bits. Safe to call from any thread.

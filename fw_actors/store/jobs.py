@@ -1,10 +1,10 @@
 """The job queue in the database: due jobs, leases, fencing tokens, outcomes.
 
-A row is the queue (pitfalls: "The row is the queue"). It is *due* when `next_at` has come;
-claiming it pushes `next_at` to the lease's end and writes the holder's token, so that a holder
-that dies gives it back by doing nothing. Everything that ends a lease is fenced by the token: a
-holder that was too slow writes nothing. (`delete_held` leaves the fence to its caller, who has
-passed it in the same transaction.) All times are milliseconds.
+A row is the queue (B-197). It is *due* when `next_at` has come; claiming it pushes `next_at` to the
+lease's end and writes the holder's token, so that a holder that dies gives it back by doing
+nothing. Everything that ends a lease is fenced by the token: a holder that was too slow writes
+nothing. (`delete_held` leaves the fence to its caller, who has passed it in the same transaction.)
+All times are milliseconds.
 
 Every function runs inside `Store.write` (`heads` and `stats` also inside `Store.read`).
 """

@@ -105,7 +105,7 @@ class Tx(ABC):
 
     @abstractmethod
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Run one statement of an app (`fw.db.sql`, interface §4) and return its rows.
+        """Run one statement of an app (`fw.db.sql`, D-197) and return its rows.
 
         Args:
             text: SQL with parameters written `:name`.

@@ -2,8 +2,6 @@
 
 Rules: `fw_actors.rules.delivery`. Plain functions inside a transaction; who calls them
 are the Dispatcher (claim), the OutcomeWriter (judge, settle) and the DeliveryActor (give back).
-
-Source: interface §3, Webhook Delivery fields.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Explains why a delivery waits, and sends test events.
-
-Source: interface §7, `fw webhooks test`.
-"""
+"""Explains why a delivery waits, and sends test events."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Events: recorded with their deliveries in the writer's transaction.
 
-Source: spec, Events; interface §7 "The body is serialised once". The bytes that are stored here
-are the bytes that every attempt and replay signs and sends.
+Rules: B-50 to B-57, B-106. The bytes that are stored here are the bytes that every
+attempt and replay signs and sends.
 
-Source: spec, Webhook Delivery: "renaming the document is followed". Jobs are kept by Webhook, so
-they follow as well.
+Renaming a document renames it in its deliveries (B-184). Jobs are kept by Webhook, so
+they follow a renamed Webhook (B-30).
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Replay of one delivery, and of all that match a filter.
 
-Source: spec, Webhook Delivery status (replay), Audit events, Errors; interface §7, §8.
-
-Source: spec, Webhook Delivery status (replay) and Audit events, for each delivery as if it were
-replayed alone. A run is a row: it goes on after a restart, and a batch and how far the run has
-come with it are one transaction. There is one run at a time; the last one stays to be looked at.
+Each delivery is replayed as if it were alone (B-251, O-80). A run is a row: it goes
+on after a restart, and a batch and how far the run has come with it are one transaction
+(B-257). There is one run at a time (B-258); the last one stays to be looked at.
 """
 
 from __future__ import annotations
@@ -148,7 +146,7 @@ class Replays:
 
 
 def refusal_of(rights: Rights) -> PermissionDeniedError | None:
-    """Say whether a user may not: "System Manager without access scopes" (spec)."""
+    """Say whether a user may not: it takes a System Manager without access scopes (B-255)."""
     if not rights.manages:
         return PermissionDeniedError("Sending a delivery again takes the role System Manager.")
     if rights.scoped:

@@ -1,7 +1,7 @@
 """Webhook documents: their validation, and the index of subscriptions by event.
 
-Source: spec, Webhook rule 2. A change made by another process or by raw SQL is not seen until a
-restart; that is the rule, not an accident. So what a save clears is read again in the save's own
+A change made by another process or by raw SQL is not seen until a restart; that is the rule, not
+an accident (B-42). So what a save clears (B-41) is read again in the save's own
 transaction, not by the next write, which would see what others changed in between.
 """
 
@@ -99,7 +99,8 @@ class SubscriptionCache:
         """Return the name by which the deliveries of a Webhook are found.
 
         It is no other until the transaction ends: a rename that overlaps waits, and takes what is
-        recorded here along. One that was deleted keeps its name, and its deliveries fail (spec).
+        recorded here along (B-45). One that was deleted keeps its name, and its deliveries fail
+        (B-166).
         """
         if tx.scalar(self._named, key=subscription.webhook) == subscription.row_id:
             return subscription.webhook

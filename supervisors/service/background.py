@@ -43,7 +43,7 @@ _STOP_STEPS: Final = (
 
 
 class State(Enum):
-    """How a site's service is; the values are those of `fw status --json` (interface §5)."""
+    """How a site's service is; the values are those of `fw status --json` (C-108)."""
 
     STOPPED = "stopped"
     STARTING = "starting"

@@ -2,11 +2,11 @@
 
 structlog and the standard library's loggers (hypercorn, quart, an app's own) come out alike.
 
-Pitfalls, Logs. It guards against a slip; code that logs has no secret to give in the first place.
+Scrubbing guards against a slip; code that logs has no secret to give in the first place.
 
-Pitfalls, Logs: a line break would make a second entry, an escape would command the terminal,
-invisible or direction-changing characters would show something else than is there, and what a
-private or unassigned character does is the terminal's own choice.
+A line break would make a second entry, an escape would command the terminal, invisible or
+direction-changing characters would show something else than is there, and what a private or
+unassigned character does is the terminal's own choice (O-100).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _OURS: Final = frozenset({"_record", "level", "timestamp"})  # nothing of them c
 
 
 class LogScrubber:
-    """A structlog processor; `links` lets `link` pass in `mail.sent` (interface §2)."""
+    """A structlog processor; `links` lets `link` pass in `mail.sent` (O-102)."""
 
     def __init__(self, scrubber: Scrubber, *, links: bool) -> None:
         self._scrubber, self._links = scrubber, links
@@ -199,7 +199,7 @@ def configure(
 
     `level` is a key of `LEVELS`. `scrubber` removes the site's secrets from every entry. `links`
     lets the field `link` pass in the event `mail.sent`: for the transport log, where the log is
-    the mail (interface §2). Called once a process, at its edge; a second call replaces the first.
+    the mail (O-102). Called once a process, at its edge; a second call replaces the first.
     Writing never fails the caller.
     """
     threshold = LEVELS[level]

@@ -3,8 +3,8 @@
 A process number is given to another process once its first owner has gone. Its time of birth
 tells the two apart, and on Linux a pidfd stays with the one process it was opened for.
 
-Interface §8, Operating: at most 10 s for what is in flight, then attempts are cancelled and
-given back. A third signal finds the system's own handlers and kills.
+At most 10 s for what is in flight, then attempts are cancelled and given back (O-31). A second
+signal ends the process at once (O-32); a third finds the system's own handlers and kills.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from web.server import url_of
 class ServiceRefusal(Exception):
     """A start, a stop or a run that could not be. Raise one of its children.
 
-    The command line prints the message and exits with 1 (interface §5).
+    The command line prints the message and exits with 1 (C-100).
     """
 
     def __init__(self, message: str) -> None:
@@ -38,7 +38,7 @@ class ServiceRefusal(Exception):
 
 
 class AlreadyRunning(ServiceRefusal):
-    """Raised by a second `serve` on one site (interface §8, Operating); `pid` where it is known."""
+    """Raised by a second `serve` on one site (O-30); `pid` where it is known."""
 
     def __init__(self, folder: Path, pid: int | None) -> None:
         self.pid = pid
@@ -103,7 +103,7 @@ class NotStoppable(ServiceRefusal):
 
 @dataclass(frozen=True)
 class Places:
-    """The files of a site's service. `folder` is the folder of fw.json (interface §5).
+    """The files of a site's service. `folder` is the folder of fw.json (C-10).
 
     `run_folder` is where what lives no longer than the process lies; None: the system's for
     temporary files.
@@ -279,7 +279,7 @@ def site_url(config: Config) -> str:
     """Return what links begin with, without a slash at the end.
 
     The public URL; without one the address that the serving process is bound to, or would be
-    (interface §8, Links and mail).
+    (A-191).
     """
     deployment = config.deployment
     if deployment.public_url is not None:

@@ -1,4 +1,4 @@
-"""API keys: spec, API key and Authentication 4; interface §1 and §2."""
+"""API keys: their form, their use, and what ends them (A-260 to A-277)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def listed(site: HttpSite, sid: str) -> list[dict[str, Any]]:
 
 
 async def test_a_key_is_shown_once_and_acts_as_its_user(site: HttpSite, sid: str) -> None:
-    """Interface §2: "the key is shown this once"; §1: no CSRF header is needed."""
+    """The key is shown this once (A-267); no CSRF header is needed with it (H-81)."""
     made = await site.key(sid, label="backup")
     assert set(made) == {"name", "label", "expires", "key"}
     assert (made["label"], made["expires"]) == ("backup", None)
@@ -51,7 +51,7 @@ async def test_a_key_is_shown_once_and_acts_as_its_user(site: HttpSite, sid: str
 
 
 async def test_only_the_secrets_sha_256_rests(site: HttpSite, sid: str) -> None:
-    """Interface §1: "Stored: id, SHA-256 of the secret"."""
+    """The id and the SHA-256 of the secret are stored, and nothing else of a key (A-260)."""
     made = await site.key(sid)
     secret = made["key"].rpartition("_")[2]
     (row,) = await site.rows("SELECT * FROM fw_api_key")
@@ -68,7 +68,7 @@ async def test_only_the_secrets_sha_256_rests(site: HttpSite, sid: str) -> None:
     ],
 )
 async def test_wrong_keys_are_told_alike(site: HttpSite, sid: str, presented: str) -> None:
-    """Interface §1: 401 "bad API key"; pitfalls: "the body never says whose it is"."""
+    """A bad key is 401 (A-263); the body never says whose it is (A-262)."""
     made = await site.key(sid)
     secret = made["key"].rpartition("_")[2]
     text = presented.format(
@@ -96,7 +96,7 @@ async def test_a_revoked_key_is_dead_at_once(site: HttpSite, sid: str) -> None:
 
 
 async def test_a_request_that_a_recovery_overtakes_leaves_no_key(site: HttpSite, sid: str) -> None:
-    """Interface §8: a recovery ends keys and sessions; one that is being made is no exception."""
+    """A recovery ends keys and sessions; one that is being made is no exception (A-221)."""
     gateway = site.service.gateway
     thief = await gateway.authenticate(sid)
     await site.hire("bob", "System Manager")
@@ -128,7 +128,7 @@ async def test_anothers_key_is_told_as_one_that_never_was(site: HttpSite, sid: s
 async def test_a_key_lives_its_days_within_the_policy(
     tmp_path: Path, policy: int, days: int | None, lives: int | None
 ) -> None:
-    """Interface §2: "`days` 1 to 3650, cut to `apiKeyDays` when that is not 0"."""
+    """`days` is between 1 and 3650, and cut to `apiKeyDays` when that is not 0 (A-268, A-269)."""
     async with http_site(tmp_path, api_key_days=policy, scheduler=False) as site:
         await site.hire("ann")
         sid = await site.sid("ann")
@@ -172,7 +172,7 @@ async def test_a_bad_argument_makes_no_key(
 
 
 async def test_a_site_may_keep_keys_from_its_users(tmp_path: Path) -> None:
-    """Interface §1: 403 "self-service keys switched off"."""
+    """With self-service keys switched off the operation is 403 (A-270)."""
     async with http_site(tmp_path, self_service_api_keys=False) as site:
         await site.hire("ann")
         sid = await site.sid("ann")
@@ -200,8 +200,8 @@ async def test_last_used_is_written_at_most_once_a_minute(site: HttpSite, sid: s
 
 @pytest.mark.parametrize("change", ["disabled", "deleted"])
 async def test_keys_go_with_their_user(site: HttpSite, sid: str, change: str) -> None:
-    """Interface §2: "disabling ends its sessions and keys at once"; §8: deleting takes keys along,
-    and enabling revives none."""
+    """Disabling ends keys at once, and enabling revives none (A-20); deleting takes them along
+    (A-21)."""
     made = await site.key(sid)
     await site.hire("boss", "System Manager")
     boss = await site.sid("boss")
@@ -233,7 +233,7 @@ async def set_on_the_form(site: HttpSite, boss: str) -> None:
 async def test_keys_end_with_a_password_that_was_set_without_the_old_one(
     site: HttpSite, sid: str, set_password: Callable[[HttpSite, str], Awaitable[None]]
 ) -> None:
-    """Interface §8: a thief with a session makes keys, and a recovery follows a theft."""
+    """A thief with a session makes keys, and a recovery follows a theft (A-274, A-221)."""
     made = [await site.key(sid, label=label) for label in ("CI", "the thief's")]
     await site.hire("boss", "System Manager")
     boss = await site.sid("boss")
@@ -255,7 +255,7 @@ async def test_all_of_the_own_keys_end_at_once(site: HttpSite, sid: str) -> None
 
 
 async def test_keys_outlive_what_else_changes_of_their_user(site: HttpSite, sid: str) -> None:
-    """Interface §8: "A change of one's own password leaves API keys"."""
+    """A change of one's own password leaves API keys (A-249)."""
     made = await site.key(sid)
     change = {"current": PASSWORD, "password": "another decent passphrase"}
     for operation, body in (
@@ -269,7 +269,7 @@ async def test_keys_outlive_what_else_changes_of_their_user(site: HttpSite, sid:
 async def test_a_key_of_an_account_disabled_behind_all_rules_is_refused(
     site: HttpSite, sid: str
 ) -> None:
-    """Pitfalls: "Expiry, disabled, deleted are checked at use"."""
+    """Expiry, disabling and deletion are judged at every use of a key (A-265)."""
     made = await site.key(sid)
     await site.rows("UPDATE doc_user SET enabled = 0")
     assert await works(site, made["key"]) == 401
@@ -278,7 +278,7 @@ async def test_a_key_of_an_account_disabled_behind_all_rules_is_refused(
 async def test_the_fiftieth_wrong_key_of_an_address_is_401_and_the_next_429(
     site: HttpSite, sid: str
 ) -> None:
-    """Interface §8: "50 wrong API keys: the 50th is 401, the next 429; sign-ins unaffected"."""
+    """The 50th wrong key is 401, the next 429; sign-ins are unaffected (A-98, A-99)."""
     made = await site.key(sid)
     wrong = [f"fwk_{n:012d}_{'x' * 32}" for n in range(52)]
     assert [await works(site, key, peer="192.0.2.1") for key in wrong] == [401] * 50 + [429] * 2
@@ -291,7 +291,7 @@ async def test_the_fiftieth_wrong_key_of_an_address_is_401_and_the_next_429(
 
 
 async def test_a_key_with_a_cookie_or_another_key_is_refused(site: HttpSite, sid: str) -> None:
-    """Interface §1: "A request with both a key and a `sid` cookie …: 400"."""
+    """A request with both a key and a `sid` cookie is refused with 400 (A-172)."""
     key = (await site.key(sid))["key"]
     assert (await site.op("profile.getMyProfile", key=key, sid=sid)).status == 400
     twice = [("Authorization", f"Bearer {key}")]
@@ -299,7 +299,7 @@ async def test_a_key_with_a_cookie_or_another_key_is_refused(site: HttpSite, sid
 
 
 async def test_a_manager_sees_and_deletes_keys_and_makes_none(site: HttpSite, sid: str) -> None:
-    """Interface §3: API Key is a built-in DocType; its hash is no field of it."""
+    """API Key is a built-in DocType that only its operation inserts (A-276, D-220)."""
     made = await site.key(sid)
     await site.hire("boss", "System Manager")
     boss = await site.sid("boss")
@@ -312,7 +312,7 @@ async def test_a_manager_sees_and_deletes_keys_and_makes_none(site: HttpSite, si
     change = {"user": "boss"}
     assert (await site.ask("PUT", f"{path}/{made['name']}", change, sid=boss)).status == 400
     renamed = await site.ask("POST", f"{path}/{made['name']}/rename", {"name": "other"}, sid=boss)
-    assert renamed.error["type"] == "ConflictError", "its name is a part of the key (interface §1)"
+    assert renamed.error["type"] == "ConflictError", "its name is a part of the key (A-276)"
     assert await works(site, made["key"]) == 200
     assert (await site.ask("DELETE", f"{path}/{made['name']}", sid=boss)).status == 200
     assert await works(site, made["key"]) == 401

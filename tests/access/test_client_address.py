@@ -1,4 +1,4 @@
-"""Whom a request counts for, as the service sees it: interface §1, "Client address"."""
+"""The client address of a request, as the service sees it (H-90 to H-94)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ async def test_a_session_is_noted_with_the_clients_address(
 
 
 async def test_an_ipv6_household_has_one_budget(tmp_path: Path) -> None:
-    """Interface §1: "IPv6 is counted per /64", for sign-ins, links and keys alike."""
+    """IPv6 is counted per /64 (A-93), for sign-ins, links and keys alike, and per /56 and /48
+    (A-94)."""
     async with http_site(tmp_path, address_attempts=3, recovery_attempts=3) as site:
         peers = [f"2001:db8:0:1::{number}" for number in range(1, 5)]
         tries = [await site.login(f"nobody{n}", "wrong", peer=p) for n, p in enumerate(peers)]

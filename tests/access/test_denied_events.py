@@ -1,4 +1,4 @@
-"""Refused replays on record, and how many of them: spec, Audit events; docs/operating.md."""
+"""Refused replays on record, and how many of them (O-81, O-86)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def singles(actor: str, count: int, first: int = 0) -> list[tuple[str, str, None
 
 
 async def test_up_to_twenty_a_minute_each_refusal_has_an_event(site: HttpSite) -> None:
-    """Spec: "writes an event with action Denied and no detail"."""
+    """A refused replay leaves an event with the action Denied and no detail (O-81, O-86)."""
     await site.hire("ann")
     await replay(site, await site.sid("ann"), LIMIT)
     assert await denials(site) == singles("ann", LIMIT)

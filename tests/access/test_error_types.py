@@ -1,4 +1,4 @@
-"""Every `error.type` of interface §1, each met once over HTTP in the one envelope."""
+"""Every `error.type`, each met once over HTTP in the one envelope (H-50, H-51 to H-67)."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_each_error_type_comes_in_the_envelope(site: HttpSite, kind: str) 
 async def test_a_defect_tells_its_request_id_and_nothing_else(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Interface §1: 500 InternalError, "the message holds nothing but the request id"."""
+    """The message of a 500 holds nothing but the request id (H-66)."""
 
     async def broken(attempt: object) -> None:
         raise ValueError("a secret of the inside")
@@ -140,7 +140,8 @@ async def test_a_defect_tells_its_request_id_and_nothing_else(
 
 
 def test_the_table_names_every_type() -> None:
-    """Interface §1's table, written out."""
+    """The table of errors, written out (H-51, H-52, H-53, H-54, H-55, H-56, H-57, H-58,
+    H-59, H-60, H-61, H-62, H-63, H-64, H-65, H-66, H-67)."""
     assert {*ROWS, "InternalError"} == {
         "BadRequestError", "InvalidTokenError", "AuthenticationError", "PermissionDeniedError",
         "CSRFError", "NotFoundError", "MethodNotAllowedError", "RequestTimeoutError",

@@ -1,4 +1,4 @@
-"""Nothing tells which accounts there are: spec, Sign-in rule 2 and Recovery rule 1.
+"""Nothing tells which accounts there are (A-46, A-212).
 
 What is compared is the work, which is exact, and then the time, of tries that take turns: a rank
 test with room for any machine.
@@ -45,7 +45,7 @@ async def ask(site: HttpSite, path: str, name: str) -> tuple[int, bytes, list[st
 
 @pytest.mark.usefixtures("on_both_stores")
 async def test_a_refused_sign_in_is_the_same_work_for_every_name(wide: HttpSite) -> None:
-    """Pitfalls: "Exactly one argon2 verification for each refused sign-in"."""
+    """A refused sign-in costs exactly one argon2 verification (A-44)."""
     answers, works = [], []
     for name in NAMES:
         before = work_so_far(wide)
@@ -59,7 +59,8 @@ async def test_a_refused_sign_in_is_the_same_work_for_every_name(wide: HttpSite)
 
 @pytest.mark.usefixtures("on_both_stores")
 async def test_forgot_password_answers_alike_and_hashes_nothing(wide: HttpSite) -> None:
-    """Spec: "answers identically (status, body, timing)", "with no hashing on this path"."""
+    """The answer is the same for known and unknown names (A-212), and nothing is hashed
+    (A-213)."""
     hashes, *_ = work_so_far(wide)
     answers = [await ask(wide, "/api/auth/forgot-password", name) for name in NAMES]
     assert answers == [answers[0]] * len(NAMES)

@@ -1,4 +1,4 @@
-"""Recovery and invitation as a client meets them: spec, Recovery and invitation; interface §2."""
+"""Recovery and invitation as a client meets them (A-180 to A-235)."""
 
 from __future__ import annotations
 
@@ -55,8 +55,7 @@ async def invited(site: HttpSite) -> str:
 async def test_a_recovery_sets_the_password_ends_all_sessions_and_signs_nobody_in(
     site: HttpSite,
 ) -> None:
-    """Spec: "A recovery ends all of the user's sessions. Accepting an invitation and resetting do
-    not create a session"."""
+    """A recovery ends all of the user's sessions (A-221) and makes none (A-222)."""
     await site.hire("ann")
     sids = [await site.sid("ann") for _ in range(2)]
     reply = await spend(site, RESET, await token_for(site, "ann"))
@@ -67,8 +66,7 @@ async def test_a_recovery_sets_the_password_ends_all_sessions_and_signs_nobody_i
 
 
 async def test_an_invitation_signs_nobody_in(site: HttpSite) -> None:
-    """Spec: "An invited account has an empty hash, which refuses every sign-in until a password
-    is set"."""
+    """An invited account refuses every sign-in until a password is set (A-230, A-231)."""
     token = await invited(site)
     assert [(await site.login("ida", pwd)).status for pwd in ("", PASSWORD)] == [401, 401]
     reply = await spend(site, ACCEPT, token)
@@ -77,8 +75,8 @@ async def test_an_invitation_signs_nobody_in(site: HttpSite) -> None:
 
 
 async def test_every_unusable_token_gets_the_same_answer(site: HttpSite) -> None:
-    """Interface §1: "link token unknown, expired, spent or of the other kind: one identical
-    answer for all four"."""
+    """A token that is unknown, expired, spent or of the other kind gets one identical answer
+    (A-185, A-184)."""
     await site.hire("ann")
     invitation = await invited(site)
     spent = await token_for(site, "ann")
@@ -97,7 +95,7 @@ async def test_every_unusable_token_gets_the_same_answer(site: HttpSite) -> None
 
 
 async def test_an_invitation_works_for_its_hours_and_not_longer(site: HttpSite) -> None:
-    """Spec, Limits: "invitation link validity | `inviteHours`"."""
+    """An invitation link is valid for `inviteHours` (A-183)."""
     token = await invited(site)
     site.pass_time(72 * 3600 - 1)
     told = (await site.ask("POST", "/api/auth/token", {"token": token}, csrf=False)).json
@@ -109,7 +107,7 @@ async def test_an_invitation_works_for_its_hours_and_not_longer(site: HttpSite) 
 
 
 async def test_a_link_begins_with_the_sites_url_whatever_the_request_says(site: HttpSite) -> None:
-    """Interface §2: "Never built from the Host header"; pitfalls: "from configuration alone"."""
+    """The base of a link comes from the configuration, never from the Host header (A-190)."""
     await site.hire("ann")
     forged = [("Host", "evil.example"), ("X-Forwarded-Host", "evil.example"),
               ("Origin", "https://evil.example"), ("Referer", "https://evil.example/")]  # fmt: skip
@@ -120,7 +118,7 @@ async def test_a_link_begins_with_the_sites_url_whatever_the_request_says(site: 
 
 
 async def test_mail_goes_to_the_stored_address(site: HttpSite) -> None:
-    """Pitfalls: "Mail goes to the stored address, never the typed one"."""
+    """Mail goes to the stored address, never to the typed one (A-217)."""
     await site.hire("ann", email="Ann.L@Example.test")
     await site.ask("POST", FORGOT, {"usr": "\uff41nn.l@EXAMPLE.TEST"}, csrf=False)
     await site.log.wait("mail.sent", 1)
@@ -129,7 +127,7 @@ async def test_mail_goes_to_the_stored_address(site: HttpSite) -> None:
 
 @pytest.mark.parametrize("verb", ["GET", "HEAD"])
 async def test_looking_at_the_page_spends_nothing(site: HttpSite, verb: str) -> None:
-    """Pitfalls: "Only a POST with the password spends; GET and HEAD of the page never"."""
+    """Only a POST with the password spends a link; GET and HEAD of the page never do (A-188)."""
     await site.hire("ann")
     token = await token_for(site, "ann")
     for path in ("/reset-password", RESET, "/api/auth/token"):
@@ -147,7 +145,7 @@ async def test_a_token_is_taken_from_the_body_alone(site: HttpSite) -> None:
 
 
 async def test_two_submissions_at_once_are_one_success(site: HttpSite) -> None:
-    """Spec: "two submissions of one link cannot both succeed"."""
+    """Two submissions of one link do not both succeed (A-182)."""
     await site.hire("ann")
     token = await token_for(site, "ann")
     statuses: list[int] = []
@@ -208,8 +206,9 @@ PATHS = (by_form, by_code, by_recovery, by_self_service, by_a_managers_link)
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.__name__)
 async def test_every_path_to_a_password_ends_the_other_sessions(site: HttpSite, path: Path) -> None:
-    """Spec, Authentication 5; the command line's own is in `tests/fw_cli/test_user.py`. Links end
-    as well, keys unless the owner set it by the old one (interface §8), and the owner is told."""
+    """Each path ends the sessions (A-162); the command line's own is in
+    `tests/fw_cli/test_user.py`. Links end as well (A-194), keys unless the owner set it by the old
+    one (A-274), and the owner is told (A-297)."""
     await site.hire("ann")
     await site.hire("boss", "System Manager")
     sids = [await site.sid("ann") for _ in range(2)]
@@ -228,7 +227,7 @@ async def test_every_path_to_a_password_ends_the_other_sessions(site: HttpSite, 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.__name__)
 async def test_no_path_to_a_password_escapes_the_policy(site: HttpSite, path: Path) -> None:
-    """Spec, Authentication 7: "applied where hashing happens …, so all call sites meet it"."""
+    """The policy is applied where hashing happens, so that all call sites obey it (A-130)."""
     await site.hire("ann")
     await site.hire("boss", "System Manager")
     sid = await site.sid("ann")
@@ -238,8 +237,8 @@ async def test_no_path_to_a_password_escapes_the_policy(site: HttpSite, path: Pa
 
 
 async def test_the_recovery_routes_share_the_bucket_of_an_address(site: HttpSite) -> None:
-    """Interface §2: "20 requests per address in 15 minutes, then 429, but for forgot-password,
-    which goes on answering `{ok: true}` and does nothing"."""
+    """20 requests of an address in 15 minutes, then 429 (A-95); `forgot-password` goes on
+    answering `{ok: true}` and does nothing (A-96)."""
     await site.hire("ann")
     for _ in range(20):
         assert (await spend(site, RESET, "x" * 32)).status == 400

@@ -1,4 +1,4 @@
-"""Sign-in lockout as a client meets it: each row of the spec's table and Errors; interface §2."""
+"""Sign-in lockout as a client meets it (A-60 to A-81)."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def seconds(reply: Reply) -> int:
 
 
 async def test_the_failure_that_reaches_the_limit_is_answered_429(site: HttpSite) -> None:
-    """Spec: "failures for the typed identifier reach `maxLoginAttempts`" → locked, 429."""
+    """The failure that reaches `maxLoginAttempts` locks and is answered 429 (A-69)."""
     await site.hire("ann")
     assert seconds(await lock(site)) == MINUTES * 60
 
 
 async def test_the_correct_password_is_no_way_out(site: HttpSite) -> None:
-    """Spec: "locked | sign-in with correct password | any | locked"."""
+    """A locked identifier refuses the correct password too (A-71)."""
     await site.hire("ann")
     await lock(site)
     reply = await site.login("ann", PASSWORD)
@@ -51,8 +51,8 @@ async def test_the_correct_password_is_no_way_out(site: HttpSite) -> None:
 
 
 async def test_the_wait_falls_and_no_try_prolongs_it(site: HttpSite) -> None:
-    """Spec: "`lockoutMinutes` elapse | open"; interface §2: "Attempts during a lock do not prolong
-    it"; seconds are whole and rounded up."""
+    """A lock ends after `lockoutMinutes` (A-72), and no attempt prolongs it (A-73); seconds
+    are whole and rounded up (H-65)."""
     await site.hire("ann")
     await lock(site)
     told = []
@@ -67,7 +67,7 @@ async def test_the_wait_falls_and_no_try_prolongs_it(site: HttpSite) -> None:
 
 
 async def test_a_restart_keeps_a_lock(tmp_path: Path) -> None:
-    """Spec, Login attempt: "stored in table `fw_login_attempt`"."""
+    """Attempts are stored in the table `fw_login_attempt` (A-61) and survive (A-77)."""
     async with http_site(tmp_path) as site:
         await site.hire("ann")
         await lock(site)
@@ -98,7 +98,7 @@ async def test_a_sign_in_takes_two_writes_and_no_read(site: HttpSite) -> None:
 
 
 async def test_a_clock_that_goes_back_opens_nothing_early(site: HttpSite) -> None:
-    """Pitfalls: "A clock that jumps gives no negative Retry-After and no early unlock"."""
+    """A clock that jumps gives no negative Retry-After and no early unlock (A-81)."""
     await site.hire("ann")
     await lock(site)
     site.pass_time(-7 * 86_400)
@@ -108,8 +108,7 @@ async def test_a_clock_that_goes_back_opens_nothing_early(site: HttpSite) -> Non
 
 
 async def test_a_lock_is_the_typed_identifiers_alone(site: HttpSite) -> None:
-    """Spec: "keyed on the typed account identifier (name or e-mail), not on the resolved
-    account"."""
+    """Failures are counted per typed identifier, not per resolved account (A-60)."""
     await site.hire("ann")
     await site.hire("bob")
     await lock(site, "ANN")
@@ -145,7 +144,7 @@ MALFORMED: tuple[tuple[int, Any, dict[str, Any]], ...] = (
 
 
 async def test_a_malformed_request_moves_no_counter(site: HttpSite) -> None:
-    """Interface §1: "A request that is malformed moves no counter"."""
+    """A malformed request moves no counter (H-16)."""
     await site.hire("ann")
     for status, body, given in MALFORMED:
         reply = await site.ask("POST", "/api/login", body, **given)
@@ -158,8 +157,8 @@ async def test_a_malformed_request_moves_no_counter(site: HttpSite) -> None:
 
 
 async def test_what_was_typed_may_be_anything_else(site: HttpSite) -> None:
-    """Interface §8: "Passwords are exempt from the control-character rule"; an empty one is a
-    try; a name that no account can have takes the decoy path."""
+    """Passwords may have control characters (H-14); an empty one is a try (A-35); a name
+    that no account can have takes the decoy path (A-33, A-43, A-119, A-42)."""
     await site.hire("ann")
     tries = [
         ("ann", ""), ("ann", "\x00\t\r\n"), ("ann", "x" * 60_000), ("x" * 321, PASSWORD),
@@ -174,8 +173,8 @@ async def test_what_was_typed_may_be_anything_else(site: HttpSite) -> None:
 
 
 async def test_every_try_is_one_hash_and_a_429_none(site: HttpSite) -> None:
-    """Interface §8: "`fw_password_hashes_total` (decoys too)"; spec: "The throttle runs … before
-    any hashing"."""
+    """`fw_password_hashes_total` counts decoys too (A-119), and a throttled attempt hashes
+    nothing (A-42)."""
     await site.hire("ann")
 
     async def hashes() -> float:
@@ -204,7 +203,7 @@ async def test_every_try_is_one_hash_and_a_429_none(site: HttpSite) -> None:
 async def test_a_counter_that_can_not_be_written_refuses_the_try(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, str]
 ) -> None:
-    """Pitfalls: "A counter that cannot be written refuses the try (503)"."""
+    """A counter that cannot be written refuses the try with 503 (A-78)."""
     await site.hire("ann")
     hashes = site.site.hasher.statistics().hashes
 
@@ -223,7 +222,7 @@ async def test_a_counter_that_can_not_be_written_refuses_the_try(
 async def test_forgot_password_tells_nobody_that_the_store_takes_no_writes(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch, usr: str
 ) -> None:
-    """Spec, Limits: forgot-password for any address: never an error; always `{ok:true}`."""
+    """`forgot-password` answers `{ok: true}` while the store takes no writes (A-215)."""
     await site.hire("ann")
 
     def full(*args: object, **given: object) -> None:
@@ -240,8 +239,7 @@ async def test_forgot_password_tells_nobody_that_the_store_takes_no_writes(
 
 
 async def test_a_sid_that_a_client_brings_is_never_adopted(site: HttpSite) -> None:
-    """Pitfalls: "one that the client brings is never adopted; `sid` from query or form never
-    read"."""
+    """A `sid` that the client brings is never adopted, and none is read from a query (A-151)."""
     await site.hire("ann")
     brought = "a" * 32
     assert await site.sid("ann", sid=brought) != brought
@@ -255,9 +253,9 @@ async def test_a_sid_that_a_client_brings_is_never_adopted(site: HttpSite) -> No
     assert await site.alive(live)
 
 
-async def test_the_cookie_is_that_of_the_spec(tmp_path: Path) -> None:
-    """Spec: "HttpOnly, SameSite=Lax, Max-Age from `sessionDays`, Secure …"; one value for the
-    stored expiry and the cookie."""
+async def test_the_cookie_is_that_of_the_contract(tmp_path: Path) -> None:
+    """The attributes of the cookie (A-170, A-171), and one value for the stored expiry and Max-Age
+    (A-152)."""
     async with http_site(tmp_path, session_days=3) as site:
         await site.hire("ann")
         reply = await site.login("ann")

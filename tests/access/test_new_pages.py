@@ -1,4 +1,4 @@
-"""The form for a new document is shown to whom could make one by it. Interface §8."""
+"""The form for a new document is shown to whom could make one by it (H-159)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_no_form_is_shown_for_what_nobody_makes_by_one(
 async def test_no_form_is_shown_for_what_scopes_forbid_to_write(
     site: HttpSite, doctype: str
 ) -> None:
-    """Spec, Webhook rule 3; interface §8, Scopes."""
+    """Scopes refuse Webhooks and User Permission rows altogether (A-314, A-319)."""
     await site.hire("boss", "System Manager")
     await site.hire("admin", "System Manager")
     scope = {"user": "admin", "allow": "Role", "for_value": "System Manager"}

@@ -1,4 +1,4 @@
-"""GET /api/openapi.json: interface §2, "OpenAPI 3.1 of all of it"."""
+"""GET /api/openapi.json: OpenAPI 3.1 of all operations (H-105)."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_refusals_are_as_described(site: HttpSite, method: str, path: str)
 
 
 async def test_the_metrics_are_open_to_a_managers_key(site: HttpSite) -> None:
-    """Interface §8: "else to a System Manager's key; 403 otherwise"."""
+    """The numbers are open to a System Manager's key, and 403 for others (H-104)."""
     await site.hire("boss", "System Manager")
     await site.hire("ann")
     boss, ann = await site.sid("boss"), await site.sid("ann")

@@ -1,4 +1,4 @@
-"""The fields of each DocType in /api/openapi.json: interface §2, "OpenAPI 3.1 of all of it".
+"""The fields of each DocType in /api/openapi.json (H-105).
 
 What the document says and what the service does are held against each other, in both directions.
 """
@@ -152,7 +152,7 @@ async def test_a_read_document_may_be_sent_back_as_it_is_but_for_what_nobody_wri
 
 
 async def test_each_caller_is_told_the_own_doctypes_actions_and_levels(site: HttpSite) -> None:
-    """Interface §8: above the own permlevel a field is "absent on read, 403 on a changed write"."""
+    """A field above the own permlevel is absent on read, and 403 on a changed write (D-90)."""
     ann = await reader(site, "Reader", name="ann")
     paths = {path for path in ann.document["paths"] if path.startswith("/api/resource/")}
     generic = {path for path in paths if path.startswith("/api/resource/{doctype}")}
@@ -176,7 +176,7 @@ async def test_guests_are_told_of_no_doctype(site: HttpSite) -> None:
 
 
 async def test_what_the_service_alone_writes_is_read_only(site: HttpSite) -> None:
-    """Interface §3: Webhook Delivery is "Read only, but for replay"."""
+    """Webhook Delivery is read only, but for replay (B-182)."""
     boss = await reader(site, "System Manager")
     path = "/api/resource/Webhook%20Delivery"
     assert {*boss.document["paths"][path], *boss.document["paths"][path + "/{name}"]} == {"get"}

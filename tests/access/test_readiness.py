@@ -1,4 +1,4 @@
-"""GET /api/ready: interface §2 "503 while starting, draining or when the store does not answer"."""
+"""GET /api/ready: 503 while starting, draining or when the store does not answer (H-102)."""
 
 from __future__ import annotations
 

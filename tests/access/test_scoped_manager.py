@@ -1,7 +1,7 @@
 """A System Manager with access scopes over HTTP: gives and takes no more than the scopes leave.
 
-Spec, Webhook rule 3: such a user is "refused every permission on Webhook and Webhook Delivery",
-which no other account, and no change of one, gets around.
+Such a user is refused every permission on Webhook and Webhook Delivery (A-314), which no
+other account, and no change of one, gets around (A-321, A-322).
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ async def test_ordinary_accounts_stay_the_scoped_managers(bureau: Bureau) -> Non
 
 
 async def test_the_own_account_stays_ones_own(bureau: Bureau) -> None:
-    """Spec, Self-service operations."""
+    """The own account stays with self-service (A-240, A-242)."""
     site = bureau.site
     told = await bureau.op("profile.updateMyProfile", {"fullName": "Sam", "language": "de"})
     assert (told.status, told.json["fullName"], told.json["language"]) == (200, "Sam", "de")

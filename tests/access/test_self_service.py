@@ -1,4 +1,4 @@
-"""Profile, password and sessions: spec, Self-service operations; interface §2."""
+"""Profile, password and sessions by self-service (A-240 to A-253)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ALL: tuple[tuple[str, dict[str, str]], ...] = (
 
 @pytest.mark.parametrize(("name", "body"), ALL)
 async def test_each_operation_asks_for_a_session(site: HttpSite, name: str, body: Any) -> None:
-    """Spec: "each checks the session user before acting"."""
+    """Each operation acts on the account of its session, and asks for one (A-240)."""
     assert (await site.op(name, body)).error["type"] == "AuthenticationError"
     assert (await site.op(name, body, sid="x" * 32)).status == 401
     assert (await site.op(name, body, sid="x" * 32, csrf=False)).error["type"] == "CSRFError"
@@ -45,7 +45,7 @@ async def test_each_operation_asks_for_a_session(site: HttpSite, name: str, body
 async def test_a_key_does_nothing_to_passwords_sessions_and_keys(
     site: HttpSite, name: str, body: Any
 ) -> None:
-    """Interface §1: "it cannot call the self-service password, session and key operations"."""
+    """A key does not call the operations on password, sessions and keys (A-264)."""
     await site.hire("ann")
     sid = await site.sid("ann")
     key = (await site.key(sid))["key"]
@@ -54,7 +54,7 @@ async def test_a_key_does_nothing_to_passwords_sessions_and_keys(
 
 
 async def test_a_profile_is_read_and_its_two_fields_are_written(site: HttpSite) -> None:
-    """Spec: "only these two fields are ever written"."""
+    """Only these two fields are ever written (A-242, A-241)."""
     await site.hire("ann", "Event Publisher")
     sid = await site.sid("ann")
     reply = await site.op("profile.updateMyProfile", {"language": "de"}, sid=sid)
@@ -94,7 +94,7 @@ async def test_any_other_profile_is_refused_and_changes_nothing(
 
 @pytest.mark.parametrize("role", ["Event Publisher", "System Manager"])
 async def test_nobody_writes_the_own_user_record(site: HttpSite, role: str) -> None:
-    """Spec: "A user has no write permission on their own User record"."""
+    """A user has no write permission on the own User record (A-24, A-25)."""
     await site.hire("ann", role)
     await site.hire("boss", "System Manager")
     sid = await site.sid("ann")
@@ -120,7 +120,7 @@ async def test_nobody_writes_the_own_user_record(site: HttpSite, role: str) -> N
 async def test_what_is_refused_anyway_is_refused_before_its_password_is_judged_and_hashed(
     site: HttpSite, user: str, body: Any, kind: str
 ) -> None:
-    """Interface §8: "body 400, role or scope 403, …, then the work"."""
+    """A malformed body is 400 and a role or scope 403, before the work is done (H-21)."""
     await site.hire("ann")
     await site.hire("boss", "System Manager")
     sid = await site.sid("boss")
@@ -131,7 +131,7 @@ async def test_what_is_refused_anyway_is_refused_before_its_password_is_judged_a
 
 
 async def test_a_new_password_ends_the_other_sessions_and_spares_this_one(site: HttpSite) -> None:
-    """Spec, Authentication 5: "Self-service spares the caller's own session"."""
+    """Self-service spares the caller's own session (A-248, A-243)."""
     await site.hire("ann")
     mine, *others = [await site.sid("ann") for _ in range(3)]
     key = (await site.key(mine))["key"]
@@ -139,7 +139,7 @@ async def test_a_new_password_ends_the_other_sessions_and_spares_this_one(site: 
     reply = await site.op("profile.changeMyPassword", body, sid=mine)
     assert (reply.status, reply.json) == (200, {"ok": True, "sessionsEnded": 2})
     assert [await site.alive(sid) for sid in (mine, *others)] == [True, False, False]
-    assert (await site.op("profile.getMyProfile", key=key)).status == 200, "a key outlives it (§8)"
+    assert (await site.op("profile.getMyProfile", key=key)).status == 200, "A-249"
     assert [(await site.login("ann", pwd)).status for pwd in (PASSWORD, OTHER)] == [401, 200]
     mails = await site.rows("SELECT template, recipient, owner FROM doc_email_delivery")
     told = {"recipient": "ann@example.test", "owner": "ann"}
@@ -149,8 +149,8 @@ async def test_a_new_password_ends_the_other_sessions_and_spares_this_one(site: 
 
 
 async def test_wrong_current_passwords_share_the_names_budget(site: HttpSite) -> None:
-    """Interface §2: "a wrong `current` 401 and counts as a failed sign-in for the account name";
-    pitfalls: "Every door counts"."""
+    """A wrong `current` is 401 and counts as a failed sign-in for the account's name (A-244,
+    A-245)."""
     await site.hire("ann")
     sid = await site.sid("ann")
     body = {"current": "wrong", "password": OTHER}
@@ -189,7 +189,7 @@ async def test_a_right_current_password_clears_the_failures(site: HttpSite) -> N
     ],
 )
 async def test_a_new_password_meets_the_policy(site: HttpSite, password: str, rule: str) -> None:
-    """Spec, Authentication 7."""
+    """The policy holds for a changed password too (A-130, A-138)."""
     await site.hire("ann")
     sid = await site.sid("ann")
     body = {"current": PASSWORD, "password": password}
@@ -199,7 +199,8 @@ async def test_a_new_password_meets_the_policy(site: HttpSite, password: str, ru
 
 
 async def test_a_site_may_refuse_common_passwords_on_every_way_over_http(tmp_path: Path) -> None:
-    """Spec: "applied where hashing happens …, so all call sites meet it"."""
+    """The policy is applied where hashing happens, so that all call sites obey it (A-135,
+    A-130)."""
     async with http_site(tmp_path, refuse_common_passwords=True) as site:
         await site.hire("ann")
         await site.hire("ida", password=None)
@@ -222,7 +223,7 @@ async def test_a_site_may_refuse_common_passwords_on_every_way_over_http(tmp_pat
 
 
 async def test_own_sessions_are_listed_by_handles(site: HttpSite) -> None:
-    """Interface §2: "{sessions: [{id, ip, userAgent, created, lastSeen, expires, current}]}"."""
+    """Sessions are listed by handles, with address, browser and times (A-250, A-155)."""
     await site.hire("ann")
     await site.hire("bob")
     await site.sid("bob")
@@ -259,7 +260,7 @@ async def test_a_session_is_ended_by_its_handle(site: HttpSite) -> None:
 
 
 async def test_anothers_handle_and_a_sid_are_no_handles(site: HttpSite) -> None:
-    """Interface §2: "another user's handle 404", in the words for one that never was."""
+    """Another user's handle is 404, in the words for one that never was (A-251, A-157)."""
     await site.hire("ann", "System Manager")
     await site.hire("bob")
     mine, theirs = await site.sid("ann"), await site.sid("bob")
@@ -296,7 +297,7 @@ async def test_expired_sessions_are_neither_listed_nor_counted(tmp_path: Path) -
 
 
 async def test_a_session_is_seen_at_most_once_a_minute(site: HttpSite) -> None:
-    """Interface §2: "`lastSeen` is written at most once a minute"."""
+    """`lastSeen` is written at most once a minute (A-156)."""
     await site.hire("ann")
     sid = await site.sid("ann")
     commits = site.site.store.statistics

@@ -1,4 +1,4 @@
-"""Each try at a password is one line of the log: pitfalls, Logs; interface §8, Operating."""
+"""Each try at a password is one line of the log (A-55, A-253)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_a_sign_in_is_one_line_with_request_outcome_and_user(site: HttpSit
 
 
 async def test_each_refusal_is_one_line_that_names_nobody(site: HttpSite) -> None:
-    """Pitfalls: "people type passwords into the name field"."""
+    """People type passwords into the name field, so no line holds what was typed (A-55)."""
     await site.hire("ann")
     for usr in ("ann", PASSWORD_AS_NAME):
         for number in range(7):

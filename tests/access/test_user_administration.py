@@ -1,4 +1,4 @@
-"""What a System Manager does with accounts: spec, Self-service operations; interface §2, users.*"""
+"""What a System Manager does with accounts (A-290 to A-298)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ async def boss(site: HttpSite) -> str:
 async def test_an_invitation_hands_its_link_back_where_the_log_is_the_mail(
     site: HttpSite, boss: str
 ) -> None:
-    """Interface §2: "`link` is handed back only to a System Manager's request, and only when the
-    transport is `log`"."""
+    """`link` is handed back only to a System Manager's request, and only when the transport is
+    `log` (A-195, A-232)."""
     body = {"email": "Ida@Example.Test", "fullName": "Ida", "roles": ["Event Publisher"]}
     reply = await site.op("users.invite", body, sid=boss)
     told = reply.json
@@ -73,15 +73,15 @@ async def test_a_refused_invitation_leaves_nothing(
 async def test_an_unusable_address_is_told_as_that_although_it_would_be_the_name(
     site: HttpSite, boss: str, email: str
 ) -> None:
-    """Interface §1: 422, `extra.field`; §8: "`users.invite` without `name` takes the canonical
-    e-mail"."""
+    """A value that breaks a rule is 422 with its field (H-63), also where the canonical e-mail
+    becomes the name (A-233)."""
     reply = await site.op("users.invite", {"email": email}, sid=boss)
     assert (reply.status, reply.error["extra"]) == (422, {"field": "email"})
 
 
 @pytest.mark.parametrize("name", ["invite", *ON_ONE])
 async def test_the_operations_are_for_system_managers(site: HttpSite, boss: str, name: str) -> None:
-    """Spec: "System Manager only: users.invite, …"."""
+    """The operations `users.*` are for System Managers only (A-290)."""
     await site.hire("ann", "Event Publisher")
     sid = await site.sid("ann")
     body = {"email": "new@example.test"} if name == "invite" else {"user": "boss"}
@@ -99,7 +99,7 @@ async def test_an_unknown_user_is_404(site: HttpSite, boss: str, name: str) -> N
 
 
 async def test_a_managers_key_may_administer(site: HttpSite, boss: str) -> None:
-    """Interface §1: "A key acts as its user"."""
+    """A key acts as its user (A-261)."""
     key = (await site.key(boss))["key"]
     reply = await site.op("users.invite", {"email": "ida@example.test"}, key=key, csrf=False)
     assert reply.status == 200
@@ -113,7 +113,8 @@ async def test_a_managers_key_may_administer(site: HttpSite, boss: str) -> None:
 async def test_a_link_that_would_not_fit_is_409(
     site: HttpSite, boss: str, name: str, user: str
 ) -> None:
-    """Interface §8: "resend to someone with a password, reset for an invited or disabled one"."""
+    """A resend to an account with a password, and a reset of an invited or disabled one, are 409
+    (A-235, A-291)."""
     await site.hire("ann")
     await site.hire("ida", password=None)
     await site.hire("off")
@@ -167,7 +168,7 @@ async def test_a_users_keys_end_with_the_sessions_where_that_is_asked_for(
 
 @pytest.mark.parametrize("spelling", ["ann", " ANN@example.TEST "])
 async def test_an_unlock_clears_both_spellings(site: HttpSite, boss: str, spelling: str) -> None:
-    """Spec, Sign-in lockout: "clears both spellings (name and e-mail)"."""
+    """An unlock clears both spellings, name and e-mail (A-293, A-76)."""
     await site.hire("ann")
     await site.hire("bob")
     for usr in ("ann", "ann@example.test", "bob"):
@@ -182,7 +183,7 @@ async def test_an_unlock_clears_both_spellings(site: HttpSite, boss: str, spelli
 
 
 async def test_the_last_system_manager_stays(site: HttpSite, boss: str) -> None:
-    """Interface §3: "cannot be disabled, deleted or lose the role"."""
+    """The last System Manager is not disabled, deleted or deprived of the role (A-22)."""
     await site.hire("second", "System Manager")
     second = await site.sid("second")
     path = "/api/resource/User/boss"

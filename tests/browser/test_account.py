@@ -1,4 +1,4 @@
-"""My account. Spec, Self-service operations; interface §2."""
+"""My account: profile, password, sessions and API keys (H-151, A-240)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_sessions_are_listed_and_ended(page: Page, site: LiveSite, sign_in: Sign
 def test_an_api_key_is_shown_once_works_and_is_revoked(
     page: Page, site: LiveSite, sign_in: SignIn
 ) -> None:
-    """Interface §1, API key: shown this once."""
+    """The key is shown this once (A-267)."""
     sign_in("carl")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto("/account")
@@ -111,7 +111,7 @@ def test_without_a_clipboard_the_key_is_selected(page: Page, sign_in: SignIn) ->
 def test_a_new_password_asks_what_becomes_of_the_api_keys(
     page: Page, site: LiveSite, sign_in: SignIn, answer: str, told: str, status: int
 ) -> None:
-    """Interface §8: a change of one's own password leaves API keys; by keyboard alone."""
+    """A change of one's own password leaves API keys (A-249); by keyboard alone (H-157)."""
     user = {"Enter": "dora", "Escape": "edna"}[answer]
     sign_in(user)
     page.goto("/account")

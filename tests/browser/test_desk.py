@@ -1,4 +1,4 @@
-"""Lists and forms made from DocTypes: what one works with all day. Interface §3, §8."""
+"""Lists and forms made from DocTypes: what one works with all day (H-158, H-160)."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_what_is_refused_is_said_beside_its_field_and_nothing_is_lost(page: Page
 def test_a_save_over_a_newer_version_is_refused_and_keeps_what_was_typed(
     page: Page, site: LiveSite
 ) -> None:
-    """Interface §1: ConflictError when `modified` differs."""
+    """A save over a newer `modified` is refused (D-120), and nothing typed is lost (H-158)."""
     page.goto(ORDERS + "/SO-0001")
     page.get_by_label("Title").fill("Mine")
     headers = {"X-FW-CSRF": "1"}
@@ -268,7 +268,7 @@ def test_a_list_that_cannot_be_asked_for_stays_and_says_why(page: Page, sign_in:
 
 
 def test_saving_a_table_leaves_the_rows_that_nobody_touched(page: Page) -> None:
-    """Interface §3: "child rows as whole lists": each goes back as exactly as it came."""
+    """Child rows are sent as whole lists (D-14): each goes back as exactly as it came."""
     first = {"item": "First", "rate": 1234567.0, "packed": "2026-10-25T00:30:00.123Z", "seal": "s"}
     body = {"title": "Exact", "lines": [first, {"item": "Last", "rate": 1e22}]}
     data = page.request.post(

@@ -1,4 +1,4 @@
-"""Sign-in, recovery and invitation as people see them. Spec, area A; interface §2, §8."""
+"""Sign-in, recovery and invitation as people see them (H-150, H-151)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fill_sign_in(page: Page, usr: str, pwd: str) -> None:
 
 
 def test_the_sign_in_page_shows_notice_and_demo_account(page: Page) -> None:
-    """Spec, Sign-in screen configuration: the notice as written, with its line breaks."""
+    """The notice is shown as written, with its line breaks (A-341, A-342)."""
     page.goto("/login")
     notice = page.locator(".notice")
     assert notice.inner_text() == (
@@ -47,14 +47,14 @@ def test_the_front_door_leads_to_sign_in_and_back_to_what_was_wanted(page: Page)
 
 @pytest.mark.parametrize("wanted", ["//evil.test/x", "https://evil.test/", "/\\evil.test"])
 def test_nobody_is_led_to_another_site(page: Page, wanted: str) -> None:
-    """Pitfalls, Input at the edge: local redirects only."""
+    """A sign-in leads to a path of this site and nowhere else (H-155)."""
     page.goto(f"/login?next={wanted}")
     fill_sign_in(page, "sally@example.test", PASSWORD)
     expect(page).to_have_url(re.compile(r"^http://127.0.0.1:\d+/app$"))
 
 
 def test_a_second_session_cookie_leads_to_sign_in_and_then_home(page: Page, site: LiveSite) -> None:
-    """Set by a host beside the site; interface §1: two cookies `sid` lock nobody out."""
+    """Set by a host beside the site: two cookies `sid` lock nobody out (A-173)."""
     page.goto("/login")
     fill_sign_in(page, "sally", PASSWORD)
     expect(page).to_have_url(re.compile(r"/app$"))
@@ -84,7 +84,7 @@ def test_a_wrong_password_is_said_and_what_was_typed_stays(page: Page) -> None:
 
 
 def test_a_lock_tells_the_minutes_left(page: Page) -> None:
-    """Spec, Sign-in lockout; Errors: `error.extra.retryAfter`."""
+    """The page tells the minutes of `error.extra.retryAfter` (H-65, A-69)."""
     page.goto("/login")
     for _ in range(2):
         with page.expect_response("**/api/login") as answer:
@@ -121,7 +121,7 @@ def test_the_sign_in_page_works_by_keyboard_alone(page: Page) -> None:
 
 
 def test_forgot_password_answers_alike_for_everybody(page: Page) -> None:
-    """Spec, Recovery and invitation, rule 1."""
+    """The answer is the same for everybody (A-212)."""
     page.goto("/login")
     page.get_by_role("link", name="Forgot your password?").click()
     look(page, "forgot")
@@ -146,7 +146,7 @@ def recovery_link(page: Page, site: LiveSite, usr: str) -> str:
 
 
 def test_a_recovery_link_sets_a_password_once(page: Page, site: LiveSite) -> None:
-    """Interface §2, Links: the token stands in the fragment, and is out of sight at once."""
+    """The token stands in the fragment (A-189), and is out of sight at once (H-156)."""
     link = recovery_link(page, site, "bea")
     page.goto(link)
     expect(page.get_by_role("heading", name="Set a new password")).to_be_visible()
@@ -175,7 +175,7 @@ def test_a_recovery_link_sets_a_password_once(page: Page, site: LiveSite) -> Non
 def test_a_password_that_only_the_service_can_judge_is_refused_by_it(
     page: Page, site: LiveSite
 ) -> None:
-    """Spec, Authentication 7: not equal to the account name; the page doesn't know the e-mail."""
+    """A password may not equal name or e-mail (A-134); the page doesn't know the e-mail."""
     page.goto(recovery_link(page, site, "demo"))
     page.get_by_label("New password", exact=True).fill("DEMO@example.test")
     page.get_by_role("button", name="Set new password").click()
@@ -193,7 +193,7 @@ def test_an_incomplete_or_unknown_link_says_so(page: Page, path: str, fragment: 
 
 
 def test_an_invitation_sets_name_and_password(page: Page, site: LiveSite) -> None:
-    """Spec, Tokens and invitations; completing one does not sign the person in."""
+    """An accepted invitation sets the password (A-231) and does not sign the person in (A-222)."""
     told = site.fw("user", "add", "ivy", "--email", "ivy@example.test", "--role", "Sales")
     found = re.search(r"http\S+#token=\S+", told)
     assert found is not None
@@ -222,7 +222,7 @@ def test_without_script_the_pages_say_what_they_need(browser: Any, site: LiveSit
 def test_nothing_of_the_link_is_sent_but_in_bodies(
     page: Page, site: LiveSite, sign_in: Callable[[str], None]
 ) -> None:
-    """Interface §2: no server log and no Referer holds the token."""
+    """No request, server log or Referer holds the token (H-156, A-189)."""
     seen: list[str] = []
     page.on("request", lambda request: seen.append(json.dumps([request.url, request.headers])))
     link = recovery_link(page, site, "sally")

@@ -1,4 +1,4 @@
-"""What a System Manager does with accounts, on their pages. Interface §2, users.*."""
+"""What a System Manager does with accounts, on their pages (H-160)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def admin(sign_in: Callable[[str], None]) -> None:
 
 
 def test_somebody_is_invited_and_the_link_handed_over(page: Page) -> None:
-    """Interface §2, Links: handed back to a System Manager with transport `log` alone."""
+    """The link is handed back to a System Manager with transport `log` alone (A-195)."""
     page.goto("/app/User")
     look(page, "users")
     page.get_by_role("button", name="Invite").click()
@@ -61,7 +61,7 @@ def test_a_question_is_answered_by_enter_and_left_by_escape(page: Page) -> None:
 def test_an_account_is_unlocked_signed_out_and_sent_a_reset_link(
     page: Page, site: LiveSite
 ) -> None:
-    """Spec, Sign-in lockout: `users.unlockUser` clears both spellings."""
+    """`users.unlockUser` clears both spellings (A-293)."""
     right, wrong = {"usr": "demo", "pwd": PASSWORD}, {"usr": "demo", "pwd": "wrong"}
     with httpx.Client(base_url=site.url, headers=HEADERS, timeout=30) as client:
         assert client.post("/api/login", json=right).status_code == 200

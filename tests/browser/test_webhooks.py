@@ -1,4 +1,4 @@
-"""Webhooks and their deliveries on pages. Spec, Webhook and Webhook Delivery; interface §7."""
+"""Webhooks and their deliveries on pages (H-160, B-10)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def status(page: Page, delivery: str) -> str:
 def test_the_form_shows_what_applies_and_makes_a_strong_secret_once(
     page: Page, receiver: LiveReceiver
 ) -> None:
-    """Spec, Webhook: `secret` is never returned by a read; interface §7: `whsec_`."""
+    """`secret` is never returned by a read (B-20, H-161); the form makes one of `whsec_` (B-22)."""
     page.goto("/new/Webhook")
     page.get_by_label("URL").fill(receiver.url)
     page.get_by_label("Event type").select_option("Custom")
@@ -93,7 +93,7 @@ def test_a_test_event_that_fails_is_told(page: Page) -> None:
 
 
 def test_a_delivery_shows_how_it_went_and_is_sent_again(page: Page, receiver: LiveReceiver) -> None:
-    """Spec, Webhook Delivery status: a replay keeps id and body."""
+    """A replay keeps id and body (B-251)."""
     name = make_webhook(page, receiver.url, "page.shown")
     delivery = emit(page, "page.shown", {"total": 12, "who": "Ötzi"})
     page.goto(f"{DELIVERIES}/{delivery}")

@@ -1,4 +1,4 @@
-"""kill -9 loses no committed event: spec, What the service does; interface §7."""
+"""kill -9 loses no committed event (O-34, B-199)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_kill_between_commit_and_post_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_kill_forgives_no_failed_sign_in(tmp_path: Path) -> None:
-    """Spec, Sign-in lockout: the counter is durable; a restart keeps the lock."""
+    """The counter is durable: a restart keeps the lock (A-77)."""
     with LiveSite(tmp_path) as site:
         site.add_manager()
         site.start()

@@ -87,7 +87,8 @@ def worker_ahead(site: LiveSite) -> Iterator[None]:
 
 @pytest.mark.usefixtures("on_both_stores")
 def test_a_late_outcome_of_one_process_leaves_what_another_has_written(tmp_path: Path) -> None:
-    """Interface §7: "written by one statement on condition of the lease's token"; it is logged."""
+    """An outcome is written on condition of the lease's token, else it is dropped and logged
+    (B-211)."""
     receiver = TwoMinds()
     with LiveSite(tmp_path, apps=()) as site:
         site.add_manager()

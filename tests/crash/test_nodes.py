@@ -1,6 +1,6 @@
 """Several nodes on one PostgreSQL: who is killed or frozen takes nothing along; the rows decide.
 
-Spec, Webhook rule 2, Sign-in lockout; interface §2 "Lockout", §7 "two processes on one store".
+Rules: O-37, B-42, A-64, B-214.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def hashes(client: httpx.Client) -> float:
 def test_of_100_guesses_over_three_nodes_five_are_hashed_and_the_right_password_is_locked_out(
     nodes: list[LiveSite], at: Callable[[LiveSite], httpx.Client]
 ) -> None:
-    """Interface §2: "N parallel guesses never hash more than `maxLoginAttempts`", on any node."""
+    """Parallel guesses never hash more than `maxLoginAttempts`, on any node (A-64)."""
     nodes[0].fw("user", "add", "victim", "--email", "victim@example.test", "--password-stdin",
                 stdin=PASSWORD)  # fmt: skip
     clients = [at(node) for node in nodes]
@@ -98,7 +98,7 @@ def test_of_100_guesses_over_three_nodes_five_are_hashed_and_the_right_password_
 def test_what_one_node_locks_lifts_or_ends_is_so_on_all_at_once(
     nodes: list[LiveSite], at: Callable[[LiveSite], httpx.Client]
 ) -> None:
-    """Pitfalls: "The LockoutActor is a queue; the row is the truth"; sessions are rows, too."""
+    """The rows decide, not a process: counters, locks, sessions (O-37, A-100)."""
     first, second, third = nodes
     for number in range(5):
         at(first).post("/api/login", json={"usr": "admin", "pwd": f"wrong {number}"})
@@ -118,7 +118,7 @@ def test_what_one_node_locks_lifts_or_ends_is_so_on_all_at_once(
 def test_what_a_killed_and_a_frozen_node_held_is_sent_by_another_and_counted_once(
     nodes: list[LiveSite], at: Callable[[LiveSite], httpx.Client]
 ) -> None:
-    """A frozen node that goes on finds its outcome fenced off (interface §7, leases)."""
+    """A frozen node that goes on finds its outcome fenced off (O-35, O-33)."""
     first, killed, frozen = nodes
     with LiveReceiver(None, None, None, 204) as receiver:  # one in the hands of each node
         hook = make_webhook(
@@ -158,8 +158,8 @@ def test_what_a_killed_and_a_frozen_node_held_is_sent_by_another_and_counted_onc
 def test_a_webhook_of_another_node_is_seen_after_a_restart_and_its_changes_at_the_next_attempt(
     nodes: list[LiveSite], at: Callable[[LiveSite], httpx.Client]
 ) -> None:
-    """Spec, Webhook rule 2: enabled subscriptions are cached per process; interface §7: "Each
-    attempt uses the Webhook's url … of that moment"."""
+    """Subscriptions are cached per process (B-42); an attempt uses the Webhook's url of that
+    moment (B-127)."""
     first, second, third = nodes
     with LiveReceiver() as receiver, LiveReceiver() as other:
         for node in nodes:

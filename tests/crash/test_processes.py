@@ -55,7 +55,7 @@ def freeze(process: subprocess.Popen[bytes], database: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_server_and_two_workers_send_each_event_once(tmp_path: Path) -> None:
-    """Delivery survives two processes on one store (interface §7): leases, not luck."""
+    """Deliveries survive two processes on one store (B-214): leases, not luck."""
     with LiveSite(tmp_path) as site, LiveReceiver() as receiver:
         site.add_manager()
         site.start(**DEVELOPMENT)
@@ -92,7 +92,7 @@ def test_a_frozen_worker_holds_up_nothing_but_its_own_leases(tmp_path: Path) -> 
 def test_a_worker_that_is_stopped_gives_back_what_it_holds_and_the_server_sends_it_at_once(
     tmp_path: Path,
 ) -> None:
-    """Interface §8, SIGTERM: after 10 s attempts "are cancelled, not counted, and given back"."""
+    """After 10 s attempts are cancelled, not counted, and given back (O-31)."""
     with LiveSite(tmp_path) as site, LiveReceiver(None, None, 204) as receiver:
         site.add_manager()
         site.start(**DEVELOPMENT)
@@ -113,7 +113,7 @@ def test_a_worker_that_is_stopped_gives_back_what_it_holds_and_the_server_sends_
 
 @pytest.mark.timeout(300)
 def test_what_was_queued_before_webhooks_were_switched_off_still_goes_out(tmp_path: Path) -> None:
-    """Interface §7: "`FW_WEBHOOKS=off` stops new ones; those queued before still go out"."""
+    """`FW_WEBHOOKS=off` stops new events; those queued before still go out (B-61)."""
     with LiveSite(tmp_path) as site, LiveReceiver() as receiver:
         site.add_manager()
         hook = {

@@ -1,6 +1,6 @@
 """`/api/ready` and `/api/health` of a real process while it starts and while it stops.
 
-Interface §2: "ready is 503 while starting, draining or when the store does not answer".
+Ready is 503 while starting, draining or when the store does not answer (H-102, H-101).
 """
 
 from __future__ import annotations

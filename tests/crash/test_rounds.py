@@ -1,4 +1,4 @@
-"""kill -9 at random under load: spec, What the service does; interface §7, §8 Operating."""
+"""kill -9 at random under load: nothing committed is lost (O-34, O-36, B-212)."""
 
 from __future__ import annotations
 

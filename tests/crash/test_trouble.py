@@ -1,7 +1,7 @@
 """A disk that is full or fails, a file that is locked: 503, and on as soon as it can.
 
-Interface §1 (OverloadedError), pitfalls, architecture page, The store: with the real threads and
-files; nothing is restarted.
+A store in trouble is 503 (O-14, O-13), with the real threads and files; nothing is
+restarted.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def test_nginx_takes_the_proxys_configuration(tmp_path: Path) -> None:
 
 
 def test_the_proxy_sets_what_is_believed_and_passes_nothing_of_a_client() -> None:
-    """Interface §1, Client address: what a client sends of it must not come through."""
+    """Forwarded headers that a client sends must not come through (O-40, H-92)."""
     site = (DEPLOY / "nginx.conf").read_text()
     assert "proxy_set_header X-Forwarded-For $remote_addr;" in site
     assert "proxy_set_header X-Forwarded-Proto $scheme;" in site

@@ -1,6 +1,6 @@
-"""Every path of a real site takes anything: no 500, and every refusal in the envelope.
+"""Every path of a real site takes anything: no 500 (H-22), and every refusal in the envelope.
 
-Interface §1: malformed is 400, a value that breaks a rule 422; a 500 is a defect of ours.
+Malformed is 400, a value that breaks a rule 422 (H-18, H-50); a 500 is a defect.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def target_of(rule: str, parts: list[str]) -> str:
 
 
 def judge(reply: Reply, asked: str) -> None:
-    """Fail unless the answer is one that the interface knows."""
+    """Fail unless the answer is one that the contract knows."""
     assert reply.status != 500, asked
     if reply.status >= 400 and reply.body and asked.split()[1].startswith("/api/"):
         assert reply.error["type"].endswith("Error"), asked

@@ -1,4 +1,4 @@
-"""A live service against its own OpenAPI document: interface §2, "OpenAPI 3.1 of all of it".
+"""A live service against its own OpenAPI document (H-106).
 
 Schemathesis makes requests of the document, fitting ones and others, keeps what answers tell for
 later requests, and holds each answer against the document. A 5xx is a defect; so is a refusal

@@ -28,7 +28,7 @@ HEADS = st.sampled_from(
 
 @given(st.lists(HEADS | st.binary(max_size=30), max_size=12))
 def test_an_answer_of_any_bytes_is_an_answer_or_a_protocol_error(parts: list[bytes]) -> None:
-    """Interface §7: once a whole head is in, its status decides; at most 512 bytes are kept."""
+    """Once a whole head is in, its status decides (B-141); at most 512 bytes are kept (B-170)."""
     reader, satisfied = AnswerReader(), False
     with suppress(ProtocolError):
         for part in parts:
@@ -43,7 +43,7 @@ def test_an_answer_of_any_bytes_is_an_answer_or_a_protocol_error(parts: list[byt
 
 @given(st.binary() | ANY_TEXT.map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_a_body_of_any_bytes_is_an_object_or_a_bad_request(body: bytes) -> None:
-    """Interface §1: not JSON, duplicate keys, NaN, nesting, surrogates, controls: 400."""
+    """Not JSON, duplicate keys, NaN, nesting, surrogates, controls: 400 (H-12)."""
     with suppress(BadRequestError):
         value = read_object(body)
         assert json.loads(json.dumps(value, allow_nan=False)) == value
@@ -70,7 +70,7 @@ def test_any_text_is_a_target_whose_parts_can_be_sent_or_is_refused(text: str) -
 
 @given(ANY_TEXT)
 def test_a_canonical_form_is_its_own_and_the_same_for_other_cases(text: str) -> None:
-    """Pitfalls, Lockout: f(f(x)) = f(x); no way around a counter by letter case or white space."""
+    """The form of a form is itself (A-31); no way around a counter by letter case."""
     with suppress(UnusableIdentifierError):
         form = canonical(text)
         assert canonical(form) == form
@@ -79,7 +79,8 @@ def test_a_canonical_form_is_its_own_and_the_same_for_other_cases(text: str) -> 
 
 @given(ANY_TEXT, st.sampled_from(("Data", "Text", "Password", "Vault", "JSON")), st.integers(0, 9))
 def test_nothing_named_like_a_secret_is_shown(name: str, kind: str, permlevel: int) -> None:
-    """Spec, Redaction, written out again."""
+    """No field named like a secret is shown; the rules B-90 to B-93, written out
+    again."""
     secret = name in {"password", "password_hash", "new_password", "api_secret", "secret"}
     secret = secret or name.endswith(("_password", "_secret")) or kind == "Password"
     how = treatment(name, kind, permlevel)

@@ -1,4 +1,4 @@
-"""Interface §1: every refusal is one sentence that any answer, log and terminal can hold."""
+"""Every refusal is one sentence that any answer, log and terminal can hold (H-50)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fw backup` and its restore, on both stores (interface §5, §8)."""
+"""`fw backup` and its restore, on both stores (C-121, O-150, O-151)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_postgresql_is_dumped_and_restored_by_its_own_tools(
 
 
 def test_pg_dump_is_told_no_secret_of_ours(fw: CommandLine) -> None:
-    """Spec, Authentication 10: an app's credentials and the key are nobody else's."""
+    """An app's credentials and the key are nobody else's (C-84)."""
     tools = fw.folder / "tools"
     tools.mkdir()
     program = tools / "pg_dump"

@@ -1,4 +1,4 @@
-"""Interface §5, `console`: the running service in the terminal, through its Unix socket."""
+"""`fw console`: the running service in the terminal, through its Unix socket (H-175)."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def lock_out(site: LiveSite, name: str) -> None:
 
 
 def test_a_delivery_a_receiver_and_a_lockout_are_acted_on_by_keys(site: LiveSite) -> None:
-    """Each is an Audit Event; spec, Audit events, says so of a replay."""
+    """Each act is an Audit Event (O-89), a replay too (O-80)."""
     site.add_manager()
     lock_out(site, "admin")
     with LiveReceiver(400) as receiver:

@@ -1,4 +1,4 @@
-"""`fw demo` as its user runs it (interface §5)."""
+"""`fw demo` as its user runs it (C-111)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fw doctor`: spec, Doctor report and Command line (area A); interface §8, Operating."""
+"""`fw doctor`: what it reports, and its exit codes (O-130 to O-145)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_problem_exits_1_and_leaves_the_report_on_stdout(fw: CommandLine) -> N
 
 
 def test_json_has_a_section_for_each_part(fw: CommandLine) -> None:
-    """Interface §8: `{ok, sections: {webhooks: {off, enabled, …, warnings}, …}}`."""
+    """`--json` has `{ok, sections: {webhooks: {off, enabled, …, warnings}, …}}` (O-130, O-131)."""
     report = fw.json("doctor", "--json")
     assert report["ok"] is True
     webhooks = report["sections"]["webhooks"]
@@ -100,14 +100,14 @@ def test_deliveries_that_wait_without_a_service_are_told_by_receiver(fw: Command
 
 
 def test_a_log_that_is_the_mail_and_leaves_it_out_is_a_warning(fw: CommandLine) -> None:
-    """Interface §2, Transport log: "a mail is one log line", and it is one of level info."""
+    """A mail is one log line (O-54), and it is one of level info."""
     fw.environ["FW_LOG_LEVEL"] = "warning"
     (told,) = fw.json("doctor", "--json")["sections"]["mail"]["warnings"]
     assert told.endswith("FW_LOG_LEVEL=warning leaves them out")
 
 
 def test_no_secret_is_shown(fw: CommandLine) -> None:
-    """Spec, Authentication 10; pitfalls, Logs."""
+    """No secret is shown (C-85, O-101)."""
     secrets = {"FW_SECRET_KEY": "a" * 40, "FW_SMTP_PASSWORD": "b" * 40, "FW_SECRET_X": "c" * 40}
     result = fw.run("doctor", FW_MAIL_TRANSPORT="smtp", FW_SMTP_HOST="127.0.0.1",
                     FW_SMTP_PORT="9", FW_SMTP_USER="desk", **secrets)  # fmt: skip

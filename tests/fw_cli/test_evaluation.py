@@ -1,4 +1,4 @@
-"""`eval EXPR [--commit] [--user U]` and `exec FILE` (interface §5)."""
+"""`eval EXPR [--commit] [--user U]` and `exec FILE` (C-120)."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_file_that_fails_commits_nothing(fw: CommandLine, last: str, said: str
 
 
 def test_what_code_starts_inherits_no_secret(fw: CommandLine) -> None:
-    """Spec, Authentication 10: credentials come by `fw.secret`, to the app alone."""
+    """Credentials come by `fw.secret`, to the app alone (C-84, C-83)."""
     fw.environ["FW_SECRET_CRM"] = "a credential"
     listing = "__import__('subprocess').check_output('env', text=True)"
     process = fw.process("eval", f"[fw.secret('crm'), 'FW_SECRET_' in {listing}]")

@@ -1,4 +1,4 @@
-"""The commands and their edge (interface §5): exit 0 done, 1 refused or failed, 2 usage."""
+"""The commands and their edge: exit 0 done, 1 refused or failed, 2 usage (C-100)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passwords are asked for or read with --password-stdin, never arguments (interface §5)."""
+"""Passwords are asked for or read with --password-stdin, never arguments (C-101)."""
 
 from __future__ import annotations
 

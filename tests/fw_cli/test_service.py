@@ -1,4 +1,4 @@
-"""`serve`, `start`, `stop`, `restart`, `status`, `worker` (interface §5), as real processes."""
+"""`serve`, `start`, `stop`, `restart`, `status`, `worker`, as real processes (C-106 to C-109)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--since` of `fw webhooks replay` (interface §8, Operating): ISO 8601 or `7d`, `12h`."""
+"""`--since` of `fw webhooks replay`: ISO 8601 or `7d`, `12h` (C-116)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fw sweep auth|webhooks|audit` (interface §5; spec, Limits: auth sweep, delivery retention)."""
+"""`fw sweep auth|webhooks|audit` (C-119, O-70, B-280, O-87)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The group `user` (interface §5)."""
+"""The group `user` (C-113, C-114)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_taken_name_is_refused_in_any_spelling(fw: CommandLine) -> None:
 
 
 def test_without_a_password_the_invitation_is_printed_and_nothing_else(fw: CommandLine) -> None:
-    """Interface §8: `fw user add` without password prints the link only."""
+    """`fw user add` without a password prints the link only (C-113)."""
     public = {"FW_PUBLIC_URL": "https://desk.example"}
     link = fw.done("user", "add", "ida", "--email", "ida@example.test", **public)
     assert re.fullmatch(r"https://desk\.example/accept-invite#token=[A-Za-z0-9_-]{32}\n", link)
@@ -77,7 +77,8 @@ def hashes(fw: CommandLine) -> list[str]:
 
 @pytest.mark.parametrize("who", WHO)
 def test_passwd_sets_a_password_and_ends_sessions_and_links(fw: CommandLine, who: str) -> None:
-    """Spec, Authentication 5; "an invited account … until a password is set"."""
+    """A set password ends sessions and links (A-162, A-194), and opens an invited
+    account (A-230)."""
     fw.done("user", "add", "ida", "--email", "ida@example.test")
     assert hashes(fw) == []
     told = fw.done("user", "passwd", who, "--password-stdin", stdin=OTHER + "\n")
@@ -143,7 +144,7 @@ def test_without_a_terminal_passwd_asks_nobody(fw: CommandLine) -> None:
 
 @pytest.mark.parametrize("who", WHO)
 def test_unlock_forgets_the_tries_at_name_and_e_mail(fw: CommandLine, who: str) -> None:
-    """Spec, Sign-in lockout: "clears both spellings"."""
+    """An unlock clears both spellings (A-76, C-114)."""
     for name in ("ida", "bob"):
         fw.done(*add(name), stdin=PASSWORD + "\n")
     script = fw.folder / "lock.py"

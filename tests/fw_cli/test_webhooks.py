@@ -1,4 +1,4 @@
-"""`webhooks list` (interface §5 and §8)."""
+"""`webhooks list` (C-115)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`webhooks replay` and `webhooks test` (spec, Webhooks, Command line; interface §7 and §8)."""
+"""`webhooks replay` and `webhooks test` (C-116, B-256, B-270)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_many_are_replayed_with_an_audit_event_each(fw: CommandLine, made: list[
 def test_what_is_refused_among_many_is_told_and_makes_the_exit_1(
     fw: CommandLine, made: list[str]
 ) -> None:
-    """Interface §5: "1 refused or failed (message on stderr …)"; it holds up no other."""
+    """One that is refused makes the exit code 1 and holds up no other (C-128)."""
     other = make_hook(fw, "https://other.test/hook")
     moved = "UPDATE doc_webhook_delivery SET webhook = :other WHERE name = :it"
     fw.done("eval", f"fw.db.sql({moved!r}, {{'other': {other!r}, 'it': {made[2]!r}}})", "--commit")
@@ -116,7 +116,7 @@ def make_hook(fw: CommandLine, url: str, **fields: Any) -> str:
 
 
 def test_a_test_event_is_signed_sent_at_once_and_kept_nowhere(fw: CommandLine) -> None:
-    """Interface §7: "leaves no row, and answers `{status, error, times: …}`"."""
+    """It leaves no row, and answers `{status, error, times: …}` (B-270, B-271)."""
     with LiveReceiver(200) as receiver:
         hook = make_hook(fw, receiver.url, enabled=0)
         told = fw.json("webhooks", "test", hook, "--json")
@@ -131,7 +131,7 @@ def test_a_test_event_is_signed_sent_at_once_and_kept_nowhere(fw: CommandLine) -
 
 
 def test_a_receiver_that_fails_is_exit_1_with_the_reason(fw: CommandLine) -> None:
-    """Interface §8, Operating: "on a failing receiver: exit 1"."""
+    """A failing receiver is exit 1 (B-272)."""
     with LiveReceiver(500) as receiver:
         hook = make_hook(fw, receiver.url)
         result = fw.run("webhooks", "test", hook, "--json")
@@ -170,7 +170,7 @@ class _Mischievous(http.server.BaseHTTPRequestHandler):
 
 
 def test_what_a_receiver_says_commands_no_terminal(fw: CommandLine) -> None:
-    """Pitfalls, Logs: "Values from outside are escaped"."""
+    """Values from outside are escaped (C-105, O-100)."""
     with http.server.HTTPServer(("127.0.0.1", 0), _Mischievous) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         hook = make_hook(fw, f"http://127.0.0.1:{server.server_port}/")

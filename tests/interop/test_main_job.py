@@ -55,7 +55,7 @@ def site(tmp_path: Path) -> Any:
 def test_a_saved_note_is_one_post_that_the_official_packages_verify(
     site: LiveSite, secret: str
 ) -> None:
-    """Spec, Request sent to the receiver: `whsec_` is decoded, any other secret is raw bytes."""
+    """`whsec_` is decoded (B-22), any other secret is its raw bytes (B-23); the request (B-121)."""
     with LiveReceiver() as receiver, site.client() as client:
         make_webhook(client, receiver.url, secret=secret)
         note = client.post("/api/resource/Note", json={"title": "ünïcode ☃"}).json()["data"]
@@ -71,7 +71,7 @@ def test_a_saved_note_is_one_post_that_the_official_packages_verify(
 
 
 def test_a_receiver_that_fails_is_tried_again_with_the_same_bytes(site: LiveSite) -> None:
-    """Spec, Webhook Delivery status: 503 and 500, then 200."""
+    """503 and 500 are retried, then 200 is Sent (B-163, B-162, B-106)."""
     with LiveReceiver(503, 500, 200) as receiver, site.client() as client:
         make_webhook(client, receiver.url)
         client.post("/api/resource/Note", json={"title": "again"})
@@ -84,7 +84,7 @@ def test_a_receiver_that_fails_is_tried_again_with_the_same_bytes(site: LiveSite
 
 
 def test_a_hook_that_refuses_takes_the_event_with_the_write(site: LiveSite) -> None:
-    """Spec, Events, rule 1."""
+    """A hook that raises removes the event with the write (B-56)."""
     with LiveReceiver() as receiver, site.client() as client:
         make_webhook(client, receiver.url)
         refused = client.post("/api/resource/Note", json={"title": " "})
@@ -117,7 +117,7 @@ def test_on_postgresql_a_note_is_sent_and_what_another_process_commits_too(
 
 
 def test_what_the_command_line_commits_is_sent_within_a_second_or_so(site: LiveSite) -> None:
-    """Interface §7: what another process commits is seen by a running service."""
+    """A commit of another process is seen by a running service within a second (O-17)."""
     with LiveReceiver() as receiver, site.client() as client:
         make_webhook(client, receiver.url)
         site.fw("eval", 'fw.new_doc("Note", title="from outside").insert().name', "--commit")

@@ -97,7 +97,7 @@ def call(client: httpx.Client, operation: str, body: dict[str, Any]) -> dict[str
 def test_node_verifies_first_attempts_retries_and_replays(
     tmp_path: Path, authority: dict[str, str]
 ) -> None:
-    """Spec, Request sent to the receiver: both kinds of secret; over HTTP, and nginx with TLS."""
+    """Both kinds of secret; over HTTP, and nginx with TLS (B-125, B-22, B-23)."""
     data = {"text": "ünïcode ☃ 😀", "nested": [{"a": None}, 1.5, 9007199254740992]}
     secrets = {"/prefixed": PREFIXED, "/raw": RAW, "/proxied": PREFIXED, "/tls": RAW}
     paths = {path: {"secret": key, "answers": [503, 200]} for path, key in secrets.items()}

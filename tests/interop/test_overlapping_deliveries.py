@@ -102,7 +102,7 @@ def depot(site: Site) -> Depot:
 async def test_an_outcome_that_waited_for_a_take_over_writes_nothing(
     depot: Depot, overlap: Overlap, ending: Ending, events: int
 ) -> None:
-    """Interface §7: "No row: the outcome is dropped": judged by the row as it is by then."""
+    """The outcome is dropped, judged by the row as it is by then (B-211)."""
     dues = await depot.owe(events)
     late = partial(depot.settle, dues, ending)
     taken, told = await overlap(depot.take_over, partial(depot.site.store.write, late))
@@ -145,7 +145,7 @@ async def test_a_claim_passes_over_what_is_being_settled(depot: Depot) -> None:
 
 
 async def test_of_two_replays_one_begins(depot: Depot, overlap: Overlap) -> None:
-    """Interface §8, Webhooks: states as one compare-and-set; one job, one Audit Event."""
+    """States as one compare-and-set; one job, one Audit Event (B-252, O-80)."""
     name = await depot.failed()
     work = partial(depot.replay, name)
     first, refusal = await overlap(
@@ -195,7 +195,7 @@ async def test_a_replay_of_what_is_being_swept_away_is_refused(
 async def test_of_two_emits_with_one_key_the_second_is_refused(
     depot: Depot, overlap: Overlap
 ) -> None:
-    """Spec: "a unique column makes the emit idempotent per webhook"."""
+    """A key is unique per Webhook (B-78)."""
     await depot.owe(0)
 
     def emit(fw: Any) -> Any:
@@ -209,7 +209,7 @@ async def test_of_two_emits_with_one_key_the_second_is_refused(
 
 
 async def test_a_key_is_free_once_the_emit_before_is_rolled_back(depot: Depot) -> None:
-    """Spec: "a second emit with the same key": one that was rolled back was none."""
+    """A key whose emit was rolled back is free (B-81)."""
     await depot.owe(0)
 
     def emit(fw: Any) -> Any:

@@ -122,7 +122,7 @@ def change(name: str, **fields: Any) -> Callable[[Any], Any]:
 
 
 async def test_of_two_saves_without_a_version_both_win(site: Site, overlap: Overlap) -> None:
-    """Interface §3: "without it the save wins": neither takes the other's change back."""
+    """Without `modified` the save wins (D-120): neither takes the other's change back."""
     name = await order(site, title="first", lines=[{"item": "a"}])
     second = partial(site.write, "Administrator", change(name, remark="second"))
     first = change(name, title="changed", lines=[{"item": "b"}, {"item": "c"}])
@@ -168,7 +168,7 @@ async def test_who_read_before_a_db_set_can_not_save_the_old_value_back(
 
 
 async def test_a_document_is_submitted_once(site: Site, overlap: Overlap) -> None:
-    """Interface §1: submit of a submitted document is a conflict."""
+    """Submit of a submitted document is a conflict (D-125)."""
     name = await order(site, title="once")
     submit = partial(rest.submit, doctype="Sales Order", name=name)
     first, second = await overlap(
@@ -179,7 +179,7 @@ async def test_a_document_is_submitted_once(site: Site, overlap: Overlap) -> Non
 
 
 async def test_no_document_links_to_one_that_is_being_deleted(site: Site, overlap: Overlap) -> None:
-    """Interface §8: a Link to a missing document is 422, whoever was first."""
+    """A Link to a missing document is 422, whoever was first (D-58, D-131)."""
     await site.write("Administrator", lambda fw: fw.new_doc("Customer", title="gone").insert())
     delete = partial(rest.delete, doctype="Customer", name="gone")
     _, refusal = await overlap(
@@ -191,7 +191,7 @@ async def test_no_document_links_to_one_that_is_being_deleted(site: Site, overla
 async def test_a_document_that_is_being_linked_to_is_not_deleted(
     site: Site, overlap: Overlap
 ) -> None:
-    """Interface §8: delete of a linked document is 409."""
+    """Deleting a linked document is 409 (D-128, D-131)."""
     await site.write("Administrator", lambda fw: fw.new_doc("Customer", title="kept").insert())
     delete = partial(rest.delete, doctype="Customer", name="kept")
 
@@ -234,7 +234,7 @@ async def receivers(site: Site) -> set[tuple[str, str]]:
 async def test_a_rename_of_a_webhook_takes_along_what_is_being_recorded(
     site: Site, overlap: Overlap
 ) -> None:
-    """Interface §8: "Rename carries links, children … and delivery references"."""
+    """A rename of a Webhook follows in its deliveries (B-30, B-45)."""
     name = await subscribe(site)
     await overlap(
         as_administrator(site, emit), partial(site.write, "Administrator", rename_hook(name))
@@ -262,7 +262,7 @@ async def hire(site: Site, name: str) -> None:
 async def test_no_session_is_made_beside_a_change_of_the_password(
     site: Site, overlap: Overlap
 ) -> None:
-    """Spec, Authentication 5: every path that sets a password ends the user's sessions."""
+    """Every path that sets a password ends the user's sessions (A-163)."""
     await hire(site, "ada")
     sign_in = SignIn(
         site.store, site.hasher, site.accounts, site.config.auth, site.clock,
@@ -282,7 +282,7 @@ async def test_no_session_is_made_beside_a_change_of_the_password(
 async def test_a_password_is_not_changed_by_one_that_was_just_replaced(
     site: Site, overlap: Overlap
 ) -> None:
-    """Interface §2, changeMyPassword: a wrong `current` is 401, also when it was right before."""
+    """A wrong `current` is 401, also when it was right before (A-244, A-51)."""
     await hire(site, "ada")
     changes = PasswordChanges(
         site.store, site.hasher, site.accounts, site.passwords, site.config.auth, site.clock,
@@ -303,7 +303,7 @@ async def test_a_password_is_not_changed_by_one_that_was_just_replaced(
 async def test_of_two_links_that_are_made_at_once_the_later_one_works(
     site: Site, overlap: Overlap
 ) -> None:
-    """Interface §2: a new one ends the older ones of the same user and kind."""
+    """A new link ends the older ones of the same user and kind (A-193)."""
     await hire(site, "ada")
     links = Links(site.registry, site.config.auth, site.entropy, "https://desk.example")
     mint = partial(links.mint, kind=LinkKind.RECOVERY, user="ada")
@@ -315,7 +315,7 @@ async def test_of_two_links_that_are_made_at_once_the_later_one_works(
 async def test_of_two_failures_at_once_the_one_that_reaches_the_limit_locks(
     site: Site, overlap: Overlap
 ) -> None:
-    """Spec, Sign-in lockout: failures reach `maxLoginAttempts`; interface §2: it is told so."""
+    """The failures reach `maxLoginAttempts`, and the one that does is told so (A-69)."""
     key, budget = b"a counter", Budget(2, 900_000)
     for charge in ("one", "two"):
         waits = partial(attempts.charge, charge_id=charge, key=key, budget=budget)
@@ -335,7 +335,7 @@ async def make_key(site: Site, name: str) -> Any:
 async def test_no_api_key_is_made_beside_the_disabling_of_its_user(
     site: Site, overlap: Overlap
 ) -> None:
-    """Interface §2: "disabling ends its sessions and keys at once", whichever was first."""
+    """Disabling ends sessions and keys at once, whichever was first (A-20)."""
     for name in ("ada", "bob"):
         await hire(site, name)
     disable = partial(rest.save, doctype="User", body={"enabled": 0})
@@ -354,7 +354,7 @@ async def test_no_api_key_is_made_beside_the_disabling_of_its_user(
 async def test_a_key_that_is_revoked_twice_at_once_is_not_found_the_second_time(
     site: Site, overlap: Overlap
 ) -> None:
-    """Interface §1: "404 …: no such … key"."""
+    """A key that is not there is 404 (A-271)."""
     await hire(site, "ada")
     key = (await make_key(site, "ada")).name
     revoke = partial(site.api_keys.revoke, name=key)
@@ -367,7 +367,7 @@ async def test_a_key_that_is_revoked_twice_at_once_is_not_found_the_second_time(
 async def test_of_two_changes_of_the_own_profile_at_once_both_win(
     site: Site, overlap: Overlap
 ) -> None:
-    """Interface §2: profile.updateMyProfile answers the profile; it knows no version."""
+    """`profile.updateMyProfile` answers the profile; it knows no version (A-242)."""
     await hire(site, "ada")
     own = SelfService(site.config.auth, site.accounts, site.api_keys, site.outbox)
     _, profile = await overlap(
@@ -380,7 +380,7 @@ async def test_of_two_changes_of_the_own_profile_at_once_both_win(
 async def test_an_account_is_closed_beside_a_change_of_its_profile(
     site: Site, overlap: Overlap
 ) -> None:
-    """Interface §5: `user disable` is done, or refused for a reason that lasts."""
+    """`user disable` is done, or refused for a reason that lasts (C-114)."""
     await hire(site, "ada")
     own = SelfService(site.config.auth, site.accounts, site.api_keys, site.outbox)
     _, name = await overlap(
@@ -396,7 +396,7 @@ async def test_an_account_is_closed_beside_a_change_of_its_profile(
 async def test_no_invitation_is_made_for_who_sets_the_first_password_beside_it(
     site: Site, overlap: Overlap
 ) -> None:
-    """Interface §8: resend to someone with a password: 409."""
+    """A resend to an account with a password is 409 (A-235)."""
     await site.write("Administrator", lambda fw: add_user(fw, "eve", "eve@x.test", "", (), None))
     hashed = await site.hash_password(PASSWORD, "eve", "eve@x.test")
     links = Links(site.registry, site.config.auth, site.entropy, "https://desk.example")
@@ -421,7 +421,7 @@ def lose(how: str, user: str) -> Callable[[Any], Any]:
 async def test_of_two_system_managers_that_go_at_once_one_stays(
     site: Site, overlap: Overlap, first: str, second: str
 ) -> None:
-    """Interface §3: "The last enabled System Manager cannot be disabled, deleted or lose …"."""
+    """The last enabled System Manager stays one (A-22)."""
     roles = ["System Manager"]
     for name in ("ada", "bob"):
         adding = partial(add_user, name=name, email=f"{name}@x.test", roles=roles)

@@ -107,7 +107,7 @@ def request(secret: str, *, body: bytes = BODY, now: float = NOW, **headers: str
 def test_the_guides_program_takes_what_is_genuine_and_nothing_else(
     language: str, tmp_path: Path
 ) -> None:
-    """Spec, Request sent to the receiver; with both kinds of secret."""
+    """A receiver verifies what it gets, with both kinds of secret (B-125)."""
     genuine = [request(secret) for secret in SECRETS]
     several = genuine[0]["headers"]["webhook-signature"]
     genuine.append(request(SECRETS[0], webhook_signature=f"v1,AAAA v1a,x {several}"))

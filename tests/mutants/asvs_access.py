@@ -107,7 +107,7 @@ ASVS_ACCESS: Final = (
         'Key("minPasswordLength", 8,',
         'Key("minPasswordLength", 4,',
         "tests/fw_actors/rules/test_site_policy.py::"
-        "test_a_key_that_is_absent_has_the_default_of_the_specification",
+        "test_a_key_that_is_absent_has_the_default_of_the_contract",
     ),
     Mutation(
         "a password may be shorter than the policy says",

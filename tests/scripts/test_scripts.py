@@ -1,4 +1,4 @@
-"""What scripts/fw and scripts/start hand on (interface §5 and §6).
+"""What scripts/fw and scripts/start hand on (C-140, C-142).
 
 They run in a copy of the project whose Python only tells how it was called; its recipe says that
 it is current, so that nothing is installed.
@@ -124,7 +124,7 @@ def test_the_key_of_the_site_gets_into_no_environment(project: Path, site: Path)
 def test_the_first_start_makes_a_key_for_its_owner_only_and_no_later_one_replaces_it(
     project: Path, site: Path
 ) -> None:
-    """'scripts/start makes secret.key (0600, git-ignored) beside fw.json' (interface §6)."""
+    """scripts/start makes secret.key (0600, git-ignored) beside fw.json (C-142)."""
     first = run(project / "scripts" / "start", cwd=site)
     key = (site / "secret.key").read_text()
     assert len(key.strip()) >= 40

@@ -1,5 +1,5 @@
-"""A flood of sign-ins holds up itself: honest ones find a place among those who wait for a hash,
-and one network has no endless budget of tries. Spec, Authentication 6; interface §2."""
+"""A flood of sign-ins holds up itself: honest ones find a place among those who wait for a hash
+(A-116, A-117), and one network has no endless budget of tries (A-94)."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ async def test_tries_from_a_56_and_a_48_are_counted_together(
 async def test_recovery_has_sixteen_places_of_its_own_then_503(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Interface §8: "Hash places waiting for recovery and passwd: 16, then 503"; the link of a
-    refused request is as good as before."""
+    """Recovery and password change have 16 places, then 503 (A-114); the link of a refused request
+    is as good as before (A-187)."""
     async with http_site(tmp_path) as site, trio.open_nursery() as nursery:
         await site.hire("boss", "System Manager")
         boss = await site.sid("boss")

@@ -1,7 +1,7 @@
 """A hundred parallel guesses at one name never cost more hashes than tries are allowed.
 
-Source: interface §2 "So N parallel guesses never hash more than `maxLoginAttempts`"; pitfalls,
-"One statement decides a try".
+Parallel guesses never hash more than `maxLoginAttempts` (A-64): one statement decides a try
+(A-63).
 """
 
 from __future__ import annotations

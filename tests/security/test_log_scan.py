@@ -1,6 +1,6 @@
 """After a whole run no password, token, sid or key stands in log, store or output.
 
-Source: pitfalls, Logs; spec, Records: "stored only as its SHA-256".
+Rules: O-101, A-180, A-150, A-260.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_a_whole_run_leaves_no_secret_anywhere(tmp_path: Path) -> None:
         site.end()
     log = (tmp_path / "serve.log").read_text()
     links = [line for line in log.splitlines() if "mail.sent" in line]
-    assert links, "with the transport log a link is one line of it (interface §8)"
+    assert links, "with the transport log a link is one line of it (O-54)"
     rest = "\n".join(line for line in log.splitlines() if "mail.sent" not in line)
     assert [secret for secret in secrets if secret in rest] == []
     for file in (tmp_path / "data").iterdir():
@@ -152,7 +152,7 @@ def found_in(text: str | bytes) -> list[str]:
 
 @pytest.mark.parametrize("style", ["text", "json"])
 def test_secrets_that_an_app_tells_stand_nowhere(tmp_path: Path, style: str) -> None:
-    """'Credentials are never stored in a column' (spec, Authentication 10)."""
+    """Credentials are never stored in a column (D-202), nor told (C-85)."""
     with leaking(tmp_path, style) as site:
         view = site.fw("console", "--json")
         assert found_in(view) == []

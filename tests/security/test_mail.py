@@ -1,6 +1,6 @@
 """A recovery by real processes: `fw serve`, and a mail server with STARTTLS that is down first.
 
-Source: spec, Authentication 9 and Email Delivery: "it holds no part of the link"; interface §8.
+Rules: O-51, O-58, D-225: it holds no part of the link.
 """
 
 from __future__ import annotations

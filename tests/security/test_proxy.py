@@ -1,4 +1,4 @@
-"""Whom the throttles count behind a real nginx: interface §1, "Client address"."""
+"""The client address behind a real nginx (H-92, O-40)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_trusted_networks_are_walked_through_from_the_right(tmp_path: Path) -> N
 
 
 def test_without_trust_the_proxy_itself_counts(tmp_path: Path) -> None:
-    """Spec, Authentication 6: "When `trustProxy` is off, `X-Forwarded-For` is ignored"."""
+    """Without a trusted proxy `X-Forwarded-For` is ignored (A-101, H-90)."""
     with narrow(tmp_path) as site:
         site.start()
         with proxy(tmp_path, site.url) as url:
@@ -82,7 +82,7 @@ def test_without_trust_the_proxy_itself_counts(tmp_path: Path) -> None:
 
 
 def test_the_proxys_word_for_tls_is_believed_only_under_trust(tmp_path: Path) -> None:
-    """Interface §1: "`X-Forwarded-Proto` is believed under the same rule"."""
+    """`X-Forwarded-Proto` is believed under the same rule (H-95)."""
     with narrow(tmp_path) as site:
         for trust, secure in (("on", True), ("off", False)):
             site.start(FW_TRUST_PROXY=trust)

@@ -65,7 +65,7 @@ class Client:
         except (Lost, RuntimeFault, InjectedDefect) as failure:
             told = UNKNOWN
             what += f" ({type(failure).__name__})"
-        except Exception as error:  # an answer that the interface does not know
+        except Exception as error:  # an answer that the contract does not know
             self.world.broke(f"{self.name} {what}: {error!r}")
         self.world.trace(self.name, f"{what}: {_shown(told)}")
         return told

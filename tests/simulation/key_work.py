@@ -65,7 +65,7 @@ class KeyWork:
             self.world.broke(f"a key of {account.name} is lost")
 
     async def _reach_too_far(self, up: Up, caller: Caller) -> None:
-        """A key can't make keys (interface §1, API key)."""
+        """A key can't make keys (A-264)."""
 
         def work(fw: Fw) -> Any:
             return up.gateway.own.make_key(fw, caller, "a key by a key", None)

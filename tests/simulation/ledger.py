@@ -1,6 +1,6 @@
 """Looks at the durable state after every commit, and at what each commit made of the one before.
 
-A connection of its own reads the rows; the rules are the spec's tables, written out once more.
+A connection of its own reads the rows; the tables of the contract are written out once more.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Rules:
     retention_days: int
 
     def wait_ms(self, attempt: int) -> int:
-        """30 s, then doubled each time, up to the cap (spec, Limits), with the site's numbers."""
+        """30 s, then doubled each time, up to the cap (B-190), with the site's numbers."""
         return round(min(self.backoff * 2.0 ** (attempt - 1), self.cap) * 1000)
 
 
@@ -157,7 +157,7 @@ class Ledger:
         return self._judge_outcome(name, new)
 
     def _judge_replay(self, name: str, new: Delivery, after: State) -> None:
-        """Id and body are kept, attempts begin at 1 with the Webhook's numbers (interface §7)."""
+        """Id and body are kept, attempts begin at 1 with the Webhook's numbers (B-251)."""
         self.anew.add(name)
         _expect(self.replays.began(name), f"{name} began anew, and nobody asked for it")
         fresh = (0, after.hooks.get(new.webhook), None, None)

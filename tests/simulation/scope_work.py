@@ -24,7 +24,7 @@ class ScopeWork:
         self.client, self.world, self.dice = client, client.world, client.dice
         self.auditor = client.world.people.auditor
         hook = client.world.steady[0]
-        # What a scoped user may never do, whatever is ignored (spec, Webhook rule 3): reach for
+        # What a scoped user may never do, whatever is ignored: reach for
         # Webhooks and for what tells of them, or for an account that may.
         self._refused: tuple[Callable[[Fw], Any], ...] = (
             lambda fw: rest.list_documents(fw, "Webhook Delivery", {}),

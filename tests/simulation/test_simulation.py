@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.timeout(900)
 def test_every_promise_is_kept_whatever_fails() -> None:
-    """Spec, States and transitions, Authentication, Limits; what is judged: `ledger`, `verdict`.
+    """Every promise of the contract is kept (O-162); what is judged: `ledger`, `verdict`.
 
     Two hundred seeds, in a process for each core; a broken one says how to repeat it.
     """

@@ -79,7 +79,7 @@ def _tickets(world: World) -> list[str]:
 
 
 def _references(world: World) -> list[str]:
-    """What was told of a document names it as it is called now (spec: renaming is followed)."""
+    """A delivery names its document as it is called now: a rename is followed (B-184)."""
     ledger, names = _ledger(world), dict[str, set[str | None]]()
     for title, name in ledger.rows("SELECT title, name FROM doc_ticket"):
         names[title] = {name}
@@ -109,7 +109,7 @@ def _mails(world: World) -> list[str]:
 
 
 def _redaction(world: World) -> list[str]:
-    """No secret in an event, and no field above permission level 0 (spec, Redaction)."""
+    """No secret in an event (B-92), and no field above permission level 0 (B-90)."""
     found = []
     for name, delivery in _ledger(world).state.deliveries.items():
         doc: dict[str, Any] | None = json.loads(delivery.payload)["data"].get("doc")

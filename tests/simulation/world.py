@@ -35,7 +35,7 @@ DELIVERED: Final = frozenset(
     {"200", "202", "204", "200 kept", "200 slow", "early hints", "dribble", "stale", "short body",
      "late accept", "done then reset", "huge"}
 )  # fmt: skip
-"""Behaviours whose answer has a 2xx head; the head decides (interface §7)."""
+"""Behaviours whose answer has a 2xx head; the head decides (B-141)."""
 
 
 def site_config(folder: Path, dice: random.Random) -> Config:

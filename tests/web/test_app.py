@@ -1,4 +1,4 @@
-"""Interface §1: one envelope, one set of headers, whatever becomes of a request."""
+"""One envelope, one set of headers, whatever becomes of a request (H-50, H-33, H-32)."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ class HeldGateway(FakeGateway):
 
 
 async def test_more_requests_than_places_are_turned_away_and_places_come_back() -> None:
-    """Interface §1: at most web.maxRequests at once; more get 503."""
+    """At most web.maxRequests are served at once; more get 503 (H-120)."""
     gateway = HeldGateway()
     client = Client(app_of(gateway, max_requests=3))
     async with trio.open_nursery() as nursery:

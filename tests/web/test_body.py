@@ -1,4 +1,4 @@
-"""A body has a limit while it arrives, and a least rate (interface §1)."""
+"""A body has a limit while it arrives, and a least rate (H-11, H-125)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interface §1, Client address: the table of who is believed, written out."""
+"""The table of who is believed, written out (H-90, H-91, H-92, H-93, H-94)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spec, Sign-in: the cookie `sid`; interface §1 and §2."""
+"""The cookie `sid` (A-170, A-171, A-172)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_cookie_has_the_attributes_of_the_spec() -> None:
 def test_secure_is_the_policys_or_decided_per_request(
     policy: bool | None, site_is_https: bool, over_tls: bool, secure: bool
 ) -> None:
-    """Spec, Site policy: `secureCookie` null means decide per request."""
+    """`secureCookie` null means that it is decided per request (A-171)."""
     assert is_secure(policy, site_is_https, over_tls) is secure
 
 

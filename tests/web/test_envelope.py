@@ -1,4 +1,4 @@
-"""Interface §1: the error envelope and its table, written out."""
+"""The error envelope and its table, written out (H-50, H-51 to H-67)."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_a_flood_of_unfinished_requests_keeps_nobody_from_being_answered(
 
 @pytest.mark.usefixtures("many_descriptors")
 def test_an_unfinished_request_takes_no_place_of_a_whole_one(proxied: LiveSite) -> None:
-    """Interface §1: "At most 1,000 requests at once"; these 1,001 are none yet."""
+    """At most 1,000 requests at once (H-120); these 1,001 are none yet (H-121)."""
     with ExitStack() as stack:
         unfinished = opened(proxied, 1_001, UNFINISHED, stack)
         assert statuses(proxied) == [200] * 4
@@ -197,7 +197,7 @@ async def test_the_bytes_of_unfinished_bodies_are_bounded(gateway: FakeGateway) 
 async def test_a_body_that_comes_too_slowly_is_408_and_its_connection_ends(
     gateway: FakeGateway, autojump_clock: MockClock
 ) -> None:
-    """Interface §1; a byte a second is less than 500."""
+    """A byte a second is less than 500: 408 (H-125, H-58)."""
     start = trio.current_time()
     async with served(app_of(gateway)) as site, await site.connect() as stream:
         await stream.send_all(SIGN_IN_HEAD % 100)

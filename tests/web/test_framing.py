@@ -93,7 +93,7 @@ REFUSED: dict[str, tuple[bytes, int]] = {
 async def test_a_request_with_ambiguous_framing_is_refused_and_nothing_after_it_is_answered(
     gateway: FakeGateway, data: bytes, status: int, step: int | None
 ) -> None:
-    """Interface §1: what is no HTTP request is answered bare. At once, and byte by byte."""
+    """Input that is no HTTP request is answered bare (H-130, H-129). At once, and byte by byte."""
     async with served(app_of(gateway)) as site, await site.connect() as stream:
         sent = data + SMUGGLED
         if step is None:
@@ -122,7 +122,7 @@ async def send_in_steps(stream: trio.SocketStream, data: bytes) -> None:
 async def test_a_method_in_other_letters_is_another_method(
     gateway: FakeGateway, method: bytes
 ) -> None:
-    """RFC 9110 9.1: a proxy's rule for GET does not see it. 405 by interface §1."""
+    """RFC 9110 9.1: a proxy's rule for GET does not see it. It is 405 (H-131)."""
     async with served(app_of(gateway)) as site:
         got = await site.exchange(GET.replace(b"GET", method) + b"\r\n" + SMUGGLED)
     assert got.startswith(b"HTTP/1.1 405 ")

@@ -1,4 +1,4 @@
-"""Interface §1, CSRF and bodies; §8, HTTP: the order of the checks."""
+"""CSRF, bodies and the order of the checks (H-80, H-21)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_any_value_of_the_csrf_header_will_do(client: Client) -> None:
 
 
 async def test_a_request_with_an_api_key_needs_no_csrf_header(client: Client) -> None:
-    """Interface §1; 401: this site knows no such key."""
+    """An API key needs no CSRF header (H-81); 401: this site knows no such key."""
     path = "/api/method/core.services.profile.getMyProfile"
     key = ("Authorization", "Bearer fwk_abc_def")
     reply = await client.ask("POST", path, {}, csrf=False, headers=[key])
@@ -119,7 +119,7 @@ async def test_utf_8_may_be_said(client: Client, kind: str) -> None:
 async def test_a_body_without_a_length_is_limited_as_it_comes(
     client: Client, gateway: FakeGateway, parts: int
 ) -> None:
-    """Interface §1: 64 KiB under /api/login."""
+    """The limit is 64 KiB under /api/login (H-11)."""
     headers = [CHUNKED, CSRF, JSON_KIND]
     chunk = b"x" * (65 * 1024 // parts + 1)
     reply = await client.send("POST", "/api/login", headers, [b'{"usr": "', *[chunk] * parts])
@@ -167,7 +167,7 @@ async def test_a_query_or_path_that_is_not_understood_is_400(
 async def test_an_address_is_turned_away_before_its_body_is_looked_at(
     client: Client, gateway: FakeGateway, path: str
 ) -> None:
-    """Interface §8: "address 429, 415, body 400"."""
+    """The address's 429 comes before 415 and 400 (H-21)."""
     gateway.shut_out.add(client.peer)
     for body, kind in ((b"{", "application/json"), (b"x", "text/plain"), (None, None)):
         reply = await client.ask("POST", path, body, kind=kind)
@@ -180,7 +180,7 @@ async def test_an_address_is_turned_away_before_its_body_is_looked_at(
 async def test_an_address_over_its_requests_is_told_ok_by_forgot_password(
     client: Client, gateway: FakeGateway
 ) -> None:
-    """Interface §2: "which goes on answering `{ok: true}` and does nothing"."""
+    """Beyond its requests an address is still answered `{ok: true}`, and nothing is done (A-96)."""
     gateway.shut_out.add(client.peer)
     reply = await client.ask("POST", "/api/auth/forgot-password", {"usr": "ann"})
     assert reply.json == {"ok": True}

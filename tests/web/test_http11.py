@@ -123,7 +123,7 @@ async def test_an_answer_without_an_end_is_ended_well_by_a_stop(gateway: FakeGat
 async def test_too_many_at_once_are_turned_away_and_their_connections_live_on(
     gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Interface §1: "At most 1,000 requests at once; more get 503"."""
+    """At most 1,000 requests at once; more get 503 (H-120)."""
     app = app_of(gateway)
     async with served(app) as site, await site.connect() as stream:
         with monkeypatch.context() as patch:

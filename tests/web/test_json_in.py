@@ -1,4 +1,4 @@
-"""Interface §1: what of JSON is refused, with the key's name; pitfalls, Input at the edge."""
+"""JSON that is refused, with the key's name (H-12)."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_tab_and_line_breaks_pass_where_the_caller_says(text: str) -> None:
 
 
 def test_other_controls_pass_nowhere_but_in_passwords() -> None:
-    """Interface §8: passwords are exempt from the rule, but for lone surrogates."""
+    """Passwords are exempt from the rule, but for lone surrogates (H-14)."""
     body = b'{"pwd": "\\u0000\\u001b"}'
     assert refused(body, Texts(every_line=True)) == "pwd"
     assert read_object(body, Texts(free=("pwd",))) == {"pwd": "\0\x1b"}

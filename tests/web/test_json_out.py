@@ -1,4 +1,4 @@
-"""Interface §1: times in JSON are ISO 8601 UTC with milliseconds and Z."""
+"""Times in JSON are ISO 8601 UTC with milliseconds and Z (H-35)."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ async def test_a_connection_serves_one_request_after_the_other(gateway: FakeGate
 async def test_what_is_no_http_is_answered_bare_and_ends_the_connection(
     gateway: FakeGateway, data: bytes, status: bytes
 ) -> None:
-    """Interface §1."""
+    """Input that is no HTTP request is answered bare (H-129)."""
     async with served(app_of(gateway)) as site:
         got = await site.exchange(data)
         assert got.startswith(b"HTTP/1.1 " + status)
@@ -96,7 +96,7 @@ async def test_an_old_client_without_a_host_is_served(gateway: FakeGateway) -> N
 async def test_a_web_socket_is_not_spoken_and_the_request_is_answered_as_any_other(
     gateway: FakeGateway, target: bytes, status: bytes
 ) -> None:
-    """Interface §1: only what is no HTTP request at all is answered bare; RFC 9110 §7.8."""
+    """Only what is no HTTP request at all is answered bare (H-129; RFC 9110 §7.8)."""
     upgrade = (
         target + b" HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
@@ -167,7 +167,7 @@ async def test_a_client_that_goes_away_cancels_its_request() -> None:
 
 
 async def test_a_stop_finishes_what_is_in_hand_and_serves_nothing_new() -> None:
-    """Interface §2: ready is 503 while draining; a balancer has to be able to ask."""
+    """Ready is 503 while draining; a balancer has to be able to ask (H-102, H-135)."""
     gateway = HeldGateway()
     async with served(app_of(gateway)) as site:
         idle = await site.connect()

@@ -30,7 +30,7 @@ async def test_requests_are_counted_by_route_and_status(client: Client) -> None:
 async def test_headers_of_a_proxy_that_is_not_trusted_are_counted(
     client: Client, header: str
 ) -> None:
-    """Interface §8: doctor warns when such headers arrive while FW_TRUST_PROXY is off."""
+    """doctor warns when such headers arrive while FW_TRUST_PROXY is off (O-137)."""
     await client.ask("GET", "/api/health", headers=[(header, "10.0.0.1")])
     await client.ask("GET", "/api/health", headers=[("X-Other", "10.0.0.1")])
     assert (await numbers(client))["fw_forwarded_ignored_total"] == 1

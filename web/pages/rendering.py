@@ -183,7 +183,7 @@ class Rendering:
         return Answer(text.encode(), status, HTML)
 
     def refuse(self, exchange: Exchange, error: FwError) -> Answer:
-        """Return a refusal as a page, to whom takes one; others get the envelope (interface §1).
+        """Return a refusal as a page, to whom takes one; others get the envelope (H-154).
 
         A browser that is not signed in is led to the sign-in page, and so is one that brings two
         cookies `sid`: nobody can tell which of them is the session's.

@@ -1,4 +1,4 @@
-"""The pages for who is not signed in: sign-in, recovery, invitation. Spec, area A; interface §2.
+"""The pages for who is not signed in: sign-in, recovery, invitation (H-150, H-151).
 
 They hold no secret: a link's token stands in the fragment, which no browser sends, and the
 script that reads it takes it out of the address bar before anything else.
@@ -37,7 +37,7 @@ class SignInPages:
         return [Path(rule, {"GET": each}, refuse=refuse) for rule, each in operations.items()]
 
     async def front_door(self, exchange: Exchange) -> Answer:
-        """Lead to the sign-in page or to the desk (interface §8)."""
+        """Lead to the sign-in page or to the desk (H-150)."""
         return redirect(sign_in_path(HOME) if exchange.caller is None else HOME)
 
     async def login(self, exchange: Exchange) -> Answer:

@@ -191,7 +191,7 @@ class RecoveryRoutes:
         body: ForgotPasswordRequest = exchange.body
         try:
             await self._gateway.forgot_password(body.usr, exchange.address)
-        except OverloadedError as refusal:  # "never an error" (spec, Limits): told to the log alone
+        except OverloadedError as refusal:  # never an error: told to the log alone
             _log.error(
                 "web.recovery_not_queued", request_id=exchange.request_id, error=refusal.message
             )

@@ -118,7 +118,7 @@ class UserRoutes:
 
 
 def _link_json(sent: SentLink) -> dict[str, Any]:
-    """The link is there only where it is handed back (interface §2, Links)."""
+    """The link is there only where it is handed back (A-195)."""
     told: dict[str, Any] = {"expires": iso_time(sent.expires)}
     return told if sent.url is None else told | {"link": sent.url}
 

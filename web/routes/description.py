@@ -1,4 +1,4 @@
-"""What the interface is, for programs: GET /api/openapi.json (interface §2)."""
+"""What the service offers, for programs: GET /api/openapi.json (H-105)."""
 
 from __future__ import annotations
 

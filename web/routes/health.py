@@ -1,4 +1,5 @@
-"""For those who watch the service: is it alive, is it ready, and its numbers (interface §2, §8)."""
+"""For those who watch the service: is it alive, is it ready, and its numbers (H-101, H-102,
+H-104)."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ class HealthRoutes:
             asking.done.set()
 
     async def metrics(self, exchange: Exchange) -> Answer:
-        """Show the numbers to this machine, and to a System Manager's API key (interface §8).
+        """Show the numbers to this machine, and to a System Manager's API key (H-104).
 
         A proxy on this machine speaks for others, and says so.
         """

@@ -1,4 +1,4 @@
-"""What the paths under `/api/method/core.services.` have in common (interface §2)."""
+"""What the paths under `/api/method/core.services.` have in common (H-100, H-20)."""
 
 from __future__ import annotations
 

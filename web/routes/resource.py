@@ -1,4 +1,4 @@
-"""Routes of documents and of whitelisted functions (interface §2, §3)."""
+"""Routes of documents and of whitelisted functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users do with their own accounts: profile, password, sessions, API keys (interface §2)."""
+"""What users do with their own accounts: profile, password, sessions, API keys (A-240 to A-272)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PASSWORDS: Final = Texts(free=("current", "password"))
 
 
 class ProfileRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The body of profile.updateMyProfile: only these two fields are ever written (spec)."""
+    """The body of profile.updateMyProfile: only these two fields are ever written (A-242)."""
 
     full_name: str | msgspec.UnsetType = msgspec.UNSET
     language: str | msgspec.UnsetType = msgspec.UNSET

@@ -1,4 +1,4 @@
-"""Routes of webhooks: emit, replay, test (interface §2, §7)."""
+"""Routes of webhooks: emit, replay, test."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EmitOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The options of an emit (spec, Webhooks)."""
+    """The options of an emit (B-71)."""
 
     reference: Reference | None = None
     key: str | None = None

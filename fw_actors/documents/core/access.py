@@ -18,7 +18,7 @@ class HasRole(DocType, name="Has Role", child=True):
 
 
 class NewPassword(Password):
-    """A password to be set: written only, kept nowhere but as its hash (interface §3).
+    """A password to be set: written only, kept nowhere but as its hash (A-294).
 
     Judged by the password policy, not by the rules of text: any character but half a pair.
     """

@@ -7,7 +7,7 @@ from fw_actors.documents.fields import Check, Data, Int, Select, Text, Vault
 from fw_actors.documents.special_fields import Datetime
 
 DOCUMENT, CUSTOM = "Document", "Custom"
-DEFAULT_TIMEOUT, DEFAULT_MAX_ATTEMPTS = 10, 6  # spec, Limits; seconds, and total tries
+DEFAULT_TIMEOUT, DEFAULT_MAX_ATTEMPTS = 10, 6  # B-26, B-27; seconds, and total tries
 
 
 class Webhook(DocType, naming="random"):

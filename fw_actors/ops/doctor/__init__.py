@@ -1,4 +1,4 @@
-"""Examines a site and says of each part whether it is well, and what to do (spec, Doctor report).
+"""Examines a site and says of each part whether it is well, and what to do (O-130).
 
 A module a part: `facts` are gathered by a thin function, and judged by a plain one.
 """

@@ -67,7 +67,7 @@ async def sign_in_facts(site: Site) -> SignInFacts:
 
 
 def judge_sign_in(facts: SignInFacts, login: LoginPolicy, argon2: Argon2) -> Section:
-    """Judge the facts; pure. Source: spec, Sign-in screen configuration; interface §2, §8."""
+    """Judge the facts; pure (O-136, O-141)."""
     findings = (
         _managers(facts.managers),
         *_demo(facts.demo, login),
@@ -308,7 +308,7 @@ def judge_configuration(config: Config) -> Section:
 def policy_fingerprint(config: Config) -> str:
     """Return a short digest of section `auth` as it holds, defaults included.
 
-    Staging and production must have the same policy (spec, Site policy): compare the two.
+    Staging and production must have the same policy (A-10): compare the two (O-139).
     """
     policy = json.dumps(dataclasses.asdict(config.auth), sort_keys=True)
     return hashlib.sha256(policy.encode()).hexdigest()[:16]

@@ -28,13 +28,13 @@ from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.signing_keys import receivers_of
 
 MS_PER_DAY: Final = 86_400_000
-KEY_BYTES: Final = (24, 64)  # Standard Webhooks; interface §7, "The secret is judged"
+KEY_BYTES: Final = (24, 64)  # Standard Webhooks; B-25
 _MOST_NAMED: Final = 5
 
 
 @dataclass(frozen=True)
 class WebhookFacts:
-    """What the spec's doctor report counts, and the names of the odd ones."""
+    """What the doctor's report of webhooks counts (O-131), and the names of the odd ones."""
 
     off: bool
     enabled: int
@@ -51,7 +51,7 @@ async def webhook_facts(site: Site) -> WebhookFacts:
 
 
 def judge_webhooks(facts: WebhookFacts) -> Section:
-    """Judge the facts; pure. Source: spec, Doctor report."""
+    """Judge the facts; pure (O-131, O-132)."""
     shown = {
         "off": facts.off,
         "enabled": facts.enabled,

@@ -47,8 +47,7 @@ async def mail_facts(site: Site) -> MailFacts:
 
 
 def judge_mail(mail: Mail, facts: MailFacts, public_host: str | None) -> Section:
-    """Judge the facts; pure. `public_host`: of FW_PUBLIC_URL. Source: spec, Command line (area
-    A), Authentication 9; interface §8."""
+    """Judge the facts; pure (O-133, O-134). `public_host`: of FW_PUBLIC_URL."""
     findings = (
         *_transport(mail, facts.fault, public_host),
         *_security(mail, usable=not facts.fault),

@@ -137,7 +137,7 @@ HTTPS: Final = "https://"
 
 
 def judge_front(config: Config) -> Section:
-    """Judge what people and proxies meet; pure. Source: spec, Site policy; interface §1, §8."""
+    """Judge what people and proxies meet; pure (O-135, O-137)."""
     findings = (
         *_public_url(config.deployment),
         _cookie(config.auth.secure_cookie, config.deployment.public_url),

@@ -1,4 +1,4 @@
-"""A renamed User or Role: interface §3, §8 "Documents"."""
+"""A renamed User or Role (D-103, D-105, A-13)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_an_account_is_found_by_its_new_name_and_its_e_mail(office: Office
 
 @pytest.mark.parametrize("name", ["BOB", "bob@x.test"])
 async def test_another_accounts_identifier_is_no_new_name(office: Office, name: str) -> None:
-    """Interface §3: "no user's name is another's e-mail"."""
+    """No user's name is another's e-mail (A-13)."""
     await office.hire("ada")
     await office.hire("bob")
     with pytest.raises(DuplicateError):

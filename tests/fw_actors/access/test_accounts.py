@@ -1,4 +1,4 @@
-"""Who is who: spec, User; interface §3, §8 "Sign-in" and "Documents"."""
+"""Accounts: names, e-mails and their belongings (A-12 to A-24)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TAKEN = [  # name, e-mail, the field to blame
 async def test_an_identifier_belongs_to_one_account(
     office: Office, name: str, email: str, field: str
 ) -> None:
-    """Interface §3: "unique in canonical form, and no user's name is another's e-mail"."""
+    """Name and e-mail are unique in canonical form, and no name is another's e-mail (A-13)."""
     await office.hire("ada", email="ada@x.test")
     with pytest.raises(DuplicateError) as refusal:
         await office.hire(name, email=email, password=None)
@@ -63,7 +63,7 @@ async def test_an_e_mail_that_is_anothers_name_is_taken(office: Office) -> None:
 
 
 async def test_a_name_that_is_ones_own_e_mail_is_fine(office: Office) -> None:
-    """Interface §8: "`users.invite` without `name` takes the canonical e-mail"."""
+    """`users.invite` without `name` takes the canonical e-mail (A-233)."""
     await office.hire("ada@x.test", email="Ada@x.test")
     assert await find(office, "ada@x.test") == "ada@x.test"
 
@@ -87,7 +87,7 @@ UNUSABLE = [  # name, e-mail, the field to blame
 async def test_an_account_gets_no_hidden_reserved_or_blank_identifier(
     office: Office, name: str, email: str, field: str
 ) -> None:
-    """Interface §8: "422 where an account is made"; "`Administrator` is a reserved name"."""
+    """A hidden character is 422 (A-14), and `Administrator` is reserved (A-16)."""
     with pytest.raises(ValidationError) as refusal:
         await office.do(lambda fw: fw.new_doc("User", name=name, email=email).insert())
     assert refusal.value.extra == {"field": field}
@@ -122,7 +122,7 @@ async def test_a_refused_change_leaves_the_identifiers_as_they_were(office: Offi
 
 
 async def test_a_deleted_account_leaves_nothing_behind(office: Office) -> None:
-    """Interface §8: "Deleting a User takes sessions, keys, tokens and scopes along"."""
+    """Deleting a User takes sessions, keys, tokens and scopes along (A-21)."""
     await office.hire("boss", "System Manager")
     await office.hire("ada")
     await sessions_of(office, "ada", 2)
@@ -144,7 +144,7 @@ async def sessions_of(office: Office, user: str, number: int) -> None:
 
 
 async def test_disabling_an_account_ends_its_sessions(office: Office) -> None:
-    """Interface §2: "disabling ends its sessions and keys at once"."""
+    """Disabling ends sessions and keys at once (A-20)."""
     await office.hire("ada")
     await sessions_of(office, "ada", 2)
     await change(office, "ada", language="de")
@@ -154,7 +154,7 @@ async def test_disabling_an_account_ends_its_sessions(office: Office) -> None:
 
 
 async def test_setting_a_password_ends_the_users_sessions_and_nobody_elses(office: Office) -> None:
-    """Spec, Authentication 5: "Every path that sets a password ends the user's other sessions"."""
+    """Every path that sets a password ends the user's other sessions (A-162)."""
     for name in ("ada", "bob"):
         await office.hire(name)
         await sessions_of(office, name, 1)
@@ -177,7 +177,7 @@ async def test_a_rehash_ends_no_session(office: Office) -> None:
 
 
 async def test_an_invited_account_has_no_hash(office: Office) -> None:
-    """Spec: "An invited account has an empty hash"; pitfalls: "has no hash (NULL)"."""
+    """An invited account has no hash, null (A-230)."""
     await office.hire("ada", password=None)
     account = await office.site.store.read(lambda tx: office.site.accounts.find(tx, "ada"))
     assert account is not None
@@ -191,7 +191,7 @@ LOSSES: list[dict[str, Any]] = [{"enabled": 0}, {"roles": []}, {"roles": [{"role
 async def test_the_last_enabled_system_manager_stays_one(
     office: Office, change_to: dict[str, Any]
 ) -> None:
-    """Interface §3: it "cannot be disabled, deleted or lose the role"."""
+    """The last System Manager is not disabled, deleted or deprived of the role (A-22)."""
     await office.hire("boss", "System Manager")
     await office.hire("ada", "Seller")
     with pytest.raises(ConflictError):
@@ -243,7 +243,7 @@ async def test_rights_are_those_of_the_roles_of_this_moment(office: Office) -> N
 
 
 async def test_rights_are_those_of_ones_own_account_alone(office: Office) -> None:
-    """Spec, User: "has a `roles` child table": its own rows, and no other document's."""
+    """The table `roles` holds the user's own rows, and no other document's (A-12)."""
     await office.hire("ada", "Seller")
     await office.hire("bob", "Reader", "System Manager")
     await office.hire("eve", "Seller")
@@ -267,7 +267,7 @@ async def test_rights_are_those_of_ones_own_account_alone(office: Office) -> Non
 async def test_a_document_of_the_same_name_takes_nothing_of_an_account_along(
     office: Office,
 ) -> None:
-    """Interface §8: "Deleting a User takes sessions, keys, tokens and scopes along"; no other."""
+    """Deleting a User takes its own things along, and no other's (A-21)."""
     await office.hire("ada")
     await office.sql(
         'INSERT INTO fw_session (id, sid_hash, "user", created, last_seen, expires)'
@@ -281,7 +281,7 @@ async def test_a_document_of_the_same_name_takes_nothing_of_an_account_along(
 
 
 async def test_a_password_is_set_and_forgotten_for_one_account_alone(office: Office) -> None:
-    """Spec, User: "a password hash", each its own."""
+    """Each account has a password hash of its own (A-12)."""
     for name in ("ada", "bob", "eve"):
         await office.hire(name)
 
@@ -298,7 +298,7 @@ async def test_a_password_is_set_and_forgotten_for_one_account_alone(office: Off
 
 
 async def test_a_role_that_there_is_not_is_no_role(office: Office) -> None:
-    """Interface §8: "unknown role 422"."""
+    """An unknown role is 422 (A-234)."""
     with pytest.raises(ValidationError) as refusal:
         await office.hire("ada", "Nothing")
     assert refusal.value.extra == {"field": "roles"}

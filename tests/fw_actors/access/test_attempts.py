@@ -1,4 +1,4 @@
-"""The durable counters of tries: spec, Sign-in lockout; interface §2 "Lockout"."""
+"""The durable counters of tries (A-63 to A-81)."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class Counter:
 
 
 async def test_the_failure_that_reaches_the_limit_locks(office: Office) -> None:
-    """Spec: "failures for the typed identifier reach `maxLoginAttempts`" → locked."""
+    """The failure that reaches `maxLoginAttempts` locks (A-69)."""
     counter = Counter(office)
     assert [await counter.failure() for _ in range(5)] == [None] * 4 + [900.0]
     assert await counter.charge() == 900
 
 
 async def test_a_lock_ends_after_its_minutes_with_a_full_budget(office: Office) -> None:
-    """Spec: "`lockoutMinutes` elapse" → open."""
+    """A lock ends after `lockoutMinutes` (A-72)."""
     counter = Counter(office)
     for _ in range(5):
         await counter.failure()
@@ -72,7 +72,7 @@ async def test_a_lock_ends_after_its_minutes_with_a_full_budget(office: Office) 
 
 
 async def test_refused_tries_do_not_prolong_a_lock(office: Office) -> None:
-    """Interface §2: "Attempts during a lock do not prolong it"."""
+    """Attempts during a lock do not prolong it (A-73)."""
     counter = Counter(office)
     for _ in range(5):
         await counter.failure()
@@ -83,7 +83,7 @@ async def test_refused_tries_do_not_prolong_a_lock(office: Office) -> None:
 
 
 async def test_failures_older_than_the_window_do_not_count(office: Office) -> None:
-    """Interface §2: "Failures older than `lockoutMinutes` do not count"."""
+    """Failures older than `lockoutMinutes` do not count (A-74)."""
     counter = Counter(office)
     for _ in range(4):
         assert await counter.failure() is None
@@ -92,7 +92,7 @@ async def test_failures_older_than_the_window_do_not_count(office: Office) -> No
 
 
 async def test_tries_in_flight_take_places_but_lock_nobody(office: Office) -> None:
-    """Interface §2: "get 429 with `Retry-After: 1` and lock nobody"."""
+    """Tries in flight get others 429 with `Retry-After: 1`, and lock nobody (A-68)."""
     counter = Counter(office)
     flying = [await counter.charge() for _ in range(5)]
     assert [await counter.charge() for _ in range(95)] == [1.0] * 95
@@ -109,7 +109,7 @@ async def test_all_in_flight_that_fail_lock_once(office: Office) -> None:
 async def test_a_charge_left_by_a_crash_counts_as_a_failure_after_30_seconds(
     office: Office,
 ) -> None:
-    """Interface §2: "a charge still in flight after 30 s (a crash) is a failure"."""
+    """A charge still in flight after 30 s (a crash) is a failure (A-66)."""
     counter = Counter(office)
     for _ in range(5):
         await counter.charge()
@@ -130,7 +130,7 @@ async def test_crashes_and_failures_together_reach_the_limit(office: Office) -> 
 
 
 async def test_a_try_whose_hash_took_long_counts_once(office: Office) -> None:
-    """Spec: "failures … reach `maxLoginAttempts`": the fourth is no fifth."""
+    """The failures that reach the limit are counted once: the fourth is no fifth (A-69)."""
     counter = Counter(office)
     for _ in range(3):
         await counter.failure()
@@ -141,7 +141,7 @@ async def test_a_try_whose_hash_took_long_counts_once(office: Office) -> None:
 
 
 async def test_a_success_clears_the_failures_and_its_own_charge(office: Office) -> None:
-    """Interface §2: "A success clears the typed spelling"."""
+    """A success clears the typed spelling (A-75, A-65)."""
     counter = Counter(office)
     for _ in range(4):
         await counter.failure()
@@ -168,12 +168,12 @@ async def test_a_success_leaves_other_tries_in_flight_charged(office: Office) ->
 
 
 async def test_a_limit_of_one_locks_with_the_first_failure(office: Office) -> None:
-    """Interface §8: "`maxLoginAttempts: 1` answers the first failure with 429"."""
+    """`maxLoginAttempts: 1` answers the first failure with 429 (A-70)."""
     assert await Counter(office, Budget(limit=1, window=60_000)).failure() == 60
 
 
 async def test_an_unlock_forgets_all(office: Office) -> None:
-    """Spec: "user unlock command or `users.unlockUser`" → open."""
+    """An unlock opens the lock (A-76)."""
     counter = Counter(office)
     flying = await counter.charge()
     for _ in range(4):
@@ -186,7 +186,7 @@ async def test_an_unlock_forgets_all(office: Office) -> None:
 async def test_a_budget_that_never_locks_opens_when_the_oldest_leaves_the_window(
     office: Office,
 ) -> None:
-    """Interface §8: "then 429 … until the oldest leaves the window"."""
+    """The address is refused until the oldest failure leaves the window (A-90)."""
     counter = Counter(office, ROLLING)
     for _ in range(3):
         assert await counter.failure() is None
@@ -198,8 +198,8 @@ async def test_a_budget_that_never_locks_opens_when_the_oldest_leaves_the_window
 
 
 async def test_what_is_closed_for_certain_is_known_by_a_read(office: Office) -> None:
-    """Spec, Sign-in rule 1; a read refuses just what a charge would refuse, tries in flight or
-    not."""
+    """A read refuses just what a charge would refuse, tries in flight or not (A-82,
+    A-42)."""
 
     async def known(budget: Budget) -> float | None:
         return await office.site.store.read(lambda tx: attempts.wait_of(tx, KEY, budget))
@@ -217,7 +217,7 @@ async def test_what_is_closed_for_certain_is_known_by_a_read(office: Office) -> 
 
 
 async def test_charges_that_a_crash_left_close_a_door_after_30_seconds(office: Office) -> None:
-    """Interface §2: "a charge still in flight after 30 s (a crash) is a failure"."""
+    """A charge still in flight after 30 s (a crash) is a failure (A-66)."""
     counter = Counter(office)
     for _ in range(5):
         await counter.charge()
@@ -241,7 +241,7 @@ async def test_counters_do_not_touch_each_other(office: Office) -> None:
 async def test_a_clock_that_goes_back_gives_no_negative_wait_and_no_early_end(
     office: Office,
 ) -> None:
-    """Pitfalls: "A clock that jumps gives no negative Retry-After and no early unlock"."""
+    """A clock that jumps gives no negative Retry-After and no early unlock (A-81)."""
     await office.sql(
         "INSERT INTO fw_login_attempt (id, key, at, state, until) VALUES ('a', :key, :at, 1, :to)",
         key=KEY, at=1_800_000_100_000, to=1_800_001_000_000,
@@ -250,7 +250,7 @@ async def test_a_clock_that_goes_back_gives_no_negative_wait_and_no_early_end(
 
 
 def test_no_counter_holds_what_somebody_typed() -> None:
-    """Pitfalls: "The counter's key is HMAC-SHA-256 … people type passwords into the name field"."""
+    """People type passwords into the name field, so a counter's key is an HMAC (A-80)."""
     keys = {
         attempts.counter_key(b"i", "identifier", "ab"),
         attempts.counter_key(b"i", "identifier", "b"),

@@ -1,4 +1,4 @@
-"""What holds when there are too many counters: pitfalls, "Never evict a counter to make room"."""
+"""With too many counters none is evicted (A-79)."""
 
 from __future__ import annotations
 

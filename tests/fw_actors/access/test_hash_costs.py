@@ -1,5 +1,5 @@
-"""The cost of a try tells nothing of an account, also after FW_ARGON2 was raised; pitfalls,
-"Hashing": "exactly one argon2 verification for each refused sign-in"."""
+"""The cost of a try tells nothing of an account, also after FW_ARGON2 was raised: one verification
+for each refusal (A-44), of the stored hashes' costs (A-47)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invitation: spec, Tokens and invitations; interface §2, users.invite and users.resendInvite."""
+"""Invitation: `users.invite` and `users.resendInvite` (A-230 to A-235)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_an_invited_account_gets_its_password_and_name_by_the_link(
 async def test_a_first_password_is_no_changed_one(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """Interface §8: `password_changed` is for an account that had one."""
+    """`password_changed` is for an account that had a password (A-297)."""
     await site.invitation.accept(await invited(site), OTHER, None, ADDRESS)
     await trio.sleep(2)
     assert site.postbox.taken == []

@@ -1,4 +1,4 @@
-"""Somebody without access scopes can always administer the site: interface §3; spec, Webhook 3."""
+"""Somebody without access scopes can always administer the site (A-22, A-23)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`new_password` of a User: interface §2 "Passwords", §3, §4, §8; spec, Authentication 5 and 7."""
+"""`new_password` of a User (A-294 to A-297)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_code_of_an_app_sets_it_as_an_attribute(office: Office) -> None:
 
 
 async def test_what_was_hashed_before_is_not_hashed_again(office: Office) -> None:
-    """Interface §4: over HTTP "hashed before the transaction"."""
+    """Over HTTP it is hashed before the transaction (A-295)."""
     await office.hire("ada")
     stored = await office.site.store.read(
         lambda tx: office.site.registry.tables["User"].fetch(tx, "ada")
@@ -81,7 +81,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("password", "rule"), REFUSED)
 async def test_the_policy_holds(office: Office, password: str, rule: str) -> None:
-    """Spec, Authentication 7; interface §8: "`new_password: \\"\\"` is 422 blank"."""
+    """The policy holds (A-130); `new_password: \"\"` is 422 blank (A-296)."""
     await office.hire("adalovelace", email="ada@example.test")
     with pytest.raises(PasswordPolicyError) as refusal:
         await save(office, "adalovelace", new_password=password, fullName="Ada")
@@ -108,8 +108,8 @@ async def test_null_leaves_the_password(office: Office) -> None:
 
 
 async def test_sessions_and_lockouts_end_and_the_owner_is_told(office: Office) -> None:
-    """Spec, Authentication 5; interface §2: "a password set by an administrator clear name and
-    e-mail"; §8: `password_changed`."""
+    """Sessions end (A-162), the locks of name and e-mail are lifted (A-76), and
+    the owner is told (A-297)."""
     await office.hire("ada")
 
     def furnish(fw: Any) -> None:
@@ -131,7 +131,7 @@ async def test_sessions_and_lockouts_end_and_the_owner_is_told(office: Office) -
 
 
 async def test_any_character_but_half_a_pair_is_taken(office: Office) -> None:
-    """Interface §8: "exempt from the control-character rule, but for lone surrogates"."""
+    """Control characters pass, lone surrogates do not (H-14)."""
     await office.hire("ada")
     odd = "tab\t nul\x00 esc\x1b line\n"
     await save(office, "ada", new_password=odd)
@@ -153,7 +153,7 @@ async def test_it_is_no_field_to_list_nor_to_write_directly(office: Office) -> N
 
 
 async def test_no_event_no_version_and_no_export_holds_it(office: Office) -> None:
-    """Spec, Redaction of `data.doc`."""
+    """No event, Version or export holds it (A-294, B-92)."""
     await office.watch("User", "on_insert", "on_update")
     await office.hire("ada")
     await save(office, "ada", new_password=NEW, language="de")

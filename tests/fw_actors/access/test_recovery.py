@@ -1,4 +1,4 @@
-"""Recovery: spec, Recovery and invitation; interface §2; pitfalls, Recovery."""
+"""Recovery by links (A-180 to A-222)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_a_link_by_mail_sets_a_new_password(
 async def test_a_reset_ends_all_sessions_and_tells_the_owner(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """Spec, Recovery 3; interface §8: `password_changed`."""
+    """All sessions end (A-221), and the owner is told (A-297)."""
     await site.hire("anna")
     await site.hire("bert")
     for number, user in enumerate(("anna", "anna", "bert")):
@@ -100,7 +100,7 @@ async def make_key(site: MailSite, user: str, label: str, address: str = "") -> 
 async def test_a_reset_ends_api_keys_and_names_them_to_the_owner(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """Interface §8: whoever had a session of the old password may have made keys."""
+    """A thief with a session of the old password may have made keys (A-221)."""
     await site.hire("anna")
     await site.hire("bert")
     ended = [await make_key(site, "anna", label) for label in ("CI", "<the thief's>")]
@@ -134,7 +134,7 @@ async def test_a_key_that_is_made_is_told_to_its_owner(
 async def test_a_reset_lifts_the_lock_of_both_spellings(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """Interface §2: a completed recovery clears name and e-mail."""
+    """A completed recovery clears name and e-mail (A-76)."""
     await site.hire("anna")
     key = site.site.installation_key
     for number, spelling in enumerate(("anna", "anna@example.test", "bert")):
@@ -152,7 +152,7 @@ async def test_a_reset_lifts_the_lock_of_both_spellings(
 async def test_of_two_submissions_of_one_link_one_succeeds(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """Spec, Tokens: "It is spent in one statement"."""
+    """A token is spent in one statement (A-181, A-182)."""
     await site.hire("anna")
     token = await site.recover("anna")
     won: list[str] = []
@@ -188,7 +188,7 @@ async def test_a_refused_password_leaves_the_link_good(
 async def test_the_token_is_judged_before_the_password(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """Interface §8, Sign-in."""
+    """The token is judged before the password that comes with it (A-186, A-187)."""
     with pytest.raises(InvalidTokenError):
         await site.recovery.reset("A" * 32, "short", ADDRESS)
     assert site.site.hasher.statistics().hashes == 0
@@ -197,7 +197,7 @@ async def test_the_token_is_judged_before_the_password(
 async def test_kinds_are_checked_and_neither_try_spends(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """Spec, Recovery 2; interface §8: "A token is judged before the password"."""
+    """The kind is judged (A-184), before the password (A-186)."""
     await site.hire("anna")
     await site.hire("ida", password=None)
     token = await site.recover("anna")
@@ -213,7 +213,7 @@ async def test_kinds_are_checked_and_neither_try_spends(
 
 
 async def test_a_link_expires(site: MailSite, autojump_clock: MockClock) -> None:
-    """Spec, Limits: `resetMinutes`; expiry is part of the read."""
+    """A link ends after `resetMinutes`; expiry is part of the read (A-183)."""
     await site.hire("anna")
     token = await site.recover("anna")
     autojump_clock.jump(3590)
@@ -231,7 +231,7 @@ async def test_a_link_expires(site: MailSite, autojump_clock: MockClock) -> None
 async def test_a_link_is_spent_once_by_whatever_spends_it(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """Spec, Tokens: "A token is valid until used or expired"; it is spent in one statement."""
+    """A token is valid until used or expired; it is spent in one statement (A-181)."""
     await site.hire("anna")
     token = await site.recover("anna")
     spend = partial(links.spend, kind=LinkKind.RECOVERY, token=token)
@@ -245,7 +245,7 @@ async def test_a_link_is_spent_once_by_whatever_spends_it(
 async def test_no_link_works_for_an_account_disabled_behind_all_rules(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """Interface §8: a link is for who may sign in with what it sets; judged at use."""
+    """A link is for who may sign in with what it sets; judged at use (A-194)."""
     await site.hire("anna")
     token = await site.recover("anna")
     await site.rows("UPDATE doc_user SET enabled = 0 WHERE name = 'anna'")
@@ -256,7 +256,7 @@ async def test_no_link_works_for_an_account_disabled_behind_all_rules(
 async def test_an_account_that_is_renamed_while_the_hash_runs_gets_the_password(
     site: MailSite, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Interface §2: a completed recovery clears name and e-mail: the name of by then."""
+    """A completed recovery clears name and e-mail: the name of by then (A-76)."""
     await site.hire("anna")
     token = await site.recover("anna")
     hash_now = site.site.hasher.hash
@@ -279,7 +279,7 @@ async def test_an_account_that_is_renamed_while_the_hash_runs_gets_the_password(
 async def test_what_a_link_was_good_for_ends_it(
     site: MailSite, autojump_clock: MockClock, change: str
 ) -> None:
-    """Pitfalls, Recovery: a password set, an e-mail changed, an account disabled, a newer link."""
+    """A password set, an e-mail changed, an account disabled, a newer link (A-194, A-193)."""
     await site.hire("anna")
     token = await site.recover("anna")
     if change == "password":
@@ -325,7 +325,7 @@ async def test_a_save_that_changes_nothing_of_it_leaves_a_link_good(
 async def test_every_identifier_writes_the_same_two_rows(
     site: MailSite, autojump_clock: MockClock, usr: str
 ) -> None:
-    """Pitfalls, Recovery: the same two inserts, always; interface §8: with no recipient."""
+    """The same two rows are written always, with no recipient (A-214)."""
     await site.hire("anna")
     await site.hire("ida", password=None)
     await site.hire("off")
@@ -344,7 +344,7 @@ async def test_every_identifier_writes_the_same_two_rows(
 async def test_nobody_gets_no_mail_and_leaves_no_trace(
     site: MailSite, autojump_clock: MockClock, usr: str
 ) -> None:
-    """Interface §8: the mailer fills the recipient in, or deletes both for nobody."""
+    """The mailer fills the recipient in, or deletes both for nobody (A-214, A-218)."""
     await site.hire("ida", password=None)
     await site.hire("off")
     await site.do(lambda fw: fw.get_doc("User", "off").db_set("enabled", 0))
@@ -358,7 +358,7 @@ async def test_nobody_gets_no_mail_and_leaves_no_trace(
 async def test_three_mails_an_hour_for_one_identifier_however_it_is_typed(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """Interface §2: "At most 3 recovery mails an hour per typed identifier, known or not"."""
+    """At most 3 recovery mails an hour per typed identifier, known or not (A-97)."""
     await site.hire("anna")
     for usr in ("anna", " ANNA ", "anna", "anna", "anna"):
         await site.recovery.ask(usr, ADDRESS)
@@ -376,7 +376,7 @@ async def test_three_mails_an_hour_for_one_identifier_however_it_is_typed(
 async def test_the_routes_share_the_bucket_of_an_address(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Interface §2, Address throttle; §8: the four routes share one; IPv6 is one per /64."""
+    """The four routes share an address's budget (A-95); IPv6 is one per /64 (A-93)."""
     async with mail_site(tmp_path, recovery_attempts=4) as site:
         await site.hire("anna")
         here = "2001:db8::1"
@@ -402,7 +402,7 @@ async def test_the_routes_share_the_bucket_of_an_address(
 
 
 async def test_no_token_rests_anywhere(tmp_path: Path, autojump_clock: MockClock) -> None:
-    """Interface §2: "Plain tokens rest nowhere"."""
+    """Plain tokens rest nowhere (A-192)."""
     async with mail_site(tmp_path) as site:
         await site.hire("anna")
         await site.hire("ida", password=None)
@@ -428,7 +428,7 @@ URL_START = b"https://desk.example/"
 
 
 async def test_a_manager_sends_a_reset(site: MailSite, autojump_clock: MockClock) -> None:
-    """Interface §2: users.sendPasswordReset; §8: 409 for an invited or disabled one."""
+    """`users.sendPasswordReset` (A-291) is 409 for an invited or disabled account."""
     await site.hire("anna")
     await site.hire("ida", password=None)
     await site.hire("off")
@@ -452,7 +452,7 @@ async def test_a_manager_sends_a_reset(site: MailSite, autojump_clock: MockClock
 async def test_a_link_that_is_handed_back_is_the_one_in_the_log(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """Interface §8: the request writes the `mail.sent` line after commit, and leaves no job."""
+    """The request writes the `mail.sent` line after the commit, and leaves no job (A-196)."""
     await site.hire("anna")
     sent = await site.do(lambda fw: recovery.send_reset(fw, site.by_log, "anna"))
     assert site.log.of("mail.sent") == [
@@ -466,7 +466,7 @@ async def test_a_link_that_is_handed_back_is_the_one_in_the_log(
 
 
 async def test_what_is_rolled_back_sends_nothing(site: MailSite, autojump_clock: MockClock) -> None:
-    """Spec, Authentication 9: "a message is queued only if the request commits"."""
+    """A message is queued only if the request commits (O-51)."""
     await site.hire("anna")
 
     def refused(fw: Fw, link_mail: LinkMail) -> None:

@@ -1,7 +1,7 @@
 """No sequence of calls by a System Manager with access scopes ends with one who has none.
 
-Spec, Webhook rule 3: "refused every permission on Webhook and Webhook Delivery … even as System
-Manager". A session or key that such a user comes by reads no Webhook either.
+A scoped System Manager is refused every permission on Webhook and Webhook Delivery
+(A-314). A session or key that such a user comes by reads no Webhook either (A-322).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""User Permission rows: interface §3, §8 "Documents" and "Scopes"; spec, Webhook rule 3."""
+"""User Permission rows (A-310, A-325, A-319)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_the_same_scope_twice_is_refused(scene: Office) -> None:
 
 
 async def test_a_scope_holds_for_webhooks_from_the_next_call_on(scene: Office) -> None:
-    """Spec, Webhook rule 3: "even as System Manager"."""
+    """The refusal holds for System Managers as well (A-314)."""
     await scene.subscribe()
     assert await scene.do(lambda fw: len(fw.get_all("Webhook")), "boss") == 1
     await allow(scene, "boss", "Customer", "Near", by="Administrator")
@@ -85,7 +85,7 @@ async def test_a_scope_holds_for_webhooks_from_the_next_call_on(scene: Office) -
 
 
 async def test_who_is_scoped_changes_no_scope(scene: Office) -> None:
-    """Interface §8: "refused create, write and delete on User Permission, whatever the roles"."""
+    """A scoped user is refused every write of User Permission, whatever the roles (A-319)."""
     name = (await scene.sql("SELECT name FROM doc_user_permission"))[0][0]
     values = {"user": "boss", "allow": "Customer", "for_value": "Near"}
     for verb in (
@@ -103,7 +103,7 @@ async def test_who_is_scoped_changes_no_scope(scene: Office) -> None:
 
 
 async def test_scopes_follow_a_renamed_document(scene: Office) -> None:
-    """Interface §8: "Rename carries links, children, User Permission values …"."""
+    """A rename carries User Permission values (D-103)."""
     await scene.do(lambda fw: fw.get_doc("Customer", "Near").rename("Here"))
     assert await scene.sql("SELECT for_value FROM doc_user_permission") == [("Here",)]
 
@@ -115,7 +115,7 @@ async def test_scopes_follow_a_renamed_user(scene: Office) -> None:
 
 
 async def test_scopes_go_with_their_user(scene: Office) -> None:
-    """Interface §8: "Deleting a User takes sessions, keys, tokens and scopes along"."""
+    """Deleting a User takes sessions, keys, tokens and scopes along (A-21)."""
     await scene.do(lambda fw: fw.get_doc("User", "ada").delete())
     assert await scene.sql("SELECT name FROM doc_user_permission") == []
 
@@ -127,7 +127,7 @@ async def test_what_a_scope_names_is_not_deleted(scene: Office) -> None:
 
 
 async def test_who_is_scoped_still_queues_deliveries(scene: Office) -> None:
-    """Spec, Webhook rule 3: "own document writes still queue deliveries on their behalf"."""
+    """The document writes of a scoped user still queue deliveries (A-318)."""
     await scene.watch("Customer", "on_update")
     await scene.do(lambda fw: rest.save(fw, "Customer", "Near", {"vat": "1"}), "ada")
     assert [row["event"] for row in await scene.deliveries()] == ["doc.on_update"]

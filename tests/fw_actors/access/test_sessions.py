@@ -1,4 +1,4 @@
-"""Sessions: spec, Authentication 1 and 2; pitfalls, "Sessions, cookies, keys"."""
+"""Sessions: their `sid`, their life and their use (A-150 to A-163)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_a_session_is_found_by_its_sid_and_told_by_its_handle(office: Offi
 
 
 async def test_the_sid_rests_nowhere_but_as_its_sha_256(office: Office) -> None:
-    """Interface §2: "stored as its SHA-256"."""
+    """A `sid` is stored as its SHA-256 only (A-150)."""
     await begin(office, handle="handle")
     (row,) = await office.sql("SELECT * FROM fw_session")
     assert hashlib.sha256(b"a sid").digest() in row
@@ -96,7 +96,7 @@ async def test_a_user_has_so_many_sessions_and_the_least_used_goes(
 
 
 async def test_a_session_ends_after_its_days(office: Office) -> None:
-    """Spec: "Session lifetime is one value from the policy, used for both …"."""
+    """One lifetime is used for the stored expiry and the cookie (A-152)."""
     await office.hire("ada")
     assert await begin(office, days=2) == START + 2 * DAY * 1000
     await trio.sleep(2 * DAY - 0.001)
@@ -107,7 +107,7 @@ async def test_a_session_ends_after_its_days(office: Office) -> None:
 
 
 async def test_a_session_that_ends_now_is_none_that_its_user_has(office: Office) -> None:
-    """Interface §2: sessions are listed, revoked and counted; one that has ended is not."""
+    """A session that has ended is not listed, revoked or counted (A-250)."""
     await office.hire("ada")
     await begin(office, "brief", days=1)
     await begin(office, "long", days=2)
@@ -126,7 +126,7 @@ async def test_a_session_that_ends_now_is_none_that_its_user_has(office: Office)
 
 
 async def test_the_session_of_a_disabled_or_deleted_user_is_none(office: Office) -> None:
-    """Pitfalls: "Expiry, disabled, deleted are checked at use on every request"."""
+    """Expiry, disabling and deletion are judged at every use (A-153)."""
     await office.hire("ada")
     await begin(office)
     await office.sql("UPDATE doc_user SET enabled = 0")  # behind the back of every rule

@@ -1,4 +1,4 @@
-"""Signing in: spec, Sign-in and Sign-in lockout; interface §2 and §8, "Sign-in"."""
+"""Signing in (A-40 to A-55, A-60 to A-65)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def door(office: Office) -> Door:
 
 
 async def test_the_right_password_makes_a_session(door: Door) -> None:
-    """Spec: "Session lifetime is one value from the policy"."""
+    """The session's lifetime is one value of the policy (A-152, A-41)."""
     answer = await door.enter()
     assert isinstance(answer, SignedIn)
     assert (answer.user, answer.full_name, answer.max_age) == ("ada", "Ada", 30 * 86_400)
@@ -103,7 +103,7 @@ async def test_every_spelling_of_name_and_e_mail_signs_in(door: Door, usr: str) 
 
 
 async def test_every_sign_in_gets_a_sid_of_its_own_with_192_bits(door: Door) -> None:
-    """Interface §2: "`sid` 192 random bits … a new one at every sign-in"."""
+    """A `sid` has 192 random bits and is new at every sign-in (A-150)."""
     sids = set()
     for _ in range(5):
         answer = await door.enter()
@@ -114,7 +114,7 @@ async def test_every_sign_in_gets_a_sid_of_its_own_with_192_bits(door: Door) -> 
 
 
 async def test_signing_in_with_a_live_sid_ends_that_session(door: Door) -> None:
-    """Interface §8: "Signing in with a live `sid` ends that session"."""
+    """Signing in with a live `sid` ends that session (A-53)."""
     first = await door.enter()
     assert isinstance(first, SignedIn)
     assert await door.told(pwd="wrong", old_sid=first.sid) == 401
@@ -141,7 +141,7 @@ async def refusals(office: Office) -> list[tuple[str, str]]:
 
 
 async def test_every_refusal_is_one_message_after_exactly_one_hash(door: Door) -> None:
-    """Spec: "An unknown identifier is still checked against a decoy hash"; interface §1, 401."""
+    """An unknown identifier is verified against a decoy (A-43): one message, 401 (A-45, A-44)."""
     told = set()
     for usr, pwd in await refusals(door.office):
         before = door.hasher.statistics().hashes
@@ -153,13 +153,13 @@ async def test_every_refusal_is_one_message_after_exactly_one_hash(door: Door) -
 
 
 async def test_five_failures_lock_and_the_fifth_is_told_so_itself(door: Door) -> None:
-    """Interface §2: "the failure that reaches the limit locks and is answered 429 itself"."""
+    """The failure that reaches the limit locks and is answered 429 itself (A-69)."""
     answers = [await door.told(pwd="wrong") for _ in range(6)]
     assert answers == [401, 401, 401, 401, 900, 900]
 
 
 async def test_the_correct_password_is_no_way_out_of_a_lock(door: Door) -> None:
-    """Spec: "locked | sign-in with correct password | any | locked"."""
+    """A locked identifier refuses the correct password too (A-71)."""
     for _ in range(5):
         await door.told(pwd="wrong")
     before = door.hasher.statistics().hashes
@@ -172,14 +172,14 @@ async def test_the_correct_password_is_no_way_out_of_a_lock(door: Door) -> None:
 
 
 async def test_an_unknown_identifier_locks_like_a_known_one(door: Door) -> None:
-    """Spec: "keyed on the typed account identifier, not on the resolved account"."""
+    """Failures are counted per typed identifier, known or not (A-60)."""
     for usr in ("nobody", "a\u202eda", "y" * 400):
         answers = [await door.told(usr, "wrong") for _ in range(6)]
         assert answers == [401, 401, 401, 401, 900, 900]
 
 
 async def test_all_spellings_share_one_budget_and_the_e_mail_has_its_own(door: Door) -> None:
-    """Interface §8: "Name and e-mail have budgets of their own"."""
+    """Name and e-mail have budgets of their own (A-62)."""
     for usr in ("ada", "ADA", "\uff41da", " ada", "Ada"):
         await door.told(usr, "wrong")
     assert await door.told("ada") == 900
@@ -187,7 +187,7 @@ async def test_all_spellings_share_one_budget_and_the_e_mail_has_its_own(door: D
 
 
 async def test_a_success_clears_the_typed_spelling_alone(door: Door) -> None:
-    """Interface §2: "A success clears the typed spelling"."""
+    """A success clears the typed spelling (A-75, A-65)."""
     for usr in ("ada", "ada.l@x.test"):
         for _ in range(4):
             await door.told(usr, "wrong")
@@ -196,7 +196,7 @@ async def test_a_success_clears_the_typed_spelling_alone(door: Door) -> None:
 
 
 async def test_of_100_parallel_guesses_at_most_five_are_hashed(door: Door) -> None:
-    """Interface §2: "N parallel guesses never hash more than `maxLoginAttempts`"."""
+    """Parallel guesses never hash more than `maxLoginAttempts` (A-64)."""
     before = door.hasher.statistics().hashes
     answers = await guesses(door, ["wrong"] * 100)
     assert door.hasher.statistics().hashes - before == 5
@@ -239,7 +239,7 @@ async def lockouts(door: Door) -> AsyncIterator[KeyedPool]:
 
 
 async def test_honest_sign_ins_at_once_lock_nobody(door: Door) -> None:
-    """Pitfalls: "Keycloak #48272 locked honest parallel sign-ins"."""
+    """Honest sign-ins at one moment lock nobody (A-68)."""
     answers = await guesses(door, [PASSWORD] * 20)
     assert sum(answers.values()) == 20
     assert set(answers) <= {"in", "429 after 1 s"}
@@ -248,7 +248,7 @@ async def test_honest_sign_ins_at_once_lock_nobody(door: Door) -> None:
 
 
 async def test_parallel_sign_ins_survive_that_one_of_them_rehashes(door: Door) -> None:
-    """Interface §2: "rehashed at sign-in when the parameters change"."""
+    """A hash is made anew at sign-in when the parameters have changed (A-50)."""
     hasher = Hasher(Argon2(72, 1, 1), 8, door.office.site.entropy, places=1, inline=True)
     answers = await guesses(Door(door.office, hasher), [PASSWORD] * 4)
     assert answers == {"in": 4}
@@ -264,7 +264,7 @@ class Busy(Hasher):
 
 
 async def test_a_busy_hasher_takes_the_charges_back(door: Door) -> None:
-    """Interface §2: "taken back on success and on 503"."""
+    """A charge is taken back on success and on 503 (A-65, A-113)."""
     site = door.office.site
     busy = Door(door.office, Busy(Argon2(64, 1, 1), 8, site.entropy, inline=True))
     for _ in range(10):
@@ -273,7 +273,8 @@ async def test_a_busy_hasher_takes_the_charges_back(door: Door) -> None:
 
 
 async def test_a_busy_hasher_takes_the_charge_of_a_password_change_back(door: Door) -> None:
-    """Interface §2: "taken back on success and on 503"; §8: it shares the name's budget."""
+    """A charge is taken back on 503 (A-65); a change of the password shares the name's budget
+    (A-245)."""
     site = door.office.site
     changes = Door(door.office, Busy(Argon2(64, 1, 1), 8, site.entropy, inline=True)).changes
     change = PasswordChange("ada", "no session", PASSWORD, OTHER)
@@ -287,7 +288,7 @@ async def test_a_busy_hasher_takes_the_charge_of_a_password_change_back(door: Do
 async def test_who_was_disabled_meanwhile_changes_no_password_and_is_charged_for_none(
     door: Door,
 ) -> None:
-    """Interface §2: "disabling ends its sessions and keys at once"; that was no try."""
+    """Disabling ends sessions at once (A-20); that was no try (A-65)."""
     change = PasswordChange("ada", "no session", PASSWORD, OTHER)
     counter = door.changes.counter("ada")
     admitted = await door.changes.admit(change, counter)
@@ -301,7 +302,7 @@ async def test_who_was_disabled_meanwhile_changes_no_password_and_is_charged_for
 
 
 async def test_a_try_is_hashed_while_its_charge_counts_and_no_later(door: Door) -> None:
-    """Spec, Sign-in lockout: no more than `maxLoginAttempts` tries in a window are verified.
+    """No more than `maxLoginAttempts` tries in a window are verified (A-64, A-67).
 
     A process that is stopped between charge and hash, and goes on after the window, would verify
     one that nobody counts.
@@ -330,7 +331,7 @@ async def test_a_try_is_hashed_while_its_charge_counts_and_no_later(door: Door) 
 async def test_a_client_that_goes_away_leaves_no_charge_unsettled(
     door: Door, pwd: str, outcome: str, failures: int
 ) -> None:
-    """Interface §2: "taken back on success", and a failure counts, whoever still waits for it."""
+    """A success takes its charge back, and a failure counts, whoever still waits for it (A-54)."""
     begun, may_end = trio.Event(), trio.Event()
 
     class Slow(Hasher):
@@ -356,7 +357,7 @@ async def test_a_client_that_goes_away_leaves_no_charge_unsettled(
 
 
 async def test_a_try_that_was_cut_off_stays_charged(door: Door) -> None:
-    """Pitfalls: "A crash between leaves it charged"."""
+    """A crash between charge and outcome leaves the charge (A-66)."""
     for _ in range(5):
         assert isinstance(await door.admit("ada"), Admitted)
     assert await door.told() == 1
@@ -365,7 +366,7 @@ async def test_a_try_that_was_cut_off_stays_charged(door: Door) -> None:
 
 
 async def test_the_throttle_comes_before_the_look_up_and_the_hash(door: Door) -> None:
-    """Spec: "The throttle runs before the user lookup and before any hashing"."""
+    """The throttle runs before the user lookup and before any hashing (A-42)."""
     for _ in range(5):
         await door.told(pwd="wrong")
     looked: list[str] = []
@@ -386,7 +387,7 @@ async def fail_for_many(door: Door, number: int, address: str) -> list[str | int
 
 
 async def test_an_address_has_50_failures_in_15_minutes(door: Door) -> None:
-    """Interface §2, "Address throttle"; §8: "the 50th is answered 401, the next 429"."""
+    """The 50th failure of an address is answered 401, the next 429 (A-90, A-91)."""
     assert await fail_for_many(door, 50, "192.0.2.9") == [401] * 50
     assert await door.told(address="192.0.2.9") == 900
     assert await door.told(address="192.0.2.10") == "ada"
@@ -397,7 +398,7 @@ async def test_an_address_has_50_failures_in_15_minutes(door: Door) -> None:
 
 
 async def test_a_success_takes_back_its_own_charge_of_the_address_only(door: Door) -> None:
-    """Interface §2: "a success takes back its own charge only"."""
+    """A success takes back its own charge only (A-92)."""
     await fail_for_many(door, 49, "192.0.2.9")
     assert await door.told(address="192.0.2.9") == "ada"
     assert await door.told("someone", "wrong", address="192.0.2.9") == 401
@@ -405,7 +406,7 @@ async def test_a_success_takes_back_its_own_charge_of_the_address_only(door: Doo
 
 
 async def test_tries_refused_for_the_identifier_do_not_count_for_the_address(door: Door) -> None:
-    """Interface §8: "Only tries that were verified count for the address"."""
+    """Only tries that were verified count for the address (A-91)."""
     for _ in range(100):
         await door.told(pwd="wrong", address="192.0.2.9")
     rows = await door.office.sql("SELECT count(*) FROM fw_login_attempt GROUP BY key")
@@ -413,7 +414,7 @@ async def test_tries_refused_for_the_identifier_do_not_count_for_the_address(doo
 
 
 async def test_ipv6_is_counted_per_64(tmp_path: Path) -> None:
-    """Interface §1: "IPv6 is counted per /64"."""
+    """IPv6 is counted per /64 (A-93)."""
     async with open_office(tmp_path, address_attempts=2) as office:
         door = Door(office)
         for host in ("1", "2"):
@@ -423,7 +424,7 @@ async def test_ipv6_is_counted_per_64(tmp_path: Path) -> None:
 
 
 async def test_the_first_failure_locks_where_the_policy_says_one(tmp_path: Path) -> None:
-    """Interface §8: "`maxLoginAttempts: 1` answers the first failure with 429"."""
+    """`maxLoginAttempts: 1` answers the first failure with 429 (A-70)."""
     async with open_office(tmp_path, max_login_attempts=1, lockout_minutes=1) as office:
         await office.hire("ada")
         door = Door(office)
@@ -465,14 +466,14 @@ async def test_a_password_that_was_set_in_the_same_millisecond_is_another_one(do
 
 
 async def test_nothing_that_was_typed_rests_in_the_counters(door: Door) -> None:
-    """Pitfalls: "people type passwords into the name field"."""
+    """People type passwords into the name field, so no line holds what was typed (A-55)."""
     await door.told("hunter2-as-a-name", "hunter2")
     for table in ("fw_login_attempt", "fw_session"):
         assert "hunter2" not in str(await door.office.sql(f"SELECT * FROM {table}"))
 
 
 def test_no_value_on_the_way_shows_a_password_or_a_sid() -> None:
-    """Pitfalls, Logs: "no password, token, sid"."""
+    """No password and no `sid` shows in a repr or a log line (O-101, C-86)."""
     shown = repr(asked("ada", "s3cret", old_sid="t0ken")) + repr(SignedIn("t0ken", "ada", "", 0, 0))
     assert "s3cret" not in shown
     assert "t0ken" not in shown

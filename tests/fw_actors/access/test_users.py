@@ -1,4 +1,4 @@
-"""Accounts as an administrator makes and lists them: interface §5, `user add` and `user list`."""
+"""Accounts as an administrator makes and lists them (C-113, C-114)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_accounts_are_listed_by_name(office: Office) -> None:
 
 
 async def test_nobody_but_a_system_manager_makes_or_lists_accounts(office: Office) -> None:
-    """Spec: "System Manager only"."""
+    """Accounts are a System Manager's business (A-290)."""
     ada = await office.hire("ada", "Seller")
     with pytest.raises(PermissionDeniedError):
         await office.do(lambda fw: add_user(fw, "bob", "bob@x.test"), ada)

@@ -1,4 +1,4 @@
-"""What a receiver's answer head makes of a delivery, over a real socket (interface §7)."""
+"""What a receiver's answer head makes of a delivery, over a real socket (B-141)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interface §4: `fw.enqueue` runs the function later as the same user, 10 tries."""
+"""`fw.enqueue` runs the function later as the same user, with 10 tries (D-210, D-211)."""
 
 from __future__ import annotations
 

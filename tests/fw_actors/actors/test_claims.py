@@ -1,4 +1,4 @@
-"""A payload reaches its own receiver, whatever order a store gives rows in. Interface §7."""
+"""A payload reaches its own receiver, whatever order a store gives rows in (B-217)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ DEAD = 60
 
 
 async def test_sixty_dead_names_hold_up_no_healthy_receiver(tmp_path: Path) -> None:
-    """Interface §7: "while any 40 others hang or refuse"; here by DNS, and more of them."""
+    """Other receivers wait for no dead name, and there are more than 40 here (B-234, B-149)."""
     with DeadNames() as names:
         async with (
             receiving(once(OK)) as receiver,

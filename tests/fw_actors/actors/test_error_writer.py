@@ -1,4 +1,4 @@
-"""Noted defects reach the Error Log: interface §3 "Error Log"."""
+"""Noted defects reach the Error Log (D-226)."""
 
 from __future__ import annotations
 

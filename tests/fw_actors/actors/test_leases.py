@@ -1,4 +1,4 @@
-"""A lease keeps a delivery from being lost: spec, Webhook Delivery status; interface §7, §8."""
+"""A lease keeps a delivery from being lost (B-212, B-211, B-213)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ async def test_five_deaths_in_a_row_are_forgiven_and_the_next_counts_as_failed(
     tmp_path: Path,
     autojump_clock: MockClock,
 ) -> None:
-    """Interface §7: so that it can neither be lost nor loop. A counted one is retried as usual."""
+    """A delivery can neither be lost nor loop (B-195); a counted one is retried as usual
+    (B-196)."""
     receiver = Receiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook(max_attempts=2)
@@ -83,7 +84,7 @@ async def test_five_deaths_in_a_row_are_forgiven_and_the_next_counts_as_failed(
 async def test_an_outcome_of_a_lost_lease_changes_nothing(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Interface §7: every outcome is written on condition of the lease's token."""
+    """Every outcome is written on condition of the lease's token (B-211)."""
     receiver = Receiver(["200"], busy=5)
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
@@ -100,7 +101,7 @@ async def test_an_outcome_of_a_lost_lease_changes_nothing(
 async def test_a_stop_lets_an_attempt_end_that_is_being_answered(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Interface §8: at most 10 s for what is in flight."""
+    """Attempts in flight have at most 10 s (O-31)."""
     receiver = Receiver(["200"], busy=8)
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
@@ -114,7 +115,7 @@ async def test_a_stop_lets_an_attempt_end_that_is_being_answered(
 async def test_a_stop_gives_back_what_it_cuts_off(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Interface §8: then attempts are cancelled, not counted, and given back."""
+    """After the 10 s attempts are cancelled, not counted, and given back (O-31)."""
     receiver = Receiver(["hang", "200"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook(timeout=60)
@@ -160,8 +161,8 @@ class SlowToReach(Receiver):
 async def test_nothing_is_sent_on_a_lease_that_ended_before_the_connection_was_ready(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Interface §7: whoever has the lease then sends it, and nobody else; the one place there is
-    is free again."""
+    """Nothing is sent once the lease is over (B-213): whoever has it then sends it; the one place
+    there is is free again."""
     receiver = SlowToReach(["200"])
     async with delivering(tmp_path, receiver, delivery_concurrency=1) as post:
         await post.webhook()

@@ -1,4 +1,4 @@
-"""The Mailer: spec, Authentication 9; interface §8, Links and mail."""
+"""The Mailer: tries, outcomes and links of messages (O-51 to O-62)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def changed(site: MailSite, *users: str) -> None:
 async def test_a_message_goes_out_once_and_is_recorded(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Interface §8: the fields of Email Delivery; the job is gone."""
+    """An Email Delivery has its fields, and the job is gone (D-225)."""
     async with mail_site(tmp_path) as site:
         await site.hire("anna")
         await site.recover("anna")
@@ -65,7 +65,7 @@ async def test_a_nudge_wakes_it_within_the_same_second(
 async def test_ten_tries_with_the_deliveries_waits(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Interface §8: "Mail has 10 tries with the same backoff"."""
+    """A mail has 10 tries with the waits of deliveries (O-58)."""
     postbox = Postbox(outcomes=[BUSY] * 20)
     async with mail_site(tmp_path, postbox) as site:
         await site.hire("anna")
@@ -97,7 +97,7 @@ async def test_between_tries_it_is_retrying_and_then_sent(
 async def test_each_try_has_a_link_of_its_own_and_the_last_one_works(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Interface §2: the token is minted where it is first needed, and a new one ends the older."""
+    """The token is made where it is first needed, and a new one ends the older (O-62, A-193)."""
     async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
         await site.hire("anna")
         await site.recovery.ask("anna", ADDRESS)
@@ -109,7 +109,7 @@ async def test_each_try_has_a_link_of_its_own_and_the_last_one_works(
 
 
 async def test_a_permanent_refusal_is_final(tmp_path: Path, autojump_clock: MockClock) -> None:
-    """Interface §8: "5xx to the recipient is final"."""
+    """A 5xx answer to the recipient is final (O-59)."""
     refused = MailRefused("recipient: the mail server answered 550 no such mailbox.")
     async with mail_site(tmp_path, Postbox(outcomes=[refused])) as site:
         await site.hire("anna")
@@ -157,7 +157,7 @@ async def test_at_most_four_are_sent_at_once(tmp_path: Path, autojump_clock: Moc
 
 
 async def test_mail_goes_to_the_address_of_now(tmp_path: Path, autojump_clock: MockClock) -> None:
-    """Pitfalls, Recovery: to the stored address, which may change between two tries."""
+    """Mail goes to the stored address (A-217), which may change between two tries."""
     async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
         await site.hire("anna")
         await site.recover("anna")
@@ -172,7 +172,7 @@ async def test_mail_goes_to_the_address_of_now(tmp_path: Path, autojump_clock: M
 async def test_who_was_disabled_meanwhile_gets_nothing_more(
     asked: bool, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Pitfalls, Recovery: "an account disabled … ends older tokens", asked for or sent."""
+    """A disabled account's links end (A-20), and its messages are withdrawn (O-61)."""
     async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
         await site.hire("anna")
         if asked:
@@ -200,7 +200,7 @@ async def test_an_invitation_is_not_sent_to_who_has_a_password_by_now(
 async def test_a_drain_finishes_or_gives_back_what_is_in_hand_and_leases_nothing(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Interface §8, Operating: after 10 s given back, not counted."""
+    """After 10 s a message is given back, and not counted (O-31)."""
     async with mail_site(tmp_path, Postbox(outcomes=[2.0, 25.0])) as site:
         await site.hire("anna")
         await changed(site, "anna", "anna")
@@ -261,7 +261,7 @@ async def test_a_lease_that_was_lost_writes_no_outcome(
 async def test_a_job_whose_workers_died_is_taken_over_and_not_for_ever(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Interface §7: after five deaths in a row the next counts as failed (`worker_lost`)."""
+    """After five deaths in a row the next one counts as failed (B-195)."""
     async with mail_site(tmp_path) as site:
         await site.hire("anna")
         site.drain(0)

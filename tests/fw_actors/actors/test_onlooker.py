@@ -1,5 +1,4 @@
-"""Who asks whether the store answers never hangs with it. Interface §2: "ready is 503 while …
-the store does not answer"."""
+"""A readiness check never hangs with the store: ready is 503 then (H-102)."""
 
 from __future__ import annotations
 

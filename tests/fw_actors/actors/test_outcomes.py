@@ -1,4 +1,4 @@
-"""Outcomes are written in groups, and none of them depends on another: interface §7."""
+"""Outcomes are written in groups, and none of them depends on another (B-215)."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ async def open_desk(*, places: int = 4 * ENOUGH) -> AsyncIterator[Desk]:
 async def test_outcomes_that_come_while_one_is_written_are_written_together(
     autojump_clock: MockClock,
 ) -> None:
-    """Architecture page, Event: outcomes are written in groups."""
+    """Outcomes are written in groups (B-215)."""
     async with open_desk() as desk:
         desk.settle("first")
         await trio.sleep(GATHER_SECONDS + 0.005)
@@ -226,7 +226,7 @@ async def test_an_outcome_that_cannot_be_written_holds_up_no_other(
 async def test_the_dispatcher_is_told_when_the_first_retry_is_due(
     autojump_clock: MockClock,
 ) -> None:
-    """Interface §7: waits may be shorter than the second after which it looks in any case."""
+    """Waits may be shorter than the second after which it looks in any case (B-191, B-197)."""
     async with open_desk() as desk:
         desk.memory.due = {"later": START_MS + 900, "soon": START_MS + 100, "bad": START_MS}
         desk.settle("later", "sent", "soon")
@@ -240,7 +240,7 @@ async def test_the_dispatcher_is_told_when_the_first_retry_is_due(
 
 
 async def test_a_lost_lease_is_told_and_not_counted(autojump_clock: MockClock) -> None:
-    """Interface §7: no row, then the outcome is dropped and logged."""
+    """Without a row of the lease the outcome is dropped and logged (B-211)."""
     async with open_desk() as desk:
         desk.memory.lost = {"late"}
         desk.settle("late", "early")
@@ -272,7 +272,7 @@ async def test_a_store_that_stays_overloaded_costs_the_outcome_when_its_lease_ha
 
 
 async def test_a_stop_writes_everything_that_was_handed_over(autojump_clock: MockClock) -> None:
-    """Interface §7: delivery survives a stop, which drains."""
+    """Deliveries survive a stop, which drains (O-36)."""
     async with open_desk() as desk:
         desk.settle(*(str(number) for number in range(600)))
     assert desk.memory.written == [str(number) for number in range(600)]

@@ -1,4 +1,4 @@
-"""Who may start: interface §7, "A receiver is scheme, host and port"."""
+"""The places of receivers: a receiver is scheme, host and port (B-230, B-231, B-232, B-233)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whatever receivers do, no more is under way than interface §7 allows, and all of it ends.
+"""No more attempts are under way than B-236 allows, and all of them end, however receivers behave.
 
-The rules are written out again here, as the interface has them, and judged at each POST.
+The rules of places are written out again here, and judged at each POST.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ BURSTS = st.lists(BURST, min_size=1, max_size=4)
 def test_places_slow_start_and_reserve_hold_at_every_post(
     paces: list[list[float | None]], bursts: list[list[int]], places: int, each: int
 ) -> None:
-    """Interface §7, "A receiver is scheme, host and port …"."""
+    """A receiver's places grow, shrink and leave a reserve (B-231, B-232, B-233)."""
     clock = MockClock(autojump_threshold=0)
     trio.run(partial(play, paces, bursts, places, each), clock=clock)
 

@@ -1,4 +1,4 @@
-"""Pitfalls, Queue and delivery: waiting never trusts the wall clock."""
+"""Waiting never trusts the wall clock (O-160, B-198)."""
 
 from __future__ import annotations
 

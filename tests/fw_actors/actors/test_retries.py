@@ -1,4 +1,4 @@
-"""Spec, Webhook Delivery status; Limits, retry waits. A day of retries in milliseconds."""
+"""A day of retries in milliseconds (B-163, B-164, B-190)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_one_that_recovers_at_the_third_attempt_is_sent(
 async def test_each_retry_goes_out_at_the_instant_it_is_due(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Interface §7, Waits: those of one Webhook that come due a moment apart, too."""
+    """The waits hold for deliveries of one Webhook that come due a moment apart, too (B-190)."""
     receiver = Receiver(["503"] * 4 + ["200"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
@@ -89,7 +89,7 @@ async def test_each_retry_goes_out_at_the_instant_it_is_due(
 async def test_a_wait_of_less_than_a_second_is_kept_too(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Interface §7, Waits: "fractions allowed, from 0.1", counted from the attempt's end."""
+    """Fractions of a wait from 0.1 are allowed (B-191), counted from the attempt's end (B-192)."""
     receiver = Receiver(["503"] * 5 + ["200"])
     async with delivering(tmp_path, receiver, backoff_seconds=0.1, backoff_cap_seconds=0.7) as post:
         await post.webhook()
@@ -199,7 +199,8 @@ async def test_a_secret_that_is_gone_from_the_store_fails_at_once(
 async def test_a_webhook_whose_url_raw_sql_emptied_fails_its_own_deliveries_alone(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Spec: "Raw `fw.db.sql` is not checked"; pitfalls: an attempt that raises inside us ends."""
+    """Raw SQL is not checked (A-317); an attempt that raises inside us ends as `internal`
+    (B-174)."""
     receiver = Receiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
@@ -218,7 +219,8 @@ async def test_a_webhook_whose_url_raw_sql_emptied_fails_its_own_deliveries_alon
 async def test_each_attempt_uses_the_url_of_its_moment_and_the_max_attempts_of_the_event(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Interface §7: url, secret and timeout of that moment; the delivery's own max_attempts."""
+    """Url, secret and timeout are those of the moment; `max_attempts` is the delivery's own
+    (B-127)."""
     receiver = Receiver(["500"])
     async with delivering(tmp_path, receiver) as post:
         webhook = await post.webhook(max_attempts=2)
@@ -236,7 +238,7 @@ async def test_each_attempt_uses_the_url_of_its_moment_and_the_max_attempts_of_t
 async def test_each_attempt_and_replay_is_signed_with_the_secret_of_its_moment(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Interface §7: "Each attempt uses the Webhook's url, secret and timeout of that moment"."""
+    """Each attempt uses the Webhook's url, secret and timeout of that moment (B-127)."""
     raw = "a passphrase as it is"
     secrets = [SECRET, f"whsec_{base64.b64encode(b'another key').decode()}", raw]
     receiver = Receiver(["500", "200", "200"])
@@ -261,7 +263,7 @@ async def test_each_attempt_and_replay_is_signed_with_the_secret_of_its_moment(
 async def test_each_attempt_has_the_timeout_of_its_moment(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Interface §7: "… secret and timeout of that moment"; the wait is from an attempt's end."""
+    """The timeout is that of the moment (B-127); the wait is from an attempt's end (B-192)."""
     receiver = Receiver(["timeout"])
     async with delivering(tmp_path, receiver) as post:
         webhook = await post.webhook(max_attempts=3, timeout=10)
@@ -275,7 +277,7 @@ async def test_each_attempt_has_the_timeout_of_its_moment(
 async def test_a_webhook_that_is_renamed_during_an_attempt_takes_its_outcome_along(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Spec, states: an attempt's end decides; its delivery goes by the Webhook's new name."""
+    """An attempt's end decides; its delivery goes by the Webhook's new name (B-30)."""
     receiver = Receiver(["timeout", "200"])
     async with delivering(tmp_path, receiver) as post:
         webhook = await post.webhook()
@@ -321,7 +323,7 @@ WAITS = [  # honoured, answer, seconds from the event to the second attempt
 async def test_retry_after_lengthens_a_wait_where_it_is_honoured(
     honoured: bool, answer: str, second: int, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Interface §7, Waits: `ops.honourRetryAfter`."""
+    """`Retry-After` lengthens a wait where `ops.honourRetryAfter` is true (B-193)."""
     receiver = Receiver([answer, "204"])
     async with delivering(tmp_path, receiver, honour_retry_after=honoured) as post:
         await post.webhook()

@@ -1,4 +1,4 @@
-"""When sweeps run: spec, Limits ("auth sweep | hourly", "removes older ones daily")."""
+"""When sweeps run: auth hourly, webhooks and audit daily (O-70, O-71, B-281)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_each_sweep_runs_soon_after_the_start_and_then_by_its_schedule(
 
 
 async def test_a_sweep_works_in_batches_with_a_pause_between(autojump_clock: MockClock) -> None:
-    """Pitfalls, Retention: "in batches of at most 1,000 rows …, pausing between"."""
+    """A sweep deletes in batches of at most 1,000 rows, pausing between (O-74)."""
     first, second = Step(2 * BATCH + 5), Step(1)
     async with sweeping(Store(), {"auth": Schedule(HOURLY, (first, second))}) as log:
         await trio.sleep(70)
@@ -127,7 +127,7 @@ async def later(clock: MockClock, seconds: float) -> None:
 async def test_the_service_sweeps_again_each_hour_and_each_day(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Spec, Limits: "auth sweep | hourly", "removes older ones daily where the scheduler runs"."""
+    """Auth is swept hourly, deliveries and audit daily, where the scheduler runs (O-70, O-71)."""
     async with http_site(tmp_path) as site:
         await put_expired(site)
         await trio.sleep(70)
@@ -165,7 +165,7 @@ async def test_the_sweeps_keep_what_their_retention_keeps(
 async def test_a_service_without_the_scheduler_sweeps_nothing(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Spec: "hourly where the scheduler is enabled"; expiry is read, swept or not."""
+    """Without the scheduler nothing is swept (O-75); expiry is read, swept or not (O-72)."""
     async with http_site(tmp_path, scheduler=False, session_days=1) as site:
         await site.hire("ann")
         sid = await site.sid("ann")

@@ -1,4 +1,4 @@
-"""Time that does not go as it should: interface §7; pitfalls, Queue and delivery."""
+"""Time that does not go as it should (O-160, B-198)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_a_clock_that_jumps_costs_at_most_what_it_jumped(
     autojump_clock: MockClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Pitfalls: "Waiting never trusts the wall clock for more than a second at a time"."""
+    """Waiting never trusts the wall clock for more than a second at a time (O-160)."""
     receiver = Receiver(["500", "204"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
@@ -64,7 +64,7 @@ async def test_an_hour_back_delays_a_retry_by_no_more_than_that_hour(
 async def test_what_was_written_with_a_clock_far_ahead_is_due_at_the_next_start(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Pitfalls: "further away than the cap and five minutes is due now, logged once"."""
+    """A next attempt further away than the cap and five minutes is due now, logged once (B-198)."""
     receiver = Receiver(["204"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
@@ -86,7 +86,7 @@ async def test_what_was_written_with_a_clock_far_ahead_is_due_at_the_next_start(
 async def test_a_timeout_of_sixty_seconds_is_waited_for_and_counted(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Spec, Limits: webhook timeout 1 to 60 seconds."""
+    """The timeout is 1 to 60 seconds (B-26)."""
     receiver = Receiver(["timeout", "204"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook(timeout=60)

@@ -1,4 +1,4 @@
-"""The file .env: '`.env` has `#` comments and optional quotes' (interface §8)."""
+"""The file .env has `#` comments and optional quotes (C-53)."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def problem(site: Path, **environ: str) -> str:
 
 
 def test_the_sites_own_file_stands_in_for_the_variable(site: Path) -> None:
-    """Interface §6: `secret.key` beside fw.json, where FW_SECRET_KEY is unset."""
+    """`secret.key` beside fw.json is read where FW_SECRET_KEY is unset (C-81)."""
     assert key(site) is None
     own = put(site / "secret.key", "of the site\n")
     assert key(site) == "of the site"

@@ -1,4 +1,4 @@
-"""Loading a site's configuration from its folder and environment (interface §6 and §8)."""
+"""Loading a site's configuration from its folder and environment (C-14, C-50)."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_all_secrets_are_hidden_wherever_they_come_from(tmp_path: Path) -> None:
     assert config.scrubber.scrub_known("sk_live and for anyone") == "[scrubbed] and for anyone"
 
 
-def test_a_site_without_any_setting_has_the_defaults_of_the_specification(site: Path) -> None:
-    """The defaults of the spec's tables and of interface §2 and §6, written out again."""
+def test_a_site_without_any_setting_has_the_defaults_of_the_contractification(site: Path) -> None:
+    """The defaults of C-16 to C-42 and of C-54 to C-71, written out again."""
     config = load({}, site)
     auth, ops, deployment = config.auth, config.ops, config.deployment
     assert (config.file, config.folder, config.apps) == (site / "fw.json", site, ())
@@ -62,7 +62,7 @@ def test_a_site_without_any_setting_has_the_defaults_of_the_specification(site: 
     assert (auth.reset_minutes, auth.invite_hours) == (60, 72)
     assert (auth.secure_cookie, auth.self_service_api_keys) == (None, True)
     assert (auth.address_attempts, auth.recovery_attempts) == (50, 20)
-    assert auth.refuse_common_passwords is False, "spec: no complexity rules"
+    assert auth.refuse_common_passwords is False, "off by default (A-135)"
     assert (config.login.notice, config.login.demo_user, config.login.demo_password) == (None,) * 3
     assert config.web.max_requests == 1000
     assert (ops.webhook_retention_days, ops.scheduler, ops.honour_retry_after) == (30, True, False)
@@ -152,7 +152,7 @@ def test_the_configuration_is_frozen(site: Path) -> None:
 
 @pytest.mark.parametrize("absolute", [True, False])
 def test_fw_config_names_another_file_whose_folder_is_the_site(site: Path, absolute: bool) -> None:
-    """'The site is the folder of fw.json (FW_CONFIG names another file)' (interface §5)."""
+    """The site is the folder of fw.json; FW_CONFIG names another file (C-10)."""
     other = site / "sites" / "shop.json"
     other.parent.mkdir()
     other.write_text('{"site": {"name": "shop"}}')
@@ -187,7 +187,7 @@ def test_a_byte_order_mark_is_passed_over(site: Path) -> None:
 
 
 def test_problems_of_file_env_file_and_environment_come_together(site: Path) -> None:
-    """'All problems are reported at once, with file and key' (interface §6)."""
+    """All problems are reported at once, with file and key (C-14)."""
     policy(site, {"auth": {"sessionDays": 0, "sesionDays": 1}, "login": {"notice": 5}})
     (site / ".env").write_text("FW_LOG=xml\nnonsense\n")
     found = problems(site, FW_MAIL_TRANSPORT="pigeon", FW_TRUST_PROXY="perhaps")
@@ -230,7 +230,7 @@ def test_bytes_that_are_not_utf_8_are_refused_in_every_variable(site: Path, name
 
 
 def test_a_clock_offset_is_refused_outside_development_mode(site: Path) -> None:
-    """'development mode only, refused at load otherwise' (interface §6)."""
+    """A clock offset is for development mode only, and refused at load otherwise (C-63)."""
     assert "FW_CLOCK_OFFSET" in only_problem(site, FW_CLOCK_OFFSET="0")
     assert "FW_CLOCK_OFFSET" in only_problem(site, FW_CLOCK_OFFSET="5", FW_MODE="production")
     development = load({"FW_CLOCK_OFFSET": "5", "FW_MODE": "development"}, site)
@@ -238,7 +238,7 @@ def test_a_clock_offset_is_refused_outside_development_mode(site: Path) -> None:
 
 
 def test_a_transport_without_what_it_needs_is_refused(site: Path) -> None:
-    """'Transport smtp without a host, or method without a function, is refused' (interface §6)."""
+    """Transport smtp without a host, or method without a function, is refused (C-67, C-65)."""
     assert "FW_SMTP_HOST" in only_problem(site, FW_MAIL_TRANSPORT="smtp")
     assert "FW_SMTP_HOST" in only_problem(site, FW_MAIL_TRANSPORT="smtp", FW_SMTP_HOST="")
     assert "FW_MAIL_METHOD" in only_problem(site, FW_MAIL_TRANSPORT="method")
@@ -263,7 +263,7 @@ def test_the_smtp_port_follows_the_security_where_it_is_not_set(
 
 
 def test_the_process_wins_over_the_env_file(site: Path) -> None:
-    """'Environment, process first, then the file .env beside fw.json' (interface §6)."""
+    """The process comes first, then the file .env beside fw.json (C-50)."""
     (site / ".env").write_text("# facts\nFW_LOG=json\nFW_LOG_LEVEL=debug\nPATH=/nowhere\n")
     deployment = load({"FW_LOG_LEVEL": "error"}, site).deployment
     assert (deployment.log_format, deployment.log_level) == ("json", "error")
@@ -281,7 +281,8 @@ def test_an_env_file_that_cannot_be_read_is_a_problem(site: Path) -> None:
 
 
 def test_login_values_of_the_environment_win_field_by_field(site: Path) -> None:
-    r"""'…win over the policy file field by field'; '`\n` in the value is a line break' (spec)."""
+    r"""The environment wins over the policy file field by field (A-343); `\n` in it is a line break
+    (C-71)."""
     policy(site, {"login": {"notice": "file", "demoUser": "file", "demoPassword": "file \\n"}})
     (site / ".env").write_text("FW_LOGIN_DEMO_USER=env file\n")
     login = load({"FW_LOGIN_NOTICE": r"one\ntwo"}, site).login
@@ -290,7 +291,7 @@ def test_login_values_of_the_environment_win_field_by_field(site: Path) -> None:
 
 
 def test_an_empty_login_value_switches_the_field_off(site: Path) -> None:
-    """'FW_LOGIN_NOTICE= wins over the file and switches the field off' (interface §8)."""
+    """FW_LOGIN_NOTICE= wins over the file and switches the field off (C-51)."""
     policy(site, {"login": {"notice": "file", "demoUser": "", "demoPassword": "file"}})
     (site / ".env").write_text("FW_LOGIN_DEMO_PASSWORD=\n")
     login = load({"FW_LOGIN_NOTICE": ""}, site).login
@@ -310,7 +311,7 @@ def secret_site(site: Path) -> Config:
 
 
 def test_secrets_come_from_the_process_only_by_their_lower_case_name(site: Path) -> None:
-    """'an app reads only variables with that prefix' (spec, Authentication 10); interface §6."""
+    """An app reads only variables with that prefix (C-83), of the process alone (C-80)."""
     secrets = secret_site(site).secrets
     assert (secrets.key, secrets.get("pay_2")) == (None, "sk_1")
     for name in (
@@ -328,7 +329,7 @@ def test_secrets_come_from_the_process_only_by_their_lower_case_name(site: Path)
 
 
 def test_the_sites_own_key_is_nobodys_integration_secret(site: Path) -> None:
-    """'`fw.secret("key")` is refused' (interface §8)."""
+    """`fw.secret("key")` is refused (D-200)."""
     secrets = load({"FW_SECRET_KEY": "k" * 40}, site).secrets
     assert (secrets.key, secrets.get("key")) == ("k" * 40, None)
 
@@ -339,7 +340,7 @@ def test_an_empty_secret_is_none(site: Path) -> None:
 
 
 def test_secrets_in_the_env_file_are_ignored_with_a_warning(site: Path) -> None:
-    """'there they are ignored, and doctor warns' (interface §6)."""
+    """Secrets in `.env` are ignored, and doctor warns (C-80)."""
     warnings = secret_site(site).warnings
     for name in ("FW_SECRET_KEY", "FW_SECRET_STRIPE"):
         assert any(f"/.env: {name} is ignored" in warning for warning in warnings)

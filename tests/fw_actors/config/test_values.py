@@ -1,4 +1,4 @@
-"""How single variables are read (interface §6)."""
+"""How single variables are read (C-54 to C-71)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_another_public_url_is_refused(text: str) -> None:
     ],
 )
 def test_a_bound_address_is_host_and_port(text: str, expected: tuple[str, int]) -> None:
-    """'port 0 takes a free one' (interface §6)."""
+    """Port 0 takes a free one (C-55)."""
     assert parsing.bind(text) == expected
 
 
@@ -119,7 +119,7 @@ def test_another_bound_address_is_refused(text: str) -> None:
 def test_trusted_proxies_are_all_none_or_networks(
     text: str, every_peer: bool, networks: list[str]
 ) -> None:
-    """'`FW_TRUST_PROXY=on` … a list of networks' (interface §1, Client address)."""
+    """FW_TRUST_PROXY is `on`, `off` or a list of networks (C-56)."""
     expected = ProxyTrustPolicy(every_peer, tuple(ip_network(network) for network in networks))
     assert parsing.trust_proxy(text) == expected
 

@@ -1,1 +1,1 @@
-"""Documents, each module against the interface it carries out."""
+"""Documents, each module against the rules it carries out."""

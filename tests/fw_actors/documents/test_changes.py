@@ -1,4 +1,4 @@
-"""What a submitted document may still change: interface §3 "`allow_on_submit` fields only"."""
+"""A submitted document may still change in `allow_on_submit` fields only (D-123)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_a_hook_changes_no_other_field_either(order: Desk) -> None:
 
 
 async def test_what_comes_back_as_it_was_is_no_change(order: Desk) -> None:
-    """Interface §8: "A submitted document saved without a change is no event; a draft is"."""
+    """A submitted document saved without a change is no event; a draft is (B-60)."""
     shown = await order.do(lambda fw: rest.read(fw, ORDER, NAME))
     kept = {"title": "t", "token": {"configured": True}, "lines": shown["lines"]}
     after = await save(order, **kept)
@@ -77,7 +77,7 @@ async def test_what_comes_back_as_it_was_is_no_change(order: Desk) -> None:
 
 
 async def test_a_change_that_json_alone_tells_is_one(desk: Desk) -> None:
-    """Interface §3; the answer would show what was not written."""
+    """A change that JSON alone tells is one (D-59); the answer would show what was not written."""
     body = {"extra": {"a": 1}, "submit": True}
     name = (await desk.do(lambda fw: rest.insert(fw, "Paper", body)))["name"]
     for value in (True, 1):
@@ -89,7 +89,7 @@ async def test_a_change_that_json_alone_tells_is_one(desk: Desk) -> None:
 
 
 async def test_what_may_not_be_written_is_no_more_by_true_for_1(desk: Desk) -> None:
-    """Interface §8: "`read_only` fields … 400 unless unchanged"."""
+    """A `read_only` field in a body is 400 unless unchanged (D-92)."""
     name = (await desk.do(lambda fw: rest.insert(fw, "Paper", {"sealed": 1})))["name"]
     with pytest.raises(BadRequestError):
         await desk.do(lambda fw: rest.save(fw, "Paper", name, {"sealed": True}))

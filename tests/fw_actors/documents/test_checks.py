@@ -1,4 +1,4 @@
-"""The rules of fields and links: interface §3, §8, "Documents"."""
+"""The rules of fields and links (D-53 to D-63)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [  # doctype, fields, field to 
 async def test_a_value_that_breaks_a_rule_is_refused_with_its_field(
     desk: Desk, doctype: str, fields: dict[str, Any], blamed: str
 ) -> None:
-    """Interface §1, 422; §8: missing required fields, Links to missing documents."""
+    """A value that breaks a rule is 422 (D-61), a Link to a missing document too (D-58)."""
     with pytest.raises(ValidationError) as refusal:
         await desk.do(lambda fw: fw.new_doc(doctype, **fields).insert())
     assert refusal.value.extra == {"field": blamed}
@@ -54,7 +54,7 @@ def customer(fw: Any, title: str = "ada") -> Any:
 
 
 async def test_what_another_document_links_to_is_not_deleted(desk: Desk) -> None:
-    """Interface §8: "Delete of a linked document: 409 with the first linker"."""
+    """Deleting a linked document is 409 with the first linker (D-128)."""
 
     def work(fw: Any) -> None:
         ada = customer(fw)

@@ -1,4 +1,4 @@
-"""A DocType's declaration and its mistakes: interface §3."""
+"""A DocType's declaration and its mistakes (D-160, D-167)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NAMINGS = [
 
 @pytest.mark.parametrize(("naming", "parsed"), NAMINGS)
 def test_the_four_namings_are_understood(naming: str, parsed: Naming) -> None:
-    """Interface §3: "`naming`: `given`, `field:<field>`, `series:<prefix>.#####`, `random`"."""
+    """`naming` is `given`, `field:<field>`, `series:<prefix>.#####` or `random` (D-101)."""
     meta = declare(naming=naming)
     assert (meta.naming, meta.problems) == (parsed, ())
 
@@ -91,7 +91,7 @@ def test_two_fields_that_differ_in_letter_case_alone_are_a_mistake() -> None:
 
 
 def test_permissions_name_actions_by_role() -> None:
-    """Interface §3: "role → actions of …, and `read:1 write:1` for permlevel 1"."""
+    """A role maps to actions, and `read:1 write:1` stand for permlevel 1 (D-162)."""
     words = "list read create write delete submit cancel export read:1 write:9"
     meta = declare(permissions={"Boss": words, "Nobody": ""})
     assert meta.problems == ()

@@ -1,4 +1,4 @@
-"""A document in Python: interface §4 and §8, "Documents"."""
+"""A document in Python (D-195, D-191)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_a_default_belongs_to_each_document_alone(desk: Desk) -> None:
 
 
 async def test_child_rows_are_objects_made_from_dicts(desk: Desk) -> None:
-    """Interface §8: "child rows objects in a list (made from dicts)"."""
+    """Child rows are objects in a list that are made from dicts (D-195)."""
 
     def work(fw: Any) -> tuple[Any, ...]:
         doc = new(fw, lines=[{"item": "a"}])
@@ -70,7 +70,7 @@ async def test_a_field_that_there_is_not_is_refused_by_name(desk: Desk, key: str
 
 
 async def test_as_dict_shows_standard_fields_fields_and_rows(desk: Desk) -> None:
-    """Interface §3: "A document has `doctype, name, owner, creation, …`"."""
+    """A document has its standard fields and its own (D-50)."""
     shown = await desk.do(lambda fw: new(fw, lines=[{"item": "a"}]).insert().as_dict())
     row = shown.pop("lines")[0]
     now = "2027-01-15T08:00:00.000Z"
@@ -96,7 +96,7 @@ async def test_a_stored_document_is_read_as_it_was_written(desk: Desk) -> None:
 
 
 async def test_secrets_are_never_in_a_dict(desk: Desk) -> None:
-    """Spec, Redaction: "blanked on every API read"; Vault: "never returned by a read"."""
+    """A Password is blanked on every read (D-70), a Vault value never returned (D-73)."""
     values = {"pin": "1234", "token": "s3cret"}
     await desk.do(lambda fw: fw.new_doc("Sample", name="s", **values).insert())
     read = await desk.do(lambda fw: fw.get_doc("Sample", "s").as_dict())
@@ -105,7 +105,7 @@ async def test_secrets_are_never_in_a_dict(desk: Desk) -> None:
 
 
 async def test_application_code_reads_a_password_and_opens_a_vault_field(desk: Desk) -> None:
-    """Spec: "A Password field is plain text at rest"; interface §8: "`doc.vault("token")`"."""
+    """A Password is plain text at rest (D-70); `doc.vault("token")` is for app code (D-77)."""
 
     def work(fw: Any) -> tuple[Any, ...]:
         doc = fw.new_doc("Sample", name="s", pin="1234", token="s3cret")
@@ -138,7 +138,7 @@ KEEPING: list[tuple[dict[str, Any], str | None, str | None]] = [  # written, the
 async def test_null_leaves_a_secret_and_empty_text_empties_it(
     desk: Desk, written: dict[str, Any], pin: str, token: str | None
 ) -> None:
-    """Interface §8: "null leaves it, `""` empties it; `{"configured": true}` leaves …"."""
+    """null leaves a secret, `""` empties it (D-71); `{"configured": true}` leaves it (D-74)."""
 
     def work(fw: Any) -> tuple[Any, ...]:
         fw.new_doc("Sample", name="s", pin="1234", token="s3cret").insert()
@@ -181,7 +181,7 @@ async def test_a_secret_outlives_a_save_by_another_document_object(desk: Desk) -
 async def test_without_the_key_writing_a_secret_fails_and_all_else_goes_on(
     desk: Desk, tmp_path: Any
 ) -> None:
-    """Spec, Webhook: "writing or changing it needs `FW_SECRET_KEY`, else the write fails"."""
+    """Writing or changing a Vault value needs FW_SECRET_KEY (D-76)."""
     await desk.do(lambda fw: fw.new_doc("Sample", name="s", token="s3cret").insert())
     same: dict[str, Any] = {"apps": ("shop",), "database": database_of(tmp_path)}
 

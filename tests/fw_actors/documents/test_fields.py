@@ -1,4 +1,4 @@
-"""Interface §3, "Field types", and §1 (shape against value)."""
+"""The types of fields, and shape against value (D-51, D-61)."""
 
 from __future__ import annotations
 
@@ -109,14 +109,14 @@ def test_a_field_takes_values_of_its_type(field: Field, given: Any, held: Any) -
 
 @pytest.mark.parametrize(("field", "value"), WRONG_SHAPE, ids=ids(WRONG_SHAPE))
 def test_a_value_of_another_type_has_the_wrong_shape(field: Field, value: Any) -> None:
-    """Interface §8, HTTP: "400 is for the shape of a request"; §1: "wrong types"."""
+    """A value of a wrong type has the wrong shape: 400 (H-18, D-61)."""
     with pytest.raises(ShapeError):
         field.accept(value)
 
 
 @pytest.mark.parametrize(("field", "value"), OUT_OF_RANGE, ids=ids(OUT_OF_RANGE))
 def test_a_value_out_of_range_is_refused_with_the_field(field: Field, value: Any) -> None:
-    """Interface §8, HTTP: "422 with `extra.field` for a value out of range"."""
+    """A value out of range is 422 with `extra.field` (D-61)."""
     field.name = "the_field"
     with pytest.raises(ValidationError) as refusal:
         field.accept(value)
@@ -133,7 +133,7 @@ def test_null_is_no_value_of_any_field_but_a_check(field: Field) -> None:
 @given(st.datetimes(min_value=datetime(1, 1, 3), max_value=datetime(9999, 12, 30)),  # noqa: DTZ001
        st.integers(-14 * 60, 14 * 60))  # fmt: skip
 def test_a_datetime_comes_back_from_the_store_as_it_was_held(moment: datetime, offset: int) -> None:
-    """Interface §1, Times: "ISO 8601 UTC with milliseconds and `Z`"."""
+    """Times are ISO 8601 UTC with milliseconds and `Z` (D-56, H-35)."""
     field = Datetime()
     held = field.accept(moment.replace(tzinfo=timezone(timedelta(minutes=offset))).isoformat())
     assert field.from_store(field.to_store(held)) == held

@@ -1,4 +1,4 @@
-"""`fw`, what application code gets: interface §4."""
+"""`fw`, what application code gets (D-190)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def customer(fw: Any, title: str = "ada", **fields: Any) -> Any:
 
 
 async def test_get_value_and_exists_take_a_name_or_filters(desk: Desk) -> None:
-    """Interface §4: "`exists(doctype, name_or_filters)` (the name or None)"."""
+    """`exists` gives the name or None (D-193)."""
 
     def work(fw: Any) -> list[Any]:
         customer(fw, vat="7")
@@ -46,7 +46,7 @@ async def test_get_value_and_exists_take_a_name_or_filters(desk: Desk) -> None:
 
 
 async def test_get_list_asks_permission_and_get_all_does_not(desk: Desk) -> None:
-    """Interface §4: "`get_all` skips permissions, as in the spec"."""
+    """`get_all` skips permissions, `get_list` does not (D-192)."""
     sam = await desk.hire()
     await desk.do(customer)
 
@@ -100,7 +100,7 @@ async def test_as_user_of_nobody_is_not_found(desk: Desk, name: Any) -> None:
 
 
 async def test_sql_takes_parameters_and_gives_dicts(desk: Desk) -> None:
-    """Interface §4: "`fw.db.sql(text, {"name": value})` gives a list of dicts"."""
+    """`fw.db.sql(text, {"name": value})` gives a list of dicts (D-197)."""
     found = await desk.do(lambda fw: fw.db.sql("SELECT :a AS x, :b AS y", {"a": 1, "b": "'"}))
     assert found == [{"x": 1, "y": "'"}]
 
@@ -123,7 +123,7 @@ async def test_sql_beyond_the_transaction_is_refused_and_the_transaction_lives_o
 
 
 async def test_sql_that_breaks_a_rule_of_a_table_is_refused_as_documents_are(desk: Desk) -> None:
-    """Interface §4: "Refusals are the exceptions of `fw_actors.errors`"; §1: 409, 422."""
+    """Refusals are the exceptions of `fw_actors.errors` (D-196, D-63)."""
 
     def work(fw: Any) -> str | None:
         customer(fw)
@@ -151,7 +151,7 @@ async def test_sql_with_a_nul_is_refused_whole(desk: Desk) -> None:
 
 
 async def test_a_secret_is_read_by_its_name_in_lower_case(tmp_path: Path) -> None:
-    """Spec, Authentication 10; interface §8: "`fw.secret("key")` is refused"."""
+    """A secret is read by its name in lower case (D-200); `fw.secret("key")` is refused."""
     secrets = {"key": "the site's own", "crm_token": "abc"}
     database = database_of(tmp_path)
     async with inline_site(APPS, secrets=secrets, database=database) as site:
@@ -163,7 +163,7 @@ async def test_a_secret_is_read_by_its_name_in_lower_case(tmp_path: Path) -> Non
 
 
 async def test_enqueue_records_a_job_as_the_user_with_the_transaction(desk: Desk) -> None:
-    """Interface §4: "`fw.enqueue` runs the function later as the same user"."""
+    """`fw.enqueue` runs the function later as the same user (D-210)."""
     sam = await desk.hire()
     shop = desk.shop
 
@@ -221,7 +221,7 @@ def sometime(fw: Any, when: str) -> None:
 async def test_what_another_process_cannot_call_is_refused_at_the_call(
     desk: Desk, function: Any, arguments: dict[str, Any]
 ) -> None:
-    """Interface §4: "`fw.enqueue` runs the function later": it is found by its dotted path."""
+    """A job is found by its function's dotted path (D-212)."""
     with pytest.raises(ValidationError):
         await desk.do(lambda fw: fw.enqueue(function, **arguments))
     assert await desk.do(lambda fw: fw.db.sql("SELECT id FROM fw_job")) == []
@@ -257,7 +257,7 @@ def scoped(fw: Any) -> Any:
 
 
 async def test_who_is_scoped_finds_no_webhook_by_any_read(desk: Desk) -> None:
-    """Spec, Webhook rule 3: `getAll` and `getList({ignorePermissions:true})` "return no rows"."""
+    """`get_all` and `get_list` with `ignore_permissions` return no rows (A-316)."""
     name = await hook(desk)
 
     def work(fw: Any) -> list[Any]:
@@ -274,7 +274,7 @@ async def test_who_is_scoped_finds_no_webhook_by_any_read(desk: Desk) -> None:
 
 
 async def test_who_is_scoped_writes_no_webhook_by_any_verb(desk: Desk) -> None:
-    """Spec, Webhook rule 3: "`insert`, `save`, `delete`, `dbSet` are refused"."""
+    """`insert`, `save`, `delete` and `db_set` are refused (A-316)."""
     name = await hook(desk)
 
     def work(fw: Any) -> None:
@@ -293,7 +293,7 @@ async def test_who_is_scoped_writes_no_webhook_by_any_verb(desk: Desk) -> None:
 
 
 async def test_raw_sql_is_not_checked(desk: Desk) -> None:
-    """Spec, Webhook rule 3."""
+    """Raw `fw.db.sql` is not checked (A-317)."""
     await hook(desk)
     assert len(await desk.do(lambda fw: scoped(fw).db.sql("SELECT 1 FROM doc_webhook"))) == 1
 
@@ -310,7 +310,7 @@ async def test_a_scope_is_not_lifted_by_acting_as_another(desk: Desk) -> None:
 
 
 async def test_a_scope_is_not_lifted_by_a_job_as_another(desk: Desk) -> None:
-    """Spec, Webhook rule 3: what scopes refuse is lifted by nothing; jobs run as their user."""
+    """Nothing lifts a refusal of scopes (A-316); jobs run as their user (A-324)."""
     other = await desk.hire("System Manager", name="other")
 
     def work(fw: Any) -> None:
@@ -322,7 +322,7 @@ async def test_a_scope_is_not_lifted_by_a_job_as_another(desk: Desk) -> None:
 
 
 async def test_who_is_scoped_enqueues_as_ever(desk: Desk) -> None:
-    """Interface §4: "`fw.enqueue` runs the function later as the same user"."""
+    """`fw.enqueue` runs the function later as the same user (D-210)."""
     sam = await desk.hire()
     await desk.do(customer)
     permission = {"user": sam, "allow": "Customer", "for_value": "ada"}

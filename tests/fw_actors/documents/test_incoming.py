@@ -1,4 +1,5 @@
-"""What a caller may write: interface §8, Documents: permlevel, read_only, rows as whole lists."""
+"""The fields that a caller may write: permlevel, read_only, rows as whole lists (D-90, D-92,
+D-14)."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ async def test_what_the_caller_may_not_see_stays_when_a_row_comes_back(order: De
 
 
 async def test_what_the_caller_may_write_and_leaves_out_takes_its_default(order: Desk) -> None:
-    """Interface §3: "child rows as whole lists"."""
+    """Child rows are sent as whole lists (D-14)."""
     first = (await rows(order))[0]
     await save(order, {"lines": [{"name": first["name"], "item": "a"}]})
     assert (await rows(order))[0]["rate"] == 1.5
@@ -67,7 +68,7 @@ async def test_what_may_not_be_written_may_be_sent_unchanged(order: Desk, value:
 async def test_a_changed_field_above_the_permlevel_is_denied_in_rows_too(
     order: Desk, value: Any
 ) -> None:
-    """Interface §8: "403 on a changed write"."""
+    """A changed write above the permlevel is 403, in rows too (D-90)."""
     first, second = await rows(order)
     for body in (
         {"margin": value},
@@ -80,7 +81,7 @@ async def test_a_changed_field_above_the_permlevel_is_denied_in_rows_too(
 
 
 async def test_a_changed_read_only_field_is_400_in_rows_too_for_anybody(order: Desk) -> None:
-    """Interface §8: "`read_only` fields … in a body: 400 unless unchanged"."""
+    """A `read_only` field in a body is 400 unless unchanged, in rows too (D-92)."""
     first, second = await rows(order)
     for body, field in (
         ({"number": 8}, "number"),
@@ -108,7 +109,7 @@ async def test_a_boss_writes_what_the_permlevel_grants(order: Desk) -> None:
 
 
 async def test_a_list_in_code_skips_permlevels_and_one_for_the_user_does_not(order: Desk) -> None:
-    """Interface §4: "`get_all` skips permissions"; §8: fields above one's permlevel are 400."""
+    """`get_all` skips permlevels (D-192); fields above one's own are 400 in a list (D-34)."""
 
     def work(fw: Any) -> Any:
         with pytest.raises(BadRequestError):

@@ -1,4 +1,4 @@
-"""Interface §3, field type JSON; §1 (what JSON may hold)."""
+"""The values of a JSON field (D-59)."""
 
 from __future__ import annotations
 
@@ -48,13 +48,14 @@ NO_JSON: list[Any] = [
 
 @pytest.mark.parametrize("value", NO_JSON, ids=range(len(NO_JSON)))
 def test_what_json_or_the_stores_cannot_hold_is_refused(value: Any) -> None:
-    """Interface §1: NaN, lone surrogates, control characters; "an integer beyond 2^53"."""
+    """NaN, lone surrogates, control characters and integers beyond 2^53 are refused (D-59,
+    H-12)."""
     with pytest.raises(ShapeError):
         FIELD.accept(value)
 
 
 def test_tabs_and_line_breaks_pass() -> None:
-    """Interface §1: "tab and line breaks pass in Text and JSON fields"."""
+    """Tab and line breaks pass in Text and JSON fields (D-64)."""
     assert FIELD.accept({"a": "x\ty\r\n"}) == {"a": "x\ty\r\n"}
 
 
@@ -71,7 +72,7 @@ def test_what_json_tells_apart_is_not_the_same(one: Any, other: Any, same: bool)
 
 @pytest.mark.parametrize("innermost", [1, [], {}])
 def test_a_value_nests_no_deeper_than_a_request_may(innermost: Any) -> None:
-    """Interface §1, "nesting over 32": most clients could not read what an app had stored."""
+    """Nesting over 32 is refused (H-12): most clients could not read what an app had stored."""
     value = innermost
     for _ in range(32 - isinstance(innermost, dict | list)):
         value = [value]

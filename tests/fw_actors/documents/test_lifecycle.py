@@ -1,4 +1,4 @@
-"""The verbs of a document's life: interface §3 and §4; spec, Events."""
+"""The verbs of a document's life (D-191, D-120 to D-130)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def order(fw: Any, **fields: Any) -> Any:
 
 
 async def test_an_insert_runs_its_hooks_in_order(desk: Desk) -> None:
-    """Interface §4: "Hooks: `before_validate, validate, before_save, on_insert, …`"."""
+    """The hooks of an insert and their order (D-140)."""
     await desk.do(order)
     assert desk.shop.CALLED == ["before_validate", "validate", "before_save", "on_insert 0"]
 
 
 async def test_a_submit_runs_its_hooks_and_shows_docstatus_1(desk: Desk) -> None:
-    """Interface §8: "on_insert shows docstatus 0, on_submit 1"."""
+    """on_insert shows docstatus 0, on_submit 1 (D-126)."""
     await desk.do(lambda fw: order(fw).submit().cancel().delete())
     assert desk.shop.CALLED == [
         "before_validate", "validate", "before_save", "on_insert 0",
@@ -47,7 +47,7 @@ async def test_a_hook_may_fill_in_what_is_required(desk: Desk) -> None:
 
 @pytest.mark.parametrize("title", ["refuse", "refuse late"])
 async def test_a_hook_that_raises_takes_the_write_with_it(desk: Desk, title: str) -> None:
-    """Spec, Events 1: "a hook that throws removes the event with the write"."""
+    """A hook that raises removes the event with the write (B-56, D-141)."""
 
     def caught(fw: Any) -> int:
         with pytest.raises(ValidationError):
@@ -58,7 +58,7 @@ async def test_a_hook_that_raises_takes_the_write_with_it(desk: Desk, title: str
 
 
 async def test_a_caught_refusal_leaves_transaction_and_object_usable(desk: Desk) -> None:
-    """Interface §4: "a caught refusal leaves the transaction usable"."""
+    """A caught refusal leaves the transaction usable (D-199) and the object as it was (D-129)."""
 
     def again(fw: Any) -> Any:
         doc = fw.new_doc("Sales Order", title="refuse late", token="s", lines=[{"item": "i"}])
@@ -77,7 +77,7 @@ async def test_a_caught_refusal_leaves_transaction_and_object_usable(desk: Desk)
 async def test_a_hook_that_would_end_the_process_takes_its_write_with_it_and_no_more(
     desk: Desk, hook: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spec, Events 1; interface §1: "500 | InternalError | a defect"."""
+    """`sys.exit()` in a hook undoes its write and is a defect (D-146, H-66)."""
     monkeypatch.setattr(desk.shop.Order, hook, lambda doc, fw: sys.exit(3))
     with pytest.raises(RuntimeError, match=f"Order.{hook} would have ended the process"):
         await desk.do(order)
@@ -96,7 +96,7 @@ async def test_what_would_end_the_process_after_the_commit_is_noted(
 
 
 async def test_after_commit_is_called_once_the_change_is_durable(desk: Desk) -> None:
-    """Interface §4: the hook `after_commit`."""
+    """The hook `after_commit` is called after the commit (D-142)."""
 
     def work(fw: Any) -> str:
         name = str(order(fw).name)
@@ -137,7 +137,7 @@ async def test_a_save_moves_modified_and_keeps_creation(desk: Desk) -> None:
 
 
 async def test_a_save_over_a_newer_version_is_refused(desk: Desk) -> None:
-    """Interface §1, 409: "a save over a newer version (`modified` differs)"."""
+    """A save over a newer version is 409 (D-120, D-122)."""
     old = await desk.do(order)
     await trio.sleep(1)
     await desk.do(lambda fw: fw.get_doc("Sales Order", old.name).save())
@@ -203,7 +203,7 @@ WRONG_STATE = [  # what was done, what is refused
 async def test_a_verb_that_the_state_does_not_allow_is_refused(
     desk: Desk, done: tuple[str, ...], refused: str
 ) -> None:
-    """Interface §1, 409, and §3: "not deleted until cancelled"."""
+    """A verb that the state does not allow is 409 (D-124, D-125)."""
 
     def work(fw: Any) -> None:
         doc = order(fw)
@@ -221,7 +221,7 @@ async def test_a_doctype_that_is_not_submittable_is_never_submitted(desk: Desk) 
 
 
 async def test_a_submitted_document_takes_changes_to_allow_on_submit_fields(desk: Desk) -> None:
-    """Interface §3: "A submitted document takes changes to `allow_on_submit` fields only"."""
+    """A submitted document accepts changes of `allow_on_submit` fields only (D-123)."""
 
     def work(fw: Any) -> Any:
         doc = order(fw).submit()
@@ -253,7 +253,7 @@ async def test_a_submitted_document_takes_no_other_change(
 
 
 async def test_saving_a_submitted_document_unchanged_does_nothing(desk: Desk) -> None:
-    """Interface §8: "A submitted document saved without a change is no event; a draft is"."""
+    """A submitted document saved without a change is no event; a draft is (B-60)."""
     await desk.do(lambda fw: order(fw, token="s", lines=[{"item": "i"}]).submit().save())
     assert "on_update" not in desk.shop.CALLED
     await desk.do(lambda fw: order(fw).save())
@@ -261,7 +261,7 @@ async def test_saving_a_submitted_document_unchanged_does_nothing(desk: Desk) ->
 
 
 async def test_a_taken_unique_value_is_refused_with_its_field(desk: Desk) -> None:
-    """Interface §1, 409: "name or unique column taken"."""
+    """A taken unique value is 409 (D-63)."""
     await desk.do(lambda fw: fw.new_doc("Customer", title="a", vat="7").insert())
     with pytest.raises(DuplicateError) as refusal:
         await desk.do(lambda fw: fw.new_doc("Customer", title="b", vat="7").insert())
@@ -275,7 +275,7 @@ async def test_a_taken_name_is_refused(desk: Desk) -> None:
 
 
 async def test_db_set_writes_one_field_without_hooks(desk: Desk) -> None:
-    """Spec, Events 2."""
+    """`db_set` runs no hook and is no event (D-130, B-58)."""
 
     def work(fw: Any) -> tuple[Any, ...]:
         doc = order(fw)
@@ -290,7 +290,7 @@ async def test_db_set_writes_one_field_without_hooks(desk: Desk) -> None:
 
 
 async def test_who_read_before_a_db_set_can_not_save_the_old_value_back(desk: Desk) -> None:
-    """Interface §1, 409: "a save over a newer version (`modified` differs)"."""
+    """A save over a newer version is 409 (D-120, D-122)."""
 
     def work(fw: Any) -> tuple[Any, ...]:
         name = order(fw).name
@@ -345,7 +345,7 @@ async def test_db_set_of_a_taken_unique_value_is_refused(desk: Desk) -> None:
 
 
 async def test_db_set_needs_write_permission_unless_told_otherwise(desk: Desk) -> None:
-    """Interface §4: "each with `ignore_permissions=False`"."""
+    """`db_set` needs write permission unless `ignore_permissions` is given (D-130, D-191)."""
     name = (await desk.do(order)).name
     reader = await desk.hire("Reader")
     with pytest.raises(PermissionDeniedError):
@@ -388,7 +388,7 @@ VERBS = ["insert", "save", "submit", "cancel", "delete"]
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_every_verb_needs_its_permission_unless_told_otherwise(desk: Desk, verb: str) -> None:
-    """Interface §4: "`insert, save, submit, cancel, delete, …`, each with `ignore_permissions`"."""
+    """Each verb needs its permission unless `ignore_permissions` is given (D-191)."""
     stranger = await desk.hire("Reader")
 
     def prepared(fw: Any) -> Any:
@@ -415,7 +415,7 @@ async def test_a_child_row_has_no_life_of_its_own(desk: Desk) -> None:
 
 
 async def test_what_only_the_service_writes_is_refused_to_everybody(desk: Desk) -> None:
-    """Interface §3: Webhook Delivery is "Read only, but for replay"."""
+    """Webhook Delivery is read only, but for replay (B-182)."""
     with pytest.raises(PermissionDeniedError):
         await desk.do(lambda fw: fw.new_doc("Webhook Delivery").insert(ignore_permissions=True))
 
@@ -447,7 +447,7 @@ async def test_a_document_that_was_not_inserted_has_no_later_verbs(desk: Desk) -
 
 
 async def test_reload_may_ignore_permissions(desk: Desk) -> None:
-    """Interface §4: "`reload`, each with `ignore_permissions=False`"."""
+    """`reload` takes `ignore_permissions` as well (D-191)."""
     await desk.do(lambda fw: fw.new_doc("Customer", title="Ada", vat="1").insert())
     sam = await desk.hire("Reader")
 
@@ -468,7 +468,7 @@ async def test_reload_may_ignore_permissions(desk: Desk) -> None:
 async def test_what_the_service_alone_writes_is_changed_by_no_save(
     desk: Desk, field: str, value: object
 ) -> None:
-    """Interface §3: docstatus changes by submit and cancel, a name by rename."""
+    """docstatus changes by submit and cancel, a name by rename (D-127)."""
 
     def work(fw: Any) -> None:
         doc = order(fw)
@@ -483,7 +483,7 @@ async def test_what_the_service_alone_writes_is_changed_by_no_save(
 async def test_a_cancel_changes_no_more_than_a_save_of_a_submitted_document_may(
     desk: Desk,
 ) -> None:
-    """Interface §3: a submitted document takes changes to `allow_on_submit` fields only."""
+    """A cancel writes no more than a save of a submitted document (D-123)."""
 
     def work(fw: Any) -> tuple[Any, ...]:
         doc = order(fw).submit()
@@ -511,7 +511,7 @@ async def test_what_broke_a_rule_meanwhile_can_be_cancelled(desk: Desk) -> None:
 
 
 async def test_a_delete_shows_hooks_and_events_what_was_stored(desk: Desk) -> None:
-    """Spec, Request: "`data.doc` is the document as it was when the event happened"."""
+    """`data.doc` is the document as it was stored until then (B-104)."""
 
     def work(fw: Any) -> str:
         doc = order(fw, lines=[{"item": "a"}])
@@ -549,7 +549,7 @@ async def test_rows_take_no_origin_from_code(desk: Desk) -> None:
 async def test_db_set_leaves_no_link_that_leads_nowhere_and_nothing_required_empty(
     desk: Desk, field: str, value: object
 ) -> None:
-    """Interface §8: "A Link to a missing document: 422"."""
+    """A Link to a missing document is 422 (D-58), by `db_set` too (D-130)."""
 
     def attempt(fw: Any) -> object:
         doc = order(fw)

@@ -1,6 +1,6 @@
 """In Python too a user with access scopes makes, takes over and ends no System Manager.
 
-Spec, Webhook rule 3: "The refusal is part of the scope, so `ignorePermissions` does not lift it".
+The refusal is part of the scope, so `ignore_permissions` does not lift it (A-321).
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ async def test_no_api_key_becomes_a_system_managers(scene: Desk) -> None:
 
 
 async def test_the_own_name_and_language_alone_are_written(scene: Desk) -> None:
-    """Spec, Self-service operations: "only these two fields are ever written"."""
+    """Only name and language are ever written by self-service (A-242)."""
 
     def work(fw: Any) -> None:
         changed(user(fw, SAM), fullName="Sam", language="de").save(ignore_permissions=True)

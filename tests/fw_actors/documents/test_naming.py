@@ -1,4 +1,4 @@
-"""Interface §3: "A name is 1 to 140 characters without `/`; else 422"; `naming`."""
+"""A name is 1 to 140 characters without `/`, else 422 (D-100); where names come from (D-101)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_any_other_name_is_refused(desk: Desk, name: Any) -> None:
 
 
 async def test_without_a_name_a_random_one_is_made(desk: Desk) -> None:
-    """Interface §3: "`given` (the default: `name` in the body, else random)"."""
+    """Without a `name` in the body a random one is made (D-101)."""
     names = {await desk.do(lambda fw: role(fw, None)) for _ in range(20)}
     assert len(names) == 20
     assert {len(name) for name in names} == {13}

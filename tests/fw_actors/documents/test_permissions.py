@@ -1,4 +1,4 @@
-"""Interface §3, `permissions`; spec, Webhook rule 3."""
+"""Permissions by role, and what scopes refuse (D-162, A-314)."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ ALLOWED = [
 
 @pytest.mark.parametrize(("roles", "allowed"), ALLOWED)
 def test_a_users_roles_add_up(roles: tuple[str, ...], allowed: set[str]) -> None:
-    """Interface §3: "System Manager has all"."""
+    """System Manager has all actions (D-162)."""
     assert {action for action in ACTIONS if rights(*roles).allows(META, action)} == allowed
 
 
 def test_administrator_has_every_permission() -> None:
-    """Interface §5."""
+    """`Administrator` has every permission (C-103)."""
     assert all(rights(user="Administrator").allows(META, action) for action in ACTIONS)
 
 
@@ -58,7 +58,7 @@ def test_levels_above_0_are_granted_one_by_one() -> None:
 
 
 def test_scopes_shut_even_a_system_manager_out_of_webhooks_and_records() -> None:
-    """Spec, Webhook rule 3; records tell of what scopes hide."""
+    """Scopes refuse Webhooks (A-314) and the records that tell of what they hide (A-320)."""
     scoped = rights("System Manager", Thing=frozenset({"a"}))
     shut = {doctype.meta.name for doctype in CORE if scoped.shut_out(doctype.meta)}
     assert shut == SHUT
@@ -66,7 +66,7 @@ def test_scopes_shut_even_a_system_manager_out_of_webhooks_and_records() -> None
 
 
 def test_scopes_are_written_by_nobody_who_has_one() -> None:
-    """Interface §8: "refused create, write and delete on User Permission, whatever the roles"."""
+    """A scoped user is refused every write of User Permission, whatever the roles (A-319)."""
     scoped = rights("System Manager", Thing=frozenset({"a"}))
     shut = set()
     for doctype in CORE:

@@ -1,4 +1,4 @@
-"""What hooks write before the row is judged as what callers write: interface §3 and §4."""
+"""Values that hooks write before the row are judged like those of callers (D-143)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def setting(field: str, value: Any) -> Hook:
 async def test_no_hook_writes_what_a_field_does_not_take(
     desk: Desk, hook: str, field: str, value: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Interface §3, field types; SQLite kept it, PostgreSQL failed with 500."""
+    """A hook writes no value that its field does not take (D-143); SQLite kept it,
+    PostgreSQL failed with 500."""
     monkeypatch.setattr(desk.shop.Order, hook, setting(field, value))
     with pytest.raises(ValidationError):
         await desk.do(order)
@@ -57,7 +58,7 @@ async def test_what_before_save_writes_takes_the_form_of_its_field(
 async def test_a_row_that_a_hook_gives_back_by_its_name_keeps_its_secrets(
     desk: Desk, hook: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one that a caller gives back (interface §3, child rows as whole lists)."""
+    """A row that comes back by its name keeps its secrets (D-95)."""
     name = (await desk.do(lambda fw: order(fw, lines=[{"item": "a", "token": "t-1"}]))).name
 
     def anew(doc: Any, fw: Any) -> None:
@@ -73,7 +74,8 @@ async def test_a_row_that_a_hook_gives_back_by_its_name_keeps_its_secrets(
 async def test_a_hook_that_writes_the_name_reaches_no_other_document(
     desk: Desk, hook: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Interface §3: a name changes by /rename; the other document's row was written, or deleted."""
+    """A hook does not write a stored name (D-144); the other document's row was written, or
+    deleted."""
     mine, other = [(await desk.do(order)).name for _ in range(2)]
     monkeypatch.setattr(desk.shop.Order, hook, setting("name", other))
 
@@ -98,7 +100,7 @@ async def test_a_hook_may_rename_its_document(desk: Desk, monkeypatch: pytest.Mo
 async def test_a_hook_that_gives_back_a_coroutine_takes_its_write_with_it(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Interface §4: hooks are plain functions; behind a decorator an async one would never run."""
+    """Hooks are plain functions (D-145); behind a decorator an async one would never run."""
 
     async def later() -> None: ...
 

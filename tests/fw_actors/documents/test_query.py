@@ -1,4 +1,4 @@
-"""Interface §3, filters and order; §8, "Documents"."""
+"""Filters and order of lists (D-30 to D-37)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ FILTERS: list[tuple[Any, str]] = [
 
 
 async def test_a_filter_finds_the_rows_that_it_describes(shelf: Desk) -> None:
-    """Interface §3: "op one of = != < <= > >= in, not in, like, between, is null"."""
+    """Each operator of a filter (D-30)."""
     found = [(filters, await names(shelf, filters)) for filters, _ in FILTERS]
     assert found == FILTERS
 
@@ -105,14 +105,14 @@ BAD_FILTERS: list[Any] = [
 
 
 async def test_any_other_filter_is_a_bad_request(shelf: Desk) -> None:
-    """Interface §8: "Password, Vault … are neither filtered nor sorted by (400)"."""
+    """Password and Vault fields are neither filtered nor sorted by (D-34, D-33)."""
     for filters in BAD_FILTERS:
         with pytest.raises(BadRequestError):
             pytest.fail(f"{filters} found {await names(shelf, filters)}")
 
 
 async def test_a_value_that_does_not_fit_is_refused_by_the_name_of_its_column(desk: Desk) -> None:
-    """Interface §1: "wrong types …: 400 with the key's name"."""
+    """A value of a wrong type is 400 with the key's name (H-18, D-61)."""
     for column in ("creation", "modified", "docstatus", "idx"):
         with pytest.raises(BadRequestError, match=f"^{column} takes"):
             await names(desk, [[column, "=", []]])
@@ -132,7 +132,7 @@ ORDERS = [
 
 
 async def test_rows_are_sorted_by_fields_with_null_as_the_least(shelf: Desk) -> None:
-    """Interface §3: "null sorts first ascending, text sorts by code point"."""
+    """null sorts first ascending, text sorts by code point (D-35)."""
     assert [(order, await names(shelf, [], order)) for order, _ in ORDERS] == ORDERS
 
 
@@ -165,7 +165,7 @@ def get_samples(fw: Any, **page: Any) -> Any:
 
 
 async def test_without_an_order_the_newest_come_first(desk: Desk) -> None:
-    """Interface §8: "default `creation desc`"."""
+    """The default order is `creation desc` (D-32)."""
 
     def put(fw: Any, name: str) -> None:
         fw.new_doc("Sample", name=name).insert()
@@ -196,7 +196,7 @@ async def test_rows_show_fields_in_the_form_of_documents(shelf: Desk) -> None:
 
 
 async def test_without_fields_the_name_and_standard_fields_are_shown(shelf: Desk) -> None:
-    """Interface §8: "default: name and the standard fields"."""
+    """The default fields are the name and the standard fields (D-31)."""
     row = (await shelf.do(lambda fw: fw.get_all("Sample", {"name": "b"})))[0]
     assert sorted(row) == [
         "creation", "docstatus", "idx", "modified", "modified_by", "name", "owner",
@@ -217,7 +217,7 @@ def listed(fw: Any, doctype: str = "Sample", **arguments: Any) -> list[dict[str,
 async def test_a_field_above_ones_permlevel_is_neither_shown_nor_filtered_nor_sorted_by(
     desk: Desk,
 ) -> None:
-    """Interface §8: "fields above one's permlevel are neither filtered nor sorted by (400)"."""
+    """Fields above one's permlevel are neither filtered nor sorted by: 400 (D-34)."""
     sam = await desk.hire("Seller")
     ways: list[dict[str, Any]] = [
         {"fields": ["margin"]}, {"filters": {"margin": 1}}, {"order_by": "margin"},
@@ -249,7 +249,7 @@ async def test_count_counts_what_the_filters_match(shelf: Desk) -> None:
 
 @pytest.mark.parametrize("fields", ["name", [["name"]], [{}], [None], 7, {"name": 1}])
 async def test_fields_that_are_no_list_of_names_are_refused(desk: Desk, fields: Any) -> None:
-    """Interface §8: "`fields` is a JSON list"."""
+    """`fields` is a JSON list (D-31)."""
     with pytest.raises(BadRequestError, match="list of names"):
         await desk.do(lambda fw: fw.get_all("Sample", fields=fields))
     listing = {"fields": fields}

@@ -1,4 +1,4 @@
-"""All DocTypes of a site, judged together at start: interface §3, §8 "Documents"."""
+"""All DocTypes of a site, judged together at start (D-167, D-170)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_one_that_there_is_not_is_not_found(name: str) -> None:
 
 
 def test_every_mistake_is_told_at_once_by_file_class_and_field() -> None:
-    """Interface §6: "All problems are reported at once, with file and key"."""
+    """All mistakes are reported at once, with file, class and field (D-167)."""
 
     class First(DocType, naming="nonsense"):
         link = Link(options="Nowhere")
@@ -90,7 +90,7 @@ def test_a_table_whose_child_is_in_no_app_is_a_mistake() -> None:
 
 
 def test_the_roles_are_those_that_doctypes_and_functions_name() -> None:
-    """Interface §8: "Roles that an app names are made at start"."""
+    """Roles that an app names are made at start (D-168)."""
 
     @whitelist(roles=["Bee"])
     def fly(fw: Any) -> None: ...
@@ -127,7 +127,7 @@ def test_an_app_is_imported_from_the_sites_folder(folder: Path) -> None:
 
 
 def test_the_folder_comes_last_so_that_no_app_hides_a_module(folder: Path) -> None:
-    """Interface §3: "The site's folder is appended to sys.path (last …)"."""
+    """The site's folder is last on the import path (D-166)."""
     load_apps([], folder)
     load_apps([], folder)
     assert sys.path[-1] == str(folder)
@@ -224,7 +224,7 @@ def test_a_role_that_no_role_can_be_is_told_with_the_function_that_names_it() ->
 
 
 def test_a_function_that_could_never_be_called_is_told_at_the_start() -> None:
-    """Interface §3, §4: whitelisted functions are plain ones, and get the handle first."""
+    """Whitelisted functions are plain ones, and get the handle first (D-184)."""
 
     @whitelist
     def nothing() -> None: ...
@@ -248,7 +248,7 @@ def test_a_function_that_could_never_be_called_is_told_at_the_start() -> None:
 
 
 def test_a_hook_that_would_never_run_is_told_at_the_start() -> None:
-    """Interface §4: "All are plain functions that run in the writer's transaction"."""
+    """Hooks are plain functions that run in the writer's transaction (D-141, D-145)."""
 
     class Waits(DocType):
         async def validate(self, fw: Any) -> None: ...

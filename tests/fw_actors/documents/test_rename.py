@@ -1,4 +1,4 @@
-"""Renaming: interface §8, Documents: "Rename carries links, children, … in one transaction"."""
+"""Renaming: links, children and references follow in one transaction (D-103, D-104)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_the_naming_field_takes_the_new_name(scene: Desk) -> None:
 
 
 async def test_rows_and_their_secrets_come_along(scene: Desk) -> None:
-    """Interface §8: Vault values are bound to a row id that "rename … keep"."""
+    """Vault values are bound to a row id that a rename keeps (D-75)."""
 
     def work(fw: Any) -> list[Any]:
         before = [row.name for row in fw.get_doc(ORDER, "SO-00001").lines]
@@ -86,7 +86,7 @@ async def test_the_renamed_object_goes_on_being_usable(scene: Desk) -> None:
 
 
 async def test_a_rename_runs_no_hook(scene: Desk) -> None:
-    """Spec, Events, rule 2: "`dbSet` and rename are not events"."""
+    """`db_set` and rename are no events (B-58); a rename runs no hook (D-106)."""
     await scene.do(lambda fw: fw.get_doc(ORDER, "SO-00001").rename("First"))
     assert (scene.shop.CALLED, scene.shop.LATE) == ([], [])
 
@@ -101,7 +101,7 @@ async def test_a_submitted_and_a_cancelled_document_may_be_renamed(scene: Desk) 
 
 @pytest.mark.parametrize("name", ["", " ", "a/b", "x" * 141, " a", "a\x00", None, 5])
 async def test_a_name_that_none_may_have_is_refused(scene: Desk, name: Any) -> None:
-    """Interface §3: "A name is 1 to 140 characters without `/`; else 422"."""
+    """A name is 1 to 140 characters without `/`, else 422 (D-100)."""
     with pytest.raises(ValidationError):
         await scene.do(lambda fw: fw.get_doc("Customer", "Ada").rename(name))
     assert await scene.do(lambda fw: fw.get_value(ORDER, "SO-00001", "customer")) == "Ada"
@@ -137,7 +137,7 @@ async def test_a_rename_takes_the_permission_to_write(scene: Desk) -> None:
 
 
 async def test_over_http_a_rename_answers_the_document(scene: Desk) -> None:
-    """Interface §3: POST …/rename `{name}`; §8: "rename answer `{data: doc}`"."""
+    """POST …/rename takes `{name}` and answers `{data: doc}` (D-15)."""
     shown = await scene.do(lambda fw: rest.rename(fw, ORDER, "SO-00001", {"name": "First"}))
     assert (shown["name"], [row["parent"] for row in shown["lines"]]) == ("First", ["First"] * 2)
 
@@ -152,7 +152,7 @@ async def test_over_http_a_rename_takes_a_name_and_nothing_else(
 
 
 async def test_an_export_is_the_document_without_its_secrets(scene: Desk) -> None:
-    """Spec, Redaction: a Password "absent from … exports"; interface §3: "without secrets"."""
+    """An export has no Password, Vault and secret-named fields (D-16)."""
     shown = await scene.do(lambda fw: rest.export(fw, ORDER, "SO-00001"))
     assert "token" not in shown
     assert (shown["title"], shown["margin"], shown["name"]) == ("t", None, "SO-00001")
@@ -171,7 +171,7 @@ async def test_an_export_takes_its_permission_and_shows_no_higher_permlevel(scen
 
 
 async def test_links_of_a_document_to_itself_follow_on_the_object_too(desk: Desk) -> None:
-    """Interface §8: "Rename carries links": the answer shows them, and the object can be saved."""
+    """A rename carries links: the answer shows them, and the object can be saved (D-103)."""
 
     def renamed(fw: Any) -> Any:
         doc = fw.new_doc("Customer", title="Ada").insert()
@@ -193,7 +193,7 @@ async def test_a_row_that_links_to_its_own_document_follows_on_the_object_too(de
 
 
 async def test_a_name_that_is_a_link_leads_to_a_document(desk: Desk) -> None:
-    """Interface §8: "A Link to a missing document: 422", by a rename as by a save."""
+    """A Link to a missing document is 422, by a rename as by a save (D-104, D-58)."""
 
     def renamed(fw: Any) -> str:
         for name in ("Ada", "Eve"):
@@ -209,7 +209,7 @@ async def test_a_name_that_is_a_link_leads_to_a_document(desk: Desk) -> None:
 
 
 async def test_a_name_that_is_a_link_stays_within_the_scopes(desk: Desk) -> None:
-    """Interface §8, Scopes: a write is judged by what would be stored."""
+    """A write is judged by what would be stored (A-313, D-104)."""
 
     def furnish(fw: Any) -> None:
         for name in ("Ada", "Eve"):

@@ -1,4 +1,4 @@
-"""What `/api/resource/…` does inside a transaction: interface §3, §8 "Documents"."""
+"""What `/api/resource/…` does inside a transaction (D-10 to D-19)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_an_insert_answers_the_document(desk: Desk) -> None:
 
 
 async def test_submit_beside_the_fields_submits_too(desk: Desk) -> None:
-    """Interface §3: "`submit: true` beside the fields submits too"."""
+    """`submit: true` beside the fields submits too (D-11)."""
     doc = await desk.do(lambda fw: rest.insert(fw, ORDER, {"title": "t", "submit": True}))
     assert doc["docstatus"] == 1
     draft = await desk.do(lambda fw: rest.insert(fw, ORDER, {"title": "t", "submit": False}))
@@ -47,7 +47,7 @@ async def test_submit_beside_the_fields_submits_too(desk: Desk) -> None:
 
 
 async def test_submit_true_needs_the_permission_before_anything_is_written(desk: Desk) -> None:
-    """Interface §8: "`submit: true` needs create and submit"."""
+    """`submit: true` needs create and submit (D-12)."""
     sam = await desk.hire("Reader")
     body = {"title": "t", "submit": True}
     assert isinstance(
@@ -82,7 +82,8 @@ BAD_BODIES: list[tuple[dict[str, Any], str]] = [  # the body of an insert, the k
 
 
 async def test_the_shape_of_a_body_is_judged_and_the_key_named(desk: Desk) -> None:
-    """Interface §1, 400; §8: "`docstatus, owner, creation, modified_by` in a body: 400"."""
+    """A wrong shape is 400 with its key (H-12), `docstatus` and its kin in a body too (D-93,
+    D-94)."""
     for body, key in BAD_BODIES:
         refusal = await refused(desk, partial(rest.insert, doctype=ORDER, body=body))
         assert isinstance(refusal, BadRequestError), body
@@ -91,7 +92,7 @@ async def test_the_shape_of_a_body_is_judged_and_the_key_named(desk: Desk) -> No
 
 
 async def test_a_name_of_two_lines_is_a_body_of_the_wrong_shape(desk: Desk) -> None:
-    """Interface §1: "control characters (tab and line breaks pass in Text …): 400 with the key"."""
+    """Line breaks pass in Text and JSON fields only, and 400 names the key (D-64, H-12)."""
     for name in ("two\nlines", "a\ttab", "\r"):
         refusal = await refused(desk, partial(rest.insert, doctype="Box", body={"name": name}))
         assert isinstance(refusal, BadRequestError), name
@@ -108,7 +109,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
 
 
 async def test_a_value_that_breaks_a_rule_is_unprocessable(desk: Desk) -> None:
-    """Interface §8, HTTP: "422 … for a value out of range and for a missing required field"."""
+    """A value out of range and a missing required field are 422 (D-61)."""
     for body, key in RULES:
         refusal = await refused(desk, partial(rest.insert, doctype=ORDER, body=body))
         assert isinstance(refusal, ValidationError), body
@@ -120,7 +121,7 @@ async def made(desk: Desk, **body: Any) -> dict[str, Any]:
 
 
 async def test_a_save_changes_only_what_was_sent(desk: Desk) -> None:
-    """Interface §3: "PUT sends the changed fields; child rows as whole lists"."""
+    """PUT changes the fields that are sent, and child rows as whole lists (D-14)."""
     await made(desk, remark="r", token="s", lines=[{"item": "a"}])
     doc = await desk.do(lambda fw: rest.save(fw, ORDER, "SO-00001", {"title": "other"}))
     assert (doc["title"], doc["remark"], doc["token"]) == ("other", "r", {"configured": True})
@@ -147,7 +148,7 @@ async def test_the_name_is_echoed_but_not_changed_by_a_save(desk: Desk) -> None:
 
 
 async def test_a_save_with_modified_is_refused_over_a_newer_version(desk: Desk) -> None:
-    """Interface §3: "Saves carry `modified` when they want the check; without it the save wins"."""
+    """A save with `modified` is judged by it; without it the save wins (D-120)."""
     old = (await made(desk))["modified"]
     await trio.sleep(1)
     newer = await desk.do(
@@ -191,7 +192,8 @@ VERBS: list[tuple[str, Callable[[Any], Any]]] = [
 
 
 async def test_without_the_permission_every_verb_is_refused_existing_or_not(desk: Desk) -> None:
-    """Interface §1, 403; a name that is not there tells a stranger nothing."""
+    """Without the permission it is 403 (H-54); a name that is not there tells a stranger nothing
+    (D-19)."""
     sam = await desk.hire()
     for _ in range(2):
         for _, verb in VERBS:
@@ -221,7 +223,7 @@ async def test_a_child_doctype_has_no_resource_of_its_own(desk: Desk) -> None:
 
 
 async def test_a_field_above_ones_permlevel_is_absent(desk: Desk) -> None:
-    """Interface §8: "permlevel: absent on read, 403 on a changed write"."""
+    """A field above one's permlevel is absent on read, 403 on a changed write (D-90)."""
     sam, boss = await desk.hire("Seller"), await desk.hire("Seller", "Boss", name="bo")
     await made(desk, margin=1.5, lines=[{"item": "a", "cost": 2.5}])
     seen = await desk.do(lambda fw: rest.read(fw, ORDER, "SO-00001"), sam)
@@ -243,7 +245,7 @@ async def test_a_changed_write_above_ones_permlevel_is_refused(desk: Desk) -> No
 
 
 async def test_a_list_has_data_and_the_total(desk: Desk) -> None:
-    """Interface §3: "`{data: [...], total}`; limit 20, at most 500"."""
+    """A list has `data` and `total` (D-10), 20 rows by default and 500 at most (D-17)."""
 
     def fill(fw: Any) -> None:
         for _ in range(23):

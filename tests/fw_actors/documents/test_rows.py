@@ -1,4 +1,4 @@
-"""A document's rows: child tables as whole lists (interface §3)."""
+"""A document's rows: child tables as whole lists (D-14, D-95)."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def test_two_rows_may_change_what_is_unique(desk: Desk) -> None:
 
 
 async def test_a_secret_of_a_row_that_is_written_anew_is_the_new_one(desk: Desk) -> None:
-    """Interface §8, Documents: only `{"configured": true}` leaves a Vault value."""
+    """Only `{"configured": true}` leaves a Vault value (D-74)."""
     name = await desk.do(
         lambda fw: (
             fw.new_doc("Sales Order", title="t", lines=[{"item": "a", "token": "old"}])
@@ -153,7 +153,7 @@ async def test_a_secret_of_a_row_that_is_written_anew_is_the_new_one(desk: Desk)
 
 
 async def test_a_document_of_another_doctype_is_no_row(desk: Desk) -> None:
-    """Interface §3, `Table(Child)`; it was a defect of the store (500)."""
+    """A table takes rows of its child only (D-170); it was a defect of the store (500)."""
 
     def insert(fw: Any) -> None:
         strange = fw.new_doc("Customer", title="Ada")

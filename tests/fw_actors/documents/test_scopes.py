@@ -1,4 +1,4 @@
-"""Access scopes: interface §3 "User Permission", §8 "Scopes"; spec, Webhook rule 3."""
+"""Access scopes (A-310 to A-313, A-327)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_lists_leave_out_what_links_beyond_by_itself_or_by_a_row(scene: De
 
 
 async def test_ignoring_permissions_ignores_scopes_of_ordinary_documents(scene: Desk) -> None:
-    """Interface §4: "`get_all` skips permissions, as in the spec"."""
+    """`get_all` skips permissions, `get_list` does not (D-192)."""
 
     def work(fw: Any) -> list[Any]:
         return [

@@ -1,7 +1,7 @@
 """The same requests over HTTP get the same answers on both stores, and none is a defect.
 
 What one store can hold and the other cannot, what they sort, compare or round differently, and
-what is too much for either: interface §1 (the envelope), §3 ("the same on both stores").
+what is too much for either: the same answer on both (O-10, D-35, O-20).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tables of DocTypes: made and widened, never dropped (interface §3)."""
+"""The tables of DocTypes: made and widened, never dropped (D-163)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_a_table_is_widened_and_its_rows_stay(store: Store) -> None:
 
 
 async def test_an_added_check_is_never_null(store: Store) -> None:
-    """Interface §3: Check is 0 or 1."""
+    """A Check is 0 or 1 and never null (D-54)."""
     small, wide = table_of(Small), table_of(Wide)
 
     def widen(tx: Tx) -> dict[str, Any] | None:
@@ -83,7 +83,7 @@ async def test_an_added_check_is_never_null(store: Store) -> None:
 
 
 async def test_a_column_that_a_doctype_no_longer_has_stays(store: Store) -> None:
-    """Interface §3: "never dropped"."""
+    """No column is dropped (D-163)."""
     wide, small = table_of(Wide), table_of(Small)
 
     def narrow(tx: Tx) -> Mapping[str, str]:
@@ -123,7 +123,8 @@ class Pair(DocType, name="Thing"):
 async def test_what_is_declared_unique_no_longer_is_not(
     store: Store, before: type[DocType]
 ) -> None:
-    """Interface §3, field options: the index of before refused duplicates for ever."""
+    """A field that is no longer declared unique takes duplicates (D-165); the index of before
+    refused them."""
     strict, loose = table_of(before), table_of(Loose)
 
     def twice(tx: Tx) -> list[str]:
@@ -158,8 +159,8 @@ class Akin(DocType, name="Thing"):
 async def test_a_column_that_can_not_hold_its_field_any_more_is_named_at_start(
     store: Store,
 ) -> None:
-    """Interface §3: tables are "made or widened", so a column keeps its type. SQLite mixed both in
-    one column, PostgreSQL failed with 500 or rounded."""
+    """Tables are made or widened, so a column keeps its type (D-164). SQLite mixed both in one
+    column, PostgreSQL failed with 500 or rounded."""
     await store.write(lambda tx: make_tables(tx, [table_of(Typed)]))
     with pytest.raises(ConfigurationError) as refusal:
         await store.write(lambda tx: make_tables(tx, [table_of(Retyped)]))
@@ -236,7 +237,7 @@ async def test_what_stored_rows_share_can_not_become_unique(store: Store) -> Non
 
 
 async def test_any_number_of_stored_rows_may_leave_empty_what_becomes_unique(store: Store) -> None:
-    """Interface §3, field options: "" in a unique field is null, whenever it was written."""
+    """`""` in a unique field is null, whenever it was written (D-62)."""
     small = table_of(Small)
 
     class Unique(DocType, name="Thing"):

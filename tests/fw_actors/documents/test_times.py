@@ -1,4 +1,4 @@
-"""Interface §1, Times."""
+"""Times are ISO 8601 UTC with milliseconds and `Z` (H-35, D-56)."""
 
 from __future__ import annotations
 

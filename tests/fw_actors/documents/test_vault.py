@@ -1,4 +1,4 @@
-"""Vault fields at rest: spec, FW_SECRET_KEY."""
+"""Vault fields at rest (D-72)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_what_is_sealed_opens_with_the_same_key(text: str, key: str) -> None:
 
 
 def test_the_text_is_not_in_what_is_stored() -> None:
-    """Spec: "encrypted at rest"."""
+    """A Vault value is encrypted at rest (D-72)."""
     sealed = vault().seal("whsec_plain", *PLACE)
     raw = base64.b64decode(sealed.split(":")[2])
     assert "plain" not in sealed
@@ -51,7 +51,7 @@ def test_a_sealed_value_opens_in_its_own_place_only(place: tuple[str, str, str])
 
 
 def test_a_changed_key_is_told_from_damage() -> None:
-    """Spec: "(no `FW_SECRET_KEY`, or key changed since saved)"."""
+    """A key that has changed since the value was saved is told from damage (B-169)."""
     sealed = vault().seal("s", *PLACE)
     with pytest.raises(UnreadableError, match="another FW_SECRET_KEY"):
         vault("another key").open(sealed, *PLACE)
@@ -76,7 +76,7 @@ def test_anything_after_the_right_key_id_is_damage() -> None:
 
 @pytest.mark.parametrize("key", [None, ""])
 def test_without_a_key_nothing_is_sealed(key: str | None) -> None:
-    """Spec: "writing or changing it needs `FW_SECRET_KEY`, else the write fails"."""
+    """Writing or changing a Vault value needs FW_SECRET_KEY, else the write fails (D-76)."""
     with pytest.raises(ValidationError) as refusal:
         vault(key).seal("s", *PLACE)
     assert refusal.value.extra == {"field": "secret"}

@@ -1,5 +1,5 @@
-"""Spec, Webhook rule 3, call by call: what a user with access scopes meets at Webhook and Webhook
-Delivery, "even as System Manager", in Python and over HTTP.
+"""Call by call: what a user with access scopes meets at Webhook and Webhook Delivery, also as
+System Manager, in Python and over HTTP (A-314, A-316).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ async def test_reads_that_ignore_permissions_find_nothing(scoped: Scoped, doctyp
 
 @BOTH
 async def test_reads_as_oneself_are_refused(scoped: Scoped, doctype: str) -> None:
-    """Interface §8: "`get_list` without the flag and `get_doc` raise"."""
+    """`get_list` without the flag and `get_doc` raise (A-315)."""
 
     def look(fw: Any) -> None:
         with pytest.raises(PermissionDeniedError):
@@ -133,8 +133,7 @@ async def test_verbs_are_refused_ignore_permissions_or_not(scoped: Scoped, docty
 async def test_every_request_is_refused_whether_the_name_exists_or_not(
     scoped: Scoped, doctype: str
 ) -> None:
-    """Interface §8: "403 over HTTP for every verb on Webhook and Webhook Delivery, also for names
-    that do not exist"."""
+    """Over HTTP every verb is 403, also for names that do not exist (A-315)."""
     before = await scoped.rows()
     path = f"/api/resource/{doctype.replace(' ', '%20')}"
     requests: list[tuple[str, str, object]] = [("GET", path, None), ("POST", path, HOOK)]
@@ -152,7 +151,7 @@ async def test_every_request_is_refused_whether_the_name_exists_or_not(
 
 
 async def test_a_replay_is_refused_and_recorded_as_denied(scoped: Scoped) -> None:
-    """Rule 3 names replay; spec, Audit events: "with action Denied and no detail"."""
+    """A replay is refused (B-255) and recorded as Denied, without a detail (O-81)."""
     for delivery in (scoped.names["Webhook Delivery"], "nobody"):
         reply = await scoped.ask("POST", SERVICES + "webhooks.replay", {"delivery": delivery})
         assert reply.status == 403

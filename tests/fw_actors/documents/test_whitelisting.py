@@ -1,4 +1,4 @@
-"""Functions of an app that HTTP may call: interface §3."""
+"""Functions of an app that HTTP may call (D-180 to D-184)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ping(fw: Any, **anything: Any) -> Any:
 
 
 def test_it_is_called_under_its_dotted_path() -> None:
-    """Interface §3: "POST /api/method/<module>.<function>"."""
+    """A function is served at `POST /api/method/<module>.<function>` (D-180)."""
     assert isinstance(close, Whitelisted)
     assert close.path == f"{__name__}.close"
     assert (close.roles, ping.roles) == (("Seller",), ())
@@ -52,7 +52,7 @@ def test_it_is_still_a_function() -> None:
 
 @pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit])
 def test_it_ends_no_process(end: type[BaseException]) -> None:
-    """Interface §1: "500 | InternalError | a defect", and the service goes on."""
+    """`sys.exit()` is a defect of its request (H-66), and the service goes on (D-146)."""
 
     @whitelist
     def leave(fw: Any) -> None:
@@ -79,7 +79,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_an_argument_missing_or_unknown_is_a_bad_request(
     arguments: dict[str, Any], field: str
 ) -> None:
-    """Interface §8, HTTP: "400 … argument missing, … unknown key"."""
+    """A missing or unknown argument is 400 (D-182)."""
     with pytest.raises(BadRequestError) as refusal:
         close.judge(arguments)
     assert refusal.value.extra == {"field": field}
@@ -92,7 +92,7 @@ def test_a_function_of_any_keyword_takes_any_but_its_handle() -> None:
 
 
 def test_an_argument_may_have_any_name() -> None:
-    """Interface §3: "body = keyword arguments"; one called `self` was a defect (500)."""
+    """The body is the keyword arguments (D-180); one called `self` was a defect (500)."""
 
     @whitelist
     def anything(fw: Any, **named: Any) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def test_an_argument_may_have_any_name() -> None:
 
 
 def test_one_that_gives_back_a_coroutine_has_done_nothing_and_fails() -> None:
-    """Interface §4: "plain functions"; a decorator may hide that one is none."""
+    """Whitelisted functions are plain (D-184, D-145); a decorator may hide that one is none."""
 
     async def later() -> None: ...
 
@@ -134,7 +134,7 @@ def test_arguments_of_the_annotated_types_are_taken(arguments: dict[str, Any]) -
     ],
 )  # fmt: skip
 def test_an_argument_of_another_type_is_a_bad_request(name: str, value: Any) -> None:
-    """Interface §1: "wrong types …: 400 with the key's name"; a function met a 500 by it."""
+    """A wrong type is 400 with the argument's name (D-182); a function met a 500 by it."""
     with pytest.raises(BadRequestError) as refusal:
         sum_up.judge({name: value})
     assert refusal.value.extra == {"field": name}

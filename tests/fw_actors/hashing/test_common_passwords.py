@@ -21,7 +21,7 @@ def test_there_are_ten_thousand_of_eight_and_more_characters_casefolded() -> Non
     "password", ["password", "12345678", "qwertyuiop", "Password1", "TRUSTNO1", "iloveyou"]
 )
 async def test_a_hasher_refuses_them_where_it_is_asked_to(password: str) -> None:
-    """Spec: "applied where hashing happens, so all call sites meet it"."""
+    """The policy is applied where hashing happens (A-130, A-135)."""
     cheap, entropy = Argon2(64, 1, 1), SeededEntropy(1)
     strict = Hasher(cheap, 8, entropy, refuse_common=True, inline=True)
     with pytest.raises(PasswordPolicyError) as outside:

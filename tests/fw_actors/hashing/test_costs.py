@@ -1,4 +1,4 @@
-"""What a decoy costs: pitfalls, "Hashing"; spec, Sign-in, rule 2."""
+"""What a decoy costs (A-43, A-47)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spec, Authentication 7; interface §2, "Passwords"; pitfalls, "Hashing"."""
+"""The one gate to argon2 (A-110, A-111, A-130, A-49)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_the_right_password_is_verified_and_no_other() -> None:
 
 
 async def test_a_hash_is_argon2id_with_the_parameters_of_the_site() -> None:
-    """Interface §2: "argon2id"."""
+    """Passwords are hashed with argon2id and the site's parameters (A-110)."""
     stored = await hashed(make(Argon2(96, 3, 1)), "correct horse")
     found = argon2.extract_parameters(stored)
     assert found.type is argon2.Type.ID
@@ -44,7 +44,7 @@ async def test_a_hash_is_argon2id_with_the_parameters_of_the_site() -> None:
     "password", [" outer space ", "nul\x00inside", "e\u0301claire", "\ud800" * 9]
 )
 async def test_a_password_is_hashed_as_it_came(password: str) -> None:
-    """Pitfalls: "Hash the password as received (no normalising, no trimming, no truncation)"."""
+    """A password is hashed as received: not normalised, trimmed or truncated (A-111)."""
     hasher = make()
     stored = await hashed(hasher, password)
     others = {password.strip(" "), password.partition("\x00")[0], "\u00e9claire", "\ud800" * 8}
@@ -57,7 +57,7 @@ async def test_a_password_is_hashed_as_it_came(password: str) -> None:
     ("password", "rule"), [("short", "tooShort"), (" " * 9, "blank"), ("x" * 257, "tooLong")]
 )
 async def test_the_policy_is_met_where_hashing_happens(password: str, rule: str) -> None:
-    """Spec: "Password policy, applied where hashing happens, so all call sites meet it"."""
+    """The policy is applied where hashing happens, so that all call sites obey it (A-130)."""
     hasher = make()
     with pytest.raises(PasswordPolicyError) as asynchronous:
         await hashed(hasher, password)
@@ -68,14 +68,14 @@ async def test_the_policy_is_met_where_hashing_happens(password: str, rule: str)
 
 
 async def test_a_hash_made_inside_a_transaction_is_verified_outside() -> None:
-    """Interface §4: "one that app code or eval sets, inside it"."""
+    """A `new_password` that app code or eval sets is hashed inside the transaction (A-295)."""
     hasher = make()
     stored = hasher.hash_now("correct horse", name="ada", email="ada@x.test")
     assert (await hasher.verify(stored, "correct horse")).ok
 
 
 async def test_a_hash_with_other_parameters_is_outdated() -> None:
-    """Interface §2: "rehashed at sign-in when the parameters change"."""
+    """A hash is made anew at sign-in when the parameters have changed (A-50)."""
     old = await hashed(make(Argon2(72, 1, 1)), "correct horse")
     hasher = make()
     verified = await hasher.verify(old, "correct horse")
@@ -126,7 +126,7 @@ def counted(hasher: Hasher) -> CountedRuns:
 async def test_no_or_a_damaged_hash_is_a_wrong_password_after_exactly_one_run(
     stored: str | None,
 ) -> None:
-    """Pitfalls: "Exactly one argon2 verification for each refused sign-in"."""
+    """A refused sign-in costs exactly one argon2 verification (A-44)."""
     hasher = make()
     runs = counted(hasher)
     assert not (await hasher.verify(stored, "correct horse")).ok
@@ -135,7 +135,7 @@ async def test_no_or_a_damaged_hash_is_a_wrong_password_after_exactly_one_run(
 
 @pytest.mark.parametrize("password", ["", "x" * 257, "x" * 60_000])
 async def test_an_empty_or_over_long_password_costs_one_run_too(password: str) -> None:
-    """Interface §2: "Cap 256 runes (longer at sign-in: wrong password)"."""
+    """An over-long password is a wrong one (A-139), and costs a verification (A-48)."""
     hasher = make()
     stored = await hashed(hasher, "correct horse")
     runs = counted(hasher)

@@ -1,4 +1,4 @@
-"""Interface §2, "Passwords"; pitfalls, "Hashing": what runs at once, who waits, who is refused."""
+"""Hashes that run, wait and are refused (A-112, A-113, A-114, A-115)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_what_was_run_is_returned(gate: Gate) -> None:
 
 
 async def test_no_more_run_at_once_than_there_are_places() -> None:
-    """Interface §2: "At most one hash per core at a time"."""
+    """At most one hash per core runs at a time (A-112)."""
     gate = Gate(Places(2))
     async with trio.open_nursery() as nursery:
         for number in range(6):
@@ -80,7 +80,7 @@ async def test_no_more_run_at_once_than_there_are_places() -> None:
 async def test_who_finds_the_queue_full_is_refused_at_once(
     gate: Gate, lane: Lane, most: int
 ) -> None:
-    """Interface §2: "at most 64 waiting, then 503"; §8: "recovery and passwd: 16, then 503"."""
+    """At most 64 sign-ins wait, and 16 recoveries and password changes, then 503 (A-113, A-114)."""
     async with trio.open_nursery() as nursery:
         for number in range(1 + most):
             nursery.start_soon(gate.run, f"{number}", lane)
@@ -94,7 +94,7 @@ async def test_who_finds_the_queue_full_is_refused_at_once(
 
 
 async def test_a_flood_of_sign_ins_does_not_starve_recovery(gate: Gate) -> None:
-    """Pitfalls: "A separate small queue for recovery and `passwd`"."""
+    """Recovery and password change have a queue of their own (A-114)."""
     async with trio.open_nursery() as nursery:
         for number in range(9):
             nursery.start_soon(gate.run, f"sign-in {number}")
@@ -163,7 +163,7 @@ async def test_who_is_begun_in_the_moment_of_a_cancel_is_waited_for(gate: Gate) 
 async def test_the_place_is_held_until_the_thread_ends_also_when_the_client_has_gone(
     gate: Gate,
 ) -> None:
-    """Pitfalls: "the place is held until the thread ends, also when the client has gone"."""
+    """The place is held until the thread ends, also when the client has gone (A-115)."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gate.run, "first")
         await until(lambda: gate.entered == ["first"])
@@ -176,7 +176,7 @@ async def test_the_place_is_held_until_the_thread_ends_also_when_the_client_has_
 
 
 async def test_a_hash_gives_way_to_other_requests_and_nothing_else_does() -> None:
-    """Interface §2; what hashes nothing stays quick under a flood of sign-ins."""
+    """A request that hashes nothing stays quick under a flood of sign-ins (A-112)."""
     own = os.getpriority(os.PRIO_PROCESS, 0)
 
     def priority() -> int:

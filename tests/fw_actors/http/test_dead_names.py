@@ -1,4 +1,4 @@
-"""Look-ups that are never answered, on a real socket (pitfalls page, DNS; interface §7)."""
+"""Look-ups that are never answered, on a real socket (B-149, B-140)."""
 
 from __future__ import annotations
 

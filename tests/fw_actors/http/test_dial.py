@@ -1,4 +1,4 @@
-"""All addresses of a name are tried, and TLS is verified (interface §7)."""
+"""All addresses of a name are tried (B-146), and TLS is verified (B-129)."""
 
 from __future__ import annotations
 
@@ -358,7 +358,7 @@ def test_the_systems_trust_verifies_certificate_and_name() -> None:
 def test_a_file_of_ones_own_adds_to_the_systems_trust(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """`SSL_CERT_FILE` to add one (interface §7)."""
+    """`SSL_CERT_FILE` adds to the system's trust store (B-129)."""
     before = system_trust().cert_store_stats()["x509_ca"]
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))

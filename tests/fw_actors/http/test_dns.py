@@ -1,4 +1,4 @@
-"""Look-ups run in a few threads of their own, which the dead ones can't use up (pitfalls page)."""
+"""Look-ups run in a few threads of their own, which the dead ones can't use up (B-149)."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def test_a_quarter_of_the_threads_is_closed_to_names_that_were_not_prompt(
 async def test_one_name_never_takes_more_than_two_threads(
     nursery: trio.Nursery, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At most 32 threads, 2 a host (pitfalls page)."""
+    """At most 32 threads, 2 of one host (B-149)."""
     monkeypatch.setattr("fw_actors.http.dial.PROMPT_SECONDS", 0.0)
     resolver = Resolver(nursery, names.lookup)
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""Interface §7: `error` is a kind, a colon and one plain sentence."""
+"""`error` is a kind, a colon and one plain sentence (B-168)."""
 
 from __future__ import annotations
 

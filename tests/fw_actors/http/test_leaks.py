@@ -1,5 +1,5 @@
-"""Pitfalls page: pools under cancellation leak places. After many attempts that were cut off at any
-instant, descriptors, tasks and places are as at the start."""
+"""Pools under cancellation leak places. After many attempts that were cut off at any instant,
+descriptors, tasks and places are as at the start (B-152)."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 async def test_ten_thousand_attempts_that_time_out_leave_nothing_behind() -> None:
-    """Pitfalls page: descriptors, tasks and places are as at the start."""
+    """Descriptors, tasks and places are as at the start (B-152)."""
     timeouts = 0
 
     async def attempts(sender: Sender, receiver: Receiver) -> None:

@@ -121,7 +121,7 @@ MISDESCRIBED = [  # the head's lines after its status line, the bytes behind the
 def test_a_whole_head_decides_whatever_it_says_of_its_body(
     lines: bytes, behind: bytes, body: bytes, status: int, before: bytes, cut: str
 ) -> None:
-    """Interface §7: "Once a whole answer head is in, its status decides"."""
+    """Once a whole answer head is in, its status decides (B-141)."""
     data = before + b"HTTP/1.1 %d Some reason\r\n%b\r\n\r\n%b" % (status, lines, behind)
     pieces = [bytes([byte]) for byte in data] if cut == "byte by byte" else [data]
     reader, answer = read([*pieces, END])
@@ -183,7 +183,7 @@ def test_no_header_line_changes_what_the_status_line_says(
     short_way: bool,
     size: int,
 ) -> None:
-    """Whatever stands between a valid status line and the blank line (interface §7)."""
+    """The status decides, with any lines between a valid status line and the blank line (B-141)."""
     head = end.join([b"HTTP/1.1 %d%b" % (status, reason), *lines, b"", b""])
     data = head + behind
     reader = AnswerReader(short_way=short_way)
@@ -199,7 +199,7 @@ def test_no_header_line_changes_what_the_status_line_says(
 
 
 def test_a_head_must_end_within_64_kib_with_the_interim_answers_before_it() -> None:
-    """At most 64 KiB of an answer are read (interface §7)."""
+    """At most 64 KiB of an answer are read (B-143)."""
     interim = b"HTTP/1.1 103 E\r\nlink: " + b"a" * 10_000 + b"\r\n\r\n"
     reader = AnswerReader()
     for _ in range(MAX_ANSWER // len(interim)):
@@ -239,7 +239,7 @@ LOCATIONS = [
 
 @pytest.mark.parametrize(("sent", "kept"), LOCATIONS)
 def test_a_location_is_kept_without_what_may_be_secret(sent: bytes, kept: str) -> None:
-    """`error` names the Location without its query (interface §7)."""
+    """`error` names the Location without its query (B-168)."""
     data = b"HTTP/1.1 302 Found\r\nlocation: %b\r\ncontent-length: 0\r\n\r\n" % sent
     assert read([data])[1].location == kept
 

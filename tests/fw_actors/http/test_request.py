@@ -21,7 +21,7 @@ VALUES = st.text(VISIBLE, min_size=1).map(str.encode)
     values=st.dictionaries(st.from_regex(rb"x-[a-z0-9%-]{1,20}", fullmatch=True), VALUES),
 )
 def test_h11_reads_what_was_meant(path: str, body: bytes, values: dict[bytes, bytes]) -> None:
-    """Architecture page, The sender: what we write, h11's server side reads as meant."""
+    """An HTTP/1.1 server reads what we write as it was meant (B-130)."""
     try:
         target = parse_target(f"https://h:8443/{path}")
     except ValidationError:

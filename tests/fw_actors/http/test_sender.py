@@ -1,4 +1,4 @@
-"""Interface §7: one POST, one deadline, the head decides."""
+"""One POST, one deadline, and the head decides (B-120, B-140, B-141)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BIG = b"x" * 8_000_000  # more than loopback's buffers take
 
 
 async def test_the_request_has_exactly_the_headers_of_the_interface() -> None:
-    """Interface §7: host, content-type, content-length, user-agent, accept, the three webhook-*."""
+    """The request has exactly these headers (B-121)."""
     async with receiving(always(OK)) as receiver, open_sender() as sender:
         await sender.post(receiver.target(path="/a?b=c"), b'{"a":1}', headers, timeout=LONG)
         assert receiver.requests == [
@@ -87,7 +87,7 @@ ANSWERS = [  # what is sent, status, body, whether the connection serves the nex
 async def test_an_answer_is_read_and_its_connection_kept_where_it_may_be(
     data: bytes, status: int, body: bytes, kept: bool
 ) -> None:
-    """RFC 9112 6.3 and 9.3; 1xx answers are skipped, at most 20 (interface §7)."""
+    """RFC 9112 6.3 and 9.3 (B-148); 1xx answers are skipped, at most 20 (B-144)."""
     async with receiving(always(data)) as receiver, open_sender() as sender:
         for _ in range(3):
             answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
@@ -105,7 +105,7 @@ async def test_an_answer_without_a_length_ends_with_its_connection() -> None:
 
 
 async def test_a_redirect_is_not_followed_and_its_location_kept_without_secrets() -> None:
-    """No redirects; `error` names the Location without its query (interface §7)."""
+    """No redirect is followed (B-128); `error` names the Location without its query (B-168)."""
     redirect = (
         b"HTTP/1.1 302 Found\r\nlocation: https://u:p@other.example/x?token=1#f\r\n"
         b"retry-after: 7\r\ncontent-length: 0\r\n\r\n"
@@ -147,7 +147,7 @@ BAD = [
 
 @pytest.mark.parametrize("data", BAD, ids=lambda data: repr(data[:24]))
 async def test_what_is_no_answer_is_a_protocol_error(data: bytes) -> None:
-    """Interface §7: huge heads and endless 1xx answers among them."""
+    """Huge heads and endless 1xx answers are protocol errors (B-143, B-144, B-168)."""
     async with receiving(once(data)) as receiver, open_sender() as sender:
         with pytest.raises(ProtocolError) as caught:
             await sender.post(receiver.target(path="/x?token=1"), b"{}", headers, timeout=LONG)
@@ -220,7 +220,7 @@ async def test_a_receiver_that_reads_nothing_is_a_timeout() -> None:
 
 
 async def test_a_body_that_stalls_after_the_head_is_only_shorter() -> None:
-    """Once a whole answer head is in, its status decides (interface §7)."""
+    """Once a whole answer head is in, its status decides (B-141, B-142)."""
 
     async def script(talk: Talk) -> None:
         await talk.request()
@@ -234,7 +234,7 @@ async def test_a_body_that_stalls_after_the_head_is_only_shorter() -> None:
 
 
 async def test_a_body_that_comes_byte_by_byte_is_cut_at_the_deadline() -> None:
-    """One deadline over all of it: bytes that do come do not put it off (interface §7)."""
+    """One deadline over all of it: bytes that do come do not put it off (B-140)."""
 
     async def script(talk: Talk) -> None:
         await talk.request()
@@ -297,7 +297,7 @@ ENDLESS = [  # the end of the head, and what is repeated without end
 
 @pytest.mark.parametrize(("framing", "piece"), ENDLESS, ids=["chunked", "length", "until-close"])
 async def test_an_endless_body_is_left_after_512_bytes(framing: bytes, piece: bytes) -> None:
-    """After 512 body bytes the connection is closed, unless the rest is there (interface §7)."""
+    """After 512 body bytes the connection is closed, unless the rest is there (B-143)."""
 
     async def script(talk: Talk) -> None:
         await talk.request()
@@ -320,7 +320,7 @@ async def test_a_kept_connection_that_was_closed_meanwhile_is_not_used() -> None
 
 
 async def test_a_kept_connection_that_dies_with_the_request_is_replaced_once() -> None:
-    """A reused connection that dies before one answer byte is replaced once (interface §7)."""
+    """A reused connection that dies before one answer byte is replaced once (B-147)."""
     made = 0
 
     def make() -> Sequence[tuple[bytes, bytes]]:
@@ -372,7 +372,8 @@ async def test_a_kept_connection_that_dies_after_one_byte_is_not_replaced() -> N
 
 
 async def test_an_answer_before_the_body_is_sent_counts() -> None:
-    """Interface §7; the rest of the body is not sent, and the connection is closed."""
+    """An early answer counts (B-145); the rest of the body is not sent, and the connection is
+    closed."""
 
     async def script(talk: Talk) -> None:
         await talk.until(b"\r\n\r\n")
@@ -407,7 +408,8 @@ async def test_a_big_body_arrives_whole_and_the_connection_is_kept() -> None:
 
 
 async def test_the_headers_are_made_when_the_connection_is_ready() -> None:
-    """`webhook-timestamp` is taken, and the signature made, once it is (interface §7)."""
+    """`webhook-timestamp` is taken, and the signature made, when the connection is ready
+    (B-126)."""
     seen: list[int] = []
 
     async with receiving(always(OK)) as receiver, open_sender() as sender:
@@ -528,7 +530,7 @@ HALF_BODY = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"
 async def test_a_kept_connection_that_falls_silent_is_a_timeout_and_not_replaced(
     said: bytes, scheme: str
 ) -> None:
-    """Interface §7: `timeout` is one deadline over everything, on a kept connection too."""
+    """`timeout` is one deadline over everything, on a kept connection too (B-140)."""
     async with keeping_silent(said, scheme) as (receiver, sender):
         with pytest.raises(AnswerTimeout, match="did not answer within"):
             await sender.post(receiver.target(), b"{}", headers, timeout=SHORT)

@@ -75,7 +75,7 @@ def answers(draw: st.DrawFn) -> bytes:
 @example(b"HTTP/1.1 204 No Content\r\nserver: x\r\n\r\n")
 @example(b"HTTP/1.1 200 OK\r\nconnection: keep-alive\r\ncontent-length: 600\r\n\r\n" + b"x" * 600)
 def test_where_the_short_way_answers_h11_says_the_same(data: bytes) -> None:
-    """Architecture page, The sender."""
+    """The short reader of plain answers agrees with h11 wherever it answers (B-130)."""
     plain = read_short(data)
     if plain is None:
         return

@@ -1,4 +1,4 @@
-"""Interface §7 and §8: which URLs a Webhook may have, and what makes two of them one receiver."""
+"""Which URLs a Webhook may have (B-12, B-13), and what makes two of them one receiver (B-230)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_bad_url_is_refused_with_what_to_change(url: str, words: str) -> None:
 
 
 def test_development_takes_http_everywhere() -> None:
-    """Spec, Webhook url: https is required outside development mode."""
+    """https is required outside development mode (B-12)."""
     assert parse_target("http://example.com", development=True).origin.port == 80
     with pytest.raises(ValidationError):
         parse_target("ftp://example.com", development=True)
@@ -125,7 +125,7 @@ def test_a_loopback_host_is_a_literal_one(host: str, expected: bool) -> None:
 
 
 def test_what_is_shown_of_a_target_has_no_query() -> None:
-    """Pitfalls, Logs: receiver URLs without user info and query."""
+    """Receiver URLs are shown without user info and query (O-101)."""
     target = parse_target("https://h/x?token=1")
     assert target.display == "https://h/x"
     assert "token" not in repr(target)

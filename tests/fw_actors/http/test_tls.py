@@ -92,7 +92,7 @@ async def connected() -> AsyncIterator[tuple[TlsConnection, trio.SSLStream[Recor
 
 
 async def test_what_is_there_of_many_records_is_read_without_waiting() -> None:
-    """Interface §7: the connection is closed after 512 bytes, unless the rest is there already."""
+    """The connection is closed after 512 bytes, unless the rest is there already (B-143)."""
     sent = bytes(range(256)) * 160  # 40 KiB: three records
     async with connected() as (connection, server):
         assert await connection.receive_ready(9) == b""

@@ -1,4 +1,4 @@
-"""Transports `log` and `method`: interface §2, Transport log; §8, Links and mail."""
+"""Transports `log` and `method` (O-54, O-57)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may stand in a header: pitfalls, Mail."""
+"""What may stand in a header (O-60)."""
 
 from __future__ import annotations
 

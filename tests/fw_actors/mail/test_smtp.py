@@ -1,4 +1,4 @@
-"""Transport `smtp` against a real server: spec, Authentication 9; interface §6, §8."""
+"""Transport `smtp` against a real server (O-55, O-56, O-59)."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_auth_goes_to_loopback_or_over_tls(make: Make, how: str) -> None:
 async def test_no_auth_in_clear_text_to_another_host(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spec, Authentication 9; judged on the connected address, not on the name."""
+    """No sign-in in clear text; judged on the connected address, not on the name (O-55)."""
     server = make(users={"desk": "s3cret"})
     monkeypatch.setattr(smtp, "_is_loopback", lambda connected: False)
     with pytest.raises(MailRefused, match=r"auth: .*clear text"):
@@ -150,7 +150,7 @@ async def test_a_wrong_password_is_told_without_it(make: Make) -> None:
 async def test_what_a_refusal_means(
     make: Make, command: str, answer: str, final: bool, told: str
 ) -> None:
-    """Interface §8: "5xx to the recipient is final"; no part of the link is told."""
+    """5xx to the recipient is final (O-59); no part of the link is told (D-225)."""
     server = make()
     server.refuse[command] = answer.strip()
     with pytest.raises(MailRefused if final else MailNotSent) as fault:
@@ -232,7 +232,7 @@ async def test_an_address_beyond_ascii_needs_a_server_that_takes_it(make: Make) 
 
 
 async def test_a_probe_signs_in_and_sends_nothing(make: Make) -> None:
-    """Spec, Command line: doctor reports the live mail transport."""
+    """Doctor reports the live mail transport without sending (O-133)."""
     server = make(users={"desk": "right"})
     mail = transport(server.port, user="desk", password="right")._mail
     await probe(mail, ssl.create_default_context())

@@ -1,7 +1,7 @@
 """What a line before TLS can do after it: nothing.
 
-Pitfalls, Mail: "A STARTTLS that fails closes the connection for good; nothing buffered before it
-is used after".
+A STARTTLS that fails closes the connection for good; nothing buffered before it is used after
+(O-56).
 """
 
 from __future__ import annotations

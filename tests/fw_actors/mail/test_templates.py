@@ -1,4 +1,4 @@
-"""The messages: spec, Recovery and invitation; interface §8."""
+"""The messages: recovery, invitation and what else the service tells (O-53)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Audit Events: spec, Audit events; interface §3."""
+"""Audit Events (O-80 to O-88)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_an_event_tells_what_was_done_by_whom_in_which_request(office: Off
 
 
 async def test_a_denied_event_has_no_detail_and_a_target_as_asked(office: Office) -> None:
-    """Spec: "writes an event with action Denied and no detail"."""
+    """A refused replay leaves an event with the action Denied and no detail (O-81, O-86)."""
     audit = office.site.audit
     await office.do(lambda fw: audit.record(fw, Action.DENIED, "x" * 200))
     rows = await office.sql("SELECT action, target, detail, request_id FROM doc_audit_event")

@@ -1,4 +1,4 @@
-"""What waits in the store: interface §8, Queues and `jobs stats`."""
+"""Jobs that wait in the store (C-118)."""
 
 from __future__ import annotations
 

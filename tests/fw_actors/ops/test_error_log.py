@@ -1,4 +1,4 @@
-"""Error Logs: interface §3, §8 "Error Log: `method, message, request_id, creation`"."""
+"""Error Logs: method, message, request and time (D-226)."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_what_could_not_be_written_goes_on_waiting(office: Office) -> None
 async def test_a_hook_that_fails_after_the_commit_undoes_nothing_and_is_logged(
     office: Office,
 ) -> None:
-    """Interface §4, `after_commit`: never undoes; its failure is an Error Log."""
+    """`after_commit` never undoes; its failure is an Error Log (D-142)."""
     insert = {"title": "fail late"}
     await office.site.write(
         "Administrator", lambda fw: rest.insert(fw, "Sales Order", insert), "request-1"

@@ -1,7 +1,7 @@
 """What is asked at every request, try, claim and sweep is found by an index, on both stores.
 
-Pitfalls, Queue and delivery: "A test asserts the query plan". The statements are those that the
-service runs, recorded while it runs them (`tests.plans`).
+A test explains each statement (O-21, B-237). The statements are those that the service runs,
+recorded while it runs them (`tests.plans`).
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ async def test_a_run_that_was_cut_off_goes_on_and_the_site_stays_shut_until_then
 async def test_with_another_key_than_the_new_one_the_site_does_not_open(
     tmp_path: Path, secrets: dict[str, str]
 ) -> None:
-    """A service with the old key would end every delivery for good (spec: no retries)."""
+    """A service with the old key would end every delivery for good (B-167: no retries)."""
     async with open_office(tmp_path) as office:
         await rekeying_of(office).run(lambda _: None)
     with pytest.raises(ConfigurationError, match="moved to another FW_SECRET_KEY"):

@@ -1,4 +1,4 @@
-"""Opening a site: interface §3, §5; architecture, "The store"."""
+"""Opening a site: its store, its roles, its users (C-104, A-17)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROLES += ["System Manager"]
 async def test_the_roles_of_the_framework_and_of_the_apps_are_there(
     office: Office, tmp_path: Path
 ) -> None:
-    """Interface §3: "Roles at first start"; §8: "Roles that an app names are made at start"."""
+    """The roles of the first start (A-17) and those that an app names (D-168)."""
     for opened in (office, None):
         async with open_office(tmp_path) as again:
             site = opened or again
@@ -46,7 +46,7 @@ async def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None
 
 
 async def test_a_rolled_back_call_gives_its_result_and_leaves_nothing(office: Office) -> None:
-    """Interface §5: `eval EXPR [--commit]`."""
+    """Without `--commit` what was written is undone (C-120)."""
 
     def work(fw: Any) -> str:
         return str(fw.new_doc("Sales Order", title="t").insert().name)
@@ -77,13 +77,13 @@ async def test_nobody_works_on_a_site_but_its_users(office: Office, user: str) -
 
 
 async def test_administrator_has_every_permission_and_no_account(office: Office) -> None:
-    """Interface §5: "the built-in `Administrator`, who … cannot sign in"."""
+    """`Administrator` has every permission (C-103) and cannot sign in (A-16)."""
     await office.do(lambda fw: fw.new_doc("Sales Order", title="t").insert())
     assert await office.do(lambda fw: fw.exists("User", "Administrator")) is None
 
 
 async def test_a_new_password_meets_the_policy(office: Office) -> None:
-    """Spec, Authentication 7: "so all call sites meet it"."""
+    """The policy is obeyed by all call sites (A-130)."""
     with pytest.raises(PasswordPolicyError):
         await office.site.hash_password("ada@x.test", "ada", "ada@x.test")
 
@@ -98,7 +98,7 @@ async def test_all_problems_of_apps_are_told_before_the_store_is_touched(tmp_pat
 
 
 async def test_a_store_of_another_kind_is_refused_without_its_url(tmp_path: Path) -> None:
-    """Interface §6: values that may hold a secret are not shown."""
+    """Values that may hold a secret are not shown (C-86)."""
     with pytest.raises(ConfigurationError) as refusal:
         async with inline_site(tmp_path, database="mysql://user:secret@host/db"):
             pytest.fail("it opened")

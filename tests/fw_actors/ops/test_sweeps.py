@@ -1,4 +1,4 @@
-"""Housekeeping: spec, Limits; pitfalls, "Retention in batches"."""
+"""Housekeeping: sweeps in small batches (O-70 to O-74)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def left(office: Office, column: str, table: str) -> list[Any]:
 
 
 async def test_expired_sessions_go_and_others_stay(office: Office) -> None:
-    """Spec: "Periodically deletes expired sessions, old tokens and old login attempts"."""
+    """Expired sessions, old tokens and old login attempts are deleted (O-70)."""
     rows = [
         {"id": name, "sid_hash": name.encode(), "user": "ada", "created": 0, "last_seen": 0,
          "expires": expires}
@@ -72,7 +72,8 @@ async def test_expired_tokens_go(office: Office) -> None:
 
 
 async def test_no_attempt_that_may_count_or_lock_is_deleted(office: Office) -> None:
-    """Spec: "hygiene only"; two windows of the lockout, and 15 minutes of an address at least."""
+    """An attempt that may still count is not swept (O-73): two windows of the lockout, 15 minutes
+    of an address."""
     ages = {"counts": 14, "locks": 29, "address": 10}
     for minutes, kept in ((15, {"address", "counts", "locks"}), (1, {"address", "counts"})):
         await office.sql("DELETE FROM fw_login_attempt")
@@ -89,7 +90,7 @@ async def test_no_attempt_that_may_count_or_lock_is_deleted(office: Office) -> N
 async def test_no_lock_is_lifted_by_a_sweep_whatever_the_policy_says_by_now(
     office: Office,
 ) -> None:
-    """Spec, Limits: "hygiene only": a lock of a longer policy holds to the end it was given."""
+    """A sweep lifts no lock (O-73): one of a longer policy holds to the end it was given."""
     rows = [
         {"id": name, "key": b"k", "at": NOW - DAY, "state": 1, "until": until}
         for name, until in (("locks", NOW + 1), ("is over", NOW))
@@ -102,7 +103,7 @@ async def test_no_lock_is_lifted_by_a_sweep_whatever_the_policy_says_by_now(
 async def test_a_sweep_deletes_at_most_a_thousand_rows_at_once_oldest_first(
     office: Office,
 ) -> None:
-    """Pitfalls: "Retention in batches of at most 1,000 rows"."""
+    """A sweep deletes at most 1,000 rows at once (O-74)."""
     rows = [
         {"id": f"{n:05}", "sid_hash": f"{n}".encode(), "user": "ada", "created": 0, "last_seen": 0,
          "expires": 2000 - n}
@@ -123,7 +124,7 @@ def delivery(name: str, status: str, age_days: float, **values: Any) -> dict[str
 
 
 async def test_sent_and_failed_older_than_the_retention_go_with_their_jobs(office: Office) -> None:
-    """Spec: "default 30, zero keeps forever; applies to Sent and Failed"."""
+    """30 days by default, zero keeps for ever; Sent and Failed are deleted (B-280, B-281)."""
     rows = [
         delivery("old sent", "Sent", 30), delivery("old failed", "Failed", 31),
         delivery("old queued", "Queued", 99), delivery("old retrying", "Retrying", 99),
@@ -151,7 +152,7 @@ async def test_zero_keeps_for_ever(office: Office) -> None:
 
 
 async def test_retention_counts_from_the_last_attempt(office: Office) -> None:
-    """Interface §8: "Retention counts from the last attempt"."""
+    """Retention counts from the last attempt (B-280)."""
     row = delivery("replayed", "Failed", 1, creation=NOW - 90 * DAY)
     await put(office, "doc_webhook_delivery", [row])
     steps = sweeps.webhook_batches(office.site.registry, 30)
@@ -161,7 +162,7 @@ async def test_retention_counts_from_the_last_attempt(office: Office) -> None:
 
 
 async def test_sweeping_frees_the_key_of_an_emit(office: Office) -> None:
-    """Interface §8: "sweeping frees the key"."""
+    """Sweeping frees the key (B-81)."""
     await office.subscribe()
 
     def emit(fw: Any) -> int:
@@ -209,6 +210,6 @@ async def test_audit_batches_are_small_and_take_the_oldest_first(office: Office)
 
 @pytest.mark.parametrize("minutes", [1, 15, 10_080])
 async def test_two_sweepers_do_no_harm(office: Office, minutes: int) -> None:
-    """Pitfalls: "safe with two sweepers"."""
+    """Two sweepers do no harm (O-74)."""
     steps = sweeps.auth_batches(minutes)
     assert await sweep(office, steps + steps) == [0] * 8

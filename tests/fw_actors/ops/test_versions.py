@@ -1,4 +1,4 @@
-"""Versions: interface §8, "Version: `ref_doctype, docname, data {changed …, rows}, request_id`"."""
+"""Versions: which fields changed, by whom, in which request (D-223)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_rows_are_told_by_what_became_of_each(order: Office) -> None:
 
 
 async def test_no_secret_is_in_a_version(order: Office) -> None:
-    """Spec, Redaction: a Password "absent from Version"."""
+    """A secret is absent from Versions (D-223, D-70)."""
     kept = (await order.sql("SELECT name FROM doc_orderline WHERE item = 'a'"))[0][0]
     secrets = {"token": "s-vault", "pin": "s-pin", "line_secret": "s-name"}
     body = {"token": "s-top", "lines": [{"name": kept, "item": "a", "rate": 1, **secrets}]}
@@ -140,7 +140,7 @@ async def test_nobody_writes_one_as_a_document(office: Office) -> None:
 async def test_a_save_by_a_hook_hides_nothing_of_the_save_that_it_is_part_of(
     order: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Interface §8, Version: what the outer save changed was in none of the two."""
+    """The changes of the outer save were in neither of the two Versions (D-223)."""
 
     def remark(doc: Any, fw: Any) -> None:
         if doc.remark is None:

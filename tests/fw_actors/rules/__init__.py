@@ -1,1 +1,1 @@
-"""The rules, each against the rows of the specification."""
+"""The rules, each against the rows of the contract."""

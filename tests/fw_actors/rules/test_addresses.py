@@ -1,4 +1,4 @@
-"""Interface §1, "Client address": "IPv4-mapped IPv6 counts as IPv4; IPv6 is counted per /64"."""
+"""IPv4-mapped IPv6 counts as IPv4 (H-94); IPv6 is counted per /64 (A-93)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spec, Limits, "retry waits"; interface §7, "Waits"."""
+"""The waits between attempts (B-190, B-191)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ WAITS = [30, 60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]  # seconds after at
 def test_the_waits_are_30_s_then_1_2_4_8_minutes_capped_at_an_hour(
     attempt: int, seconds: float
 ) -> None:
-    """Spec, Limits: "30 seconds, then 1, 2, 4, 8 minutes, capped at one hour"."""
+    """30 seconds, then 1, 2, 4, 8 minutes, capped at one hour (B-190, C-38, C-39)."""
     assert wait_seconds(attempt) == seconds
 
 
 def test_fractions_of_a_second_are_taken() -> None:
-    """Interface §7: "fractions allowed, from 0.1"."""
+    """Fractions from 0.1 are allowed (B-191)."""
     assert [wait_seconds(n, 0.1, 0.5) for n in (1, 2, 3, 4)] == [0.1, 0.2, 0.4, 0.5]
 
 
@@ -45,5 +45,5 @@ def test_a_wait_never_shrinks_nor_passes_the_cap(attempt: int, base: float, cap:
 
 @given(st.integers(1, 10), SECONDS)
 def test_each_wait_doubles_until_the_cap(attempt: int, base: float) -> None:
-    """Interface §7: "attempt n failed → 30·2^(n-1) s"."""
+    """After attempt n failed the wait is 30·2^(n-1) s (B-190)."""
     assert wait_seconds(attempt, base, 1e12) == base * 2 ** (attempt - 1)

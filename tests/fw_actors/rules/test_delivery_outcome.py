@@ -1,4 +1,5 @@
-"""Spec, Webhook Delivery status. The rows are the spec's, written out again."""
+"""The rows of the table, written out again (B-162, B-163, B-164, B-165,
+B-166, B-167)."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ def test_every_ending_has_a_row() -> None:
     assert set(NEXT) == set(Ending)
 
 
-def test_there_are_the_four_states_of_the_spec() -> None:
-    """Spec: "States: `Queued`, `Retrying`, `Sent`, `Failed`."."""
+def test_there_are_the_four_states_of_the_contract() -> None:
+    """The status is Queued, Retrying, Sent or Failed (B-160)."""
     assert sorted(Status) == ["Failed", "Queued", "Retrying", "Sent"]
 
 
@@ -52,7 +53,7 @@ def test_the_ending_and_the_attempts_left_decide_the_status(
 
 @pytest.mark.parametrize(("status", "ending"), ANSWERS)
 def test_the_status_code_of_an_answer_decides_the_ending(status: int, ending: str) -> None:
-    """Spec, Limits, "retry-worthy answers": 408, 429, any 5xx; all others are final."""
+    """408, 429 and any 5xx are worth a retry; all others are final (B-163, B-165)."""
     assert ending_of(status) is Ending[ending]
 
 
@@ -60,7 +61,7 @@ BACKOFF = Backoff(30.0, 3600.0)
 
 
 def test_a_retry_is_due_one_wait_after_the_end_of_the_attempt() -> None:
-    """Interface §7: "counted from the end of the attempt, without jitter"."""
+    """The wait is counted from the end of the attempt, without jitter (B-192)."""
     verdict = judge(
         Ending.TRANSIENT, attempts_before=2, max_attempts=6, ended=1_000, backoff=BACKOFF
     )
@@ -68,7 +69,7 @@ def test_a_retry_is_due_one_wait_after_the_end_of_the_attempt() -> None:
 
 
 def test_six_transient_endings_are_five_retries_and_a_failure() -> None:
-    """Spec: `max_attempts` default 6, "total tries"."""
+    """`max_attempts` is 6 by default, and counts all tries (B-27, B-164)."""
     states = [
         judge(Ending.TRANSIENT, attempts_before=n, max_attempts=6, ended=0, backoff=BACKOFF).status
         for n in range(6)
@@ -78,7 +79,7 @@ def test_six_transient_endings_are_five_retries_and_a_failure() -> None:
 
 @pytest.mark.parametrize("ending", [e for e in Ending if e is not Ending.TRANSIENT])
 def test_a_final_verdict_has_no_next_attempt(ending: Ending) -> None:
-    """Interface §3: "`next_attempt` is null once final"."""
+    """`next_attempt` is null once final (B-172)."""
     verdict = judge(ending, attempts_before=0, max_attempts=6, ended=5, backoff=BACKOFF)
     assert (verdict.next_attempt, verdict.attempts) == (None, 1)
 

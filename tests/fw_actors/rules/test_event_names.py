@@ -1,4 +1,4 @@
-"""Spec, App events, "Name"; interface §8, "Webhooks"."""
+"""The names of events (B-72, B-73)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MALFORMED = [
 
 @pytest.mark.parametrize("name", GOOD)
 def test_a_dotted_lower_case_identifier_of_at_most_140_characters_is_taken(name: str) -> None:
-    """Interface §8: "at most 140; `doc` alone is allowed, `doc.` not"."""
+    """At most 140 characters; `doc` alone is allowed, `doc.` not (B-72, B-73)."""
     judge_event_name(name)
 
 
@@ -31,7 +31,7 @@ def test_any_other_text_is_refused_with_the_grammar(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["doc.", "doc.on_insert", "doc.mine", "doc.X"])
 def test_the_prefix_of_the_framework_is_reserved(name: str) -> None:
-    """Spec: "The `doc.` prefix is reserved for the framework"."""
+    """The prefix `doc.` is reserved (B-73)."""
     with pytest.raises(UnusableEventNameError, match=r"begin with doc\."):
         judge_event_name(name)
 

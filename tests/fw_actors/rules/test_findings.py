@@ -1,4 +1,4 @@
-"""Findings and their report: interface §8, Operating (`doctor --json`)."""
+"""Findings and their report as `doctor --json` shows it (O-130)."""
 
 from __future__ import annotations
 

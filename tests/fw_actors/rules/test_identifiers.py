@@ -1,4 +1,4 @@
-"""Interface §2, "Lockout" (canonical identifier); pitfalls, "Canonical form"."""
+"""The canonical form of identifiers (A-30)."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ SPELLINGS = [
 
 @pytest.mark.parametrize(("typed", "expected"), SPELLINGS)
 def test_all_spellings_of_a_name_have_one_form(typed: str, expected: str) -> None:
-    """Interface §2: "cap 320 characters, NFKC, trimmed, casefolded"."""
+    """At most 320 characters, NFKC, trimmed, casefolded (A-30)."""
     assert canonical(typed) == expected
 
 
 def test_the_form_of_every_code_point_is_its_own_form() -> None:
-    """Pitfalls: "f(f(x)) = f(x) (property test over all code points)"."""
+    """The form of a form is itself, over all code points (A-31)."""
     wrong = []
     for point in range(sys.maxunicode + 1):
         once = form(chr(point))
@@ -69,13 +69,13 @@ def test_the_form_of_every_text_is_its_own_form(text: str) -> None:
 
 @given(st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=1, max_size=30))
 def test_letter_case_makes_no_other_account(text: str) -> None:
-    """Pitfalls: "allauth's bypass by letter case"."""
+    """No letter case makes another account (A-30)."""
     assert canonical(text.upper()) == canonical(text.lower()) == canonical(f" {text} ")
 
 
 @pytest.mark.parametrize("points", [DEFAULT_IGNORABLE, BIDI_CONTROLS], ids=["ignorable", "bidi"])
 def test_an_invisible_character_inside_is_refused(points: list[int]) -> None:
-    """Interface §8, Sign-in: "Bidi controls and default-ignorables"."""
+    """Bidi controls and default-ignorable characters are refused (A-33, A-14)."""
     assert [hex(point) for point in points if form(f"a{chr(point)}b") is not None] == []
 
 
@@ -93,13 +93,13 @@ def test_no_form_holds_an_invisible_character_or_outer_white_space(text: str) ->
 
 
 def test_320_characters_are_taken_and_one_more_is_not() -> None:
-    """Interface §2: "cap 320 characters"."""
+    """The cap is 320 characters (A-30)."""
     assert canonical("a" * 320) == "a" * 320
     with pytest.raises(UnusableIdentifierError, match="320"):
         canonical("a" * 321)
 
 
 def test_the_cap_holds_for_the_form_as_well() -> None:
-    """Pitfalls: "cap again": one code point may fold to 18."""
+    """The cap holds after folding too: one code point may fold to 18 (A-32)."""
     with pytest.raises(UnusableIdentifierError, match="320"):
         canonical("\ufdfa" * 320)

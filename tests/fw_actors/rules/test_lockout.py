@@ -1,4 +1,4 @@
-"""Spec, Sign-in lockout; interface §2, "Lockout" and "Address throttle"."""
+"""Lockout and address throttle, as pure rules (A-64, A-69, A-90)."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def test_a_lock_answers_what_is_left_of_it() -> None:
 
 
 def test_too_many_in_flight_answers_one_second() -> None:
-    """Interface §2: "those above it while others are in flight get 429 with `Retry-After: 1`"."""
+    """Tries above the limit while others are in flight get 429 with `Retry-After: 1` (A-68)."""
     tally = Tally(failed=4, oldest=NOW, newest_failure=NOW - 1, locked_until=None)
     assert refusal_seconds(tally, LOCKING, NOW) == 1
 
 
 def test_a_limit_reached_by_crashes_ends_a_window_after_the_last() -> None:
-    """Interface §2: "a charge still in flight after 30 s (a crash) is a failure"."""
+    """A charge still in flight after 30 s (a crash) is a failure (A-66)."""
     tally = Tally(5, NOW - 14 * MINUTE, NOW - 5 * MINUTE, None)
     assert refusal_seconds(tally, LOCKING, NOW) == 600
 
 
 def test_the_address_waits_until_its_oldest_failure_leaves_the_window() -> None:
-    """Interface §8: "the next 429, until the oldest leaves the window"."""
+    """The next try is 429 until the oldest failure leaves the window (A-90)."""
     tally = Tally(50, NOW - 14 * MINUTE, NOW, None)
     assert refusal_seconds(tally, ROLLING, NOW) == 60
 
@@ -67,13 +67,13 @@ CLOSED = [  # failures, the lock's end, whether all that are in flight make no d
 def test_a_door_is_closed_by_a_lock_or_by_a_budget_of_failures(
     failed: int, until: int | None, closed: bool
 ) -> None:
-    """Interface §2: tries in flight "lock nobody", so that they close no door either."""
+    """Tries in flight lock nobody, so that they close no door either (A-68)."""
     tally = Tally(failed, NOW, NOW, until)
     assert is_closed(tally, LOCKING, NOW) is closed
 
 
 def test_a_try_is_hashed_before_its_charge_counts_as_a_failure() -> None:
-    """Interface §2: "a charge still in flight after 30 s (a crash) is a failure"."""
+    """A charge still in flight after 30 s (a crash) is a failure (A-66)."""
     assert may_verify(NOW - 29_999, NOW)
     assert not may_verify(NOW - 30_000, NOW)
 
@@ -85,7 +85,7 @@ MOMENTS = st.none() | st.integers(NOW - 40 * MINUTE, NOW + 40 * MINUTE)
 def test_a_refusal_never_answers_a_negative_or_endless_wait(
     failed: int, oldest: int | None, newest: int | None, until: int | None, locks: bool
 ) -> None:
-    """Pitfalls: "A clock that jumps gives no negative Retry-After"."""
+    """A clock that jumps gives no negative Retry-After (A-81)."""
     budget = Budget(5, 15 * MINUTE, locks)
     seconds = refusal_seconds(Tally(failed, oldest, newest, until), budget, NOW)
     assert seconds > 0

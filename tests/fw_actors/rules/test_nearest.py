@@ -1,4 +1,4 @@
-"""Interface §6: "Unknown keys are refused with the nearest known one"."""
+"""Unknown keys are refused with the nearest known one (C-13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spec, Authentication 7; interface §2, "Passwords", and §8, "Order of the password rules"."""
+"""The password policy (A-131 to A-136)."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ ROWS = [  # password, the rule it breaks
 def test_a_password_is_judged_by_length_blankness_and_the_account(
     password: str, broken: str
 ) -> None:
-    """Spec: "at least `minPasswordLength` runes; not blank; not equal to the account name"."""
+    """At least `minPasswordLength` code points (A-131), at most 256 (A-132), not blank (A-133),
+    and not the account's name (A-134)."""
     assert rule(password) == broken
 
 
 def test_the_account_name_is_compared_folded() -> None:
-    """Interface §2: "`equalsAccountName` compares folded with name and e-mail"."""
+    """`equalsAccountName` compares name and e-mail in canonical form (A-134)."""
     assert rule("GRACE HOPPER", name="grace hopper") == "equalsAccountName"
     assert rule("\uff27\uff32\uff21\uff23\uff25", name="grace", minimum=1) == "equalsAccountName"
 
@@ -66,7 +67,7 @@ ORDER = [  # what breaks two rules is told the first of: tooLong, blank, equalsA
 def test_the_first_broken_rule_in_the_order_of_the_interface_is_told(
     password: str, broken: str
 ) -> None:
-    """Interface §8: "Order of the password rules: tooLong, blank, equalsAccountName, tooShort"."""
+    """The order of the rules is tooLong, blank, equalsAccountName, tooShort, common (A-136)."""
     assert rule(password) == broken
 
 

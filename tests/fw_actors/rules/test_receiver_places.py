@@ -1,4 +1,4 @@
-"""Interface §7, "A receiver is scheme, host and port"."""
+"""How many places a receiver has (B-230, B-231, B-232, B-233)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fw_actors.rules.concurrency import ReceiverPlaces, startable
 
 
 def test_a_receiver_starts_with_one_place_and_doubles_with_each_answer_up_to_the_limit() -> None:
-    """Interface §7: "starts with one place and doubles with each answer up to …"."""
+    """A receiver starts with one place and doubles with each answer up to the limit (B-231)."""
     receiver = ReceiverPlaces(limit=16)
     windows = [receiver.window]
     for _ in range(6):
@@ -55,7 +55,7 @@ def test_a_window_that_shrinks_below_what_is_in_flight_leaves_nothing_free() -> 
 
 
 def test_a_quarter_of_all_places_is_closed_to_slow_receivers() -> None:
-    """Interface §7: "A quarter of `deliveryConcurrency` is closed to receivers …"."""
+    """A quarter of `deliveryConcurrency` is closed to slow receivers (B-233)."""
     slow = ReceiverPlaces(limit=16, slow=True)
     assert [startable(slow, free, 512) for free in (512, 129, 128, 1, 0)] == [1, 1, 0, 0, 0]
 

@@ -1,4 +1,5 @@
-"""Spec, Redaction of `data.doc` in document events; the rows are the spec's, written out again."""
+"""The rows of redaction, written out again (B-90, B-91, B-92,
+B-93)."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ ROWS = [  # field, type, permlevel, what an event shows
 def test_type_name_suffix_and_permlevel_decide(
     field: str, kind: str, permlevel: int, shown: str
 ) -> None:
-    """Rules 1 to 3; interface §8: a Vault follows the Vault rule, removal comes first."""
+    """Removal comes first (B-90), a Vault follows the Vault rule (B-91), then names
+    (B-92)."""
     assert treatment(field, kind, permlevel) is Treatment[shown]
 
 
@@ -55,5 +57,5 @@ def test_no_other_field_is_removed(field: str) -> None:
     ],
 )
 def test_a_secret_is_one_for_versions_and_exports_too(field: str, kind: str, secret: bool) -> None:
-    """Spec: "absent from Version and from exports"."""
+    """A secret is absent from Versions and exports (D-70, D-16, D-223)."""
     assert is_secret(field, kind) is secret

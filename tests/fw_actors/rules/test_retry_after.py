@@ -1,4 +1,4 @@
-"""Interface §7, Waits: `Retry-After` where `ops.honourRetryAfter` is true."""
+"""`Retry-After` where `ops.honourRetryAfter` is true (B-193)."""
 
 from __future__ import annotations
 
@@ -46,5 +46,5 @@ def test_on_any_other_status_it_means_nothing(status: int) -> None:
 
 @given(st.text(max_size=80))
 def test_whatever_a_receiver_says_the_wait_is_within_its_limits(value: str) -> None:
-    """Pitfalls: "Clamp whatever a receiver says before any arithmetic"."""
+    """A receiver's `Retry-After` is clamped before any arithmetic (B-193)."""
     assert 0 <= retry_after_seconds(429, value, NOW) <= 3600

@@ -1,4 +1,4 @@
-"""What a message may keep: pitfalls, Logs; interface §3 "Error Log"."""
+"""What a message may keep (O-101, D-226)."""
 
 from __future__ import annotations
 

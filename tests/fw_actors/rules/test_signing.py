@@ -1,4 +1,4 @@
-"""Spec, Request sent to the receiver; interface §7, "The secret is judged when written"."""
+"""Signature and secret (B-124, B-22, B-23, B-24)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KEYS = st.binary(min_size=1, max_size=80)
 def test_the_official_verifiers_take_what_is_signed(
     key: bytes, delivery: str, data: dict[str, str]
 ) -> None:
-    """Spec: "The header scheme follows the open Standard Webhooks convention"."""
+    """Libraries of the Standard Webhooks convention verify the request (B-125)."""
     now = datetime.now(UTC)
     secret = "whsec_" + base64.b64encode(key).decode()
     body = json.dumps(data)
@@ -62,14 +62,14 @@ def test_the_official_signer_makes_the_same_signature(
 
 @given(KEYS, st.booleans())
 def test_whsec_is_decoded_with_or_without_its_padding(key: bytes, padded: bool) -> None:
-    """Interface §7: "standard base64 (padding optional) of at least one byte"."""
+    """Standard base64, padding optional, of at least one byte (B-22)."""
     text = base64.b64encode(key).decode()
     assert key_of("whsec_" + (text if padded else text.rstrip("="))) == key
 
 
 @given(st.text(min_size=1).filter(lambda s: not s.startswith("whsec_") and s.isprintable()))
 def test_any_other_secret_is_its_own_bytes(secret: str) -> None:
-    """Spec: "any other secret is used as raw bytes"."""
+    """Any other secret is used as its raw bytes (B-23)."""
     assert key_of(secret) == secret.encode()
 
 
@@ -114,13 +114,13 @@ BAD = [
 
 @pytest.mark.parametrize("secret", GOOD)
 def test_a_usable_secret_is_taken_whatever_its_length(secret: str) -> None:
-    """Interface §7: "lengths other than 24 to 64 bytes pass"."""
+    """Lengths other than 24 to 64 bytes are accepted (B-25)."""
     judge_secret(secret)
 
 
 @pytest.mark.parametrize(("secret", "reason"), BAD)
 def test_a_secret_that_no_receiver_could_use_is_refused(secret: str, reason: str) -> None:
-    """Interface §7: "outer white space, control characters and a leading `v1,` are refused"."""
+    """Outer white space, control characters and a leading `v1,` are refused (B-24)."""
     with pytest.raises(UnusableSecretError, match=reason):
         judge_secret(secret)
 

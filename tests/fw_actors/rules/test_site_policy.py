@@ -1,4 +1,4 @@
-"""The table of fw.json and its judge (spec, Site policy; interface §6 and §8)."""
+"""The table of fw.json and its judge (C-16 to C-42)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fw_actors.config.policy import Judged, judge_policy
 
-# section, key, default, lowest, highest: interface §6, written out again
+# section, key, default, lowest, highest: the table of section `auth` and others, written out again
 WHOLE_NUMBERS = [
     ("auth", "sessionDays", 30, 1, 3650),
     ("auth", "sessionIdleDays", 0, 0, 3650),
@@ -66,7 +66,7 @@ def only_problem(document: object) -> str:
         ("site", "name", "fw"),
     ],
 )
-def test_a_key_that_is_absent_has_the_default_of_the_specification(
+def test_a_key_that_is_absent_has_the_default_of_the_contract(
     section: str, key: str, default: object
 ) -> None:
     judged = judge({})
@@ -74,7 +74,7 @@ def test_a_key_that_is_absent_has_the_default_of_the_specification(
     assert judged.sections[section][key] == default
 
 
-def test_the_table_has_the_keys_of_the_specification_and_no_others() -> None:
+def test_the_table_has_the_keys_of_the_contract_and_no_others() -> None:
     expected = {
         *((section, key) for section, key, *_ in WHOLE_NUMBERS + FRACTIONS + FLAGS),
         *TEXTS,
@@ -87,7 +87,10 @@ def test_the_table_has_the_keys_of_the_specification_and_no_others() -> None:
 def test_a_whole_number_is_taken_within_its_range_and_refused_beyond(
     section: str, key: str, _default: int, low: int, high: int
 ) -> None:
-    """'zero session days and zero login attempts are invalid' (spec); ranges of interface §6."""
+    """Zero session days and zero login attempts are invalid (A-11); the ranges of the table (C-17,
+    C-19, C-20, C-21, C-22, C-23,
+    C-24, C-18, C-27, C-28, C-31, C-33,
+    C-34, C-36, C-37, C-38, C-39, C-41)."""
     for value in (low, high):
         judged = judge({section: {key: value}})
         assert (judged.problems, judged.sections[section][key]) == ((), value)
@@ -115,7 +118,7 @@ def test_a_number_that_may_have_a_fraction_is_judged_by_its_range(
     ("section", "key"), [(section, key) for section, key, *_ in WHOLE_NUMBERS + FRACTIONS]
 )
 def test_true_and_false_and_texts_are_no_numbers(section: str, key: str, value: object) -> None:
-    """'true and false are no numbers' (interface §6)."""
+    """True and false are no numbers (C-15)."""
     assert f"{section}.{key}" in only_problem({section: {key: value}})
 
 
@@ -129,7 +132,7 @@ def test_a_flag_is_true_or_false_and_nothing_else(section: str, key: str, _defau
 
 
 def test_secure_cookie_takes_null_as_a_third_answer() -> None:
-    """'null means decide per request' (spec, Site policy)."""
+    """null means that `Secure` is decided per request (A-171, C-25)."""
     for value in (True, False, None):
         judged = judge({"auth": {"secureCookie": value}})
         assert (judged.problems, judged.sections["auth"]["secureCookie"]) == ((), value)
@@ -176,7 +179,7 @@ def test_a_value_that_may_be_a_password_is_never_shown() -> None:
 def test_an_unknown_key_is_refused_with_the_nearest_known_one(
     document: object, wrong: str, near: str
 ) -> None:
-    """'Unknown keys are refused with the nearest known one' (interface §6)."""
+    """Unknown keys are refused with the nearest known one (C-13)."""
     subject, _, offer = only_problem(document).partition(" is unknown; ")
     assert subject.strip('"') == wrong
     assert near in offer
@@ -211,7 +214,7 @@ def test_a_name_from_the_file_is_shown_cut_and_escaped() -> None:
     ids=lambda text: text[:20],
 )
 def test_a_file_that_is_no_policy_is_refused(text: str, says: str) -> None:
-    """Broken JSON, another value than an object, duplicate keys (interface §8, Sign-in)."""
+    """Broken JSON, another value than an object, and duplicate keys are refused (C-11, C-13)."""
     problems = judge_policy(text).problems
     assert len(problems) == 1
     assert says in problems[0]
@@ -226,7 +229,7 @@ def test_apps_are_names_of_modules_in_their_order() -> None:
     "app", ["web", "web.x", "supervisors", "tests", "scripts", "fw_cli", "fw_x"]
 )
 def test_an_app_may_not_have_a_name_of_the_frameworks_own(app: str) -> None:
-    """'web, supervisors, tests, scripts, fw_* are refused as app names' (interface §3)."""
+    """web, supervisors, tests, scripts and fw_* are refused as app names (D-166)."""
     assert "name of the framework itself" in only_problem({"apps": [app]})
 
 
@@ -242,7 +245,7 @@ def test_an_app_stands_in_the_list_once() -> None:
 
 
 def test_all_problems_are_found_at_once() -> None:
-    """'All problems are reported at once, with file and key' (interface §6)."""
+    """All problems are reported at once, with file and key (C-14)."""
     problems = judge(
         {
             "auth": {key: -1 for section, key, *_ in WHOLE_NUMBERS if section == "auth"}

@@ -1,4 +1,4 @@
-"""Spec, Authentication 8; interface §3 (names of deliveries)."""
+"""Tokens, keys and delivery ids (A-150, A-180, A-260, B-181)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_base_62_is_read_back_as_the_number(number: int) -> None:
 
 @given(st.binary(min_size=24, max_size=24))
 def test_a_bearer_token_carries_all_of_its_192_bits(random_bytes: bytes) -> None:
-    """Spec: "192 random bits"."""
+    """A bearer token has 192 random bits (A-150, A-180)."""
     token = bearer(random_bytes)
     assert len(token) == 32
     assert base64.urlsafe_b64decode(token) == random_bytes
@@ -54,7 +54,7 @@ def test_a_bearer_token_of_any_other_strength_is_a_defect(length: int) -> None:
 
 
 def test_the_store_keeps_the_sha_256_of_a_token() -> None:
-    """Spec: "stored only as its SHA-256"."""
+    """A token is stored only as its SHA-256 (A-180)."""
     assert digest("a token") == hashlib.sha256(b"a token").digest()
 
 
@@ -76,7 +76,7 @@ def test_record_ids_keep_every_bit() -> None:
 
 
 def test_a_delivery_id_is_msg_and_27_characters_of_base_62() -> None:
-    """Interface §3: "`msg_` and 27 characters of base62, sortable by time"."""
+    """`msg_` and 27 characters of base62, sortable by time (B-181)."""
     for now in (0, 1_800_000_000_000, 2**48 - 1):
         assert len(DeliveryIds(lambda n: b"\xff" * n).new(now)) == 4 + 27
 
@@ -105,7 +105,7 @@ def test_ids_made_in_two_threads_never_meet() -> None:
 
 
 def test_an_api_key_has_an_id_of_12_and_a_secret_of_32_characters() -> None:
-    """Interface §1: "`fwk_<id>_<secret>` (id 12, secret 32 characters of base62)"."""
+    """`fwk_<id>_<secret>`: the id has 12, the secret 32 characters of base62 (A-260)."""
     for filling in (b"\x00", b"\xff", b"\x5a"):
         key = new_api_key(filling * API_KEY_BYTES)
         assert re.fullmatch(r"fwk_[0-9A-Za-z]{12}_[0-9A-Za-z]{32}", key.text)

@@ -96,7 +96,7 @@ async def test_a_pool_closed_before_its_first_message_refuses_it(runtime: Runtim
 
 
 async def test_a_crowded_actor_handles_at_most_128_messages_a_turn(runtime: Runtime) -> None:
-    """Architecture page: then a checkpoint, so that nobody starves."""
+    """At most 128 messages a turn, then a checkpoint, so that nobody starves (R-14)."""
 
     class Roomy(Sample):
         mailbox = MailboxPolicy(capacity=1000)

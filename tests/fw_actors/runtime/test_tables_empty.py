@@ -1,4 +1,4 @@
-"""Architecture page: a million asks, watches, timeouts, spawns and cancels leave every table empty.
+"""A million asks, watches, timeouts, spawns and cancels leave every table empty (R-45).
 
 Here 20,000 of each; `FW_TABLE_ROUNDS=1000000 scripts/test tests/fw_actors/runtime -k tables` does
 the million.

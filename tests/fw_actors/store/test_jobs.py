@@ -1,4 +1,4 @@
-"""Jobs and leases. Pitfalls, Queue and delivery."""
+"""Jobs and leases (B-197, B-210, B-211)."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ async def test_heads_give_each_partition_with_its_earliest_time(
 async def test_the_one_that_follows_is_the_next_of_its_partition_that_is_not_due(
     queue: Store, clock: SteppedClock
 ) -> None:
-    """Pitfalls: "Whatever is due … is found by a scan", and what follows is slept until."""
+    """A due job is found by a scan, and the next one is slept until (B-197)."""
     now = clock.ms
     for at in (now - 1, now, now + 7, now + 3):
         await queue.write(put(next_at=at))

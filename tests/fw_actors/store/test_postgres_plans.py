@@ -1,4 +1,4 @@
-"""How PostgreSQL carries out the statements of the queue. Pitfalls, Queue and delivery."""
+"""How PostgreSQL carries out the statements of the queue (O-21, B-237)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def plan(tx: Tx, statement: Statement, options: str = "COSTS OFF", **params: Any
 
 
 async def test_a_claim_seeks_in_the_partial_index_once(store: Store) -> None:
-    """Pitfalls: through a materialised CTE, or more rows than LIMIT may be taken."""
+    """Through a materialised CTE, or more rows than LIMIT may be taken (B-237)."""
     given: dict[str, Any] = {"queue": "webhook", "partition": "w0", "now": 20_000, "places": 5}
     found = await store.read(lambda tx: plan(tx, CLAIM, **given))
     assert "CTE due" in found

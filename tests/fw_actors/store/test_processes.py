@@ -55,7 +55,7 @@ def test_processes_that_open_a_new_database_together_make_it_once(database: str)
 async def test_a_commit_of_another_store_is_noticed_without_being_asked_for(
     open_store: OpenStore,
 ) -> None:
-    """Interface §7: what another process commits is seen within a second."""
+    """A commit of another process is noticed within a second (O-17)."""
     async with open_store() as ours, open_store() as theirs:
         await ours.write(create_notes)
         noticed = trio.Event()

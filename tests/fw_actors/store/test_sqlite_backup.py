@@ -1,4 +1,4 @@
-"""Copies of a database in use: interface §8, Operating ("A backup of SQLite is an SQLite file")."""
+"""Copies of a database in use: a backup of SQLite is an SQLite file (O-150)."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def test_a_function_that_exits_is_undone_and_its_caller_is_told(
 def test_nobody_else_writes_between_what_a_function_reads_and_what_it_writes(
     engine: GroupCommit, path: Path
 ) -> None:
-    """Pitfalls: every write begins IMMEDIATE."""
+    """Every write begins IMMEDIATE (O-11)."""
     other = sqlite3.connect(path, timeout=0)
 
     def read_then_write(tx: Tx) -> int:

@@ -1,4 +1,4 @@
-"""How SQLite carries out the statements of the queue. Pitfalls, Queue and delivery."""
+"""How SQLite carries out the statements of the queue (O-21, B-237)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def plan(tx: Tx, statement: Statement, **params: Any) -> list[str]:
 
 
 async def test_a_claim_seeks_in_the_partial_index(store: Store) -> None:
-    """Pitfalls: a global order held the write lock 66 ms a claim, the partial index 0.46 ms."""
+    """A global order held the write lock 66 ms a claim, the partial index 0.46 ms (B-237)."""
     steps = await store.read(lambda tx: plan(tx, CLAIM))
     seek = "INDEX fw_job_due (queue=? AND partition=? AND next_at<?)"
     assert any(seek in step for step in steps), steps

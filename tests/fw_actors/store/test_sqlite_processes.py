@@ -43,7 +43,7 @@ async def commit_elsewhere(path: Path) -> None:
 async def test_a_commit_of_another_process_is_noticed_without_being_asked_for(
     threaded: Store, path: Path
 ) -> None:
-    """Interface §7: what another process commits is seen within a second."""
+    """A commit of another process is noticed within a second (O-17)."""
     noticed = trio.Event()
     threaded.on_foreign_commit(noticed.set)
     await commit_elsewhere(path)

@@ -197,7 +197,7 @@ async def test_truths_and_sums_are_numbers(store: Store) -> None:
 async def test_text_sorts_and_compares_by_code_point_and_like_ignores_ascii_case_alone(
     store: Store,
 ) -> None:
-    """Interface §3: the same on both stores, whatever the database's own collation."""
+    """The same on both stores, whatever the database's own collation is (D-35, O-10)."""
     names = ["b", "B", "a", "A", "ä", "Ä", "Z", "_", "", "\U0001f600", "\uffff"]
 
     def work(tx: Tx) -> Any:

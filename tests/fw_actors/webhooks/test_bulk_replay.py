@@ -1,4 +1,4 @@
-"""Replays of many: each as the spec has it for one (Webhook Delivery status, Audit events)."""
+"""Replays of many: each like one that is asked for alone (B-257, B-251, O-80)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def bulk(office: Office) -> Bulk:
 async def test_all_that_match_begin_anew_in_batches_each_with_its_audit_event(
     bulk: Bulk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spec, Audit events: "A replay writes Audit Event …"."""
+    """Each replay writes an Audit Event (O-80, B-257)."""
     monkeypatch.setattr(replay, "BATCH", 2)
     deliveries = await bulk.failed(5)
     begun = await bulk.begin()
@@ -111,7 +111,7 @@ async def test_one_that_fails_anew_does_not_come_up_again(
 async def test_what_can_not_be_replayed_is_counted_by_why_and_holds_up_nothing(
     bulk: Bulk,
 ) -> None:
-    """Spec, Errors: a delivery whose webhook was deleted: error, no audit entry."""
+    """A delivery whose Webhook was deleted is refused, without an Audit Event (B-253, O-82)."""
     await bulk.failed(2)
     gone = await bulk.office.do(lambda fw: fw.get_all("Webhook")[0]["name"])
     await bulk.office.do(lambda fw: fw.get_doc("Webhook", gone).delete())
@@ -167,7 +167,7 @@ async def test_a_batch_that_a_stop_came_before_replays_nothing(bulk: Bulk) -> No
 async def test_what_comes_late_of_a_run_that_is_over_does_not_end_the_next_one(
     bulk: Bulk, late: str
 ) -> None:
-    """Spec, Webhook Delivery status: who begins a run has all that match sent again."""
+    """A run sends again all deliveries that match (B-257)."""
     await bulk.failed(1)
     before = await bulk.begin()
     site = bulk.office.site
@@ -198,7 +198,7 @@ async def test_a_run_needs_filters_that_the_list_knows(bulk: Bulk, filters: list
 @pytest.mark.parametrize("role", ["Event Publisher", "System Manager"])
 @pytest.mark.usefixtures("on_both_stores")
 async def test_who_may_not_is_recorded_and_begins_nothing(bulk: Bulk, role: str) -> None:
-    """Spec, Audit events: "lacks System Manager or has access scopes": Denied, no detail."""
+    """Without the role, or with access scopes: Denied, without a detail (O-81, B-255)."""
     office = bulk.office
     await office.hire("other", role, password=None)
     if role == "System Manager":

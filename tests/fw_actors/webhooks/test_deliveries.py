@@ -1,4 +1,4 @@
-"""Deliveries in the store: spec, Webhook Delivery status; interface §7, leases and attempts."""
+"""Deliveries in the store: leases, attempts and outcomes (B-210, B-211, B-194)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ TABLE = [  # ending, attempts before, status, seconds to the next attempt, job l
 async def test_an_attempt_makes_of_a_delivery_what_the_table_says(
     depot: Depot, ending: str, before: int, status: str, wait: int | None, job: bool
 ) -> None:
-    """Spec, Webhook Delivery status; `max_attempts` is 3 here."""
+    """The table of outcomes (B-162 to B-167); `max_attempts` is 3 here."""
     await depot.office.subscribe(max_attempts=3)
     await depot.emit()
     for attempt in range(before):
@@ -122,7 +122,7 @@ async def test_an_attempt_makes_of_a_delivery_what_the_table_says(
 
 
 async def test_a_2xx_stores_status_and_body(depot: Depot) -> None:
-    """Spec: "response status and first 512 bytes stored"."""
+    """Response status and first 512 bytes are stored (B-162, B-170)."""
     await depot.office.subscribe()
     await depot.emit()
     due = await depot.due()
@@ -133,7 +133,7 @@ async def test_a_2xx_stores_status_and_body(depot: Depot) -> None:
 
 
 async def test_any_outcome_can_be_stored(depot: Depot) -> None:
-    """Pitfalls: "half characters, NUL, gzip bytes, huge bodies"."""
+    """Half characters, NUL, gzip bytes and huge bodies can be stored (B-171)."""
     await depot.office.subscribe()
     await depot.emit()
     body = b"\x1f\x8b\x00\xff\xed\xa0\x80" * 200
@@ -145,7 +145,7 @@ async def test_any_outcome_can_be_stored(depot: Depot) -> None:
 
 
 async def test_a_lost_lease_writes_nothing(depot: Depot) -> None:
-    """Interface §7: "No row: the outcome is dropped and logged"."""
+    """Without a row of the lease the outcome is dropped and logged (B-211)."""
     await depot.office.subscribe()
     await depot.emit()
     late = await depot.due()
@@ -196,7 +196,7 @@ def two_databases(
 async def test_a_group_writes_what_each_of_it_would_have_written_alone(
     tmp_path: Path, two_databases: tuple[str, str]
 ) -> None:
-    """Architecture page, Event: outcomes are written in groups."""
+    """Outcomes are written in groups (B-215)."""
     one, two = two_databases
     async with open_office(tmp_path, database=one) as office:
         alone = await rows_after(Depot(office), [0], [1], [2], [3])
@@ -207,7 +207,7 @@ async def test_a_group_writes_what_each_of_it_would_have_written_alone(
 
 
 async def test_a_lost_lease_in_a_group_writes_nothing_and_holds_up_no_other(depot: Depot) -> None:
-    """Interface §7: "No row: the outcome is dropped and logged"."""
+    """Without a row of the lease the outcome is dropped and logged (B-211)."""
     await depot.office.subscribe()
     for _ in range(3):
         await depot.emit()
@@ -226,7 +226,7 @@ async def test_a_lost_lease_in_a_group_writes_nothing_and_holds_up_no_other(depo
 
 
 async def test_of_a_group_with_one_token_only_what_was_taken_over_is_lost(depot: Depot) -> None:
-    """Interface §7: "on condition of the lease's token", of each delivery for itself."""
+    """Each delivery is written on condition of its own lease's token (B-211, B-215)."""
     await depot.office.subscribe()
     for _ in range(3):
         await depot.emit()
@@ -240,7 +240,7 @@ async def test_of_a_group_with_one_token_only_what_was_taken_over_is_lost(depot:
 
 
 async def test_a_late_success_leaves_the_job_of_who_took_the_delivery_over(depot: Depot) -> None:
-    """Interface §7: "No row: the outcome is dropped and logged"; else the event would be lost."""
+    """Without a row of the lease the outcome is dropped (B-211); else the event would be lost."""
     await depot.office.subscribe()
     for _ in range(2):
         await depot.emit()
@@ -283,7 +283,7 @@ async def test_to_warm_up_touches_no_delivery_and_leaves_no_statement_to_be_comp
 
 
 async def test_a_webhook_is_read_by_its_name(depot: Depot) -> None:
-    """Interface §7, `fw webhooks test WEBHOOK`: that one, and no other."""
+    """`fw webhooks test WEBHOOK` reads that one, and no other (B-270)."""
     names = {url: await depot.office.subscribe(url=url) for url in ("https://a.x/", "https://b.x/")}
     store, deliveries = depot.office.site.store, depot.deliveries
     for url, name in names.items():
@@ -304,7 +304,7 @@ async def test_an_outcome_is_written_once(depot: Depot) -> None:
 
 @pytest.mark.parametrize("timeout", [1, 60])
 async def test_a_lease_lasts_the_timeout_and_30_seconds(depot: Depot, timeout: int) -> None:
-    """Interface §7: "A lease lasts `timeout` + 30 s"."""
+    """A lease lasts `timeout` + 30 s (B-210)."""
     await depot.office.subscribe(timeout=timeout)
     await depot.emit()
     assert (await depot.due()).lease_end == START + (timeout + 30) * 1000
@@ -315,7 +315,7 @@ async def test_a_lease_lasts_the_timeout_and_30_seconds(depot: Depot, timeout: i
 
 
 async def test_a_death_is_no_attempt_and_is_forgotten_at_an_outcome(depot: Depot) -> None:
-    """Interface §7: "Attempts are counted at the outcome: one that died … does not count"."""
+    """Attempts are counted at the outcome: one that died does not count (B-194)."""
     await depot.office.subscribe(timeout=10)
     await depot.emit()
     deaths = []
@@ -332,7 +332,7 @@ async def test_a_death_is_no_attempt_and_is_forgotten_at_an_outcome(depot: Depot
 
 
 async def test_a_lease_given_back_is_due_at_once_and_not_counted(depot: Depot) -> None:
-    """Interface §8, Operating: "cancelled, not counted, and given back"."""
+    """A cancelled attempt is not counted, and given back (O-31)."""
     await depot.office.subscribe()
     await depot.emit()
     due = await depot.due()
@@ -343,7 +343,7 @@ async def test_a_lease_given_back_is_due_at_once_and_not_counted(depot: Depot) -
 
 
 async def test_a_claim_gives_the_exact_bytes_and_the_webhook_of_this_moment(depot: Depot) -> None:
-    """Interface §7: "Each attempt uses the Webhook's url, secret and timeout of that moment"."""
+    """Each attempt uses the Webhook's url, secret and timeout of that moment (B-127)."""
     hook = await depot.office.subscribe(max_attempts=4)
     delivery = await depot.emit()
 
@@ -366,7 +366,7 @@ async def test_a_claim_gives_the_exact_bytes_and_the_webhook_of_this_moment(depo
 
 
 async def test_the_delivery_of_a_deleted_webhook_has_none(depot: Depot) -> None:
-    """Interface §8: "a Webhook goes, its deliveries stay"."""
+    """A Webhook goes, its deliveries stay (B-29)."""
     hook = await depot.office.subscribe()
     await depot.emit()
     await depot.office.do(lambda fw: fw.get_doc("Webhook", hook).delete())
@@ -406,7 +406,7 @@ async def test_the_webhook_that_waits_longest_comes_first(depot: Depot) -> None:
 
 
 async def test_a_webhook_without_a_place_holds_up_no_other(depot: Depot) -> None:
-    """Pitfalls: "Claim per receiver that has a free place"."""
+    """Deliveries are claimed per receiver that has a free place (B-237)."""
     full, open_ = await depot.office.subscribe("a.b"), await depot.office.subscribe("c.d")
     await depot.emit("a.b")
     await depot.emit("c.d")
@@ -450,7 +450,7 @@ CUTS = [  # body, what is kept
 
 @pytest.mark.parametrize(("body", "kept"), CUTS)
 def test_the_first_512_bytes_are_kept_as_text(body: bytes, kept: str) -> None:
-    """Interface §3: "no half character at the cut, other bad bytes and NUL replaced"."""
+    """No half character at the cut, other bad bytes and NUL replaced (B-170)."""
     assert readable(body) == kept
 
 
@@ -471,7 +471,7 @@ def test_text_is_kept_as_a_prefix_of_itself(text: str) -> None:
 
 
 async def test_a_payload_of_any_length_is_claimed_as_it_was_stored(depot: Depot) -> None:
-    """Interface §7: "those bytes are stored, signed and sent"."""
+    """Those bytes are stored, signed and sent (B-106)."""
     await depot.office.subscribe()
     texts = ['short "quoted" \\ \u2028 \U0001f511', "long é" * 20_000, "longer" * 100_000]
     for text in texts:
@@ -483,7 +483,7 @@ async def test_a_payload_of_any_length_is_claimed_as_it_was_stored(depot: Depot)
 
 
 async def test_a_payload_that_raw_sql_took_away_is_sent_as_no_bytes(depot: Depot) -> None:
-    """Spec, rule 2: raw SQL is not checked; what is claimed beside it stays whole."""
+    """Raw SQL is not checked (A-317); what is claimed beside it stays whole (B-217)."""
     await depot.office.subscribe()
     names = [await depot.emit() for _ in range(3)]
     await depot.office.sql("UPDATE doc_webhook_delivery SET payload = NULL WHERE name = :it",
@@ -500,7 +500,7 @@ def test_a_claim_without_one_of_its_long_payloads_is_given_to_nobody() -> None:
 
 
 def test_payloads_that_do_not_fit_their_sizes_are_given_to_nobody() -> None:
-    """Interface §7: "those bytes are stored, signed and sent", and never another delivery's."""
+    """Those bytes are sent (B-106), and never another delivery's (B-217)."""
     lease = Lease("w", None, START)
 
     def frame(key: int, size: int, payload: str) -> bytes:

@@ -1,4 +1,4 @@
-"""How SQLite carries out what a claim reads. Pitfalls, Queue and delivery."""
+"""How SQLite carries out what a claim reads (O-21, B-237)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deliveries of renamed documents: spec, Webhook Delivery: "renaming the document is followed"."""
+"""Deliveries of renamed documents follow the name (B-184)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_references_follow_a_renamed_document(office: Office) -> None:
 
 
 async def test_what_was_recorded_keeps_its_payload(office: Office) -> None:
-    """Interface §7: "those bytes are stored, signed and sent"."""
+    """Those bytes are stored, signed and sent (B-106)."""
     await office.watch("Customer", "on_insert")
     await office.do(lambda fw: fw.new_doc("Customer", title="Ada").insert().rename("Lovelace"))
     (delivery,) = await office.deliveries()
@@ -50,7 +50,7 @@ async def test_references_of_another_doctype_with_the_same_name_stay(office: Off
 
 
 async def test_a_rename_makes_no_delivery(office: Office) -> None:
-    """Spec, Events, rule 2."""
+    """`db_set` and rename are no events (B-58)."""
     await office.do(lambda fw: fw.new_doc("Customer", title="Ada").insert())
     events = ("on_insert", "on_update", "on_submit", "on_cancel", "on_trash")
     await office.watch("Customer", *events)
@@ -86,7 +86,7 @@ async def test_an_event_after_the_rename_goes_to_the_new_name(office: Office) ->
 async def test_no_webhook_takes_over_the_deliveries_of_one_that_was_deleted(
     office: Office,
 ) -> None:
-    """Spec, Webhook Delivery status: "deleted | Failed"; interface §1: "name … taken", 409."""
+    """A deleted Webhook fails its deliveries (B-166); their Webhook's name is taken (B-30)."""
     gone, left = await office.subscribe("a.b"), await office.subscribe("a.b")
     await office.do(lambda fw: fw.webhooks.emit("a.b", {}, key="k"))
     await office.do(lambda fw: fw.get_doc("Webhook", gone).delete())
@@ -103,7 +103,7 @@ async def other_process(office: Office, hook: str, text: str) -> None:
 
 
 async def test_an_event_goes_to_a_webhook_that_another_process_has_renamed(office: Office) -> None:
-    """Spec, Webhook rule 2: the change is not seen; its deliveries are found all the same."""
+    """The change is not seen (B-42); its deliveries are found all the same (B-45)."""
     hook = await office.subscribe("a.b")
     await other_process(office, hook, "UPDATE doc_webhook SET name = 'new' WHERE name = :hook")
     assert [row["webhook"] for row in await office.deliveries()] == [hook, "new"]
@@ -113,7 +113,7 @@ async def test_an_event_goes_to_a_webhook_that_another_process_has_renamed(offic
 async def test_an_event_for_a_webhook_that_another_process_has_deleted_is_recorded(
     office: Office,
 ) -> None:
-    """Spec, Webhook rule 2: "is not seen by a running server until it restarts"."""
+    """A change of another process is not seen until a restart (B-42)."""
     hook = await office.subscribe("a.b")
     await other_process(office, hook, "DELETE FROM doc_webhook WHERE name = :hook")
     assert [row["webhook"] for row in await office.deliveries()] == [hook, hook]

@@ -1,5 +1,5 @@
-"""Events whose document a hook has changed: spec, "the document as it was when the event
-happened", with Events 1 "queued after the controller's hooks run"."""
+"""Events whose document a hook has changed: told as it was stored when the event happened
+(B-104, B-105), after the hooks (B-56)."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def test_an_insert_that_submits_tells_of_each_state_as_it_was_stored(boxes
 
 
 async def test_what_is_read_again_is_redacted_like_what_was_written(boxes: Boxes) -> None:
-    """Spec, Redaction."""
+    """A document that is read again is redacted as well (B-94)."""
 
     def act(doc: Any, fw: Any) -> None:
         other = fw.get_doc("Box", doc.name)

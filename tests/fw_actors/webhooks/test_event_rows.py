@@ -1,4 +1,5 @@
-"""The spec's tables, row by row: "Document events sent to webhook receivers", "Redaction"."""
+"""The tables of document events (B-50, B-51, B-52, B-53, B-54) and of
+redaction (B-90, B-91, B-92), row by row."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def throw(field: str) -> Callable[[Any], None]:
     return fn
 
 
-# the spec's row, what was there before, what happens, the events of it
+# the rule's row, what was there before, what happens, the events of it
 EVENTS: list[tuple[str, Callable[[Any], Any], Callable[[Any], Any], list[str]]] = [
     ("doc.on_insert: a document is inserted", nothing, make, ["on_insert"]),
     ("doc.on_update: a draft is saved", draft,
@@ -105,7 +106,7 @@ SECRETS = {
 ROW = {k: SECRETS[k] for k in ("pin", "password", "wifi_password", "vault", "margin", "secretary")}
 BODY = {"name": "box", **SECRETS, "rows": [ROW, {}], "hidden_rows": [ROW]}
 
-# the spec's rule, the field, what data.doc has of it; ABSENT where it is removed
+# the rule, the field, what data.doc has of it; ABSENT where it is removed
 ABSENT = object()
 REDACTION: list[tuple[str, str, object]] = [
     ("1: a Password field", "pin", None),
@@ -133,7 +134,7 @@ IN_ROWS = ("pin", "password", "wifi_password", "vault", "unset_vault", "margin",
 
 @pytest.mark.parametrize("user", ["Administrator", "boss"])
 async def test_the_rules_of_redaction(office: Office, user: str) -> None:
-    """Spec, Redaction: "Applied to the document and its child rows", "whoever made the change"."""
+    """The rules hold for the document and its child rows (B-94), whoever made the change."""
     await office.hire("boss", "Seller", "Boss", "System Manager", password=None)
     await office.watch("Strongbox", "on_insert", "on_update", "on_trash")
 

@@ -1,4 +1,4 @@
-"""Events become deliveries: spec, Events and Redaction; interface §7, §8 "Webhooks"."""
+"""Events become deliveries (B-50 to B-81, B-90 to B-106)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ async def types(office: Office) -> list[str]:
     return [each["payload"]["type"] for each in await office.deliveries()]
 
 
-async def test_each_verb_is_the_event_of_the_spec(office: Office) -> None:
-    """Spec, Document events."""
+async def test_each_verb_is_the_event_of_the_contract(office: Office) -> None:
+    """Each verb is one event (B-50, B-51, B-52, B-53, B-54)."""
 
     def live(fw: Any) -> None:
         doc = order(fw)
@@ -55,7 +55,7 @@ async def test_each_verb_is_the_event_of_the_spec(office: Office) -> None:
 
 @pytest.mark.parametrize("event", ALL)
 async def test_only_what_is_ticked_is_queued(office: Office, event: str) -> None:
-    """Spec, Webhook: "which document events are subscribed"."""
+    """Only subscribed events are queued (B-55)."""
     await office.watch("Sales Order", event)
     await office.do(lambda fw: order(fw).save().submit().cancel().delete())
     assert await types(office) == [f"doc.{event}"]
@@ -68,14 +68,14 @@ async def test_another_doctype_is_not_watched(office: Office) -> None:
 
 
 async def test_an_insert_that_submits_sends_both(office: Office) -> None:
-    """Spec: "(an insert that submits sends on_insert and on_submit)"."""
+    """An insert that submits sends on_insert and on_submit (B-52)."""
     await office.watch("Sales Order", *ALL)
     await office.do(lambda fw: order(fw).submit())
     assert await types(office) == ["doc.on_insert", "doc.on_submit"]
 
 
 async def test_two_saves_in_one_transaction_are_two_events(office: Office) -> None:
-    """Pitfalls: "Two saves of one document in one transaction are two events"."""
+    """Two saves of one document in one transaction are two events (B-59)."""
 
     def twice(fw: Any) -> None:
         doc = order(fw)
@@ -90,7 +90,7 @@ async def test_two_saves_in_one_transaction_are_two_events(office: Office) -> No
 
 
 async def test_a_changed_row_is_an_update_of_its_parent(office: Office) -> None:
-    """Spec, Webhook rule 1: "a child row change is an update of its parent"."""
+    """A change of a child row is an update of its parent (B-19)."""
 
     def change(fw: Any) -> None:
         doc = fw.get_doc("Sales Order", name)
@@ -106,7 +106,7 @@ async def test_a_changed_row_is_an_update_of_its_parent(office: Office) -> None:
 
 
 async def test_deleting_the_document_leaves_its_deliveries(office: Office) -> None:
-    """Spec, Webhook Delivery: "Deleting the referenced document does not delete the delivery"."""
+    """Deleting the referenced document keeps the delivery (B-184)."""
     await office.watch("Sales Order", "on_insert")
     name = (await office.do(order)).name
     await office.do(lambda fw: fw.get_doc("Sales Order", name).delete())
@@ -115,14 +115,14 @@ async def test_deleting_the_document_leaves_its_deliveries(office: Office) -> No
 
 
 async def test_db_set_is_no_event(office: Office) -> None:
-    """Spec, Events 2."""
+    """`db_set` runs no hook and is no event (D-130, B-58)."""
     await office.watch("Sales Order", "on_update")
     await office.do(lambda fw: order(fw).db_set("title", "x"))
     assert await office.deliveries() == []
 
 
 async def test_a_submitted_document_saved_without_a_change_is_no_event(office: Office) -> None:
-    """Interface §8: "A submitted document saved without a change is no event; a draft is"."""
+    """A submitted document saved without a change is no event; a draft is (B-60)."""
     await office.watch("Sales Order", "on_update")
     await office.do(lambda fw: order(fw).submit().save())
     assert await office.deliveries() == []
@@ -137,7 +137,7 @@ async def counts(office: Office) -> tuple[int, int]:
 
 
 async def test_delivery_and_job_are_written_together(office: Office) -> None:
-    """Spec: "record and job are written together"."""
+    """Record and job are written together (B-57)."""
     hook = await office.watch("Sales Order", "on_insert")
     await office.do(order)
     (delivery,) = await office.deliveries()
@@ -146,7 +146,7 @@ async def test_delivery_and_job_are_written_together(office: Office) -> None:
 
 
 async def test_a_rollback_leaves_neither_delivery_nor_job(office: Office) -> None:
-    """Spec: "rollback leaves neither"."""
+    """A rollback leaves neither (B-57)."""
     await office.watch("Sales Order", "on_insert")
     await office.subscribe()
     await office.site.rollback("Administrator", order)
@@ -155,7 +155,7 @@ async def test_a_rollback_leaves_neither_delivery_nor_job(office: Office) -> Non
 
 
 async def test_a_hook_that_throws_removes_the_event_with_the_write(office: Office) -> None:
-    """Spec, Events 1."""
+    """A hook that raises removes the event with the write (B-56)."""
     await office.watch("Sales Order", *ALL)
 
     def caught(fw: Any) -> None:
@@ -168,7 +168,7 @@ async def test_a_hook_that_throws_removes_the_event_with_the_write(office: Offic
 
 
 async def test_the_event_shows_what_the_controllers_hooks_left(office: Office) -> None:
-    """Spec, Events 1: "The event is queued after the controller's hooks run"."""
+    """The event is queued after the hooks of its verb (B-56)."""
     await office.watch("Sales Order", "on_insert")
     await office.do(lambda fw: order(fw, title="fill in"))
     (delivery,) = await office.deliveries()
@@ -176,7 +176,7 @@ async def test_the_event_shows_what_the_controllers_hooks_left(office: Office) -
 
 
 async def test_a_delivery_begins_as_the_interface_lists_it(office: Office) -> None:
-    """Interface §3, Webhook Delivery fields; §7: `max_attempts` "copied at the event"."""
+    """A delivery begins with its fields (B-180, B-161); `max_attempts` is copied (B-127)."""
     hook = await office.watch("Sales Order", "on_insert", max_attempts=3)
     sam = await office.hire("sam", "Seller")
     await office.do(order, user=sam)
@@ -193,8 +193,8 @@ async def test_a_delivery_begins_as_the_interface_lists_it(office: Office) -> No
     assert len(row["name"]) == 31
 
 
-async def test_the_body_is_that_of_the_spec(office: Office) -> None:
-    """Spec, Body: `type`, `timestamp`, `data` = {doc, name, doctype}."""
+async def test_the_body_is_that_of_the_contract(office: Office) -> None:
+    """The body has `type`, `timestamp` and `data` = {doc, name, doctype} (B-100, B-101, B-102)."""
     await office.watch("Sales Order", "on_insert")
     await office.do(lambda fw: order(fw, remark="ü \U0001f511 \u2028"))
     (row,) = await office.deliveries()
@@ -209,7 +209,7 @@ async def test_the_body_is_that_of_the_spec(office: Office) -> None:
 
 
 async def test_the_document_is_shown_as_it_was_when_the_event_happened(office: Office) -> None:
-    """Spec: "`data.doc` is the document as it was when the event happened"."""
+    """`data.doc` is the document as it was when the event happened (B-104)."""
 
     def work(fw: Any) -> None:
         doc = order(fw)
@@ -223,7 +223,7 @@ async def test_the_document_is_shown_as_it_was_when_the_event_happened(office: O
 
 
 async def test_secrets_never_leave_in_an_event_of_document_or_rows(office: Office) -> None:
-    """Spec, Redaction 1 to 4; "Applied to the document and its child rows"."""
+    """The rules of redaction, for the document and its child rows (B-92, B-94)."""
     line = {"item": "i", "token": "s1", "pin": "s2", "cost": 3.5, "line_secret": "s4"}
     await office.watch("Sales Order", "on_insert")
     await office.do(lambda fw: order(fw, margin=7.5, token="s6", lines=[line, {"item": "j"}]))
@@ -244,7 +244,7 @@ async def test_secrets_never_leave_in_an_event_of_document_or_rows(office: Offic
 
 
 async def test_whoever_makes_the_change_levels_above_0_are_removed(office: Office) -> None:
-    """Spec, Redaction 3: "whoever made the change"."""
+    """Levels above 0 are removed, whoever made the change (B-90)."""
     boss = await office.hire("boss", "System Manager")
     await office.watch("Sales Order", "on_insert")
     await office.do(lambda fw: order(fw, margin=7.5), user=boss)
@@ -252,7 +252,7 @@ async def test_whoever_makes_the_change_levels_above_0_are_removed(office: Offic
 
 
 async def test_no_other_field_is_removed(office: Office) -> None:
-    """Spec, Redaction 4."""
+    """No other field is removed (B-93)."""
     fields = {"data": "d", "count": 2**53, "ratio": 0.1, "day": "2026-01-02", "extra": {"a": [1]}}
     await office.watch("Sample", "on_insert")
     shown = await office.do(lambda fw: fw.new_doc("Sample", **fields).insert().as_dict())
@@ -262,7 +262,7 @@ async def test_no_other_field_is_removed(office: Office) -> None:
 async def test_with_webhooks_off_nothing_is_queued_and_nothing_released_later(
     tmp_path: Path,
 ) -> None:
-    """Spec, Events 3."""
+    """With `FW_WEBHOOKS=off` nothing is queued, and no backlog is released (B-61)."""
     async with open_office(tmp_path, webhooks_off=True) as office:
         await office.watch("Sales Order", "on_insert")
         await office.subscribe()
@@ -275,7 +275,7 @@ async def test_with_webhooks_off_nothing_is_queued_and_nothing_released_later(
 
 
 async def test_no_webhook_is_watched_although_raw_sql_says_so(tmp_path: Path) -> None:
-    """Spec, Webhook rule 1: "These DocTypes cannot be watched: Webhook, …"."""
+    """Webhook, Webhook Delivery and the records cannot be watched (B-18)."""
     async with open_office(tmp_path) as office:
         await office.watch("Customer", "on_insert")
         await office.sql("UPDATE doc_webhook SET webhook_doctype = 'Webhook'")
@@ -285,7 +285,7 @@ async def test_no_webhook_is_watched_although_raw_sql_says_so(tmp_path: Path) ->
 
 
 async def test_emit_answers_the_ids_of_its_deliveries(office: Office) -> None:
-    """Spec, App API: "returns `{deliveries: [<delivery_id>, ...]}`"."""
+    """`emit` returns the ids of its deliveries (B-70)."""
     hooks = [await office.subscribe() for _ in range(2)]
     await office.subscribe("other.event")
     told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {"a": [1, None]}))
@@ -296,7 +296,7 @@ async def test_emit_answers_the_ids_of_its_deliveries(office: Office) -> None:
 
 
 async def test_emit_that_nobody_hears_does_nothing(office: Office) -> None:
-    """Spec: "With no subscription, emit does nothing and returns an empty list"."""
+    """Without a subscription emit does nothing and returns an empty list (B-75)."""
     for _ in range(2):
         told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
         assert told == {"deliveries": []}
@@ -304,7 +304,7 @@ async def test_emit_that_nobody_hears_does_nothing(office: Office) -> None:
 
 
 async def test_what_changes_after_the_call_is_not_sent(office: Office) -> None:
-    """Spec: "the `data` argument copied at the call"."""
+    """`data` is copied at the call (B-76)."""
 
     def work(fw: Any) -> None:
         data = {"list": [1]}
@@ -317,14 +317,14 @@ async def test_what_changes_after_the_call_is_not_sent(office: Office) -> None:
 
 
 async def test_custom_data_is_not_redacted(office: Office) -> None:
-    """Interface §8: "`data` is an object, not redacted"."""
+    """`data` is an object, and not redacted (B-76)."""
     await office.subscribe()
     await office.do(lambda fw: fw.webhooks.emit("note.shared", {"password": "x"}))
     assert (await office.deliveries())[0]["payload"]["data"] == {"password": "x"}
 
 
 async def test_a_reference_is_recorded_and_not_looked_up(office: Office) -> None:
-    """Interface §8: "`reference` is not looked up"."""
+    """`reference` is not looked up (B-77)."""
     await office.subscribe()
     there = {"doctype": "Nothing", "name": "nowhere"}
     await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, reference=there))
@@ -380,7 +380,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [  # arguments of emit, the field to
 async def test_an_unusable_emit_is_refused_whether_heard_or_not(
     office: Office, heard: bool
 ) -> None:
-    """Spec, Errors: "emit with a reserved `doc.` name | refused"; interface §1, 422."""
+    """An emit with a reserved `doc.` name is refused with 422 (B-73, B-72)."""
     if heard:
         await office.subscribe()
 
@@ -395,7 +395,7 @@ async def test_an_unusable_emit_is_refused_whether_heard_or_not(
 
 
 async def test_a_second_emit_with_the_same_key_throws(office: Office) -> None:
-    """Spec: "a second emit with the same key throws rather than sending again"."""
+    """A second emit with the same key is refused (B-78)."""
     await office.subscribe()
     await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
     await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="other"))
@@ -407,7 +407,7 @@ async def test_a_second_emit_with_the_same_key_throws(office: Office) -> None:
 
 @pytest.mark.parametrize("undone", ["the transaction", "a part of it"])
 async def test_a_key_whose_emit_was_rolled_back_is_free(office: Office, undone: str) -> None:
-    """Spec: "a second emit with the same key": one that was rolled back was none."""
+    """A key whose emit was rolled back is free (B-81)."""
     await office.subscribe()
 
     def emit(fw: Any) -> Any:
@@ -433,7 +433,7 @@ class Topic(str, Enum):  # noqa: UP042  (what is tested is just this)
 
 
 async def test_a_name_that_an_enum_holds_is_its_value(office: Office) -> None:
-    """Spec, Body: `type` is the event type; interface §7: what is stored is sent."""
+    """`type` is the event type (B-100); what is stored is sent (B-106)."""
     await office.subscribe()
     await office.do(lambda fw: fw.webhooks.emit(Topic.SHARED, {"to": Topic.SHARED}))
     (delivery,) = await office.deliveries()
@@ -445,7 +445,7 @@ async def test_a_name_that_an_enum_holds_is_its_value(office: Office) -> None:
     "key", ["\u00a0", "a\u200db", " k ", "k" * 140, "\U0001f469\u200d\U0001f4bb"]
 )
 async def test_any_text_without_control_characters_is_a_key(office: Office, key: str) -> None:
-    """Spec, App API: "key?: string"; interface §1: what is refused are control characters."""
+    """A key is any text without control characters (B-78, H-12)."""
     await office.subscribe()
     told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key=key))
     with pytest.raises(DuplicateError):
@@ -456,7 +456,7 @@ async def test_any_text_without_control_characters_is_a_key(office: Office, key:
 
 
 async def test_without_a_key_two_emits_are_two_events(office: Office) -> None:
-    """Spec: "Without a key, two emits are two events"."""
+    """Two emits without a key are two events (B-80)."""
     await office.subscribe()
     for _ in range(2):
         await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
@@ -464,7 +464,7 @@ async def test_without_a_key_two_emits_are_two_events(office: Office) -> None:
 
 
 async def test_a_key_that_one_of_several_webhooks_had_queues_none(office: Office) -> None:
-    """Interface §8: "none is queued, and the caller's transaction stays usable"."""
+    """None is queued, and the caller's transaction stays usable (B-79)."""
     await office.subscribe()
     await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
     await office.subscribe()
@@ -480,7 +480,7 @@ async def test_a_key_that_one_of_several_webhooks_had_queues_none(office: Office
 
 
 async def test_ids_sort_by_time(office: Office) -> None:
-    """Interface §3: "sortable by time"."""
+    """Ids sort by time (B-181)."""
     await office.subscribe()
     ids: list[str] = []
     for _ in range(3):
@@ -508,7 +508,7 @@ async def test_a_commit_with_an_event_nudges_and_others_do_not(tmp_path: Path) -
 
 
 async def test_a_users_role_changes_are_events_like_others(office: Office) -> None:
-    """Spec, Webhook rule 1: "a child row change is an update of its parent"."""
+    """A change of a child row is an update of its parent (B-19)."""
     await office.hire("ada")
     await office.watch("User", "on_update")
 
@@ -524,8 +524,7 @@ async def test_a_users_role_changes_are_events_like_others(office: Office) -> No
 
 @pytest.mark.parametrize("end", ["deleted", "disabled"])
 async def test_what_goes_along_with_a_user_is_told_as_well(office: Office, end: str) -> None:
-    """Spec, Document events: "doc.on_trash | deleted"; interface §8: a User takes keys and scopes
-    along."""
+    """A User's keys and scopes go along (A-21), each with its event (B-62)."""
     await office.hire("ada", "System Manager", password=None)
     await office.hire("bob", password=None)
 

@@ -36,7 +36,7 @@ async def test_those_of_the_same_webhook_that_are_due_before_are_ahead(office: O
 async def test_webhooks_of_one_receiver_share_its_places_and_so_what_is_ahead(
     office: Office,
 ) -> None:
-    """Interface §7: "A receiver is scheme, host and port, however many Webhooks point there"."""
+    """A receiver is scheme, host and port, however many Webhooks point there (B-230, C-117)."""
     hook = await office.subscribe()
     await office.hook(
         url="https://RECEIVER.test:443/other", event_type="Custom", custom_event="note.other"

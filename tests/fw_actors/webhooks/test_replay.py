@@ -1,4 +1,4 @@
-"""Spec, Webhook Delivery status (replay), Audit events, Errors; interface §7 and §8."""
+"""Replays: who may, what begins, what is recorded (B-250 to B-256, O-80)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def depot(office: Office) -> Depot:
 async def test_sent_and_failed_begin_anew_with_the_same_id_and_bytes(
     depot: Depot, endings: list[str], previous: str
 ) -> None:
-    """Spec: Sent or Failed, replay, System Manager → fresh attempts; id and body are kept."""
+    """Sent or Failed begins fresh attempts; id and body are kept (B-251)."""
     delivery = await depot.ended(*endings, max_attempts=3)
     before = await depot.row()
     assert before["status"] == previous
@@ -99,7 +99,7 @@ async def test_sent_and_failed_begin_anew_with_the_same_id_and_bytes(
 async def test_queued_and_retrying_are_left_as_they_are(
     depot: Depot, endings: list[str], status: str
 ) -> None:
-    """Spec: Queued or Retrying, replay → unchanged, refused; no audit entry."""
+    """Queued or Retrying is refused and unchanged (B-252), without an Audit Event (O-82)."""
     delivery = await depot.ended(*endings)
     before = await depot.row()
     with pytest.raises(ConflictError):
@@ -136,7 +136,7 @@ async def test_one_whose_webhook_was_deleted_is_refused_without_an_audit_event(
 
 
 async def test_one_of_a_disabled_webhook_may_be_replayed(depot: Depot) -> None:
-    """Interface §7: "Replay for a disabled Webhook is allowed, and fails as disabled"."""
+    """A replay for a disabled Webhook is allowed, and fails as disabled (B-254)."""
     delivery = await depot.ended("DELIVERED")
     hook = (await depot.row())["webhook"]
     await depot.office.do(lambda fw: fw.get_doc("Webhook", hook).db_set("enabled", 0))
@@ -144,7 +144,7 @@ async def test_one_of_a_disabled_webhook_may_be_replayed(depot: Depot) -> None:
 
 
 async def test_a_replay_is_audited_with_just_the_named_columns(depot: Depot) -> None:
-    """Spec: detail `{webhook, previous_status}`, never payload or secret; actor, request id."""
+    """The detail is `{webhook, previous_status}`, never payload or secret (O-80, O-88)."""
     delivery = await depot.ended("REFUSED")
     await depot.replay(delivery)
     [(action, target, detail, actor, request_id)] = await depot.audit()
@@ -158,7 +158,7 @@ async def test_a_replay_is_audited_with_just_the_named_columns(depot: Depot) -> 
 async def test_who_may_not_is_refused_and_recorded_whatever_was_asked_for(
     depot: Depot, delivery: str, scoped: bool
 ) -> None:
-    """Spec: lacks System Manager or has access scopes → Denied, no detail; interface §8."""
+    """Without the role, or with access scopes: refused (B-255), Denied and no detail (O-81)."""
     if delivery == "one that is there":
         delivery = await depot.ended("DELIVERED")
     await depot.office.hire("clerk", *(["System Manager"] if scoped else []), password=None)
@@ -176,7 +176,7 @@ async def test_who_may_not_is_refused_and_recorded_whatever_was_asked_for(
 
 @pytest.mark.usefixtures("on_both_stores")
 async def test_of_many_each_is_told_and_audited_for_itself(depot: Depot) -> None:
-    """Interface §7: "replays many, an audit event each"."""
+    """Many are replayed with an Audit Event each (C-116)."""
     final = await depot.ended("REFUSED")
     under_way = (await depot.office.do(lambda fw: fw.webhooks.emit("note.shared", {})))[
         "deliveries"

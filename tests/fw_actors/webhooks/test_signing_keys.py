@@ -1,4 +1,4 @@
-"""What an attempt signs with: spec, Webhook Delivery status; interface §7, `error`, and §8."""
+"""What an attempt signs with (B-127, B-167, B-169)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def by(key: bytes) -> bytes:
 
 
 def test_the_key_is_the_opened_secret() -> None:
-    """Spec: "A secret written `whsec_<base64>` is decoded …; any other … raw bytes"."""
+    """A secret of `whsec_` is decoded (B-22); any other is its raw bytes (B-23)."""
     keys = SigningKeys(VAULT)
     assert signed(keys, "raw") == signed(keys, "raw") == by(b"raw")
     assert signed(keys, "whsec_AAEC") == by(b"\x00\x01\x02")
@@ -48,7 +48,7 @@ def test_a_key_that_has_signed_signs_the_next_as_well() -> None:
 
 
 def test_a_changed_secret_is_another_key() -> None:
-    """Interface §7: "the Webhook's url, secret and timeout of that moment"."""
+    """The secret is that of the moment (B-127)."""
     keys = SigningKeys(VAULT)
     assert [signed(keys, secret) for secret in ("one", "two", "one")] == [
         by(key) for key in (b"one", b"two", b"one")
@@ -70,7 +70,7 @@ UNSIGNABLE = [  # Webhook, site's key, how the error begins
 def test_a_secret_missing_or_unreadable_says_which(
     webhook: Hook, key: str | None, error: str
 ) -> None:
-    """Interface §8: "The key missing or changed …: `secret_unreadable`; nothing stored: …"."""
+    """A missing or changed key is `secret_unreadable`, nothing stored `secret_missing` (B-169)."""
     with pytest.raises(NoSigningKey, match=f"^{error}") as reason:
         SigningKeys(Vault(key, ENTROPY)).of(webhook)
     assert "signing secret" not in str(reason.value).replace("the signing secret", "").replace(

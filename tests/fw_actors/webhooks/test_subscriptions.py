@@ -1,4 +1,4 @@
-"""Which Webhooks want which events: spec, Webhook rule 2."""
+"""Which Webhooks want which events (B-40 to B-45)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_a_webhook_applies_to_writes_that_start_after_its_commit(counter: 
 
 
 async def test_a_disabled_or_deleted_webhook_queues_nothing(counter: Office) -> None:
-    """Spec, Webhook: "a disabled webhook queues nothing"."""
+    """A disabled Webhook queues nothing (B-11)."""
     hook = await counter.subscribe()
     await change(counter, hook, enabled=0)
     assert await counter.do(emit) == 0
@@ -55,7 +55,7 @@ async def test_a_disabled_or_deleted_webhook_queues_nothing(counter: Office) -> 
 
 
 async def test_the_transaction_that_changes_a_webhook_goes_on_as_before(counter: Office) -> None:
-    """Spec: "it applies to writes that start later in that process"."""
+    """The change applies to writes that start later in that process (B-41)."""
 
     def work(fw: Any) -> tuple[int, int]:
         fields = {"url": "https://x.test", "event_type": "Custom", "custom_event": "note.shared"}
@@ -79,7 +79,7 @@ async def test_a_webhook_whose_transaction_is_rolled_back_never_applies(counter:
 
 
 async def test_raw_sql_is_not_seen_until_a_restart(office: Office, tmp_path: Path) -> None:
-    """Spec: raw SQL "is not seen by a running server until it restarts"."""
+    """Raw SQL is not seen by a running server until it restarts (B-42)."""
     await office.subscribe()
     assert await office.do(emit) == 1
     await office.sql("UPDATE doc_webhook SET enabled = 0")
@@ -100,7 +100,7 @@ async def test_another_process_of_the_same_site_is_not_seen_either(
 
 
 async def test_what_others_change_right_after_a_start_is_not_seen(tmp_path: Path) -> None:
-    """Spec: "not seen by a running server until it restarts", be it before its first write."""
+    """A change is not seen until a restart, be it before the first write (B-42)."""
     async with open_office(tmp_path) as running, open_office(tmp_path) as other:
         await other.subscribe()
         assert await running.do(emit) == 0
@@ -109,7 +109,7 @@ async def test_what_others_change_right_after_a_start_is_not_seen(tmp_path: Path
 async def test_what_others_change_right_after_a_save_is_not_seen(
     office: Office, tmp_path: Path
 ) -> None:
-    """Spec: a save "clears that process's cache"; what it then knows is what it has saved."""
+    """A save clears the cache of its process; what it then knows is what it has saved (B-41)."""
     hook = await office.subscribe()
     await office.sql("UPDATE doc_webhook SET enabled = 0")
     assert await office.do(emit) == 1
@@ -124,7 +124,7 @@ async def test_what_others_change_right_after_a_save_is_not_seen(
 async def test_what_others_changed_before_a_rename_is_seen_after_its_commit_alone(
     office: Office, tmp_path: Path, undone: bool
 ) -> None:
-    """Spec: "clears that process's cache after commit": one that is rolled back clears nothing."""
+    """A save that is rolled back clears nothing (B-43)."""
     hook = await office.subscribe()
     async with open_office(tmp_path, seed=2) as other:
         await other.subscribe()
@@ -160,7 +160,7 @@ async def test_changing_another_field_by_db_set_is_seen(office: Office) -> None:
 async def test_what_raw_sql_emptied_counts_as_its_default_and_fails_no_write(
     office: Office, tmp_path: Path
 ) -> None:
-    """Spec: "Raw `fw.db.sql` is not checked"; no Webhook may stop the documents of a site."""
+    """Raw SQL is not checked (A-317); no Webhook may stop the documents of a site (B-44, B-28)."""
     hook = await office.subscribe("note.shared")
     blanks = "SET max_attempts = NULL, timeout = NULL, url = NULL"
     await office.sql(f"UPDATE doc_webhook {blanks} WHERE name = :it", it=hook)

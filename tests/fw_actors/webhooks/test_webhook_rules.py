@@ -1,4 +1,4 @@
-"""What a Webhook must be before it is written: spec, Webhook; interface §7, §8."""
+"""What a Webhook must be before it is written (B-12 to B-28)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_a_webhook_that_can_work_is_taken(office: Office) -> None:
     assert await office.sql("SELECT count(*) FROM doc_webhook") == [(len(GOOD),)]
 
 
-UNWATCHABLE = [  # spec, Webhook, rule 1
+UNWATCHABLE = [  # B-18
     "Webhook", "Webhook Delivery", "Audit Event", "Version", "Error Log", "Email Delivery",
 ]  # fmt: skip
 BAD: list[tuple[dict[str, Any], str]] = [  # fields, the one to blame
@@ -82,7 +82,7 @@ BAD: list[tuple[dict[str, Any], str]] = [  # fields, the one to blame
 
 
 async def test_each_refusal_names_its_field(office: Office) -> None:
-    """Interface §1, 422: "`extra.field`"."""
+    """A refusal names its field in `extra.field` (H-63)."""
 
     def work(fw: Any) -> None:
         for fields, field in BAD:
@@ -94,8 +94,9 @@ async def test_each_refusal_names_its_field(office: Office) -> None:
     assert await office.sql("SELECT count(*) FROM doc_webhook") == [(0,)]
 
 
-async def test_a_webhook_without_more_said_has_the_defaults_of_the_spec(office: Office) -> None:
-    """Spec, Webhook: "default 10", "default 6"; interface §8: "enabled 1, the five `on_…` 0"."""
+async def test_a_webhook_without_more_said_has_the_defaults_of_the_contract(office: Office) -> None:
+    """`timeout` is 10, `max_attempts` 6 (B-26, B-27); enabled is 1, the five `on_…` are 0
+    (B-11, B-16)."""
 
     def work(fw: Any) -> dict[str, object]:
         shown: dict[str, object] = fw.new_doc("Webhook", **CUSTOM).insert().as_dict()
@@ -122,7 +123,7 @@ async def test_the_rules_hold_for_every_later_save_and_db_set(office: Office) ->
 
 
 async def test_http_anywhere_is_for_development_mode(tmp_path: Path) -> None:
-    """Spec: "https is required outside development mode, except for a loopback address"."""
+    """https is required outside development mode, except for a loopback address (B-12)."""
     async with open_office(tmp_path, mode="development") as office:
         name = await office.subscribe(url="http://receiver.test/")
     async with open_office(tmp_path) as office:
@@ -133,7 +134,7 @@ async def test_http_anywhere_is_for_development_mode(tmp_path: Path) -> None:
 
 
 async def test_writing_the_secret_needs_the_key(tmp_path: Path) -> None:
-    """Spec, Errors: "Webhook secret written without `FW_SECRET_KEY` | write fails"."""
+    """The write fails without FW_SECRET_KEY (B-21)."""
     async with open_office(tmp_path, secrets={}) as office:
         with pytest.raises(ValidationError) as refusal:
             await office.subscribe()
@@ -157,7 +158,7 @@ async def test_without_the_key_all_but_the_secret_may_change(
 
 
 async def test_the_secret_is_never_returned_by_a_read(office: Office) -> None:
-    """Spec, Webhook, `secret`: "encrypted at rest; never returned by a read"."""
+    """The secret is encrypted at rest and never returned by a read (B-20)."""
     hook = await office.subscribe()
     shown = await office.do(lambda fw: fw.get_doc("Webhook", hook).as_dict())
     assert shown["secret"] == {"configured": True}
@@ -165,7 +166,7 @@ async def test_the_secret_is_never_returned_by_a_read(office: Office) -> None:
 
 
 async def test_nobody_but_a_system_manager_writes_or_reads_webhooks(office: Office) -> None:
-    """Spec, Authentication 11."""
+    """Webhooks are managed by System Managers without access scopes (B-10)."""
     sam = await office.hire("sam", "Seller", "Event Publisher")
     hook = await office.subscribe()
     for work in (

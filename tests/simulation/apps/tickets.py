@@ -28,7 +28,7 @@ class Ticket(DocType, naming="random", submittable=True, permissions={"Agent": A
     lines = Table(TicketLine)
 
     def on_update(self, fw: Any) -> None:
-        """A hook that throws removes the event with the write (spec, Events, rule 1)."""
+        """A hook that raises removes the event with the write (B-56)."""
         if self.title == "thrown away":
             raise ValidationError("Not this one.", field="title")
 

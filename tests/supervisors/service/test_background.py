@@ -1,4 +1,4 @@
-"""The service in the background: start, stop, status (interface §5)."""
+"""The service in the background: start, stop, status (C-107, C-108)."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ ACTING = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 @given(st.text(st.characters(categories=("C", "L", "N", "P", "Z"))))
 def test_nothing_that_acts_is_left(raw: str) -> None:
-    """Pitfalls, Logs: "Values from outside are escaped (CR, LF, ESC, U+2028)"."""
+    """Values from outside are escaped: CR, LF, ESC, U+2028 (O-100)."""
     assert not {unicodedata.category(character) for character in escaped(raw)} & ACTING
     assert len(escaped(raw).splitlines()) <= 1
 

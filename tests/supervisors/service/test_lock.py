@@ -1,4 +1,4 @@
-"""One serving process a site (interface §8, Operating)."""
+"""One serving process a site (O-30)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of a process: one line an event, nothing dangerous, nothing secret (pitfalls, Logs)."""
+"""The log of a process: one line an event, nothing dangerous, nothing secret (O-100, O-101)."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_other_fields_are_not_scrubbed(name: str) -> None:
 def test_a_link_stands_in_mail_sent_of_the_transport_log_alone(
     links: bool, event: str, shown: bool
 ) -> None:
-    """Interface §2: a mail is one log line with event `mail.sent` and the link."""
+    """A mail is one log line with event `mail.sent` and the link (O-54, O-102)."""
     log = Log(links=links)
     log.logger.info(event, link="http://x/reset-password#token=t", deep={"link": "http://y/#t"})
     assert ("token=t" in log.stream.getvalue()) is shown
@@ -206,7 +206,7 @@ def test_a_traceback_is_marked_line_by_line(library: bool) -> None:
 
 @pytest.mark.parametrize("library", [False, True])
 def test_what_was_raised_is_written_without_its_secrets(library: bool) -> None:
-    """Pitfalls, Logs: "no password, token, …, nor the query string of any URL"."""
+    """No password, token or key is written, nor the query string of any URL (O-101)."""
     log = Log("text")
     logger: Any = logging.getLogger("lib") if library else log.logger
     raised = "password=" + "hunter2", "https://x.test/?" + "q=private"

@@ -1,4 +1,4 @@
-"""The numbers of `/metrics` of a whole service: interface §2, §8."""
+"""The numbers of `/metrics` of a whole service (O-120, H-104)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A serving process from its lock to its exit, as a real process (interface §5 and §8)."""
+"""A serving process from its lock to its exit, as a real process (C-106, O-31)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interface §8, Links and mail: without FW_PUBLIC_URL links begin with the bound address."""
+"""Without FW_PUBLIC_URL links begin with the bound address (A-191)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.live_site import SECRET, LiveSite, eventually
 pytestmark = pytest.mark.timeout(300)  # several processes start and end, on a slow machine too
 
 PLACES = 4
-SLOW_SECONDS = 1.3  # over the second that makes a receiver slow (interface §7)
+SLOW_SECONDS = 1.3  # over the second that makes a receiver slow (B-232)
 
 
 @dataclass
@@ -88,7 +88,8 @@ def deliver(folder: Path, url: str, events: int, counted: Counting) -> None:
 
 
 def test_a_head_that_takes_over_a_second_sets_a_receiver_back_to_one_place(tmp_path: Path) -> None:
-    """Interface §7: "an attempt that waits over 1 s for an answer's head … sets it back to one"."""
+    """An attempt that waits over 1 s for an answer's head sets its receiver back to one place
+    (B-232)."""
     quick, slow = 8, 10
     with counting(lambda number: (SLOW_SECONDS if number >= quick else 0.0, 0.0)) as (counted, url):
         deliver(tmp_path, url, quick + slow, counted)

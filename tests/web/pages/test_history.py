@@ -1,4 +1,4 @@
-"""What the history of a document tells of a Version (interface §8, Version)."""
+"""What the history of a document tells of a Version (H-162)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pitfalls, Input at the edge: local redirects only."""
+"""A sign-in leads to a path of this site and nowhere else (H-155)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages as answers: headers, redirects, refusals. Interface §1, §8."""
+"""Pages as answers: headers, redirects, refusals (H-33, H-154)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_a_page_holds_no_inline_script_or_style(client: Client, path: str)
 
 
 async def test_the_front_door_leads_to_the_desk_or_to_sign_in(client: Client) -> None:
-    """Interface §8: `/` leads to `/login` or to `/app`."""
+    """`/` leads to `/login` or to `/app` (H-150)."""
     guest, known = await client.ask("GET", "/"), await client.ask("GET", "/", sid=SID)
     assert (guest.status, guest.header("Location")) == (303, "/login")
     assert (known.status, known.header("Location")) == (303, "/app")
@@ -75,7 +75,7 @@ async def test_a_refusal_of_a_page_is_a_page_to_a_browser(client: Client) -> Non
 async def test_a_refusal_of_a_page_is_the_envelope_to_whom_asks_for_no_page(
     client: Client, path: str
 ) -> None:
-    """Interface §1: "Unknown path 404, wrong verb 405, …, all in the envelope"."""
+    """Every refusal is in the envelope, or a page for who asks for one (H-154, H-56, H-57)."""
     for headers in ([], [("Accept", "*/*")]):
         reply = await client.ask("POST", path, headers=headers)
         assert (reply.status, reply.error["type"]) == (405, "MethodNotAllowedError")
@@ -83,7 +83,7 @@ async def test_a_refusal_of_a_page_is_the_envelope_to_whom_asks_for_no_page(
 
 
 async def test_the_notice_is_shown_as_written_and_never_as_html(gateway: FakeGateway) -> None:
-    """Spec, Sign-in screen configuration: plain text."""
+    """The notice is plain text (A-341)."""
     login = {"notice": "<b>one</b>\ntwo", "demoUser": 'a"b', "demoPassword": "c'd"}
     text = (await Client(app_of(gateway, login=login)).ask("GET", "/login")).body.decode()
     assert "&lt;b&gt;one&lt;/b&gt;\ntwo" in text

@@ -1,4 +1,4 @@
-"""Interface §2, Access routes: sign-in, sign-out, boot, the own profile."""
+"""Sign-in, sign-out, boot, the own profile (A-40, A-160, A-340, A-241)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_the_gateway_learns_who_tries_from_where_with_what(
 async def test_the_name_and_password_go_through_as_they_were_typed(
     client: Client, gateway: FakeGateway
 ) -> None:
-    """Pitfalls, Hashing: the password as received; the name's canonical form is not the edge's."""
+    """The password is taken as received (A-111); the name's canonical form is not the edge's."""
     await client.ask("POST", "/api/login", {"usr": " Änn ", "pwd": " \0\tü "})
     assert (gateway.attempts[0].usr, gateway.attempts[0].pwd) == (" Änn ", " \0\tü ")
 
@@ -78,7 +78,7 @@ async def test_a_forwarded_address_counts_where_the_proxy_is_trusted(gateway: Fa
 async def test_the_cookie_is_secure_by_the_policy_or_the_sites_url(
     gateway: FakeGateway, policy: bool | None, url: str, secure: bool
 ) -> None:
-    """Spec, Sign-in: the table of the site's URL and secureCookie."""
+    """The table of the site's URL and secureCookie (A-171)."""
     client = Client(app_of(gateway, secure_cookie=policy, url=url))
     for path in ("/api/login", "/api/logout"):
         cookie = (await client.ask("POST", path, GOOD if path == "/api/login" else {})).header(
@@ -109,7 +109,7 @@ async def test_the_cookie_is_secure_by_the_policy_or_the_sites_url(
 async def test_what_is_malformed_is_no_try(
     client: Client, gateway: FakeGateway, body: object, field: str | None
 ) -> None:
-    """Interface §1: a request that is malformed moves no counter."""
+    """A malformed request moves no counter (H-16)."""
     reply = await client.ask("POST", "/api/login", body)
     assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
     assert reply.error.get("extra", {}).get("field") == field
@@ -117,7 +117,7 @@ async def test_what_is_malformed_is_no_try(
 
 
 async def test_an_empty_password_is_a_try(client: Client, gateway: FakeGateway) -> None:
-    """Interface §8, Sign-in."""
+    """The token is judged before the password that comes with it (A-186, A-187)."""
     reply = await client.ask("POST", "/api/login", {"usr": "ann", "pwd": ""})
     assert (reply.status, reply.error["type"]) == (401, "AuthenticationError")
     assert len(gateway.attempts) == 1
@@ -189,7 +189,7 @@ async def test_boot_tells_a_guest_what_the_sign_in_screen_shows(gateway: FakeGat
 def test_the_demo_account_is_offered_only_when_both_halves_are_set(
     notice: str | None, user: str | None, password: str | None, shown: dict[str, str]
 ) -> None:
-    """Spec, Sign-in screen configuration."""
+    """The demo account is offered only when both values are set (A-342)."""
     assert login_screen(notice, user, password) == shown
 
 
@@ -198,7 +198,7 @@ async def test_boot_tells_a_user_who_that_is(client: Client) -> None:
 
 
 async def test_the_own_profile_is_read_by_post_and_by_get(client: Client) -> None:
-    """Interface §2: operations that only read also answer GET; `{}` takes no body too."""
+    """Operations that only read also answer GET (H-20); `{}` takes no body too (H-19)."""
     for reply in (
         await client.ask("POST", PROFILE, {}, sid=SID),
         await client.ask("POST", PROFILE, sid=SID),

@@ -1,4 +1,4 @@
-"""Interface §2 and §8: health, readiness, and the numbers for this machine only."""
+"""Health, readiness, and the numbers for this machine only (H-101, H-102, H-104)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_the_numbers_are_for_this_machine_unless_a_proxy_asks(
 async def test_elsewhere_the_numbers_are_for_the_key_of_a_system_manager(
     client: Client, gateway: FakeGateway, roles: set[str], key: str, status: int
 ) -> None:
-    """Interface §8: "else to a System Manager's key; 403 otherwise"."""
+    """The numbers are open to a System Manager's key, and 403 for others (H-104)."""
     client.peer, gateway.roles = "203.0.113.9", frozenset(roles)
     headers = [("Authorization", f"Bearer {key}")]
     assert (await client.ask("GET", "/metrics", headers=headers)).status == status

@@ -1,4 +1,4 @@
-"""Interface §2 and §3: webhooks.emit, and the functions that apps have whitelisted."""
+"""webhooks.emit (B-71), and the functions that apps have whitelisted (D-180)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_emit_is_for_publishers(
 async def test_emit_names_what_is_malformed_before_it_looks_at_roles(
     client: Client, gateway: FakeGateway, change: dict[str, object], field: str
 ) -> None:
-    """Interface §8: body 400 comes before role 403."""
+    """Body 400 comes before role 403 (H-21)."""
     reply = await client.ask("POST", EMIT, {**EVENT, **change}, sid=SID)
     assert (reply.status, reply.error["extra"]) == (400, {"field": field})
     assert not gateway.webhooks.emitted

@@ -1,4 +1,4 @@
-"""Spec, Recovery and invitation: the four public routes."""
+"""The four public routes (A-210)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", BODIES)
 async def test_the_routes_ask_for_no_csrf_header_and_no_session(client: Client, name: str) -> None:
-    """Spec, Authentication 3."""
+    """The routes ask for no CSRF header and no session (A-210, H-81)."""
     reply = await client.ask("POST", f"/api/auth/{name}", BODIES[name], csrf=False)
     assert reply.status == 200
     assert reply.header("set-cookie") is None
@@ -32,8 +32,7 @@ async def test_the_routes_ask_for_no_csrf_header_and_no_session(client: Client, 
 async def test_forgot_password_passes_on_what_was_typed_and_from_where(
     client: Client, gateway: FakeGateway, typed: str
 ) -> None:
-    """Spec, Errors: "never an error; always `{ok:true}`"; interface §8: "to every well-formed
-    request"."""
+    """The answer is `{ok: true}` to every well-formed request (A-211)."""
     reply = await client.ask("POST", "/api/auth/forgot-password", {"usr": typed})
     assert reply.json == {"ok": True}
     assert gateway.asked == [("forgot_password", typed, PEER)]
@@ -52,7 +51,7 @@ async def test_a_good_token_is_told_what_it_is_for(client: Client) -> None:
 async def test_a_reset_and_an_acceptance_pass_on_token_password_and_name(
     client: Client, gateway: FakeGateway
 ) -> None:
-    """A password is taken as it is, control characters and all (interface §8, HTTP)."""
+    """A password is taken as it is, control characters and all (H-14)."""
     odd = {"token": TOKEN, "password": " \t\x07odd "}
     await client.ask("POST", "/api/auth/reset-password", odd)
     reply = await client.ask("POST", "/api/auth/accept-invite", {**odd, "fullName": "Ann"})
@@ -87,7 +86,7 @@ async def test_a_bad_token_is_refused(client: Client, name: str) -> None:
 async def test_a_malformed_body_is_named_and_goes_no_further(
     client: Client, gateway: FakeGateway, name: str, body: dict[str, Any], field: str
 ) -> None:
-    """Interface §1: a request that is malformed moves no counter."""
+    """A malformed request moves no counter (H-16)."""
     reply = await client.ask("POST", f"/api/auth/{name}", body)
     assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
     assert reply.error["extra"] == {"field": field}
@@ -95,7 +94,7 @@ async def test_a_malformed_body_is_named_and_goes_no_further(
 
 
 async def test_a_signed_in_manager_is_answered_like_everybody(client: Client) -> None:
-    """Interface §2: the public forgot-password answer never changes."""
+    """The public answer of `forgot-password` never changes (A-212, A-195)."""
     reply = await client.ask(
         "POST", "/api/auth/forgot-password", {"usr": "ann"}, headers=[("cookie", f"sid={SID}")]
     )
@@ -118,6 +117,6 @@ async def test_over_the_throttle_is_429(
 async def test_nothing_but_a_post_is_taken(
     client: Client, gateway: FakeGateway, method: str
 ) -> None:
-    """Pitfalls, Recovery: mail scanners open links."""
+    """Mail scanners open links, so only a POST is taken (A-188)."""
     reply = await client.ask(method, "/api/auth/reset-password")
     assert (reply.status, gateway.asked) == (405, [])

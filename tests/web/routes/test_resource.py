@@ -1,4 +1,4 @@
-"""Interface §3: documents over HTTP; what documents do is tested with them."""
+"""Documents over HTTP (D-10 to D-16); what documents do is tested with them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_submit_and_cancel_take_an_empty_body(client: Client) -> None:
 
 
 async def test_an_export_comes_as_an_attachment(client: Client, documents: FakeDocuments) -> None:
-    """Interface §8: "export the bare document as an attachment"; RFC 8187 for its name."""
+    """An export is the bare document as an attachment (D-16); RFC 8187 for its name."""
     name = 'ü "1"'
     documents.held[name] = {}
     reply = await client.ask("GET", f"{ORDERS}/{quote(name)}/export", sid=SID)
@@ -125,7 +125,7 @@ async def test_filters_are_read_as_strictly_as_a_body(client: Client, filters: s
 async def test_what_takes_long_is_done_before_the_transaction(
     client: Client, gateway: FakeGateway, documents: FakeDocuments
 ) -> None:
-    """Interface §4: a `new_password` over HTTP "is hashed before the transaction"."""
+    """A `new_password` over HTTP is hashed before the transaction (A-295)."""
     body = {"name": "b", "new_password": "plain"}
     await client.ask("POST", ORDERS, body, sid=SID)
     reply = await client.ask("PUT", f"{ORDERS}/a", {"new_password": "plain"}, sid=SID)

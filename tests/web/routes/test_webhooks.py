@@ -1,4 +1,4 @@
-"""Interface §2 and §7: webhooks.replay and webhooks.test; spec, Webhooks."""
+"""webhooks.replay and webhooks.test (B-250, B-270)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_a_replay_answers_the_delivery_and_queued(
 
 
 async def test_a_test_answers_status_error_and_times(client: Client, gateway: FakeGateway) -> None:
-    """Interface §8: "over HTTP 200 with `error`"."""
+    """Over HTTP it is 200 with `error` (B-272)."""
     reply = await client.ask("POST", TEST, {"webhook": "hook"}, sid=SID)
     assert (reply.status, reply.json) == (
         200,

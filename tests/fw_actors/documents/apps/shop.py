@@ -81,7 +81,7 @@ class Order(
         "Exporter": "read export",
     },
 ):
-    """The interface's own example, with hooks."""
+    """The example of an app, with hooks (D-160, D-140)."""
 
     title = Data(required=True)
     margin = Float(permlevel=1)

@@ -1,1 +1,1 @@
-"""The built-in DocTypes, against the fields that the specification lists."""
+"""The built-in DocTypes, against the fields that the contract lists."""

@@ -1,4 +1,4 @@
-"""The built-in DocTypes have the fields that the spec and interface §3 list."""
+"""The built-in DocTypes have the fields that the contract lists (D-220 to D-226)."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("doctype", "fields"), ROWS)
-def test_the_fields_are_those_of_the_specification(doctype: type[DocType], fields: str) -> None:
-    """Spec, Webhook and Webhook Delivery; interface §3, "Built in"."""
+def test_the_fields_are_those_of_the_contract(doctype: type[DocType], fields: str) -> None:
+    """The fields of Webhook and Webhook Delivery (B-180) and of the others (D-222,
+    D-223, D-225, D-226)."""
     declared = {f"{f.name} {f.type}" for f in doctype.meta.fields.values()}
     assert set(filter(None, (each.strip() for each in fields.split(",")))) <= declared
     assert doctype.meta.problems == ()
 
 
 def test_a_webhooks_defaults_and_limits() -> None:
-    """Spec, Limits; interface §8: "Defaults: enabled 1, the five `on_…` 0"; §7: url 2048."""
+    """Enabled is 1, the five `on_…` are 0 (B-11, B-16); url has 2048 characters (B-13)."""
     fields = Webhook.meta.fields
     defaults = {name: field.default for name, field in fields.items() if field.default is not None}
     assert defaults == {"enabled": 1, "timeout": 10, "max_attempts": 6}
@@ -55,8 +56,8 @@ def test_a_webhooks_defaults_and_limits() -> None:
 
 
 @pytest.mark.parametrize(("field", "low", "high"), [("timeout", 1, 60), ("max_attempts", 1, 10)])
-def test_timeout_and_attempts_have_the_range_of_the_spec(field: str, low: int, high: int) -> None:
-    """Spec: "integer seconds, 1 to 60", "integer, 1 to 10"."""
+def test_timeout_and_attempts_have_the_range_of_the_rules(field: str, low: int, high: int) -> None:
+    """`timeout` is 1 to 60 seconds (B-26), `max_attempts` 1 to 10 (B-27)."""
     declared = Webhook.meta.fields[field]
     assert [declared.accept(value) for value in (low, high)] == [low, high]
     for value in (low - 1, high + 1):
@@ -65,7 +66,7 @@ def test_timeout_and_attempts_have_the_range_of_the_spec(field: str, low: int, h
 
 
 def test_a_delivery_is_written_by_the_service_alone() -> None:
-    """Interface §3: "Read only, but for replay"."""
+    """A delivery is read only, but for replay (B-182, D-221)."""
     assert WebhookDelivery.meta.read_only
     assert ("webhook", "key") in WebhookDelivery.meta.unique_together
 
@@ -78,5 +79,6 @@ def test_an_audit_event_is_written_by_the_service_alone() -> None:
     "doctype", [User, Webhook, WebhookDelivery, Role, UserPermission, AuditEvent]
 )
 def test_only_system_managers_have_permissions(doctype: type[DocType]) -> None:
-    """Spec: "A user has no write permission on their own User record"; Webhook: System Manager."""
+    """Nobody has write permission on the own User record (A-24); Webhooks are a System
+    Manager's."""
     assert not doctype.meta.permissions

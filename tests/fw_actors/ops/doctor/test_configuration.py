@@ -56,13 +56,13 @@ def test_a_password_too_short_to_be_scrubbed_is_warned_of_wherever_it_stands() -
 
 
 def test_a_secret_in_the_env_file_is_warned_of() -> None:
-    """Interface §6: "there they are ignored, and doctor warns"."""
+    """Secrets in `.env` are ignored, and doctor warns (O-138, C-80)."""
     config = dataclasses.replace(make_config(HERE), warnings=(".env: FW_SECRET_X is ignored",))
     assert judge_configuration(config).texts(Level.WARNING) == [".env: FW_SECRET_X is ignored"]
 
 
 def test_the_fingerprint_changes_with_the_policy_and_with_nothing_else() -> None:
-    """Spec, Site policy: "It must be identical between staging and production"."""
+    """The policy must be identical in staging and production (A-10, O-139)."""
     same = make_config(Path("/elsewhere"), public_url="https://x.example", secrets={})
     assert policy_fingerprint(same) == policy_fingerprint(make_config(HERE))
     other = make_config(HERE, session_days=31)

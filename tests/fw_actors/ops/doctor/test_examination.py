@@ -36,8 +36,8 @@ async def emit(office: Office) -> str:
     return delivery
 
 
-async def test_webhooks_and_deliveries_are_counted_as_the_spec_says(office: Office) -> None:
-    """Spec, Doctor report: enabled, retrying, failed in the last 24 hours."""
+async def test_webhooks_and_deliveries_are_counted_as_the_contract_says(office: Office) -> None:
+    """The doctor counts enabled, retrying, and failed in the last 24 hours (O-131)."""
     await office.subscribe()
     await office.subscribe("never.sent", enabled=0)
     await end(office, await emit(office), Status.FAILED)
@@ -51,7 +51,7 @@ async def test_webhooks_and_deliveries_are_counted_as_the_spec_says(office: Offi
 
 
 async def test_enabled_webhooks_that_can_hardly_work_are_found(tmp_path: Path) -> None:
-    """Interface §7: lengths other than 24 to 64 bytes pass with a warning in doctor."""
+    """Lengths other than 24 to 64 bytes pass with a warning in doctor (O-140)."""
     async with open_office(tmp_path, mode="development") as office:
         short = await office.subscribe(secret="x" * 23)
         await office.subscribe(secret="whsec_" + "A" * 32)

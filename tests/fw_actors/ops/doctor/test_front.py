@@ -1,4 +1,4 @@
-"""Public URL, cookie and proxy: spec, Command line ("warns when no public URL is set")."""
+"""Public URL, cookie and proxy: a missing public URL is warned of (O-135, O-137)."""
 
 from __future__ import annotations
 

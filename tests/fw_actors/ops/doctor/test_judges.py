@@ -47,7 +47,7 @@ def only(section: Section, level: Level) -> str:
 
 
 def test_webhooks_that_are_off_while_some_are_enabled_are_a_warning() -> None:
-    """Spec, Doctor report."""
+    """Webhooks that are off while some are enabled are warned of, and so are failures (O-132)."""
     section = judge_webhooks(WebhookFacts(off=True, enabled=2, retrying=1, failed=0))
     assert "2 are enabled" in only(section, Level.WARNING)
     assert section.facts == {"off": True, "enabled": 2, "retrying": 1, "failed24h": 0}
@@ -56,14 +56,13 @@ def test_webhooks_that_are_off_while_some_are_enabled_are_a_warning() -> None:
 
 @pytest.mark.parametrize("off", [True, False])
 def test_the_counts_are_told_whether_webhooks_are_off_or_on(off: bool) -> None:
-    """Spec, Doctor report: "whether webhooks are off, the count of enabled webhooks, deliveries
-    retrying"."""
+    """The counts are told whether webhooks are off or on (O-131)."""
     told = " ".join(judge_webhooks(WebhookFacts(off, 12, 34, 0)).texts(Level.OK))
     assert f"are {'off' if off else 'on'}; enabled webhooks: 12, deliveries retrying: 34" in told
 
 
 def test_deliveries_that_failed_in_the_last_day_are_a_warning() -> None:
-    """Spec, Doctor report."""
+    """Webhooks that are off while some are enabled are warned of, and so are failures (O-132)."""
     assert ": 3" in only(judge_webhooks(WebhookFacts(False, 1, 0, 3)), Level.WARNING)
 
 
@@ -98,7 +97,7 @@ def test_webhooks_that_can_hardly_work_are_named_up_to_five(kind: str) -> None:
 def test_the_live_transport_is_told_and_judged(
     mail: Mail, facts: MailFacts, host: str | None, level: str, word: str
 ) -> None:
-    """Spec, Command line: "fw doctor reports the live mail transport"; interface §8."""
+    """The live mail transport is told (O-133), and clear-text sign-in warned of (O-134)."""
     found = judge_mail(mail, facts, host).findings
     assert [finding.level.value for finding in found if word in finding.text] == [level]
 
@@ -116,7 +115,7 @@ def test_the_live_transport_is_told_and_judged(
 def test_the_demo_account_must_not_administer(
     demo: DemoFacts | None, login: LoginPolicy, level: str, word: str
 ) -> None:
-    """Spec, Sign-in screen: "the demo user's role must not administer the site"."""
+    """The demo user's roles must not administer the site (O-136, A-344)."""
     section = judge_sign_in(SignInFacts(1, 0, 30.0, demo), login, DEFAULT)
     assert [each.level.value for each in section.findings if word in each.text] == [level]
 

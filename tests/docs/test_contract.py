@@ -1,0 +1,71 @@
+"""Each citation of a rule leads to one, and each number belongs to one rule."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import pytest
+
+from tests.docs.contract import ROOT, citations, cited, rules, untested
+
+MOST_RULES_WITHOUT_A_TEST: Final = 193
+"""How many rules no test cites. It may only fall: cite the rule in the test that holds it."""
+
+NUMBERS = [number for number, _ in rules()]
+
+
+def test_every_citation_leads_to_a_rule() -> None:
+    known = set(NUMBERS)
+    astray = {
+        str(file.relative_to(ROOT)): sorted(numbers - known)
+        for file, numbers in cited().items()
+        if numbers - known and not file.name.endswith("contract.py")
+    }
+    assert astray == {}
+
+
+def test_code_and_tests_do_cite_rules() -> None:
+    suffixes = Counter(file.suffix for file in cited())
+    assert suffixes[".py"] > 100
+    assert suffixes[".md"] > 0
+
+
+def test_no_number_is_given_twice() -> None:
+    assert [number for number, times in Counter(NUMBERS).items() if times > 1] == []
+
+
+@pytest.mark.parametrize("area", "ABCDHOR")
+def test_the_numbers_of_an_area_ascend(area: str) -> None:
+    own = [int(number[2:]) for number in NUMBERS if number[0] == area]
+    assert own
+    assert own == sorted(own)
+
+
+@pytest.mark.parametrize("text", ["A-10", "(A-10)", "A-10, B-200.", "`H-31`: refused", "see R-99;"])
+def test_a_number_alone_is_a_citation(text: str) -> None:
+    assert citations(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UTF-8",
+        "SHA-256",
+        "ADR-12",
+        "D-042",
+        "SO-00001",
+        "A-7",
+        "RFC-822",
+        "X-A-10",
+        "A-1000",
+        "F-22",
+    ],
+)
+def test_what_only_looks_like_a_number_is_none(text: str) -> None:
+    assert citations(text) == frozenset()
+
+
+def test_the_rules_that_no_test_cites_become_fewer() -> None:
+    """`python -m tests.docs.contract` prints them."""
+    assert len(untested()) <= MOST_RULES_WITHOUT_A_TEST
