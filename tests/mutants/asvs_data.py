@@ -201,10 +201,10 @@ ASVS_DATA: Final = (
     Mutation(
         "a site is in development mode unless it says otherwise",
         "fw_actors/config/deployment.py",
-        'values.one_of("production", "development"), "production")',
-        'values.one_of("production", "development"), "development")',
+        'parsing.one_of("production", "development"), "production")',
+        'parsing.one_of("production", "development"), "development")',
         "tests/fw_actors/config/test_load.py::"
-        "test_a_site_without_any_setting_has_the_defaults_of_the_contractification",
+        "test_a_site_without_any_setting_has_the_defaults_of_the_contract",
     ),
     Mutation(
         "a sealed value opens in any place",
@@ -264,7 +264,7 @@ ASVS_DATA: Final = (
         "Argon2(19 * 1024, 2, 1)",
         "Argon2(1024, 1, 1)",
         "tests/fw_actors/config/test_load.py::"
-        "test_a_site_without_any_setting_has_the_defaults_of_the_contractification",
+        "test_a_site_without_any_setting_has_the_defaults_of_the_contract",
     ),
     Mutation(
         "hashes of old parameters stay",

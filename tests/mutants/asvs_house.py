@@ -106,8 +106,8 @@ ASVS_HOUSE: Final = (
     Mutation(
         "Audit Events may be changed",
         "fw_actors/documents/core/records.py",
-        "read_only=True",
-        "read_only=False",
+        'name="Audit Event", naming="random", read_only=True',
+        'name="Audit Event", naming="random", read_only=False',
         "tests/fw_actors/ops/test_audit.py::test_nobody_writes_one_as_a_document",
     ),
     Mutation(

@@ -52,7 +52,7 @@ def test_all_secrets_are_hidden_wherever_they_come_from(tmp_path: Path) -> None:
     assert config.scrubber.scrub_known("sk_live and for anyone") == "[scrubbed] and for anyone"
 
 
-def test_a_site_without_any_setting_has_the_defaults_of_the_contractification(site: Path) -> None:
+def test_a_site_without_any_setting_has_the_defaults_of_the_contract(site: Path) -> None:
     """The defaults of C-16 to C-42 and of C-54 to C-71, written out again."""
     config = load({}, site)
     auth, ops, deployment = config.auth, config.ops, config.deployment
