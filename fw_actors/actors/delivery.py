@@ -1,4 +1,8 @@
-"""One delivery, from its lease to how the attempt ended. Rules: `delivery_outcome`, `signing`."""
+"""DeliveryActor: one delivery from its lease to its recorded outcome.
+
+It signs and sends, frees its receiver's slot when the response is there, waits until the outcome
+is recorded, and logs and measures it. Rules: `fw_actors.rules.delivery`, `fw_actors.rules.signing`.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +13,39 @@ from typing import Final, Protocol
 import msgspec
 import trio
 
-from fw_actors.actors.outcome_writer import Settle, Settled
+from fw_actors.actors.counters import DeliveryMeter
+from fw_actors.actors.outcome_writer import NotRecorded, Record
 from fw_actors.errors import OverloadedError
 from fw_actors.http import Answer, AnswerTimeout, NetworkError, Origin, Target
 from fw_actors.http.request import MakeHeaders
 from fw_actors.rules.delivery import (
     MOST_DEATHS_IN_A_ROW,
     Ending,
+    Status,
     ending_of,
     error_of_answer,
     retry_after_seconds,
 )
 from fw_actors.rules.redaction import Scrubber
 from fw_actors.rules.signing import signed_headers
-from fw_actors.runtime import Actor, Clock, Log, MailboxPolicy, Message, Overflow, Ref, handles
+from fw_actors.runtime import (
+    Actor,
+    Clock,
+    Log,
+    MailboxPolicy,
+    Message,
+    Overflow,
+    Ref,
+    RuntimeFault,
+    handles,
+)
 from fw_actors.store import Store
 from fw_actors.webhooks.claims import Due
 from fw_actors.webhooks.deliveries import Deliveries, Ended
 from fw_actors.webhooks.signing_keys import NoSigningKey, SigningKeys
 
 GIVE_BACK_SECONDS: Final = 2.0
+RECORD_MARGIN_SECONDS: Final = 5.0  # beyond the lease, to which the OutcomeWriter keeps
 _MS: Final = 1000
 
 
@@ -53,12 +70,18 @@ class Attempt(Message, frozen=True):
         return None if self.target is None else self.target.origin
 
 
-class Finished(Message, frozen=True):
-    """The receiver's place is free. `head_seconds`: how long an answer's head took, if one came."""
+class SlotFreed(Message, frozen=True):
+    """A receiver's slot is free. `head_seconds`: how long the head of a response took, if any."""
 
     origin: Origin | None
     head_seconds: float | None = None
     timed_out: bool = False
+
+
+class Done(Message, frozen=True):
+    """A delivery is in memory no longer. `next_at`: when a retry is due (ms), if one is known."""
+
+    next_at: int | None = None
 
 
 class NotSent(Exception):
@@ -73,11 +96,11 @@ class LeaseOver(Exception):
     """Raised instead of sending when another process may hold the delivery by now."""
 
 
-class Means(msgspec.Struct, frozen=True):
-    """What attempts are made with: one for all DeliveryActors of a process.
+class DeliveryDependencies(msgspec.Struct, frozen=True):
+    """The dependencies that all DeliveryActors of a process share.
 
-    `outcomes`: the OutcomeWriter; `honour_retry_after`: `ops.honourRetryAfter`; `scrubber`: removes
-    the site's secrets from errors.
+    `outcomes`: the OutcomeWriter; `meter` counts recorded attempts; `honour_retry_after`:
+    `ops.honourRetryAfter`; `scrubber`: removes the site's secrets from errors.
     """
 
     store: Store
@@ -88,38 +111,89 @@ class Means(msgspec.Struct, frozen=True):
     log: Log
     dispatcher: Ref
     outcomes: Ref
+    meter: DeliveryMeter
     honour_retry_after: bool = False
     scrubber: Scrubber = Scrubber()
 
 
 class DeliveryActor(Actor):
-    """Sends one attempt. However it ends, its outcome is handed on or its lease given back."""
+    """Owns one delivery while it is leased: each attempt is recorded, or its lease given back."""
 
     mailbox = MailboxPolicy(capacity=4, overflow=Overflow.REFUSE)
 
-    def __init__(self, means: Means) -> None:
-        self._means = means
+    def __init__(self, delivery: str, dependencies: DeliveryDependencies) -> None:
+        """`delivery`: its name, the key of this actor."""
+        self._delivery, self._means = delivery, dependencies
 
     @handles(Attempt)
     async def attempt(self, message: Attempt) -> None:
-        """Sign, post, free the receiver's place and hand on what came of it."""
-        means, finished, handed_on = self._means, None, False
+        """Sign, send, free the receiver's slot, and see the outcome recorded."""
+        dispatcher, next_at = self._means.dispatcher, None
         try:
-            ended, finished = await self._send(message)
-            handed_on = means.outcomes.tell(Settle(message.due, ended))
+            ended = await self._send_or_give_back(message)
+            if ended is not None:
+                next_at = await self._record(message.due, ended)
+        finally:
+            dispatcher.tell(Done(next_at))
+            self.context.stop()  # the next attempt is a row, and is a while off
+
+    async def _send_or_give_back(self, message: Attempt) -> Ended | None:
+        """Return how the attempt ended; None when there was none, and the lease was given back."""
+        freed = None
+        try:
+            ended, freed = await self._send(message)
         except LeaseOver:  # it waited for too long: for the store, or with the whole process
-            means.log.warning("delivery.lease_over", delivery=message.due.delivery)
+            self._means.log.warning("delivery.lease_over", delivery=self._delivery)
             await self._give_back(message.due)
+            return None
         except trio.Cancelled:
             await self._give_back(message.due)
             raise
         finally:
-            means.dispatcher.tell(finished or Finished(message.origin))
-            if not handed_on:
-                means.dispatcher.tell(Settled(1))
-            self.context.stop()  # the next attempt is a row, and is a while off
+            self._means.dispatcher.tell(SlotFreed(message.origin) if freed is None else freed)
+        return ended
 
-    async def _send(self, message: Attempt) -> tuple[Ended, Finished]:
+    async def _record(self, due: Due, ended: Ended) -> int | None:
+        """Wait until the outcome is recorded, then log and measure it; return the next retry.
+
+        From here on the lease is the OutcomeWriter's: a stop that cancels this wait leaves an
+        outcome that is still written, or a lease that ends by itself.
+        """
+        patience = max(0, due.lease_end - self._means.clock.now()) / _MS + RECORD_MARGIN_SECONDS
+        try:
+            recorded = await self._means.outcomes.ask(Record(due, ended), deadline=patience)
+        except (NotRecorded, RuntimeFault) as error:
+            log = self._means.log
+            log.error("delivery.outcome_lost", delivery=self._delivery, error=str(error))
+            return None
+        if recorded.status is None:
+            self._means.log.warning("delivery.lease_lost", delivery=self._delivery)
+        else:
+            self._report(due, ended, recorded.status)
+        return recorded.next_at
+
+    def _report(self, due: Due, ended: Ended, status: Status) -> None:
+        """Count and log an attempt; the first one also tells how long its event had waited."""
+        meter = self._means.meter
+        meter.add(status)
+        meter.took.observe(ended.duration_ms / _MS)
+        if due.attempts == 0 and due.job.deaths == 0:
+            began = ended.at - ended.duration_ms
+            meter.waited.observe((began - due.job.created) / _MS)
+        # At thousands a second, the line of an ordinary delivery costs more than its way.
+        log = self._means.log.debug if status is Status.SENT else self._means.log.info
+        log(
+            "delivery.ended",
+            delivery=self._delivery,
+            webhook=due.job.partition,
+            status=str(status),
+            attempt=due.attempts + 1,
+            response_status=ended.response_status,
+            duration_ms=ended.duration_ms,
+            error=ended.error or None,
+        )
+
+    async def _send(self, message: Attempt) -> tuple[Ended, SlotFreed]:
         due, origin = message.due, message.origin
         began = self.context.time()
         try:
@@ -129,17 +203,17 @@ class DeliveryActor(Actor):
         except LeaseOver:
             raise
         except NotSent as reason:
-            return self._ended(began, reason.ending, str(reason)), Finished(origin)
+            return self._ended(began, reason.ending, str(reason)), SlotFreed(origin)
         except NetworkError as fault:
             timed_out = isinstance(fault, AnswerTimeout)
             ended = self._ended(began, Ending.TRANSIENT, str(fault))
-            return ended, Finished(origin, None, timed_out)
+            return ended, SlotFreed(origin, None, timed_out)
         except Exception as defect:  # a defect of ours ends as a counted failure, never in a loop
             log, error = self._means.log, self._means.scrubber.scrub_known(repr(defect))[:200]
             log.error("delivery.defect", delivery=due.delivery, error=error)
             error = "internal: the attempt failed inside the service; its log says more."
-            return self._ended(began, Ending.TRANSIENT, error), Finished(origin)
-        return self._judged(began, answer), Finished(origin, answer.times.answer / _MS)
+            return self._ended(began, Ending.TRANSIENT, error), SlotFreed(origin)
+        return self._judged(began, answer), SlotFreed(origin, answer.times.answer / _MS)
 
     def _ready(self, message: Attempt) -> tuple[Target, HMAC, int]:
         """Return where to send, the signing key and the timeout. Raises: NotSent, LeaseOver."""

@@ -13,8 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from fw_actors.actors.delivery import Attempt, Finished
-from fw_actors.actors.outcome_writer import Settled
+from fw_actors.actors.delivery import Attempt, Done, SlotFreed
 from fw_actors.actors.queue_worker import Nudge, Recall
 from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.http import Origin, Target, parse_target
@@ -136,7 +135,7 @@ class Resume(Request[bool], frozen=True):
 class Dispatcher(Actor):
     """See the module."""
 
-    # A `Finished` without room would cost a place for good: while a look waits for the store,
+    # A `Done` without room would cost a place for good: while a look waits for the store,
     # all that others commit comes as well, a nudge each.
     mailbox = MailboxPolicy(capacity=65_536, overflow=Overflow.REFUSE, max_timers=4)
 
@@ -174,9 +173,9 @@ class Dispatcher(Actor):
         """Look soon; many nudges make one look."""
         self._look_soon()
 
-    @handles(Finished)
-    def finished(self, message: Finished) -> None:
-        """A receiver's place is free again, and it has shown its pace."""
+    @handles(SlotFreed)
+    def slot_freed(self, message: SlotFreed) -> None:
+        """A receiver's slot is free again, and the receiver has shown its pace."""
         receiver = self._receivers.get(message.origin)
         if receiver is None:
             return  # begun before this actor was restarted
@@ -200,11 +199,11 @@ class Dispatcher(Actor):
             self._look_after(GATHER_SECONDS)
             self._look_comes = True
 
-    @handles(Settled)
-    def settled(self, message: Settled) -> None:
-        """So many deliveries are no longer held, and the first retry among them is due so soon."""
+    @handles(Done)
+    def done(self, message: Done) -> None:
+        """One delivery is no longer held; a retry may be due sooner than the next poll."""
         scarce = self._free < max(self._per_receiver, self._places // 2)
-        self._free = min(self._places, self._free + message.count)  # some were another's before us
+        self._free = min(self._places, self._free + 1)  # it may be from before a restart of ours
         if self._more and scarce:  # else only receivers were short of places
             self._look_soon()
         elif message.next_at is not None:

@@ -1,15 +1,14 @@
-"""Writes what came of attempts, those that ended meanwhile in one transaction."""
+"""OutcomeWriter: records the outcomes of attempts, many in one transaction, and answers each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
-from fw_actors.actors.counters import DeliveryMeter
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery import Status
 from fw_actors.runtime import (
@@ -19,7 +18,8 @@ from fw_actors.runtime import (
     MailboxPolicy,
     Message,
     Overflow,
-    Ref,
+    Reply,
+    Request,
     Timer,
     handles,
 )
@@ -35,21 +35,29 @@ DISK_SECONDS: Final = 0.1  # between two waits for the disk
 _MS: Final = 1000
 
 
-class Settle(Message, frozen=True):
-    """An attempt has ended so; write it while its lease holds."""
+class Recorded(NamedTuple):
+    """The outcome of an attempt as it stands in the store.
+
+    `status` is None when the lease was lost: another process has the delivery, and nothing was
+    written. `next_at`: when the first retry among those recorded together is due (ms).
+    """
+
+    status: Status | None
+    next_at: int | None
+
+
+class NotRecorded(Exception):
+    """Raised in the asker when the store did not take an outcome while its lease held."""
+
+
+class Record(Request[Recorded], frozen=True):
+    """An attempt has ended so; record it while its lease holds."""
 
     due: Due
     ended: Ended
 
 
-class Settled(Message, frozen=True):
-    """For the Dispatcher: so many deliveries are held in memory no longer.
-
-    `next_at`: when the first of those that are tried again is due (ms).
-    """
-
-    count: int
-    next_at: int | None = None
+Waiting = tuple[Record, Reply[Recorded]]
 
 
 class Write(Message, frozen=True):
@@ -79,26 +87,23 @@ class OutcomeWriter(Actor):
         deliveries: Deliveries,
         clock: Clock,
         log: Log,
-        dispatcher: Ref,
-        meter: DeliveryMeter,
         *,
         places: int,
     ) -> None:
-        """`meter` is told of each attempt whose outcome was written; `places`: the Dispatcher's."""
-        self._store, self._deliveries, self._clock = store, deliveries, clock
-        self._log, self._dispatcher, self._meter = log, dispatcher, meter
+        """`places`: how many deliveries are in flight at most (`ops.deliveryConcurrency`)."""
+        self._store, self._deliveries, self._clock, self._log = store, deliveries, clock, log
         self._enough = min(ENOUGH, max(1, places // 4))
-        self._waiting: list[Settle] = []
+        self._waiting: list[Waiting] = []
         self._write_waits = False
         self._timer: Timer | None = None
         self._disk_seconds = DISK_SECONDS
         self._on_disk_at = -inf
         self._ahead_of_disk = False
 
-    @handles(Settle)
-    def collect(self, message: Settle) -> None:
-        """Keep it for the next transaction."""
-        self._waiting.append(message)
+    @handles(Record)
+    def collect(self, message: Record) -> None:
+        """Keep the outcome for the next transaction; the answer comes after it."""
+        self._waiting.append((message, self.context.keep_reply()))
         if self._write_waits:
             return
         if len(self._waiting) >= self._enough:
@@ -139,31 +144,26 @@ class OutcomeWriter(Actor):
     async def _write_all(self) -> None:
         while self._waiting:
             group, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
-            retries: list[int] = []
-            try:
-                await self._write_group(group, retries)
-            finally:
-                self._dispatcher.tell(Settled(len(group), min(retries, default=None)))
+            await self._write_group(group)
 
-    async def _write_group(self, group: Sequence[Settle], retries: list[int]) -> None:
-        """Write a group, or each of it alone; when a first retry is due goes into `retries`."""
+    async def _write_group(self, group: Sequence[Waiting]) -> None:
+        """Write a group, or each of it alone where that fails; answer all of it."""
         try:
-            judged, statuses = await self._settled(group)
+            judged, statuses = await self._settled([outcome for outcome, _ in group])
         except Exception as defect:
             if len(group) == 1:
-                self._lose(group[0], repr(defect)[:200])
+                group[0][1].fail(NotRecorded(repr(defect)[:200]))
                 return
             # One that can't be written must not hold up the others.
             self._log.warning("delivery.group_split", size=len(group), error=repr(defect)[:200])
-            for outcome in group:
-                await self._write_group([outcome], retries)
+            for each in group:
+                await self._write_group([each])
             return
-        if judged.next_at is not None:
-            retries.append(judged.next_at)
-        for outcome, status in zip(group, statuses, strict=True):
-            self._tell(outcome, status)
+        next_at = judged.next_at
+        for (_, reply), status in zip(group, statuses, strict=True):
+            reply.answer(Recorded(status, next_at))
 
-    async def _settled(self, group: Sequence[Settle]) -> tuple[Judged, Sequence[Status | None]]:
+    async def _settled(self, group: Sequence[Record]) -> tuple[Judged, Sequence[Status | None]]:
         """Write a group; a store that can't take it is asked again while a lease holds.
 
         Raises: OverloadedError when all leases have ended.
@@ -191,37 +191,6 @@ class OutcomeWriter(Actor):
         elif not self._ahead_of_disk:
             self.context.after(DISK_SECONDS, WaitForDisk())
         self._ahead_of_disk = not durable
-
-    def _lose(self, outcome: Settle, error: str) -> None:
-        self._log.error("delivery.outcome_lost", delivery=outcome.due.delivery, error=error)
-
-    def _tell(self, outcome: Settle, status: Status | None) -> None:
-        due, ended = outcome.due, outcome.ended
-        if status is None:
-            self._log.warning("delivery.lease_lost", delivery=due.delivery)
-            return
-        self._measure(due, ended, status)
-        # One that arrived is told to those who ask for it: at thousands a second, its line costs
-        # more than its way.
-        tell = self._log.debug if status is Status.SENT else self._log.info
-        tell(
-            "delivery.ended",
-            delivery=due.delivery,
-            webhook=due.job.partition,
-            status=str(status),
-            attempt=due.attempts + 1,
-            response_status=ended.response_status,
-            duration_ms=ended.duration_ms,
-            error=ended.error or None,
-        )
-
-    def _measure(self, due: Due, ended: Ended, status: str) -> None:
-        """Count it; the first attempt also tells how long its event had waited to be sent."""
-        self._meter.add(status)
-        self._meter.took.observe(ended.duration_ms / _MS)
-        if due.attempts == 0 and due.job.deaths == 0:
-            began = ended.at - ended.duration_ms
-            self._meter.waited.observe((began - due.job.created) / _MS)
 
 
 def _nothing(tx: Tx) -> None:

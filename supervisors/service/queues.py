@@ -7,7 +7,7 @@ from typing import Final
 
 from fw_actors.access.links import Links
 from fw_actors.actors.app_jobs import AppJobs
-from fw_actors.actors.delivery import DeliveryActor, Means
+from fw_actors.actors.delivery import DeliveryActor, DeliveryDependencies
 from fw_actors.actors.dispatcher import Dispatcher
 from fw_actors.actors.mailer import Mailer
 from fw_actors.actors.outcome_writer import OutcomeWriter
@@ -41,7 +41,7 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
     site, ops = parts.site, parts.site.config.ops
     deliveries = Deliveries(site.registry, Backoff(ops.backoff_seconds, ops.backoff_cap_seconds))
     dispatcher, outcomes = parts.runtime.ref(DISPATCHER), parts.runtime.ref(OUTCOMES)
-    means = Means(
+    dependencies = DeliveryDependencies(
         site.store,
         deliveries,
         parts.sender,
@@ -50,6 +50,7 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
         parts.log,
         dispatcher,
         outcomes,
+        parts.delivered,
         honour_retry_after=ops.honour_retry_after,
         scrubber=site.config.scrubber,
     )
@@ -58,7 +59,7 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
         "deliveries",
         capacity=ops.delivery_concurrency,
         idle_seconds=_IDLE_SECONDS,
-        make=lambda key: DeliveryActor(means),
+        make=lambda key: DeliveryActor(key, dependencies),
     )
     return (
         actor_child(
@@ -68,8 +69,6 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
                 deliveries,
                 site.clock,
                 parts.log,
-                dispatcher,
-                parts.delivered,
                 places=ops.delivery_concurrency,
             ),
         ),

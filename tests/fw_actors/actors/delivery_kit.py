@@ -11,7 +11,7 @@ from typing import Any
 import trio
 
 from fw_actors.actors.counters import DeliveryMeter
-from fw_actors.actors.delivery import DeliveryActor, Means
+from fw_actors.actors.delivery import DeliveryActor, DeliveryDependencies
 from fw_actors.actors.dispatcher import Dispatcher
 from fw_actors.actors.outcome_writer import OutcomeWriter
 from fw_actors.actors.queue_worker import Nudge
@@ -208,20 +208,19 @@ async def _actors(site: Site, receiver: Receiver, log: RuntimeLog) -> AsyncItera
     async with open_runtime(clock=site.clock, entropy=site.entropy, log=log) as runtime:
         dispatcher, outcomes = runtime.ref("dispatcher"), runtime.ref("outcomes")
         keys, counter = SigningKeys(site.vault), DeliveryMeter(())
-        means = Means(
-            site.store, deliveries, receiver, keys, site.clock, log, dispatcher, outcomes,
+        dependencies = DeliveryDependencies(
+            site.store, deliveries, receiver, keys, site.clock, log, dispatcher, outcomes, counter,
             honour_retry_after=ops.honour_retry_after,
         )  # fmt: skip
         pool = KeyedPool(
             runtime, "deliveries", capacity=ops.delivery_concurrency, idle_seconds=1.0,
-            make=lambda key: DeliveryActor(means),
+            make=lambda key: DeliveryActor(key, dependencies),
         )  # fmt: skip
         children = [
             actor_child(
                 "outcomes",
                 lambda: OutcomeWriter(
-                    site.store, deliveries, site.clock, log, dispatcher, counter,
-                    places=ops.delivery_concurrency,
+                    site.store, deliveries, site.clock, log, places=ops.delivery_concurrency
                 ),
             ),
             pool_child("deliveries", pool, shutdown_seconds=10.0),

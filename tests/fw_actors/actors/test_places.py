@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.delivery import Attempt, Finished
+from fw_actors.actors.delivery import Attempt, SlotFreed
 from fw_actors.actors.dispatcher import GATHER_SECONDS
 from fw_actors.actors.queue_worker import Nudge
 from fw_actors.http import Answer, Target, parse_target
@@ -195,4 +195,4 @@ async def test_a_place_that_comes_free_is_heard_of_behind_ten_thousand_commits(
     async with delivering(tmp_path, Receiver(["200"])) as post:
         dispatcher = post.runtime.ref("dispatcher")
         assert all(dispatcher.tell(Nudge()) for _ in range(10_000))
-        assert dispatcher.tell(Finished(None))
+        assert dispatcher.tell(SlotFreed(None))
