@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from fw_actors.actors.counters import DeliveryMeter
-from fw_actors.actors.outcome_writer import NotRecorded, Record
+from fw_actors.actors.outcome_writer import Record, Recorded
 from fw_actors.errors import OverloadedError
 from fw_actors.http import Answer, AnswerTimeout, NetworkError, Origin, Target
 from fw_actors.http.request import MakeHeaders
@@ -36,7 +36,7 @@ from fw_actors.runtime import (
     Message,
     Overflow,
     Ref,
-    RuntimeFault,
+    Timer,
     handles,
 )
 from fw_actors.store import Store
@@ -45,7 +45,7 @@ from fw_actors.webhooks.deliveries import Deliveries, Ended
 from fw_actors.webhooks.signing_keys import NoSigningKey, SigningKeys
 
 GIVE_BACK_SECONDS: Final = 2.0
-RECORD_MARGIN_SECONDS: Final = 5.0  # beyond the lease, to which the OutcomeWriter keeps
+OVERDUE_SECONDS: Final = 5.0  # after the lease's end, to which the OutcomeWriter keeps
 _MS: Final = 1000
 
 
@@ -78,10 +78,14 @@ class SlotFreed(Message, frozen=True):
     timed_out: bool = False
 
 
-class Done(Message, frozen=True):
-    """A delivery is in memory no longer. `next_at`: when a retry is due (ms), if one is known."""
+class RetryDue(Message, frozen=True):
+    """A retry was recorded that is due at `at` (ms)."""
 
-    next_at: int | None = None
+    at: int
+
+
+class Overdue(Message, frozen=True):
+    """The outcome was not recorded while the lease held."""
 
 
 class NotSent(Exception):
@@ -124,53 +128,66 @@ class DeliveryActor(Actor):
     def __init__(self, delivery: str, dependencies: DeliveryDependencies) -> None:
         """`delivery`: its name, the key of this actor."""
         self._delivery, self._means = delivery, dependencies
+        self._unrecorded: tuple[Due, Ended] | None = None
+        self._timer: Timer | None = None
 
     @handles(Attempt)
     async def attempt(self, message: Attempt) -> None:
-        """Sign, send, free the receiver's slot, and see the outcome recorded."""
-        dispatcher, next_at = self._means.dispatcher, None
-        try:
-            ended = await self._send_or_give_back(message)
-            if ended is not None:
-                next_at = await self._record(message.due, ended)
-        finally:
-            dispatcher.tell(Done(next_at))
-            self.context.stop()  # the next attempt is a row, and is a while off
-
-    async def _send_or_give_back(self, message: Attempt) -> Ended | None:
-        """Return how the attempt ended; None when there was none, and the lease was given back."""
-        freed = None
+        """Sign, send, free the receiver's slot, and have the outcome recorded."""
+        due, freed, ended = message.due, SlotFreed(message.origin), None
         try:
             ended, freed = await self._send(message)
         except LeaseOver:  # it waited for too long: for the store, or with the whole process
             self._means.log.warning("delivery.lease_over", delivery=self._delivery)
-            await self._give_back(message.due)
-            return None
+            await self._give_back(due)
         except trio.Cancelled:
-            await self._give_back(message.due)
+            await self._give_back(due)
             raise
         finally:
-            self._means.dispatcher.tell(SlotFreed(message.origin) if freed is None else freed)
-        return ended
+            self._means.dispatcher.tell(freed)
+            if ended is None:
+                self.context.stop()
+        if ended is not None:
+            self._record(due, ended)
 
-    async def _record(self, due: Due, ended: Ended) -> int | None:
-        """Wait until the outcome is recorded, then log and measure it; return the next retry.
-
-        From here on the lease is the OutcomeWriter's: a stop that cancels this wait leaves an
-        outcome that is still written, or a lease that ends by itself.
-        """
-        patience = max(0, due.lease_end - self._means.clock.now()) / _MS + RECORD_MARGIN_SECONDS
-        try:
-            recorded = await self._means.outcomes.ask(Record(due, ended), deadline=patience)
-        except (NotRecorded, RuntimeFault) as error:
-            log = self._means.log
-            log.error("delivery.outcome_lost", delivery=self._delivery, error=str(error))
-            return None
-        if recorded.status is None:
-            self._means.log.warning("delivery.lease_lost", delivery=self._delivery)
+    @handles(Recorded)
+    def recorded(self, message: Recorded) -> None:
+        """Log and measure the attempt; the next one is a row again, and is a while off."""
+        if self._unrecorded is None:
+            return  # this instance has sent nothing: the one before has failed
+        if self._timer is not None:
+            self._timer.cancel()
+        if message.status is not None:
+            self._report(*self._unrecorded, message.status)
+        elif message.error:
+            self._lose(message.error)
         else:
-            self._report(due, ended, recorded.status)
-        return recorded.next_at
+            self._means.log.warning("delivery.lease_lost", delivery=self._delivery)
+        if message.next_at is not None:
+            self._means.dispatcher.tell(RetryDue(message.next_at))
+        self.context.stop()
+
+    @handles(Overdue)
+    def overdue(self, message: Overdue) -> None:
+        """Without an answer: the row decides, and the delivery may be sent once more."""
+        self._lose("the store gave no answer while the lease held")
+        self.context.stop()
+
+    def _record(self, due: Due, ended: Ended) -> None:
+        """Hand the outcome to the OutcomeWriter, whose answer ends this actor.
+
+        The timer also keeps the actor alive through a graceful stop, until the answer is there.
+        """
+        self._unrecorded = (due, ended)
+        if not self._means.outcomes.tell(Record(due, ended, self.context.ref)):
+            self._lose("the queue of outcomes is full")
+            self.context.stop()
+            return
+        lease_seconds = max(0, due.lease_end - self._means.clock.now()) / _MS
+        self._timer = self.context.after(lease_seconds + OVERDUE_SECONDS, Overdue())
+
+    def _lose(self, error: str) -> None:
+        self._means.log.error("delivery.outcome_lost", delivery=self._delivery, error=error)
 
     def _report(self, due: Due, ended: Ended, status: Status) -> None:
         """Count and log an attempt; the first one also tells how long its event had waited."""

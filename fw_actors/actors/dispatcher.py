@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from fw_actors.actors.delivery import Attempt, Done, SlotFreed
+from fw_actors.actors.delivery import Attempt, RetryDue, SlotFreed
 from fw_actors.actors.queue_worker import Nudge, Recall
 from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.http import Origin, Target, parse_target
@@ -110,6 +110,7 @@ def _parsed(url: str) -> Target | None:
 LONGEST_SLEEP_SECONDS: Final = 1.0
 AFTER_TROUBLE_SECONDS: Final = 0.5
 GATHER_SECONDS: Final = 0.005
+RECORDED_SECONDS: Final = 0.02  # what it takes to record an outcome, its gathering included
 FEW: Final = 4  # places; fewer are gathered, so that one that refuses makes no look for each
 TOKEN_BYTES: Final = 12
 RECEIVERS_SHOWN: Final = 100
@@ -135,7 +136,7 @@ class Resume(Request[bool], frozen=True):
 class Dispatcher(Actor):
     """See the module."""
 
-    # A `Done` without room would cost a place for good: while a look waits for the store,
+    # A `SlotFreed` without room would cost a place for good: while a look waits for the store,
     # all that others commit comes as well, a nudge each.
     mailbox = MailboxPolicy(capacity=65_536, overflow=Overflow.REFUSE, max_timers=4)
 
@@ -151,7 +152,6 @@ class Dispatcher(Actor):
         """`places`: `ops.deliveryConcurrency`; `per_receiver`: `ops.perReceiverConcurrency`."""
         self._store, self._deliveries, self._actors = store, deliveries, actors
         self._places, self._per_receiver = places, per_receiver
-        self._free = places
         self._recall = Recall(QUEUE, deliveries.longest_wait)
         self._receivers: dict[Origin | None, ReceiverPlaces] = {}
         self._look_waits = False
@@ -165,7 +165,6 @@ class Dispatcher(Actor):
         """Look at once: there may be work. What the instance before has begun keeps its places."""
         with suppress(OverloadedError):
             await self._store.write(self._deliveries.warm_up, durable=False)
-        self._free = max(0, self._places - len(self._actors))
         self._look_soon()
 
     @handles(Nudge)
@@ -192,22 +191,17 @@ class Dispatcher(Actor):
             enough = max(1, receiver.window // 2)  # it has just shown that it copes
         else:
             enough = max(receiver.window // 2, min(FEW, receiver.limit))
-        if receiver.free >= enough:
+        if receiver.free >= enough and self._free:
             self._look_soon()
         elif not self._look_comes:
             # Half a window at a time: a transaction for each place would cost more than it gives.
             self._look_after(GATHER_SECONDS)
             self._look_comes = True
 
-    @handles(Done)
-    def done(self, message: Done) -> None:
-        """One delivery is no longer held; a retry may be due sooner than the next poll."""
-        scarce = self._free < max(self._per_receiver, self._places // 2)
-        self._free = min(self._places, self._free + 1)  # it may be from before a restart of ours
-        if self._more and scarce:  # else only receivers were short of places
-            self._look_soon()
-        elif message.next_at is not None:
-            self._look_by((message.next_at - self.context.clock.now()) / _MS)
+    @handles(RetryDue)
+    def retry_due(self, message: RetryDue) -> None:
+        """A retry may be due sooner than the next poll."""
+        self._look_by((message.at - self.context.clock.now()) / _MS)
 
     @handles(Look)
     async def look(self, message: Look) -> None:
@@ -238,6 +232,8 @@ class Dispatcher(Actor):
         refused = self._start_all(due, plan)
         self._forget_idle_receivers()
         self._look_after(AFTER_TROUBLE_SECONDS if refused else self._seconds_until(batch))
+        if self._more and self._outcomes_hold_places:
+            self._look_by(RECORDED_SECONDS)
         if refused:
             self._more = True
             await self._give_back(refused)
@@ -298,13 +294,23 @@ class Dispatcher(Actor):
             receiver = self._receivers[origin] = new_receiver(
                 origin, self._places, self._per_receiver
             )
-        self._free -= 1
         receiver.take(1)
         if self._actors.tell(due.delivery, Attempt(due, target)):
             return True
-        self._free += 1  # no actor could be made, and the place is free again
-        receiver.ended()
+        receiver.ended()  # no actor could be made
         return False
+
+    @property
+    def _free(self) -> int:
+        """How many deliveries may be leased: each has an actor until its outcome is recorded."""
+        return max(0, self._places - len(self._actors))
+
+    @property
+    def _outcomes_hold_places(self) -> bool:
+        """Whether places are scarce, and some are only held until an outcome is recorded."""
+        if self._free >= max(self._per_receiver, self._places // 2):
+            return False
+        return len(self._actors) > sum(each.in_flight for each in self._receivers.values())
 
     async def _give_back(self, refused: Sequence[Due]) -> None:
         with suppress(OverloadedError):  # their leases end by themselves

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
 import trio
 
@@ -18,8 +18,7 @@ from fw_actors.runtime import (
     MailboxPolicy,
     Message,
     Overflow,
-    Reply,
-    Request,
+    Ref,
     Timer,
     handles,
 )
@@ -35,29 +34,25 @@ DISK_SECONDS: Final = 0.1  # between two waits for the disk
 _MS: Final = 1000
 
 
-class Recorded(NamedTuple):
-    """The outcome of an attempt as it stands in the store.
-
-    `status` is None when the lease was lost: another process has the delivery, and nothing was
-    written. `next_at`: when the first retry among those recorded together is due (ms).
-    """
-
-    status: Status | None
-    next_at: int | None
-
-
-class NotRecorded(Exception):
-    """Raised in the asker when the store did not take an outcome while its lease held."""
-
-
-class Record(Request[Recorded], frozen=True):
-    """An attempt has ended so; record it while its lease holds."""
+class Record(Message, frozen=True):
+    """An attempt has ended so; record it while its lease holds, and answer `actor`."""
 
     due: Due
     ended: Ended
+    actor: Ref
 
 
-Waiting = tuple[Record, Reply[Recorded]]
+class Recorded(Message, frozen=True):
+    """The outcome of an attempt as it stands in the store.
+
+    `status` is None when nothing was written: `error` says why, or is empty when the lease was
+    lost, because another process has the delivery. `next_at`: when the first retry among those
+    recorded together is due (ms).
+    """
+
+    status: Status | None
+    next_at: int | None = None
+    error: str = ""
 
 
 class Write(Message, frozen=True):
@@ -93,7 +88,7 @@ class OutcomeWriter(Actor):
         """`places`: how many deliveries are in flight at most (`ops.deliveryConcurrency`)."""
         self._store, self._deliveries, self._clock, self._log = store, deliveries, clock, log
         self._enough = min(ENOUGH, max(1, places // 4))
-        self._waiting: list[Waiting] = []
+        self._waiting: list[Record] = []
         self._write_waits = False
         self._timer: Timer | None = None
         self._disk_seconds = DISK_SECONDS
@@ -103,7 +98,7 @@ class OutcomeWriter(Actor):
     @handles(Record)
     def collect(self, message: Record) -> None:
         """Keep the outcome for the next transaction; the answer comes after it."""
-        self._waiting.append((message, self.context.keep_reply()))
+        self._waiting.append(message)
         if self._write_waits:
             return
         if len(self._waiting) >= self._enough:
@@ -146,13 +141,13 @@ class OutcomeWriter(Actor):
             group, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
             await self._write_group(group)
 
-    async def _write_group(self, group: Sequence[Waiting]) -> None:
+    async def _write_group(self, group: Sequence[Record]) -> None:
         """Write a group, or each of it alone where that fails; answer all of it."""
         try:
-            judged, statuses = await self._settled([outcome for outcome, _ in group])
+            judged, statuses = await self._settled(group)
         except Exception as defect:
             if len(group) == 1:
-                group[0][1].fail(NotRecorded(repr(defect)[:200]))
+                group[0].actor.tell(Recorded(None, error=repr(defect)[:200]))
                 return
             # One that can't be written must not hold up the others.
             self._log.warning("delivery.group_split", size=len(group), error=repr(defect)[:200])
@@ -160,8 +155,8 @@ class OutcomeWriter(Actor):
                 await self._write_group([each])
             return
         next_at = judged.next_at
-        for (_, reply), status in zip(group, statuses, strict=True):
-            reply.answer(Recorded(status, next_at))
+        for outcome, status in zip(group, statuses, strict=True):
+            outcome.actor.tell(Recorded(status, next_at))
 
     async def _settled(self, group: Sequence[Record]) -> tuple[Judged, Sequence[Status | None]]:
         """Write a group; a store that can't take it is asked again while a lease holds.
