@@ -36,7 +36,7 @@ from fw_actors.runtime import (
     Message,
     Overflow,
     Ref,
-    Timer,
+    RuntimeFault,
     handles,
 )
 from fw_actors.store import Store
@@ -45,7 +45,7 @@ from fw_actors.webhooks.deliveries import Deliveries, Ended
 from fw_actors.webhooks.signing_keys import NoSigningKey, SigningKeys
 
 GIVE_BACK_SECONDS: Final = 2.0
-OVERDUE_SECONDS: Final = 5.0  # after the lease's end, to which the OutcomeWriter keeps
+RECORD_SECONDS: Final = 120.0  # longer than any lease, to which the OutcomeWriter keeps
 _MS: Final = 1000
 
 
@@ -82,10 +82,6 @@ class RetryDue(Message, frozen=True):
     """A retry was recorded that is due at `at` (ms)."""
 
     at: int
-
-
-class Overdue(Message, frozen=True):
-    """The outcome was not recorded while the lease held."""
 
 
 class NotSent(Exception):
@@ -128,66 +124,52 @@ class DeliveryActor(Actor):
     def __init__(self, delivery: str, dependencies: DeliveryDependencies) -> None:
         """`delivery`: its name, the key of this actor."""
         self._delivery, self._means = delivery, dependencies
-        self._unrecorded: tuple[Due, Ended] | None = None
-        self._timer: Timer | None = None
 
     @handles(Attempt)
     async def attempt(self, message: Attempt) -> None:
-        """Sign, send, free the receiver's slot, and have the outcome recorded."""
-        due, freed, ended = message.due, SlotFreed(message.origin), None
+        """Sign, send, free the receiver's slot, and see the outcome recorded."""
+        try:
+            ended = await self._send_or_give_back(message)
+            if ended is not None:
+                await self._record(message.due, ended)
+        finally:
+            self.context.stop()  # the next attempt is a row, and is a while off
+
+    async def _send_or_give_back(self, message: Attempt) -> Ended | None:
+        """Return how the attempt ended; None when there was none, and the lease was given back."""
+        freed = SlotFreed(message.origin)
         try:
             ended, freed = await self._send(message)
         except LeaseOver:  # it waited for too long: for the store, or with the whole process
             self._means.log.warning("delivery.lease_over", delivery=self._delivery)
-            await self._give_back(due)
+            await self._give_back(message.due)
+            return None
         except trio.Cancelled:
-            await self._give_back(due)
+            await self._give_back(message.due)
             raise
         finally:
             self._means.dispatcher.tell(freed)
-            if ended is None:
-                self.context.stop()
-        if ended is not None:
-            self._record(due, ended)
+        return ended
 
-    @handles(Recorded)
-    def recorded(self, message: Recorded) -> None:
-        """Log and measure the attempt; the next one is a row again, and is a while off."""
-        if self._unrecorded is None:
-            return  # this instance has sent nothing: the one before has failed
-        if self._timer is not None:
-            self._timer.cancel()
-        if message.status is not None:
-            self._report(*self._unrecorded, message.status)
-        elif message.error:
-            self._lose(message.error)
+    async def _record(self, due: Due, ended: Ended) -> None:
+        """Wait until the outcome is recorded, then log and measure it.
+
+        From here on the lease is the OutcomeWriter's: a stop that cancels this wait leaves an
+        outcome that is still written, or a lease that ends by itself.
+        """
+        try:
+            recorded = await self._means.outcomes.ask(Record(due, ended), deadline=RECORD_SECONDS)
+        except RuntimeFault as fault:
+            recorded = Recorded(None, error=str(fault))
+        if recorded.status is not None:
+            self._report(due, ended, recorded.status)
+        elif recorded.error:
+            log = self._means.log
+            log.error("delivery.outcome_lost", delivery=self._delivery, error=recorded.error)
         else:
             self._means.log.warning("delivery.lease_lost", delivery=self._delivery)
-        if message.next_at is not None:
-            self._means.dispatcher.tell(RetryDue(message.next_at))
-        self.context.stop()
-
-    @handles(Overdue)
-    def overdue(self, message: Overdue) -> None:
-        """Without an answer: the row decides, and the delivery may be sent once more."""
-        self._lose("the store gave no answer while the lease held")
-        self.context.stop()
-
-    def _record(self, due: Due, ended: Ended) -> None:
-        """Hand the outcome to the OutcomeWriter, whose answer ends this actor.
-
-        The timer also keeps the actor alive through a graceful stop, until the answer is there.
-        """
-        self._unrecorded = (due, ended)
-        if not self._means.outcomes.tell(Record(due, ended, self.context.ref)):
-            self._lose("the queue of outcomes is full")
-            self.context.stop()
-            return
-        lease_seconds = max(0, due.lease_end - self._means.clock.now()) / _MS
-        self._timer = self.context.after(lease_seconds + OVERDUE_SECONDS, Overdue())
-
-    def _lose(self, error: str) -> None:
-        self._means.log.error("delivery.outcome_lost", delivery=self._delivery, error=error)
+        if recorded.next_at is not None:
+            self._means.dispatcher.tell(RetryDue(recorded.next_at))
 
     def _report(self, due: Due, ended: Ended, status: Status) -> None:
         """Count and log an attempt; the first one also tells how long its event had waited."""

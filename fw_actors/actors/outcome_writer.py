@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -18,7 +18,8 @@ from fw_actors.runtime import (
     MailboxPolicy,
     Message,
     Overflow,
-    Ref,
+    Reply,
+    Request,
     Timer,
     handles,
 )
@@ -34,15 +35,7 @@ DISK_SECONDS: Final = 0.1  # between two waits for the disk
 _MS: Final = 1000
 
 
-class Record(Message, frozen=True):
-    """An attempt has ended so; record it while its lease holds, and answer `actor`."""
-
-    due: Due
-    ended: Ended
-    actor: Ref
-
-
-class Recorded(Message, frozen=True):
+class Recorded(NamedTuple):
     """The outcome of an attempt as it stands in the store.
 
     `status` is None when nothing was written: `error` says why, or is empty when the lease was
@@ -53,6 +46,16 @@ class Recorded(Message, frozen=True):
     status: Status | None
     next_at: int | None = None
     error: str = ""
+
+
+class Record(Request[Recorded], frozen=True):
+    """An attempt has ended so; record it while its lease holds."""
+
+    due: Due
+    ended: Ended
+
+
+Waiting = tuple[Record, Reply[Recorded]]
 
 
 class Write(Message, frozen=True):
@@ -88,7 +91,7 @@ class OutcomeWriter(Actor):
         """`places`: how many deliveries are in flight at most (`ops.deliveryConcurrency`)."""
         self._store, self._deliveries, self._clock, self._log = store, deliveries, clock, log
         self._enough = min(ENOUGH, max(1, places // 4))
-        self._waiting: list[Record] = []
+        self._waiting: list[Waiting] = []
         self._write_waits = False
         self._timer: Timer | None = None
         self._disk_seconds = DISK_SECONDS
@@ -98,7 +101,7 @@ class OutcomeWriter(Actor):
     @handles(Record)
     def collect(self, message: Record) -> None:
         """Keep the outcome for the next transaction; the answer comes after it."""
-        self._waiting.append(message)
+        self._waiting.append((message, self.context.keep_reply()))
         if self._write_waits:
             return
         if len(self._waiting) >= self._enough:
@@ -141,13 +144,13 @@ class OutcomeWriter(Actor):
             group, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
             await self._write_group(group)
 
-    async def _write_group(self, group: Sequence[Record]) -> None:
+    async def _write_group(self, group: Sequence[Waiting]) -> None:
         """Write a group, or each of it alone where that fails; answer all of it."""
         try:
             judged, statuses = await self._settled(group)
         except Exception as defect:
             if len(group) == 1:
-                group[0].actor.tell(Recorded(None, error=repr(defect)[:200]))
+                group[0][1].answer(Recorded(None, error=repr(defect)[:200]))
                 return
             # One that can't be written must not hold up the others.
             self._log.warning("delivery.group_split", size=len(group), error=repr(defect)[:200])
@@ -155,17 +158,17 @@ class OutcomeWriter(Actor):
                 await self._write_group([each])
             return
         next_at = judged.next_at
-        for outcome, status in zip(group, statuses, strict=True):
-            outcome.actor.tell(Recorded(status, next_at))
+        for (_, reply), status in zip(group, statuses, strict=True):
+            reply.answer(Recorded(status, next_at))
 
-    async def _settled(self, group: Sequence[Record]) -> tuple[Judged, Sequence[Status | None]]:
+    async def _settled(self, group: Sequence[Waiting]) -> tuple[Judged, Sequence[Status | None]]:
         """Write a group; a store that can't take it is asked again while a lease holds.
 
         Raises: OverloadedError when all leases have ended.
         """
 
         # On this thread: what the store's does in Python, this one waits for.
-        judged = self._deliveries.judged([(one.due, one.ended) for one in group])
+        judged = self._deliveries.judged([(one.due, one.ended) for one, _ in group])
         while True:
             durable = self.context.time() - self._on_disk_at >= self._disk_seconds
             try:
@@ -173,7 +176,7 @@ class OutcomeWriter(Actor):
                     lambda tx: self._deliveries.settle_all(tx, judged), durable=durable
                 )
             except OverloadedError:
-                if self._clock.now() >= max(one.due.lease_end for one in group):
+                if self._clock.now() >= max(one.due.lease_end for one, _ in group):
                     raise
                 await trio.sleep(AGAIN_SECONDS)
             else:

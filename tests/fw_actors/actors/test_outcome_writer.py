@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from fw_actors.actors.outcome_writer import (
     DISK_SECONDS,
@@ -20,20 +20,11 @@ from fw_actors.actors.outcome_writer import (
 )
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery import Ending, Status
-from fw_actors.runtime import (
-    Actor,
-    KeyedPool,
-    MailboxPolicy,
-    Ref,
-    SeededEntropy,
-    TrioClock,
-    handles,
-    open_runtime,
-)
+from fw_actors.runtime import Ref, RuntimeFault, SeededEntropy, TrioClock, open_runtime
 from fw_actors.store import LeasedJob, Store, Tx
 from fw_actors.webhooks.claims import Due
 from fw_actors.webhooks.deliveries import Deliveries, Ended
-from supervisors import actor_child, open_supervisor, pool_child
+from supervisors import actor_child, open_supervisor
 from tests.site_kit import START_MS
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -110,63 +101,61 @@ class Log:
     debug = warning = error = info
 
 
-class Sender(Actor):
-    """Stands in for a DeliveryActor: remembers the answer that it gets."""
-
-    mailbox = MailboxPolicy(capacity=4)
-
-    def __init__(self, delivery: str, answers: dict[str, Recorded]) -> None:
-        self._delivery, self._answers = delivery, answers
-
-    @handles(Recorded)
-    def recorded(self, message: Recorded) -> None:
-        self._answers[self._delivery] = message
-
-
 class Desk:
-    """A running OutcomeWriter, and the senders around it."""
+    """A running OutcomeWriter, and the askers around it."""
 
-    def __init__(self) -> None:
+    def __init__(self, askers: trio.Nursery) -> None:
         self.memory, self.log = Memory(), Log()
-        self.answers: dict[str, Recorded] = {}
+        self.answers: dict[str, Recorded | RuntimeFault] = {}
+        """By delivery, in the order in which they came."""
         self.writer: Ref
-        self.senders: KeyedPool
         self.lease_end = 0
+        self._askers = askers
 
-    def record(self, *deliveries: str) -> None:
-        """Hand over outcomes, all at once; the answers come to `answers`."""
+    async def record(self, *deliveries: str) -> None:
+        """Hand over outcomes, in this order and all at once; the answers come to `answers`."""
         for delivery in deliveries:
-            job = LeasedJob(1, "webhook", "hook", delivery, "", "", "", 0, 0, "token")
-            due = Due(job, None, self.lease_end, delivery, b"{}", 0, 6, "Queued")
-            ended = Ended(Ending.DELIVERED, self.lease_end)
-            assert self.writer.tell(Record(due, ended, self.senders[delivery]))
+            self._askers.start_soon(self._ask, delivery)
+            await wait_all_tasks_blocked()
 
-    def taken(self) -> list[Recorded]:
-        """Return the answers that came since this was asked last."""
-        taken = list(self.answers.values())
-        self.answers.clear()
-        return taken
+    def recorded(self) -> list[Recorded]:
+        """Return what was recorded since this was asked last, in the order of the answers."""
+        taken, self.answers = self.answers, {}
+        return [answer for answer in taken.values() if isinstance(answer, Recorded)]
+
+    def error(self, delivery: str) -> str:
+        """Return why an outcome was not recorded."""
+        answer = self.answers[delivery]
+        assert isinstance(answer, Recorded)
+        return answer.error
+
+    async def _ask(self, delivery: str) -> None:
+        job = LeasedJob(1, "webhook", "hook", delivery, "", "", "", 0, 0, "token")
+        due = Due(job, None, self.lease_end, delivery, b"{}", 0, 6, "Queued")
+        try:
+            answer = await self.writer.ask(Record(due, Ended(Ending.DELIVERED, self.lease_end)))
+        except RuntimeFault as error:
+            self.answers[delivery] = error
+        else:
+            self.answers[delivery] = answer
 
 
 @asynccontextmanager
 async def open_desk(*, places: int = 4 * ENOUGH) -> AsyncIterator[Desk]:
-    desk, clock = Desk(), TrioClock(START_MS)
-    desk.lease_end = clock.now() + LEASE_SECONDS * 1000
-    async with open_runtime(clock=clock, entropy=SeededEntropy(1), log=desk.log) as runtime:
-        desk.writer = runtime.ref("outcomes")
-        desk.senders = KeyedPool(
-            runtime, "senders", capacity=1000, make=lambda key: Sender(key, desk.answers)
-        )
-        store, deliveries = cast("Store", desk.memory), cast("Deliveries", desk.memory)
-        children: Sequence[Any] = (
-            pool_child("senders", desk.senders),
-            actor_child(
-                "outcomes",
-                lambda: OutcomeWriter(store, deliveries, clock, desk.log, places=places),
-            ),
-        )
-        async with open_supervisor(runtime, "desk", children):
-            yield desk
+    clock = TrioClock(START_MS)
+    async with trio.open_nursery() as askers:
+        desk = Desk(askers)
+        desk.lease_end = clock.now() + LEASE_SECONDS * 1000
+        memory = desk.memory
+        async with open_runtime(clock=clock, entropy=SeededEntropy(1), log=desk.log) as runtime:
+            desk.writer = runtime.ref("outcomes")
+
+            def make() -> OutcomeWriter:
+                store, deliveries = cast("Store", memory), cast("Deliveries", memory)
+                return OutcomeWriter(store, deliveries, clock, desk.log, places=places)
+
+            async with open_supervisor(runtime, "desk", [actor_child("outcomes", make)]):
+                yield desk
 
 
 async def test_outcomes_that_come_while_one_is_written_are_written_together(
@@ -174,9 +163,9 @@ async def test_outcomes_that_come_while_one_is_written_are_written_together(
 ) -> None:
     """Outcomes are written in groups (B-215)."""
     async with open_desk() as desk:
-        desk.record("first")
+        await desk.record("first")
         await trio.sleep(GATHER_SECONDS + 0.005)
-        desk.record("second", "third", "fourth")
+        await desk.record("second", "third", "fourth")
         await trio.sleep(1)
         assert desk.memory.groups == [["first"], ["second", "third", "fourth"]]
         assert desk.answers == dict.fromkeys(desk.memory.written, Recorded(Status.SENT, None))
@@ -186,10 +175,10 @@ async def test_a_few_outcomes_are_waited_for_and_enough_are_written_at_once(
     autojump_clock: MockClock,
 ) -> None:
     async with open_desk() as desk:
-        desk.record(*(str(number) for number in range(ENOUGH)))
+        await desk.record(*(str(number) for number in range(ENOUGH)))
         await trio.sleep(0.0101)  # what a write takes here
         assert [len(group) for group in desk.memory.groups] == [ENOUGH]
-        desk.record("one")
+        await desk.record("one")
         await trio.sleep(0.0101)
         assert len(desk.memory.groups) == 1
         await trio.sleep(GATHER_SECONDS)
@@ -202,9 +191,9 @@ async def test_a_quarter_of_all_places_is_enough_to_be_written_at_once(
 ) -> None:
     """An outcome that waits holds a place, of which there may be few."""
     async with open_desk(places=places) as desk:
-        desk.record(*(str(number) for number in range(enough - 1)))
+        await desk.record(*(str(number) for number in range(enough - 1)))
         await trio.sleep(GATHER_SECONDS / 2)
-        desk.record("last")
+        await desk.record("last")
         await trio.sleep(0.0101)  # what a write takes here; too soon for what only a timer writes
         assert [len(group) for group in desk.memory.groups] == [enough]
 
@@ -214,10 +203,11 @@ async def test_an_outcome_that_cannot_be_written_holds_up_no_other(
 ) -> None:
     async with open_desk() as desk:
         desk.memory.unwritable = {"bad"}
-        desk.record("good", "bad", "better")
+        await desk.record("good", "bad", "better")
         await trio.sleep(1)
         assert desk.memory.written == ["good", "better"]
-        assert desk.answers.pop("bad").error.startswith("UnicodeEncodeError")
+        assert desk.error("bad").startswith("UnicodeEncodeError")
+        del desk.answers["bad"]
         assert desk.answers == dict.fromkeys(desk.memory.written, Recorded(Status.SENT, None))
     assert [event for event, _ in desk.log.said if event == "delivery.group_split"] != []
 
@@ -228,23 +218,23 @@ async def test_an_answer_says_when_the_first_retry_of_its_group_is_due(
     """Waits may be shorter than the second after which it looks in any case (B-191, B-197)."""
     async with open_desk() as desk:
         desk.memory.due = {"later": START_MS + 900, "soon": START_MS + 100, "bad": START_MS}
-        desk.record("later", "sent", "soon")
+        await desk.record("later", "sent", "soon")
         await trio.sleep(1)
-        assert {one.next_at for one in desk.taken()} == {START_MS + 100}
+        assert {one.next_at for one in desk.recorded()} == {START_MS + 100}
         desk.memory.unwritable = {"bad"}
-        desk.record("bad", "later", "sent")  # each alone
+        await desk.record("bad", "later", "sent")  # each alone
         await trio.sleep(1)
-        assert {one.next_at for one in desk.taken()} == {START_MS + 900, None}
+        assert {one.next_at for one in desk.recorded()} == {START_MS + 900, None}
 
 
 async def test_a_lost_lease_is_answered_without_a_status(autojump_clock: MockClock) -> None:
     """Without a row of the lease the outcome is dropped and logged (B-211)."""
     async with open_desk() as desk:
         desk.memory.lost = {"late"}
-        desk.record("late", "early")
+        await desk.record("late", "early")
         await trio.sleep(1)
         assert desk.answers == {
-            "late": Recorded(None),
+            "late": Recorded(None, None),
             "early": Recorded(Status.SENT, None),
         }
 
@@ -252,7 +242,7 @@ async def test_a_lost_lease_is_answered_without_a_status(autojump_clock: MockClo
 async def test_an_overloaded_store_is_asked_again(autojump_clock: MockClock) -> None:
     async with open_desk() as desk:
         desk.memory.overloaded = 5
-        desk.record("patient")
+        await desk.record("patient")
         await trio.sleep(5)
         assert desk.memory.written == ["patient"]
 
@@ -263,24 +253,24 @@ async def test_a_store_that_stays_overloaded_costs_the_outcome_when_its_lease_ha
     """The next worker sends the delivery again: at least once."""
     async with open_desk() as desk:
         desk.memory.overloaded = 1_000_000
-        desk.record("hopeless")
+        await desk.record("hopeless")
         await trio.sleep(LEASE_SECONDS - 2)
         assert desk.answers == {}
         await trio.sleep(4)
-        assert desk.answers["hopeless"].error.startswith("OverloadedError")
+        assert desk.error("hopeless").startswith("OverloadedError")
 
 
 async def test_a_stop_writes_everything_that_was_handed_over(autojump_clock: MockClock) -> None:
     """Deliveries survive a stop, which drains (O-36)."""
     async with open_desk() as desk:
-        desk.record(*(str(number) for number in range(600)))
+        await desk.record(*(str(number) for number in range(600)))
     assert desk.memory.written == [str(number) for number in range(600)]
 
 
 async def test_an_outcome_by_itself_is_waited_for_on_the_disk(autojump_clock: MockClock) -> None:
     async with open_desk() as desk:
         for number in range(3):
-            desk.record(str(number))
+            await desk.record(str(number))
             await trio.sleep(DISK_SECONDS + 0.02)
             assert desk.memory.on_disk == number + 1
         await trio.sleep(10)
@@ -293,7 +283,7 @@ async def test_under_load_the_disk_is_waited_for_ten_times_a_second(
     """A group that waits holds up all claims behind it."""
     async with open_desk(places=8) as desk:
         for number in range(435):
-            desk.record(str(number))
+            await desk.record(str(number))
             await trio.sleep(0.0023)  # so that nothing falls on one instant with a write
         assert len(desk.memory.groups) > 50
         assert 9 <= len(desk.memory.waits) <= 11
@@ -303,9 +293,9 @@ async def test_what_the_disk_was_not_waited_for_it_has_a_moment_later(
     autojump_clock: MockClock,
 ) -> None:
     async with open_desk() as desk:
-        desk.record("first")
+        await desk.record("first")
         await trio.sleep(GATHER_SECONDS + 0.02)
-        desk.record("second")
+        await desk.record("second")
         await trio.sleep(GATHER_SECONDS + 0.02)
         assert (len(desk.memory.written), desk.memory.on_disk) == (2, 1)
         desk.memory.overloaded = 3
@@ -319,9 +309,9 @@ async def test_what_the_disk_was_not_waited_for_it_has_a_moment_later(
 
 async def test_a_stop_waits_for_the_disk(autojump_clock: MockClock) -> None:
     async with open_desk() as desk:
-        desk.record("first")
+        await desk.record("first")
         await trio.sleep(GATHER_SECONDS + 0.02)
-        desk.record("second")
+        await desk.record("second")
         await trio.sleep(GATHER_SECONDS + 0.02)
         assert desk.memory.on_disk == 1
     assert desk.memory.on_disk == 2
