@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -395,3 +396,36 @@ def note_sign_in(tx: Tx, user: str, key: bytes, seen: int | None) -> None:
 def forget_user(tx: Tx, user: str) -> None:
     """Forget all addresses of an account."""
     tx.run(_FORGET, user=user)
+
+
+MOST_REFUSED_ADDRESSES: Final = 10_000
+
+
+class RefusedAddresses:
+    """A negative cache: counters of addresses that refused an attempt lately.
+
+    An attempt from one of them is worth a read first: a refusal that a read finds costs no write,
+    which a flood would make everybody wait for. The row decides; an entry too few costs a write,
+    one too many a read. The least recently refused is dropped first.
+    """
+
+    def __init__(self, most: int = MOST_REFUSED_ADDRESSES) -> None:
+        self._most = most
+        self._keys: OrderedDict[bytes, None] = OrderedDict()
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def remember(self, key: bytes) -> None:
+        """Note that this counter refused an attempt."""
+        self._keys[key] = None
+        self._keys.move_to_end(key)
+        if len(self._keys) > self._most:
+            self._keys.popitem(last=False)
+
+    def forget(self, key: bytes) -> None:
+        """Note that this counter was found open."""
+        self._keys.pop(key, None)

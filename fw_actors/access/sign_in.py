@@ -7,15 +7,13 @@ that could not be verified (A-65).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from fw_actors.access import accounts, attempts, sessions
 from fw_actors.access.account_lock import hold
 from fw_actors.access.accounts import Account, Accounts
-from fw_actors.access.attempts import AddressBudget
-from fw_actors.access.closed_doors import ClosedDoors
+from fw_actors.access.attempts import AddressBudget, RefusedAddresses
 from fw_actors.access.hash_costs import RecentCosts
 from fw_actors.access.types import SignedIn, SignInAttempt
 from fw_actors.config import Argon2, AuthPolicy
@@ -57,11 +55,11 @@ class Admitted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Refused:
-    """A try that the counter with this key refuses, for so many seconds."""
+class Throttled:
+    """An attempt that a counter refuses for `wait` seconds; `by_address`: that of the address."""
 
-    key: bytes
     wait: float
+    by_address: bool
 
 
 class SignIn:
@@ -82,7 +80,7 @@ class SignIn:
         self._policy, self._entropy, self._key = policy, entropy, installation_key
         self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * 60_000)
         self._addresses = AddressBudget(policy.address_attempts, installation_key)
-        self._closed = ClosedDoors()
+        self._refused_addresses = RefusedAddresses()
         self._costs = RecentCosts()
 
     def identify(self, usr: str) -> Identified:
@@ -101,50 +99,46 @@ class SignIn:
             lambda tx: self._addresses.wait_of(tx, counters), reserved=True
         )
 
-    async def known_wait(self, address: str, identified: Identified) -> float | None:
-        """Return the seconds that a try has to wait where that is known without a write, or None.
+    async def known_address_wait(self, address: str) -> float | None:
+        """Return the seconds that an address has to wait where a read tells, or None (A-82).
 
-        A lock that is there is there for certain, so that its refusals cost a read; whoever is
-        let through here is judged by the charge.
+        Only addresses that were refused lately are read; the charge decides about the others.
         """
         counters = self._addresses.counters(address)
-        doors: list[tuple[bytes, Callable[[Tx], float | None]]] = [
-            (counters.widest, lambda tx: self._addresses.wait_of(tx, counters)),
-            (identified.key, lambda tx: attempts.wait_of(tx, identified.key, self._budget)),
-        ]
-        doubtful = [door for door in doors if door[0] in self._closed]
-        if not doubtful:
+        if counters.widest not in self._refused_addresses:
             return None
-        waits = await self._store.read(
-            lambda tx: [wait_of(tx) for _, wait_of in doubtful], reserved=True
-        )
-        for (key, _), wait in zip(doubtful, waits, strict=True):
-            if wait is not None:
-                return wait
-            self._closed.forget(key)
-        return None
+        wait = await self.address_wait(address)
+        if wait is None:
+            self._refused_addresses.forget(counters.widest)
+        return wait
 
-    async def admit(self, attempt: SignInAttempt, identified: Identified) -> Admitted | FwError:
+    async def lock_wait(self, key: bytes) -> float | None:
+        """Return the seconds that the identifier with this counter is locked for, or None."""
+        return await self._store.read(
+            lambda tx: attempts.wait_of(tx, key, self._budget), reserved=True
+        )
+
+    async def admit(self, attempt: SignInAttempt, identified: Identified) -> Admitted | Throttled:
         """Charge the address and the identifier, then look the account up.
 
-        The charge need not be on the disk before the hash: what answers the try is, and the
-        charge before it. A power failure between them forgets a try whose outcome nobody learned.
+        The charge need not be on the disk before the hash: what answers the attempt is, and the
+        charge before it. A power failure between them forgets an attempt whose outcome nobody
+        learned.
 
-        Returns: what may be verified, or the refusal.
-        Raises: OverloadedError when the counter can't be written: no try without a charge.
+        Raises: OverloadedError when the counter can't be written: no attempt without a charge.
         """
         charge, address_charge = self._id(), self._id()
         counters = self._addresses.counters(attempt.address)
         address = attempts.address_key(self._key, attempt.address)
 
-        def work(tx: Tx) -> Admitted | _Refused:
+        def work(tx: Tx) -> Admitted | Throttled:
             wait = self._addresses.charge(tx, address_charge, counters)
             if wait is not None:
-                return _Refused(counters.widest, wait)
+                return Throttled(wait, by_address=True)
             wait = attempts.charge(tx, charge, identified.key, self._budget)
             if wait is not None:
-                attempts.take_back(tx, address_charge)  # only verified tries count for it
-                return _Refused(identified.key, wait)
+                attempts.take_back(tx, address_charge)  # only verified attempts count for it
+                return Throttled(wait, by_address=False)
             form = identified.canonical
             account = self._directory.find(tx, form) if form is not None else None
             # Asked for unknown ones as well, so that the work is the same.
@@ -153,10 +147,9 @@ class SignIn:
             return Admitted(identified, charge, address_charge, tx.now, account, decoy, seen)
 
         admitted = await self._store.write(work, durable=False)
-        if isinstance(admitted, Admitted):
-            return admitted
-        self._closed.remember(admitted.key)
-        return TooManyRequestsError(admitted.wait)
+        if isinstance(admitted, Throttled) and admitted.by_address:
+            self._refused_addresses.remember(counters.widest)
+        return admitted
 
     async def verify(self, attempt: SignInAttempt, admitted: Admitted) -> SignedIn | FwError:
         """Hash once, then settle the charges and make the session in one transaction."""

@@ -1,8 +1,5 @@
 """LockoutActor: the sign-in attempts of one identifier, in order, always settled.
 
-The row is the truth and decides; this actor only puts the tries of one identifier in order, and
-outlives the request that asked: a client that goes away leaves no charge unsettled.
-
 What was typed is in none of them, since people type passwords into the name field: a line has the
 request id, the outcome, the address, and a part of the key of the identifier's counter, which is
 the same for all tries at one name. An account is named once a try has proved to be its owner's.
@@ -10,7 +7,7 @@ the same for all tries at one name. An account is named once a try has proved to
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -18,7 +15,7 @@ from outcome import Outcome
 
 from fw_actors.access.attempts import shown_key
 from fw_actors.access.passwords import PasswordChanges
-from fw_actors.access.sign_in import Identified, SignIn
+from fw_actors.access.sign_in import Admitted, Identified, SignIn
 from fw_actors.access.types import PasswordChange, PasswordChanged, SignedIn, SignInAttempt
 from fw_actors.actors.counters import Counter
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
@@ -45,7 +42,7 @@ _OUTCOMES: Final[Mapping[type, str]] = {
 }
 
 
-class TryLog:
+class AttemptLog:
     """Told of each try once, by whoever decides it: also when nobody waits for the answer."""
 
     def __init__(self, outcomes: Counter, log: Log) -> None:
@@ -82,118 +79,220 @@ def _outcome(answer: object) -> str:
     return _OUTCOMES.get(type(answer), "refused")
 
 
-A = TypeVar("A")
 R = TypeVar("R")
 
+IN_FLIGHT_SECONDS: Final = 1.0
 MAX_VERIFYING: Final = 256  # at once for one identifier; the hasher refuses long before
 
 
-class TrySignIn(Request[SignedIn | FwError], frozen=True):
-    """One try; answered with a session or with the refusal."""
+class AttemptSignIn(Request[SignedIn | FwError], frozen=True):
+    """An attempt to sign in; answered with a session or with the refusal."""
 
     attempt: SignInAttempt
     identified: Identified
 
 
-class TryPasswordChange(Request[PasswordChanged | FwError], frozen=True):
-    """A try at the current password; answered with the change, or with the refusal."""
+class AttemptPasswordChange(Request[PasswordChanged | FwError], frozen=True):
+    """An attempt at the current password; answered with the change, or with the refusal."""
 
     change: PasswordChange
     counter: bytes
 
 
-class Verified(Message, frozen=True):
-    """A try that was verified and settled, and who waits for it."""
+class Settled(Message, frozen=True):
+    """An attempt was verified and settled; `reply` still has to be answered."""
 
     reply: Reply[Any]
     outcome: Outcome[Any]
 
 
+class LockChecked(Message, frozen=True):
+    """The store was asked how long the identifier is locked: for seconds, or not at all."""
+
+    outcome: Outcome[float | None]
+
+
+Unchecked = tuple[AttemptSignIn, Reply[Any]]
+
+
 class LockoutActor(Actor):
-    """See the module. One for each identifier, made when it is needed."""
+    """Owns the attempts of one identifier: their order, those in flight, and the known lock.
 
-    mailbox = MailboxPolicy(capacity=128, overflow=Overflow.REFUSE, max_work=MAX_VERIFYING)
+    The rows of the store decide (A-82): another process may lock or unlock the identifier at any
+    time. `_locked_until` only says that a refusal is likely, so that a read is worth it before a
+    charge is written; one read answers all attempts that came before it began.
+    """
 
-    def __init__(self, sign_in: SignIn, changes: PasswordChanges, tries: TryLog) -> None:
-        self._sign_in, self._changes, self._tries = sign_in, changes, tries
+    mailbox = MailboxPolicy(capacity=128, overflow=Overflow.REFUSE, max_work=MAX_VERIFYING + 1)
 
-    @handles(TrySignIn)
-    async def sign_in(self, message: TrySignIn) -> SignedIn | FwError | None:
-        """Charge the try, and verify it."""
-        attempt, identified = message.attempt, message.identified
-        return await self._guard(
-            self._sign_in.admit(attempt, identified),
-            partial(self._sign_in.verify, attempt),
-            lambda answer: self._tries.sign_in(answer, attempt, identified.key),
-        )
+    def __init__(
+        self, key: str, sign_in: SignIn, changes: PasswordChanges, attempts: AttemptLog
+    ) -> None:
+        """`key`: the identifier's counter, in hexadecimal digits."""
+        self._key = bytes.fromhex(key)
+        self._sign_in, self._changes, self._attempts = sign_in, changes, attempts
+        self._locked_until = 0  # ms
+        self._in_flight = 0
+        self._unchecked: list[Unchecked] = []
+        self._being_checked: list[Unchecked] = []
 
-    @handles(TryPasswordChange)
-    async def change(self, message: TryPasswordChange) -> PasswordChanged | FwError | None:
-        """The same for the current password of who is signed in."""
+    @handles(AttemptSignIn)
+    async def sign_in(self, message: AttemptSignIn) -> SignedIn | FwError | None:
+        """Charge the attempt and verify it, or refuse it by the known lock."""
+        if self._locked_until > self.context.clock.now():
+            self._unchecked.append((message, self.context.keep_reply()))
+            self._check_lock()
+            return None
+        refusal = await self._begin_sign_in(message)
+        if isinstance(refusal, FwError):
+            return refusal
+        self._verify_sign_in(message, refusal, self.context.keep_reply())
+        return None
+
+    @handles(AttemptPasswordChange)
+    async def change(self, message: AttemptPasswordChange) -> PasswordChanged | FwError | None:
+        """Charge the attempt at the account's name, and verify it."""
         change = message.change
-        return await self._guard(
-            self._changes.admit(change, message.counter),
-            partial(self._changes.verify, change),
-            lambda answer: self._tries.change(answer, change),
-        )
-
-    @handles(Verified)
-    def verified(self, message: Verified) -> None:
-        """Answer whoever still waits; a defect below fails that one try alone."""
         try:
-            message.reply.answer(message.outcome.unwrap())
-        except Exception as defect:
-            message.reply.fail(defect)
-
-    async def _guard(
-        self,
-        admit: Awaitable[A | FwError],
-        verify: Callable[[A], Awaitable[R | FwError]],
-        note: Callable[[R | FwError], None],
-    ) -> FwError | None:
-        """Charge here; verify beside the mailbox, so that the next try is judged at once.
-
-        `note` is told what came of it.
-        """
-        admitted: A | FwError
-        try:
-            admitted = await admit
-        except OverloadedError as refusal:
-            admitted = refusal
+            admitted = await self._changes.admit(change, message.counter)
+        except OverloadedError as overload:
+            admitted = overload
         if isinstance(admitted, FwError):
-            note(admitted)
+            self._attempts.change(admitted, change)
             return admitted
-        reply: Reply[Any] = self.context.keep_reply()
-        self.context.work(
-            partial(_settled, verify, admitted, note), then=lambda outcome: Verified(reply, outcome)
+        self._verify(
+            partial(self._changes.verify, change, admitted),
+            partial(self._attempts.change, change=change),
+            self.context.keep_reply(),
         )
         return None
 
+    @handles(Settled)
+    def settled(self, message: Settled) -> None:
+        """Answer the caller that still waits; a defect fails that one attempt alone."""
+        self._in_flight -= 1
+        try:
+            answer = message.outcome.unwrap()
+        except Exception as defect:
+            message.reply.fail(defect)
+            return
+        if isinstance(answer, TooManyRequestsError):
+            self._note_lock(answer.retry_after)
+        message.reply.answer(answer)
 
-async def _settled(
-    verify: Callable[[A], Awaitable[R | FwError]], admitted: A, note: Callable[[R | FwError], None]
+    @handles(LockChecked)
+    async def lock_checked(self, message: LockChecked) -> None:
+        """Refuse the attempts that waited for this, or begin them where the lock is gone."""
+        checked, self._being_checked = self._being_checked, []
+        try:
+            wait = message.outcome.unwrap()
+        except Exception as defect:  # OverloadedError among them
+            refused: Exception = defect
+        else:
+            self._note_lock(wait or 0.0)
+            refused = OverloadedError() if wait is None else TooManyRequestsError(wait)
+            if wait is None:
+                await self._begin_all(checked)
+                checked = []
+        for attempt, reply in checked:
+            self._refuse(attempt, reply, refused)
+        self._check_lock()
+
+    def describe(self) -> dict[str, object]:
+        """What the console shows; never the identifier."""
+        return {"in_flight": self._in_flight, "locked_until": self._locked_until or None}
+
+    def _note_lock(self, seconds: float) -> None:
+        """Remember a lock; a second or less is the wait for attempts in flight (A-64), no lock."""
+        now = self.context.clock.now()
+        self._locked_until = now + round(seconds * 1000) if seconds > IN_FLIGHT_SECONDS else 0
+
+    def _check_lock(self) -> None:
+        if self._unchecked and not self._being_checked:
+            self._being_checked, self._unchecked = self._unchecked, []
+            self.context.work(partial(self._sign_in.lock_wait, self._key), then=LockChecked)
+
+    def _refuse(self, message: AttemptSignIn, reply: Reply[Any], refusal: Exception) -> None:
+        if isinstance(refusal, FwError):
+            self._attempts.sign_in(refusal, message.attempt, self._key)
+            reply.answer(refusal)
+        else:
+            reply.fail(refusal)
+
+    async def _begin_all(self, attempts: Sequence[Unchecked]) -> None:
+        for message, reply in attempts:
+            begun = await self._begin_sign_in(message)
+            if isinstance(begun, FwError):
+                reply.answer(begun)
+            else:
+                self._verify_sign_in(message, begun, reply)
+
+    async def _begin_sign_in(self, message: AttemptSignIn) -> Admitted | FwError:
+        """Charge an attempt; a refusal is logged here."""
+        refusal: FwError
+        try:
+            admitted = await self._sign_in.admit(message.attempt, message.identified)
+        except OverloadedError as overload:
+            refusal = overload
+        else:
+            if isinstance(admitted, Admitted):
+                return admitted
+            if not admitted.by_address:
+                self._note_lock(admitted.wait)
+            refusal = TooManyRequestsError(admitted.wait)
+        self._attempts.sign_in(refusal, message.attempt, self._key)
+        return refusal
+
+    def _verify_sign_in(
+        self, message: AttemptSignIn, admitted: Admitted, reply: Reply[Any]
+    ) -> None:
+        self._verify(
+            partial(self._sign_in.verify, message.attempt, admitted),
+            lambda answer: self._attempts.sign_in(answer, message.attempt, self._key),
+            reply,
+        )
+
+    def _verify(
+        self,
+        verify: Callable[[], Awaitable[R | FwError]],
+        report: Callable[[R | FwError], None],
+        reply: Reply[Any],
+    ) -> None:
+        """Verify beside the mailbox, so that the next attempt is charged meanwhile.
+
+        The work belongs to this actor: it settles and logs the attempt also when its caller has
+        gone (A-54).
+        """
+        self._in_flight += 1
+        self.context.work(
+            partial(_settle, verify, report), then=lambda outcome: Settled(reply, outcome)
+        )
+
+
+async def _settle(
+    verify: Callable[[], Awaitable[R | FwError]], report: Callable[[R | FwError], None]
 ) -> R | FwError:
     answer: R | FwError
     try:
-        answer = await verify(admitted)
+        answer = await verify()
     except OverloadedError as refusal:
         answer = refusal  # the charge could not be settled and stays a failure
-    note(answer)
+    report(answer)
     return answer
 
 
-TRY_SECONDS: Final = 60.0
+ATTEMPT_SECONDS: Final = 60.0
 
 
 class Lockouts:
     """Brings each try to its identifier's actor."""
 
     def __init__(
-        self, pool: KeyedPool, sign_in: SignIn, changes: PasswordChanges, tries: TryLog
+        self, pool: KeyedPool, sign_in: SignIn, changes: PasswordChanges, attempts: AttemptLog
     ) -> None:
-        """`tries` is told of those that no actor has to decide; the actors tell it the others."""
+        """`attempts` logs those that no actor has to decide; the actors log the others."""
         self._pool, self._sign_in, self._changes = pool, sign_in, changes
-        self._tries = tries
+        self._attempts = attempts
 
     async def admit_address(self, address: str, request_id: str) -> None:
         """Refuse an address that has used up its tries, without counting one.
@@ -205,38 +304,38 @@ class Lockouts:
         wait = await self._sign_in.address_wait(address)
         if wait is not None:
             refusal = TooManyRequestsError(wait)
-            self._tries.address_refused(refusal, address, request_id)
+            self._attempts.address_refused(refusal, address, request_id)
             raise refusal
 
     async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
         """Raises: AuthenticationError, TooManyRequestsError, OverloadedError."""
         identified = self._sign_in.identify(attempt.usr)
-        wait = await self._sign_in.known_wait(attempt.address, identified)
+        wait = await self._sign_in.known_address_wait(attempt.address)
         refusal: FwError
         if wait is not None:
             refusal = TooManyRequestsError(wait)
         else:
             try:
-                return _taken(await self._ask(identified.key, TrySignIn(attempt, identified)))
+                return _taken(await self._ask(identified.key, AttemptSignIn(attempt, identified)))
             except MailboxFull:
                 refusal = _too_many()
-        self._tries.sign_in(refusal, attempt, identified.key)
+        self._attempts.sign_in(refusal, attempt, identified.key)
         raise refusal
 
     async def change_password(self, change: PasswordChange) -> PasswordChanged:
         """Raises: as `sign_in`, and PasswordPolicyError."""
         counter = self._changes.counter(change.user)
         try:
-            return _taken(await self._ask(counter, TryPasswordChange(change, counter)))
+            return _taken(await self._ask(counter, AttemptPasswordChange(change, counter)))
         except MailboxFull:
             refusal = _too_many()
-        self._tries.change(refusal, change)
+        self._attempts.change(refusal, change)
         raise refusal
 
     async def _ask(self, counter: bytes, request: Request[R | FwError]) -> R | FwError:
         """Raises: MailboxFull, when no actor has seen the try; one that is late decides it yet."""
         try:
-            return await self._pool[counter.hex()].ask(request, deadline=TRY_SECONDS)
+            return await self._pool[counter.hex()].ask(request, deadline=ATTEMPT_SECONDS)
         except AskTimeout:
             return _too_many()
 

@@ -11,7 +11,7 @@ from fw_actors.access.passwords import PasswordChanges
 from fw_actors.access.recovery import Invitation, LinkMail, LinkUse, Recovery, RecoveryThrottle
 from fw_actors.access.sign_in import SignIn
 from fw_actors.actors.gateway import Gateway
-from fw_actors.actors.lockout import LockoutActor, Lockouts, TryLog
+from fw_actors.actors.lockout import AttemptLog, LockoutActor, Lockouts
 from fw_actors.mail import LogTransport
 from fw_actors.runtime import KeyedPool
 from fw_actors.webhooks.diagnostics import Trial
@@ -47,11 +47,11 @@ def access(parts: Parts) -> tuple[ChildSpec, Gateway]:
         site.entropy,
         site.installation_key,
     )
-    tries = TryLog(parts.signed_in, parts.log)
+    attempts = AttemptLog(parts.signed_in, parts.log)
     lockouts = KeyedPool(
         parts.runtime,
         "lockouts",
-        make=lambda key: LockoutActor(sign_in, changes, tries),
+        make=lambda key: LockoutActor(key, sign_in, changes, attempts),
         capacity=MAX_LOCKOUTS,
         idle_seconds=_IDLE_SECONDS,
     )
@@ -60,7 +60,7 @@ def access(parts: Parts) -> tuple[ChildSpec, Gateway]:
     recovery, invitation = _link_uses(parts, links)
     gateway = Gateway(
         site,
-        Lockouts(lockouts, sign_in, changes, tries),
+        Lockouts(lockouts, sign_in, changes, attempts),
         KeyUse(site.store, site.api_keys, site.accounts, site.entropy, site.installation_key),
         recovery,
         invitation,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import trio
 
-from fw_actors.access.sign_in import SignIn
+from fw_actors.access.sign_in import SignIn, Throttled
 from fw_actors.access.types import SignInAttempt
 from fw_actors.config import load
-from fw_actors.errors import FwError
+from fw_actors.errors import TooManyRequestsError
 from fw_actors.ops.site import open_site
 
 
@@ -33,8 +33,8 @@ async def main(usr: str, guesses: int) -> None:
         async def guess(number: int) -> None:
             attempt = SignInAttempt(usr, f"guess {number}", "192.0.2.1", "", None, "")
             admitted = await sign_in.admit(attempt, sign_in.identify(usr))
-            if isinstance(admitted, FwError):
-                answer: object = admitted
+            if isinstance(admitted, Throttled):
+                answer: object = TooManyRequestsError(admitted.wait)
             else:
                 answer = await sign_in.verify(attempt, admitted)
             refusals[type(answer).__name__] += 1

@@ -15,10 +15,10 @@ import trio
 
 from fw_actors.access.accounts import Account, Accounts, set_password
 from fw_actors.access.passwords import AdmittedChange, PasswordChanges
-from fw_actors.access.sign_in import Admitted, SignIn
+from fw_actors.access.sign_in import Admitted, SignIn, Throttled
 from fw_actors.access.types import PasswordChange, SignedIn, SignInAttempt
 from fw_actors.actors.counters import Counter as Outcomes
-from fw_actors.actors.lockout import LockoutActor, TryLog, TrySignIn
+from fw_actors.actors.lockout import AttemptLog, AttemptSignIn, LockoutActor
 from fw_actors.config import Argon2
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
 from fw_actors.hashing import Hasher
@@ -52,19 +52,20 @@ class Door:
             site.clock, site.entropy, site.installation_key,
         )  # fmt: skip
         self.log = Log()
-        self.tries = TryLog(Outcomes(()), self.log)
+        self.tries = AttemptLog(Outcomes(()), self.log)
 
     async def admit(self, usr: str, pwd: str = "wrong", **given: Any) -> Admitted | FwError:
         attempt = asked(usr, pwd, **given)
-        return await self.sign_in.admit(attempt, self.sign_in.identify(usr))
+        admitted = await self.sign_in.admit(attempt, self.sign_in.identify(usr))
+        return admitted if isinstance(admitted, Admitted) else TooManyRequestsError(admitted.wait)
 
     async def enter(
         self, usr: str = "ada", pwd: str = PASSWORD, **given: Any
     ) -> SignedIn | FwError:
         attempt = asked(usr, pwd, **given)
         admitted = await self.sign_in.admit(attempt, self.sign_in.identify(usr))
-        if isinstance(admitted, FwError):
-            return admitted
+        if isinstance(admitted, Throttled):
+            return TooManyRequestsError(admitted.wait)
         return await self.sign_in.verify(attempt, admitted)
 
     async def told(self, *args: str, **given: Any) -> str | int:
@@ -212,7 +213,7 @@ async def guesses(door: Door, passwords: list[str], usr: str = "ada") -> Counter
 
         async def guess(pwd: str) -> None:
             identified = door.sign_in.identify(usr)
-            message = TrySignIn(asked(usr, pwd), identified)
+            message = AttemptSignIn(asked(usr, pwd), identified)
             answer = await pool[identified.key.hex()].ask(message, deadline=60.0)
             if isinstance(answer, TooManyRequestsError):
                 answers.append(f"429 after {answer.retry_after} s")
@@ -232,7 +233,7 @@ async def lockouts(door: Door) -> AsyncIterator[KeyedPool]:
         yield KeyedPool(
             runtime,
             "lockouts",
-            make=lambda key: LockoutActor(door.sign_in, door.changes, door.tries),
+            make=lambda key: LockoutActor(key, door.sign_in, door.changes, door.tries),
             capacity=100,
             idle_seconds=60.0,
         )
@@ -343,7 +344,7 @@ async def test_a_client_that_goes_away_leaves_no_charge_unsettled(
     slow = Door(door.office, Slow(Argon2(64, 1, 1), 8, door.office.site.entropy, inline=True))
     identified = slow.sign_in.identify("ada")
     async with lockouts(slow) as pool:
-        message = TrySignIn(asked("ada", pwd), identified)
+        message = AttemptSignIn(asked("ada", pwd), identified)
         async with trio.open_nursery() as client:
             ref = pool[identified.key.hex()]
             client.start_soon(partial(ref.ask, message, deadline=60.0))
