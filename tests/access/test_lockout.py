@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from structlog.testing import capture_logs
 
 from fw_actors.access import attempts
@@ -268,3 +269,56 @@ async def test_the_cookie_is_that_of_the_contract(tmp_path: Path) -> None:
         assert await site.alive(sid)
         site.pass_time(0.001)
         assert not await site.alive(sid)
+
+
+@pytest.mark.parametrize(("pwd", "outcome"), [("wrong", "throttled"), (PASSWORD, "signed_in")])
+async def test_sign_in_of_a_client_that_disconnects_is_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pwd: str, outcome: str
+) -> None:
+    """The outcome is recorded though nobody waits for it (A-54): the failure locks."""
+    async with http_site(tmp_path, max_login_attempts=1) as site:
+        await site.hire("ann")
+        hashing, may_end, verify = trio.Event(), trio.Event(), site.site.hasher.verify
+
+        async def slow(*args: Any, **given: Any) -> Any:
+            hashing.set()
+            await may_end.wait()
+            return await verify(*args, **given)
+
+        monkeypatch.setattr(site.site.hasher, "verify", slow)
+        async with trio.open_nursery() as client:
+            client.start_soon(site.login, "ann", pwd)
+            await hashing.wait()
+            client.cancel_scope.cancel()
+        may_end.set()
+        with trio.fail_after(5):
+            await site.log.wait("sign_in.ended", 1)
+        assert [line["outcome"] for line in site.log.of("sign_in.ended")] == [outcome]
+        again = await site.login("ann")
+        if pwd == PASSWORD:
+            assert again.status == 200
+        else:
+            assert seconds(again) == MINUTES * 60
+
+
+async def test_refusals_of_a_locked_identifier_write_nothing(site: HttpSite) -> None:
+    """A refusal by a lock may be decided by a read alone (A-82)."""
+    await site.hire("ann")
+    await lock(site)
+    before = site.site.store.statistics()
+    async with trio.open_nursery() as nursery:
+        for _ in range(50):
+            nursery.start_soon(site.login, "ann")
+    after = site.site.store.statistics()
+    assert [line["outcome"] for line in site.log.of("sign_in.ended")[5:]] == ["throttled"] * 50
+    assert after.committed == before.committed
+    assert after.reads - before.reads < 50  # one read answers those that wait for it
+
+
+async def test_an_unlock_beside_the_actor_ends_its_known_lock(site: HttpSite) -> None:
+    """Another process may unlock an identifier at any time; the rows decide (A-82)."""
+    await site.hire("ann")
+    await lock(site)
+    assert (await site.login("ann")).status == 429
+    await site.rows("DELETE FROM fw_login_attempt")
+    assert (await site.login("ann")).status == 200

@@ -15,6 +15,23 @@ _KEYS: Final = "fw_actors/access/api_keys.py"
 
 ACCESS: Final = (
     Mutation(
+        "a sign-in goes around its LockoutActor",
+        "fw_actors/actors/lockout.py",
+        "return _taken(await self._ask(identified.key, AttemptSignIn(attempt, identified)))",
+        "begun = await self._sign_in.admit(attempt, identified)\n"
+        "                if not isinstance(begun, Admitted):\n"
+        "                    raise TooManyRequestsError(begun.wait)\n"
+        "                return _taken(await self._sign_in.verify(attempt, begun))",
+        "tests/access/test_lockout.py",
+    ),
+    Mutation(
+        "a known lock is believed without asking the store",
+        "fw_actors/access/sign_in.py",
+        "            lambda tx: attempts.wait_of(tx, key, self._budget), reserved=True\n",
+        "            lambda tx: 60.0, reserved=True\n",
+        "tests/access/test_lockout.py",
+    ),
+    Mutation(
         "tries in flight are not charged: parallel guesses are all hashed",
         _ATTEMPTS,
         ".where(_T.key == _KEY, _T.at > _SINCE)\n        .scalar_subquery()\n    )\n    locked",

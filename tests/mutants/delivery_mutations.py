@@ -128,10 +128,17 @@ DELIVERY: Final = (
         "if tx is None:",
     ),
     Mutation(
+        "a DeliveryActor does not wait until its outcome is recorded",
+        "fw_actors/actors/delivery.py",
+        "                await self._record(message.due, ended)\n",
+        "                self._means.outcomes.tell(Record(message.due, ended))\n",
+        "tests/fw_actors/actors/test_retries.py",
+    ),
+    Mutation(
         "places are not given back",
-        "fw_actors/actors/outcome_writer.py",
-        "                self._dispatcher.tell(Settled(len(group), min(retries, default=None)))\n",
-        "                pass\n",
+        "fw_actors/actors/delivery.py",
+        "            self.context.stop()  # the next attempt is a row, and is a while off\n",
+        "            pass\n",
     ),
     Mutation(
         "only a nudge makes the Dispatcher look",
