@@ -15,7 +15,7 @@ from fw_actors.access.links import Links
 from fw_actors.access.recovery import Invitation, LinkMail, LinkUse, Recovery, RecoveryThrottle
 from fw_actors.actors.app_jobs import AppJobs
 from fw_actors.actors.mailer import Mailer
-from fw_actors.actors.queue_worker import Drain, Nudge
+from fw_actors.actors.queue_worker import Drain, WakeUp
 from fw_actors.mail import LogTransport, MailMessage
 from fw_actors.ops.mail_queue import Letters
 from fw_actors.ops.site import Site
@@ -175,7 +175,7 @@ async def mail_site(
             ]
             async with open_supervisor(runtime, "mailing", children):
                 refs = [runtime.ref(name) for name in ("mailer", "app_jobs")]
-                nudges += [partial(ref.tell, Nudge()) for ref in refs]
+                nudges += [partial(ref.tell, WakeUp()) for ref in refs]
                 yield made
                 nudges.clear()
 

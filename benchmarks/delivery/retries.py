@@ -17,7 +17,7 @@ from benchmarks.delivery.site import (
     subscribe,
     until_none_is_left,
 )
-from fw_actors.actors.queue_worker import Nudge
+from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.ops.site import open_site
 from fw_actors.store import Tx
 
@@ -48,7 +48,7 @@ async def late_milliseconds(folder: Path, url: str, retries: int) -> list[float]
         due = round(time.time() * 1000) + _AHEAD_MS
         await store.write(lambda tx: _spread(tx, due))
         clock.release()
-        service.runtime.ref("dispatcher").tell(Nudge())
+        service.runtime.ref("dispatcher").tell(WakeUp())
         await until_none_is_left(service.site, hooks)
         return [float(late) for (late,) in await store.read(lambda tx: tx.rows(text(_LATE)))]
 

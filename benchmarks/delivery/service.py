@@ -20,7 +20,7 @@ from benchmarks.delivery.site import (
     until_none_is_left,
 )
 from benchmarks.delivery.worker import begin, second_worker
-from fw_actors.actors.queue_worker import Nudge
+from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.ops.site import Site, open_site
@@ -65,7 +65,7 @@ async def deliver(
             for worker in workers:
                 begin(worker)
             clock.release()
-            service.runtime.ref("dispatcher").tell(Nudge())
+            service.runtime.ref("dispatcher").tell(WakeUp())
             await until_none_is_left(service.site, waited_for)
             seconds = time.perf_counter() - began
             await _check(service.site, waited_for, count)

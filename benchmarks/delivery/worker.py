@@ -14,7 +14,7 @@ from pathlib import Path
 import trio
 
 from benchmarks.delivery.site import HeldClock, serving, site_of
-from fw_actors.actors.queue_worker import Nudge
+from fw_actors.actors.queue_worker import WakeUp
 from supervisors.service import process
 
 
@@ -49,7 +49,7 @@ async def main(folder: Path) -> None:
         print("ready", flush=True)
         if await trio.to_thread.run_sync(sys.stdin.readline):
             clock.release()
-            service.runtime.ref("dispatcher").tell(Nudge())
+            service.runtime.ref("dispatcher").tell(WakeUp())
             await trio.to_thread.run_sync(sys.stdin.read)
 
 

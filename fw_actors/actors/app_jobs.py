@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from fw_actors.actors.queue_worker import JobQueue, QueuePolicy, TryFailed
+from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import NoteDefect
 from fw_actors.errors import FwError, OverloadedError
@@ -36,7 +36,7 @@ Handle = Callable[[Tx, str, str], Fw]
 """Gives the handle of a user (and a request id) inside a transaction."""
 
 
-class AppJobs(JobQueue):
+class AppJobs(QueueWorker):
     """See the module."""
 
     mailbox = MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=PLACES, max_timers=4)
@@ -59,10 +59,10 @@ class AppJobs(JobQueue):
         try:
             function = function_of(job)
         except UnknownFunctionError as error:
-            raise TryFailed(f"{error}.") from None
+            raise JobFailed(f"{error}.") from None
         try:
             await self._store.write(lambda tx: self._run(tx, job, function))
-        except TryFailed as failed:
+        except JobFailed as failed:
             if failed.__cause__ is not None:
                 self._note_defect(job.function, failed.__cause__, _request_id(job))
             raise
@@ -76,14 +76,14 @@ class AppJobs(JobQueue):
         )
 
     def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
-        """See `JobQueue.write_failure`."""
+        """See `QueueWorker.write_failure`."""
         if verdict.next_attempt is None:
             return jobs.fail(tx, job.id, job.lease, error)
         return jobs.retry(tx, job.id, job.lease, verdict.next_attempt, error)
 
     def _run(self, tx: Tx, job: LeasedJob, function: AppFunction) -> None:
         if not jobs.finish(tx, job.id, job.lease):  # first: without the lease nothing is done
-            raise TryFailed("worker_lost: the lease had ended.")
+            raise JobFailed("worker_lost: the lease had ended.")
         try:
             handle = self._handle(tx, job.user, _request_id(job))
             if is_left_undone(function(handle, **arguments_of(job))):
@@ -91,10 +91,10 @@ class AppJobs(JobQueue):
         except OverloadedError:
             raise  # the transaction itself may be lost
         except FwError as refusal:
-            raise TryFailed(f"{type(refusal).__name__}: {refusal}") from None
+            raise JobFailed(f"{type(refusal).__name__}: {refusal}") from None
         except (Exception, SystemExit) as error:
             text = self._scrubber.scrub(str(error))  # it holds whatever the app put into it
-            raise TryFailed(f"{raised_at(error)}: {text}") from error
+            raise JobFailed(f"{raised_at(error)}: {text}") from error
 
 
 def _request_id(job: LeasedJob) -> str:

@@ -1,7 +1,8 @@
 """Dispatcher: claims due deliveries for free slots and gives each to its DeliveryActor.
 
-The row is the queue: whatever is due and unleased is found by a look at the store, at least once
-a second; a nudge only makes the look come sooner. Nothing in memory grows with the rows due.
+The row is the queue: deliveries that are due and unleased are found by a poll of the store, at
+least once a second; a wake-up only makes the poll come sooner. Nothing in memory grows with the
+rows due.
 Rules: B-197, B-237, B-236, B-210, B-233, B-211.
 """
 
@@ -14,7 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from fw_actors.actors.delivery import Attempt, RetryDue, SlotFreed
-from fw_actors.actors.queue_worker import Nudge, Recall
+from fw_actors.actors.queue_worker import ClockSkewRepair, Poll, PollSchedule, WakeUp
 from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.http import Origin, Target, parse_target
 from fw_actors.rules.concurrency import ReceiverPlaces, startable
@@ -23,10 +24,8 @@ from fw_actors.runtime import (
     Actor,
     KeyedPool,
     MailboxPolicy,
-    Message,
     Overflow,
     Request,
-    Timer,
     handles,
 )
 from fw_actors.store import StatementError, Store
@@ -117,10 +116,6 @@ RECEIVERS_SHOWN: Final = 100
 _MS: Final = 1000
 
 
-class Look(Message, frozen=True):
-    """Look at the queue now; at most one is under way."""
-
-
 class Pause(Request[bool], frozen=True):
     """Start no attempt at a receiver, an origin as text; answered whether it is known."""
 
@@ -152,25 +147,22 @@ class Dispatcher(Actor):
         """`places`: `ops.deliveryConcurrency`; `per_receiver`: `ops.perReceiverConcurrency`."""
         self._store, self._deliveries, self._actors = store, deliveries, actors
         self._places, self._per_receiver = places, per_receiver
-        self._recall = Recall(QUEUE, deliveries.longest_wait)
+        self._repair = ClockSkewRepair(QUEUE, deliveries.longest_wait)
         self._receivers: dict[Origin | None, ReceiverPlaces] = {}
-        self._look_waits = False
-        self._look_comes = False
+        self._gathering = False  # a poll is planned for several slots that come free
         self._more = True
-        self._timer: Timer | None = None
-        self._next_look = 0.0
-        """When the timer sends us to look, on trio's clock."""
 
     async def started(self) -> None:
-        """Look at once: there may be work. What the instance before has begun keeps its places."""
+        """Poll at once: there may be work. Deliveries of the instance before keep their slots."""
+        self._polls = PollSchedule(self.context)
         with suppress(OverloadedError):
             await self._store.write(self._deliveries.warm_up, durable=False)
-        self._look_soon()
+        self._polls.soon()
 
-    @handles(Nudge)
-    def nudged(self, message: Nudge) -> None:
-        """Look soon; many nudges make one look."""
-        self._look_soon()
+    @handles(WakeUp)
+    def woken_up(self, message: WakeUp) -> None:
+        """Poll soon."""
+        self._polls.soon()
 
     @handles(SlotFreed)
     def slot_freed(self, message: SlotFreed) -> None:
@@ -184,7 +176,7 @@ class Dispatcher(Actor):
             receiver.answered(message.head_seconds)
         else:
             receiver.ended()
-        if not self._more or self._look_waits:
+        if not self._more or self._polls.pending:
             return
         growing = message.head_seconds is not None and not receiver.slow
         if growing and receiver.window < receiver.limit:
@@ -192,48 +184,47 @@ class Dispatcher(Actor):
         else:
             enough = max(receiver.window // 2, min(FEW, receiver.limit))
         if receiver.free >= enough and self._free:
-            self._look_soon()
-        elif not self._look_comes:
-            # Half a window at a time: a transaction for each place would cost more than it gives.
-            self._look_after(GATHER_SECONDS)
-            self._look_comes = True
+            self._polls.soon()
+        elif not self._gathering:
+            # Half a window at a time: a transaction for each slot would cost more than it gives.
+            self._polls.after(GATHER_SECONDS)
+            self._gathering = True
 
     @handles(RetryDue)
     def retry_due(self, message: RetryDue) -> None:
         """A retry may be due sooner than the next poll."""
-        self._look_by((message.at - self.context.clock.now()) / _MS)
+        self._polls.within((message.at - self.context.clock.now()) / _MS)
 
-    @handles(Look)
-    async def look(self, message: Look) -> None:
-        """Lease what can start now, start it, and sleep until the next is due."""
-        self._look_waits = self._look_comes = False
-        if self._timer is not None:
-            self._timer.cancel()
+    @handles(Poll)
+    async def poll(self, message: Poll) -> None:
+        """Lease the deliveries that can start now, start them, and sleep until the next is due."""
+        self._gathering = False
+        self._polls.begin()
         # Copies: a transaction that fails changes nothing here.
         plan = ClaimPlan(self._receivers, self._free, self._places, self._per_receiver)
         try:
-            await self._recall.look(self._store, self.context.log, self.context.clock.now())
+            await self._repair.run(self._store, self.context.log, self.context.clock.now())
             token = record_id(self.context.entropy.bytes(TOKEN_BYTES))
             batch = await self._store.write(
                 lambda tx: self._deliveries.claim(tx, plan, token),
                 durable=False,  # a lease that a power failure takes back is taken again
             )
         except OverloadedError:
-            self._look_after(AFTER_TROUBLE_SECONDS)
+            self._polls.after(AFTER_TROUBLE_SECONDS)
             return
         try:
             due = batch.due
         except StatementError as error:  # nothing is sent; the leases end by themselves
             self.context.log.error("delivery.claim_unusable", error=str(error))
             self._more = True
-            self._look_after(AFTER_TROUBLE_SECONDS)
+            self._polls.after(AFTER_TROUBLE_SECONDS)
             return
         self._more = batch.more
         refused = self._start_all(due, plan)
         self._forget_idle_receivers()
-        self._look_after(AFTER_TROUBLE_SECONDS if refused else self._seconds_until(batch))
+        self._polls.after(AFTER_TROUBLE_SECONDS if refused else self._seconds_until(batch))
         if self._more and self._outcomes_hold_places:
-            self._look_by(RECORDED_SECONDS)
+            self._polls.within(RECORDED_SECONDS)
         if refused:
             self._more = True
             await self._give_back(refused)
@@ -245,8 +236,8 @@ class Dispatcher(Actor):
 
     @handles(Resume)
     def resume(self, message: Resume) -> bool:
-        """Look at once: there may be much that waited."""
-        self._look_soon()
+        """Poll at once: many deliveries may have waited."""
+        self._polls.soon()
         return self._set_paused(message.receiver, paused=False)
 
     def describe(self) -> dict[str, object]:
@@ -331,20 +322,3 @@ class Dispatcher(Actor):
             return LONGEST_SLEEP_SECONDS
         wait = (batch.next_at - self.context.clock.now()) / _MS
         return max(0.0, min(LONGEST_SLEEP_SECONDS, wait))
-
-    def _look_soon(self) -> None:
-        if not self._look_waits:
-            self._look_waits = self.context.ref.tell(Look())
-
-    def _look_after(self, seconds: float) -> None:
-        if not self._look_waits:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self.context.after(seconds, Nudge())
-            self._next_look = self.context.time() + seconds
-
-    def _look_by(self, seconds: float) -> None:
-        """Look in so many seconds, unless a look comes sooner: a retry may be due before that."""
-        seconds = max(0.0, seconds)
-        if self.context.time() + seconds < self._next_look:
-            self._look_after(seconds)

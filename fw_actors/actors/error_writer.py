@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fw_actors.actors.queue_worker import Nudge
+from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.errors import OverloadedError
 from fw_actors.ops.error_log import ErrorLog
 from fw_actors.runtime import Actor, MailboxPolicy, Message, Overflow, handles
@@ -26,8 +26,8 @@ class ErrorWriter(Actor):
         self._store, self._errors = store, errors
         self._comes = False
 
-    @handles(Nudge)
-    async def write(self, _message: Nudge) -> None:
+    @handles(WakeUp)
+    async def write(self, _message: WakeUp) -> None:
         """Write all that waits; a store in trouble is asked again later, not for each nudge."""
         if self._comes or not self._errors.waits:
             return
@@ -41,4 +41,4 @@ class ErrorWriter(Actor):
     async def again(self, _message: Again) -> None:
         """The wait is over."""
         self._comes = False
-        await self.write(Nudge())
+        await self.write(WakeUp())

@@ -23,7 +23,7 @@ from fw_actors.access.types import (
     SignInAttempt,
 )
 from fw_actors.actors.lockout import Lockouts
-from fw_actors.actors.store_probe import look
+from fw_actors.actors.store_probe import read_with_deadline
 from fw_actors.documents import rest
 from fw_actors.documents.functions import Whitelisted
 from fw_actors.documents.handle import Fw
@@ -60,7 +60,7 @@ class Gateway:
         readings: Callable[[], Awaitable[Sequence[Reading]]],
         probe: Ref,
     ) -> None:
-        """`readings` gives the numbers for `/metrics`; `probe` is an Onlooker."""
+        """`readings` gives the numbers for `/metrics`; `probe` is an StoreProbe."""
         self._site, self._lockouts, self._keys = site, lockouts, keys
         self._recovery, self._invitation, self._trial = recovery, invitation, trial
         self._sessions = Sessions(site.registry, site.config.auth.session_idle_days)
@@ -152,11 +152,11 @@ class Gateway:
         if doctype != "User" or not isinstance(body.get(NEW_PASSWORD), str):
             return body
 
-        def look(tx: Tx) -> dict[str, Any]:
+        def proposed(tx: Tx) -> dict[str, Any]:
             user = rest.proposed(self._handle(tx, caller, ""), doctype, name, body)
             return {field: user.__dict__[field] for field in ("name", "email")}
 
-        account = await self._site.store.read(look)
+        account = await self._site.store.read(proposed)
         return await self._site.new_passwords.prepare(body, account)
 
     async def replay(self, caller: Caller, delivery: str, request_id: str) -> Replayed:
@@ -189,7 +189,9 @@ class Gateway:
         """Whether requests can be served: not while starting, draining or without a store."""
         if not self._ready:
             return False
-        row = await look(self._probe, installation_key, READY_SECONDS)  # one that is always there
+        row = await read_with_deadline(
+            self._probe, installation_key, READY_SECONDS
+        )  # one that is always there
         return row is not None
 
     def open(self) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from fw_actors.actors.queue_worker import JobQueue, QueuePolicy, TryFailed
+from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker
 from fw_actors.mail import MailFault, MailMessage, Transport
 from fw_actors.ops.mail_queue import QUEUE, Letters
 from fw_actors.rules.delivery import Backoff, Verdict
@@ -23,7 +23,7 @@ LEASE_SECONDS: Final = 60.0
 _MS: Final = 1000
 
 
-class Mailer(JobQueue):
+class Mailer(QueueWorker):
     """See the module."""
 
     mailbox = MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=PLACES, max_timers=4)
@@ -49,9 +49,9 @@ class Mailer(JobQueue):
             with trio.fail_after(TRY_SECONDS):
                 await self._transport.send(message)
         except trio.TooSlowError:
-            raise TryFailed(f"timeout: the message was not taken in {TRY_SECONDS:g} s.") from None
+            raise JobFailed(f"timeout: the message was not taken in {TRY_SECONDS:g} s.") from None
         except MailFault as fault:
-            raise TryFailed(str(fault), final=fault.final) from None
+            raise JobFailed(str(fault), final=fault.final) from None
         if await self.settle(job, lambda tx: self._letters.sent(tx, job)):
             self.context.log.info(
                 "mail.ended",
@@ -64,9 +64,9 @@ class Mailer(JobQueue):
     def _prepare(self, tx: Tx, job: LeasedJob) -> MailMessage | None:
         """First the lease: who lost it while it waited must not spoil the link of who has it."""
         if not jobs.renew(tx, job.id, job.lease, round(LEASE_SECONDS * _MS)):
-            raise TryFailed("worker_lost: the lease had ended.")
+            raise JobFailed("worker_lost: the lease had ended.")
         return self._letters.prepare(tx, job)
 
     def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
-        """See `JobQueue.write_failure`."""
+        """See `QueueWorker.write_failure`."""
         return self._letters.failed(tx, job, verdict, error)

@@ -1,8 +1,8 @@
 """QueueWorker: leases the due jobs of one queue and runs a few at a time.
 
-The row is the queue: whatever is due and unleased is found by a look at the store, at least once
-a second and at the instant the next one is due; a nudge only makes the look come sooner. What a
-job is, say `Mailer` and `AppJobs`. Rules: B-197, D-210, O-58.
+The row is the queue: jobs that are due and unleased are found by a poll of the store, at least once
+a second and when the next one is due; a wake-up only makes the poll come sooner. `Mailer` and
+`AppJobs` say what a job is. The Dispatcher polls by the same schedule. Rules: B-197, D-210, O-58.
 
 A next attempt further away than the cap and five minutes is due now, logged once (B-198).
 """
@@ -22,14 +22,14 @@ from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery import MOST_DEATHS_IN_A_ROW, Backoff, Ending, Verdict, judge
 from fw_actors.rules.redaction import Scrubber, raised_at
 from fw_actors.rules.tokens import record_id
-from fw_actors.runtime import Actor, Log, Message, Timer, handles
+from fw_actors.runtime import Actor, Context, Log, Message, Timer, handles
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 
 MOST_TRIES: Final = 10
 
 
-class TryFailed(Exception):
-    """Raised for a try that failed; the text is the job's error. `final`: no later one can help."""
+class JobFailed(Exception):
+    """Raised for a failed attempt; the text is the job's error. `final`: retries can't help."""
 
     def __init__(self, error: str, *, final: bool = False) -> None:
         super().__init__(error)
@@ -46,7 +46,7 @@ class QueuePolicy:
     backoff: Backoff
 
 
-def verdict_on(failure: TryFailed, job: LeasedJob, ended: int, backoff: Backoff) -> Verdict:
+def verdict_on(failure: JobFailed, job: LeasedJob, ended: int, backoff: Backoff) -> Verdict:
     """Return what a try that failed at `ended` (ms) makes of its job."""
     return judge(
         Ending.REFUSED if failure.final else Ending.TRANSIENT,
@@ -62,8 +62,11 @@ MARGIN_SECONDS: Final = 300.0
 _MS: Final = 1000
 
 
-class Recall:
-    """Looks at one queue: at the first call, once a minute, and when the clock has gone back."""
+class ClockSkewRepair:
+    """Makes jobs due that a wrong clock has put too far away (B-198).
+
+    It searches one queue at the first call, once a minute, and when the clock has gone back.
+    """
 
     def __init__(self, queue: str, cap_seconds: float) -> None:
         """`cap_seconds`: the longest wait between two tries; leases are shorter than the margin."""
@@ -71,8 +74,8 @@ class Recall:
         self._next = -inf
         self._latest = 0
 
-    async def look(self, store: Store, log: Log, now: int) -> None:
-        """Bring back what is too far away, when it is time to look; `now` in ms of the clock.
+    async def run(self, store: Store, log: Log, now: int) -> None:
+        """Search the queue when it is time to; `now` in ms of the clock.
 
         Raises: OverloadedError.
         """
@@ -86,8 +89,11 @@ class Recall:
             log.warning("queue.recalled", queue=self._queue, jobs=count)
 
 
-class Nudge(Message, frozen=True):
-    """Look soon. Lost nudges are no harm: whoever takes them looks once a second anyway."""
+class WakeUp(Message, frozen=True):
+    """Sent after a commit that may have made jobs due: poll early.
+
+    A lost wake-up does no harm: queues are polled once a second anyway.
+    """
 
 
 LONGEST_SLEEP_SECONDS: Final = 1.0
@@ -98,8 +104,47 @@ ERROR_CHARACTERS: Final = 500
 _TOKEN_BYTES: Final = 12
 
 
-class Look(Message, frozen=True):
-    """Look at the queue now; at most one is under way."""
+class Poll(Message, frozen=True):
+    """Poll the queue now."""
+
+
+class PollSchedule:
+    """When an actor polls its queue: at most one `Poll` is in its mailbox, and one timer runs."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.pending = False
+        """Whether a `Poll` waits in the mailbox."""
+        self._timer: Timer | None = None
+        self._next = inf  # when the timer ends, on trio's clock
+
+    def begin(self) -> None:
+        """Note that a poll begins: it makes those planned needless."""
+        self.pending = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._next = inf
+
+    def soon(self) -> None:
+        """Poll after the messages that are in the mailbox; many calls make one poll."""
+        if not self.pending:
+            self.pending = self._context.ref.tell(Poll())
+
+    def after(self, seconds: float) -> None:
+        """Poll in so many seconds instead of when it was planned."""
+        if self.pending:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._context.after(seconds, WakeUp())
+        self._next = self._context.time() + seconds
+
+    def within(self, seconds: float) -> None:
+        """Poll in so many seconds, unless a poll is planned before that."""
+        seconds = max(0.0, seconds)
+        if self._context.time() + seconds < self._next:
+            self.after(seconds)
 
 
 class Drain(Message, frozen=True):
@@ -108,43 +153,45 @@ class Drain(Message, frozen=True):
     seconds: float
 
 
-class Ended(Message, frozen=True):
-    """A job is out of hand, and its place free. `defect`: what went wrong in our own code."""
+class JobEnded(Message, frozen=True):
+    """A job has ended, and its slot is free. `defect`: the error in our own code, if any."""
 
     job: int
     defect: str | None
 
 
-class JobQueue(Actor, ABC):
-    """See the module. A job ends in one of three ways: done, failed (and tried again, ten times
-    in all), or given back untried."""
+class QueueWorker(Actor, ABC):
+    """Leases and runs the jobs of one queue.
+
+    A job ends in one of three ways: done, failed (and retried, ten attempts in all), or given back
+    unattempted.
+    """
 
     def __init__(self, store: Store, policy: QueuePolicy, scrubber: Scrubber) -> None:
         """`scrubber` removes the site's secrets from what is told and written of a failed try."""
         self._store, self._policy, self._scrubber = store, policy, scrubber
         self._free = policy.places
-        self._recall = Recall(policy.queue, policy.backoff.cap)
+        self._repair = ClockSkewRepair(policy.queue, policy.backoff.cap)
         self._scopes: set[trio.CancelScope] = set()
         self._cut_off = inf
-        self._look_waits = False
-        self._timer: Timer | None = None
 
     @abstractmethod
     async def carry_out(self, job: LeasedJob) -> None:
-        """Do the job and settle it. Raises: TryFailed; OverloadedError when it was not tried."""
+        """Do the job and settle it. Raises: JobFailed; OverloadedError when it was not tried."""
 
     @abstractmethod
     def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
         """Write what a failed try makes of the job. False when the lease is lost."""
 
     async def started(self) -> None:
-        """Look at once: there may be work from before."""
-        self._look_soon()
+        """Poll at once: there may be work from before."""
+        self._polls = PollSchedule(self.context)
+        self._poll_soon()
 
-    @handles(Nudge)
-    def nudged(self, message: Nudge) -> None:
-        """Look soon; many nudges make one look."""
-        self._look_soon()
+    @handles(WakeUp)
+    def woken_up(self, message: WakeUp) -> None:
+        """Poll soon."""
+        self._poll_soon()
 
     @handles(Drain)
     def drain(self, message: Drain) -> None:
@@ -153,24 +200,22 @@ class JobQueue(Actor, ABC):
         for scope in self._scopes:
             scope.deadline = self._cut_off
 
-    @handles(Ended)
-    def ended(self, message: Ended) -> None:
-        """A place is free again."""
+    @handles(JobEnded)
+    def job_ended(self, message: JobEnded) -> None:
+        """A slot is free again."""
         self._free += 1
         if message.defect is not None:  # its lease ends by itself
             self.context.log.error("job.defect", job=message.job, error=message.defect)
-        self._look_soon()
+        self._poll_soon()
 
-    @handles(Look)
-    async def look(self, message: Look) -> None:
-        """Lease what can start now, start it, and sleep until the next is due."""
-        self._look_waits = False
-        if self._timer is not None:
-            self._timer.cancel()
+    @handles(Poll)
+    async def poll(self, message: Poll) -> None:
+        """Lease the jobs that can start now, start them, and sleep until the next is due."""
+        self._polls.begin()
         if not self._free or self._draining:
-            return  # the next place that is free looks again
+            return  # the next slot that is free polls again
         try:
-            await self._recall.look(self._store, self.context.log, self.context.clock.now())
+            await self._repair.run(self._store, self.context.log, self.context.clock.now())
             due_in = await self._seconds_until_due()
             if due_in <= 0.0:
                 for job in await self._store.write(self._claim):
@@ -179,7 +224,7 @@ class JobQueue(Actor, ABC):
         except OverloadedError:
             due_in = AFTER_TROUBLE_SECONDS
         if self._free:
-            self._look_after(min(LONGEST_SLEEP_SECONDS, max(SHORTEST_SLEEP_SECONDS, due_in)))
+            self._polls.after(min(LONGEST_SLEEP_SECONDS, max(SHORTEST_SLEEP_SECONDS, due_in)))
 
     def describe(self) -> dict[str, object]:
         """What the console shows."""
@@ -231,13 +276,13 @@ class JobQueue(Actor, ABC):
 
     def _start(self, job: LeasedJob) -> None:
         self._free -= 1
-        self.context.work(self._hold, job, then=lambda outcome: Ended(job.id, _defect(outcome)))
+        self.context.work(self._hold, job, then=lambda outcome: JobEnded(job.id, _defect(outcome)))
 
     async def _hold(self, job: LeasedJob) -> None:
         """One job from its lease to its end."""
         # Not by the job's id: one that outlives its lease may be in hand twice.
         self._scopes.add(scope := trio.CancelScope(deadline=self._cut_off))
-        failure: TryFailed | None = None
+        failure: JobFailed | None = None
         try:
             with scope:
                 failure = await self._try(job)
@@ -256,21 +301,21 @@ class JobQueue(Actor, ABC):
         if failure is not None:
             await self._fail(job, failure)
 
-    async def _try(self, job: LeasedJob) -> TryFailed | None:
+    async def _try(self, job: LeasedJob) -> JobFailed | None:
         try:
             if job.deaths > MOST_DEATHS_IN_A_ROW:
-                return TryFailed("worker_lost: its workers died, one after another.")
+                return JobFailed("worker_lost: its workers died, one after another.")
             await self.carry_out(job)
-        except TryFailed as failure:
+        except JobFailed as failure:
             return failure
         except OverloadedError:
             raise
         except Exception as defect:  # a defect of ours is a counted failure, never a loop
             self.context.log.error("job.defect", job=job.id, error=raised_at(defect))
-            return TryFailed("internal: the try failed inside the service; its log says more.")
+            return JobFailed("internal: the try failed inside the service; its log says more.")
         return None
 
-    async def _fail(self, job: LeasedJob, failure: TryFailed) -> None:
+    async def _fail(self, job: LeasedJob, failure: JobFailed) -> None:
         now = self.context.clock.now()
         verdict = verdict_on(failure, job, now, self._policy.backoff)
         error = self._scrubber.scrub_known(str(failure))[:ERROR_CHARACTERS]
@@ -283,13 +328,9 @@ class JobQueue(Actor, ABC):
     def _warn(self, event: str, job: LeasedJob, **facts: object) -> None:
         self.context.log.warning(event, queue=job.queue, job=job.id, function=job.function, **facts)
 
-    def _look_soon(self) -> None:
-        if not self._look_waits and not self._draining:
-            self._look_waits = self.context.ref.tell(Look())
-
-    def _look_after(self, seconds: float) -> None:
-        if not self._look_waits:
-            self._timer = self.context.after(seconds, Nudge())
+    def _poll_soon(self) -> None:
+        if not self._draining:
+            self._polls.soon()
 
 
 def _defect(outcome: Outcome[None]) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from fw_actors.actors.queue_worker import Nudge
+from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.errors import QUERY_TIMEOUT, FwError, OverloadedError
 from fw_actors.ops.site import Site
 from fw_actors.runtime import Actor, Log, MailboxPolicy, Overflow, handles
@@ -29,8 +29,8 @@ class Replayer(Actor):
         """Go on with what a process before this one has left."""
         self._after(AFTER_TROUBLE_SECONDS)
 
-    @handles(Nudge)
-    async def go_on(self, _message: Nudge) -> None:
+    @handles(WakeUp)
+    async def go_on(self, _message: WakeUp) -> None:
         """Carry out one batch; then come again, or rest until a run is begun."""
         self._comes = False
         bulk, store = self._site.bulk, self._site.store
@@ -69,4 +69,4 @@ class Replayer(Actor):
         """Have one nudge of its own under way, however many come from outside."""
         if not self._comes:
             self._comes = True
-            self.context.after(seconds, Nudge())
+            self.context.after(seconds, WakeUp())

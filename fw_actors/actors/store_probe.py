@@ -1,7 +1,7 @@
-"""Reads for those who must not wait as long as a store may take: probes and scrapes.
+"""Store reads with a deadline, for readiness probes and scrapes of `/metrics`.
 
-A read that has begun is waited for, and a server that is frozen, or behind a network that swallows
-all, lets it wait without end. Here the actor waits; whoever asked it leaves at the deadline.
+A read that has begun can't be abandoned, and a database server that is frozen, or behind a network
+that drops everything, lets it wait without end. The actor waits; its callers leave at the deadline.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from fw_actors.runtime import Actor, MailboxPolicy, Overflow, Ref, Request, Runt
 from fw_actors.store import Store, StoreError, Tx
 
 
-class Look(Request[Any | None], frozen=True):
-    """Run `fn` against a snapshot; answered with what it returns, None when that can't be had."""
+class ReadSnapshot(Request[Any | None], frozen=True):
+    """Run `fn` against a snapshot; answered with its result, None when the store can't read."""
 
     fn: Callable[[Tx], Any]
 
 
-class Onlooker(Actor):
-    """See the module. One look at a time; those whose askers have left are skipped."""
+class StoreProbe(Actor):
+    """Reads one snapshot at a time; requests whose callers have left are skipped."""
 
     mailbox = MailboxPolicy(capacity=64, overflow=Overflow.REFUSE)
 
@@ -29,22 +29,22 @@ class Onlooker(Actor):
         """`reserved`: see `Store.read`."""
         self._store, self._reserved = store, reserved
 
-    @handles(Look)
-    async def look(self, message: Look) -> Any | None:
+    @handles(ReadSnapshot)
+    async def read(self, message: ReadSnapshot) -> Any | None:
         """Wait for the store, however long it takes."""
         try:
             return await self._store.read(message.fn, reserved=self._reserved)
         except (OverloadedError, StoreError):
             return None
-        except Exception as defect:  # asked again and again, it must not end who looks
+        except Exception as defect:  # asked again and again, it must not end the probe
             self.context.log.error("look.failed", error=self.context.one_line(defect))
             return None
 
 
-async def look(onlooker: Ref, fn: Callable[[Tx], Any], seconds: float) -> Any | None:
-    """Return what `fn`, which never returns None, finds in a snapshot; None when the store does
-    not answer within `seconds`."""
+async def read_with_deadline(probe: Ref, fn: Callable[[Tx], Any], seconds: float) -> Any | None:
+    """Return the result of `fn`, which never returns None; None when the store does not answer
+    within `seconds`."""
     try:
-        return await onlooker.ask(Look(fn), deadline=seconds)
+        return await probe.ask(ReadSnapshot(fn), deadline=seconds)
     except RuntimeFault:
         return None

@@ -22,7 +22,7 @@ from supervisors.service.parts import Parts
 MAX_LOCKOUTS: Final = 10_000  # identifiers with a sign-in under way or just over
 _IDLE_SECONDS: Final = 30.0
 PROBE: Final = "probe"
-"""The Onlooker that sees whether the store answers."""
+"""The StoreProbe that sees whether the store answers."""
 
 
 def access(parts: Parts) -> tuple[ChildSpec, Gateway]:

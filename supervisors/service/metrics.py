@@ -7,7 +7,7 @@ from typing import Final
 
 from fw_actors.access.types import Reading
 from fw_actors.actors.counters import Histogram
-from fw_actors.actors.store_probe import look
+from fw_actors.actors.store_probe import read_with_deadline
 from fw_actors.ops.console_facts import Backlog, backlog
 from fw_actors.store import QueueStats
 from fw_actors.version import __version__
@@ -17,7 +17,7 @@ OUTCOME: Final = "outcome"
 QUEUE: Final = "queue"
 ACTOR: Final = "actor"
 COUNTER: Final = "backlog"
-"""The Onlooker that counts what waits."""
+"""The StoreProbe that counts what waits."""
 BACKLOG_SECONDS: Final = 5.0  # half of what Prometheus waits for a scrape
 
 
@@ -30,7 +30,9 @@ class Readings:
     async def __call__(self) -> Sequence[Reading]:
         """Return all readings; what waits in the store only when the store answers."""
         found = [*self._access(), *self._delivery(), *self._store(), *self._runtime()]
-        waiting = await look(self._parts.runtime.ref(COUNTER), backlog, BACKLOG_SECONDS)
+        waiting = await read_with_deadline(
+            self._parts.runtime.ref(COUNTER), backlog, BACKLOG_SECONDS
+        )
         return found if waiting is None else [*found, *_backlog(waiting)]
 
     def _access(self) -> Iterator[Reading]:

@@ -18,9 +18,9 @@ from fw_actors.actors.console import Console
 from fw_actors.actors.counters import Counter, DeliveryMeter
 from fw_actors.actors.error_writer import ErrorWriter
 from fw_actors.actors.gateway import Gateway
-from fw_actors.actors.queue_worker import Drain, Nudge
+from fw_actors.actors.queue_worker import Drain, WakeUp
 from fw_actors.actors.replayer import Replayer
-from fw_actors.actors.store_probe import Onlooker
+from fw_actors.actors.store_probe import StoreProbe
 from fw_actors.actors.sweeper import DAILY, HOURLY, Schedule, Sweeper
 from fw_actors.config import Config
 from fw_actors.http import open_sender
@@ -118,7 +118,7 @@ async def open_service(
             def nudge(queue: str) -> None:
                 recorded.add(queue)
                 # One that nobody takes is no loss: the next look finds the row.
-                runtime.ref(WORKERS[queue]).tell(Nudge())
+                runtime.ref(WORKERS[queue]).tell(WakeUp())
 
             opening = open_site(config, clock=clock, entropy=entropy, inline=inline, recorded=nudge)
             async with (
@@ -165,8 +165,8 @@ async def _run(
     errors = actor_child(ERRORS, lambda: ErrorWriter(site.store, site.errors))
     replayer = actor_child(REPLAYER, lambda: Replayer(site, parts.log))
     onlookers = [
-        actor_child(PROBE, lambda: Onlooker(site.store, reserved=True)),  # ready beside searches
-        actor_child(COUNTER, lambda: Onlooker(site.store)),
+        actor_child(PROBE, lambda: StoreProbe(site.store, reserved=True)),  # ready beside searches
+        actor_child(COUNTER, lambda: StoreProbe(site.store)),
     ]
     children: list[ChildSpec] = [
         *onlookers, errors, lockouts, *mailing(parts), *delivering(parts), replayer
@@ -200,7 +200,7 @@ def _nudged_by_others(parts: Parts) -> Iterator[None]:
 
     def nudge() -> None:
         for name in WORKERS.values():
-            parts.runtime.ref(name).tell(Nudge())
+            parts.runtime.ref(name).tell(WakeUp())
 
     forget = parts.site.store.on_foreign_commit(nudge)
     try:

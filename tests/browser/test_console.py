@@ -96,7 +96,7 @@ def test_the_console_shows_what_is_alive_and_acts_on_it(
     expect(row(page, "upcoming", delivery)).to_be_visible()
     assert len(receiver.got) == 1
     row(page, "tree", "dispatcher").get_by_role("button", name="Trace").click()
-    expect(page.get_by_label("Messages to dispatcher")).to_contain_text("Look()")
+    expect(page.get_by_label("Messages to dispatcher")).to_contain_text("Poll()")
     look(page, "console")
     row(page, "receivers", origin).get_by_role("button", name="Resume").click()
     expect(row(page, "receivers", origin).get_by_text("healthy")).to_be_visible()

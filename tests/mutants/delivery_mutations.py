@@ -141,10 +141,10 @@ DELIVERY: Final = (
         "            pass\n",
     ),
     Mutation(
-        "only a nudge makes the Dispatcher look",
-        "fw_actors/actors/dispatcher.py",
-        "            self._timer = self.context.after(seconds, Nudge())\n",
-        "            pass\n",
+        "only a wake-up makes the queue workers poll",
+        "fw_actors/actors/queue_worker.py",
+        "        self._timer = self._context.after(seconds, WakeUp())\n",
+        "        pass\n",
     ),
     Mutation(
         "a time that a wrong clock gave is waited for",

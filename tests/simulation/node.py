@@ -12,7 +12,7 @@ import trio
 
 from fw_actors.actors.counters import Counter, DeliveryMeter
 from fw_actors.actors.gateway import Gateway
-from fw_actors.actors.queue_worker import Nudge
+from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.config import Argon2, Config
 from fw_actors.hashing import Hasher, Lane, Verified
 from fw_actors.hashing.hasher import ANYBODY
@@ -170,7 +170,7 @@ class Node:
         async with open_runtime(clock=around.clock, entropy=entropy, log=log) as runtime:
 
             def nudge(queue: str) -> None:
-                runtime.ref(WORKERS[queue]).tell(Nudge())
+                runtime.ref(WORKERS[queue]).tell(WakeUp())
 
             async with (
                 open_site(

@@ -14,7 +14,7 @@ from fw_actors.actors.counters import DeliveryMeter
 from fw_actors.actors.delivery import DeliveryActor, DeliveryDependencies
 from fw_actors.actors.dispatcher import Dispatcher
 from fw_actors.actors.outcome_writer import OutcomeWriter
-from fw_actors.actors.queue_worker import Nudge
+from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.documents import rest
 from fw_actors.http import Answer, AnswerTimeout, ConnectError, Sender, Target
 from fw_actors.http.request import MakeHeaders
@@ -233,4 +233,4 @@ async def _actors(site: Site, receiver: Receiver, log: RuntimeLog) -> AsyncItera
             ),
         ]  # fmt: skip
         async with open_supervisor(runtime, "delivery", children):
-            yield Post(site, runtime, pool, lambda: dispatcher.tell(Nudge()))
+            yield Post(site, runtime, pool, lambda: dispatcher.tell(WakeUp()))

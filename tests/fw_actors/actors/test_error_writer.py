@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.actors.error_writer import AFTER_TROUBLE_SECONDS, ErrorWriter
-from fw_actors.actors.queue_worker import Nudge
+from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.errors import OverloadedError
 from fw_actors.runtime import SeededEntropy, TrioClock, open_runtime
 from supervisors.children import actor_child
@@ -58,10 +58,10 @@ async def test_a_nudge_writes_what_waits_and_a_store_in_trouble_is_asked_again(
     async with open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1), log=log) as runtime:
         child = actor_child("errors", lambda: ErrorWriter(store, errors))
         async with open_supervisor(runtime, "top", [child], stop_seconds=1.0):
-            runtime.ref("errors").tell(Nudge())
+            runtime.ref("errors").tell(WakeUp())
             await trio.sleep(refuse * AFTER_TROUBLE_SECONDS + 1)
             assert errors.flushed == 1
-            runtime.ref("errors").tell(Nudge())  # nothing waits any more
+            runtime.ref("errors").tell(WakeUp())  # nothing waits any more
             await trio.sleep(1)
             assert errors.flushed == 1
 
@@ -77,7 +77,7 @@ async def test_a_long_trouble_of_the_store_gathers_no_timers_and_ends_no_actor(
         child = actor_child("errors", lambda: ErrorWriter(store, errors))
         async with open_supervisor(runtime, "top", [child], stop_seconds=1.0) as supervisor:
             for _ in range(200):
-                runtime.ref("errors").tell(Nudge())
+                runtime.ref("errors").tell(WakeUp())
                 await trio.sleep(0.1)
             assert 10_000 - errors.refuse <= 200 * 0.1 / AFTER_TROUBLE_SECONDS + 1
             assert [child.failed for child in supervisor.snapshot().children] == [0]

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from fw_actors.actors.delivery import Attempt, SlotFreed
 from fw_actors.actors.dispatcher import GATHER_SECONDS
-from fw_actors.actors.queue_worker import Nudge
+from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.http import Answer, Target, parse_target
 from fw_actors.http.request import MakeHeaders
 from tests.fw_actors.actors.delivery_kit import Receiver, delivering
@@ -194,5 +194,5 @@ async def test_a_place_that_comes_free_is_heard_of_behind_ten_thousand_commits(
     """A look may wait for the store for seconds, and each commit of others is a nudge."""
     async with delivering(tmp_path, Receiver(["200"])) as post:
         dispatcher = post.runtime.ref("dispatcher")
-        assert all(dispatcher.tell(Nudge()) for _ in range(10_000))
+        assert all(dispatcher.tell(WakeUp()) for _ in range(10_000))
         assert dispatcher.tell(SlotFreed(None))

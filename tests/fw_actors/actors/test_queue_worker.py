@@ -9,7 +9,7 @@ from pathlib import Path
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.queue_worker import Drain, JobQueue, Nudge, QueuePolicy, TryFailed
+from fw_actors.actors.queue_worker import Drain, JobFailed, QueuePolicy, QueueWorker, WakeUp
 from fw_actors.rules.delivery import Backoff, Verdict
 from fw_actors.rules.redaction import Scrubber
 from fw_actors.runtime import MailboxPolicy, Ref, open_runtime
@@ -23,7 +23,7 @@ from tests.site_kit import inline_site
 LEASE_SECONDS = 10.0
 
 
-class SlowQueue(JobQueue):
+class SlowQueue(QueueWorker):
     """Each try takes as long as the bench says, and ends as the job's function says."""
 
     mailbox = MailboxPolicy(max_work=2)
@@ -38,7 +38,7 @@ class SlowQueue(JobQueue):
         self._bench.begun.append(job.deaths)
         await trio.sleep(seconds)
         if job.function == "fails":
-            raise TryFailed("it failed.")
+            raise JobFailed("it failed.")
         await self.settle(job, lambda tx: jobs.finish(tx, job.id, job.lease))
 
     def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
@@ -58,7 +58,7 @@ class Bench:
 
     async def put(self, function: str = "ends") -> None:
         await self.store.write(lambda tx: jobs.enqueue(tx, queue="slow", function=function))
-        self.queue.tell(Nudge())
+        self.queue.tell(WakeUp())
 
     async def have_in_hand_twice(self, function: str) -> None:
         """Put a job, and wait until its lease is over."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.queue_worker import EVERY_SECONDS, Recall
+from fw_actors.actors.queue_worker import EVERY_SECONDS, ClockSkewRepair
 from fw_actors.ops.site import Site
 from fw_actors.store import jobs
 from tests.mail_kit import Log
@@ -32,33 +32,33 @@ async def test_a_job_further_away_than_the_cap_and_five_minutes_is_due_now_and_l
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with inline_site(tmp_path) as site:
-        recall, log = Recall("mail", CAP_SECONDS), Log()
+        repair, log = ClockSkewRepair("mail", CAP_SECONDS), Log()
         await put(site, FAR_SECONDS + 1)
-        await recall.look(site.store, log, site.clock.now())
+        await repair.run(site.store, log, site.clock.now())
         assert await due_in(site) == [0.0]
         assert log.entries == [("queue.recalled", {"queue": "mail", "jobs": 1})]
         await trio.sleep(EVERY_SECONDS)
-        await recall.look(site.store, log, site.clock.now())
+        await repair.run(site.store, log, site.clock.now())
         assert len(log.entries) == 1
 
 
 async def test_a_job_within_them_keeps_its_time(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with inline_site(tmp_path) as site:
         await put(site, FAR_SECONDS)
-        await Recall("mail", CAP_SECONDS).look(site.store, Log(), site.clock.now())
+        await ClockSkewRepair("mail", CAP_SECONDS).run(site.store, Log(), site.clock.now())
         assert await due_in(site) == [FAR_SECONDS]
 
 
 async def test_it_looks_once_a_minute(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with inline_site(tmp_path) as site:
-        recall = Recall("mail", CAP_SECONDS)
-        await recall.look(site.store, Log(), site.clock.now())
+        repair = ClockSkewRepair("mail", CAP_SECONDS)
+        await repair.run(site.store, Log(), site.clock.now())
         await put(site, FAR_SECONDS * 10)
         await trio.sleep(EVERY_SECONDS - 1)
-        await recall.look(site.store, Log(), site.clock.now())
+        await repair.run(site.store, Log(), site.clock.now())
         assert (await due_in(site))[0] > FAR_SECONDS
         await trio.sleep(1)
-        await recall.look(site.store, Log(), site.clock.now())
+        await repair.run(site.store, Log(), site.clock.now())
         assert await due_in(site) == [0.0]
 
 
@@ -66,8 +66,8 @@ async def test_it_looks_at_once_when_the_clock_has_gone_back(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with inline_site(tmp_path) as site:
-        recall = Recall("mail", CAP_SECONDS)
-        await recall.look(site.store, Log(), site.clock.now() + 1)
+        repair = ClockSkewRepair("mail", CAP_SECONDS)
+        await repair.run(site.store, Log(), site.clock.now() + 1)
         await put(site, FAR_SECONDS + 1)
-        await recall.look(site.store, Log(), site.clock.now())
+        await repair.run(site.store, Log(), site.clock.now())
         assert await due_in(site) == [0.0]

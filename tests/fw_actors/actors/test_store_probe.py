@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.store_probe import Onlooker, look
+from fw_actors.actors.store_probe import StoreProbe, read_with_deadline
 from fw_actors.errors import OverloadedError
 from fw_actors.runtime import Ref, SeededEntropy, TrioClock, open_runtime
 from fw_actors.store import StatementError
@@ -44,14 +44,14 @@ class Store:
 async def looking(store: Any) -> AsyncIterator[Ref]:
     log: Any = Silent()
     async with open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1), log=log) as runtime:
-        child = actor_child("probe", lambda: Onlooker(store))
+        child = actor_child("probe", lambda: StoreProbe(store))
         async with open_supervisor(runtime, "top", [child], stop_seconds=1.0):
             yield runtime.ref("probe")
 
 
 async def test_what_the_store_answers_is_handed_on(autojump_clock: MockClock) -> None:
     async with looking(Store()) as probe:
-        assert await look(probe, lambda tx: 7, SECONDS) == 7
+        assert await read_with_deadline(probe, lambda tx: 7, SECONDS) == 7
 
 
 async def test_a_store_that_hangs_is_waited_for_until_the_deadline_by_each_who_asks(
@@ -62,10 +62,10 @@ async def test_a_store_that_hangs_is_waited_for_until_the_deadline_by_each_who_a
         store.open = trio.Event()
         for _ in range(3):
             began = trio.current_time()
-            assert await look(probe, lambda tx: 7, SECONDS) is None
+            assert await read_with_deadline(probe, lambda tx: 7, SECONDS) is None
             assert trio.current_time() - began == pytest.approx(SECONDS)
         store.open.set()
-        assert await look(probe, lambda tx: 7, SECONDS) == 7
+        assert await read_with_deadline(probe, lambda tx: 7, SECONDS) == 7
         assert store.reads == 2, "who had left was not read for"
 
 
@@ -79,9 +79,9 @@ async def test_a_store_that_refuses_has_not_answered(
     async with looking(store) as probe:
         store.error = error
         for _ in range(20):  # more than a supervisor forgives
-            assert await look(probe, lambda tx: 7, SECONDS) is None
+            assert await read_with_deadline(probe, lambda tx: 7, SECONDS) is None
         store.error = None
-        assert await look(probe, lambda tx: 7, SECONDS) == 7
+        assert await read_with_deadline(probe, lambda tx: 7, SECONDS) == 7
 
 
 async def test_who_asks_before_it_runs_or_after_is_not_kept_waiting(
@@ -89,4 +89,4 @@ async def test_who_asks_before_it_runs_or_after_is_not_kept_waiting(
 ) -> None:
     async with looking(Store()) as probe:
         pass
-    assert await look(probe, lambda tx: 7, SECONDS) is None
+    assert await read_with_deadline(probe, lambda tx: 7, SECONDS) is None
