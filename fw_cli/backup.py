@@ -9,13 +9,13 @@ import click
 from fw_cli.examples import examples
 from fw_cli.output import say
 from fw_cli.progress import progress
-from fw_cli.surroundings import Surroundings
+from fw_cli.surroundings import CommandContext
 
 
 @click.command(epilog=examples('fw backup "backup-$(date +%F).db"'))
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.pass_obj
-def backup(surroundings: Surroundings, file: Path) -> None:
+def backup(surroundings: CommandContext, file: Path) -> None:
     """Copy the whole store to FILE, which must not exist; the service may run meanwhile.
 
     The copy is one moment's state, and is checked. Nothing is migrated, so that it can be made
@@ -26,7 +26,7 @@ def backup(surroundings: Surroundings, file: Path) -> None:
     copy_store(surroundings, file)
 
 
-def copy_store(surroundings: Surroundings, file: Path) -> None:
+def copy_store(surroundings: CommandContext, file: Path) -> None:
     """Copy the store to a new file, and print its size."""
     config = surroundings.config
     target = surroundings.cwd / file

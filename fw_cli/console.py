@@ -10,22 +10,22 @@ import click
 
 from fw_cli.output import as_json, show_json
 from fw_cli.refusals import CommandFailed
-from fw_cli.surroundings import Surroundings
+from fw_cli.surroundings import CommandContext
 
 
 @click.command()
 @as_json
 @click.pass_obj
-def console(surroundings: Surroundings, as_json: bool) -> None:
+def console(surroundings: CommandContext, as_json: bool) -> None:
     """Look into the running service: actors, receivers, queues, lockouts; and act on them.
 
     Through a socket that only the service's own user can open; data/console.address says where it
     is. --json prints what is there now, once.
     """
     from fw_cli.console_client import ConsoleClient
-    from supervisors.service.site_files import Places
+    from supervisors.service.site_files import SitePaths
 
-    path = Places(surroundings.folder).console
+    path = SitePaths(surroundings.folder).console
 
     async def look() -> Any:
         client = ConsoleClient(path)

@@ -9,7 +9,7 @@ import click
 
 from fw_cli.output import as_json, show_json
 from fw_cli.refusals import CommandFailed
-from fw_cli.surroundings import Surroundings
+from fw_cli.surroundings import CommandContext
 
 if TYPE_CHECKING:
     from fw_actors.rules.findings import Finding, Section
@@ -21,7 +21,7 @@ _INDENT: Final = 11
 @click.command()
 @as_json
 @click.pass_obj
-def doctor(surroundings: Surroundings, as_json: bool) -> None:
+def doctor(surroundings: CommandContext, as_json: bool) -> None:
     """Examine the site: each line is ok, a warning or a problem, and says what to do.
 
     Looks at configuration, public URL, cookie and proxy, accounts, the mail transport (it
@@ -47,7 +47,7 @@ def doctor(surroundings: Surroundings, as_json: bool) -> None:
         raise CommandFailed(f"the doctor found {_counted(problems, 'problem')}")
 
 
-def _examine(surroundings: Surroundings) -> Sequence[Section]:
+def _examine(surroundings: CommandContext) -> Sequence[Section]:
     from fw_actors.errors import ConfigurationError
     from fw_actors.ops.doctor import examine, judge_configuration, judge_front, not_opened
     from fw_actors.version import __version__

@@ -11,7 +11,7 @@ import click
 
 from fw_cli.examples import examples
 from fw_cli.output import json_text
-from fw_cli.surroundings import ADMINISTRATOR, Surroundings
+from fw_cli.surroundings import ADMINISTRATOR, CommandContext
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -35,7 +35,7 @@ _as_user = click.option(
 @_commit
 @_as_user
 @click.pass_obj
-def evaluate(surroundings: Surroundings, expression: str, commit: bool, user: str) -> None:
+def evaluate(surroundings: CommandContext, expression: str, commit: bool, user: str) -> None:
     """Evaluate EXPRESSION, in which `fw` is the site, and print its value as JSON."""
     from fw_cli.scripts import compiled, shielded
 
@@ -61,7 +61,7 @@ def evaluate(surroundings: Surroundings, expression: str, commit: bool, user: st
 @_commit
 @_as_user
 @click.pass_obj
-def execute(surroundings: Surroundings, file: Path, commit: bool, user: str) -> None:
+def execute(surroundings: CommandContext, file: Path, commit: bool, user: str) -> None:
     """Run the Python FILE, in which `fw` is the site, in one transaction."""
     from fw_cli.scripts import compiled, shielded
 
@@ -74,7 +74,7 @@ def execute(surroundings: Surroundings, file: Path, commit: bool, user: str) -> 
     _run(surroundings, user, run, commit=commit)
 
 
-def _run(surroundings: Surroundings, user: str, fn: Callable[[Fw], Any], *, commit: bool) -> Any:
+def _run(surroundings: CommandContext, user: str, fn: Callable[[Fw], Any], *, commit: bool) -> Any:
     async def use(site: Site) -> Any:
         return await (site.write(user, fn) if commit else site.rollback(user, fn))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fw_cli.output import as_json, say, show_json
-from fw_cli.surroundings import Surroundings
+from fw_cli.surroundings import CommandContext
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.argument("delivery")
 @as_json
 @click.pass_obj
-def explain(surroundings: Surroundings, delivery: str, as_json: bool) -> None:
+def explain(surroundings: CommandContext, delivery: str, as_json: bool) -> None:
     """Say what DELIVERY waits for, and since or until when.
 
     It waits for its receiver, for the end of a backoff, or for an attempt under way; or it is

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from fw_cli.refusals import CommandFailed
-from fw_cli.surroundings import Surroundings
+from fw_cli.surroundings import CommandContext
 
 KEY_BYTES: Final = 32
 
@@ -41,7 +41,7 @@ _IGNORED: Final = ".env\nsecret.key*\ndata/\n"
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
 @click.pass_obj
-def init(surroundings: Surroundings, folder: Path) -> None:
+def init(surroundings: CommandContext, folder: Path) -> None:
     """Make a site in FOLDER (here, unless it is named): fw.json, .env, secret.key, .gitignore.
 
     Nothing that is there is changed; a folder that has a fw.json is refused. Opens nothing.

@@ -8,7 +8,7 @@ import click
 
 from fw_cli.lazy import TellingGroup
 from fw_cli.output import as_json, show
-from fw_cli.surroundings import Surroundings
+from fw_cli.surroundings import CommandContext
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
@@ -32,7 +32,7 @@ def jobs() -> None:
 @jobs.command()
 @as_json
 @click.pass_obj
-def stats(surroundings: Surroundings, as_json: bool) -> None:
+def stats(surroundings: CommandContext, as_json: bool) -> None:
     """Count the jobs of each queue: webhook, mail, and app for fw.enqueue.
 
     Ready is due now, scheduled waits for its next try, leased is under way, failed is kept and

@@ -16,7 +16,7 @@ from fw_cli.examples import examples
 from fw_cli.lazy import LazyGroup
 from fw_cli.own_environment import take_secrets
 from fw_cli.refusals import refusal
-from fw_cli.surroundings import Surroundings
+from fw_cli.surroundings import CommandContext
 
 COMMANDS: Final = {
     "init": "fw_cli.init:init",
@@ -57,7 +57,7 @@ class Root(LazyGroup):
         except BrokenPipeError:
             raise  # `fw user list | head -1`: click ends quietly
         except (Exception, BaseExceptionGroup) as error:
-            surroundings = ctx.find_object(Surroundings) or Surroundings({}, Path())
+            surroundings = ctx.find_object(CommandContext) or CommandContext({}, Path())
             raise refusal(
                 error, debugging=surroundings.debugging, scrubber=surroundings.scrubber
             ) from None
@@ -84,4 +84,4 @@ def main() -> None:
     have no business with them (C-84).
     """
     environ, gone = take_secrets(os.environ, posix.environ)
-    cli.main(prog_name="fw", obj=Surroundings(environ, Path.cwd(), exposed=not gone))
+    cli.main(prog_name="fw", obj=CommandContext(environ, Path.cwd(), exposed=not gone))

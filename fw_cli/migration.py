@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fw_cli.progress import progress
-from fw_cli.surroundings import Surroundings
+from fw_cli.surroundings import CommandContext
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.pass_obj
-def migrate(surroundings: Surroundings) -> None:
+def migrate(surroundings: CommandContext) -> None:
     """Make or migrate the store: tables, columns, roles; nothing is ever dropped."""
     with progress("bringing the store up to date"):  # an index on millions of rows takes its time
         surroundings.on_site(_opened_is_migrated)

@@ -19,7 +19,7 @@ class CommandFailed(Exception):
     """Raised by a command for what it refuses by itself; the message is for a person."""
 
 
-class Refused(click.ClickException):
+class CommandError(click.ClickException):
     """The end of a command that was refused or has failed."""
 
     exit_code = 1
@@ -36,7 +36,7 @@ class Refused(click.ClickException):
 
 
 def refusal(error: BaseException, *, debugging: bool, scrubber: Scrubber) -> Exception:
-    """Return what a command ends with after `error`: a `Refused`, or an Abort for Ctrl-C.
+    """Return what a command ends with after `error`: a `CommandError`, or an Abort for Ctrl-C.
 
     Groups of exceptions, as trio makes them, count for what they hold. `debugging` adds the
     traceback of what is a defect; `scrubber` removes the site's secrets from all of it.
@@ -45,7 +45,7 @@ def refusal(error: BaseException, *, debugging: bool, scrubber: Scrubber) -> Exc
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
         return click.Abort()
     lines = [scrubber.scrub_known(line) for leaf in leaves for line in _lines(leaf, debugging)]
-    return Refused(list(dict.fromkeys(lines)))
+    return CommandError(list(dict.fromkeys(lines)))
 
 
 def is_defect(error: BaseException) -> bool:

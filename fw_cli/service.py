@@ -14,19 +14,19 @@ import click
 
 from fw_cli.output import as_json, say, show_json
 from fw_cli.refusals import CommandFailed, is_defect
-from fw_cli.surroundings import Surroundings
+from fw_cli.surroundings import CommandContext
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-    from supervisors.service.background import Status
+    from supervisors.service.background import ServiceStatus
     from supervisors.service.run import Service
-    from supervisors.service.site_files import Places
+    from supervisors.service.site_files import SitePaths
 
 
 @click.command()
 @click.pass_obj
-def serve(surroundings: Surroundings) -> None:
+def serve(surroundings: CommandContext) -> None:
     """Serve the site in the foreground, until SIGTERM or Ctrl-C.
 
     Prints one line `ready <url>` on stdout when it accepts requests; the log goes to stderr.
@@ -52,7 +52,7 @@ def serve(surroundings: Surroundings) -> None:
 
 @click.command()
 @click.pass_obj
-def worker(surroundings: Surroundings) -> None:
+def worker(surroundings: CommandContext) -> None:
     """Deliver webhooks and mail from the same store, beside the service, until a signal."""
     from fw_actors.version import __version__
     from supervisors.service import run
@@ -65,13 +65,13 @@ def worker(surroundings: Surroundings) -> None:
 
 @click.command()
 @click.pass_obj
-def start(surroundings: Surroundings) -> None:
+def start(surroundings: CommandContext) -> None:
     """Start the service in the background, and wait until it is ready."""
     from supervisors.service import background
 
     places = _places(surroundings)
     before = background.status(places)
-    if before.state is background.State.RUNNING:
+    if before.state is background.RunState.RUNNING:
         say(f"{_sentence(before)} already")
         return
     say(_sentence(_start(surroundings, places)))
@@ -79,7 +79,7 @@ def start(surroundings: Surroundings) -> None:
 
 @click.command()
 @click.pass_obj
-def stop(surroundings: Surroundings) -> None:
+def stop(surroundings: CommandContext) -> None:
     """Stop the service, and wait until it has stopped."""
     from supervisors.service import background
 
@@ -88,7 +88,7 @@ def stop(surroundings: Surroundings) -> None:
 
 @click.command()
 @click.pass_obj
-def restart(surroundings: Surroundings) -> None:
+def restart(surroundings: CommandContext) -> None:
     """Stop the service if it runs, and start it with the configuration of now."""
     from supervisors.service import background
 
@@ -101,7 +101,7 @@ def restart(surroundings: Surroundings) -> None:
 @click.command()
 @as_json
 @click.pass_obj
-def status(surroundings: Surroundings, as_json: bool) -> None:
+def status(surroundings: CommandContext, as_json: bool) -> None:
     """Say whether the service runs, as which process, and where it accepts."""
     from supervisors.service import background
 
@@ -114,14 +114,14 @@ def status(surroundings: Surroundings, as_json: bool) -> None:
         say(_sentence(now))
 
 
-def _places(surroundings: Surroundings) -> Places:
-    from supervisors.service.site_files import Places
+def _places(surroundings: CommandContext) -> SitePaths:
+    from supervisors.service.site_files import SitePaths
 
-    return Places(surroundings.folder)
+    return SitePaths(surroundings.folder)
 
 
 def _open(
-    surroundings: Surroundings, log: FilteringBoundLogger, *, front: bool
+    surroundings: CommandContext, log: FilteringBoundLogger, *, front: bool
 ) -> AbstractAsyncContextManager[Service]:
     from supervisors.service.tree import open_service
 
@@ -135,7 +135,7 @@ def _open(
     )
 
 
-def _warn_of_exposed(surroundings: Surroundings, log: FilteringBoundLogger) -> None:
+def _warn_of_exposed(surroundings: CommandContext, log: FilteringBoundLogger) -> None:
     if surroundings.exposed:
         log.warning("service.environment_shows_secrets", hint="give them by files where it can")
 
@@ -158,7 +158,7 @@ def _run_logged(run: Callable[[], Awaitable[None]], log: FilteringBoundLogger) -
         raise CommandFailed("the service has crashed; the log says where") from error
 
 
-def _start(surroundings: Surroundings, places: Places) -> Status:
+def _start(surroundings: CommandContext, places: SitePaths) -> ServiceStatus:
     from supervisors.service import background
 
     # -P: no module in the site's folder hides one of ours; it stands last on the path.
@@ -172,7 +172,7 @@ def _say_ready(url: str) -> None:
         click.echo(f"ready {url}")
 
 
-def _sentence(now: Status) -> str:
+def _sentence(now: ServiceStatus) -> str:
     facts = [f"process {now.pid}"] if now.pid else []
     facts += [f"version {now.version}"] if now.version else []
     where = f" at {now.url}" if now.url else ""

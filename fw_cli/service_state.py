@@ -11,8 +11,8 @@ from fw_actors.config import Config
 from fw_actors.rules.findings import ServiceState
 from fw_cli.console_client import ConsoleClient
 from fw_cli.refusals import CommandFailed
-from supervisors.service.background import State, status
-from supervisors.service.site_files import Places
+from supervisors.service.background import RunState, status
+from supervisors.service.site_files import SitePaths
 
 _ASK_SECONDS: Final = 5.0  # a view is made once a second at most
 
@@ -22,8 +22,8 @@ def service_state(config: Config) -> ServiceState:
 
     Raises: UnusableDataFolder.
     """
-    places = Places(config.folder)
-    if status(places).state is State.STOPPED:
+    places = SitePaths(config.folder)
+    if status(places).state is RunState.STOPPED:
         return ServiceState(running=False)
     return ServiceState(running=True, health=asyncio.run(_health(ConsoleClient(places.console))))
 

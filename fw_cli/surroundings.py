@@ -25,7 +25,7 @@ ADMINISTRATOR = "Administrator"
 
 
 @dataclass
-class Surroundings:
+class CommandContext:
     """The one object that every command is given."""
 
     environ: Mapping[str, str]

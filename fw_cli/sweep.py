@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from fw_cli.progress import progress
-from fw_cli.surroundings import Surroundings
+from fw_cli.surroundings import CommandContext
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
@@ -19,7 +19,7 @@ _PAUSE_SECONDS: Final = 0.05  # so that a running service's writers never wait l
 @click.command()
 @click.argument("what", type=click.Choice(["auth", "webhooks", "audit"]))
 @click.pass_obj
-def sweep(surroundings: Surroundings, what: str) -> None:
+def sweep(surroundings: CommandContext, what: str) -> None:
     """Delete what has expired: of auth sessions, link tokens and login attempts; of webhooks the
     deliveries, and of audit the Audit Events, beyond their retention.
 

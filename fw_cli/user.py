@@ -11,7 +11,7 @@ from fw_cli.examples import examples
 from fw_cli.lazy import TellingGroup
 from fw_cli.output import as_json, say, show
 from fw_cli.passwords import password_stdin, take_password
-from fw_cli.surroundings import ADMINISTRATOR, Surroundings
+from fw_cli.surroundings import ADMINISTRATOR, CommandContext
 
 if TYPE_CHECKING:
     from fw_actors.access.passwords import EndedAccess
@@ -45,7 +45,7 @@ def user() -> None:
 @password_stdin
 @click.pass_obj
 def add(
-    surroundings: Surroundings,
+    surroundings: CommandContext,
     name: str,
     email: str,
     full_name: str,
@@ -92,7 +92,7 @@ def add(
 @user.command("list")
 @as_json
 @click.pass_obj
-def list_accounts(surroundings: Surroundings, as_json: bool) -> None:
+def list_accounts(surroundings: CommandContext, as_json: bool) -> None:
     """Show every account."""
 
     async def read(site: Site) -> list[dict[str, Any]]:
@@ -107,7 +107,7 @@ def list_accounts(surroundings: Surroundings, as_json: bool) -> None:
 @click.argument("who")
 @password_stdin
 @click.pass_obj
-def passwd(surroundings: Surroundings, who: str, password_stdin: bool) -> None:
+def passwd(surroundings: CommandContext, who: str, password_stdin: bool) -> None:
     """Set the password of WHO, a name or an e-mail.
 
     Its sessions, API keys and open links end, a lockout is over, and a message tells the owner.
@@ -144,7 +144,7 @@ def _told(ended: EndedAccess) -> str:
 @user.command()
 @click.argument("who")
 @click.pass_obj
-def unlock(surroundings: Surroundings, who: str) -> None:
+def unlock(surroundings: CommandContext, who: str) -> None:
     """Lift a lockout of WHO early, at its name and at its e-mail."""
 
     async def use(site: Site) -> str:
@@ -164,7 +164,7 @@ def unlock(surroundings: Surroundings, who: str) -> None:
 @user.command()
 @click.argument("who")
 @click.pass_obj
-def disable(surroundings: Surroundings, who: str) -> None:
+def disable(surroundings: CommandContext, who: str) -> None:
     """Close the account WHO: sign-ins are refused; sessions, API keys and links end."""
     say(f"disabled {_set_enabled(surroundings, who, enabled=False)}")
 
@@ -172,12 +172,12 @@ def disable(surroundings: Surroundings, who: str) -> None:
 @user.command()
 @click.argument("who")
 @click.pass_obj
-def enable(surroundings: Surroundings, who: str) -> None:
+def enable(surroundings: CommandContext, who: str) -> None:
     """Open the account WHO again; what ended when it was disabled stays ended."""
     say(f"enabled {_set_enabled(surroundings, who, enabled=True)}")
 
 
-def _set_enabled(surroundings: Surroundings, who: str, *, enabled: bool) -> str:
+def _set_enabled(surroundings: CommandContext, who: str, *, enabled: bool) -> str:
     async def use(site: Site) -> str:
         from fw_actors.access.users import set_enabled
 

@@ -17,7 +17,7 @@ from fw_cli.lazy import TellingGroup
 from fw_cli.output import as_json, show
 from fw_cli.progress import Advance, progress
 from fw_cli.refusals import CommandFailed
-from fw_cli.surroundings import Surroundings
+from fw_cli.surroundings import CommandContext
 
 if TYPE_CHECKING:
     from fw_actors.ops.rekeying import Count, StoredValue
@@ -64,7 +64,7 @@ def vault() -> None:
 @as_json
 @click.pass_obj
 def rekey(
-    surroundings: Surroundings,
+    surroundings: CommandContext,
     old_key_file: Path | None,
     new_key_file: Path | None,
     backup: Path | None,
@@ -103,7 +103,7 @@ class _Keys:
     """The old and the new key, and where the new one goes."""
 
     def __init__(
-        self, surroundings: Surroundings, old_file: Path | None, new_file: Path | None
+        self, surroundings: CommandContext, old_file: Path | None, new_file: Path | None
     ) -> None:
         from fw_actors.config.parsing import OWN_FILE
 
@@ -188,7 +188,7 @@ class _Keys:
         return "set the new key as FW_SECRET_KEY now: with the old one the site does not open"
 
 
-def _count(surroundings: Surroundings, keys: _Keys) -> Count:
+def _count(surroundings: CommandContext, keys: _Keys) -> Count:
     import trio
 
     from fw_actors.documents.vault import Vault
@@ -206,7 +206,9 @@ def _count(surroundings: Surroundings, keys: _Keys) -> Count:
     return trio.run(use)
 
 
-def _move(surroundings: Surroundings, keys: _Keys, *, leave_unreadable: bool) -> tuple[int, Count]:
+def _move(
+    surroundings: CommandContext, keys: _Keys, *, leave_unreadable: bool
+) -> tuple[int, Count]:
     import trio
 
     from fw_actors.documents.vault import Vault
@@ -258,13 +260,13 @@ def _read(file: Path) -> str:
 
 
 @contextmanager
-def _nobody_serves(surroundings: Surroundings) -> Iterator[None]:
+def _nobody_serves(surroundings: CommandContext) -> Iterator[None]:
     """Hold the site's lock, so that no service runs or starts meanwhile."""
     import time
 
-    from supervisors.service.site_files import Places, ServeLock
+    from supervisors.service.site_files import ServeLock, SitePaths
 
-    places = Places(surroundings.folder)
+    places = SitePaths(surroundings.folder)
     places.prepare()
     with ServeLock(places.lock) as lock:
         for _ in range(_LOCK_TRIES):

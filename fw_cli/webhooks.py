@@ -10,7 +10,7 @@ from fw_cli.examples import examples
 from fw_cli.explaining import explain
 from fw_cli.lazy import TellingGroup
 from fw_cli.output import as_json, show
-from fw_cli.surroundings import ADMINISTRATOR, Surroundings
+from fw_cli.surroundings import ADMINISTRATOR, CommandContext
 from fw_cli.webhooks_sending import replay, send_test
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ webhooks.add_command(send_test)
 @as_json
 @click.pass_obj
 def list_deliveries(
-    surroundings: Surroundings, status: str | None, webhook: str | None, limit: int, as_json: bool
+    surroundings: CommandContext, status: str | None, webhook: str | None, limit: int, as_json: bool
 ) -> None:
     """Show the most recent deliveries, newest first."""
     wanted = {"status": status, "webhook": webhook}

@@ -13,7 +13,7 @@ from fw_cli.output import as_json, show, show_json
 from fw_cli.progress import progress
 from fw_cli.refusals import CommandFailed
 from fw_cli.since import SINCE
-from fw_cli.surroundings import ADMINISTRATOR, Surroundings
+from fw_cli.surroundings import ADMINISTRATOR, CommandContext
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -47,7 +47,7 @@ _COLUMNS: Final = {"delivery": "Delivery", "status": "Status", "refused": "Refus
 @as_json
 @click.pass_obj
 def replay(
-    surroundings: Surroundings,
+    surroundings: CommandContext,
     delivery: str | None,
     webhook: str | None,
     status: str | None,
@@ -128,7 +128,7 @@ def _row(delivery: str, told: Any) -> dict[str, Any]:
 @click.argument("webhook")
 @as_json
 @click.pass_obj
-def send_test(surroundings: Surroundings, webhook: str, as_json: bool) -> None:
+def send_test(surroundings: CommandContext, webhook: str, as_json: bool) -> None:
     """Send WEBHOOK a signed test event now, and show how long each step took.
 
     Nothing is kept of it. Exit 1 when the receiver did not answer 2xx.

@@ -35,7 +35,7 @@ PAGES: Final = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class MintedLink:
     """A link that was just made. `expires` in ms since the epoch."""
 
     url: str = field(repr=False)
@@ -87,7 +87,7 @@ class Links:
         """Return when a link that is made at `now` stops working; both in ms."""
         return now + self._minutes[kind] * _MS_PER_MINUTE
 
-    def mint(self, tx: Tx, kind: LinkKind, user: str) -> Link:
+    def mint(self, tx: Tx, kind: LinkKind, user: str) -> MintedLink:
         """Make a link; the older ones of the same user and kind end."""
         token = bearer(self._entropy.bytes(BEARER_BYTES))
         expires = self.expiry(kind, tx.now)
@@ -101,7 +101,7 @@ class Links:
             created=tx.now,
             expires=expires,
         )
-        return Link(f"{self._base_url}/{PAGES[kind]}#token={token}", expires)
+        return MintedLink(f"{self._base_url}/{PAGES[kind]}#token={token}", expires)
 
     def facts(self, tx: Tx, token: str) -> LinkFacts:
         """Return what a token is good for; it is not spent by that.

@@ -121,7 +121,7 @@ class Traces:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, RunningTrace] = {}
 
     def begin(self, ref: ActorRef) -> None:
         """Trace an actor from now on. Raises: OverloadedError when four are traced already."""
@@ -129,7 +129,7 @@ class Traces:
         live = [each for each in self._running.values() if each.is_live]
         if len(live) >= MOST and ref.name not in self._running:
             raise OverloadedError("Four actors are traced already. Wait for one to end.")
-        running = _Running(ref, self._clock)
+        running = RunningTrace(ref, self._clock)
         self._running[ref.name] = running
         ref.trace(running.see)
 
@@ -146,7 +146,7 @@ class Traces:
                 del self._running[name]
 
 
-class _Running:
+class RunningTrace:
     """One trace."""
 
     def __init__(self, ref: ActorRef, clock: Clock) -> None:

@@ -40,8 +40,8 @@ from fw_actors.runtime import (
     handles,
 )
 from fw_actors.store import Store
-from fw_actors.webhooks.claims import Due
-from fw_actors.webhooks.deliveries import Deliveries, Ended
+from fw_actors.webhooks.claims import LeasedDelivery
+from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.signing_keys import NoSigningKey, SigningKeys
 
 GIVE_BACK_SECONDS: Final = 2.0
@@ -61,7 +61,7 @@ class Poster(Protocol):
 class Attempt(Message, frozen=True):
     """Send a leased delivery once, to `target` (None: there is nothing to send)."""
 
-    due: Due
+    due: LeasedDelivery
     target: Target | None
 
     @property
@@ -135,7 +135,7 @@ class DeliveryActor(Actor):
         finally:
             self.context.stop()  # the next attempt is a row, and is a while off
 
-    async def _send_or_give_back(self, message: Attempt) -> Ended | None:
+    async def _send_or_give_back(self, message: Attempt) -> AttemptOutcome | None:
         """Return how the attempt ended; None when there was none, and the lease was given back."""
         freed = SlotFreed(message.origin)
         try:
@@ -151,7 +151,7 @@ class DeliveryActor(Actor):
             self._means.dispatcher.tell(freed)
         return ended
 
-    async def _record(self, due: Due, ended: Ended) -> None:
+    async def _record(self, due: LeasedDelivery, ended: AttemptOutcome) -> None:
         """Wait until the outcome is recorded, then log and measure it.
 
         From here on the lease is the OutcomeWriter's: a stop that cancels this wait leaves an
@@ -171,7 +171,7 @@ class DeliveryActor(Actor):
         if recorded.next_at is not None:
             self._means.dispatcher.tell(RetryDue(recorded.next_at))
 
-    def _report(self, due: Due, ended: Ended, status: Status) -> None:
+    def _report(self, due: LeasedDelivery, ended: AttemptOutcome, status: Status) -> None:
         """Count and log an attempt; the first one also tells how long its event had waited."""
         meter = self._means.meter
         meter.add(status)
@@ -192,7 +192,7 @@ class DeliveryActor(Actor):
             error=ended.error or None,
         )
 
-    async def _send(self, message: Attempt) -> tuple[Ended, SlotFreed]:
+    async def _send(self, message: Attempt) -> tuple[AttemptOutcome, SlotFreed]:
         due, origin = message.due, message.origin
         began = self.context.time()
         try:
@@ -232,7 +232,7 @@ class DeliveryActor(Actor):
         except NoSigningKey as reason:
             raise NotSent(Ending.UNSIGNABLE, str(reason)) from None
 
-    def _headers(self, key: HMAC, due: Due) -> tuple[tuple[bytes, bytes], ...]:
+    def _headers(self, key: HMAC, due: LeasedDelivery) -> tuple[tuple[bytes, bytes], ...]:
         """Called once the connection is ready: the time is that of this attempt.
 
         Raises: LeaseOver; nothing is sent then.
@@ -242,20 +242,20 @@ class DeliveryActor(Actor):
             raise LeaseOver
         return signed_headers(key, due.delivery, now, due.payload)
 
-    def _ended(self, began: float, ending: Ending, error: str) -> Ended:
+    def _ended(self, began: float, ending: Ending, error: str) -> AttemptOutcome:
         error = self._means.scrubber.scrub_known(error)
-        return Ended(ending, self._means.clock.now(), self._ms_since(began), error=error)
+        return AttemptOutcome(ending, self._means.clock.now(), self._ms_since(began), error=error)
 
-    def _judged(self, began: float, answer: Answer) -> Ended:
+    def _judged(self, began: float, answer: Answer) -> AttemptOutcome:
         status, now, wait = answer.status, self._means.clock.now(), 0.0
         if self._means.honour_retry_after:
             wait = retry_after_seconds(status, answer.retry_after, now)
         ending, error = ending_of(status), error_of_answer(status, answer.location)
         if error:  # it may quote the receiver
             error = self._means.scrubber.scrub_known(error)
-        return Ended(ending, now, self._ms_since(began), status, answer.body, error, wait)
+        return AttemptOutcome(ending, now, self._ms_since(began), status, answer.body, error, wait)
 
-    async def _give_back(self, due: Due) -> None:
+    async def _give_back(self, due: LeasedDelivery) -> None:
         """A stop cuts the attempt off: it does not count, and the next worker may take it."""
         with trio.CancelScope(deadline=trio.current_time() + GIVE_BACK_SECONDS, shield=True):
             try:

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import lru_cache
 from typing import Final
 
 from fw_actors.actors.delivery import Attempt, RetryDue, SlotFreed
 from fw_actors.actors.queue_worker import ClockSkewRepair, Poll, PollSchedule, WakeUp
-from fw_actors.errors import OverloadedError, ValidationError
-from fw_actors.http import Origin, Target, parse_target
-from fw_actors.rules.concurrency import ReceiverPlaces, startable
+from fw_actors.errors import OverloadedError
+from fw_actors.http import Origin, Target
+from fw_actors.rules.concurrency import ReceiverPlaces
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import (
     Actor,
@@ -29,82 +27,9 @@ from fw_actors.runtime import (
     handles,
 )
 from fw_actors.store import StatementError, Store
-from fw_actors.webhooks.claims import Due, Hook
-from fw_actors.webhooks.deliveries import Batch, Deliveries
+from fw_actors.webhooks.claims import ClaimPlan, LeasedDelivery, new_receiver
+from fw_actors.webhooks.deliveries import ClaimedBatch, Deliveries
 from fw_actors.webhooks.events import QUEUE
-
-URLS_KEPT: Final = 1024
-
-
-class ClaimPlan:
-    """How many attempts may start at each receiver, counted down while a claim takes them.
-
-    Used in the store's thread, and after that by the Dispatcher.
-    """
-
-    def __init__(
-        self,
-        receivers: dict[Origin | None, ReceiverPlaces],
-        free: int,
-        places: int,
-        per_receiver: int,
-    ) -> None:
-        self._known, self._free = receivers, free
-        self._places, self._per_receiver = places, per_receiver
-        self._copies: dict[Origin | None, ReceiverPlaces] = {}
-        self._targets: dict[Hook | None, Target | None] = {}
-
-    def free(self, hook: Hook | None) -> int:
-        """Return how many of this Webhook's deliveries may start now."""
-        return startable(self._copy(hook), self._free, self._places)
-
-    def take(self, hook: Hook | None, count: int) -> None:
-        """So many were leased."""
-        self._copy(hook).take(count)
-        self._free -= count
-
-    def target(self, hook: Hook | None) -> Target | None:
-        """Return where this Webhook's deliveries go; found out once a look."""
-        if hook not in self._targets:
-            self._targets[hook] = target_of(hook)
-        return self._targets[hook]
-
-    def _copy(self, hook: Hook | None) -> ReceiverPlaces:
-        target = self.target(hook)
-        origin = target.origin if target is not None else None
-        copy = self._copies.get(origin)
-        if copy is None:
-            known = self._known.get(origin)
-            copy = (
-                replace(known) if known else new_receiver(origin, self._places, self._per_receiver)
-            )
-            self._copies[origin] = copy
-        return copy
-
-
-def new_receiver(origin: Origin | None, places: int, per_receiver: int) -> ReceiverPlaces:
-    """Return the places of a receiver that is not known yet; of `places` in all.
-
-    Where nothing is sent (deleted, disabled) nobody has to be spared.
-    """
-    if origin is None:
-        return ReceiverPlaces(limit=places, window=places)
-    return ReceiverPlaces(limit=per_receiver)
-
-
-def target_of(hook: Hook | None) -> Target | None:
-    """Return where a Webhook's deliveries go; None when nothing is to be sent."""
-    return _parsed(hook.url) if hook is not None and hook.enabled else None
-
-
-@lru_cache(URLS_KEPT)
-def _parsed(url: str) -> Target | None:
-    """Taking a URL apart costs more than what else a look does for its Webhook."""
-    try:
-        return parse_target(url, development=True)  # judged when it was written
-    except ValidationError:
-        return None
-
 
 LONGEST_SLEEP_SECONDS: Final = 1.0
 AFTER_TROUBLE_SECONDS: Final = 0.5
@@ -268,7 +193,7 @@ class Dispatcher(Actor):
                 return True
         return False
 
-    def _start_all(self, dues: Sequence[Due], plan: ClaimPlan) -> list[Due]:
+    def _start_all(self, dues: Sequence[LeasedDelivery], plan: ClaimPlan) -> list[LeasedDelivery]:
         """Give each an actor; return those for which none could be made."""
         refused, hook, target = [], None, None
         for due in dues:
@@ -278,7 +203,7 @@ class Dispatcher(Actor):
                 refused.append(due)
         return refused
 
-    def _start(self, due: Due, target: Target | None) -> bool:
+    def _start(self, due: LeasedDelivery, target: Target | None) -> bool:
         origin = target.origin if target is not None else None
         receiver = self._receivers.get(origin)
         if receiver is None:
@@ -303,7 +228,7 @@ class Dispatcher(Actor):
             return False
         return len(self._actors) > sum(each.in_flight for each in self._receivers.values())
 
-    async def _give_back(self, refused: Sequence[Due]) -> None:
+    async def _give_back(self, refused: Sequence[LeasedDelivery]) -> None:
         with suppress(OverloadedError):  # their leases end by themselves
             await self._store.write(
                 lambda tx: [self._deliveries.give_back(tx, due) for due in refused], durable=False
@@ -316,7 +241,7 @@ class Dispatcher(Actor):
                 k: r for k, r in self._receivers.items() if r.in_flight or r.slow or r.paused
             }
 
-    def _seconds_until(self, batch: Batch) -> float:
+    def _seconds_until(self, batch: ClaimedBatch) -> float:
         """Never trusts the wall clock for more than a second at a time."""
         if batch.next_at is None:
             return LONGEST_SLEEP_SECONDS

@@ -6,14 +6,14 @@ from typing import Final
 
 from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.errors import OverloadedError
-from fw_actors.ops.error_log import ErrorLog
+from fw_actors.ops.error_log import ErrorRecorder
 from fw_actors.runtime import Actor, MailboxPolicy, Message, Overflow, handles
 from fw_actors.store import Store
 
 AFTER_TROUBLE_SECONDS: Final = 5.0
 
 
-class Again(Message, frozen=True):
+class RetryWrite(Message, frozen=True):
     """Ask a store that was in trouble again; at most one is under way."""
 
 
@@ -22,7 +22,7 @@ class ErrorWriter(Actor):
 
     mailbox = MailboxPolicy(capacity=16, overflow=Overflow.REFUSE)
 
-    def __init__(self, store: Store, errors: ErrorLog) -> None:
+    def __init__(self, store: Store, errors: ErrorRecorder) -> None:
         self._store, self._errors = store, errors
         self._comes = False
 
@@ -35,10 +35,10 @@ class ErrorWriter(Actor):
             await self._store.write(self._errors.flush)
         except OverloadedError:
             self._comes = True
-            self.context.after(AFTER_TROUBLE_SECONDS, Again())
+            self.context.after(AFTER_TROUBLE_SECONDS, RetryWrite())
 
-    @handles(Again)
-    async def again(self, _message: Again) -> None:
+    @handles(RetryWrite)
+    async def again(self, _message: RetryWrite) -> None:
         """The wait is over."""
         self._comes = False
         await self.write(WakeUp())

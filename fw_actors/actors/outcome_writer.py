@@ -24,8 +24,8 @@ from fw_actors.runtime import (
     handles,
 )
 from fw_actors.store import Store, Tx
-from fw_actors.webhooks.claims import Due
-from fw_actors.webhooks.deliveries import Deliveries, Ended, Judged
+from fw_actors.webhooks.claims import LeasedDelivery
+from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries, OutcomeBatch
 
 MOST_AT_ONCE: Final = 256
 ENOUGH: Final = 128  # or a quarter of all places, where that is less: who waits here holds one
@@ -51,8 +51,8 @@ class Recorded(NamedTuple):
 class Record(Request[Recorded], frozen=True):
     """An attempt has ended so; record it while its lease holds."""
 
-    due: Due
-    ended: Ended
+    due: LeasedDelivery
+    ended: AttemptOutcome
 
 
 Waiting = tuple[Record, Reply[Recorded]]
@@ -161,7 +161,9 @@ class OutcomeWriter(Actor):
         for (_, reply), status in zip(group, statuses, strict=True):
             reply.answer(Recorded(status, next_at))
 
-    async def _settled(self, group: Sequence[Waiting]) -> tuple[Judged, Sequence[Status | None]]:
+    async def _settled(
+        self, group: Sequence[Waiting]
+    ) -> tuple[OutcomeBatch, Sequence[Status | None]]:
         """Write a group; a store that can't take it is asked again while a lease holds.
 
         Raises: OverloadedError when all leases have ended.

@@ -9,7 +9,7 @@ from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.errors import QUERY_TIMEOUT, FwError, OverloadedError
 from fw_actors.ops.site import Site
 from fw_actors.runtime import Actor, Log, MailboxPolicy, Overflow, handles
-from fw_actors.webhooks.replay import Run
+from fw_actors.webhooks.replay import ReplayRun
 
 PAUSE_SECONDS: Final = 0.05
 AFTER_TROUBLE_SECONDS: Final = 1.0
@@ -44,7 +44,7 @@ class Replayer(Actor):
         else:
             self._after(PAUSE_SECONDS)
 
-    async def _batch(self, run: Run) -> None:
+    async def _batch(self, run: ReplayRun) -> None:
         """What it can't go on with ends a run, or it would fail again and again."""
         site, bulk = self._site, self._site.bulk
         try:

@@ -42,7 +42,7 @@ class Noted(NamedTuple):
     request_id: str
 
 
-class ErrorLog:
+class ErrorRecorder:
     """What waits to be written. Used on trio's thread, but for `flush`."""
 
     def __init__(

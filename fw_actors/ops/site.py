@@ -30,7 +30,7 @@ from fw_actors.hashing import Hasher
 from fw_actors.ops import app_jobs, error_log, mail_queue
 from fw_actors.ops.app_jobs import JobRecorder
 from fw_actors.ops.audit import AuditLog, DocumentAudit
-from fw_actors.ops.error_log import ErrorLog
+from fw_actors.ops.error_log import ErrorRecorder
 from fw_actors.ops.mail_queue import Outbox
 from fw_actors.ops.rekeying import judge_rotation
 from fw_actors.ops.versions import VersionRecorder
@@ -73,7 +73,7 @@ class Site:
     subscriptions: SubscriptionCache
     replays: Replays
     bulk: BulkReplays
-    errors: ErrorLog
+    errors: ErrorRecorder
     passwords: Passwords
     api_keys: ApiKeys
     installation_key: bytes
@@ -184,7 +184,7 @@ def _assembled(
         new_passwords,
     )
     observers = (*rules_of_users, rules, *renames, versions, publisher)
-    errors = ErrorLog(registry, entropy, config.scrubber, partial(recorded, error_log.QUEUE))
+    errors = ErrorRecorder(registry, entropy, config.scrubber, partial(recorded, error_log.QUEUE))
     documents = Documents(registry, vault, entropy, observers, errors.note)
     replays = Replays(registry, audit, partial(recorded, events.QUEUE))
     bulk = BulkReplays(replays, audit, entropy, partial(recorded, replay.REPLAYS))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import sqlalchemy as sa
@@ -16,6 +18,9 @@ import sqlalchemy as sa
 from fw_actors.documents.core.webhooks import DEFAULT_TIMEOUT
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.registry import Registry
+from fw_actors.errors import ValidationError
+from fw_actors.http import Origin, Target, parse_target
+from fw_actors.rules.concurrency import ReceiverPlaces, startable
 from fw_actors.store import (
     AllRows,
     FramedRow,
@@ -48,7 +53,7 @@ class Hook(msgspec.Struct, frozen=True):
     row_id: str
 
 
-class Due(msgspec.Struct, frozen=True):
+class LeasedDelivery(msgspec.Struct, frozen=True):
     """A delivery in the hands of this process: its lease, its bytes, and where they go."""
 
     job: LeasedJob
@@ -95,7 +100,7 @@ class Leased(NamedTuple):
     swept: list[int]
     long: dict[str, str]
 
-    def due(self) -> list[Due]:
+    def due(self) -> list[LeasedDelivery]:
         """Return the deliveries: lease by lease, those of each in the order of their jobs.
 
         Raises: StatementError where it is not certain whose each payload is; none may be sent.
@@ -133,9 +138,9 @@ class _Row(FramedRow):
     status: str
 
 
-def _due(row: _Row, delivery: str, payload: bytes, lease: Lease, token: str) -> Due:
+def _due(row: _Row, delivery: str, payload: bytes, lease: Lease, token: str) -> LeasedDelivery:
     webhook, tries, deaths, created = row.webhook, row.tries, row.deaths, row.created
-    return Due(
+    return LeasedDelivery(
         LeasedJob(row.key, QUEUE, webhook, delivery, "", "", "", tries, deaths, token, created),
         lease.hook,
         lease.ends,
@@ -247,3 +252,86 @@ def _hook(name: str, enabled: int, url: str, timeout: int, secret: str | None, r
 
 
 _DECODER: Final = msgspec.json.Decoder(_Row)
+
+
+URLS_KEPT: Final = 1024
+
+
+class ClaimLimits(Protocol):
+    """Limits what a claim leases: the plan of the Dispatcher, or whatever else claims."""
+
+    def free(self, hook: Hook | None) -> int:
+        """Return how many deliveries of a Webhook may start; None is one that was deleted."""
+
+    def take(self, hook: Hook | None, count: int) -> None:
+        """Count those that were leased."""
+
+
+class ClaimPlan:
+    """How many attempts may start at each receiver, counted down while a claim takes them.
+
+    Used in the store's thread, and after that by the Dispatcher.
+    """
+
+    def __init__(
+        self,
+        receivers: dict[Origin | None, ReceiverPlaces],
+        free: int,
+        places: int,
+        per_receiver: int,
+    ) -> None:
+        self._known, self._free = receivers, free
+        self._places, self._per_receiver = places, per_receiver
+        self._copies: dict[Origin | None, ReceiverPlaces] = {}
+        self._targets: dict[Hook | None, Target | None] = {}
+
+    def free(self, hook: Hook | None) -> int:
+        """Return how many of this Webhook's deliveries may start now."""
+        return startable(self._copy(hook), self._free, self._places)
+
+    def take(self, hook: Hook | None, count: int) -> None:
+        """So many were leased."""
+        self._copy(hook).take(count)
+        self._free -= count
+
+    def target(self, hook: Hook | None) -> Target | None:
+        """Return where this Webhook's deliveries go; found out once a look."""
+        if hook not in self._targets:
+            self._targets[hook] = target_of(hook)
+        return self._targets[hook]
+
+    def _copy(self, hook: Hook | None) -> ReceiverPlaces:
+        target = self.target(hook)
+        origin = target.origin if target is not None else None
+        copy = self._copies.get(origin)
+        if copy is None:
+            known = self._known.get(origin)
+            copy = (
+                replace(known) if known else new_receiver(origin, self._places, self._per_receiver)
+            )
+            self._copies[origin] = copy
+        return copy
+
+
+def new_receiver(origin: Origin | None, places: int, per_receiver: int) -> ReceiverPlaces:
+    """Return the places of a receiver that is not known yet; of `places` in all.
+
+    Where nothing is sent (deleted, disabled) nobody has to be spared.
+    """
+    if origin is None:
+        return ReceiverPlaces(limit=places, window=places)
+    return ReceiverPlaces(limit=per_receiver)
+
+
+def target_of(hook: Hook | None) -> Target | None:
+    """Return where a Webhook's deliveries go; None when nothing is to be sent."""
+    return _parsed(hook.url) if hook is not None and hook.enabled else None
+
+
+@lru_cache(URLS_KEPT)
+def _parsed(url: str) -> Target | None:
+    """Taking a URL apart costs more than what else a look does for its Webhook."""
+    try:
+        return parse_target(url, development=True)  # judged when it was written
+    except ValidationError:
+        return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -27,14 +27,14 @@ from fw_actors.rules.delivery import (
 from fw_actors.store import AllRows, JsonRows, Statement, Tx, jobs, rows_as_json
 from fw_actors.store.jobs import held_of
 from fw_actors.store.schema import JOB
-from fw_actors.webhooks.claims import DeliveryRows, Due, Hook, Lease, Leased
+from fw_actors.webhooks.claims import ClaimLimits, DeliveryRows, Hook, Lease, Leased, LeasedDelivery
 from fw_actors.webhooks.events import QUEUE
 
 KEPT_BYTES: Final = 512
 _ERROR_CHARACTERS: Final = 500
 
 
-class Ended(msgspec.Struct, frozen=True):
+class AttemptOutcome(msgspec.Struct, frozen=True):
     """How an attempt ended; `error` is empty after a 2xx.
 
     `wait_seconds` is how long the receiver asked to be left alone, where that is honoured.
@@ -62,7 +62,7 @@ COLUMNS: Final[dict[str, type]] = {
 """What an outcome writes, in the order of `values`; `sent` and `modified` follow from these."""
 
 
-def values(ended: Ended, verdict: Verdict) -> tuple[int | str | None, ...]:
+def values(ended: AttemptOutcome, verdict: Verdict) -> tuple[int | str | None, ...]:
     """Return what an outcome writes, in the order of `COLUMNS`."""
     body = ended.response_body
     return (
@@ -77,7 +77,7 @@ def values(ended: Ended, verdict: Verdict) -> tuple[int | str | None, ...]:
     )
 
 
-def error_of(ended: Ended) -> str:
+def error_of(ended: AttemptOutcome) -> str:
     """Return the error as it is kept: text that any store takes, cut to its column."""
     if not ended.error:
         return ""
@@ -95,10 +95,10 @@ def readable(body: bytes) -> str:
 
 _NO_JOB: Final = 0  # numbers begin with 1
 _FIRST: Final = 2
-"""Where a row of `Judged` has the first of its columns; job and token lead."""
+"""Where a row of `OutcomeBatch` has the first of its columns; job and token lead."""
 
 
-class Batch(NamedTuple):
+class ClaimedBatch(NamedTuple):
     """What one look at the queue gave.
 
     `more` says that rows may be due which found no place, `next_at` when the next one will be.
@@ -109,12 +109,12 @@ class Batch(NamedTuple):
     next_at: int | None
 
     @property
-    def due(self) -> list[Due]:
+    def due(self) -> list[LeasedDelivery]:
         """The deliveries, made anew at each use: on trio's thread, not in the transaction."""
         return [] if self.leased is None else self.leased.due()
 
 
-class Judged(NamedTuple):
+class OutcomeBatch(NamedTuple):
     """What attempts make of their deliveries, ready to be written; made by `judged`."""
 
     held: list[tuple[int, str]]
@@ -127,16 +127,6 @@ class Judged(NamedTuple):
     def next_at(self) -> int | None:
         """When the first of those that are tried again is due (ms)."""
         return min((one.next_at for one in self.others if one.next_at is not None), default=None)
-
-
-class Places(Protocol):
-    """Says what may start now, and is told what does."""
-
-    def free(self, hook: Hook | None) -> int:
-        """Return how many deliveries of a Webhook may start; None is one that was deleted."""
-
-    def take(self, hook: Hook | None, count: int) -> None:
-        """So many of them were leased."""
 
 
 class Deliveries:
@@ -188,7 +178,7 @@ class Deliveries:
         jobs.delete_held(tx, (_NO_JOB,))
         self.settle_all(tx, self.judged(()))
 
-    def claim(self, tx: Tx, places: Places, token: str) -> Batch:
+    def claim(self, tx: Tx, places: ClaimLimits, token: str) -> ClaimedBatch:
         """Lease what is due and has a place; the Webhook that waits longest first."""
         heads = self._rows.heads(tx)
         later = [head.next_at for head in heads if head.next_at > tx.now]
@@ -210,7 +200,7 @@ class Deliveries:
             elif (following := jobs.following(tx, QUEUE, head.webhook)) is not None:
                 later.append(following)  # what was due stood before it
         leased = self._leased(tx, leases, token) if leases else None
-        return Batch(leased, more, min(later, default=None))
+        return ClaimedBatch(leased, more, min(later, default=None))
 
     def _leased(self, tx: Tx, leases: Sequence[Lease], token: str) -> Leased:
         leased = self._rows.leased(tx, leases, token)
@@ -222,9 +212,9 @@ class Deliveries:
         """Return a Webhook as it is now; None when there is none."""
         return self._rows.hook(tx, name)
 
-    def judged(self, attempts: Sequence[tuple[Due, Ended]]) -> Judged:
+    def judged(self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]]) -> OutcomeBatch:
         """Judge attempts that ended, and put together what `settle_all` takes."""
-        ready = Judged([], [], "", [], [])
+        ready = OutcomeBatch([], [], "", [], [])
         rows = []
         for due, ended in attempts:
             verdict = judge(
@@ -246,7 +236,7 @@ class Deliveries:
             rows.append((job, token, *values(ended, verdict)))
         return ready._replace(rows=rows_as_json(rows))
 
-    def settle_all(self, tx: Tx, judged: Judged) -> Sequence[Status | None]:
+    def settle_all(self, tx: Tx, judged: OutcomeBatch) -> Sequence[Status | None]:
         """Write outcomes: all of them by one statement, on condition of the leases' tokens.
 
         Returns: the new statuses; None for a lease that is lost, of which nothing is written.
@@ -264,7 +254,7 @@ class Deliveries:
         jobs.settle_all(tx, judged.others)  # fenced by the tokens as well
         return told
 
-    def give_back(self, tx: Tx, due: Due) -> bool:
+    def give_back(self, tx: Tx, due: LeasedDelivery) -> bool:
         """Give a lease back; the attempt is not counted. False when it was lost before."""
         return jobs.give_back(tx, due.job.id, due.job.lease)
 

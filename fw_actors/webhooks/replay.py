@@ -162,7 +162,7 @@ _FINISHED: Final = ["status", "in", list(FINAL)]
 _ID_BYTES: Final = 12
 
 
-class RunState(StrEnum):
+class ReplayState(StrEnum):
     """Where a run is; all but the first are ends."""
 
     RUNNING = "running"
@@ -171,7 +171,7 @@ class RunState(StrEnum):
     FAILED = "failed"
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run, as its row is. Times in ms; `total` is how many matched when it was begun."""
 
     id: str
@@ -207,7 +207,7 @@ class BulkReplays:
         self._replays, self._audit = replays, audit
         self._entropy, self._recorded = entropy, recorded
 
-    def begin(self, fw: Fw, filters: Sequence[Any]) -> Run | PermissionDeniedError:
+    def begin(self, fw: Fw, filters: Sequence[Any]) -> ReplayRun | PermissionDeniedError:
         """Begin a run over the deliveries that match, Sent and Failed ones alone.
 
         As with `Replays.replay`, who may not is recorded, and the refusal returned to be raised
@@ -227,9 +227,9 @@ class BulkReplays:
             raise ConflictError(f"A replay of many, begun by {before.user}, is under way already.")
         newest = fw.get_list(_DELIVERY, list(filters), ["name"], "name desc", 1)
         last = newest[0]["name"] if newest else ""
-        run = Run(
+        run = ReplayRun(
             id=self._entropy.bytes(_ID_BYTES).hex(), user=fw.user, request_id=fw.request_id,
-            filters=json.dumps(list(filters)), last=last, cursor="", state=RunState.RUNNING,
+            filters=json.dumps(list(filters)), last=last, cursor="", state=ReplayState.RUNNING,
             total=fw.count(_DELIVERY, [*filters, _FINISHED]), replayed=0, reasons="{}",
             error="", begun=fw.tx.now, ended=None,
         )  # fmt: skip
@@ -238,22 +238,26 @@ class BulkReplays:
         fw.tx.after_commit(self._recorded)
         return run
 
-    def last(self, tx: Tx) -> Run | None:
+    def last(self, tx: Tx) -> ReplayRun | None:
         """Return the run that is on, or else the last one."""
         row = tx.one(_LAST)
-        return None if row is None else Run(**dict(zip(Run.__struct_fields__, row, strict=True)))
+        return (
+            None
+            if row is None
+            else ReplayRun(**dict(zip(ReplayRun.__struct_fields__, row, strict=True)))
+        )
 
-    def running(self, tx: Tx) -> Run | None:
+    def running(self, tx: Tx) -> ReplayRun | None:
         """Return the run that is on."""
         run = self.last(tx)
-        return run if run is not None and run.state == RunState.RUNNING else None
+        return run if run is not None and run.state == ReplayState.RUNNING else None
 
-    def progress(self, fw: Fw) -> Run | None:
+    def progress(self, fw: Fw) -> ReplayRun | None:
         """Return how far it has come. Raises: PermissionDeniedError."""
         _require(fw)
         return self.last(fw.tx)
 
-    def stop(self, fw: Fw) -> Run | None:
+    def stop(self, fw: Fw) -> ReplayRun | None:
         """Let the run end after the batch in hand; no difference without one.
 
         Raises: PermissionDeniedError.
@@ -261,10 +265,10 @@ class BulkReplays:
         _require(fw)
         run = self.running(fw.tx)
         if run is not None:
-            self._end(fw.tx, run, RunState.STOPPED)
+            self._end(fw.tx, run, ReplayState.STOPPED)
         return self.last(fw.tx)
 
-    def batch(self, fw: Fw, run: Run) -> list[str]:
+    def batch(self, fw: Fw, run: ReplayRun) -> list[str]:
         """Return the deliveries whose turn is next.
 
         Each comes up once: one that fails anew lies behind the cursor by then.
@@ -273,7 +277,7 @@ class BulkReplays:
         wanted = Query(fw, meta, [*json.loads(run.filters), _FINISHED], ignore_permissions=True)
         return wanted.names_after(run.cursor, run.last, BATCH)
 
-    def carry_out(self, fw: Fw, run: Run, deliveries: Sequence[str]) -> None:
+    def carry_out(self, fw: Fw, run: ReplayRun, deliveries: Sequence[str]) -> None:
         """Replay a batch as the user who began, or end the run when it is empty.
 
         Nothing happens when the run was stopped, or another process was faster. Who may not any
@@ -284,7 +288,7 @@ class BulkReplays:
             self._audit.deny(fw, _DELIVERY)
             self.give_up(fw.tx, run, refusal.message)
         elif not deliveries:
-            self._end(fw.tx, run, RunState.DONE)
+            self._end(fw.tx, run, ReplayState.DONE)
         elif fw.tx.run(_ADVANCE, id=run.id, cursor=run.cursor, reached=deliveries[-1]):
             told = self._replays.replay_many(fw, deliveries)
             replayed = sum(isinstance(each, Replayed) for each in told)
@@ -294,11 +298,11 @@ class BulkReplays:
                     reasons[_reason(each, reasons)] += 1
             fw.tx.run(_COUNT, id=run.id, more=replayed, why=json.dumps(reasons))
 
-    def give_up(self, tx: Tx, run: Run, why: str) -> None:
+    def give_up(self, tx: Tx, run: ReplayRun, why: str) -> None:
         """End a run as failed."""
-        self._end(tx, run, RunState.FAILED, why)
+        self._end(tx, run, ReplayState.FAILED, why)
 
-    def _end(self, tx: Tx, run: Run, state: RunState, why: str = "") -> None:
+    def _end(self, tx: Tx, run: ReplayRun, state: ReplayState, why: str = "") -> None:
         """By its id: meanwhile it may have ended, and another one begun."""
         tx.run(_END, id=run.id, how=state.value, why=why, at=tx.now)
 
@@ -316,16 +320,18 @@ def _reason(error: FwError, known: Counter[str]) -> str:
 
 
 _R: Final = BULK_REPLAY.c
-_COLUMNS: Final = tuple(_R[name] for name in Run.__struct_fields__)
+_COLUMNS: Final = tuple(_R[name] for name in ReplayRun.__struct_fields__)
 _LAST: Final = Statement(sa.select(*_COLUMNS).order_by(_R.begun.desc()).limit(1))
 _FORGET: Final = Statement(sa.delete(BULK_REPLAY))
 _BEGIN: Final = Statement(
-    sa.insert(BULK_REPLAY).values({name: sa.bindparam(name) for name in Run.__struct_fields__})
+    sa.insert(BULK_REPLAY).values(
+        {name: sa.bindparam(name) for name in ReplayRun.__struct_fields__}
+    )
 )
 _ADVANCE: Final = Statement(
     sa.update(BULK_REPLAY)
     .where(_R.id == sa.bindparam("id"), _R.cursor == sa.bindparam("cursor"))
-    .where(_R.state == RunState.RUNNING.value)
+    .where(_R.state == ReplayState.RUNNING.value)
     .values(cursor=sa.bindparam("reached"))
 )
 _COUNT: Final = Statement(
@@ -335,6 +341,6 @@ _COUNT: Final = Statement(
 )
 _END: Final = Statement(
     sa.update(BULK_REPLAY)
-    .where(_R.id == sa.bindparam("id"), _R.state == RunState.RUNNING.value)
+    .where(_R.id == sa.bindparam("id"), _R.state == ReplayState.RUNNING.value)
     .values(state=sa.bindparam("how"), error=sa.bindparam("why"), ended=sa.bindparam("at"))
 )

@@ -19,7 +19,7 @@ from supervisors.service import site_files
 from supervisors.service.process import DRAIN_SECONDS, SETTLE_SECONDS, Process, open_process
 from supervisors.service.site_files import (
     NotStoppable,
-    Places,
+    SitePaths,
     StartFailed,
     StillStarting,
     UnusableDataFolder,
@@ -42,7 +42,7 @@ _STOP_STEPS: Final = (
 )
 
 
-class State(Enum):
+class RunState(Enum):
     """How a site's service is; the values are those of `fw status --json` (C-108)."""
 
     STOPPED = "stopped"
@@ -51,10 +51,10 @@ class State(Enum):
 
 
 @dataclass(frozen=True)
-class Status:
+class ServiceStatus:
     """The service of a site at one moment; what is not known is None."""
 
-    state: State
+    state: RunState
     pid: int | None = None
     url: str | None = None
     version: str | None = None
@@ -69,27 +69,27 @@ class Stopped(Enum):
     KILLED = "did not stop in time, and was killed"
 
 
-def status(places: Places) -> Status:
+def status(places: SitePaths) -> ServiceStatus:
     """Return how the service is.
 
     Raises: UnusableDataFolder, when it may not be known.
     """
     if not is_held(places.lock):
-        return Status(State.STOPPED)
+        return ServiceStatus(RunState.STOPPED)
     said = site_files.read(places.pid)
     if said is None:  # it has the lock, and has not said who it is yet, or not any more
-        return Status(State.STARTING)
-    state = State.STARTING if said.url is None else State.RUNNING
-    return Status(state, said.pid, said.url, said.version)
+        return ServiceStatus(RunState.STARTING)
+    state = RunState.STARTING if said.url is None else RunState.RUNNING
+    return ServiceStatus(state, said.pid, said.url, said.version)
 
 
 def start(
-    places: Places,
+    places: SitePaths,
     command: Sequence[str],
     environ: Mapping[str, str],
     *,
     ready_seconds: float = READY_SECONDS,
-) -> Status:
+) -> ServiceStatus:
     """Run `command`, which serves the site, detached from this terminal; wait until it is ready.
 
     Its output is added to the site's log. A service that runs already is left as it is. A
@@ -98,7 +98,7 @@ def start(
     Raises: StartFailed, when it ends instead; StillStarting; UnusableDataFolder.
     """
     before = status(places)
-    if before.state is State.RUNNING:
+    if before.state is RunState.RUNNING:
         return before
     places.prepare()
     child, begin = _spawn(places, command, environ)
@@ -112,7 +112,7 @@ def start(
             child.returncode = 0  # it outlives this process as it should: Popen need not warn of it
 
 
-def stop(places: Places) -> Stopped:
+def stop(places: SitePaths) -> Stopped:
     """Ask the running service to stop, wait until it has, and say how it went.
 
     Raises: NotStoppable; UnusableDataFolder.
@@ -138,7 +138,7 @@ def stop(places: Places) -> Stopped:
 
 
 def _spawn(
-    places: Places, command: Sequence[str], environ: Mapping[str, str]
+    places: SitePaths, command: Sequence[str], environ: Mapping[str, str]
 ) -> tuple[subprocess.Popen[bytes], int]:
     """Start the process; returns it, and where in the log its own lines begin."""
     try:
@@ -162,22 +162,22 @@ def _spawn(
 
 
 def _until_ready(
-    places: Places, child: subprocess.Popen[bytes], begin: int, seconds: float
-) -> Status:
+    places: SitePaths, child: subprocess.Popen[bytes], begin: int, seconds: float
+) -> ServiceStatus:
     end = time.monotonic() + seconds
     while True:
         ended = child.poll()
         now = status(places)
-        if now.state is State.RUNNING and (now.pid == child.pid or ended is not None):
+        if now.state is RunState.RUNNING and (now.pid == child.pid or ended is not None):
             return now  # ended: another start was quicker, and its service is the site's
-        if ended is not None and now.state is State.STOPPED:
+        if ended is not None and now.state is RunState.STOPPED:
             _say_why(places, ended, begin)
         if time.monotonic() >= end:
             raise StillStarting(now.pid or child.pid, seconds, places.log)
         time.sleep(_EVERY_SECONDS)
 
 
-def _say_why(places: Places, code: int, begin: int) -> NoReturn:
+def _say_why(places: SitePaths, code: int, begin: int) -> NoReturn:
     if code < 0:
         outcome = f"was ended by {signal.Signals(-code).name}"
     else:
@@ -189,7 +189,7 @@ def _say_why(places: Places, code: int, begin: int) -> NoReturn:
     raise StartFailed(outcome, places.log, lines[-_SHOWN_LINES:])
 
 
-def _stop(process: Process, places: Places) -> Stopped:
+def _stop(process: Process, places: SitePaths) -> Stopped:
     outcomes = (Stopped.GRACEFULLY, Stopped.AT_ONCE, Stopped.KILLED)
     for (number, seconds), outcome in zip(_STOP_STEPS, outcomes, strict=True):
         try:
@@ -202,7 +202,7 @@ def _stop(process: Process, places: Places) -> Stopped:
     raise NotStoppable(f"process {process.pid} does not end, not even by SIGKILL")
 
 
-def _until_free(places: Places, seconds: float) -> bool:
+def _until_free(places: SitePaths, seconds: float) -> bool:
     """Wait until nobody holds the site's lock, at most so long; whether it is free."""
     end = time.monotonic() + seconds
     while is_held(places.lock):

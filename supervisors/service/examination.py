@@ -12,8 +12,8 @@ from urllib.request import urlopen
 
 from fw_actors.config import Config
 from fw_actors.rules.findings import Finding, Section, ok, warning
-from supervisors.service.background import State, Status, status
-from supervisors.service.site_files import Places
+from supervisors.service.background import RunState, ServiceStatus, status
+from supervisors.service.site_files import SitePaths
 
 _PRIVATE: Final = (".env", "secret.key", "secret.key.old", "data/fw.db", "data/serve.log")
 """Files of a site's folder that hold what strangers must not read."""
@@ -29,7 +29,7 @@ class ServiceFacts:
     """`changed`: files that are newer than the start. `open_to_all`: private ones whose mode
     lets every user read them."""
 
-    status: Status
+    status: ServiceStatus
     own_version: str
     changed: tuple[str, ...]
     open_to_all: tuple[str, ...]
@@ -40,10 +40,10 @@ class ServiceFacts:
 
 def service_facts(config: Config, own_version: str) -> ServiceFacts:
     """Look at the site's folder. Raises: UnusableDataFolder."""
-    places = Places(config.folder)
+    places = SitePaths(config.folder)
     now = status(places)
     changed: tuple[str, ...] = ()
-    if now.state is State.RUNNING:
+    if now.state is RunState.RUNNING:
         begun = _changed_at(places.pid)
         files = (config.file, config.folder / ".env")
         changed = tuple(file.name for file in files if _changed_at(file) > begun)
@@ -70,7 +70,7 @@ def judge_service(facts: ServiceFacts) -> Section:
 
 def _findings(facts: ServiceFacts) -> Iterator[Finding]:
     now = facts.status
-    if now.state is State.STOPPED:
+    if now.state is RunState.STOPPED:
         yield ok("the service is stopped")
     else:
         yield ok(f"the service is {now.state.value}" + (f" at {now.url}" if now.url else ""))

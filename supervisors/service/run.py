@@ -18,9 +18,9 @@ from supervisors.service import process, site_files
 from supervisors.service.process import End, Stop, stop_on_signals
 from supervisors.service.site_files import (
     AlreadyRunning,
-    Places,
     ServeLock,
     ServiceFailed,
+    SitePaths,
     StoppedAtOnce,
 )
 
@@ -56,7 +56,7 @@ class Announcer:
 
 
 async def serve(
-    places: Places,
+    places: SitePaths,
     open_service: OpenService,
     *,
     version: str,
@@ -102,7 +102,7 @@ async def work(open_service: OpenService, *, version: str, log: FilteringBoundLo
 
 
 @asynccontextmanager
-async def _serve_lock(places: Places) -> AsyncIterator[None]:
+async def _serve_lock(places: SitePaths) -> AsyncIterator[None]:
     with ServeLock(places.lock) as lock:
         for _ in range(_LOCK_TRIES):
             if lock.acquire():

@@ -102,7 +102,7 @@ class NotStoppable(ServiceRefusal):
 
 
 @dataclass(frozen=True)
-class Places:
+class SitePaths:
     """The files of a site's service. `folder` is the folder of fw.json (C-10).
 
     `run_folder` is where what lives no longer than the process lies; None: the system's for
@@ -284,7 +284,7 @@ def site_url(config: Config) -> str:
     deployment = config.deployment
     if deployment.public_url is not None:
         return deployment.public_url
-    serving = read(Places(config.folder).pid)
+    serving = read(SitePaths(config.folder).pid)
     if serving is not None and serving.url is not None:
         return serving.url
     return url_of(deployment.bind_host, deployment.bind_port)

@@ -54,7 +54,7 @@ from supervisors.service.queues import (
     kept_connections,
     mailing,
 )
-from supervisors.service.site_files import Places, site_url
+from supervisors.service.site_files import SitePaths, site_url
 from supervisors.tree import open_supervisor
 from web.server import Bound
 
@@ -138,14 +138,14 @@ async def open_service(
                     recorded=recorded,
                 )
                 await end_starting()
-                places = None if inline else Places(config.folder, run_folder)
+                places = None if inline else SitePaths(config.folder, run_folder)
                 async with run_parts(parts, bound, places) as service:
                     yield service
 
 
 @asynccontextmanager
 async def run_parts(
-    parts: Parts, bound: Bound | None, places: Places | None = None
+    parts: Parts, bound: Bound | None, places: SitePaths | None = None
 ) -> AsyncIterator[RunningService]:
     """Run the tree over parts that are open already.
 
@@ -158,7 +158,7 @@ async def run_parts(
 
 @asynccontextmanager
 async def _run(
-    parts: Parts, bound: Bound | None, places: Places | None
+    parts: Parts, bound: Bound | None, places: SitePaths | None
 ) -> AsyncIterator[RunningService]:
     lockouts, gateway = access(parts)
     site = parts.site

@@ -17,7 +17,7 @@ import structlog
 from click.testing import CliRunner, Result
 
 from fw_cli.main import cli
-from fw_cli.surroundings import Surroundings
+from fw_cli.surroundings import CommandContext
 
 PASSWORD = "correct horse battery staple"
 
@@ -31,7 +31,7 @@ class CommandLine:
 
     def run(self, *args: str, stdin: str | bytes | None = None, **environ: str) -> Result:
         """Run a command in this process."""
-        surroundings = Surroundings({**self.environ, **environ}, self.folder)
+        surroundings = CommandContext({**self.environ, **environ}, self.folder)
         return CliRunner().invoke(cli, args, input=stdin, obj=surroundings, prog_name="fw")
 
     def done(self, *args: str, stdin: str | bytes | None = None, **environ: str) -> str:

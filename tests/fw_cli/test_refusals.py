@@ -9,7 +9,7 @@ import pytest
 
 from fw_actors.errors import ConfigurationError, NotFoundError, ValidationError
 from fw_actors.rules.redaction import Scrubber
-from fw_cli.refusals import CommandFailed, Refused, is_defect, refusal
+from fw_cli.refusals import CommandError, CommandFailed, is_defect, refusal
 from supervisors.service.site_files import AlreadyRunning, StartFailed
 
 SECRET = "sk_live_51Habcd"
@@ -17,7 +17,7 @@ SECRET = "sk_live_51Habcd"
 
 def told(error: BaseException, *, debugging: bool = False) -> str:
     refused = refusal(error, debugging=debugging, scrubber=Scrubber([SECRET]))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, CommandError)
     assert refused.exit_code == 1
     return refused.message
 
@@ -84,5 +84,5 @@ def test_ctrl_c_is_an_abort(wrapped: bool) -> None:
 
 
 def test_what_is_shown_is_escaped_and_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    Refused(["\x1b[31mred\nfw: forged", "ü"]).show()
+    CommandError(["\x1b[31mred\nfw: forged", "ü"]).show()
     assert capsys.readouterr().err == "fw: \\u001b[31mred\\u000afw: forged\nfw: ü\n"

@@ -19,8 +19,8 @@ from fw_actors.ops.site import Site
 from fw_actors.ops.sweeps import webhook_batches
 from fw_actors.rules.delivery import Backoff, Ending, Status
 from fw_actors.store import Tx
-from fw_actors.webhooks.claims import Due, Hook
-from fw_actors.webhooks.deliveries import Deliveries, Ended
+from fw_actors.webhooks.claims import Hook, LeasedDelivery
+from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.replay import Replayed
 from tests.interop import test_overlapping_writes as overlapping
 from tests.interop.test_overlapping_writes import Overlap, as_administrator
@@ -46,7 +46,7 @@ class Depot:
         self.site = site
         self.deliveries = Deliveries(site.registry, Backoff(30.0, 3600.0))
 
-    async def owe(self, events: int = 1) -> list[Due]:
+    async def owe(self, events: int = 1) -> list[LeasedDelivery]:
         """Make a Webhook and deliveries, and lease them."""
         fields = {"event_type": "Custom", "custom_event": "a.b", "secret": "a secret"}
         url = "https://receiver.test/"
@@ -59,15 +59,15 @@ class Depot:
             await self.site.write("Administrator", lambda fw: fw.webhooks.emit("a.b", {}))
         return await self.site.store.write(self.claim)
 
-    def claim(self, tx: Tx) -> list[Due]:
+    def claim(self, tx: Tx) -> list[LeasedDelivery]:
         return self.deliveries.claim(tx, Anywhere(), f"token {next(TOKENS)}").due
 
-    def settle(self, dues: list[Due], ending: Ending, tx: Tx) -> list[Status | None]:
+    def settle(self, dues: list[LeasedDelivery], ending: Ending, tx: Tx) -> list[Status | None]:
         at = tx.now
-        judged = self.deliveries.judged([(due, Ended(ending, at)) for due in dues])
+        judged = self.deliveries.judged([(due, AttemptOutcome(ending, at)) for due in dues])
         return list(self.deliveries.settle_all(tx, judged))
 
-    def take_over(self, tx: Tx, most: int = 100) -> list[Due]:
+    def take_over(self, tx: Tx, most: int = 100) -> list[LeasedDelivery]:
         """Lease again the oldest of what is leased, as if the leases had run out."""
         tx.raw("UPDATE fw_job SET next_at = 0 WHERE id <= :most", {"most": most})
         return self.claim(tx)

@@ -9,7 +9,7 @@ import msgspec
 
 from fw_actors.errors import PermissionDeniedError
 from fw_actors.webhooks.diagnostics import TrialResult
-from fw_actors.webhooks.replay import Run
+from fw_actors.webhooks.replay import ReplayRun
 from web.exchange import Exchange
 from web.gateway import Gateway
 from web.json_input import Texts
@@ -146,11 +146,11 @@ class BulkReplayRoutes:
         return _answer(await self._gateway.read(exchange.known_caller, look, exchange.request_id))
 
 
-def _answer(run: Run | None) -> Answer:
+def _answer(run: ReplayRun | None) -> Answer:
     return answer_json(RunKnown(None if run is None else _shown(run)))
 
 
-def _shown(run: Run) -> RunAnswer:
+def _shown(run: ReplayRun) -> RunAnswer:
     return RunAnswer(
         id=run.id,
         user=run.user,

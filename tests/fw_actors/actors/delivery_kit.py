@@ -23,7 +23,7 @@ from fw_actors.rules.delivery import Backoff
 from fw_actors.runtime import KeyedPool, Runtime, SilentLog, open_runtime
 from fw_actors.runtime.system import Log as RuntimeLog
 from fw_actors.store import Tx
-from fw_actors.webhooks.claims import Due, Hook
+from fw_actors.webhooks.claims import Hook, LeasedDelivery
 from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.signing_keys import SigningKeys
 from supervisors import actor_child, open_supervisor, pool_child
@@ -132,11 +132,11 @@ class Post:
         )
         return told["deliveries"]
 
-    async def lease(self) -> Due:
+    async def lease(self) -> LeasedDelivery:
         """Emit an event, and lease its delivery in the same transaction, before anybody looks."""
         deliveries = Deliveries(self.site.registry, Backoff(30.0, 3600.0))
 
-        def work(tx: Tx) -> Due:
+        def work(tx: Tx) -> LeasedDelivery:
             self.site.handle(tx, "Administrator").webhooks.emit("invoice.paid", {})
             [due] = deliveries.claim(tx, Anywhere(), "ours").due
             return due

@@ -22,8 +22,8 @@ from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery import Ending, Status
 from fw_actors.runtime import Ref, RuntimeFault, SeededEntropy, TrioClock, open_runtime
 from fw_actors.store import LeasedJob, Store, Tx
-from fw_actors.webhooks.claims import Due
-from fw_actors.webhooks.deliveries import Deliveries, Ended
+from fw_actors.webhooks.claims import LeasedDelivery
+from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from supervisors import actor_child, open_supervisor
 from tests.site_kit import START_MS
 
@@ -71,7 +71,7 @@ class Memory:
             self.waits.append(trio.current_time())
         return result
 
-    def judged(self, attempts: Sequence[tuple[Due, Ended]]) -> Names:
+    def judged(self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]]) -> Names:
         names = [due.delivery for due, _ in attempts]
         if self.unwritable.intersection(names):
             raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
@@ -131,9 +131,11 @@ class Desk:
 
     async def _ask(self, delivery: str) -> None:
         job = LeasedJob(1, "webhook", "hook", delivery, "", "", "", 0, 0, "token")
-        due = Due(job, None, self.lease_end, delivery, b"{}", 0, 6, "Queued")
+        due = LeasedDelivery(job, None, self.lease_end, delivery, b"{}", 0, 6, "Queued")
         try:
-            answer = await self.writer.ask(Record(due, Ended(Ending.DELIVERED, self.lease_end)))
+            answer = await self.writer.ask(
+                Record(due, AttemptOutcome(Ending.DELIVERED, self.lease_end))
+            )
         except RuntimeFault as error:
             self.answers[delivery] = error
         else:

@@ -11,7 +11,7 @@ import trio
 
 from fw_actors.documents import rest
 from fw_actors.errors import OverloadedError
-from fw_actors.ops.error_log import KEPT_DAYS, PER_MINUTE, WAITING, ErrorLog
+from fw_actors.ops.error_log import KEPT_DAYS, PER_MINUTE, WAITING, ErrorRecorder
 from tests.fw_actors.office import Office, open_office
 from tests.site_kit import SECRET_KEY, inline_site
 
@@ -158,9 +158,9 @@ async def test_a_store_that_can_not_take_the_last_ones_fails_no_end(
 ) -> None:
     """A stop while the database is locked is a stop in order; the log has the defect."""
 
-    def locked(_self: ErrorLog, _tx: Any) -> int:
+    def locked(_self: ErrorRecorder, _tx: Any) -> int:
         raise OverloadedError
 
     async with inline_site(tmp_path) as site:
         site.errors.note("m", fail("x"), "r")
-        monkeypatch.setattr(ErrorLog, "flush", locked)
+        monkeypatch.setattr(ErrorRecorder, "flush", locked)

@@ -23,7 +23,7 @@ from fw_actors.rules.lockout import Budget
 from fw_actors.rules.tokens import parse_api_key
 from fw_actors.store import Tx, jobs
 from fw_actors.webhooks.claims import Hook
-from fw_actors.webhooks.deliveries import Deliveries, Ended
+from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from tests.fw_actors.office import Office
 from tests.plans import Access, accesses, unsought
 
@@ -180,7 +180,9 @@ async def test_a_claim_and_its_outcomes_read_what_they_lease_alone(office: Offic
         lambda tx: leased.append(deliveries.claim(tx, Anywhere(), "a token")),
         lambda tx: deliveries.settle_all(
             tx,
-            deliveries.judged([(due, Ended(Ending.DELIVERED, tx.now)) for due in leased[0].due]),
+            deliveries.judged(
+                [(due, AttemptOutcome(Ending.DELIVERED, tx.now)) for due in leased[0].due]
+            ),
         ),
     )
     assert len(leased[0].due) == 1

@@ -12,7 +12,7 @@ from sqlalchemy.dialects import sqlite
 
 from fw_actors.errors import BadRequestError, ConflictError, PermissionDeniedError
 from fw_actors.webhooks import replay
-from fw_actors.webhooks.replay import Run
+from fw_actors.webhooks.replay import ReplayRun
 from tests.fw_actors.office import Office
 from tests.fw_actors.webhooks.test_replay import Depot
 
@@ -47,7 +47,7 @@ class Bulk(Depot):
         await site.write(run.user, lambda fw: site.bulk.carry_out(fw, run, names), run.request_id)
         return len(names)
 
-    async def run(self) -> Run:
+    async def run(self) -> ReplayRun:
         site = self.office.site
         run = await site.read("boss", site.bulk.progress)
         assert run is not None

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from fw_actors.rules.delivery import Backoff, Ending, Status
 from fw_actors.store import StatementError, statement
-from fw_actors.webhooks.claims import Due, Hook, Lease, Leased
-from fw_actors.webhooks.deliveries import Batch, Deliveries, Ended, readable
+from fw_actors.webhooks.claims import Hook, Lease, Leased, LeasedDelivery
+from fw_actors.webhooks.deliveries import AttemptOutcome, ClaimedBatch, Deliveries, readable
 from tests.fw_actors.office import Office, open_office
 from tests.site_kit import database_of
 
@@ -51,24 +51,28 @@ class Depot:
         delivery: str = told["deliveries"][0]
         return delivery
 
-    async def claim(self, room: Room | None = None) -> Batch:
+    async def claim(self, room: Room | None = None) -> ClaimedBatch:
         places, token = room or Room(), self._token()
         return await self.office.site.store.write(
             lambda tx: self.deliveries.claim(tx, places, token)
         )
 
-    async def due(self) -> Due:
+    async def due(self) -> LeasedDelivery:
         (due,) = (await self.claim()).due
         return due
 
-    async def settle(self, due: Due, ending: str = "DELIVERED", **ended: Any) -> Status | None:
+    async def settle(
+        self, due: LeasedDelivery, ending: str = "DELIVERED", **ended: Any
+    ) -> Status | None:
         at = self.office.site.clock.now()
-        outcome = Ended(Ending[ending], at, **ended)
+        outcome = AttemptOutcome(Ending[ending], at, **ended)
         return await self.office.site.store.write(
             lambda tx: self.deliveries.settle_all(tx, self.deliveries.judged([(due, outcome)]))[0]
         )
 
-    async def settle_all(self, attempts: list[tuple[Due, Ended]]) -> Sequence[Status | None]:
+    async def settle_all(
+        self, attempts: list[tuple[LeasedDelivery, AttemptOutcome]]
+    ) -> Sequence[Status | None]:
         return await self.office.site.store.write(
             lambda tx: self.deliveries.settle_all(tx, self.deliveries.judged(attempts))
         )
@@ -160,10 +164,10 @@ async def test_a_lost_lease_writes_nothing(depot: Depot) -> None:
 
 
 ENDED = [  # one of each, with all that an outcome can hold
-    Ended(Ending.DELIVERED, START + 5, 7, 204, b"thanks \xc3\xa9\x00"),
-    Ended(Ending.TRANSIENT, START + 6, 8, None, None, "timeout: 'late' \x00 \u2028."),
-    Ended(Ending.REFUSED, START + 7, 9, 301, b"", "status: " + "é" * 600),
-    Ended(Ending.DELIVERED, START + 8),
+    AttemptOutcome(Ending.DELIVERED, START + 5, 7, 204, b"thanks \xc3\xa9\x00"),
+    AttemptOutcome(Ending.TRANSIENT, START + 6, 8, None, None, "timeout: 'late' \x00 \u2028."),
+    AttemptOutcome(Ending.REFUSED, START + 7, 9, 301, b"", "status: " + "é" * 600),
+    AttemptOutcome(Ending.DELIVERED, START + 8),
 ]
 
 

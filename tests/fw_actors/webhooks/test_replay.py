@@ -9,7 +9,7 @@ import pytest
 
 from fw_actors.errors import ConflictError, FwError, NotFoundError, PermissionDeniedError
 from fw_actors.rules.delivery import Backoff, Ending
-from fw_actors.webhooks.deliveries import Deliveries, Ended
+from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.replay import Replayed
 from tests.fw_actors.office import Office
 
@@ -33,7 +33,9 @@ class Depot:
     async def attempt(self, ending: str) -> None:
         def once(tx: Any) -> None:
             for due in self._deliveries.claim(tx, Anywhere(), "token").due:
-                outcome = Ended(Ending[ending], tx.now, 3, 400, b"what it said", "status: 400.")
+                outcome = AttemptOutcome(
+                    Ending[ending], tx.now, 3, 400, b"what it said", "status: 400."
+                )
                 judged = self._deliveries.judged([(due, outcome)])
                 assert self._deliveries.settle_all(tx, judged) != [None]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from supervisors.service import site_files
-from supervisors.service.site_files import Places
+from supervisors.service.site_files import SitePaths
 
 SCRIPT = Path(__file__).with_name("fake_service.py")
 
@@ -24,7 +24,7 @@ SCRIPT = Path(__file__).with_name("fake_service.py")
 class Fakes:
     """Starts fake services on one folder."""
 
-    places: Places
+    places: SitePaths
     _processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def command(self, behaviour: str = "obeys") -> list[str]:
@@ -68,14 +68,14 @@ class Fakes:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    made = Places(tmp_path)
+def places(tmp_path: Path) -> SitePaths:
+    made = SitePaths(tmp_path)
     made.prepare()
     return made
 
 
 @pytest.fixture
-def fakes(places: Places) -> Iterator[Fakes]:
+def fakes(places: SitePaths) -> Iterator[Fakes]:
     made = Fakes(places)
     yield made
     made.end_all()

@@ -18,7 +18,7 @@ from fw_actors.rules.redaction import Scrubber
 from fw_actors.runtime import SystemClock
 from supervisors.service.logs import configure
 from supervisors.service.run import Announcer, Service, serve
-from supervisors.service.site_files import Places, ServiceRefusal
+from supervisors.service.site_files import ServiceRefusal, SitePaths
 
 BEHAVIOURS = ("obeys", "refuses", "never ready", "fails", "drains for ever", "ignores the end")
 
@@ -63,7 +63,7 @@ def say_ready(url: str) -> None:
 def main(folder: str, behaviour: str) -> int:
     run = partial(
         serve,
-        Places(Path(folder)),
+        SitePaths(Path(folder)),
         partial(open_fake, behaviour),
         version="9.9",
         announcer=Announcer(say_ready, os.environ.get("NOTIFY_SOCKET")),

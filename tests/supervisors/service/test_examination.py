@@ -10,16 +10,16 @@ import pytest
 from fw_actors.config import ProxyTrustPolicy
 from fw_actors.rules.findings import Level
 from supervisors.service import site_files
-from supervisors.service.background import State, Status
+from supervisors.service.background import RunState, ServiceStatus
 from supervisors.service.examination import ServiceFacts, judge_service, service_facts
-from supervisors.service.site_files import Places, ServeLock
+from supervisors.service.site_files import ServeLock, SitePaths
 from tests.site_kit import make_config
 
-RUNNING = Status(State.RUNNING, 7, "http://127.0.0.1:8000", "1.0")
+RUNNING = ServiceStatus(RunState.RUNNING, 7, "http://127.0.0.1:8000", "1.0")
 
 
 def test_a_stopped_service_is_no_fault() -> None:
-    section = judge_service(ServiceFacts(Status(State.STOPPED), "1.0", (), ()))
+    section = judge_service(ServiceFacts(ServiceStatus(RunState.STOPPED), "1.0", (), ()))
     assert [finding.text for finding in section.findings] == ["the service is stopped"]
 
 
@@ -40,7 +40,7 @@ def test_what_somebody_has_to_do_is_a_warning(facts: ServiceFacts, word: str) ->
 
 
 def test_the_log_that_a_background_service_adds_to_is_measured(tmp_path: Path) -> None:
-    config, places = make_config(tmp_path), Places(tmp_path)
+    config, places = make_config(tmp_path), SitePaths(tmp_path)
     places.prepare()
     assert service_facts(config, "1.0").log_bytes == 0
     places.log.write_text("a line\n")
@@ -61,12 +61,12 @@ def test_a_site_on_https_that_trusts_no_proxy_is_told_of(
 ) -> None:
     """TLS ends in a proxy: there is one."""
     config = make_config(tmp_path, public_url=url, trust_proxy=trust)
-    Places(tmp_path).prepare()
+    SitePaths(tmp_path).prepare()
     assert service_facts(config, "1.0").untrusted_proxy is warned
 
 
 def test_files_changed_after_the_start_are_found(tmp_path: Path) -> None:
-    config, places = make_config(tmp_path), Places(tmp_path)
+    config, places = make_config(tmp_path), SitePaths(tmp_path)
     config.file.write_text("{}")
     places.prepare()
     with ServeLock(places.lock) as lock:
@@ -77,4 +77,4 @@ def test_files_changed_after_the_start_are_found(tmp_path: Path) -> None:
         assert service_facts(config, "1.0").changed == ()
         os.utime(config.file, (begun + 1, begun + 1))
         facts = service_facts(config, "1.0")
-    assert (facts.changed, facts.status.state) == (("fw.json",), State.RUNNING)
+    assert (facts.changed, facts.status.state) == (("fw.json",), RunState.RUNNING)

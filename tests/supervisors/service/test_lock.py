@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisors.service.site_files import Places, ServeLock, UnusableDataFolder, is_held
+from supervisors.service.site_files import ServeLock, SitePaths, UnusableDataFolder, is_held
 
 HOLD = """
 import pathlib, subprocess, sys
@@ -37,7 +37,7 @@ def holder(path: Path, *options: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_second_process_is_refused_until_the_first_is_killed(places: Places) -> None:
+def test_a_second_process_is_refused_until_the_first_is_killed(places: SitePaths) -> None:
     first = holder(places.lock)
     with ServeLock(places.lock) as lock:
         assert not lock.acquire()
@@ -48,7 +48,7 @@ def test_a_second_process_is_refused_until_the_first_is_killed(places: Places) -
         assert lock.acquire()
 
 
-def test_a_second_lock_in_the_same_process_is_refused_too(places: Places) -> None:
+def test_a_second_lock_in_the_same_process_is_refused_too(places: SitePaths) -> None:
     with ServeLock(places.lock) as first, ServeLock(places.lock) as second:
         assert first.acquire()
         assert not second.acquire()
@@ -56,13 +56,13 @@ def test_a_second_lock_in_the_same_process_is_refused_too(places: Places) -> Non
         assert second.acquire()
 
 
-def test_an_ended_block_releases(places: Places) -> None:
+def test_an_ended_block_releases(places: SitePaths) -> None:
     with ServeLock(places.lock) as lock:
         lock.acquire()
     assert not is_held(places.lock)
 
 
-def test_a_child_of_the_holder_does_not_keep_the_lock(places: Places) -> None:
+def test_a_child_of_the_holder_does_not_keep_the_lock(places: SitePaths) -> None:
     first = holder(places.lock, "parent")
     assert first.stdout is not None
     child = int(first.stdout.readline())
@@ -75,20 +75,20 @@ def test_a_child_of_the_holder_does_not_keep_the_lock(places: Places) -> None:
         os.kill(child, signal.SIGKILL)
 
 
-def test_looking_takes_no_lock_and_makes_no_file(places: Places) -> None:
+def test_looking_takes_no_lock_and_makes_no_file(places: SitePaths) -> None:
     assert not is_held(places.lock)
     assert not places.lock.exists()
     assert not is_held(places.folder / "no" / "such" / "folder")
 
 
-def test_the_file_is_its_owners(places: Places) -> None:
+def test_the_file_is_its_owners(places: SitePaths) -> None:
     with ServeLock(places.lock) as lock:
         lock.acquire()
     assert stat.S_IMODE(places.lock.stat().st_mode) == 0o600
 
 
 def test_a_folder_that_can_not_be_used_is_said_plainly(tmp_path: Path) -> None:
-    blocked = Places(tmp_path)
+    blocked = SitePaths(tmp_path)
     blocked.data.write_text("a file where the folder has to be")
     with pytest.raises(UnusableDataFolder, match="data: File exists"):
         blocked.prepare()

@@ -10,17 +10,17 @@ import pytest
 
 from supervisors.service import site_files
 from supervisors.service.process import birth
-from supervisors.service.site_files import Places, UnusableDataFolder
+from supervisors.service.site_files import SitePaths, UnusableDataFolder
 
 
-def test_what_is_written_is_read(places: Places) -> None:
+def test_what_is_written_is_read(places: SitePaths) -> None:
     said = site_files.presence("1.2", "http://127.0.0.1:8000")
     site_files.write(places.pid, said)
     assert site_files.read(places.pid) == said
     assert (said.pid, said.born) == (os.getpid(), birth(os.getpid()))
 
 
-def test_the_file_is_its_owners_and_replaces_the_old_one_whole(places: Places) -> None:
+def test_the_file_is_its_owners_and_replaces_the_old_one_whole(places: SitePaths) -> None:
     places.pid.write_text("old " * 1000)
     places.pid.chmod(0o644)
     site_files.write(places.pid, site_files.presence("1.2"))
@@ -31,12 +31,12 @@ def test_the_file_is_its_owners_and_replaces_the_old_one_whole(places: Places) -
 @pytest.mark.parametrize(
     "content", [b"", b"123\n", b"{", b'{"pid": "7"}', b"[]", b'{"pid": 1}', b"\xff\xfe"]
 )
-def test_a_file_that_is_not_ours_says_nothing(places: Places, content: bytes) -> None:
+def test_a_file_that_is_not_ours_says_nothing(places: SitePaths, content: bytes) -> None:
     places.pid.write_bytes(content)
     assert site_files.read(places.pid) is None
 
 
-def test_removing_twice_is_no_error(places: Places) -> None:
+def test_removing_twice_is_no_error(places: SitePaths) -> None:
     site_files.write(places.pid, site_files.presence("1.2"))
     site_files.remove(places.pid)
     site_files.remove(places.pid)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from supervisors.service import site_files
-from supervisors.service.site_files import Places, is_held
+from supervisors.service.site_files import SitePaths, is_held
 from tests.supervisors.service.conftest import Fakes
 
 
@@ -22,7 +22,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_until_a_signal_and_leaves_nothing_behind(
-    fakes: Fakes, places: Places, number: signal.Signals
+    fakes: Fakes, places: SitePaths, number: signal.Signals
 ) -> None:
     process = fakes.ready()
     assert is_held(places.lock)
@@ -40,7 +40,7 @@ def test_it_serves_until_a_signal_and_leaves_nothing_behind(
 
 
 def test_a_second_one_on_the_site_is_refused_and_disturbs_nothing(
-    fakes: Fakes, places: Places
+    fakes: Fakes, places: SitePaths
 ) -> None:
     first = fakes.ready()
     code, said = ended(fakes.begin())
@@ -52,7 +52,7 @@ def test_a_second_one_on_the_site_is_refused_and_disturbs_nothing(
     assert first.poll() is None
 
 
-def test_a_killed_one_does_not_keep_the_next_from_serving(fakes: Fakes, places: Places) -> None:
+def test_a_killed_one_does_not_keep_the_next_from_serving(fakes: Fakes, places: SitePaths) -> None:
     first = fakes.ready()
     first.kill()
     first.communicate()
@@ -63,7 +63,7 @@ def test_a_killed_one_does_not_keep_the_next_from_serving(fakes: Fakes, places: 
     assert said.pid == second.pid
 
 
-def test_a_signal_while_it_starts_ends_it_as_asked(fakes: Fakes, places: Places) -> None:
+def test_a_signal_while_it_starts_ends_it_as_asked(fakes: Fakes, places: SitePaths) -> None:
     process = fakes.starting()
     said = site_files.read(places.pid)
     assert said is not None
@@ -97,14 +97,14 @@ def test_a_third_signal_kills_what_hangs(fakes: Fakes) -> None:
     assert process.returncode == -signal.SIGTERM
 
 
-def test_a_service_that_fails_for_good_ends_the_process(fakes: Fakes, places: Places) -> None:
+def test_a_service_that_fails_for_good_ends_the_process(fakes: Fakes, places: SitePaths) -> None:
     code, said = ended(fakes.ready("fails"))
     assert code == 1
     assert "could not be restarted" in said
     assert not places.pid.exists()
 
 
-def test_a_refusal_to_start_leaves_no_pid_file(fakes: Fakes, places: Places) -> None:
+def test_a_refusal_to_start_leaves_no_pid_file(fakes: Fakes, places: SitePaths) -> None:
     process = fakes.begin("refuses")
     stdout, stderr = process.communicate(timeout=30)
     assert (process.returncode, stdout) == (1, "")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from supervisors.service import site_files
-from supervisors.service.site_files import Places, site_url
+from supervisors.service.site_files import SitePaths, site_url
 from tests.site_kit import make_config
 
 WHERE: dict[str, Any] = {"bind_host": "127.0.0.1", "bind_port": 8123}
@@ -21,14 +21,14 @@ def test_the_public_url_comes_first(tmp_path: Path) -> None:
 
 
 def test_then_where_the_service_says_it_is_bound(tmp_path: Path) -> None:
-    places = Places(tmp_path)
+    places = SitePaths(tmp_path)
     places.prepare()
     site_files.write(places.pid, site_files.presence("1.0", "http://127.0.0.1:45678"))
     assert site_url(make_config(tmp_path, **WHERE)) == "http://127.0.0.1:45678"
 
 
 def test_a_service_that_does_not_accept_yet_says_nothing(tmp_path: Path) -> None:
-    places = Places(tmp_path)
+    places = SitePaths(tmp_path)
     places.prepare()
     site_files.write(places.pid, site_files.presence("1.0"))
     assert site_url(make_config(tmp_path, **WHERE)) == "http://127.0.0.1:8123"
