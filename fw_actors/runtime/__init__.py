@@ -12,6 +12,7 @@ from fw_actors.runtime.clock import (
     TrioClock,
 )
 from fw_actors.runtime.errors import (
+    ActorError,
     ActorFailed,
     ActorGone,
     AlreadyAnswered,
@@ -19,7 +20,6 @@ from fw_actors.runtime.errors import (
     AskTimeout,
     MailboxFull,
     NotHandled,
-    RuntimeFault,
 )
 from fw_actors.runtime.mailbox import DeadLetter, MailboxPolicy, Overflow, Reason
 from fw_actors.runtime.messages import Message, Request, handles
@@ -31,6 +31,7 @@ from fw_actors.runtime.system import Log, Runtime, SilentLog, open_runtime
 
 __all__ = [
     "Actor",
+    "ActorError",
     "ActorFailed",
     "ActorGone",
     "ActorRef",
@@ -57,7 +58,6 @@ __all__ = [
     "Reply",
     "Request",
     "Runtime",
-    "RuntimeFault",
     "RuntimeSnapshot",
     "SeededEntropy",
     "SilentLog",

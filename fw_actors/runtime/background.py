@@ -21,7 +21,7 @@ from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 
 from fw_actors.runtime.cell import Down
 from fw_actors.runtime.deadlock import CURRENT
-from fw_actors.runtime.errors import RuntimeFault
+from fw_actors.runtime.errors import ActorError
 from fw_actors.runtime.messages import Message
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Work:
         self._cell.release(self)
         return self._then(self._outcome)
 
-    def abandon(self, fault: RuntimeFault) -> None:
+    def abandon(self, fault: ActorError) -> None:
         """Cancel the function; nobody hears of it."""
         self._unwanted = True
         if self.scope is not None:
@@ -231,7 +231,7 @@ class Timer:
         self._cell.release(self)
         return self._message
 
-    def abandon(self, fault: RuntimeFault) -> None:
+    def abandon(self, fault: ActorError) -> None:
         """Forget the message, since the instance has gone."""
         self._pending = False
         self._cell.runtime.deadlines.withdraw(self, self._seconds)
@@ -275,7 +275,7 @@ class Watch:
         self._cell.release(self)
         return self._then(self._down)
 
-    def abandon(self, fault: RuntimeFault) -> None:
+    def abandon(self, fault: ActorError) -> None:
         """Watch no longer, since the watcher's instance has gone."""
         self._pending = False
         self._watched.unwatch(self)

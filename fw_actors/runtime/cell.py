@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import trio
 
-from fw_actors.runtime.errors import ActorFailed, ActorGone, MailboxFull, NotHandled, RuntimeFault
+from fw_actors.runtime.errors import ActorError, ActorFailed, ActorGone, MailboxFull, NotHandled
 from fw_actors.runtime.mailbox import Item, Overflow, Reason
 from fw_actors.runtime.messages import HandlerTable, Message
 from fw_actors.runtime.reply import Hold, Holder, Reply
@@ -329,7 +329,7 @@ class Cell(Holder):
             slot.abandon(ActorGone(self.name))
         self.inspections = None
 
-    def _fault(self, failure: str | None) -> RuntimeFault:
+    def _fault(self, failure: str | None) -> ActorError:
         if failure is None:
             return ActorGone(self.name)
         return ActorFailed(self.name, failure)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 
-class RuntimeFault(Exception):
+class ActorError(Exception):
     """Something that kept a message or its answer from arriving. Catch it; raise its children."""
 
     def __init__(self, message: str) -> None:
-        if type(self) is RuntimeFault:
-            raise TypeError("RuntimeFault is a family; raise one of its children")
+        if type(self) is ActorError:
+            raise TypeError("ActorError is a family; raise one of its children")
         super().__init__(message)
 
 
-class AskTimeout(RuntimeFault):
+class AskTimeout(ActorError):
     """Raised by `ask` when no answer came within its deadline; the question is withdrawn."""
 
     def __init__(self, actor: str, seconds: float) -> None:
@@ -22,7 +22,7 @@ class AskTimeout(RuntimeFault):
         super().__init__(f"{actor!r} did not answer within {seconds:g} s.")
 
 
-class ActorGone(RuntimeFault):
+class ActorGone(ActorError):
     """Raised when the actor isn't running, or stopped before it could answer."""
 
     def __init__(self, actor: str) -> None:
@@ -30,7 +30,7 @@ class ActorGone(RuntimeFault):
         super().__init__(f"{actor!r} is not running.")
 
 
-class ActorFailed(RuntimeFault):
+class ActorFailed(ActorError):
     """Raised in `ask` when the actor failed while it had the question; a new one for each caller.
 
     `error` is the failure as one line. The failure itself, with its traceback, is in the log.
@@ -41,7 +41,7 @@ class ActorFailed(RuntimeFault):
         super().__init__(f"{actor!r} failed: {error}")
 
 
-class MailboxFull(RuntimeFault):
+class MailboxFull(ActorError):
     """Raised when a bounded place (mailbox, pool, work or timers of an actor) has no room."""
 
     def __init__(self, actor: str, capacity: int, what: str = "messages") -> None:
@@ -49,7 +49,7 @@ class MailboxFull(RuntimeFault):
         super().__init__(f"{actor!r} has no room: it holds at most {capacity} {what}.")
 
 
-class AskCycle(RuntimeFault):
+class AskCycle(ActorError):
     """Raised when waiting would close a ring of actors that wait for each other."""
 
     def __init__(self, ring: Sequence[str]) -> None:
@@ -57,7 +57,7 @@ class AskCycle(RuntimeFault):
         super().__init__(f"These would wait for each other: {' -> '.join(self.ring)}.")
 
 
-class NotHandled(RuntimeFault):
+class NotHandled(ActorError):
     """Raised in `ask` when the actor has no handler for this type of message."""
 
     def __init__(self, actor: str, kind: str) -> None:
@@ -65,7 +65,7 @@ class NotHandled(RuntimeFault):
         super().__init__(f"{actor!r} has no handler for {kind}.")
 
 
-class AlreadyAnswered(RuntimeFault):
+class AlreadyAnswered(ActorError):
     """Raised by the second `answer` or `fail` on one kept reply: a defect of the actor."""
 
     def __init__(self, actor: str, kind: str) -> None:

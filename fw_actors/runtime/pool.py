@@ -20,7 +20,7 @@ from fw_actors.runtime.actor import Actor, Context
 from fw_actors.runtime.background import Lifeline, cancel_timers
 from fw_actors.runtime.cell import Cell, CrashedError, State, Tamper, run_turn
 from fw_actors.runtime.deadlock import CURRENT, waiting_for
-from fw_actors.runtime.errors import ActorFailed, ActorGone, MailboxFull, RuntimeFault
+from fw_actors.runtime.errors import ActorError, ActorFailed, ActorGone, MailboxFull
 from fw_actors.runtime.mailbox import Mailbox
 from fw_actors.runtime.messages import Message
 from fw_actors.runtime.ref import REFUSALS, KeyedRef, Keyring
@@ -362,7 +362,7 @@ class KeyedPool:
                 self._begin(self._made(key), message)
                 return True
             cell = self.cell(key)
-        except RuntimeFault as fault:
+        except ActorError as fault:
             reason = REFUSALS[type(fault)]
             self.runtime.dead_letters.add(f"{self.name}/{key}", message, reason)
             return False

@@ -11,7 +11,7 @@ import trio
 from trio.lowlevel import wait_task_rescheduled
 
 from fw_actors.runtime.deadlock import CURRENT, join, leave
-from fw_actors.runtime.errors import ActorFailed, ActorGone, AskTimeout, MailboxFull, RuntimeFault
+from fw_actors.runtime.errors import ActorError, ActorFailed, ActorGone, AskTimeout, MailboxFull
 from fw_actors.runtime.mailbox import Reason
 from fw_actors.runtime.messages import Message, Request
 from fw_actors.runtime.reply import Reply
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-REFUSALS: Final[Mapping[type[RuntimeFault], Reason]] = MappingProxyType(
+REFUSALS: Final[Mapping[type[ActorError], Reason]] = MappingProxyType(
     {
         MailboxFull: Reason.POOL_FULL,
         ActorGone: Reason.GONE,

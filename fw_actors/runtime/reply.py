@@ -16,7 +16,7 @@ import msgspec
 import trio
 from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 
-from fw_actors.runtime.errors import AlreadyAnswered, AskTimeout, RuntimeFault
+from fw_actors.runtime.errors import ActorError, AlreadyAnswered, AskTimeout
 from fw_actors.runtime.messages import Message
 from fw_actors.runtime.timers import Pending
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Hold(Protocol):
     """A kept reply, a piece of work, a timer, a watch."""
 
-    def abandon(self, fault: RuntimeFault) -> None:
+    def abandon(self, fault: ActorError) -> None:
         """End it because the instance has gone. Must not raise."""
 
 
@@ -114,7 +114,7 @@ class Reply(msgspec.Struct, Generic[R], eq=False):
         else:
             self._cell.runtime.late_replies += 1
 
-    def abandon(self, fault: RuntimeFault) -> None:
+    def abandon(self, fault: ActorError) -> None:
         """Close the asker's side because the actor can't answer any more."""
         if self.wanted:
             self._error = fault

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from fw_actors.runtime.cell import Cell
-from fw_actors.runtime.errors import RuntimeFault
+from fw_actors.runtime.errors import ActorError
 from fw_actors.runtime.mailbox import Item
 from fw_actors.runtime.messages import Message
 from fw_actors.runtime.pool import KeyedPool
@@ -107,7 +107,7 @@ class Delayed:
         self._cell.release(self)
         return self._item
 
-    def abandon(self, fault: RuntimeFault) -> None:
+    def abandon(self, fault: ActorError) -> None:
         """Lose the message with the instance that was to get it."""
         self._cell.runtime.deadlines.withdraw(self, self._seconds)
         if isinstance(self._item, Reply):

@@ -8,10 +8,10 @@ from contextlib import suppress
 import trio
 
 from fw_actors.runtime import (
+    ActorError,
     KeyedPool,
     Ref,
     Runtime,
-    RuntimeFault,
 )
 from supervisors import (
     ChildSpec,
@@ -75,11 +75,11 @@ class Storm:
     async def _call(self) -> None:
         dice = self.dice
         while True:
-            with suppress(RuntimeFault), trio.move_on_after(dice.uniform(0, 2)):
+            with suppress(ActorError), trio.move_on_after(dice.uniform(0, 2)):
                 fatal = [Break()] if dice.random() < 0.02 else []
                 request = dice.choice([Add(1), Nap(0.3), Keep(), Nap(3.0), *fatal])
                 await self._someone().ask(request, deadline=dice.uniform(0.1, 1.5))
-            with suppress(RuntimeFault), trio.move_on_after(dice.uniform(0, 0.5)):
+            with suppress(ActorError), trio.move_on_after(dice.uniform(0, 0.5)):
                 final = [End()] if dice.random() < 0.05 else []
                 await self._someone().send(
                     dice.choice([Note(1), Begin(0.2), Later(0.2, 1), *final])
