@@ -31,7 +31,7 @@ from fw_actors.runtime import (
     MailboxPolicy,
     Message,
     Overflow,
-    Reply,
+    PendingReply,
     Request,
     handles,
 )
@@ -105,7 +105,7 @@ class TryPasswordChange(Request[PasswordChanged | FwError], frozen=True):
 class Verified(Message, frozen=True):
     """A try that was verified and settled, and who waits for it."""
 
-    reply: Reply[Any]
+    reply: PendingReply[Any]
     outcome: Outcome[Any]
 
 
@@ -163,7 +163,7 @@ class LockoutActor(Actor):
         if isinstance(admitted, FwError):
             note(admitted)
             return admitted
-        reply: Reply[Any] = self.context.keep_reply()
+        reply: PendingReply[Any] = self.context.keep_reply()
         self.context.work(
             partial(_settled, verify, admitted, note), then=lambda outcome: Verified(reply, outcome)
         )

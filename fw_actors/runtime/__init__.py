@@ -25,7 +25,7 @@ from fw_actors.runtime.mailbox import DeadLetter, MailboxPolicy, Overflow, Reaso
 from fw_actors.runtime.messages import Message, Request, handles
 from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef, KeyedRef, Ref
-from fw_actors.runtime.reply import Reply
+from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import Inspection, NodeSnapshot, RuntimeSnapshot
 from fw_actors.runtime.system import Log, Runtime, SilentLog, open_runtime
 
@@ -53,9 +53,9 @@ __all__ = [
     "NodeSnapshot",
     "NotHandled",
     "Overflow",
+    "PendingReply",
     "Reason",
     "Ref",
-    "Reply",
     "Request",
     "Runtime",
     "RuntimeSnapshot",

@@ -13,7 +13,7 @@ from fw_actors.runtime.clock import Clock, Entropy
 from fw_actors.runtime.errors import ActorGone, MailboxFull
 from fw_actors.runtime.mailbox import MailboxPolicy
 from fw_actors.runtime.messages import HandlerTable, Message, handler_table
-from fw_actors.runtime.reply import Reply
+from fw_actors.runtime.reply import PendingReply
 
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import Cell, Down
@@ -87,7 +87,7 @@ class Context(ABC):
         """Trio's time in seconds, without the way through trio's globals."""
         return self._cell.runtime.deadlines.now()
 
-    def keep_reply(self) -> Reply[Any]:
+    def keep_reply(self) -> PendingReply[Any]:
         """Take over the answer to the message in hand; the handler's return value is ignored.
 
         For a message that was told, not asked, the reply is one that nobody wants.
@@ -95,7 +95,7 @@ class Context(ABC):
         cell = self._cell
         slot = cell.current
         if slot is None:
-            return Reply(cell, Message(), wanted=False)
+            return PendingReply(cell, Message(), wanted=False)
         cell.current = None
         slot.kept = True
         cell.hold(slot)

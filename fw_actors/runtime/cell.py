@@ -22,7 +22,7 @@ import trio
 from fw_actors.runtime.errors import ActorError, ActorFailed, ActorGone, MailboxFull, NotHandled
 from fw_actors.runtime.mailbox import Item, Overflow, Reason
 from fw_actors.runtime.messages import HandlerTable, Message
-from fw_actors.runtime.reply import Hold, Holder, Reply
+from fw_actors.runtime.reply import Hold, Holder, PendingReply
 from fw_actors.runtime.snapshot import inspection_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Instance(Protocol):
 class Arrival(Hold, Protocol):
     """A hold that ends with a message to its own actor, through the side lane."""
 
-    def take(self) -> Message | Reply[Any] | None:
+    def take(self) -> Message | PendingReply[Any] | None:
         """Give the message and end the hold; None when there is nothing to handle any more."""
 
 
@@ -131,13 +131,13 @@ class Cell(Holder):
         """Whether somebody runs this cell, or will without being woken."""
         self.alert = False
         """Whether the next turn has to look beyond the mailbox: control lane, side lane, trace."""
-        self.current: Reply[Any] | None = None
+        self.current: PendingReply[Any] | None = None
         """The question that the running handler still has to answer."""
         self.side: deque[Arrival] | None = None
         self.side_was_last = False
         self.works = 0
         self.timers = 0
-        self.inspections: deque[Reply[Any]] | None = None
+        self.inspections: deque[PendingReply[Any]] | None = None
         self.suspended = False
         self.trace: Callable[[Message], object] | None = None
         self.tamper: Tamper | None = None
@@ -230,7 +230,7 @@ class Cell(Holder):
         if not self.awake:
             self.wake()
 
-    def inspect(self, slot: Reply[Any]) -> None:
+    def inspect(self, slot: PendingReply[Any]) -> None:
         """Put a request for an inspection into the control lane. Raises MailboxFull."""
         if self.inspections is None:
             self.inspections = deque()
@@ -248,7 +248,7 @@ class Cell(Holder):
         self.mailbox.put(item)
 
     def _discard(self, item: Item, reason: Reason) -> None:
-        if isinstance(item, Reply):
+        if isinstance(item, PendingReply):
             if reason is Reason.DROPPED:
                 item.abandon(MailboxFull(self.name, self.mailbox.capacity))
             else:
@@ -347,13 +347,13 @@ async def run_turn(cell: Cell, actor: Instance) -> bool:  # noqa: C901 - the hot
     # A message that was told costs no call but its handler's own, and nothing that may be left out.
     handlers, take, now = actor.handlers, cell.mailbox.take, cell.runtime.deadlines.now
     note = cell.recent.append
-    slot: Reply[Any] | None = None
+    slot: PendingReply[Any] | None = None
     before, untimed = now(), False
     try:
         for _ in range(MESSAGES_A_TURN):
             item: Any = _attend(cell, actor) if cell.alert else take()
             kind = type(item)
-            if kind is Reply:
+            if kind is PendingReply:
                 slot, item = item, item.message
                 if not slot.wanted:
                     cell.skipped += 1
@@ -430,7 +430,7 @@ def _take_turns(cell: Cell) -> Item | None:
 
 
 def _show(cell: Cell, onlooker: Callable[[Message], object], item: Item | None) -> None:
-    if isinstance(item, Reply):
+    if isinstance(item, PendingReply):
         item = item.message if item.wanted else None
     if item is None:
         return

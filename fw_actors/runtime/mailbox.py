@@ -15,12 +15,12 @@ import trio
 
 from fw_actors.runtime.clock import Clock
 from fw_actors.runtime.messages import Message
-from fw_actors.runtime.reply import Reply
+from fw_actors.runtime.reply import PendingReply
 
 if TYPE_CHECKING:
     from fw_actors.runtime.system import Log
 
-Item: TypeAlias = Message | Reply[Any]
+Item: TypeAlias = Message | PendingReply[Any]
 
 
 class Overflow(Enum):

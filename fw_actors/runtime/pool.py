@@ -24,7 +24,7 @@ from fw_actors.runtime.errors import ActorError, ActorFailed, ActorGone, Mailbox
 from fw_actors.runtime.mailbox import Mailbox
 from fw_actors.runtime.messages import Message
 from fw_actors.runtime.ref import REFUSALS, KeyedRef, Keyring
-from fw_actors.runtime.reply import Reply
+from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import NodeSnapshot
 from fw_actors.runtime.timers import Deadlines
 
@@ -159,7 +159,7 @@ class KeyedCell(Cell):
                 await self._start(self.actor)
         except CrashedError as crash:
             first = self.mailbox.take()
-            if isinstance(first, Reply):
+            if isinstance(first, PendingReply):
                 first.abandon(ActorFailed(self.name, self.runtime.one_line(crash.error)))
             raise
 

@@ -14,7 +14,7 @@ from fw_actors.runtime.deadlock import CURRENT, join, leave
 from fw_actors.runtime.errors import ActorError, ActorFailed, ActorGone, AskTimeout, MailboxFull
 from fw_actors.runtime.mailbox import Reason
 from fw_actors.runtime.messages import Message, Request
-from fw_actors.runtime.reply import Reply
+from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import Inspection
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Ref(ABC):
         cancellation.
 
         Raises: AskTimeout; ActorGone; ActorFailed when the handler raised; MailboxFull;
-        AskCycle (in a handler); NotHandled; whatever the actor gave to `Reply.fail`.
+        AskCycle (in a handler); NotHandled; whatever the actor gave to `PendingReply.fail`.
         TypeError without a deadline inside a handler, which it could hold up for ever.
         """
         cell = self._cell()
@@ -91,7 +91,7 @@ class Ref(ABC):
                 raise TypeError(f"In a handler, ask {self.name!r} with a deadline.")
             join(asker, cell)
         try:
-            slot: Reply[R] = Reply(cell, request)
+            slot: PendingReply[R] = PendingReply(cell, request)
             if not cell.offer(slot):
                 deadline = await self._room_for(cell, slot, deadline)
             if not slot.wanted:  # it was answered while room was waited for
@@ -109,14 +109,16 @@ class Ref(ABC):
         Raises AskTimeout when its handler takes longer than `deadline` seconds, and as `ask` does.
         """
         cell = self._inspected()
-        slot: Reply[Inspection] = Reply(cell, Message())
+        slot: PendingReply[Inspection] = PendingReply(cell, Message())
         cell.inspect(slot)
         return await slot.wait(deadline)
 
     def _inspected(self) -> Cell:
         return self._cell()
 
-    async def _room_for(self, cell: Cell, slot: Reply[Any], deadline: float | None) -> float | None:
+    async def _room_for(
+        self, cell: Cell, slot: PendingReply[Any], deadline: float | None
+    ) -> float | None:
         """Wait for room; return what is left of the deadline."""
         if deadline is None:
             await cell.offer_when_room(slot)

@@ -65,7 +65,7 @@ R = TypeVar("R")
 RaiseCancel = Callable[[], Any]
 
 
-class Reply(msgspec.Struct, Generic[R], eq=False):
+class PendingReply(msgspec.Struct, Generic[R], eq=False):
     """One question on its way. Handlers get it from `context.keep_reply()`.
 
     `wanted` says whether somebody still waits for the answer.

@@ -23,7 +23,7 @@ from fw_actors.runtime.snapshot import node_of
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
-    from fw_actors.runtime.reply import Reply
+    from fw_actors.runtime.reply import PendingReply
     from fw_actors.runtime.snapshot import NodeSnapshot
     from fw_actors.runtime.system import Ground
 
@@ -119,7 +119,7 @@ class SingleCell(Cell):
         if not self.awake:
             self.wake()
 
-    def inspect(self, slot: Reply[Any]) -> None:
+    def inspect(self, slot: PendingReply[Any]) -> None:
         """See `Cell.inspect`. Raises ActorGone as well: nobody is there to look into it."""
         if self._retired:
             raise ActorGone(self.name)

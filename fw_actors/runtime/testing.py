@@ -19,7 +19,7 @@ from fw_actors.runtime.mailbox import Item
 from fw_actors.runtime.messages import Message
 from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef
-from fw_actors.runtime.reply import Reply
+from fw_actors.runtime.reply import PendingReply
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Injector:
 
         Raises CrashedError, as a turn does.
         """
-        message = item.message if isinstance(item, Reply) else item
+        message = item.message if isinstance(item, PendingReply) else item
         self.seen += 1
         fault = self.plan(self.seen, message)
         if fault is None:
@@ -84,7 +84,7 @@ class Injector:
             Delayed(cell, item, fault.seconds)
         elif isinstance(fault, Crash):
             cell.recent.append(type(message))
-            if isinstance(item, Reply):
+            if isinstance(item, PendingReply):
                 cell.current = item
             raise cell.note_failure("handler", InjectedCrash(f"on message {self.seen}"))
         return None
@@ -110,7 +110,7 @@ class Delayed:
     def abandon(self, fault: ActorError) -> None:
         """Lose the message with the instance that was to get it."""
         self._cell.runtime.deadlines.withdraw(self, self._seconds)
-        if isinstance(self._item, Reply):
+        if isinstance(self._item, PendingReply):
             self._item.abandon(fault)
 
 

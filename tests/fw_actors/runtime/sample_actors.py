@@ -13,8 +13,8 @@ from fw_actors.runtime import (
     MailboxPolicy,
     Message,
     Overflow,
+    PendingReply,
     Ref,
-    Reply,
     Request,
     handles,
 )
@@ -113,7 +113,7 @@ class Sample(Actor):
     def __init__(self, diary: list[Any] | None = None) -> None:
         self.diary: list[Any] = diary if diary is not None else []
         self.sum = 0
-        self.kept: list[Reply[Any]] = []
+        self.kept: list[PendingReply[Any]] = []
         self.busy = False
 
     @handles(Add)

@@ -14,8 +14,8 @@ from fw_actors.runtime import (
     AlreadyAnswered,
     AskTimeout,
     NotHandled,
+    PendingReply,
     Reason,
-    Reply,
     Request,
     Runtime,
     handles,
@@ -35,7 +35,7 @@ class Desk(Actor):
     """Keeps every question, so that the test answers."""
 
     def __init__(self) -> None:
-        self.slots: list[Reply[str]] = []
+        self.slots: list[PendingReply[str]] = []
 
     @handles(Question)
     def question(self, message: Question) -> None:
