@@ -21,7 +21,7 @@ from fw_actors.runtime.errors import (
     MailboxFull,
     NotHandled,
 )
-from fw_actors.runtime.mailbox import DeadLetter, MailboxPolicy, Overflow, Reason
+from fw_actors.runtime.mailbox import DeadLetter, DeadLetterReason, MailboxPolicy, Overflow
 from fw_actors.runtime.messages import Message, Request, handles
 from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef, KeyedRef, Ref
@@ -41,6 +41,7 @@ __all__ = [
     "Clock",
     "Context",
     "DeadLetter",
+    "DeadLetterReason",
     "Down",
     "Entropy",
     "Inspection",
@@ -54,7 +55,6 @@ __all__ = [
     "NotHandled",
     "Overflow",
     "PendingReply",
-    "Reason",
     "Ref",
     "Request",
     "Runtime",

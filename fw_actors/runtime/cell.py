@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 import trio
 
 from fw_actors.runtime.errors import ActorError, ActorFailed, ActorGone, MailboxFull, NotHandled
-from fw_actors.runtime.mailbox import Item, Overflow, Reason
+from fw_actors.runtime.mailbox import DeadLetterReason, Item, Overflow
 from fw_actors.runtime.messages import HandlerTable, Message
 from fw_actors.runtime.reply import Hold, Holder, PendingReply
 from fw_actors.runtime.snapshot import inspection_of
@@ -182,11 +182,11 @@ class Cell(Holder):
             self.mailbox.put(message)
         except trio.WouldBlock:
             if self.overflow is not Overflow.DROP_OLDEST:
-                self.runtime.dead_letters.add(self.name, message, Reason.FULL)
+                self.runtime.dead_letters.add(self.name, message, DeadLetterReason.FULL)
                 return False
             self._put_in_place_of_oldest(message)
         except trio.ClosedResourceError:
-            self.runtime.dead_letters.add(self.name, message, Reason.GONE)
+            self.runtime.dead_letters.add(self.name, message, DeadLetterReason.GONE)
             return False
         if not self.awake:
             self.wake()
@@ -244,12 +244,12 @@ class Cell(Holder):
             self.wake()
 
     def _put_in_place_of_oldest(self, item: Item) -> None:
-        self._discard(self.mailbox.take(), Reason.DROPPED)
+        self._discard(self.mailbox.take(), DeadLetterReason.DROPPED)
         self.mailbox.put(item)
 
-    def _discard(self, item: Item, reason: Reason) -> None:
+    def _discard(self, item: Item, reason: DeadLetterReason) -> None:
         if isinstance(item, PendingReply):
-            if reason is Reason.DROPPED:
+            if reason is DeadLetterReason.DROPPED:
                 item.abandon(MailboxFull(self.name, self.mailbox.capacity))
             else:
                 item.abandon(ActorGone(self.name))
@@ -324,7 +324,7 @@ class Cell(Holder):
                 item = self.mailbox.take()
             except (trio.EndOfChannel, trio.WouldBlock):
                 break
-            self._discard(item, Reason.STOPPED)
+            self._discard(item, DeadLetterReason.STOPPED)
         for slot in self.inspections or ():
             slot.abandon(ActorGone(self.name))
         self.inspections = None
@@ -450,7 +450,7 @@ def _refuse(cell: Cell, message: Message | None) -> None:
     slot, cell.current = cell.current, None
     if slot is not None:
         slot.abandon(NotHandled(cell.name, type(message).__name__))
-    cell.runtime.dead_letters.add(cell.name, message, Reason.NOT_HANDLED)
+    cell.runtime.dead_letters.add(cell.name, message, DeadLetterReason.NOT_HANDLED)
 
 
 def _answer_inspections(cell: Cell, actor: Instance) -> None:

@@ -85,7 +85,7 @@ class Mailbox:
 REMEMBERED: Final = 64
 
 
-class Reason(Enum):
+class DeadLetterReason(Enum):
     """Why a message reached nobody."""
 
     FULL = "the mailbox was full"
@@ -103,7 +103,7 @@ class DeadLetter:
 
     recipient: str
     message: str
-    reason: Reason
+    reason: DeadLetterReason
     at: int
 
 
@@ -113,10 +113,10 @@ class DeadLetters:
     def __init__(self, clock: Clock, log: Log) -> None:
         self._clock = clock
         self._log = log
-        self._counts: Counter[Reason] = Counter()
+        self._counts: Counter[DeadLetterReason] = Counter()
         self._last: deque[DeadLetter] = deque(maxlen=REMEMBERED)
 
-    def add(self, recipient: str, message: object, reason: Reason) -> None:
+    def add(self, recipient: str, message: object, reason: DeadLetterReason) -> None:
         """Note one; the 1st, 2nd, 4th, 8th… of a reason are logged."""
         letter = DeadLetter(recipient, type(message).__name__, reason, self._clock.now())
         self._last.append(letter)
@@ -131,9 +131,9 @@ class DeadLetters:
                 count=count,
             )
 
-    def counts(self) -> dict[Reason, int]:
+    def counts(self) -> dict[DeadLetterReason, int]:
         """How many there were, for every reason."""
-        return {reason: self._counts[reason] for reason in Reason}
+        return {reason: self._counts[reason] for reason in DeadLetterReason}
 
     def last(self) -> tuple[DeadLetter, ...]:
         """The last ones, oldest first."""

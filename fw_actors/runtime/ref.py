@@ -12,7 +12,7 @@ from trio.lowlevel import wait_task_rescheduled
 
 from fw_actors.runtime.deadlock import CURRENT, join, leave
 from fw_actors.runtime.errors import ActorError, ActorFailed, ActorGone, AskTimeout, MailboxFull
-from fw_actors.runtime.mailbox import Reason
+from fw_actors.runtime.mailbox import DeadLetterReason
 from fw_actors.runtime.messages import Message, Request
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import Inspection
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-REFUSALS: Final[Mapping[type[ActorError], Reason]] = MappingProxyType(
+REFUSALS: Final[Mapping[type[ActorError], DeadLetterReason]] = MappingProxyType(
     {
-        MailboxFull: Reason.POOL_FULL,
-        ActorGone: Reason.GONE,
-        ActorFailed: Reason.FAILED,
+        MailboxFull: DeadLetterReason.POOL_FULL,
+        ActorGone: DeadLetterReason.GONE,
+        ActorFailed: DeadLetterReason.FAILED,
     }
 )
 """Why a pool's actor can't be told anything, by what `KeyedPool.cell` raises."""

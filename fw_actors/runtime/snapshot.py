@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from fw_actors.runtime.mailbox import DeadLetter, Reason
+from fw_actors.runtime.mailbox import DeadLetter, DeadLetterReason
 
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import Cell
@@ -78,7 +78,7 @@ class RuntimeSnapshot:
     workers_parked: int
     late_replies: int
     """Answers that came when nobody waited any more."""
-    dead_letters: Mapping[Reason, int]
+    dead_letters: Mapping[DeadLetterReason, int]
     last_dead_letters: tuple[DeadLetter, ...]
 
     def walk(self) -> Iterator[NodeSnapshot]:

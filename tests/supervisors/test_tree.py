@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from fw_actors.runtime import ActorGone, AskCycle, AskTimeout, KeyedPool, Reason, Runtime
+from fw_actors.runtime import ActorGone, AskCycle, AskTimeout, DeadLetterReason, KeyedPool, Runtime
 from supervisors import (
     ChildSpec,
     Restart,
@@ -185,7 +185,7 @@ async def test_a_transient_child_may_end_and_a_temporary_one_may_fail(runtime: R
             with pytest.raises(ActorGone):
                 await runtime.ref(name).ask(Add(1))
         runtime.ref("done").tell(Note(1))
-    assert runtime.snapshot().dead_letters[Reason.GONE] == 1
+    assert runtime.snapshot().dead_letters[DeadLetterReason.GONE] == 1
 
 
 async def test_the_normal_end_of_a_significant_child_ends_the_block_quietly(
@@ -271,7 +271,7 @@ async def test_a_stop_during_the_wait_before_a_restart_settles_the_mailbox(
         for message in (Break(), Break(), Note(1)):
             ref.tell(message)
         await wait_all_tasks_blocked()
-    assert runtime.snapshot().dead_letters[Reason.STOPPED] == 1
+    assert runtime.snapshot().dead_letters[DeadLetterReason.STOPPED] == 1
     assert len(runtime.deadlines) == 0
 
 
@@ -392,7 +392,7 @@ async def test_a_mailbox_is_bounded_and_keeps_deadlines_during_the_wait_before_a
         assert trio.current_time() - start == 4.0
         assert ref.tell(Note(1))
         assert not ref.tell(Note(2))  # the question that was called off keeps its place
-    assert runtime.snapshot().dead_letters[Reason.FULL] == 1
+    assert runtime.snapshot().dead_letters[DeadLetterReason.FULL] == 1
 
 
 async def test_two_children_of_one_id_are_refused(runtime: Runtime) -> None:

@@ -14,9 +14,9 @@ from fw_actors.runtime import (
     ActorFailed,
     ActorGone,
     AskTimeout,
+    DeadLetterReason,
     KeyedPool,
     MailboxFull,
-    Reason,
     Runtime,
 )
 from tests.fw_actors.runtime.sample_actors import (
@@ -133,7 +133,7 @@ async def test_at_capacity_with_none_idle_a_new_key_is_refused(runtime: Runtime)
     with pytest.raises(MailboxFull, match="'p' has no room: it holds at most 2 actors"):
         await pool["c"].ask(Add(1), deadline=1.0)
     assert pool["a"].tell(Note(1))
-    assert runtime.snapshot().dead_letters[Reason.POOL_FULL] == 1
+    assert runtime.snapshot().dead_letters[DeadLetterReason.POOL_FULL] == 1
     await trio.sleep(6)
     assert await pool["c"].ask(Add(1)) == 1
 
@@ -207,7 +207,7 @@ async def test_a_key_for_which_none_can_be_made_refuses_its_messages(runtime: Ru
     with pytest.raises(ActorFailed, match="LookupError: a"):
         await pool["a"].ask(Add(1))
     assert len(pool) == 0
-    assert runtime.snapshot().dead_letters[Reason.FAILED] == 1
+    assert runtime.snapshot().dead_letters[DeadLetterReason.FAILED] == 1
 
 
 async def test_a_failure_in_started_costs_one_message_each(

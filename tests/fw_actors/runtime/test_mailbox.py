@@ -12,9 +12,9 @@ from fw_actors.runtime import (
     ActorGone,
     ActorRef,
     AskTimeout,
+    DeadLetterReason,
     MailboxFull,
     MailboxPolicy,
-    Reason,
     Runtime,
 )
 from tests.fw_actors.runtime.sample_actors import Add, Drops, Nap, Note, Refuses, Sample, Waits
@@ -66,7 +66,7 @@ async def test_wait_lets_senders_wait_in_order_and_refuses_tell(
                 senders.start_soon(ref.send, Note(n))
                 await wait_all_tasks_blocked()
     assert diary == [1, 2, 3, 4]
-    assert runtime.snapshot().dead_letters[Reason.FULL] == 1
+    assert runtime.snapshot().dead_letters[DeadLetterReason.FULL] == 1
 
 
 async def test_a_sender_that_is_cancelled_while_it_waits_has_sent_nothing(
@@ -157,7 +157,7 @@ async def test_drop_oldest_makes_room_and_tells_the_one_who_asked(
             assert ref.tell(Note(n))
     assert diary == [3, 4]
     assert refused == [1]
-    assert runtime.snapshot().dead_letters[Reason.DROPPED] == 2
+    assert runtime.snapshot().dead_letters[DeadLetterReason.DROPPED] == 2
 
 
 async def test_closing_sends_waiting_senders_away_and_handles_what_is_inside(

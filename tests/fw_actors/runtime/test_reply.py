@@ -13,9 +13,9 @@ from fw_actors.runtime import (
     ActorRef,
     AlreadyAnswered,
     AskTimeout,
+    DeadLetterReason,
     NotHandled,
     PendingReply,
-    Reason,
     Request,
     Runtime,
     handles,
@@ -261,7 +261,7 @@ async def test_a_message_without_a_handler_harms_the_sender_only(runtime: Runtim
             await ref.ask(Unheard())
         ref.tell(Unheard())
         assert await ref.ask(Add(1)) == 1
-    assert runtime.snapshot().dead_letters[Reason.NOT_HANDLED] == 2
+    assert runtime.snapshot().dead_letters[DeadLetterReason.NOT_HANDLED] == 2
 
 
 async def test_an_address_without_an_actor_refuses(runtime: Runtime) -> None:
@@ -272,7 +272,11 @@ async def test_an_address_without_an_actor_refuses(runtime: Runtime) -> None:
     with pytest.raises(ActorGone):
         await ref.send(Note(1))
     letter = runtime.snapshot().last_dead_letters[-1]
-    assert (letter.recipient, letter.message, letter.reason) == ("nobody", "Note", Reason.GONE)
+    assert (letter.recipient, letter.message, letter.reason) == (
+        "nobody",
+        "Note",
+        DeadLetterReason.GONE,
+    )
     assert letter.at == 1_700_000_000_000
 
 

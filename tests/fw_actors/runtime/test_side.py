@@ -9,7 +9,7 @@ import trio
 from outcome import Error, Value
 from trio.testing import wait_all_tasks_blocked
 
-from fw_actors.runtime import ActorFailed, ActorRef, Down, MailboxFull, Reason, Runtime
+from fw_actors.runtime import ActorFailed, ActorRef, DeadLetterReason, Down, MailboxFull, Runtime
 from tests.fw_actors.runtime.sample_actors import (
     Add,
     Begin,
@@ -149,7 +149,7 @@ async def test_side_messages_are_never_refused_and_take_turns_with_the_mailbox(
         ref.resume()
         await wait_all_tasks_blocked()
     assert diary == [100, 1, 101, 2]
-    assert runtime.snapshot().dead_letters[Reason.FULL] == 1
+    assert runtime.snapshot().dead_letters[DeadLetterReason.FULL] == 1
 
 
 async def test_a_timer_can_be_cancelled_even_when_its_message_is_on_its_way(

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from fw_actors.runtime import ActorFailed, ActorGone, Message, Reason, Runtime
+from fw_actors.runtime import ActorFailed, ActorGone, DeadLetterReason, Message, Runtime
 from tests.fw_actors.runtime.sample_actors import (
     Add,
     Courteous,
@@ -74,7 +74,7 @@ async def test_a_stop_beyond_its_deadline_is_forced_and_settles_everybody(
     await wait_all_tasks_blocked()
     assert trio.current_time() - start == 2.0
     assert ends == ["gone", "gone"]
-    assert runtime.snapshot().dead_letters[Reason.STOPPED] == 1
+    assert runtime.snapshot().dead_letters[DeadLetterReason.STOPPED] == 1
     assert log.named("actor_stop_forced") == [{"actor": "a", "depth": 2}]
 
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from fw_actors.runtime import ActorGone, KeyedPool, MailboxPolicy, Reason, Runtime
+from fw_actors.runtime import ActorGone, DeadLetterReason, KeyedPool, MailboxPolicy, Runtime
 from tests.fw_actors.runtime.sample_actors import Add, Courteous, Nap, Note, Sample
 
 
@@ -60,7 +60,7 @@ async def test_a_stop_during_a_start_that_takes_longer_cuts_it_off(runtime: Runt
         cell.tell(Note(1))
         cell.stop(trio.current_time() + 0.5)
     assert (diary, trio.current_time()) == ([], 0.5)
-    assert runtime.snapshot().dead_letters[Reason.STOPPED] == 1
+    assert runtime.snapshot().dead_letters[DeadLetterReason.STOPPED] == 1
 
 
 async def test_an_actor_that_was_stopped_can_be_started_again_with_an_empty_mailbox(
