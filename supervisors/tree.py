@@ -11,7 +11,7 @@ import trio
 
 from fw_actors.runtime import NodeSnapshot, Runtime
 from fw_actors.runtime.cell import Cell
-from fw_actors.runtime.system import lone_error
+from fw_actors.runtime.system import unwrap_single_error
 from supervisors.children import ChildSpec, TaskStatus
 from supervisors.strategies import Restart, RestartIntensity, Strategy
 from supervisors.supervisor import Supervisor
@@ -126,7 +126,7 @@ async def _open(
     intensity: RestartIntensity | None,
     stop_seconds: float,
 ) -> AsyncIterator[Supervisor]:
-    with lone_error():
+    with unwrap_single_error():
         async with trio.open_nursery() as nursery:
             supervisor = Supervisor(
                 runtime,

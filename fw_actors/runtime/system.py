@@ -86,7 +86,7 @@ class Ground:
 
 
 @contextmanager
-def lone_error() -> Iterator[None]:
+def unwrap_single_error() -> Iterator[None]:
     """Around a nursery that is nobody's business: one error comes out as itself, more as a group.
 
     For blocks such as `open_runtime`, whose callers want to catch what happened in them.
@@ -142,7 +142,7 @@ class Runtime(Ground):
         cell.check_free()
         self.add_node(cell)
         try:
-            with lone_error():
+            with unwrap_single_error():
                 async with trio.open_nursery() as nursery:
                     ref: ActorRef = await nursery.start(cell.live, make)
                     try:
@@ -189,7 +189,7 @@ async def open_runtime(
     `log` is a structlog-like logger; without one nothing is logged. `scrub` removes secrets from
     the texts of failures, which snapshots, answers and the log tell.
     """
-    with lone_error():
+    with unwrap_single_error():
         async with trio.open_nursery() as nursery:
             runtime = Runtime(nursery, clock, entropy, log or SilentLog(), scrub)
             nursery.start_soon(runtime.deadlines.run)
