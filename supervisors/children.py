@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 import trio
 
 from fw_actors.runtime import Actor, KeyedPool, NodeSnapshot, Runtime
-from fw_actors.runtime.cell import Cell
+from fw_actors.runtime.cell import ActorCell
 from supervisors.strategies import ChildRules, Restart
 
 SHUTDOWN_SECONDS: Final = 5.0
@@ -36,7 +36,7 @@ class Child(Protocol):
     def retire(self) -> None:
         """Note that no life follows the last one."""
 
-    def cells(self) -> Iterable[Cell]:
+    def cells(self) -> Iterable[ActorCell]:
         """Return the actors whose ends are waited for at its stop."""
 
     def snapshot(self) -> NodeSnapshot | None:
@@ -110,9 +110,10 @@ class ActorChild:
 
     async def live(self, task_status: TaskStatus) -> None:
         """See `Child`."""
-        self._cell.restarts += self._lives > 0
+        if self._lives:
+            self._cell.record_restart()
         self._lives += 1
-        await self._cell.live(self._make, task_status)
+        await self._cell.run(self._make, task_status)
 
     def ask_to_stop(self, deadline: float) -> bool:
         """See `Child`."""
@@ -121,9 +122,9 @@ class ActorChild:
 
     def retire(self) -> None:
         """See `Child`."""
-        self._cell.retire()
+        self._cell.terminate()
 
-    def cells(self) -> Iterable[Cell]:
+    def cells(self) -> Iterable[ActorCell]:
         """See `Child`."""
         return (self._cell,)
 
@@ -160,7 +161,7 @@ class PoolChild:
     def retire(self) -> None:
         """Nothing is left of a closed pool."""
 
-    def cells(self) -> Iterable[Cell]:
+    def cells(self) -> Iterable[ActorCell]:
         """See `Child`."""
         return self._pool.cells()
 
@@ -190,7 +191,7 @@ class TaskChild:
     def retire(self) -> None:
         """A task leaves nothing behind."""
 
-    def cells(self) -> Iterable[Cell]:
+    def cells(self) -> Iterable[ActorCell]:
         """See `Child`."""
         return ()
 

@@ -14,7 +14,7 @@ from math import inf
 import trio
 
 from fw_actors.runtime import ActorFailed, NodeSnapshot, Runtime
-from fw_actors.runtime.cell import Cell
+from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.deadlock import waiting_for
 from supervisors.children import ChildSpec
 from supervisors.events import Due, Ended
@@ -90,7 +90,7 @@ class Supervisor:
         with waiting_for(self.cells()):
             await self._stop(deadline)
 
-    def cells(self) -> Iterable[Cell]:
+    def cells(self) -> Iterable[ActorCell]:
         """Return the actors whose ends a stop waits for."""
         return chain.from_iterable(member.child.cells() for member in self._members.values())
 

@@ -10,7 +10,7 @@ from typing import Final
 import trio
 
 from fw_actors.runtime import NodeSnapshot, Runtime
-from fw_actors.runtime.cell import Cell
+from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.system import unwrap_single_error
 from supervisors.children import ChildSpec, TaskStatus
 from supervisors.strategies import Restart, RestartIntensity, Strategy
@@ -108,7 +108,7 @@ class SupervisorChild:
     def retire(self) -> None:
         """A supervisor that ended has retired its children."""
 
-    def cells(self) -> Iterable[Cell]:
+    def cells(self) -> Iterable[ActorCell]:
         """See `Child`."""
         return self._supervisor.cells() if self._supervisor is not None else ()
 

@@ -238,7 +238,7 @@ class Console:
         """Stop a single actor; its supervisor starts it again. Raises: NotFoundError."""
         ref = self._single(actor)
         await self._note(user, Action.CONSOLE_RESTART, actor, request_id)
-        ref.cell.stop(trio.current_time() + STOP_SECONDS)
+        ref.stop(trio.current_time() + STOP_SECONDS)
 
     async def trace(self, user: str, actor: str, request_id: str = "") -> None:
         """Trace a single actor for a minute. Raises: NotFoundError, OverloadedError."""

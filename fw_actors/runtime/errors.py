@@ -1,4 +1,4 @@
-"""The faults that messages can meet on their way: one small family."""
+"""The errors of the runtime: why a message, or the answer to it, did not arrive."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 
 
 class ActorError(Exception):
-    """Something that kept a message or its answer from arriving. Catch it; raise its children."""
+    """Base class of the errors below. Catch it; raise one of its subclasses."""
 
     def __init__(self, message: str) -> None:
         if type(self) is ActorError:
-            raise TypeError("ActorError is a family; raise one of its children")
+            raise TypeError("ActorError is a base class: raise one of its subclasses")
         super().__init__(message)
 
 
 class AskTimeout(ActorError):
-    """Raised by `ask` when no answer came within its deadline; the question is withdrawn."""
+    """Raised by `ask` if no answer came before the deadline; the request is withdrawn."""
 
     def __init__(self, actor: str, seconds: float) -> None:
         self.actor, self.seconds = actor, seconds
@@ -23,7 +23,7 @@ class AskTimeout(ActorError):
 
 
 class ActorGone(ActorError):
-    """Raised when the actor isn't running, or stopped before it could answer."""
+    """Raised if the actor is not running, or stopped before it could answer."""
 
     def __init__(self, actor: str) -> None:
         self.actor = actor
@@ -31,7 +31,7 @@ class ActorGone(ActorError):
 
 
 class ActorFailed(ActorError):
-    """Raised in `ask` when the actor failed while it had the question; a new one for each caller.
+    """Raised by `ask` if the actor failed before it answered; a new error for each asker.
 
     `error` is the failure as one line. The failure itself, with its traceback, is in the log.
     """
@@ -42,23 +42,23 @@ class ActorFailed(ActorError):
 
 
 class MailboxFull(ActorError):
-    """Raised when a bounded place (mailbox, pool, work or timers of an actor) has no room."""
+    """Raised if a limit is reached: of a mailbox, a pool, or an actor's work or timers."""
 
     def __init__(self, actor: str, capacity: int, what: str = "messages") -> None:
         self.actor, self.capacity = actor, capacity
-        super().__init__(f"{actor!r} has no room: it holds at most {capacity} {what}.")
+        super().__init__(f"{actor!r} is full: the limit is {capacity} {what}.")
 
 
 class AskCycle(ActorError):
-    """Raised when waiting would close a ring of actors that wait for each other."""
+    """Raised if waiting would be a deadlock: each actor of `cycle` would wait for the next."""
 
-    def __init__(self, ring: Sequence[str]) -> None:
-        self.ring = tuple(ring)
-        super().__init__(f"These would wait for each other: {' -> '.join(self.ring)}.")
+    def __init__(self, cycle: Sequence[str]) -> None:
+        self.cycle = tuple(cycle)
+        super().__init__(f"Waiting would be a deadlock: {' -> '.join(self.cycle)}.")
 
 
 class NotHandled(ActorError):
-    """Raised in `ask` when the actor has no handler for this type of message."""
+    """Raised by `ask` if the actor has no handler for messages of this type."""
 
     def __init__(self, actor: str, kind: str) -> None:
         self.actor, self.kind = actor, kind
@@ -66,16 +66,16 @@ class NotHandled(ActorError):
 
 
 class AlreadyAnswered(ActorError):
-    """Raised by the second `answer` or `fail` on one kept reply: a defect of the actor."""
+    """Raised by the second `answer` or `fail` of one kept reply: a defect of the actor."""
 
     def __init__(self, actor: str, kind: str) -> None:
-        super().__init__(f"{actor!r} has answered this {kind} already.")
+        super().__init__(f"{actor!r} has already answered this {kind}.")
 
 
 def one_line(error: BaseException, scrub: Callable[[str], str] = str) -> str:
-    """Return a failure as one short line: its type, and its text without line breaks.
+    """Return an error as one short line: its type, and its text without line breaks.
 
-    `scrub` removes from the text, before it is cut, what must not be told.
+    `scrub` removes secrets from the text before it is cut.
     """
     text = " ".join(scrub(str(error)).split())[:200]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -111,5 +111,6 @@ async def test_a_storm_leaves_nothing_behind_and_ends_in_time(runtime: Runtime, 
     await trio.sleep(3)
     assert len(storm.pool) == 0
     assert len(runtime.deadlines) == 0
-    assert runtime.workers.alive == runtime.workers.parked
+    workers = runtime.workers.statistics()
+    assert (workers.alive, workers.queued) == (workers.parked, 0)
     assert runtime.snapshot().tree == ()

@@ -366,7 +366,7 @@ async def test_a_stop_asked_for_by_a_child_that_it_would_wait_for_is_a_ring(
             try:
                 await supervisor.stop(trio.current_time() + 5.0)
             except AskCycle as cycle:
-                rings.append(cycle.ring)
+                rings.append(cycle.cycle)
             return 1
 
     inner = supervisor_child("inner", [actor_child("rebel", Rebel)])

@@ -1,4 +1,4 @@
-"""The one task that keeps all deadlines."""
+"""The task that keeps all deadlines of a runtime."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 import trio
 
-from fw_actors.runtime.timers import Deadlines
+from fw_actors.runtime.timers import Deadlines, DeadlineStatistics
 
 
 class Alarm:
@@ -71,9 +71,9 @@ async def test_many_different_lengths_leave_nothing_behind(deadlines: Deadlines)
         alarm = Alarm(fired, str(n))
         deadlines.add(alarm, 1.0 + n / 1000)
         deadlines.withdraw(alarm, 1.0 + n / 1000)
-    assert len(deadlines._lengths) <= 33
+    assert deadlines.statistics().lengths <= 33
     await trio.sleep(5)
-    assert deadlines._lengths == {}
+    assert deadlines.statistics() == DeadlineStatistics(pending=0, lengths=0)
 
 
 async def test_ten_thousand_of_one_length_all_fall_due(deadlines: Deadlines) -> None:
@@ -95,6 +95,6 @@ async def test_all_may_fall_due_at_once_before_the_end(deadlines: Deadlines) -> 
     for name, seconds in (("a", 5.0), ("b", 60.0), ("c", 5.0)):
         deadlines.add(alarms[name], seconds)
     deadlines.withdraw(alarms["c"], 5.0)
-    deadlines.pass_all()
+    deadlines.expire_all()
     assert [name for name, _ in fired] == ["a", "b"]
     assert len(deadlines) == 0

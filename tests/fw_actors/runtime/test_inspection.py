@@ -16,7 +16,7 @@ from fw_actors.runtime import (
     MailboxFull,
     Runtime,
 )
-from fw_actors.runtime.pool import Totals
+from fw_actors.runtime.pool import CounterTotals
 from tests.fw_actors.runtime.sample_actors import (
     Add,
     Begin,
@@ -40,7 +40,8 @@ async def test_an_inspection_overtakes_the_mailbox_and_shows_what_the_actor_desc
         ref.tell(Note(1))
         seen = await ref.inspect()
         ref.resume()
-    assert (seen.described, seen.works, seen.timers, seen.holds) == ({"sum": 4}, 1, 1, 2)
+    assert (seen.described, seen.works, seen.timers, seen.pending) == ({"sum": 4}, 1, 1, 2)
+    assert seen.watches == 0
     assert (seen.actor.depth, seen.actor.handled, seen.actor.state) == (1, 3, "suspended")
     assert seen.actor.recent == ("Begin", "Later", "Add")
 
@@ -54,7 +55,7 @@ async def test_inspections_are_bounded_like_everything_else(
         for _ in range(16):
             nursery.start_soon(ref.inspect, 60.0)
         await wait_all_tasks_blocked()
-        with pytest.raises(MailboxFull, match="at most 16 inspections"):
+        with pytest.raises(MailboxFull, match="the limit is 16 inspections"):
             await ref.inspect(60.0)
         await trio.sleep(6)
         assert (await ref.inspect()).actor.handled == 1
@@ -101,13 +102,13 @@ async def test_a_look_at_a_pool_walks_its_awake_actors_and_sums_up_all(
         pool[str(number)].tell(Note(3))
     await trio.sleep(2)  # the others have gone
     walked: list[object] = []
-    add = Totals.add
+    add = CounterTotals.add
 
-    def noted(totals: Totals, other: Any) -> None:
+    def noted(totals: CounterTotals, other: Any) -> None:
         walked.append(other)
         add(totals, other)
 
-    monkeypatch.setattr(Totals, "add", noted)
+    monkeypatch.setattr(CounterTotals, "add", noted)
     seen = pool.snapshot()
     assert len(walked) == 1 + 5  # all that rest or have gone as one, and those that nap
     assert (seen.alive, seen.running, seen.depth) == (5, 5, 5)

@@ -130,7 +130,7 @@ async def test_at_capacity_with_none_idle_a_new_key_is_refused(runtime: Runtime)
     pool["b"].tell(Begin(5.0))
     await wait_all_tasks_blocked()
     assert not pool["c"].tell(Note(1))
-    with pytest.raises(MailboxFull, match="'p' has no room: it holds at most 2 actors"):
+    with pytest.raises(MailboxFull, match="'p' is full: the limit is 2 actors"):
         await pool["c"].ask(Add(1), deadline=1.0)
     assert pool["a"].tell(Note(1))
     assert runtime.snapshot().dead_letters[DeadLetterReason.POOL_FULL] == 1

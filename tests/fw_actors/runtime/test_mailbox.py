@@ -132,7 +132,7 @@ async def test_refuse_refuses_everybody_at_once(runtime: Runtime, nursery: trio.
         ref.tell(Note(1))
         ref.tell(Note(2))
         assert not ref.tell(Note(3))
-        with pytest.raises(MailboxFull, match="'a' has no room: it holds at most 2 messages"):
+        with pytest.raises(MailboxFull, match="'a' is full: the limit is 2 messages"):
             await ref.send(Note(3))
         with pytest.raises(MailboxFull):
             await ref.ask(Add(1), deadline=1.0)
@@ -181,5 +181,5 @@ async def test_closing_sends_waiting_senders_away_and_handles_what_is_inside(
 
 
 def test_a_mailbox_without_room_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one message"):
+    with pytest.raises(ValueError, match="capacity must be at least 1"):
         MailboxPolicy(capacity=0)

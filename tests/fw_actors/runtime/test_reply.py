@@ -68,7 +68,7 @@ async def test_a_question_that_timed_out_in_the_mailbox_is_skipped(
         with pytest.raises(AskTimeout):
             await ref.ask(Add(1), deadline=1.0)
         assert await ref.ask(Add(10)) == 10
-        assert runtime.snapshot().tree[0].skipped == 1
+        assert runtime.snapshot().tree[0].cancelled == 1
 
 
 async def test_an_answer_that_comes_before_the_cancellation_is_not_lost(
@@ -89,7 +89,7 @@ async def test_an_answer_that_comes_before_the_cancellation_is_not_lost(
         scope.cancel()
         await wait_all_tasks_blocked()
         assert got == ["yes"]
-        assert runtime.late_replies == 0
+        assert runtime.snapshot().late_replies == 0
 
 
 async def test_a_cancellation_that_comes_before_the_answer_wins_and_the_answer_is_late(
@@ -111,7 +111,7 @@ async def test_a_cancellation_that_comes_before_the_answer_wins_and_the_answer_i
         desk.slots[0].answer("yes")
         await wait_all_tasks_blocked()
         assert (got, scope.cancelled_caught) == ([], True)
-        assert runtime.late_replies == 1
+        assert runtime.snapshot().late_replies == 1
 
 
 @pytest.mark.parametrize("answer_first", [True, False])
@@ -168,8 +168,8 @@ async def test_an_actor_that_fails_gives_each_caller_an_error_of_its_own(
 
     async def live(task_status: trio.TaskStatus[object]) -> None:
         with pytest.raises(ActorFailed):
-            await cell.live(Sample, task_status)
-        cell.retire()
+            await cell.run(Sample, task_status)
+        cell.terminate()
 
     await nursery.start(live)
     nursery.start_soon(ask)
@@ -187,7 +187,7 @@ async def test_a_kept_reply_is_answered_once(runtime: Runtime, nursery: trio.Nur
         nursery.start_soon(ref.ask, Question())
         await wait_all_tasks_blocked()
         desk.slots[0].answer("yes")
-        with pytest.raises(AlreadyAnswered, match="'a' has answered this Question already"):
+        with pytest.raises(AlreadyAnswered, match="'a' has already answered this Question"):
             desk.slots[0].fail(ValueError())
 
 
@@ -294,9 +294,9 @@ async def test_a_failed_question_is_gone_while_the_others_keep_their_places(
 
     async def live_twice(task_status: trio.TaskStatus[ActorRef]) -> None:
         with pytest.raises(ActorFailed):
-            await cell.live(Sample, task_status)
+            await cell.run(Sample, task_status)
         await trio.sleep(5)
-        await cell.live(Sample)
+        await cell.run(Sample)
 
     await nursery.start(live_twice)
     for request in (Nap(1), Break(), Add(5)):

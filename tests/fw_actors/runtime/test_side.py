@@ -97,14 +97,14 @@ async def test_work_of_an_instance_that_failed_is_cancelled(runtime: Runtime) ->
 
         async def live(task_status: trio.TaskStatus[object]) -> None:
             with pytest.raises(ActorFailed):
-                await cell.live(lambda: Sample(diary), task_status)
+                await cell.run(lambda: Sample(diary), task_status)
 
         await nursery.start(live)
         cell.tell(Begin(3.0))
         await wait_all_tasks_blocked()
         cell.tell(Break())
         await trio.sleep(10)
-    cell.retire()
+    cell.terminate()
     assert diary == []
 
 

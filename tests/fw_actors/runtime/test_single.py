@@ -34,7 +34,7 @@ async def test_messages_that_come_while_it_starts_are_handled_after_started(
 ) -> None:
     diary: list[Any] = []
     cell = runtime.cell("a")
-    nursery.start_soon(cell.live, lambda: Courteous(diary))
+    nursery.start_soon(cell.run, lambda: Courteous(diary))
     await wait_all_tasks_blocked()
     assert runtime.ref("a").tell(Note(1))
     await trio.sleep(2)
@@ -46,7 +46,7 @@ async def test_an_actor_can_end_itself_in_order(runtime: Runtime) -> None:
     diary: list[Any] = []
     cell = runtime.cell("a")
     async with trio.open_nursery() as nursery:
-        await nursery.start(cell.live, lambda: Courteous(diary))
+        await nursery.start(cell.run, lambda: Courteous(diary))
         cell.tell(End())
         cell.tell(Note(1))
         await trio.lowlevel.checkpoint()
@@ -152,7 +152,7 @@ async def test_an_onlooker_sees_every_message_and_cannot_harm(
 
 async def test_one_address_runs_one_actor_at_a_time(runtime: Runtime) -> None:
     async with runtime.running("a", Sample) as ref:
-        with pytest.raises(ValueError, match="'a' is running already"):
+        with pytest.raises(ValueError, match="'a' is already running"):
             async with runtime.running("a", Sample):
                 pass
         assert await ref.ask(Add(1)) == 1
@@ -169,4 +169,4 @@ async def test_an_address_stays_valid_from_one_actor_to_the_next(runtime: Runtim
 async def test_an_address_that_nobody_holds_is_forgotten(runtime: Runtime) -> None:
     for n in range(100):
         runtime.ref(f"nobody-{n}").tell(Note(1))
-    assert len(runtime._cells) == 0
+    assert runtime.statistics().single_cells == 0

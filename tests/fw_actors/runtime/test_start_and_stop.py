@@ -16,7 +16,7 @@ from tests.fw_actors.runtime.sample_actors import Add, Courteous, Nap, Note, Sam
 async def test_a_stop_before_the_start_does_no_harm(runtime: Runtime) -> None:
     cell = runtime.cell("a")
     cell.stop(trio.current_time())
-    cell.retire()
+    cell.terminate()
     async with runtime.running("a", Sample) as ref:
         assert await ref.ask(Add(1), deadline=1.0) == 1
 
@@ -29,7 +29,7 @@ async def test_of_two_stops_the_earlier_deadline_counts(
 ) -> None:
     cell = runtime.cell("a")
     async with trio.open_nursery() as nursery:
-        await nursery.start(cell.live, Sample)
+        await nursery.start(cell.run, Sample)
         cell.tell(Nap(1000.0))
         await wait_all_tasks_blocked()
         for deadline in seconds:
@@ -42,7 +42,7 @@ async def test_a_stop_during_the_start_ends_the_actor_in_order_after_it(runtime:
     diary: list[Any] = []
     cell = runtime.cell("a")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(cell.live, lambda: Courteous(diary))
+        nursery.start_soon(cell.run, lambda: Courteous(diary))
         await wait_all_tasks_blocked()
         cell.tell(Note(1))
         cell.stop(trio.current_time() + 5.0)
@@ -55,7 +55,7 @@ async def test_a_stop_during_a_start_that_takes_longer_cuts_it_off(runtime: Runt
     diary: list[Any] = []
     cell = runtime.cell("a")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(cell.live, lambda: Courteous(diary))
+        nursery.start_soon(cell.run, lambda: Courteous(diary))
         await wait_all_tasks_blocked()
         cell.tell(Note(1))
         cell.stop(trio.current_time() + 0.5)
@@ -70,7 +70,7 @@ async def test_an_actor_that_was_stopped_can_be_started_again_with_an_empty_mail
     cell = runtime.cell("a")
     for number in (1, 2):
         async with trio.open_nursery() as nursery:
-            await nursery.start(cell.live, lambda: Sample(diary))
+            await nursery.start(cell.run, lambda: Sample(diary))
             cell.tell(Note(number))
             cell.stop(trio.current_time() + 1)
         assert not cell.tell(Note(99))

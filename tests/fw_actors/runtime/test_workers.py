@@ -17,7 +17,7 @@ async def test_jobs_that_never_wait_share_a_few_workers(runtime: Runtime) -> Non
     pool = KeyedPool(runtime, "p", lambda key: Sample())
     for n in range(1000):
         await pool[str(n)].ask(Add(1))
-    assert runtime.workers.alive <= 3
+    assert runtime.workers.statistics().alive <= 3
 
 
 async def test_a_thousand_that_wait_are_all_under_way_and_few_workers_stay(
@@ -27,9 +27,9 @@ async def test_a_thousand_that_wait_are_all_under_way_and_few_workers_stay(
     for n in range(1000):
         pool[str(n)].tell(Nap(10.0))
     await trio.sleep(5)
-    assert runtime.workers.alive >= 1000
+    assert runtime.workers.statistics().alive >= 1000
     await trio.sleep(10)
-    assert runtime.workers.alive == runtime.workers.parked == 256
+    assert runtime.workers.statistics().alive == runtime.workers.statistics().parked == 256
 
 
 async def test_a_worker_does_not_inherit_what_its_first_caller_set(runtime: Runtime) -> None:
