@@ -27,13 +27,13 @@ class TaskFunction(Protocol):
 class Child(Protocol):
     """One child over all its lives."""
 
-    async def live(self, task_status: TaskStatus) -> None:
+    async def run(self, task_status: TaskStatus) -> None:
         """Run one life: say started when it is up; return at a normal end, raise at a failure."""
 
-    def ask_to_stop(self, deadline: float) -> bool:
+    def request_stop(self, deadline: float) -> bool:
         """Ask the life to end before `deadline`; False when it has to be cancelled instead."""
 
-    def retire(self) -> None:
+    def terminate(self) -> None:
         """Note that no life follows the last one."""
 
     def cells(self) -> Iterable[ActorCell]:
@@ -108,19 +108,19 @@ class ActorChild:
         self._make = make
         self._lives = 0
 
-    async def live(self, task_status: TaskStatus) -> None:
+    async def run(self, task_status: TaskStatus) -> None:
         """See `Child`."""
         if self._lives:
             self._cell.record_restart()
         self._lives += 1
         await self._cell.run(self._make, task_status)
 
-    def ask_to_stop(self, deadline: float) -> bool:
+    def request_stop(self, deadline: float) -> bool:
         """See `Child`."""
         self._cell.stop(deadline)
         return True
 
-    def retire(self) -> None:
+    def terminate(self) -> None:
         """See `Child`."""
         self._cell.terminate()
 
@@ -141,7 +141,7 @@ class PoolChild:
         self._deadline = inf
         self._asked = trio.Event()
 
-    async def live(self, task_status: TaskStatus) -> None:
+    async def run(self, task_status: TaskStatus) -> None:
         """See `Child`."""
         self._pool.open()
         self._pool.runtime.remove_node(self._pool)  # it is seen below its supervisor
@@ -152,13 +152,13 @@ class PoolChild:
         finally:
             await self._pool.close(self._deadline)
 
-    def ask_to_stop(self, deadline: float) -> bool:
+    def request_stop(self, deadline: float) -> bool:
         """See `Child`."""
         self._deadline = deadline
         self._asked.set()
         return True
 
-    def retire(self) -> None:
+    def terminate(self) -> None:
         """Nothing is left of a closed pool."""
 
     def cells(self) -> Iterable[ActorCell]:
@@ -177,18 +177,18 @@ class TaskChild:
         self._run = run
         self._stop = stop
 
-    async def live(self, task_status: TaskStatus) -> None:
+    async def run(self, task_status: TaskStatus) -> None:
         """See `Child`."""
         await self._run(task_status=task_status)
 
-    def ask_to_stop(self, deadline: float) -> bool:
+    def request_stop(self, deadline: float) -> bool:
         """See `Child`."""
         if self._stop is None:
             return False
         self._stop()
         return True
 
-    def retire(self) -> None:
+    def terminate(self) -> None:
         """A task leaves nothing behind."""
 
     def cells(self) -> Iterable[ActorCell]:

@@ -78,7 +78,7 @@ class Member:
         if self.phase not in (Phase.WAITING, Phase.ENDED):
             self.phase = Phase.STOPPING
             deadline = min(trio.current_time() + self.spec.shutdown_seconds, tree_deadline)
-            if self.child.ask_to_stop(deadline):
+            if self.child.request_stop(deadline):
                 with trio.move_on_at(deadline):
                     await self._over.wait()
             self._scope.cancel()
@@ -90,7 +90,7 @@ class Member:
     def leave(self) -> None:
         """Note that no life follows."""
         self.phase = Phase.ENDED
-        self.child.retire()
+        self.child.terminate()
 
     def snapshot(self) -> NodeSnapshot:
         """Return what can be seen of the child."""
@@ -114,7 +114,7 @@ class Member:
             with self._scope:
                 if self.phase is Phase.STOPPING:
                     return  # asked to stop before it could begin
-                await self.child.live(self)
+                await self.child.run(self)
                 if not self._settled.is_set():
                     raise EndedTooSoonError(self.spec.id)
         except Exception as error:

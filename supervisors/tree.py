@@ -84,7 +84,7 @@ class SupervisorChild:
         self._deadline = inf
         self._asked = trio.Event()
 
-    async def live(self, task_status: TaskStatus) -> None:
+    async def run(self, task_status: TaskStatus) -> None:
         """See `Child`."""
         self._asked = trio.Event()
         async with _open(
@@ -99,13 +99,13 @@ class SupervisorChild:
             await self._asked.wait()
             await self._supervisor.stop(self._deadline)
 
-    def ask_to_stop(self, deadline: float) -> bool:
+    def request_stop(self, deadline: float) -> bool:
         """See `Child`."""
         self._deadline = deadline
         self._asked.set()
         return True
 
-    def retire(self) -> None:
+    def terminate(self) -> None:
         """A supervisor that ended has retired its children."""
 
     def cells(self) -> Iterable[ActorCell]:
