@@ -7,13 +7,13 @@ import pytest
 from fw_actors.runtime import SeededEntropy
 from supervisors import Restart, RestartIntensity, Strategy
 from supervisors.strategies import (
-    Again,
     ChildRules,
     Decision,
     Escalate,
-    Finish,
     History,
-    Leave,
+    LeaveEnded,
+    RestartGroup,
+    ShutDown,
     decide,
 )
 
@@ -47,16 +47,16 @@ def decision(
 
 
 ROWS = [  # restart, failed, significant, what becomes of it
-    (Restart.PERMANENT, True, False, Again),
-    (Restart.PERMANENT, False, False, Again),
-    (Restart.PERMANENT, False, True, Again),
-    (Restart.TRANSIENT, True, False, Again),
-    (Restart.TRANSIENT, False, False, Leave),
-    (Restart.TRANSIENT, False, True, Finish),
-    (Restart.TEMPORARY, True, False, Leave),
-    (Restart.TEMPORARY, True, True, Leave),
-    (Restart.TEMPORARY, False, False, Leave),
-    (Restart.TEMPORARY, False, True, Finish),
+    (Restart.PERMANENT, True, False, RestartGroup),
+    (Restart.PERMANENT, False, False, RestartGroup),
+    (Restart.PERMANENT, False, True, RestartGroup),
+    (Restart.TRANSIENT, True, False, RestartGroup),
+    (Restart.TRANSIENT, False, False, LeaveEnded),
+    (Restart.TRANSIENT, False, True, ShutDown),
+    (Restart.TEMPORARY, True, False, LeaveEnded),
+    (Restart.TEMPORARY, True, True, LeaveEnded),
+    (Restart.TEMPORARY, False, False, LeaveEnded),
+    (Restart.TEMPORARY, False, True, ShutDown),
 ]
 
 
@@ -80,7 +80,7 @@ def test_the_strategy_decides_who_is_restarted_with_it(
     strategy: Strategy, group: tuple[str, ...]
 ) -> None:
     decided = decision(strategy=strategy)
-    assert isinstance(decided, Again)
+    assert isinstance(decided, RestartGroup)
     assert decided.stop == decided.start == group
 
 
@@ -99,7 +99,7 @@ def test_a_temporary_sibling_is_stopped_and_stays_away() -> None:
         now=0.0,
         entropy=SeededEntropy(1),
     )
-    assert isinstance(decided, Again)
+    assert isinstance(decided, RestartGroup)
     assert (decided.stop, decided.start) == (("a", "b"), ("b",))
 
 
@@ -107,9 +107,9 @@ def waits(times: list[float], intensity: RestartIntensity = PLAIN, child: str = 
     history, waits = History(), []
     for now in times:
         decided = decision(child, history=history, now=now, intensity=intensity)
-        assert isinstance(decided, Again)
+        assert isinstance(decided, RestartGroup)
         history = decided.history
-        waits.append(decided.wait)
+        waits.append(decided.delay)
     return waits
 
 
@@ -124,10 +124,10 @@ def test_after_a_calm_time_the_wait_begins_anew() -> None:
 
 def test_one_child_does_not_make_another_wait() -> None:
     first = decision("a")
-    assert isinstance(first, Again)
+    assert isinstance(first, RestartGroup)
     second = decision("b", history=first.history, now=1.0)
-    assert isinstance(second, Again)
-    assert second.wait == 0.0
+    assert isinstance(second, RestartGroup)
+    assert second.delay == 0.0
 
 
 def test_the_wait_is_stretched_by_up_to_the_jitter() -> None:
@@ -139,17 +139,17 @@ def test_the_wait_is_stretched_by_up_to_the_jitter() -> None:
 def test_too_many_failures_in_too_little_time_are_an_escalation() -> None:
     history = History(times=(0.0, 10.0, 20.0))
     assert isinstance(decision(history=history, now=29.9), Escalate)
-    assert isinstance(decision(history=history, now=30.0), Again)
+    assert isinstance(decision(history=history, now=30.0), RestartGroup)
 
 
 def test_normal_ends_do_not_count_and_are_no_hot_loop() -> None:
     history = History(times=(0.0, 1.0, 2.0))
     decided = decision(failed=False, history=history, now=3.0)
-    assert decided == Again(("b",), ("b",), PLAIN.backoff, history)
+    assert decided == RestartGroup(("b",), ("b",), PLAIN.backoff, history)
 
 
 def test_an_intensity_that_cannot_be_meant_is_refused() -> None:
-    with pytest.raises(ValueError, match="negative"):
+    with pytest.raises(ValueError, match="must not be negative"):
         RestartIntensity(restarts=-1)
     with pytest.raises(ValueError, match="backoff_cap"):
         RestartIntensity(backoff=10.0, backoff_cap=1.0)
