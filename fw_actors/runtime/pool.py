@@ -309,7 +309,7 @@ def pool_node(
 
 
 @dataclass(frozen=True, slots=True)
-class PoolStatistics:
+class KeyedPoolStatistics:
     """Sizes of the tables of a pool, for tests."""
 
     cells: int
@@ -515,9 +515,9 @@ class KeyedPool:
             self._inactive_totals,
         )
 
-    def statistics(self) -> PoolStatistics:
+    def statistics(self) -> KeyedPoolStatistics:
         """Return the sizes of the pool's tables."""
-        return PoolStatistics(
+        return KeyedPoolStatistics(
             len(self._cells), len(self._active), len(self._idle), self._idle.alarm_set
         )
 

@@ -94,7 +94,7 @@ class Storm:
         return self.runtime.ref(name)
 
 
-async def test_a_storm_leaves_nothing_behind_and_ends_in_time(runtime: Runtime, order: int) -> None:
+async def test_supervisor_survives_a_storm_and_stops_in_time(runtime: Runtime, order: int) -> None:
     storm = Storm(runtime, order)
     seconds = storm.dice.uniform(1, 30)
     with suppress(SupervisorFailed), trio.move_on_after(seconds):

@@ -30,7 +30,7 @@ async def occupy(ref: ActorRef, nursery: trio.Nursery, seconds: float = 10.0) ->
     await wait_all_tasks_blocked()
 
 
-async def test_messages_are_handled_in_the_order_of_their_arrival(runtime: Runtime) -> None:
+async def test_mailbox_keeps_order_of_arrival(runtime: Runtime) -> None:
     diary: list[Any] = []
     async with runtime.running("a", lambda: Sample(diary), 60) as ref:
         assert all(ref.tell(Note(n)) for n in range(100))
@@ -38,7 +38,7 @@ async def test_messages_are_handled_in_the_order_of_their_arrival(runtime: Runti
     assert diary == list(range(100))
 
 
-async def test_more_than_a_turn_of_messages_lets_others_run_in_between(runtime: Runtime) -> None:
+async def test_mailbox_of_more_than_a_batch_yields_between_batches(runtime: Runtime) -> None:
     class Roomy(Sample):
         mailbox = MailboxPolicy(capacity=1000)
 
@@ -52,7 +52,7 @@ async def test_more_than_a_turn_of_messages_lets_others_run_in_between(runtime: 
     assert len(diary) == 300
 
 
-async def test_wait_lets_senders_wait_in_order_and_refuses_tell(
+async def test_overflow_wait_queues_senders_and_refuses_tell(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     diary: list[Any] = []
@@ -69,7 +69,7 @@ async def test_wait_lets_senders_wait_in_order_and_refuses_tell(
     assert runtime.snapshot().dead_letters[DeadLetterReason.FULL] == 1
 
 
-async def test_a_sender_that_is_cancelled_while_it_waits_has_sent_nothing(
+async def test_send_cancelled_while_waiting_sends_nothing(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     diary: list[Any] = []
@@ -83,7 +83,7 @@ async def test_a_sender_that_is_cancelled_while_it_waits_has_sent_nothing(
     assert diary == [1, 2]
 
 
-async def test_an_ask_waits_for_room_within_its_deadline(
+async def test_ask_waits_for_room_within_its_deadline(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     async with runtime.running("a", Waits, 60) as ref:
@@ -97,7 +97,7 @@ async def test_an_ask_waits_for_room_within_its_deadline(
         assert await ref.ask(Add(1), deadline=20.0) == 1
 
 
-async def test_waiting_for_room_and_for_the_answer_share_one_deadline(
+async def test_ask_shares_one_deadline_between_room_and_answer(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     async with runtime.running("a", Waits, 60) as ref:
@@ -110,7 +110,7 @@ async def test_waiting_for_room_and_for_the_answer_share_one_deadline(
         assert trio.current_time() - start == pytest.approx(5.0)
 
 
-async def test_an_answer_that_comes_before_the_asker_goes_on_is_not_lost(
+async def test_ask_answered_before_it_resumes_returns_the_answer(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     """Room is made and the question answered in one turn, while the asker still sleeps."""
@@ -126,7 +126,7 @@ async def test_an_answer_that_comes_before_the_asker_goes_on_is_not_lost(
         assert await ref.ask(Add(5)) == 5
 
 
-async def test_refuse_refuses_everybody_at_once(runtime: Runtime, nursery: trio.Nursery) -> None:
+async def test_overflow_refuse_refuses_at_once(runtime: Runtime, nursery: trio.Nursery) -> None:
     async with runtime.running("a", Refuses, 60) as ref:
         await occupy(ref, nursery)
         ref.tell(Note(1))
@@ -138,7 +138,7 @@ async def test_refuse_refuses_everybody_at_once(runtime: Runtime, nursery: trio.
             await ref.ask(Add(1), deadline=1.0)
 
 
-async def test_drop_oldest_makes_room_and_tells_the_one_who_asked(
+async def test_overflow_drop_oldest_fails_the_oldest_asker(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     diary: list[Any] = []
@@ -160,7 +160,7 @@ async def test_drop_oldest_makes_room_and_tells_the_one_who_asked(
     assert runtime.snapshot().dead_letters[DeadLetterReason.DROPPED] == 2
 
 
-async def test_closing_sends_waiting_senders_away_and_handles_what_is_inside(
+async def test_mailbox_close_refuses_waiting_senders(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     diary: list[Any] = []
@@ -180,6 +180,6 @@ async def test_closing_sends_waiting_senders_away_and_handles_what_is_inside(
     assert (diary, gone) == ([1, 2], [3])
 
 
-def test_a_mailbox_without_room_is_refused() -> None:
+def test_mailbox_policy_rejects_zero_capacity() -> None:
     with pytest.raises(ValueError, match="capacity must be at least 1"):
         MailboxPolicy(capacity=0)

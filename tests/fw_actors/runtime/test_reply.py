@@ -42,12 +42,12 @@ class Desk(Actor):
         self.slots.append(self.context.keep_reply())
 
 
-async def test_the_return_value_is_the_answer(runtime: Runtime) -> None:
+async def test_ask_returns_the_handler_result(runtime: Runtime) -> None:
     async with runtime.running("a", Sample) as ref:
         assert [await ref.ask(Add(n), deadline=1.0) for n in (1, 2, 3)] == [1, 3, 6]
 
 
-async def test_an_ask_ends_at_its_deadline_and_the_late_answer_is_counted(
+async def test_ask_times_out_and_counts_the_late_answer(
     runtime: Runtime,
 ) -> None:
     async with runtime.running("a", Sample) as ref:
@@ -59,7 +59,7 @@ async def test_an_ask_ends_at_its_deadline_and_the_late_answer_is_counted(
         assert runtime.snapshot().late_replies == 1
 
 
-async def test_a_question_that_timed_out_in_the_mailbox_is_skipped(
+async def test_ask_that_timed_out_in_the_mailbox_is_skipped(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     async with runtime.running("a", Sample) as ref:
@@ -71,9 +71,7 @@ async def test_a_question_that_timed_out_in_the_mailbox_is_skipped(
         assert runtime.snapshot().tree[0].cancelled == 1
 
 
-async def test_an_answer_that_comes_before_the_cancellation_is_not_lost(
-    runtime: Runtime, nursery: trio.Nursery
-) -> None:
+async def test_ask_answer_before_cancellation_wins(runtime: Runtime, nursery: trio.Nursery) -> None:
     desk = Desk()
     got: list[str] = []
     scope = trio.CancelScope()
@@ -92,9 +90,7 @@ async def test_an_answer_that_comes_before_the_cancellation_is_not_lost(
         assert runtime.snapshot().late_replies == 0
 
 
-async def test_a_cancellation_that_comes_before_the_answer_wins_and_the_answer_is_late(
-    runtime: Runtime, nursery: trio.Nursery
-) -> None:
+async def test_ask_cancellation_before_answer_wins(runtime: Runtime, nursery: trio.Nursery) -> None:
     desk = Desk()
     got: list[str] = []
     scope = trio.CancelScope()
@@ -115,7 +111,7 @@ async def test_a_cancellation_that_comes_before_the_answer_wins_and_the_answer_i
 
 
 @pytest.mark.parametrize("answer_first", [True, False])
-async def test_an_answer_and_a_deadline_of_one_moment_are_one_or_the_other(
+async def test_ask_answer_and_deadline_at_once_give_one_outcome(
     runtime: Runtime, nursery: trio.Nursery, answer_first: bool
 ) -> None:
     desk = Desk()
@@ -144,7 +140,7 @@ async def test_an_answer_and_a_deadline_of_one_moment_are_one_or_the_other(
     assert len(runtime.deadlines) == 0
 
 
-async def test_an_ask_cancelled_before_it_began_asks_nothing_that_is_handled(
+async def test_ask_cancelled_before_it_began_is_not_handled(
     runtime: Runtime,
 ) -> None:
     async with runtime.running("a", Sample) as ref:
@@ -155,7 +151,7 @@ async def test_an_ask_cancelled_before_it_began_asks_nothing_that_is_handled(
         assert await ref.ask(Add(1)) == 1
 
 
-async def test_an_actor_that_fails_gives_each_caller_an_error_of_its_own(
+async def test_ask_of_failed_actor_raises_a_new_error_per_asker(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     errors: list[BaseException] = []
@@ -181,7 +177,7 @@ async def test_an_actor_that_fails_gives_each_caller_an_error_of_its_own(
     assert errors[0] is not errors[1]
 
 
-async def test_a_kept_reply_is_answered_once(runtime: Runtime, nursery: trio.Nursery) -> None:
+async def test_kept_reply_is_answered_once(runtime: Runtime, nursery: trio.Nursery) -> None:
     desk = Desk()
     async with runtime.running("a", lambda: desk) as ref:
         nursery.start_soon(ref.ask, Question())
@@ -191,9 +187,7 @@ async def test_a_kept_reply_is_answered_once(runtime: Runtime, nursery: trio.Nur
             desk.slots[0].fail(ValueError())
 
 
-async def test_a_kept_reply_can_fail_with_the_error_that_the_caller_gets(
-    runtime: Runtime, nursery: trio.Nursery
-) -> None:
+async def test_kept_reply_fails_with_a_given_error(runtime: Runtime, nursery: trio.Nursery) -> None:
     desk = Desk()
     order = Sequencer()
     async with runtime.running("a", lambda: desk) as ref:
@@ -210,7 +204,7 @@ async def test_a_kept_reply_can_fail_with_the_error_that_the_caller_gets(
             desk.slots[0].fail(LookupError("no such row"))
 
 
-async def test_other_messages_are_handled_while_a_reply_is_kept(
+async def test_kept_reply_does_not_block_other_messages(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     answers: list[int] = []
@@ -227,7 +221,7 @@ async def test_other_messages_are_handled_while_a_reply_is_kept(
         assert answers == [42]
 
 
-async def test_keeping_the_reply_of_a_note_gives_one_that_nobody_wants(runtime: Runtime) -> None:
+async def test_kept_reply_of_a_told_message_is_unwanted(runtime: Runtime) -> None:
     desk = Desk()
     async with runtime.running("a", lambda: desk) as ref:
         ref.tell(Question())
@@ -236,7 +230,7 @@ async def test_keeping_the_reply_of_a_note_gives_one_that_nobody_wants(runtime: 
         desk.slots[0].answer("to nobody")
 
 
-async def test_kept_and_queued_questions_get_actor_gone_when_the_actor_stops(
+async def test_kept_and_queued_requests_raise_actor_gone_at_stop(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     gone: list[str] = []
@@ -255,7 +249,7 @@ async def test_kept_and_queued_questions_get_actor_gone_when_the_actor_stops(
     assert len(runtime.deadlines) == 0
 
 
-async def test_a_message_without_a_handler_harms_the_sender_only(runtime: Runtime) -> None:
+async def test_message_without_handler_fails_its_asker_only(runtime: Runtime) -> None:
     async with runtime.running("a", Sample) as ref:
         with pytest.raises(NotHandled, match="'a' has no handler for Unheard"):
             await ref.ask(Unheard())
@@ -264,7 +258,7 @@ async def test_a_message_without_a_handler_harms_the_sender_only(runtime: Runtim
     assert runtime.snapshot().dead_letters[DeadLetterReason.NOT_HANDLED] == 2
 
 
-async def test_an_address_without_an_actor_refuses(runtime: Runtime) -> None:
+async def test_ref_without_actor_refuses(runtime: Runtime) -> None:
     ref = runtime.ref("nobody")
     assert not ref.tell(Note(1))
     with pytest.raises(ActorGone, match="'nobody' is not running"):
@@ -280,7 +274,7 @@ async def test_an_address_without_an_actor_refuses(runtime: Runtime) -> None:
     assert letter.at == 1_700_000_000_000
 
 
-async def test_a_failed_question_is_gone_while_the_others_keep_their_places(
+async def test_restart_keeps_requests_behind_the_failed_one(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     answers: dict[str, object] = {}

@@ -26,7 +26,7 @@ from fw_actors.runtime import (
     Runtime,
     SeededEntropy,
 )
-from fw_actors.runtime.pool import PoolStatistics
+from fw_actors.runtime.pool import KeyedPoolStatistics
 from fw_actors.runtime.timers import DeadlineStatistics
 from tests.fw_actors.runtime.sample_actors import (
     Add,
@@ -119,7 +119,7 @@ async def many_cancels(runtime: Runtime, rounds: int) -> None:
 @pytest.mark.parametrize(
     "many", [many_asks, many_watches, many_timeouts, many_spawns, many_cancels]
 )
-async def test_many_of_one_kind_leave_all_tables_empty(
+async def test_tables_are_empty_after_many_of_one_kind(
     runtime: Runtime, many: Callable[[Runtime, int], Awaitable[None]]
 ) -> None:
     await many(runtime, ROUNDS)
@@ -127,7 +127,7 @@ async def test_many_of_one_kind_leave_all_tables_empty(
     assert_empty(runtime)
 
 
-async def test_a_mixture_with_failures_leaves_all_tables_empty(runtime: Runtime) -> None:
+async def test_tables_are_empty_after_a_mixture_with_failures(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=300, idle_seconds=5.0)
     entropy = SeededEntropy(3)
     done = 0
@@ -158,11 +158,11 @@ async def test_a_mixture_with_failures_leaves_all_tables_empty(runtime: Runtime)
     for cell in pool.cells():
         pool.tell(cell.key, Break())
     await trio.sleep(60)
-    assert pool.statistics() == PoolStatistics(cells=0, active=0, idle=0, alarm_set=False)
+    assert pool.statistics() == KeyedPoolStatistics(cells=0, active=0, idle=0, alarm_set=False)
     assert_empty(runtime)
 
 
-async def test_actors_that_come_and_go_under_a_watch_leave_all_tables_empty(
+async def test_tables_are_empty_after_watched_actors_came_and_went(
     runtime: Runtime,
 ) -> None:
     async with runtime.running("watcher", Sample) as watcher:

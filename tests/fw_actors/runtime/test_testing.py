@@ -22,7 +22,7 @@ from supervisors import actor_child, open_supervisor
 from tests.fw_actors.runtime.sample_actors import Add, Later, LogBook, Note, Sample
 
 
-async def test_a_dropped_note_is_gone_and_a_dropped_question_times_out(runtime: Runtime) -> None:
+async def test_drop_loses_the_message(runtime: Runtime) -> None:
     diary: list[Any] = []
     async with runtime.running("a", lambda: Sample(diary)) as ref:
         with injecting(ref, nth({2: Drop(), 4: Drop()})) as injector:
@@ -39,7 +39,7 @@ async def test_a_dropped_note_is_gone_and_a_dropped_question_times_out(runtime: 
     ]
 
 
-async def test_a_delayed_message_comes_later_and_its_asker_gets_the_answer(
+async def test_delay_delivers_the_message_later(
     runtime: Runtime,
 ) -> None:
     diary: list[Any] = []
@@ -54,9 +54,7 @@ async def test_a_delayed_message_comes_later_and_its_asker_gets_the_answer(
     assert len(runtime.deadlines) == 0
 
 
-async def test_a_crash_is_one_of_the_handler_and_the_supervisor_starts_another(
-    runtime: Runtime, log: LogBook
-) -> None:
+async def test_crash_fails_the_handler_and_is_supervised(runtime: Runtime, log: LogBook) -> None:
     diary: list[Any] = []
     async with open_supervisor(runtime, "top", [actor_child("a", lambda: Sample(diary))]):
         ref = runtime.ref("a")
@@ -73,7 +71,7 @@ async def test_a_crash_is_one_of_the_handler_and_the_supervisor_starts_another(
     assert log.named("actor_failed")[0]["recent_messages"] == ("Note", "Add")
 
 
-async def test_a_delayed_question_goes_with_the_instance_that_was_to_get_it(
+async def test_delay_loses_the_request_with_its_instance(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     faults: list[str] = []
@@ -92,7 +90,7 @@ async def test_a_delayed_question_goes_with_the_instance_that_was_to_get_it(
     assert len(runtime.deadlines) == 0
 
 
-async def test_a_pool_is_harmed_as_a_whole_those_made_later_too(runtime: Runtime) -> None:
+async def test_injecting_into_a_pool_includes_later_actors(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample(), idle_seconds=5.0)
     await pool["a"].ask(Add(1))
     with injecting(pool, nth({1: Crash(), 2: Delay(8.0)})) as injector:
@@ -107,7 +105,7 @@ async def test_a_pool_is_harmed_as_a_whole_those_made_later_too(runtime: Runtime
     assert await pool["a"].ask(Add(1)) == 1
 
 
-async def test_a_plan_may_look_at_the_message_and_timers_are_left_alone(runtime: Runtime) -> None:
+async def test_injecting_leaves_timers_alone(runtime: Runtime) -> None:
     diary: list[Any] = []
     dice = SeededEntropy(1)
 

@@ -48,16 +48,14 @@ async def start(stack: AsyncExitStack, runtime: Runtime, names: str) -> dict[str
 @pytest.mark.parametrize(
     ("way", "answer"), [("abc", 4), ("aba", 102), ("aa", 101), ("abcb", 103), ("abcd", 5)]
 )
-async def test_a_way_that_closes_a_ring_is_found_and_one_that_does_not_is_walked(
-    runtime: Runtime, way: str, answer: int
-) -> None:
+async def test_deadlock_is_found_in_cycles_only(runtime: Runtime, way: str, answer: int) -> None:
     async with AsyncExitStack() as stack:
         refs = await start(stack, runtime, "abcd")
         first, *rest = (refs[name] for name in way)
         assert await first.ask(Forward(tuple(rest))) == answer - 1
 
 
-async def test_the_error_names_the_ring(runtime: Runtime) -> None:
+async def test_ask_cycle_names_the_actors(runtime: Runtime) -> None:
     async with AsyncExitStack() as stack:
         a, b, c = (await start(stack, runtime, "abc")).values()
         await a.ask(Forward((b, c, a)))
@@ -67,7 +65,7 @@ async def test_the_error_names_the_ring(runtime: Runtime) -> None:
         assert str(AskCycle(inspected.cycle)) == ("Waiting would be a deadlock: c -> a -> b -> c.")
 
 
-async def test_a_ring_costs_the_others_nothing_afterwards(runtime: Runtime) -> None:
+async def test_deadlock_leaves_no_edges(runtime: Runtime) -> None:
     async with AsyncExitStack() as stack:
         a, b = (await start(stack, runtime, "ab")).values()
         await a.ask(Forward((b, a)))
@@ -93,7 +91,7 @@ class Pushing(Polite):
         return ()
 
 
-async def test_waiting_for_room_is_an_edge_too(runtime: Runtime, nursery: trio.Nursery) -> None:
+async def test_deadlock_includes_waits_for_room(runtime: Runtime, nursery: trio.Nursery) -> None:
     async with runtime.running("a", Pushing) as a, runtime.running("b", Pushing) as b:
         cycles: list[tuple[str, ...]] = []
 
@@ -106,7 +104,7 @@ async def test_waiting_for_room_is_an_edge_too(runtime: Runtime, nursery: trio.N
         assert cycles == [("a", "b", "a")]
 
 
-async def test_waiting_for_a_stop_is_an_edge_too(runtime: Runtime) -> None:
+async def test_deadlock_includes_waits_for_a_stop(runtime: Runtime) -> None:
     """Closing its own pool from a handler would wait for this very handler."""
     pool = KeyedPool(runtime, "p", lambda key: Closing(pool))
     assert await pool["a"].ask(Add(1), deadline=5.0) == 1
@@ -135,7 +133,7 @@ class Closing(Actor):
         pass
 
 
-async def test_an_ask_in_a_handler_needs_a_deadline(runtime: Runtime) -> None:
+async def test_ask_in_a_handler_needs_a_deadline(runtime: Runtime) -> None:
     class Careless(Polite):
         async def forward(self, message: Forward) -> int:
             if message.way:
