@@ -50,7 +50,9 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
 
         Raises AlreadyAnswered if this reply was answered or failed before.
         """
-        self._take_answer()
+        if self._given or self._kept:  # few replies are: spares most answers a call
+            self._leave_actor()
+        self._given = True
         if self.wanted:
             self._value = value
             self._close()
@@ -62,7 +64,8 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
 
         Raises AlreadyAnswered if this reply was answered or failed before.
         """
-        self._take_answer()
+        self._leave_actor()
+        self._given = True
         if self.wanted:
             self._error = error
             self._close()
@@ -80,10 +83,10 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
             self._error = error
             self._close()
 
-    def _take_answer(self) -> None:
+    def _leave_actor(self) -> None:
+        """End the actor's side; a kept reply is pending no more. Raises AlreadyAnswered."""
         if self._given:
             raise AlreadyAnswered(self._cell.name, type(self.message).__name__)
-        self._given = True
         if self._kept:
             self._cell.remove_pending(self)
 
@@ -116,17 +119,14 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
             self._close()
 
     def _withdraw(self, _: RaiseCancel) -> Abort:
-        self.wanted = False
-        self._remove_deadline()
+        self._asker = None  # trio itself reschedules a task whose wait is cancelled
+        self._close()
         return Abort.SUCCEEDED
 
     def _close(self) -> None:
         self.wanted = False
-        self._remove_deadline()
-        if self._asker is not None:
-            reschedule(self._asker)
-
-    def _remove_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.pop(self, None)
             self._deadline = None
+        if self._asker is not None:
+            reschedule(self._asker)
