@@ -1,4 +1,4 @@
-"""A tree under random messages, failures, ends and cancellations always comes to a clean end."""
+"""A tree under random messages, failures, stops and cancellations always ends cleanly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions on restarts, without a task."""
+"""Restart decisions as pure functions."""
 
 from __future__ import annotations
 

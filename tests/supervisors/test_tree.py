@@ -1,4 +1,4 @@
-"""Supervisors at work: start, restart, escalation, stop."""
+"""Supervisors: start, restart, escalation, stop."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Diary = list[Any]
 
 
 def task(diary: Diary, name: str, *, starts: float = 1.0, ends: float = 1.0) -> TaskFunction:
-    """A task that writes when it is up and when it has come to its end."""
+    """Return a task that writes into the diary when it is ready and when it ends."""
 
     async def run(*, task_status: TaskStatus) -> None:
         await trio.sleep(starts)
@@ -152,12 +152,12 @@ async def test_escalation_stops_the_children_in_order(
 
 
 async def test_restart_counts_start_failures(runtime: Runtime) -> None:
-    lives = 0
+    runs = 0
 
     async def run(*, task_status: TaskStatus) -> None:
-        nonlocal lives
-        lives += 1
-        if lives > 1:
+        nonlocal runs
+        runs += 1
+        if runs > 1:
             raise OSError("no disk")
         task_status.started()
         await trio.sleep(1)
@@ -166,7 +166,7 @@ async def test_restart_counts_start_failures(runtime: Runtime) -> None:
     with pytest.raises(SupervisorFailed):
         async with open_supervisor(runtime, "top", [task_child("a", run)], intensity=NO_JITTER):
             await trio.sleep_forever()
-    assert lives == 4
+    assert runs == 4
     assert trio.current_time() == 1 + 0 + 1 + 2
 
 
@@ -357,21 +357,21 @@ async def test_child_pool_is_closed_in_order(runtime: Runtime) -> None:
 async def test_supervisor_stop_from_its_own_child_is_a_deadlock(
     runtime: Runtime,
 ) -> None:
-    rings: list[tuple[str, ...]] = []
+    cycles: list[tuple[str, ...]] = []
 
     class Rebel(Sample):
         async def add(self, message: Add) -> int:
             try:
                 await supervisor.stop(trio.current_time() + 5.0)
             except AskCycle as cycle:
-                rings.append(cycle.cycle)
+                cycles.append(cycle.cycle)
             return 1
 
     inner = supervisor_child("inner", [actor_child("rebel", Rebel)])
     async with open_supervisor(runtime, "top", [actor_child("a", Sample), inner]) as supervisor:
         assert await runtime.ref("rebel").ask(Add(1), deadline=1.0) == 1
         assert await runtime.ref("a").ask(Add(1), deadline=1.0) == 1
-    assert rings == [("rebel", "rebel")]
+    assert cycles == [("rebel", "rebel")]
 
 
 async def test_restart_delay_keeps_mailbox_limit_and_deadlines(
@@ -389,7 +389,7 @@ async def test_restart_delay_keeps_mailbox_limit_and_deadlines(
             await ref.ask(Add(1), deadline=4.0)
         assert trio.current_time() - start == 4.0
         assert ref.tell(Note(1))
-        assert not ref.tell(Note(2))  # the question that was called off keeps its place
+        assert not ref.tell(Note(2))  # the withdrawn request still takes its room
     assert runtime.snapshot().dead_letters[DeadLetterReason.FULL] == 1
 
 
@@ -412,7 +412,7 @@ async def test_child_task_failure_is_one_log_line(runtime: Runtime, log: LogBook
 async def test_restart_of_a_group_covers_a_simultaneous_end(
     runtime: Runtime,
 ) -> None:
-    """Both end in one moment: the group's restart covers the second end, whichever it is."""
+    """Both end at once: the restart of the group covers the second end, whichever it is."""
     specs = [
         actor_child("a", Sample),
         actor_child("t", Sample, restart=Restart.TRANSIENT),
@@ -429,7 +429,7 @@ async def test_restart_of_a_group_covers_a_simultaneous_end(
 async def test_restart_delay_keeps_the_order_of_siblings(
     runtime: Runtime, log: LogBook, strategy: Strategy
 ) -> None:
-    """Siblings that started after one are restarted after it, also those that failed meanwhile."""
+    """Siblings are restarted in their order, including those that failed during the delay."""
     diary: Diary = []
     fail = {"a": trio.Event(), "b": trio.Event()}
 
@@ -476,7 +476,7 @@ async def test_child_task_failure_during_stop_is_one_log_line(
 async def test_child_stop_failure_is_logged_once_without_restart(
     runtime: Runtime, log: LogBook
 ) -> None:
-    """Stopped behind a sibling, it is stopped once more with the tree before it has started."""
+    """The child is stopped with its sibling, and again with the tree before it was restarted."""
     fail, asked = trio.Event(), trio.Event()
 
     async def fails(*, task_status: TaskStatus) -> None:
@@ -503,8 +503,8 @@ async def test_child_stop_failure_is_logged_once_without_restart(
         for _ in range(2):  # the first restart comes at once, the second after a wait
             fail.set()
             await trio.sleep(0.5)
-    told = [entry["child"] for entry in log.named("child_failed")]
-    assert told == ["first", "bad", "first", "bad"]
+    logged = [entry["child"] for entry in log.named("child_failed")]
+    assert logged == ["first", "bad", "first", "bad"]
 
 
 async def test_supervisor_cancelled_before_start_starts_nothing(

@@ -1,4 +1,4 @@
-"""Work, timers and watches: what an actor begins beside its mailbox."""
+"""Work, timers and watches."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ async def test_watch_reports_end_and_failure(runtime: Runtime) -> None:
             other.tell(End())
             await wait_all_tasks_blocked()
             assert diary == [Down("other", None)]
-        watcher.tell(WatchOver(other))  # there is none any more: told at once
+        watcher.tell(WatchOver(other))  # it has ended: notified at once
         await wait_all_tasks_blocked()
         assert diary == [Down("other", None)] * 2
         with pytest.raises(ActorFailed):

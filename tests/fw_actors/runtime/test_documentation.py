@@ -1,4 +1,4 @@
-"""docs/runtime.md teaches the runtime: its example runs, and every public name is on the page."""
+"""docs/runtime.md: its examples run, and it names everything public."""
 
 from __future__ import annotations
 
@@ -65,4 +65,4 @@ def test_page_examples_compile() -> None:
 
 @pytest.mark.parametrize("name", sorted({*fw_actors.runtime.__all__, *supervisors.__all__}))
 def test_page_names_every_public_name(name: str) -> None:
-    assert re.search(rf"\b{name}\b", PAGE), f"docs/runtime.md does not tell of {name}"
+    assert re.search(rf"\b{name}\b", PAGE), f"docs/runtime.md does not name {name}"

@@ -1,4 +1,4 @@
-"""What becomes of messages for which there is no room."""
+"""Mailboxes: order, limits and overflow policies."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_ask_shares_one_deadline_between_room_and_answer(
 async def test_ask_answered_before_it_resumes_returns_the_answer(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
-    """Room is made and the question answered in one turn, while the asker still sleeps."""
+    """One batch makes room and answers the request, before the asker's task runs again."""
 
     class Prompt(Waits):
         async def add(self, message: Add) -> int:

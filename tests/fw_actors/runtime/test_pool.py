@@ -1,4 +1,4 @@
-"""Keyed pools: one actor a key, there while it is needed."""
+"""Keyed pools: one actor per key, created and passivated by need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions and answers: deadlines, cancellation, kept replies."""
+"""Requests and replies: deadlines, cancellation, kept replies."""
 
 from __future__ import annotations
 

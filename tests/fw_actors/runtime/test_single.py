@@ -1,4 +1,4 @@
-"""The life of a single actor: start, control lane, stop."""
+"""Single actors: start, control, stop."""
 
 from __future__ import annotations
 
@@ -134,13 +134,13 @@ async def test_trace_sees_every_message_and_cannot_fail_the_actor(
 ) -> None:
     seen: list[Message] = []
 
-    def look(message: Message) -> None:
+    def tracer(message: Message) -> None:
         seen.append(message)
         if message == Note(2):
             raise RuntimeError("blind")
 
     async with runtime.running("a", Sample) as ref:
-        ref.trace(look)
+        ref.trace(tracer)
         for n in (1, 2, 3):
             ref.tell(Note(n))
         assert await ref.ask(Add(1)) == 1

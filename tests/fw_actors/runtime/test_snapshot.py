@@ -1,4 +1,4 @@
-"""What can be seen of a runtime."""
+"""Snapshots, inspections and the log."""
 
 from __future__ import annotations
 

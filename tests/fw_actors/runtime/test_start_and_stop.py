@@ -1,4 +1,4 @@
-"""Start and stop contracts: before the start, twice, during the start; of actors and of pools."""
+"""Stops of actors and pools: before the start, during it, and twice."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_pool_closed_before_first_message_refuses_it(runtime: Runtime) -> 
 
 
 async def test_batch_has_at_most_128_messages(runtime: Runtime) -> None:
-    """At most 128 messages a turn, then a checkpoint, so that nobody starves (R-14)."""
+    """At most 128 messages, then a checkpoint, so that other tasks can run (R-14)."""
 
     class Roomy(Sample):
         mailbox = MailboxPolicy(capacity=1000)

@@ -1,4 +1,4 @@
-"""The failure injector: drop, delay and crash on the n-th message that leaves a mailbox."""
+"""Fault injection: drop, delay and crash on the n-th message that leaves a mailbox."""
 
 from __future__ import annotations
 

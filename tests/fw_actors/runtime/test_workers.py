@@ -1,4 +1,4 @@
-"""The parked workers."""
+"""The worker tasks."""
 
 from __future__ import annotations
 
