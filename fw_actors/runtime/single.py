@@ -162,7 +162,7 @@ class SingleCell(ActorCell):
                 return
             else:
                 # Parked by hand, not by the channel's `receive`: that would take a message out
-                # before control is looked at, and it made `ask` a tenth slower.
+                # before control is looked at, and made `ask` an eighth slower.
                 self._parked = task
                 self.scheduled = False
                 await wait_task_rescheduled(self._unpark)
