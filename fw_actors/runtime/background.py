@@ -1,7 +1,7 @@
-"""What an actor starts beside its mailbox (work, timers, watches), and the tasks that run work.
+"""Work, timers and watches of actors, and the worker tasks that run work and keyed actors.
 
-Each of the three is a pending operation of the instance that started it, and ends with a message
-that the cell queues among its completions.
+Each of the first three is a pending operation of the instance that started it, and ends with a
+message that the cell queues among its completions.
 
 Worker tasks run two kinds of jobs: work, and keyed actors that have messages. A job is queued,
 and a parked worker woken unless one is on its way already. A worker that starts a job while
@@ -55,7 +55,7 @@ class WorkerScope:
 
 
 class Job(Protocol):
-    """Something for a worker to run. `scope` is the worker's while it does: it cancels the job."""
+    """A job for a worker. While it runs, `scope` is the worker's, and cancels the job."""
 
     scope: WorkerScope | None
 
@@ -65,7 +65,7 @@ class Job(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatistics:
-    """What `Workers` holds."""
+    """Numbers of the workers of one runtime, and of their jobs."""
 
     alive: int
     parked: int

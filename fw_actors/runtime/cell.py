@@ -395,7 +395,7 @@ class ActorCell(ABC):
             raise ActorGone(self.name)
         return self.actor.mailbox
 
-    # Failure and end: whoever waits for this actor is settled here and nowhere else.
+    # Failure and end: all askers are settled here and nowhere else.
 
     def record_failure(self, phase: str, error: Exception) -> CrashedError:
         """Count and log a failure of the instance; return the error to raise.

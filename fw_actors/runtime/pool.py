@@ -11,6 +11,8 @@ three states:
 A passivated actor whose class overrides `stopping` becomes active once more to run it. It stays in
 `_cells` meanwhile, so that a message which arrives then finds the same cell and is handled by the
 next instance.
+
+The module has more than 500 lines because these states are kept by cell, queue and pool together.
 """
 
 from __future__ import annotations
@@ -86,6 +88,18 @@ class KeyedCell(ActorCell):
     def stop(self, deadline: float) -> None:
         """End the instance as soon as it is idle; it is the pool that enforces deadlines."""
         self._stop_requested = True
+
+    def open_mailbox(self, spare: Mailbox | None) -> None:
+        """Use the spare mailbox, or a new one of the actor's capacity."""
+        if spare is not None:
+            self.mailbox = spare
+        elif self.actor is not None:
+            self.mailbox = Mailbox(self.actor.mailbox.capacity)
+
+    def release_mailbox(self) -> Mailbox:
+        """Return the mailbox, which is empty, and use the pool's stand-in for it."""
+        mailbox, self.mailbox = self.mailbox, self.pool.no_mailbox
+        return mailbox
 
     def passivate(self) -> bool:
         """End the idle instance; return False if a worker has to run its `stopping` first."""
@@ -542,13 +556,10 @@ class KeyedPool:
         return cell
 
     def _give_mailbox(self, cell: KeyedCell) -> None:
-        if self._spare_mailboxes:
-            cell.mailbox = self._spare_mailboxes.pop()
-        elif cell.actor is not None:
-            cell.mailbox = Mailbox(cell.actor.mailbox.capacity)
+        cell.open_mailbox(self._spare_mailboxes.pop() if self._spare_mailboxes else None)
 
     def _take_mailbox(self, cell: KeyedCell) -> None:
-        mailbox, cell.mailbox = cell.mailbox, self.no_mailbox
+        mailbox = cell.release_mailbox()
         if len(self._spare_mailboxes) < SPARE_MAILBOXES and not self._closed:
             self._spare_mailboxes.append(mailbox)
 

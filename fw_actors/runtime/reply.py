@@ -1,5 +1,4 @@
-"""The reply to a request: the one place where an answer, a deadline, a cancellation or the
-actor's end meet.
+"""The reply to a request: where answer, deadline, cancellation and end of the actor meet.
 
 A reply has two sides. The asker's side is open until the first of these four closes it. That
 takes one step without an await, so that either the answer arrives or the cancellation, never

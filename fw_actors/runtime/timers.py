@@ -29,7 +29,7 @@ DeadlineQueue = OrderedDict[Expiring, float]
 
 @dataclass(frozen=True, slots=True)
 class DeadlineStatistics:
-    """What `Deadlines` holds."""
+    """Numbers of the deadlines of one runtime, and of their queues."""
 
     pending: int
     lengths: int
