@@ -1,4 +1,4 @@
-"""Supervision: strategies of restarts, the tree that carries them out, and the service's own."""
+"""Supervision: restart strategies, supervisors and their children, and the service's own tree."""
 
 from supervisors.children import ChildSpec, actor_child, pool_child, task_child
 from supervisors.strategies import Restart, RestartIntensity, Strategy

@@ -1,4 +1,4 @@
-"""The kinds of children: how one life of each is run, and asked to end."""
+"""The kinds of children (actor, pool, task): how to run one and how to stop it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 import trio
 
 from fw_actors.runtime import Actor, KeyedPool, NodeSnapshot, Runtime
-from fw_actors.runtime.cell import Cell
+from fw_actors.runtime.cell import ActorCell
 from supervisors.strategies import ChildRules, Restart
 
 SHUTDOWN_SECONDS: Final = 5.0
@@ -19,35 +19,35 @@ TaskStatus = trio.TaskStatus[Any]
 
 
 class TaskFunction(Protocol):
-    """A task: calls `task_status.started()` when it is up, then runs until it is cancelled."""
+    """An async function that calls `task_status.started()` when it is ready, then runs on."""
 
     def __call__(self, *, task_status: TaskStatus) -> Awaitable[object]: ...
 
 
 class Child(Protocol):
-    """One child over all its lives."""
+    """One child over all its restarts."""
 
-    async def live(self, task_status: TaskStatus) -> None:
-        """Run one life: say started when it is up; return at a normal end, raise at a failure."""
+    async def run(self, task_status: TaskStatus) -> None:
+        """Run the child once: report started; return after a normal end, raise after a failure."""
 
-    def ask_to_stop(self, deadline: float) -> bool:
-        """Ask the life to end before `deadline`; False when it has to be cancelled instead."""
+    def request_stop(self, deadline: float) -> bool:
+        """Ask the child to end before `deadline`; return False if it must be cancelled instead."""
 
-    def retire(self) -> None:
-        """Note that no life follows the last one."""
+    def terminate(self) -> None:
+        """Release what outlives a run: the child is not started again."""
 
-    def cells(self) -> Iterable[Cell]:
-        """Return the actors whose ends are waited for at its stop."""
+    def cells(self) -> Iterable[ActorCell]:
+        """Return the actors that a stop of this child waits for."""
 
     def snapshot(self) -> NodeSnapshot | None:
-        """Return what can be seen of it; None when the supervisor knows as much."""
+        """Return the child as a node of the tree; None to have the supervisor make one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
     """One child as data. Made by `actor_child`, `pool_child`, `task_child`, `supervisor_child`.
 
-    `significant`: its normal end ends the supervisor (for transient and temporary ones).
+    `significant`: a normal end of the child shuts the supervisor down, unless it is permanent.
     """
 
     id: str
@@ -58,7 +58,7 @@ class ChildSpec:
 
     @property
     def rules(self) -> ChildRules:
-        """What decisions are made from."""
+        """The part that `strategies.decide` needs."""
         return ChildRules(self.id, self.restart, self.significant)
 
 
@@ -70,7 +70,10 @@ def actor_child(
     shutdown_seconds: float = SHUTDOWN_SECONDS,
     significant: bool = False,
 ) -> ChildSpec:
-    """A single actor; its id is its address, `runtime.ref(id)`. `make` makes each instance."""
+    """Return the spec of a single actor with the address `runtime.ref(id)`.
+
+    `make` creates each instance.
+    """
     return ChildSpec(
         id,
         lambda runtime: ActorChild(runtime, id, make),
@@ -83,7 +86,7 @@ def actor_child(
 def pool_child(
     id: str, pool: KeyedPool, *, shutdown_seconds: float = SHUTDOWN_SECONDS
 ) -> ChildSpec:
-    """A keyed pool, which works already: the supervisor closes it in its turn."""
+    """Return the spec of a keyed pool, which is open already: the supervisor closes it."""
     return ChildSpec(id, lambda _: PoolChild(pool), Restart.PERMANENT, shutdown_seconds)
 
 
@@ -96,76 +99,77 @@ def task_child(
     shutdown_seconds: float = SHUTDOWN_SECONDS,
     significant: bool = False,
 ) -> ChildSpec:
-    """A task. `stop()` asks it to end in order; without it the task is cancelled."""
+    """Return the spec of a task. `stop()` asks it to end; without `stop` it is cancelled."""
     return ChildSpec(id, lambda _: TaskChild(run, stop), restart, shutdown_seconds, significant)
 
 
 class ActorChild:
-    """A single actor, run in the cell behind its address."""
+    """A single actor, run in its cell."""
 
     def __init__(self, runtime: Runtime, name: str, make: Callable[[], Actor]) -> None:
         self._cell = runtime.cell(name)
         self._make = make
-        self._lives = 0
+        self._runs = 0
 
-    async def live(self, task_status: TaskStatus) -> None:
-        """See `Child`."""
-        self._cell.restarts += self._lives > 0
-        self._lives += 1
-        await self._cell.live(self._make, task_status)
+    async def run(self, task_status: TaskStatus) -> None:
+        """Run an instance of the actor to its end."""
+        if self._runs:
+            self._cell.record_restart()
+        self._runs += 1
+        await self._cell.run(self._make, task_status)
 
-    def ask_to_stop(self, deadline: float) -> bool:
-        """See `Child`."""
+    def request_stop(self, deadline: float) -> bool:
+        """Ask the actor for an ordered end."""
         self._cell.stop(deadline)
         return True
 
-    def retire(self) -> None:
-        """See `Child`."""
-        self._cell.retire()
+    def terminate(self) -> None:
+        """Close the mailbox and settle its askers."""
+        self._cell.terminate()
 
-    def cells(self) -> Iterable[Cell]:
-        """See `Child`."""
+    def cells(self) -> Iterable[ActorCell]:
+        """Return the actor's cell."""
         return (self._cell,)
 
     def snapshot(self) -> NodeSnapshot:
-        """See `Child`."""
+        """Return the actor's node."""
         return self._cell.snapshot()
 
 
 class PoolChild:
-    """A keyed pool: it needs no task but to be closed."""
+    """A keyed pool: its task only waits to close it."""
 
     def __init__(self, pool: KeyedPool) -> None:
         self._pool = pool
         self._deadline = inf
-        self._asked = trio.Event()
+        self._stop_requested = trio.Event()
 
-    async def live(self, task_status: TaskStatus) -> None:
-        """See `Child`."""
+    async def run(self, task_status: TaskStatus) -> None:
+        """Keep the pool open until a stop is requested, then close it."""
         self._pool.open()
-        self._pool.runtime.remove_node(self._pool)  # it is seen below its supervisor
-        self._asked = trio.Event()
+        self._pool.runtime.remove_node(self._pool)  # shown below its supervisor instead
+        self._stop_requested = trio.Event()
         task_status.started()
         try:
-            await self._asked.wait()
+            await self._stop_requested.wait()
         finally:
             await self._pool.close(self._deadline)
 
-    def ask_to_stop(self, deadline: float) -> bool:
-        """See `Child`."""
+    def request_stop(self, deadline: float) -> bool:
+        """Have `run` close the pool."""
         self._deadline = deadline
-        self._asked.set()
+        self._stop_requested.set()
         return True
 
-    def retire(self) -> None:
-        """Nothing is left of a closed pool."""
+    def terminate(self) -> None:
+        """Do nothing: closing a pool has released everything."""
 
-    def cells(self) -> Iterable[Cell]:
-        """See `Child`."""
+    def cells(self) -> Iterable[ActorCell]:
+        """Return the cells of all present actors."""
         return self._pool.cells()
 
     def snapshot(self) -> NodeSnapshot:
-        """See `Child`."""
+        """Return the pool's node."""
         return self._pool.snapshot()
 
 
@@ -176,23 +180,23 @@ class TaskChild:
         self._run = run
         self._stop = stop
 
-    async def live(self, task_status: TaskStatus) -> None:
-        """See `Child`."""
+    async def run(self, task_status: TaskStatus) -> None:
+        """Run the function."""
         await self._run(task_status=task_status)
 
-    def ask_to_stop(self, deadline: float) -> bool:
-        """See `Child`."""
+    def request_stop(self, deadline: float) -> bool:
+        """Call `stop`, if there is one."""
         if self._stop is None:
             return False
         self._stop()
         return True
 
-    def retire(self) -> None:
-        """A task leaves nothing behind."""
+    def terminate(self) -> None:
+        """Do nothing: a task leaves nothing behind."""
 
-    def cells(self) -> Iterable[Cell]:
-        """See `Child`."""
+    def cells(self) -> Iterable[ActorCell]:
+        """Return nothing: a task is no actor."""
         return ()
 
     def snapshot(self) -> None:
-        """Nothing but what the supervisor knows."""
+        """Return None: the supervisor knows all there is."""

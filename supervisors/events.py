@@ -1,4 +1,4 @@
-"""What happens to a supervisor's children, in the order in which it is to be dealt with."""
+"""The events that a supervisor handles one after the other: ends of children, due restarts."""
 
 from __future__ import annotations
 
@@ -9,26 +9,31 @@ from supervisors.member import Member
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """The end of one life of a member."""
+class ChildEnded:
+    """The end of a run that nobody asked for; `run` is its number."""
 
     member: Member
     error: Exception | None
-    life: int
+    run: int
 
 
-class Due:
-    """Members whose wait before a restart is over; `tell` hears of it."""
+class RestartDue:
+    """The end of the delay before a restart; an entry among the runtime's deadlines."""
 
-    def __init__(self, tell: Callable[[Due], None], members: Sequence[Member], wait: float) -> None:
+    def __init__(
+        self,
+        notify: Callable[[RestartDue], None],
+        members: Sequence[Member],
+        delay: float,
+    ) -> None:
         self.members = tuple(members)
-        self.wait = wait
-        self._tell = tell
+        self.delay = delay
+        self._notify = notify
 
     def expire(self) -> None:
-        """Called by the runtime's deadlines."""
-        self._tell(self)
+        """Notify the supervisor; called by the runtime's deadlines."""
+        self._notify(self)
 
     def is_within(self, members: Sequence[Member]) -> bool:
-        """Whether a restart of `members` covers it."""
+        """Return whether a restart of `members` makes this one superfluous."""
         return set(self.members) <= set(members)

@@ -1,4 +1,4 @@
-"""One child in its supervisor's hands: its present life, and how it is started and stopped."""
+"""One child of a supervisor: its task, how it is started and stopped, and its state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Phase(Enum):
-    """Where a child is in its life."""
+    """Where a child is in its lifecycle."""
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -26,7 +26,7 @@ class Phase(Enum):
 
 
 class Member:
-    """A child and its task; `ended` hears of each end that nobody asked for."""
+    """A child and its task. `ended` is called at each end that nobody asked for."""
 
     def __init__(
         self,
@@ -49,51 +49,51 @@ class Member:
         self._stop_failure: Exception | None = None
 
     async def start(self, nursery: trio.Nursery) -> Exception | None:
-        """Begin a life; return when it has said started (None), or its failure before that.
+        """Start the child; return None once it has reported started, or the failure before that.
 
-        One that ends without a word has failed, too.
+        A child that ends before it has reported started has failed, too.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         self.phase = Phase.STARTING
         self.restarts += 1
-        # Shielded: whoever is cancelled around a supervisor, its children are stopped in order.
+        # Shielded: a cancellation around the supervisor must still stop its children in order.
         self._scope = trio.CancelScope(shield=True)
         self._settled, self._over = trio.Event(), trio.Event()
         self._start_failure = self._stop_failure = None
-        nursery.start_soon(self._live, name=self.spec.id)
+        nursery.start_soon(self._run, name=self.spec.id)
         await self._settled.wait()
         return self._start_failure
 
     def started(self, value: object = None) -> None:
-        """Take the child's word that it is up: this is the `task_status` that it is given."""
+        """Record that the child is ready: the member is the `task_status` of its child."""
         if self.phase is Phase.STARTING:
             self.phase = Phase.RUNNING
         self._settled.set()
 
     async def stop(self, tree_deadline: float) -> Exception | None:
-        """Ask for an end, wait for it within the child's time and the tree's, then cancel it.
+        """Request a stop, wait within the child's time and the tree's, then cancel.
 
-        Returns: what the life that was to end in order raised instead.
+        Returns the error that the child raised instead of ending in order.
         """
         if self.phase not in (Phase.WAITING, Phase.ENDED):
             self.phase = Phase.STOPPING
             deadline = min(trio.current_time() + self.spec.shutdown_seconds, tree_deadline)
-            if self.child.ask_to_stop(deadline):
+            if self.child.request_stop(deadline):
                 with trio.move_on_at(deadline):
                     await self._over.wait()
             self._scope.cancel()
             await self._over.wait()
-        self.leave()
-        failure, self._stop_failure = self._stop_failure, None  # told once: it may be stopped twice
+        self.terminate()
+        failure, self._stop_failure = self._stop_failure, None  # once: `stop` may be called again
         return failure
 
-    def leave(self) -> None:
-        """Note that no life follows."""
+    def terminate(self) -> None:
+        """Record that the child is not started again."""
         self.phase = Phase.ENDED
-        self.child.retire()
+        self.child.terminate()
 
     def snapshot(self) -> NodeSnapshot:
-        """Return what can be seen of the child."""
+        """Return the child as a node of the tree."""
         node = self.child.snapshot()
         if node is None:
             return NodeSnapshot(
@@ -108,13 +108,13 @@ class Member:
         state = Phase.WAITING.value if self.phase is Phase.WAITING else node.state
         return replace(node, name=self.spec.id, state=state)
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         failure: Exception | None = None
         try:
             with self._scope:
                 if self.phase is Phase.STOPPING:
-                    return  # asked to stop before it could begin
-                await self.child.live(self)
+                    return  # stopped before its task ran
+                await self.child.run(self)
                 if not self._settled.is_set():
                     raise EndedTooSoonError(self.spec.id)
         except Exception as error:
@@ -122,20 +122,20 @@ class Member:
             self.failed += 1
             self.last_error = self._runtime.one_line(error)
         finally:
-            asked_for = self.phase is Phase.STOPPING
+            requested = self.phase is Phase.STOPPING
             self.phase = Phase.WAITING
             self._over.set()
             if not self._settled.is_set():
-                self._start_failure = failure  # `start` tells of it
+                self._start_failure = failure  # `start` returns it
                 self._settled.set()
-            elif asked_for:
+            elif requested:
                 self._stop_failure = failure
             else:
                 self._ended(self, failure)
 
 
 class EndedTooSoonError(Exception):
-    """Raised for a child that ended without having called `task_status.started()`."""
+    """Raised for a child that ended before it called `task_status.started()`."""
 
     def __init__(self, child: str) -> None:
-        super().__init__(f"{child!r} ended without having said that it started.")
+        super().__init__(f"{child!r} ended before it reported that it had started.")

@@ -1,6 +1,6 @@
-"""Decides what becomes of a supervisor's children when one ends: pure, over frozen values.
+"""Decides which children of a supervisor are restarted when one ends: pure, on frozen values.
 
-`supervisors.tree` carries the decisions out. Terms are those of Erlang/OTP's supervisors.
+`supervisors.supervisor` carries the decisions out. The terms are those of Erlang/OTP.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fw_actors.runtime import Entropy
 
 
 class Restart(Enum):
-    """Whether a child that ended is started again."""
+    """Whether a child that ended is restarted."""
 
     PERMANENT = "always"
     TRANSIENT = "after a failure only"
@@ -21,20 +21,21 @@ class Restart(Enum):
 
 
 class Strategy(Enum):
-    """Who is restarted with a child that is restarted."""
+    """Which siblings are restarted with a child."""
 
-    ONE_FOR_ONE = "nobody else"
+    ONE_FOR_ONE = "none"
     ONE_FOR_ALL = "all its siblings"
     REST_FOR_ONE = "the siblings that started after it"
 
 
 @dataclass(frozen=True, slots=True)
 class RestartIntensity:
-    """How many restarts are borne, and how fast they follow each other. Times in seconds.
+    """The limit of restarts, and the delays between them. Times are in seconds.
 
-    The first restart comes at once; then the wait begins at `backoff` and doubles up to
+    The first restart is immediate; then the delay starts at `backoff` and doubles up to
     `backoff_cap`, each stretched by a random part of up to `jitter` of it. After `calm_seconds`
-    without a failure it begins anew. More than `restarts` within `seconds` is an escalation.
+    without a failure the next restart is immediate again. More than `restarts` within `seconds`
+    is an escalation.
     """
 
     restarts: int = 5
@@ -46,14 +47,14 @@ class RestartIntensity:
 
     def __post_init__(self) -> None:
         if self.restarts < 0 or min(self.seconds, self.backoff, self.jitter) < 0:
-            raise ValueError("a restart intensity has no negative numbers")
+            raise ValueError("restarts, seconds, backoff and jitter must not be negative")
         if self.backoff_cap < self.backoff:
-            raise ValueError("backoff_cap is the longest wait, so it can't be below backoff")
+            raise ValueError("backoff_cap must not be less than backoff")
 
 
 @dataclass(frozen=True, slots=True)
 class ChildRules:
-    """What a decision needs to know of one child."""
+    """The part of a child's spec that decisions depend on."""
 
     id: str
     restart: Restart
@@ -62,7 +63,7 @@ class ChildRules:
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """How often one child failed in a row, and when it did last (trio's clock)."""
+    """The number of failures of one child in a row, and the time of the last (trio's clock)."""
 
     child: str
     failures: int
@@ -71,44 +72,44 @@ class Streak:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Failures that still count: of all children together, and in a row by child."""
+    """The failures that still count: times for all children together, and streaks by child."""
 
     times: tuple[float, ...] = ()
     streaks: tuple[Streak, ...] = ()
 
     def streak(self, child: str) -> int:
-        """How often the child failed in a row."""
+        """Return the number of failures of the child in a row."""
         return next((streak.failures for streak in self.streaks if streak.child == child), 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
-    """The child stays away; nobody else is touched."""
+class LeaveEnded:
+    """Do not restart the child, and leave its siblings alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """Stop those of `stop` that run, in reverse; `wait` seconds later start `start`, in order."""
+class RestartGroup:
+    """Stop the children `stop` in reverse order; `delay` seconds later start those of `start`."""
 
     stop: tuple[str, ...]
     start: tuple[str, ...]
-    wait: float
+    delay: float
     history: History
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
-    """A significant child has done its part: stop all, it is a normal end."""
+class ShutDown:
+    """Stop all children because a significant one has ended; the supervisor ends normally."""
 
 
 @dataclass(frozen=True, slots=True)
 class Escalate:
-    """Too many failures: stop all, and fail."""
+    """Stop all children because of too many failures; the supervisor fails."""
 
     history: History
 
 
-Decision = Leave | Again | Finish | Escalate
+Decision = LeaveEnded | RestartGroup | ShutDown | Escalate
 
 
 def decide(
@@ -122,27 +123,27 @@ def decide(
     now: float,
     entropy: Entropy,
 ) -> Decision:
-    """Return what becomes of the children when the one with the id `ended` has ended.
+    """Return what to do with the children now that the one with the id `ended` has ended.
 
-    `children` are in the order of start; `now` is on trio's clock. Only failures count, start
-    failures too. A permanent child that ended in order is started again after the shortest
-    backoff, so that one which always ends at once is no hot loop.
+    `children` are in the order of start; `now` is on trio's clock. Only failures count, including
+    failures to start. A permanent child that ended normally is restarted after the shortest
+    backoff, so that a child that exits immediately cannot spin.
     """
     child = next(child for child in children if child.id == ended)
     wanted = child.restart is Restart.PERMANENT or (failed and child.restart is Restart.TRANSIENT)
     if not wanted:
-        return Finish() if child.significant and not failed else Leave()
-    wait = intensity.backoff
+        return ShutDown() if child.significant and not failed else LeaveEnded()
+    delay = intensity.backoff
     if failed:
         history = after_failure(history, intensity, ended, now)
         if len(history.times) > intensity.restarts:
             return Escalate(history)
-        wait = backoff_wait(history.streak(ended), intensity, entropy)
+        delay = backoff_delay(history.streak(ended), intensity, entropy)
     group = affected(strategy, children, ended)
-    return Again(
+    return RestartGroup(
         stop=tuple(member.id for member in group),
         start=tuple(member.id for member in group if member.restart is not Restart.TEMPORARY),
-        wait=wait,
+        delay=delay,
         history=history,
     )
 
@@ -150,30 +151,30 @@ def decide(
 def affected(
     strategy: Strategy, children: Sequence[ChildRules], ended: str
 ) -> Sequence[ChildRules]:
-    """Return who is restarted with `ended`, itself included, in the order of start."""
-    place = [child.id for child in children].index(ended)
+    """Return the children that are restarted with `ended`, itself included, in order of start."""
+    index = [child.id for child in children].index(ended)
     if strategy is Strategy.ONE_FOR_ONE:
-        return children[place : place + 1]
-    return children if strategy is Strategy.ONE_FOR_ALL else children[place:]
+        return children[index : index + 1]
+    return children if strategy is Strategy.ONE_FOR_ALL else children[index:]
 
 
 def after_failure(history: History, intensity: RestartIntensity, child: str, now: float) -> History:
-    """Return the history with one more failure of `child`, without what counts no longer."""
+    """Return the history with one more failure of `child`, without expired ones."""
     times = tuple(at for at in history.times if now - at < intensity.seconds)
-    restless = [s for s in history.streaks if now - s.last < intensity.calm_seconds]
-    before = next((s.failures for s in restless if s.child == child), 0)
-    others = tuple(s for s in restless if s.child != child)
+    recent = [s for s in history.streaks if now - s.last < intensity.calm_seconds]
+    before = next((s.failures for s in recent if s.child == child), 0)
+    others = tuple(s for s in recent if s.child != child)
     return History((*times, now), (*others, Streak(child, before + 1, now)))
 
 
-def backoff_wait(streak: int, intensity: RestartIntensity, entropy: Entropy) -> float:
-    """Return the seconds to wait before the restart after failure number `streak` in a row."""
+def backoff_delay(streak: int, intensity: RestartIntensity, entropy: Entropy) -> float:
+    """Return the delay before the restart after failure number `streak` in a row."""
     if streak <= 1:
         return 0.0
-    wait = intensity.backoff
+    delay = intensity.backoff
     for _ in range(streak - 2):
-        if wait >= intensity.backoff_cap:
+        if delay >= intensity.backoff_cap:
             break
-        wait *= 2
-    wait = min(wait, intensity.backoff_cap)
-    return wait * entropy.uniform(1.0, 1.0 + intensity.jitter)
+        delay *= 2
+    delay = min(delay, intensity.backoff_cap)
+    return delay * entropy.uniform(1.0, 1.0 + intensity.jitter)

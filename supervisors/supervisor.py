@@ -1,8 +1,8 @@
-"""One supervisor: starts its children in order, carries out decisions, stops them in reverse.
+"""One supervisor: starts its children in order, restarts them, stops them in reverse.
 
-A supervisor is one task that reads what happened to its children and does what
-`strategies.decide` says. Each child has a task of its own, shielded from cancellation around the
-supervisor: leaving the block, for whatever reason, is always a stop in order.
+A supervisor is one task that takes the events of its children one after the other and carries out
+what `strategies.decide` returns. Each child has a task of its own, shielded from a cancellation
+around the supervisor, so that leaving the block for any reason is an ordered stop.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from math import inf
 import trio
 
 from fw_actors.runtime import ActorFailed, NodeSnapshot, Runtime
-from fw_actors.runtime.cell import Cell
+from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.deadlock import waiting_for
 from supervisors.children import ChildSpec
-from supervisors.events import Due, Ended
+from supervisors.events import ChildEnded, RestartDue
 from supervisors.member import Member, Phase
 from supervisors.strategies import (
-    Again,
     Escalate,
-    Finish,
     History,
+    RestartGroup,
     RestartIntensity,
+    ShutDown,
     Strategy,
     decide,
 )
 
 
 class SupervisorFailed(Exception):
-    """Raised out of a supervisor's block: a child could not be started, or failed too often."""
+    """Raised out of a supervisor's block if a child failed to start, or failed too often."""
 
     def __init__(self, supervisor: str, child: str, reason: str) -> None:
         self.supervisor, self.child = supervisor, child
@@ -39,7 +39,7 @@ class SupervisorFailed(Exception):
 
 
 class Supervisor:
-    """Made by `open_supervisor`."""
+    """A running supervisor, made by `open_supervisor`."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Supervisor:
     ) -> None:
         ids = [spec.id for spec in specs]
         if len(set(ids)) != len(ids):
-            raise ValueError(f"{name!r} has two children of one id among {ids}")
+            raise ValueError(f"children of {name!r} must have different ids, not {ids}")
         self.name = name
         self._runtime = runtime
         self._strategy = strategy
@@ -63,8 +63,8 @@ class Supervisor:
         self._members = {spec.id: Member(runtime, spec, self._ended) for spec in specs}
         self._history = History()
         self._restarts = 0
-        self._waiting: dict[Due, None] = {}
-        self._events: list[Ended | Due] = []
+        self._delayed: dict[RestartDue, None] = {}
+        self._events: list[ChildEnded | RestartDue] = []
         self._happened = trio.Event()
         self._loop = trio.CancelScope(shield=True)
         self._loop_over = trio.Event()
@@ -73,7 +73,7 @@ class Supervisor:
         self._stopped = trio.Event()
 
     async def start(self) -> None:
-        """Start the children in order. Raises SupervisorFailed; nothing runs then."""
+        """Start the children in order. Raises SupervisorFailed; `stop` undoes what was started."""
         for member in self._members.values():
             error = await member.start(self._nursery)
             if error is not None:
@@ -83,15 +83,15 @@ class Supervisor:
         self._nursery.start_soon(self._supervise)
 
     async def stop(self, deadline: float) -> None:
-        """Stop the children in reverse, all before `deadline`; again, it waits for the first.
+        """Stop the children in reverse, all before `deadline`. A second call waits for the first.
 
-        Raises AskCycle (in a handler) when a child would wait for the caller, or is the caller.
+        Raises AskCycle in a handler if a child is, or waits for, the caller.
         """
         with waiting_for(self.cells()):
             await self._stop(deadline)
 
-    def cells(self) -> Iterable[Cell]:
-        """Return the actors whose ends a stop waits for."""
+    def cells(self) -> Iterable[ActorCell]:
+        """Return the actors that a stop waits for."""
         return chain.from_iterable(member.child.cells() for member in self._members.values())
 
     async def _stop(self, deadline: float) -> None:
@@ -100,14 +100,14 @@ class Supervisor:
             return
         self._loop.cancel()
         with trio.CancelScope(shield=True):
-            # A loop that is about to run does so before it sees that: it may start a child yet.
+            # A loop that was woken before the cancellation still runs, and may start a child.
             await self._loop_over.wait()
             await self._stop_members(deadline)
 
     async def _stop_members(self, deadline: float) -> None:
         self._stopping = True
-        self._forget_waits(list(self._members.values()))
-        with trio.CancelScope(shield=True):  # members end by their deadlines, and in order
+        self._drop_delayed(list(self._members.values()))
+        with trio.CancelScope(shield=True):  # the deadlines of the members bound this
             for member in reversed(self._members.values()):
                 await self._stop_member(member, deadline)
         self._stopped.set()
@@ -118,7 +118,7 @@ class Supervisor:
             self._log_failure(member, failure)
 
     def snapshot(self) -> NodeSnapshot:
-        """Return what can be seen of it and of all below it."""
+        """Return the supervisor as a node of the tree, with its children."""
         return NodeSnapshot(
             name=self.name,
             kind="supervisor",
@@ -127,14 +127,14 @@ class Supervisor:
             children=tuple(member.snapshot() for member in self._members.values()),
         )
 
-    def _due(self, due: Due) -> None:
-        self._waiting.pop(due, None)
-        self._note(due)
+    def _restart_due(self, due: RestartDue) -> None:
+        self._delayed.pop(due, None)
+        self._add_event(due)
 
     def _ended(self, member: Member, error: Exception | None) -> None:
-        self._note(Ended(member, error, member.restarts))
+        self._add_event(ChildEnded(member, error, member.restarts))
 
-    def _note(self, event: Ended | Due) -> None:
+    def _add_event(self, event: ChildEnded | RestartDue) -> None:
         self._events.append(event)
         self._happened.set()
 
@@ -145,23 +145,23 @@ class Supervisor:
                     await self._happened.wait()
                     self._happened = trio.Event()
                     while self._events:
-                        await self._carry_out(self._events.pop(0))
+                        await self._handle(self._events.pop(0))
         finally:
             self._loop_over.set()
 
-    async def _carry_out(self, event: Ended | Due) -> None:
-        """Do what follows; the end of a life that was restarted with a sibling since is told."""
-        if isinstance(event, Due):
-            await self._start_again(event.members)
+    async def _handle(self, event: ChildEnded | RestartDue) -> None:
+        """Act on an event; an end that a sibling's restart has covered since is only logged."""
+        if isinstance(event, RestartDue):
+            await self._start_members(event.members)
             return
         if event.error is not None:
             self._log_failure(event.member, event.error)
-        if event.life == event.member.restarts and not self._is_covered(event.member):
+        if event.run == event.member.restarts and not self._is_covered(event.member):
             await self._decide(event.member, event.error)
 
     def _is_covered(self, member: Member) -> bool:
-        """Whether it waits to be restarted behind a sibling already: it must not come first."""
-        return any(member in due.members for due in self._waiting)
+        """Return whether a delayed restart will start the member, after its siblings."""
+        return any(member in due.members for due in self._delayed)
 
     async def _decide(self, member: Member, error: Exception | None) -> None:
         decision = decide(
@@ -174,50 +174,50 @@ class Supervisor:
             now=trio.current_time(),
             entropy=self._runtime.entropy,
         )
-        if isinstance(decision, Again):
-            await self._again(decision)
+        if isinstance(decision, RestartGroup):
+            await self._restart(decision)
         elif isinstance(decision, Escalate):
             self._runtime.log.error(
                 "supervisor_gave_up", supervisor=self.name, child=member.spec.id
             )
             await self._stop_members(trio.current_time() + self._stop_seconds)
             raise self._failed(member, error) from error
-        elif isinstance(decision, Finish):
+        elif isinstance(decision, ShutDown):
             await self._stop_members(trio.current_time() + self._stop_seconds)
-            self._nursery.cancel_scope.cancel()  # the block's end; this loop is shielded from it
+            self._nursery.cancel_scope.cancel()  # ends the block; this loop is shielded
             self._loop.cancel()
         else:
-            member.leave()
+            member.terminate()
 
-    async def _again(self, decision: Again) -> None:
+    async def _restart(self, decision: RestartGroup) -> None:
         self._history = decision.history
         others = [self._members[id] for id in decision.stop]
         for member in reversed(others):
-            if member.phase is not Phase.WAITING:  # what waits keeps its mailbox
+            if member.phase is not Phase.WAITING:  # else it has ended, and keeps its mailbox
                 await self._stop_member(member, inf)
         members = [self._members[id] for id in decision.start]
         for member in members:
             member.phase = Phase.WAITING
-        self._forget_waits(members)
-        if decision.wait <= 0:
-            await self._start_again(members)
+        self._drop_delayed(members)
+        if decision.delay <= 0:
+            await self._start_members(members)
             return
-        due = Due(self._due, members, decision.wait)
-        self._waiting[due] = None
-        self._runtime.deadlines.add(due, decision.wait)
+        due = RestartDue(self._restart_due, members, decision.delay)
+        self._delayed[due] = None
+        self._runtime.deadlines.add(due, decision.delay)
 
-    def _forget_waits(self, members: Sequence[Member]) -> None:
-        """Drop restarts that a later decision covers."""
-        for due in [due for due in self._waiting if due.is_within(members)]:
-            del self._waiting[due]
-            self._runtime.deadlines.withdraw(due, due.wait)
+    def _drop_delayed(self, members: Sequence[Member]) -> None:
+        """Drop delayed restarts that a later decision covers."""
+        for due in [due for due in self._delayed if due.is_within(members)]:
+            del self._delayed[due]
+            self._runtime.deadlines.withdraw(due, due.delay)
         self._events = [
             event
             for event in self._events
-            if not (isinstance(event, Due) and event.is_within(members))
+            if not (isinstance(event, RestartDue) and event.is_within(members))
         ]
 
-    async def _start_again(self, members: Sequence[Member]) -> None:
+    async def _start_members(self, members: Sequence[Member]) -> None:
         for member in members:
             if member.phase is not Phase.WAITING:
                 continue
@@ -225,7 +225,7 @@ class Supervisor:
             self._runtime.log.info("child_restarted", supervisor=self.name, child=member.spec.id)
             error = await member.start(self._nursery)
             if error is not None:
-                self._ended(member, error)  # decided in its turn, together with who waits after it
+                self._ended(member, error)  # decided in its turn, for the members after it too
                 return
 
     def _failed(self, member: Member, error: Exception | None) -> SupervisorFailed:

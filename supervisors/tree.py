@@ -1,4 +1,4 @@
-"""The tree of supervisors: opens the root of one, and nests others below it."""
+"""The supervision tree: opens the root supervisor, and nests others below it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final
 import trio
 
 from fw_actors.runtime import NodeSnapshot, Runtime
-from fw_actors.runtime.cell import Cell
-from fw_actors.runtime.system import lone_error
+from fw_actors.runtime.cell import ActorCell
+from fw_actors.runtime.system import unwrap_single_error
 from supervisors.children import ChildSpec, TaskStatus
 from supervisors.strategies import Restart, RestartIntensity, Strategy
 from supervisors.supervisor import Supervisor
@@ -29,11 +29,11 @@ async def open_supervisor(
     intensity: RestartIntensity | None = None,
     stop_seconds: float = STOP_SECONDS,
 ) -> AsyncIterator[Supervisor]:
-    """Run a supervisor while the block runs. See docs/runtime.md.
+    """Run a supervisor for the time of the block. See docs/runtime.md.
 
-    Leaving the block stops the children in reverse, within `stop_seconds` in all; so does a
-    cancellation around it. Raises SupervisorFailed when a child could not be started or failed
-    too often; the block is cancelled then.
+    Leaving the block, also by cancellation, stops the children in reverse, within `stop_seconds`
+    in all. If a child fails to start, or fails too often, the block is cancelled and raises
+    SupervisorFailed.
     """
     async with _open(runtime, name, children, strategy, intensity, stop_seconds) as supervisor:
         runtime.add_node(supervisor)
@@ -53,7 +53,7 @@ def supervisor_child(
     shutdown_seconds: float = STOP_SECONDS,
     significant: bool = False,
 ) -> ChildSpec:
-    """A supervisor below another; its escalation is a failure of this child."""
+    """Return the spec of a nested supervisor; its escalation is a failure of this child."""
     return ChildSpec(
         id,
         lambda runtime: SupervisorChild(
@@ -66,7 +66,7 @@ def supervisor_child(
 
 
 class SupervisorChild:
-    """A nested supervisor, made anew for each life."""
+    """A nested supervisor, created anew for each run."""
 
     def __init__(
         self,
@@ -82,11 +82,11 @@ class SupervisorChild:
         self._stop_seconds = stop_seconds
         self._supervisor: Supervisor | None = None
         self._deadline = inf
-        self._asked = trio.Event()
+        self._stop_requested = trio.Event()
 
-    async def live(self, task_status: TaskStatus) -> None:
-        """See `Child`."""
-        self._asked = trio.Event()
+    async def run(self, task_status: TaskStatus) -> None:
+        """Run the supervisor until a stop is requested."""
+        self._stop_requested = trio.Event()
         async with _open(
             self._runtime,
             self._name,
@@ -96,24 +96,24 @@ class SupervisorChild:
             self._stop_seconds,
         ) as self._supervisor:
             task_status.started()
-            await self._asked.wait()
+            await self._stop_requested.wait()
             await self._supervisor.stop(self._deadline)
 
-    def ask_to_stop(self, deadline: float) -> bool:
-        """See `Child`."""
+    def request_stop(self, deadline: float) -> bool:
+        """Have `run` stop the supervisor before `deadline`."""
         self._deadline = deadline
-        self._asked.set()
+        self._stop_requested.set()
         return True
 
-    def retire(self) -> None:
-        """A supervisor that ended has retired its children."""
+    def terminate(self) -> None:
+        """Do nothing: a supervisor that ended has terminated its children."""
 
-    def cells(self) -> Iterable[Cell]:
-        """See `Child`."""
+    def cells(self) -> Iterable[ActorCell]:
+        """Return the actors below the supervisor."""
         return self._supervisor.cells() if self._supervisor is not None else ()
 
     def snapshot(self) -> NodeSnapshot | None:
-        """See `Child`."""
+        """Return the supervisor's node, if it runs."""
         return self._supervisor.snapshot() if self._supervisor is not None else None
 
 
@@ -126,7 +126,7 @@ async def _open(
     intensity: RestartIntensity | None,
     stop_seconds: float,
 ) -> AsyncIterator[Supervisor]:
-    with lone_error():
+    with unwrap_single_error():
         async with trio.open_nursery() as nursery:
             supervisor = Supervisor(
                 runtime,
@@ -141,5 +141,5 @@ async def _open(
                 await supervisor.start()
                 yield supervisor
             finally:
-                with trio.CancelScope(shield=True):  # a stop that is under way is waited for
+                with trio.CancelScope(shield=True):  # wait for a stop that is under way
                     await supervisor.stop(trio.current_time() + stop_seconds)

@@ -13,10 +13,10 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.runtime import (
+    ActorError,
     ActorFailed,
     KeyedPool,
     Runtime,
-    RuntimeFault,
     SeededEntropy,
     TrioClock,
     open_runtime,
@@ -95,7 +95,7 @@ async def tell_the_story(runtime: Runtime, pool: KeyedPool, caller: int, trace: 
             answer: object = await ref.ask(request, deadline=0.3)
         except ActorFailed as failure:
             answer = failure.error
-        except RuntimeFault as fault:
+        except ActorError as fault:
             answer = type(fault).__name__
         ref.tell(Begin(0.1))
         trace.append(f"{trio.current_time():.6f} {caller} {step} {ref.name} {answer}")

@@ -24,13 +24,13 @@ from fw_actors.ops.audit import Action
 from fw_actors.ops.console_facts import ConsoleFacts, StoreFacts
 from fw_actors.ops.site import Site
 from fw_actors.runtime import (
+    ActorError,
     ActorRef,
     AskTimeout,
     Clock,
     Message,
     NodeSnapshot,
     Runtime,
-    RuntimeFault,
 )
 
 
@@ -238,7 +238,7 @@ class Console:
         """Stop a single actor; its supervisor starts it again. Raises: NotFoundError."""
         ref = self._single(actor)
         await self._note(user, Action.CONSOLE_RESTART, actor, request_id)
-        ref.cell.stop(trio.current_time() + STOP_SECONDS)
+        ref.stop(trio.current_time() + STOP_SECONDS)
 
     async def trace(self, user: str, actor: str, request_id: str = "") -> None:
         """Trace a single actor for a minute. Raises: NotFoundError, OverloadedError."""
@@ -273,7 +273,7 @@ class Console:
     async def _tell_dispatcher(self, message: Pause | Resume) -> None:
         try:
             known = await self._dispatcher.ask(message, deadline=ASK_SECONDS)
-        except (RuntimeFault, AskTimeout):
+        except (ActorError, AskTimeout):
             raise OverloadedError("The dispatcher does not answer. Try again.") from None
         if not known:
             raise NotFoundError(f"No delivery went to {message.receiver[:200]} of late.")
@@ -330,7 +330,7 @@ class Console:
     async def _dispatcher_described(self) -> Mapping[str, Any]:
         try:
             return (await self._dispatcher.inspect(ASK_SECONDS)).described
-        except (RuntimeFault, AskTimeout):
+        except (ActorError, AskTimeout):
             return {}  # it is being restarted, or busy; the tree says so
 
     def _rates(self, totals: Mapping[str, float], now: float) -> dict[str, float]:

@@ -30,13 +30,13 @@ from fw_actors.rules.redaction import Scrubber
 from fw_actors.rules.signing import signed_headers
 from fw_actors.runtime import (
     Actor,
+    ActorError,
     Clock,
     Log,
     MailboxPolicy,
     Message,
     Overflow,
     Ref,
-    RuntimeFault,
     handles,
 )
 from fw_actors.store import Store
@@ -159,7 +159,7 @@ class DeliveryActor(Actor):
         """
         try:
             recorded = await self._means.outcomes.ask(Record(due, ended), deadline=RECORD_SECONDS)
-        except RuntimeFault as fault:
+        except ActorError as fault:
             recorded = Recorded(None, error=str(fault))
         if recorded.status is not None:
             self._report(due, ended, recorded.status)

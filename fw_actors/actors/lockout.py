@@ -28,7 +28,7 @@ from fw_actors.runtime import (
     MailboxPolicy,
     Message,
     Overflow,
-    Reply,
+    PendingReply,
     Request,
     handles,
 )
@@ -102,7 +102,7 @@ class AttemptPasswordChange(Request[PasswordChanged | FwError], frozen=True):
 class Settled(Message, frozen=True):
     """An attempt was verified and settled; `reply` still has to be answered."""
 
-    reply: Reply[Any]
+    reply: PendingReply[Any]
     outcome: Outcome[Any]
 
 
@@ -112,7 +112,7 @@ class LockChecked(Message, frozen=True):
     outcome: Outcome[float | None]
 
 
-Unchecked = tuple[AttemptSignIn, Reply[Any]]
+Unchecked = tuple[AttemptSignIn, PendingReply[Any]]
 
 
 class LockoutActor(Actor):
@@ -212,7 +212,7 @@ class LockoutActor(Actor):
             self._being_checked, self._unchecked = self._unchecked, []
             self.context.work(partial(self._sign_in.lock_wait, self._key), then=LockChecked)
 
-    def _refuse(self, message: AttemptSignIn, reply: Reply[Any], refusal: Exception) -> None:
+    def _refuse(self, message: AttemptSignIn, reply: PendingReply[Any], refusal: Exception) -> None:
         if isinstance(refusal, FwError):
             self._attempts.sign_in(refusal, message.attempt, self._key)
             reply.answer(refusal)
@@ -244,7 +244,7 @@ class LockoutActor(Actor):
         return refusal
 
     def _verify_sign_in(
-        self, message: AttemptSignIn, admitted: Admitted, reply: Reply[Any]
+        self, message: AttemptSignIn, admitted: Admitted, reply: PendingReply[Any]
     ) -> None:
         self._verify(
             partial(self._sign_in.verify, message.attempt, admitted),
@@ -256,7 +256,7 @@ class LockoutActor(Actor):
         self,
         verify: Callable[[], Awaitable[R | FwError]],
         report: Callable[[R | FwError], None],
-        reply: Reply[Any],
+        reply: PendingReply[Any],
     ) -> None:
         """Verify beside the mailbox, so that the next attempt is charged meanwhile.
 

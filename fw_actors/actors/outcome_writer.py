@@ -18,7 +18,7 @@ from fw_actors.runtime import (
     MailboxPolicy,
     Message,
     Overflow,
-    Reply,
+    PendingReply,
     Request,
     Timer,
     handles,
@@ -55,7 +55,7 @@ class Record(Request[Recorded], frozen=True):
     ended: AttemptOutcome
 
 
-Waiting = tuple[Record, Reply[Recorded]]
+Waiting = tuple[Record, PendingReply[Recorded]]
 
 
 class Write(Message, frozen=True):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fw_actors.errors import OverloadedError
-from fw_actors.runtime import Actor, MailboxPolicy, Overflow, Ref, Request, RuntimeFault, handles
+from fw_actors.runtime import Actor, ActorError, MailboxPolicy, Overflow, Ref, Request, handles
 from fw_actors.store import Store, StoreError, Tx
 
 
@@ -46,5 +46,5 @@ async def read_with_deadline(probe: Ref, fn: Callable[[Tx], Any], seconds: float
     within `seconds`."""
     try:
         return await probe.ask(ReadSnapshot(fn), deadline=seconds)
-    except RuntimeFault:
+    except ActorError:
         return None

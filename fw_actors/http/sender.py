@@ -195,7 +195,7 @@ async def open_sender(
             except Exception as error:  # raised below, without the nursery's group around it
                 failure = error
             finally:
-                deadlines.pass_all()
+                deadlines.expire_all()
                 deadlines.close()
             nursery.cancel_scope.cancel()
     finally:

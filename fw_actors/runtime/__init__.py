@@ -12,6 +12,7 @@ from fw_actors.runtime.clock import (
     TrioClock,
 )
 from fw_actors.runtime.errors import (
+    ActorError,
     ActorFailed,
     ActorGone,
     AlreadyAnswered,
@@ -19,18 +20,18 @@ from fw_actors.runtime.errors import (
     AskTimeout,
     MailboxFull,
     NotHandled,
-    RuntimeFault,
 )
-from fw_actors.runtime.mailbox import DeadLetter, MailboxPolicy, Overflow, Reason
+from fw_actors.runtime.mailbox import DeadLetter, DeadLetterReason, MailboxPolicy, Overflow
 from fw_actors.runtime.messages import Message, Request, handles
 from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef, KeyedRef, Ref
-from fw_actors.runtime.reply import Reply
+from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import Inspection, NodeSnapshot, RuntimeSnapshot
 from fw_actors.runtime.system import Log, Runtime, SilentLog, open_runtime
 
 __all__ = [
     "Actor",
+    "ActorError",
     "ActorFailed",
     "ActorGone",
     "ActorRef",
@@ -40,6 +41,7 @@ __all__ = [
     "Clock",
     "Context",
     "DeadLetter",
+    "DeadLetterReason",
     "Down",
     "Entropy",
     "Inspection",
@@ -52,12 +54,10 @@ __all__ = [
     "NodeSnapshot",
     "NotHandled",
     "Overflow",
-    "Reason",
+    "PendingReply",
     "Ref",
-    "Reply",
     "Request",
     "Runtime",
-    "RuntimeFault",
     "RuntimeSnapshot",
     "SeededEntropy",
     "SilentLog",

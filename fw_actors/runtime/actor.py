@@ -1,8 +1,7 @@
-"""The class that actors are written as, and what an actor has in its hands while it runs."""
+"""The base class of actors, and the context through which an actor uses the runtime."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, TypeVarTuple
 
@@ -10,13 +9,12 @@ from outcome import Outcome
 
 from fw_actors.runtime.background import Timer, Watch, Work
 from fw_actors.runtime.clock import Clock, Entropy
-from fw_actors.runtime.errors import ActorGone, MailboxFull
 from fw_actors.runtime.mailbox import MailboxPolicy
 from fw_actors.runtime.messages import HandlerTable, Message, handler_table
-from fw_actors.runtime.reply import Reply
+from fw_actors.runtime.reply import PendingReply
 
 if TYPE_CHECKING:
-    from fw_actors.runtime.cell import Cell, Down
+    from fw_actors.runtime.cell import ActorCell, Down
     from fw_actors.runtime.ref import ActorRef, Ref
     from fw_actors.runtime.system import Log
 
@@ -25,9 +23,9 @@ Ts = TypeVarTuple("Ts")
 
 
 class Actor:
-    """Subclass it; mark methods with `@handles(MessageType)`. One message at a time.
+    """Base class of actors: mark methods with `@handles(MessageType)`. One message at a time.
 
-    Collaborators come through the constructor. `self.context` is there from `started` on.
+    Pass dependencies through the constructor. `self.context` is set before `started` is called.
     """
 
     mailbox: ClassVar[MailboxPolicy] = MailboxPolicy()
@@ -39,30 +37,30 @@ class Actor:
         cls.handlers = handler_table(cls)
 
     async def started(self) -> None:
-        """Run before the first message. A failure here is a failure of the instance."""
+        """Run before the first message. An error raised here is a failure of the instance."""
 
     async def stopping(self) -> None:
-        """Run after the last message of an ordered end; not after a failure."""
+        """Run after the last message of an ordered end, but not after a failure."""
 
     def describe(self) -> dict[str, object]:
-        """Return what an inspection shows of the state: no secrets, nothing large."""
+        """Return the state that an inspection shows: no secrets, nothing large."""
         return {}
 
 
-class Context(ABC):
-    """What the runtime gives to an actor, for use on trio's thread and while it lives."""
+class Context:
+    """The runtime as an actor sees it. For trio's thread only, while the instance lives."""
 
     __slots__ = ("_cell", "key")
 
-    def __init__(self, cell: Cell, key: str | None = None) -> None:
+    def __init__(self, cell: ActorCell, key: str | None = None) -> None:
         self._cell = cell
         self.key = key
-        """The actor's key in its pool; None outside of one."""
+        """The actor's key in its pool; None for a single actor."""
 
     @property
-    @abstractmethod
     def ref(self) -> Ref:
-        """This actor's own address."""
+        """The actor's own address."""
+        return self._cell.ref
 
     @property
     def clock(self) -> Clock:
@@ -80,26 +78,20 @@ class Context(ABC):
         return self._cell.runtime.log
 
     def one_line(self, error: BaseException) -> str:
-        """Return a failure as one short line, without what must not be told."""
+        """Return an error as one short line, without secrets."""
         return self._cell.runtime.one_line(error)
 
     def time(self) -> float:
-        """Trio's time in seconds, without the way through trio's globals."""
+        """Return trio's time in seconds, without a look-up of the runner."""
         return self._cell.runtime.deadlines.now()
 
-    def keep_reply(self) -> Reply[Any]:
-        """Take over the answer to the message in hand; the handler's return value is ignored.
+    def keep_reply(self) -> PendingReply[Any]:
+        """Return the reply to the present message, to answer later.
 
-        For a message that was told, not asked, the reply is one that nobody wants.
+        The handler's return value is ignored then. If the message was told, not asked, nobody
+        waits for the reply, and an answer to it is only counted.
         """
-        cell = self._cell
-        slot = cell.current
-        if slot is None:
-            return Reply(cell, Message(), wanted=False)
-        cell.current = None
-        slot.kept = True
-        cell.hold(slot)
-        return slot
+        return self._cell.keep_reply()
 
     def work(
         self,
@@ -107,49 +99,31 @@ class Context(ABC):
         *args: *Ts,
         then: Callable[[Outcome[T]], Message],
     ) -> None:
-        """Run `await fn(*args)` beside the mailbox; `then(outcome)` comes as a message at its end.
+        """Run `await fn(*args)` concurrently, then send the message `then(outcome)` to this actor.
 
-        If the instance goes away first, the work is cancelled and no message comes.
-        Raises MailboxFull when `max_work` of this actor's are under way.
+        If the instance ends first, the work is cancelled and no message is sent.
+        Raises MailboxFull if `max_work` pieces of this actor's work are running.
         """
-        cell = self._cell
-        limit = _policy(cell).max_work
-        if cell.works >= limit:
-            raise MailboxFull(cell.name, limit, "pieces of work")
-        cell.runtime.workers.submit(Work(cell, fn, args, then))
+        self._cell.runtime.workers.submit(Work(self._cell, fn, args, then))
 
     def after(self, seconds: float, message: Message) -> Timer:
-        """Have the message come to this actor in `seconds`, unless the timer is cancelled.
+        """Send `message` to this actor in `seconds`, unless the timer is cancelled.
 
-        Raises MailboxFull when `max_timers` of this actor's timers and watches are pending.
+        Raises MailboxFull if `max_timers` of this actor's timers and watches are pending.
         """
-        self._limit_timers()
         return Timer(self._cell, seconds, message)
 
     def watch(self, ref: ActorRef, then: Callable[[Down], Message]) -> Watch:
-        """Have `then(Down)` come when the single actor's present instance goes away.
+        """Send the message `then(Down)` to this actor when the instance behind `ref` has ended.
 
-        At once, when there is none. Raises MailboxFull as `after` does.
+        At once if there is none. Raises MailboxFull as `after` does.
         """
-        self._limit_timers()
         return Watch(self._cell, ref.cell, then)
 
     def stop(self) -> None:
-        """End this actor in order after the message in hand; it is a normal end.
+        """Ask for an ordered end of this actor after the present message.
 
-        A single actor handles what is in its mailbox first. A keyed one goes away as soon as it
-        is idle.
+        A single actor handles what is in its mailbox first. A keyed one ends as soon as it is
+        idle.
         """
         self._cell.stop(float("inf"))
-
-    def _limit_timers(self) -> None:
-        limit = _policy(self._cell).max_timers
-        if self._cell.timers >= limit:
-            raise MailboxFull(self._cell.name, limit, "timers and watches")
-
-
-def _policy(cell: Cell) -> MailboxPolicy:
-    """Return the actor's limits. Raises ActorGone when its instance has gone."""
-    if cell.actor is None:
-        raise ActorGone(cell.name)
-    return cell.actor.mailbox

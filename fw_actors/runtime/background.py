@@ -1,11 +1,13 @@
-"""Work, timers and watches that an actor starts, and the worker tasks that run them.
+"""Work, timers and watches of actors, and the worker tasks that run work and keyed actors.
 
-Each is a hold on the instance that began it, and arrives in the side lane as a message.
+Each of the first three is a pending operation of the instance that started it, and ends with a
+message that the cell queues among its completions.
 
-A job is queued, and a parked worker is roused unless one is on its way already. A worker that
-begins a job while others wait rouses up to two more, since its own job may wait for something:
-jobs that never wait are done by one worker without a switch of tasks, and a thousand that do
-wait are all under way after a few rounds.
+Worker tasks run two kinds of jobs: work, and keyed actors that have messages. A job is queued,
+and a parked worker woken unless one is on its way already. A worker that starts a job while
+others are queued wakes up to two more workers, since its own job may wait for something. So one
+worker does all jobs that never wait, without a task switch, and a thousand jobs that do wait are
+all running after a few rounds.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
@@ -21,188 +24,199 @@ from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 
 from fw_actors.runtime.cell import Down
 from fw_actors.runtime.deadlock import CURRENT
-from fw_actors.runtime.errors import RuntimeFault
+from fw_actors.runtime.errors import ActorError
 from fw_actors.runtime.messages import Message
 
 if TYPE_CHECKING:
-    from fw_actors.runtime.cell import Cell
+    from fw_actors.runtime.cell import ActorCell
 
-SPARE_WORKERS: Final = 256
-JOBS_A_TURN: Final = 16
-ROUSED_AT_ONCE: Final = 2
+MAX_PARKED_WORKERS: Final = 256
+JOBS_PER_CHECKPOINT: Final = 16
+MAX_STARTING_WORKERS: Final = 2
 
 
-class Lifeline:
-    """Cancels a worker and what it runs.
+class WorkerScope:
+    """Cancels a worker and the job that it runs.
 
-    It knows by itself whether it was cut: a cancel scope reads the clock to say so, which took
-    three hundredths of a delivery.
+    It remembers by itself whether it was cancelled: `CancelScope.cancel_called` reads the clock,
+    which took 3 % of the time of a delivery.
     """
 
-    __slots__ = ("cut", "scope")
+    __slots__ = ("cancelled", "scope")
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope(shield=True)
-        self.cut = False
+        self.cancelled = False
 
     def cancel(self) -> None:
-        """Cancel; a second time does nothing."""
-        self.cut = True
+        """Cancel the worker; does nothing the second time."""
+        self.cancelled = True
         self.scope.cancel()
 
 
 class Job(Protocol):
-    """Something to run. While it runs, `scope` is the worker's: cancelling it ends the job."""
+    """A job for a worker. While it runs, `scope` is the worker's, and cancels the job."""
 
-    scope: Lifeline | None
+    scope: WorkerScope | None
 
     async def run(self) -> None:
-        """Run to the end; must raise nothing but what cancellation raises."""
+        """Run to the end; must raise nothing but a cancellation."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatistics:
+    """Numbers of the workers of one runtime, and of their jobs."""
+
+    alive: int
+    parked: int
+    """Workers without a job."""
+    starting: int
+    """Workers that were started or woken, and have not run yet."""
+    queued: int
+    """Jobs that no worker has taken."""
 
 
 class Workers:
-    """The workers of one runtime, in its nursery; at most 256 stay when there is nothing to do.
+    """The worker tasks of one runtime. Up to 256 stay parked when there is nothing to do.
 
-    Their number is bounded by what submits jobs: pools by their capacity, actors by `max_work`.
+    Their number is bounded by the jobs: those of pools by `capacity`, those of actors by
+    `max_work`.
     """
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
-        self._context = copy_context()  # a worker must not inherit what its first job's caller set
-        self._ready: deque[Job] = deque()
+        # A worker must not inherit the context variables of the caller that made it necessary.
+        self._context = copy_context()
+        self._queue: deque[Job] = deque()
         self._parked: list[trio.lowlevel.Task] = []
-        self._lifelines: dict[Lifeline, None] = {}
-        self._on_their_way = 0
+        self._scopes: dict[WorkerScope, None] = {}
+        self._starting = 0
         self._closed = False
 
-    @property
-    def alive(self) -> int:
-        """How many workers there are."""
-        return len(self._lifelines)
-
-    @property
-    def parked(self) -> int:
-        """How many of them have nothing to do."""
-        return len(self._parked)
+    def statistics(self) -> WorkerStatistics:
+        """Return the numbers of workers and of queued jobs."""
+        return WorkerStatistics(
+            len(self._scopes), len(self._parked), self._starting, len(self._queue)
+        )
 
     def submit(self, job: Job) -> None:
-        """Have a worker run the job soon, in the order of submission."""
-        self._ready.append(job)
-        if not self._on_their_way:
-            self._rouse()
+        """Queue a job; jobs start in the order of submission."""
+        self._queue.append(job)
+        if not self._starting:
+            self._start_one()
 
     def close(self) -> None:
-        """Cancel whatever runs; jobs that have not begun never do."""
+        """Cancel running jobs, and drop queued ones."""
         self._closed = True
-        self._ready.clear()
-        for lifeline in list(self._lifelines):
-            lifeline.cancel()
+        self._queue.clear()
+        for scope in list(self._scopes):
+            scope.cancel()
 
-    def _rouse(self) -> None:
+    def _start_one(self) -> None:
+        """Wake a parked worker, or start a new one."""
         if self._closed:
             return
-        self._on_their_way += 1
+        self._starting += 1
         if self._parked:
             reschedule(self._parked.pop())
         else:
             self._context.run(self._nursery.start_soon, self._worker)
 
     async def _worker(self) -> None:
-        lifeline = Lifeline()
-        self._lifelines[lifeline] = None
+        scope = WorkerScope()
+        self._scopes[scope] = None
         task = current_task()
 
-        def leave(_: object) -> Abort:
+        def unpark(_: object) -> Abort:
             self._parked.remove(task)
             return Abort.SUCCEEDED
 
         try:
-            with lifeline.scope:
+            with scope.scope:
                 while not self._closed:
-                    self._on_their_way -= 1
-                    await self._run_jobs(lifeline)
-                    if lifeline.cut or len(self._parked) >= SPARE_WORKERS:
+                    self._starting -= 1
+                    await self._run_jobs(scope)
+                    if scope.cancelled or len(self._parked) >= MAX_PARKED_WORKERS:
                         return
                     self._parked.append(task)
-                    await wait_task_rescheduled(leave)
+                    await wait_task_rescheduled(unpark)
         finally:
-            del self._lifelines[lifeline]
-            if self._ready and not self._on_their_way:
-                self._rouse()
+            del self._scopes[scope]
+            if self._queue and not self._starting:
+                self._start_one()
 
-    async def _run_jobs(self, lifeline: Lifeline) -> None:
-        ready = self._ready
+    async def _run_jobs(self, scope: WorkerScope) -> None:
+        queue = self._queue
         done = 0
-        while ready and not lifeline.cut:  # a cancelled job takes its worker with it
-            job = ready.popleft()
-            while self._on_their_way < ROUSED_AT_ONCE and self._on_their_way < len(ready):
-                self._rouse()
-            job.scope = lifeline
+        while queue and not scope.cancelled:  # a job that is cancelled takes its worker with it
+            job = queue.popleft()
+            while self._starting < MAX_STARTING_WORKERS and self._starting < len(queue):
+                self._start_one()
+            job.scope = scope
             try:
                 await job.run()
             finally:
                 job.scope = None
             done += 1
-            if done % JOBS_A_TURN == 0:
+            if done % JOBS_PER_CHECKPOINT == 0:
                 await trio.lowlevel.checkpoint()
 
 
 class Work:
-    """One async function, run by a worker; a job for `Workers.submit`."""
+    """One async function that an actor runs concurrently, from `context.work`; a `Job`."""
 
-    __slots__ = ("_args", "_cell", "_fn", "_outcome", "_then", "_unwanted", "scope")
+    __slots__ = ("_abandoned", "_args", "_cell", "_fn", "_outcome", "_then", "scope")
 
     def __init__(
         self,
-        cell: Cell,
+        cell: ActorCell,
         fn: Callable[..., Awaitable[Any]],
         args: tuple[Any, ...],
         then: Callable[[Outcome[Any]], Message],
     ) -> None:
+        """Raises MailboxFull and ActorGone, as `ActorCell.add_work`."""
         self._cell, self._fn, self._args, self._then = cell, fn, args, then
         self._outcome: Outcome[Any] | None = None
-        self._unwanted = False
-        self.scope: Lifeline | None = None
-        cell.works += 1
-        cell.hold(self)
+        self._abandoned = False
+        self.scope: WorkerScope | None = None
+        cell.add_work(self)
 
     async def run(self) -> None:
-        """Run the function to its end; the actor hears of it unless it has gone."""
-        if self._unwanted:
+        """Run the function, and queue the completion unless the instance has ended."""
+        if self._abandoned:
             return
-        CURRENT.set(None)  # it does not hold the actor up
+        CURRENT.set(None)  # the actor goes on meanwhile, so that work cannot deadlock it
         try:
             result: Outcome[Any] = Value(await self._fn(*self._args))
         except Exception as error:
             result = Error(error)
-        if not self._unwanted:
+        if not self._abandoned:
             self._outcome = result
-            self._cell.arrive(self)
+            self._cell.complete(self)
 
     def take(self) -> Message:
-        """Give the message that tells of the end."""
+        """End the operation and return its message."""
         assert self._outcome is not None
-        self._cell.works -= 1
-        self._cell.release(self)
+        self._cell.remove_work(self)
         return self._then(self._outcome)
 
-    def abandon(self, fault: RuntimeFault) -> None:
-        """Cancel the function; nobody hears of it."""
-        self._unwanted = True
+    def abandon(self, error: ActorError) -> None:
+        """Cancel the function and drop its result."""
+        self._abandoned = True
         if self.scope is not None:
             self.scope.cancel()
 
 
 class Timer:
-    """A message to come later, from `context.after`."""
+    """A message for later, from `context.after`."""
 
     __slots__ = ("_cell", "_message", "_pending", "_seconds")
 
-    def __init__(self, cell: Cell, seconds: float, message: Message) -> None:
+    def __init__(self, cell: ActorCell, seconds: float, message: Message) -> None:
+        """Raises MailboxFull and ActorGone, as `ActorCell.add_timer`."""
         self._cell, self._seconds, self._message = cell, seconds, message
         self._pending = True
-        cell.timers += 1
-        cell.hold(self)
+        cell.add_timer(self)
         cell.runtime.deadlines.add(self, seconds)
 
     @property
@@ -211,78 +225,76 @@ class Timer:
         return self._pending
 
     def cancel(self) -> None:
-        """Forget the message; no difference when it was handled or cancelled before."""
+        """Drop the message; does nothing if it was handled or cancelled before."""
         if self._pending:
             self._pending = False
             self._cell.runtime.deadlines.withdraw(self, self._seconds)
-            self._cell.timers -= 1
-            self._cell.release(self)
+            self._cell.remove_timer(self)
 
     def expire(self) -> None:
-        """Send the message on its way."""
-        self._cell.arrive(self)
+        """Queue the completion."""
+        self._cell.complete(self)
 
     def take(self) -> Message | None:
-        """Give the message, unless it was cancelled on the way."""
+        """End the operation and return its message; None if it was cancelled after `expire`."""
         if not self._pending:
             return None
         self._pending = False
-        self._cell.timers -= 1
-        self._cell.release(self)
+        self._cell.remove_timer(self)
         return self._message
 
-    def abandon(self, fault: RuntimeFault) -> None:
-        """Forget the message, since the instance has gone."""
+    def abandon(self, error: ActorError) -> None:
+        """Drop the message because the instance has ended."""
         self._pending = False
         self._cell.runtime.deadlines.withdraw(self, self._seconds)
 
 
 class Watch:
-    """Waits for the end of another actor's instance, from `context.watch`."""
+    """A subscription to the end of another actor's instance, from `context.watch`."""
 
     __slots__ = ("_cell", "_down", "_pending", "_then", "_watched")
 
-    def __init__(self, cell: Cell, watched: Cell, then: Callable[[Down], Message]) -> None:
+    def __init__(
+        self, cell: ActorCell, watched: ActorCell, then: Callable[[Down], Message]
+    ) -> None:
+        """Raises MailboxFull and ActorGone, as `ActorCell.add_timer`."""
         self._cell, self._watched, self._then = cell, watched, then
         self._down: Down | None = None
         self._pending = True
-        cell.timers += 1
-        cell.hold(self)
+        cell.add_timer(self)
         if watched.actor is None:
-            self.fire(Down(watched.name, watched.last_error))
+            self.notify(Down(watched.name, watched.last_error))
         else:
-            watched.watch(self)
+            watched.add_watch(self)
 
-    def fire(self, down: Down) -> None:
-        """Send word on its way: the instance has gone."""
+    def notify(self, down: Down) -> None:
+        """Queue the completion: the watched instance has ended."""
         self._down = down
-        self._cell.arrive(self)
+        self._cell.complete(self)
 
     def cancel(self) -> None:
-        """Watch no longer; no difference when word was taken or it was cancelled before."""
+        """End the watch; does nothing if its message was taken or it was cancelled before."""
         if self._pending:
             self._pending = False
-            self._watched.unwatch(self)
-            self._cell.timers -= 1
-            self._cell.release(self)
+            self._watched.remove_watch(self)
+            self._cell.remove_timer(self)
 
     def take(self) -> Message | None:
-        """Give the message that tells of the end."""
+        """End the operation and return its message; None if it was cancelled meanwhile."""
         if not self._pending or self._down is None:
             return None
         self._pending = False
-        self._cell.timers -= 1
-        self._cell.release(self)
+        self._cell.remove_timer(self)
         return self._then(self._down)
 
-    def abandon(self, fault: RuntimeFault) -> None:
-        """Watch no longer, since the watcher's instance has gone."""
+    def abandon(self, error: ActorError) -> None:
+        """End the watch because the watching instance has ended."""
         self._pending = False
-        self._watched.unwatch(self)
+        self._watched.remove_watch(self)
 
 
-def cancel_timers(cell: Cell) -> None:
-    """Forget what is to come to a cell later, since there is no later."""
-    for hold in list(cell.holds or ()):
-        if isinstance(hold, Timer | Watch):
-            hold.cancel()
+def cancel_timers(cell: ActorCell) -> None:
+    """Cancel the timers and watches of a cell: a stopping actor does not wait for them."""
+    for operation in cell.pending:
+        if isinstance(operation, Timer | Watch):
+            operation.cancel()

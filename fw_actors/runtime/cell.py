@@ -1,37 +1,57 @@
-"""The state machine behind a ref: lifecycle, mailbox, turns and pending work of one actor.
+"""The state machine of one actor: mailbox, message dispatch, pending operations, failure, end.
 
-A cell outlives its instances. It has three lanes, read in this order before each message: control
-(`inspections`, `suspended`, `trace`, and the stop of a single actor), the side lane (results of
-work, timers, watches; bounded by what the actor began itself, so never refused; it takes turns
-with the mailbox), and the mailbox. Who runs the cell is its children's affair: `SingleCell` has a
-task of its own, `KeyedCell` borrows a parked worker.
+A cell outlives its instances: a ref points to the cell, and a restart puts a new `Actor` into it.
+It takes messages from three queues:
+
+- control: `inspections`, suspension, tracing, and the stop of a single actor. Looked at before
+  each message, so that a full mailbox cannot delay it.
+- completions: messages made from finished work, timers and watches. The actor itself started
+  these operations and their number is bounded, so that a completion is never refused.
+- the mailbox: everything else. It alternates with the completions, so that neither starves.
+
+`SingleCell` runs a cell in a task of its own; `KeyedCell` borrows a worker while it has messages.
+Fields with a leading underscore are for this class and these two.
+
+The module has more than 500 lines because it is one state machine: parts of it in modules of
+their own would write each other's fields.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
-from fw_actors.runtime.errors import ActorFailed, ActorGone, MailboxFull, NotHandled, RuntimeFault
-from fw_actors.runtime.mailbox import Item, Overflow, Reason
-from fw_actors.runtime.messages import HandlerTable, Message
-from fw_actors.runtime.reply import Hold, Holder, Reply
+from fw_actors.runtime.deadlock import path_between
+from fw_actors.runtime.errors import (
+    ActorError,
+    ActorFailed,
+    ActorGone,
+    AskCycle,
+    MailboxFull,
+    NotHandled,
+)
+from fw_actors.runtime.mailbox import DeadLetterReason, Item, Overflow
+from fw_actors.runtime.messages import Message
+from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import inspection_of
 
 if TYPE_CHECKING:
+    from fw_actors.runtime.actor import Actor
+    from fw_actors.runtime.background import Watch
     from fw_actors.runtime.mailbox import Mailbox, MailboxPolicy
-    from fw_actors.runtime.system import Ground
+    from fw_actors.runtime.ref import Ref
+    from fw_actors.runtime.system import Runtime
 
 
-class State(Enum):
-    """Where an actor is in its life."""
+class ActorState(Enum):
+    """Where an actor is in its lifecycle."""
 
     ABSENT = "absent"
     STARTING = "starting"
@@ -41,257 +61,353 @@ class State(Enum):
     FAILED = "failed"
 
 
-class Instance(Protocol):
-    """What a cell runs: an `Actor`, as far as the cell has to know it."""
+class PendingOperation(Protocol):
+    """A kept reply, work, timer or watch: the instance that started it has not ended it yet."""
 
-    mailbox: ClassVar[MailboxPolicy]
-    handlers: ClassVar[HandlerTable]
-
-    async def started(self) -> None: ...
-
-    async def stopping(self) -> None: ...
-
-    def describe(self) -> dict[str, object]: ...
+    def abandon(self, error: ActorError) -> None:
+        """End the operation because the instance has ended. Must not raise."""
 
 
-class Arrival(Hold, Protocol):
-    """A hold that ends with a message to its own actor, through the side lane."""
+class Completion(PendingOperation, Protocol):
+    """A pending operation that ends with a message to its own actor."""
 
-    def take(self) -> Message | Reply[Any] | None:
-        """Give the message and end the hold; None when there is nothing to handle any more."""
+    def take(self) -> Message | PendingReply[Any] | None:
+        """End the operation and return its message; None if it was cancelled meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Down:
-    """An instance of the single actor `name` went away; `error` is one line, None when in order."""
+    """The instance of the single actor `name` ended; `error` is None after an ordered end."""
 
     name: str
     error: str | None
 
 
-class Watcher(Protocol):
-    """Somebody who is told when an instance has gone."""
-
-    def fire(self, down: Down) -> None:
-        """Hear of it; must not raise."""
-
-
 class CrashedError(Exception):
-    """Carries a failure out of the turn in which it happened; it never reaches a caller."""
+    """Carries a failure from where it happened to the loop that runs the cell, and no further."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(type(error).__name__)
         self.error = error
 
 
-INSPECTIONS: Final = 16
-RECENT: Final = 16
+MAX_INSPECTIONS: Final = 16
+RECENT_TYPES: Final = 16
+MESSAGES_PER_BATCH: Final = 128
+
+FaultInjector = Callable[["ActorCell", Item], Item | None]
+"""Decides what becomes of an item that leaves the mailbox; see `testing`."""
 
 
-Tamper = Callable[["Cell", Item], Item | None]
-"""What a test does to items as they leave the mailbox; see `testing`."""
-
-
-class Cell(Holder):
-    """The common part; see the module."""
+class ActorCell(ABC):
+    """One actor as the runtime sees it, over all its instances."""
 
     __slots__ = (
         "__weakref__",
+        "_completion_was_last",
+        "_completions",
+        "_control_due",
+        "_current",
+        "_fault_injector",
+        "_inspections",
+        "_overflow",
+        "_pending",
+        "_recent",
+        "_suspended",
+        "_tracer",
+        "_watches",
         "actor",
-        "alert",
-        "awake",
-        "current",
+        "cancelled",
         "failed",
         "handled",
         "handler_seconds",
-        "inspections",
         "last_error",
         "mailbox",
-        "overflow",
-        "recent",
+        "name",
         "restarts",
-        "side",
-        "side_was_last",
-        "skipped",
-        "suspended",
-        "tamper",
+        "runtime",
+        "scheduled",
         "timers",
-        "trace",
-        "waits",
-        "watchers",
+        "waits_for",
         "works",
     )
 
-    def __init__(self, runtime: Ground, name: str, mailbox: Mailbox) -> None:
-        super().__init__(runtime, name)
+    def __init__(self, runtime: Runtime, name: str, mailbox: Mailbox) -> None:
+        self.runtime = runtime
+        self.name = name
         self.mailbox = mailbox
-        self.overflow = Overflow.WAIT
-        self.actor: Instance | None = None
-        self.awake = True
-        """Whether somebody runs this cell, or will without being woken."""
-        self.alert = False
-        """Whether the next turn has to look beyond the mailbox: control lane, side lane, trace."""
-        self.current: Reply[Any] | None = None
-        """The question that the running handler still has to answer."""
-        self.side: deque[Arrival] | None = None
-        self.side_was_last = False
+        self.actor: Actor | None = None
+        """The present instance."""
+        self.scheduled = True
+        """Whether a task runs this cell, or will without a call of `schedule`."""
         self.works = 0
+        """Pieces of work that were begun and whose completion was not taken yet."""
         self.timers = 0
-        self.inspections: deque[Reply[Any]] | None = None
-        self.suspended = False
-        self.trace: Callable[[Message], object] | None = None
-        self.tamper: Tamper | None = None
-        self.waits: tuple[Cell, ...] = ()
-        self.watchers: dict[Watcher, None] | None = None
-        self.recent: list[type[Message]] = []
-        """Types of the last messages, oldest first: a few more than `last_messages` tells of."""
-        self.handled = self.failed = self.skipped = self.restarts = 0
+        """Pending timers and watches."""
+        self.waits_for: tuple[ActorCell, ...] = ()
+        """Edges of the wait-for graph; see `deadlock`."""
+        self.handled = self.failed = self.cancelled = self.restarts = 0
         self.handler_seconds = 0.0
         self.last_error: str | None = None
+        self._overflow = Overflow.WAIT
+        self._control_due = False
+        """Whether the next message comes from `_next_item` instead of straight from the mailbox."""
+        self._current: PendingReply[Any] | None = None
+        """The request that the running handler has to answer."""
+        self._pending: dict[PendingOperation, None] | None = None  # created on demand: 64 bytes
+        self._completions: deque[Completion] | None = None
+        self._completion_was_last = False
+        self._inspections: deque[PendingReply[Any]] | None = None
+        self._suspended = False
+        self._tracer: Callable[[Message], object] | None = None
+        self._fault_injector: FaultInjector | None = None
+        self._watches: dict[Watch, None] | None = None
+        self._recent: list[type[Message]] = []
+        """Types of the last messages, oldest first; cut to `RECENT_TYPES` after each batch."""
 
-    # What the children decide.
+    # For the two kinds of cells to define.
+
+    @property
+    @abstractmethod
+    def ref(self) -> Ref:
+        """The address of this cell."""
+
+    @property
+    @abstractmethod
+    def state(self) -> ActorState:
+        """Where the actor is in its lifecycle."""
 
     @abstractmethod
-    def wake(self) -> None:
-        """See that the cell is run; called when it is not awake."""
+    def schedule(self) -> None:
+        """Have the cell run soon; called only while it is not `scheduled`."""
 
     @abstractmethod
     def stop(self, deadline: float) -> None:
-        """Ask the cell to end in order, before `deadline` on trio's clock."""
+        """Ask for an ordered end before `deadline` (trio's clock)."""
 
-    @property
     @abstractmethod
-    def state(self) -> State:
-        """Where the actor is in its life."""
+    def _became_quiet(self) -> None:
+        """React to the end of the last pending operation."""
 
-    @property
-    def last_messages(self) -> tuple[str, ...]:
-        """Names of the types of the last 16 messages, oldest first; never their contents."""
-        return tuple(kind.__name__ for kind in self.recent[-RECENT:])
-
-    def set_tamper(self, tamper: Tamper | None) -> None:
-        """Have items pass through `tamper` as they leave the mailbox; for tests."""
-        self.tamper = tamper
-        self.alert = True
-
-    # Messages coming in.
+    # Incoming messages.
 
     def tell(self, message: Message) -> bool:
-        """Put a message; False and a dead letter when there is no room or nobody is there."""
+        """Put a message into the mailbox; return False, and record a dead letter, if refused."""
         try:
             self.mailbox.put(message)
         except trio.WouldBlock:
-            if self.overflow is not Overflow.DROP_OLDEST:
-                self.runtime.dead_letters.add(self.name, message, Reason.FULL)
+            if self._overflow is not Overflow.DROP_OLDEST:
+                self.runtime.dead_letters.add(self.name, message, DeadLetterReason.FULL)
                 return False
-            self._put_in_place_of_oldest(message)
+            self._replace_oldest(message)
         except trio.ClosedResourceError:
-            self.runtime.dead_letters.add(self.name, message, Reason.GONE)
+            self.runtime.dead_letters.add(self.name, message, DeadLetterReason.GONE)
             return False
-        if not self.awake:
-            self.wake()
+        if not self.scheduled:
+            self.schedule()
         return True
 
     def offer(self, item: Item) -> bool:
-        """Put an item; False when the sender has to wait for room.
+        """Put an item into the mailbox; return False if the sender has to wait for room.
 
         Raises ActorGone and MailboxFull.
         """
         try:
             self.mailbox.put(item)
         except trio.WouldBlock:
-            if self.overflow is Overflow.WAIT:
+            if self._overflow is Overflow.WAIT:
                 return False
-            if self.overflow is Overflow.REFUSE:
+            if self._overflow is Overflow.REFUSE:
                 raise MailboxFull(self.name, self.mailbox.capacity) from None
-            self._put_in_place_of_oldest(item)
+            self._replace_oldest(item)
         except trio.ClosedResourceError:
             raise ActorGone(self.name) from None
-        if not self.awake:
-            self.wake()
+        if not self.scheduled:
+            self.schedule()
         return True
 
     async def offer_when_room(self, item: Item) -> None:
-        """Put an item, waiting for room. Raises ActorGone when the actor stops meanwhile.
+        """Wait for room and put an item. Raises ActorGone if the actor stops meanwhile.
 
-        Nobody has to be woken: only the cell's own run makes room, and it sees what comes then.
+        No need to schedule the cell: a full mailbox means that it is scheduled already, and only
+        its own run makes room.
         """
         try:
             await self.mailbox.put_when_room(item)
         except trio.ClosedResourceError:
             raise ActorGone(self.name) from None
 
-    def arrive(self, arrival: Arrival) -> None:
-        """Put something into the side lane."""
-        if self.side is None:
-            self.side = deque()
-        self.side.append(arrival)
-        self.alert = True
-        if not self.awake:
-            self.wake()
+    def complete(self, completion: Completion) -> None:
+        """Queue the completion of a pending operation."""
+        if self._completions is None:
+            self._completions = deque()
+        self._completions.append(completion)
+        self._control_due = True
+        if not self.scheduled:
+            self.schedule()
 
-    def inspect(self, slot: Reply[Any]) -> None:
-        """Put a request for an inspection into the control lane. Raises MailboxFull."""
-        if self.inspections is None:
-            self.inspections = deque()
-        if len(self.inspections) >= INSPECTIONS:  # those that timed out take no room
-            self.inspections = deque(waiting for waiting in self.inspections if waiting.wanted)
-        if len(self.inspections) >= INSPECTIONS:
-            raise MailboxFull(self.name, INSPECTIONS, "inspections")
-        self.inspections.append(slot)
-        self.alert = True
-        if not self.awake:
-            self.wake()
+    def inspect(self, reply: PendingReply[Any]) -> None:
+        """Queue a request for an inspection. Raises MailboxFull."""
+        if self._inspections is None:
+            self._inspections = deque()
+        if len(self._inspections) >= MAX_INSPECTIONS:  # do not count those that timed out
+            self._inspections = deque(waiting for waiting in self._inspections if waiting.wanted)
+        if len(self._inspections) >= MAX_INSPECTIONS:
+            raise MailboxFull(self.name, MAX_INSPECTIONS, "inspections")
+        self._inspections.append(reply)
+        self._control_due = True
+        if not self.scheduled:
+            self.schedule()
 
-    def _put_in_place_of_oldest(self, item: Item) -> None:
-        self._discard(self.mailbox.take(), Reason.DROPPED)
+    def _replace_oldest(self, item: Item) -> None:
+        self._discard(self.mailbox.take(), DeadLetterReason.DROPPED)
         self.mailbox.put(item)
 
-    def _discard(self, item: Item, reason: Reason) -> None:
-        if isinstance(item, Reply):
-            if reason is Reason.DROPPED:
+    def _discard(self, item: Item, reason: DeadLetterReason) -> None:
+        if isinstance(item, PendingReply):
+            if reason is DeadLetterReason.DROPPED:
                 item.abandon(MailboxFull(self.name, self.mailbox.capacity))
             else:
                 item.abandon(ActorGone(self.name))
         else:
             self.runtime.dead_letters.add(self.name, item, reason)
 
-    # What others may do to it beside sending: the supervisor's hand, and death watch.
+    # Control.
 
     def suspend(self) -> None:
-        """Handle nothing after the message in hand."""
-        self.suspended = True
-        self.alert = True
+        """Handle nothing after the present message until `resume`."""
+        self._suspended = True
+        self._control_due = True
 
     def resume(self) -> None:
-        """Go on."""
-        self.suspended = False
-        if not self.awake:
-            self.wake()
+        """Continue after `suspend`."""
+        self._suspended = False
+        if not self.scheduled:
+            self.schedule()
 
-    def watch(self, watcher: Watcher) -> None:
-        """Have `watcher` told when the present instance has gone."""
-        if self.watchers is None:
-            self.watchers = {}
-        self.watchers[watcher] = None
+    def trace(self, tracer: Callable[[Message], object] | None) -> None:
+        """Pass each message to `tracer` before it is handled; None ends the trace."""
+        self._tracer = tracer
+        self._control_due = True
 
-    def unwatch(self, watcher: Watcher) -> None:
-        """Tell it no longer; unknown ones are ignored."""
-        if self.watchers is not None:
-            self.watchers.pop(watcher, None)
+    def inject_faults(self, injector: FaultInjector | None) -> None:
+        """Pass each item that leaves the mailbox through `injector`; for tests."""
+        self._fault_injector = injector
+        self._control_due = True
 
-    # Ends: one place settles whoever still waits.
+    def add_watch(self, watch: Watch) -> None:
+        """Notify `watch` when the present instance has ended."""
+        if self._watches is None:
+            self._watches = {}
+        self._watches[watch] = None
 
-    def note_failure(self, phase: str, error: Exception) -> CrashedError:
-        """Count and log a failure of the instance; returns what to raise.
+    def remove_watch(self, watch: Watch) -> None:
+        """Undo `add_watch`; does nothing for an unknown watch."""
+        if self._watches is not None:
+            self._watches.pop(watch, None)
 
-        `phase` is construct, start, handler or stop. The failure's asker gets ActorFailed.
+    @property
+    def watch_count(self) -> int:
+        """How many watches will be notified of the end of the present instance."""
+        return len(self._watches or ())
+
+    @property
+    def last_messages(self) -> tuple[str, ...]:
+        """Names of the types of the last 16 messages, oldest first; never their contents."""
+        return tuple(kind.__name__ for kind in self._recent[-RECENT_TYPES:])
+
+    # The wait-for graph.
+
+    def begin_wait(self, other: ActorCell) -> None:
+        """Add an edge to `other`, to be removed by `end_wait`.
+
+        Raises AskCycle, and adds nothing, if the edge would close a cycle.
+        """
+        path = path_between(other, self)
+        if path:
+            raise AskCycle([self.name, *path])
+        self.waits_for = (*self.waits_for, other)
+
+    def end_wait(self, other: ActorCell) -> None:
+        """Remove one edge to `other`: the wait is over."""
+        left = list(self.waits_for)
+        left.remove(other)
+        self.waits_for = tuple(left)
+
+    # Pending operations.
+
+    @property
+    def pending(self) -> tuple[PendingOperation, ...]:
+        """The kept replies, work, timers and watches of the present instance."""
+        return tuple(self._pending or ())
+
+    def keep_reply(self) -> PendingReply[Any]:
+        """Detach the reply to the present message from its handler's return value."""
+        reply, self._current = self._current, None
+        if reply is None:  # the message was told, or its reply is kept already
+            return PendingReply(self, Message(), wanted=False)
+        reply.keep()
+        return reply
+
+    def add_pending(self, operation: PendingOperation) -> None:
+        """Record an operation of the present instance; an idle keyed actor has none."""
+        if self._pending is None:
+            self._pending = {}
+        self._pending[operation] = None
+
+    def remove_pending(self, operation: PendingOperation) -> None:
+        """Record the end of an operation; does nothing for one that was abandoned."""
+        if self._pending is None or operation not in self._pending:
+            return
+        del self._pending[operation]
+        if not self._pending:
+            self._pending = None
+            self._became_quiet()
+
+    def add_work(self, work: PendingOperation) -> None:
+        """Record a piece of work. Raises MailboxFull at `max_work`, ActorGone without instance."""
+        limit = self._limits().max_work
+        if self.works >= limit:
+            raise MailboxFull(self.name, limit, "pieces of work")
+        self.works += 1
+        self.add_pending(work)
+
+    def remove_work(self, work: PendingOperation) -> None:
+        """Record the end of a piece of work."""
+        self.works -= 1
+        self.remove_pending(work)
+
+    def add_timer(self, timer: PendingOperation) -> None:
+        """Record a timer or watch. Raises MailboxFull at `max_timers`, ActorGone as `add_work`."""
+        limit = self._limits().max_timers
+        if self.timers >= limit:
+            raise MailboxFull(self.name, limit, "timers and watches")
+        self.timers += 1
+        self.add_pending(timer)
+
+    def remove_timer(self, timer: PendingOperation) -> None:
+        """Record the end of a timer or watch."""
+        self.timers -= 1
+        self.remove_pending(timer)
+
+    def _limits(self) -> MailboxPolicy:
+        if self.actor is None:
+            raise ActorGone(self.name)
+        return self.actor.mailbox
+
+    # Failure and end: all askers are settled here and nowhere else.
+
+    def record_failure(self, phase: str, error: Exception) -> CrashedError:
+        """Count and log a failure of the instance; return the error to raise.
+
+        `phase` is construct, start, handler or stop. The asker of the present message gets
+        ActorFailed.
         """
         self.failed += 1
         self.last_error = self.runtime.one_line(error)
-        if self.current is not None:
-            self.current.abandon(ActorFailed(self.name, self.last_error))
-            self.current = None
+        if self._current is not None:
+            self._current.abandon(ActorFailed(self.name, self.last_error))
+            self._current = None
         self.runtime.log.error(
             "actor_failed",
             actor=self.name,
@@ -302,164 +418,179 @@ class Cell(Holder):
         )
         return CrashedError(error)
 
-    def settle_instance(self, failure: str | None) -> None:
-        """End what the instance began: its question, kept replies, work, timers, watches.
+    def record_injected_failure(self, item: Item, error: Exception) -> CrashedError:
+        """Do what `record_failure` does if the handler of `item` raises `error`."""
+        message = item.message if isinstance(item, PendingReply) else item
+        self._recent.append(type(message))
+        if isinstance(item, PendingReply):
+            self._current = item
+        return self.record_failure("handler", error)
 
-        With a `failure` askers get ActorFailed, otherwise ActorGone.
+    def record_restart(self) -> None:
+        """Count a new instance that replaces a failed or stopped one."""
+        self.restarts += 1
+
+    def settle_instance(self, failure: str | None) -> None:
+        """End the instance and all its pending operations.
+
+        Askers get ActorFailed if `failure` says why it failed, ActorGone otherwise.
         """
-        if self.current is not None:
-            self.current.abandon(self._fault(failure))
-            self.current = None
-        holds, self.holds, self.side = self.holds or {}, None, None
-        for hold in holds:
-            hold.abandon(self._fault(failure))
+        if self._current is not None:
+            self._current.abandon(self._end_error(failure))
+            self._current = None
+        pending, self._pending, self._completions = self._pending or {}, None, None
+        for operation in pending:
+            operation.abandon(self._end_error(failure))
         self.works = self.timers = 0
         self.actor = None
 
     def settle_mailbox(self) -> None:
-        """Close the mailbox, and give up what is in it: dead letters, ActorGone for askers."""
+        """Close the mailbox; its messages become dead letters, their askers get ActorGone."""
         self.mailbox.close()
         while True:
             try:
                 item = self.mailbox.take()
             except (trio.EndOfChannel, trio.WouldBlock):
                 break
-            self._discard(item, Reason.STOPPED)
-        for slot in self.inspections or ():
-            slot.abandon(ActorGone(self.name))
-        self.inspections = None
+            self._discard(item, DeadLetterReason.STOPPED)
+        self._refuse_inspections()
 
-    def _fault(self, failure: str | None) -> RuntimeFault:
+    def _refuse_inspections(self) -> None:
+        for reply in self._inspections or ():
+            reply.abandon(ActorGone(self.name))
+        self._inspections = None
+
+    def _notify_watches(self, failure: str | None) -> None:
+        watches, self._watches = self._watches or {}, None
+        for watch in watches:
+            watch.notify(Down(self.name, failure))
+
+    def _end_error(self, failure: str | None) -> ActorError:
+        """Return a new error for each asker: one shared by tasks would mix their tracebacks."""
         if failure is None:
             return ActorGone(self.name)
         return ActorFailed(self.name, failure)
 
+    # Dispatch.
 
-MESSAGES_A_TURN: Final = 128
+    async def _run_batch(self, actor: Actor) -> bool:  # noqa: C901 - the hottest loop of all
+        """Handle up to MESSAGES_PER_BATCH messages; return whether more may be waiting.
 
-
-async def run_turn(cell: Cell, actor: Instance) -> bool:  # noqa: C901 - the hottest loop of all
-    """Handle what is there, up to a turn's worth; return whether more may be there.
-
-    After True the caller has to make a checkpoint, so that nobody starves.
-    Raises CrashedError when a handler failed: the message is gone, its asker has ActorFailed.
-    """
-    # A message that was told costs no call but its handler's own, and nothing that may be left out.
-    handlers, take, now = actor.handlers, cell.mailbox.take, cell.runtime.deadlines.now
-    note = cell.recent.append
-    slot: Reply[Any] | None = None
-    before, untimed = now(), False
-    try:
-        for _ in range(MESSAGES_A_TURN):
-            item: Any = _attend(cell, actor) if cell.alert else take()
-            kind = type(item)
-            if kind is Reply:
-                slot, item = item, item.message
-                if not slot.wanted:
-                    cell.skipped += 1
-                    slot = None
-                    continue
-                cell.current = slot
-                kind = type(item)
-            try:
-                function, is_async = handlers[kind]
-            except KeyError:
-                _refuse(cell, item)
-                slot = None
-                continue
-            note(kind)
-            untimed = True
-            try:
-                result = function(actor, item)
-                if is_async:
-                    result = await result
-                    after = now()
-                    cell.handler_seconds += after - before
-                    before, untimed = after, False
-            except Exception as error:
-                raise cell.note_failure("handler", error) from error
-            if slot is not None:
-                if cell.current is slot:  # else its reply was kept
-                    cell.current = None
-                    slot.answer(result)
-                slot = None
-            cell.handled += 1
-    except (trio.WouldBlock, trio.EndOfChannel):
-        return False
-    finally:
-        if untimed:  # plain handlers are timed together
-            cell.handler_seconds += now() - before
-        if len(cell.recent) > RECENT:
-            del cell.recent[:-RECENT]
-    return True
-
-
-def _attend(cell: Cell, actor: Instance) -> Item | None:
-    """Look beyond the mailbox; return the next message of all, None when it needs no handling.
-
-    Raises what the mailbox's `take` raises when there is nothing to be handled now.
-    """
-    if cell.inspections:
-        _answer_inspections(cell, actor)
-    if cell.suspended:
-        raise trio.WouldBlock
-    cell.alert = bool(cell.side) or cell.trace is not None or cell.tamper is not None
-    item = _take_turns(cell) if cell.side else _take(cell)
-    if cell.trace is not None:
-        _show(cell, cell.trace, item)
-    return item
-
-
-def _take(cell: Cell) -> Item | None:
-    item = cell.mailbox.take()
-    return item if cell.tamper is None else cell.tamper(cell, item)
-
-
-def _take_turns(cell: Cell) -> Item | None:
-    """Return the next from side lane or mailbox; None when there is nothing to handle in it."""
-    assert cell.side
-    if cell.side_was_last:
-        cell.side_was_last = False
-        with suppress(trio.WouldBlock, trio.EndOfChannel):
-            return _take(cell)
-    cell.side_was_last = True
-    try:
-        return cell.side.popleft().take()
-    except Exception as error:
-        raise cell.note_failure("handler", error) from error
-
-
-def _show(cell: Cell, onlooker: Callable[[Message], object], item: Item | None) -> None:
-    if isinstance(item, Reply):
-        item = item.message if item.wanted else None
-    if item is None:
-        return
-    try:
-        onlooker(item)
-    except Exception as error:
-        cell.trace = None  # an onlooker never harms the actor
-        cell.runtime.log.warning(
-            "trace_failed", actor=cell.name, error=cell.runtime.one_line(error)
-        )
-
-
-def _refuse(cell: Cell, message: Message | None) -> None:
-    """Settle a message without a handler; None is a message that was called off on its way."""
-    if message is None:
-        return
-    slot, cell.current = cell.current, None
-    if slot is not None:
-        slot.abandon(NotHandled(cell.name, type(message).__name__))
-    cell.runtime.dead_letters.add(cell.name, message, Reason.NOT_HANDLED)
-
-
-def _answer_inspections(cell: Cell, actor: Instance) -> None:
-    slots, cell.inspections = cell.inspections, None
-    for slot in slots or ():
-        result: Any
+        After True the caller must make a checkpoint, so that other tasks can run.
+        Raises CrashedError if a handler failed: its message is lost, its asker has ActorFailed.
+        """
+        # A message that was told costs one call, that of its handler, beside the channel's own.
+        handlers, take, now = actor.handlers, self.mailbox.take, self.runtime.deadlines.now
+        remember = self._recent.append
+        reply: PendingReply[Any] | None = None
+        before, untimed = now(), False
         try:
-            result = inspection_of(cell, actor.describe())
+            for _ in range(MESSAGES_PER_BATCH):
+                item: Any = self._next_item(actor) if self._control_due else take()
+                kind = type(item)
+                if kind is PendingReply:
+                    reply, item = item, item.message
+                    if not reply.wanted:
+                        self.cancelled += 1
+                        reply = None
+                        continue
+                    self._current = reply
+                    kind = type(item)
+                try:
+                    function, is_async = handlers[kind]
+                except KeyError:
+                    self._reject(item)
+                    reply = None
+                    continue
+                remember(kind)
+                untimed = True
+                try:
+                    result = function(actor, item)
+                    if is_async:
+                        result = await result
+                        after = now()
+                        self.handler_seconds += after - before
+                        before, untimed = after, False
+                except Exception as error:
+                    raise self.record_failure("handler", error) from error
+                if reply is not None:
+                    if self._current is reply:  # else the handler kept it
+                        self._current = None
+                        reply.answer(result)
+                    reply = None
+                self.handled += 1
+        except (trio.WouldBlock, trio.EndOfChannel):
+            return False
+        finally:
+            if untimed:  # two clock reads for a run of plain handlers, not for each
+                self.handler_seconds += now() - before
+            if len(self._recent) > RECENT_TYPES:
+                del self._recent[:-RECENT_TYPES]
+        return True
+
+    def _next_item(self, actor: Actor) -> Item | None:
+        """Look at control and completions first; return the next item, None for a cancelled one.
+
+        Raises what the mailbox's `take` raises if there is nothing to handle.
+        """
+        if self._inspections:
+            self._answer_inspections(actor)
+        if self._suspended:
+            raise trio.WouldBlock
+        self._control_due = (
+            bool(self._completions) or self._tracer is not None or self._fault_injector is not None
+        )
+        item = self._alternate() if self._completions else self._from_mailbox()
+        if self._tracer is not None:
+            self._show(self._tracer, item)
+        return item
+
+    def _from_mailbox(self) -> Item | None:
+        item = self.mailbox.take()
+        return item if self._fault_injector is None else self._fault_injector(self, item)
+
+    def _alternate(self) -> Item | None:
+        """Return the next item from mailbox or completions, in turns while both have one."""
+        assert self._completions
+        if self._completion_was_last:
+            self._completion_was_last = False
+            with suppress(trio.WouldBlock, trio.EndOfChannel):
+                return self._from_mailbox()
+        self._completion_was_last = True
+        try:
+            return self._completions.popleft().take()
+        except Exception as error:  # `then` of work or watch could not make the message
+            raise self.record_failure("handler", error) from error
+
+    def _show(self, tracer: Callable[[Message], object], item: Item | None) -> None:
+        if isinstance(item, PendingReply):
+            item = item.message if item.wanted else None
+        if item is None:
+            return
+        try:
+            tracer(item)
         except Exception as error:
-            slot.abandon(ActorFailed(cell.name, cell.runtime.one_line(error)))
-        else:
-            slot.answer(result)
+            self._tracer = None  # a tracer that fails must not fail the actor
+            self.runtime.log.warning(
+                "trace_failed", actor=self.name, error=self.runtime.one_line(error)
+            )
+
+    def _reject(self, message: Message | None) -> None:
+        """Settle a message without a handler; None is a completion that was cancelled."""
+        if message is None:
+            return
+        reply, self._current = self._current, None
+        if reply is not None:
+            reply.abandon(NotHandled(self.name, type(message).__name__))
+        self.runtime.dead_letters.add(self.name, message, DeadLetterReason.NOT_HANDLED)
+
+    def _answer_inspections(self, actor: Actor) -> None:
+        replies, self._inspections = self._inspections, None
+        for reply in replies or ():
+            result: Any
+            try:
+                result = inspection_of(self, actor.describe())
+            except Exception as error:
+                reply.abandon(ActorFailed(self.name, self.runtime.one_line(error)))
+            else:
+                reply.answer(result)

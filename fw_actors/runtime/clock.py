@@ -17,7 +17,7 @@ NS_PER_MS: Final = 1_000_000
 
 
 class Clock(Protocol):
-    """The wall clock as the rest of the service sees it."""
+    """A wall clock."""
 
     def now(self) -> int:
         """Return milliseconds since the epoch (UTC)."""
@@ -35,7 +35,7 @@ class SystemClock:
 
 
 class TrioClock:
-    """A wall clock that reads `start_ms` when it is made, and from then on follows trio's clock.
+    """A wall clock that starts at `start_ms` when it is created, and follows trio's clock.
 
     Under `trio.testing.MockClock` it jumps with it. Make it inside `trio.run`.
     Callable from trio's own thread only, which is where deterministic runs do everything.
@@ -51,7 +51,7 @@ class TrioClock:
 
 
 class Entropy(Protocol):
-    """A source of randomness, given to whatever needs some."""
+    """A source of randomness."""
 
     def bytes(self, n: int) -> bytes:
         """Return `n` random bytes."""

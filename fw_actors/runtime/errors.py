@@ -1,37 +1,37 @@
-"""The faults that messages can meet on their way: one small family."""
+"""The errors of the runtime: why a message, or the answer to it, did not arrive."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 
-class RuntimeFault(Exception):
-    """Something that kept a message or its answer from arriving. Catch it; raise its children."""
+class ActorError(Exception):
+    """Base class of the errors below. Catch it; raise one of its subclasses."""
 
     def __init__(self, message: str) -> None:
-        if type(self) is RuntimeFault:
-            raise TypeError("RuntimeFault is a family; raise one of its children")
+        if type(self) is ActorError:
+            raise TypeError("ActorError is a base class: raise one of its subclasses")
         super().__init__(message)
 
 
-class AskTimeout(RuntimeFault):
-    """Raised by `ask` when no answer came within its deadline; the question is withdrawn."""
+class AskTimeout(ActorError):
+    """Raised by `ask` if no answer came before the deadline; the request is withdrawn."""
 
     def __init__(self, actor: str, seconds: float) -> None:
         self.actor, self.seconds = actor, seconds
         super().__init__(f"{actor!r} did not answer within {seconds:g} s.")
 
 
-class ActorGone(RuntimeFault):
-    """Raised when the actor isn't running, or stopped before it could answer."""
+class ActorGone(ActorError):
+    """Raised if the actor is not running, or stopped before it could answer."""
 
     def __init__(self, actor: str) -> None:
         self.actor = actor
         super().__init__(f"{actor!r} is not running.")
 
 
-class ActorFailed(RuntimeFault):
-    """Raised in `ask` when the actor failed while it had the question; a new one for each caller.
+class ActorFailed(ActorError):
+    """Raised by `ask` if the actor failed before it answered; a new error for each asker.
 
     `error` is the failure as one line. The failure itself, with its traceback, is in the log.
     """
@@ -41,41 +41,41 @@ class ActorFailed(RuntimeFault):
         super().__init__(f"{actor!r} failed: {error}")
 
 
-class MailboxFull(RuntimeFault):
-    """Raised when a bounded place (mailbox, pool, work or timers of an actor) has no room."""
+class MailboxFull(ActorError):
+    """Raised if a limit is reached: of a mailbox, a pool, or an actor's work or timers."""
 
     def __init__(self, actor: str, capacity: int, what: str = "messages") -> None:
         self.actor, self.capacity = actor, capacity
-        super().__init__(f"{actor!r} has no room: it holds at most {capacity} {what}.")
+        super().__init__(f"{actor!r} is full: the limit is {capacity} {what}.")
 
 
-class AskCycle(RuntimeFault):
-    """Raised when waiting would close a ring of actors that wait for each other."""
+class AskCycle(ActorError):
+    """Raised if waiting would be a deadlock: each actor of `cycle` would wait for the next."""
 
-    def __init__(self, ring: Sequence[str]) -> None:
-        self.ring = tuple(ring)
-        super().__init__(f"These would wait for each other: {' -> '.join(self.ring)}.")
+    def __init__(self, cycle: Sequence[str]) -> None:
+        self.cycle = tuple(cycle)
+        super().__init__(f"Waiting would be a deadlock: {' -> '.join(self.cycle)}.")
 
 
-class NotHandled(RuntimeFault):
-    """Raised in `ask` when the actor has no handler for this type of message."""
+class NotHandled(ActorError):
+    """Raised by `ask` if the actor has no handler for messages of this type."""
 
     def __init__(self, actor: str, kind: str) -> None:
         self.actor, self.kind = actor, kind
         super().__init__(f"{actor!r} has no handler for {kind}.")
 
 
-class AlreadyAnswered(RuntimeFault):
-    """Raised by the second `answer` or `fail` on one kept reply: a defect of the actor."""
+class AlreadyAnswered(ActorError):
+    """Raised by the second `answer` or `fail` of one kept reply: a defect of the actor."""
 
     def __init__(self, actor: str, kind: str) -> None:
-        super().__init__(f"{actor!r} has answered this {kind} already.")
+        super().__init__(f"{actor!r} has already answered this {kind}.")
 
 
 def one_line(error: BaseException, scrub: Callable[[str], str] = str) -> str:
-    """Return a failure as one short line: its type, and its text without line breaks.
+    """Return an error as one short line: its type, and its text without line breaks.
 
-    `scrub` removes from the text, before it is cut, what must not be told.
+    `scrub` removes secrets from the text before it is cut.
     """
     text = " ".join(scrub(str(error)).split())[:200]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

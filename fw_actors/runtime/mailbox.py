@@ -1,7 +1,8 @@
 """Bounded mailboxes over trio memory channels, and the dead letters of undelivered messages.
 
-The channel is used without waiting wherever it can be (0.35 microseconds a message, against
-7.6 for a pair of awaits); it is awaited only by a sender for whom there is no room.
+Messages pass by `send_nowait` and `receive_nowait` (0.35 microseconds a message, against 7.6 for
+an awaited pair). Only a sender that waits for room awaits the channel. An actor with nothing to
+do does not await `receive`: docs/runtime.md says what that would cost.
 """
 
 from __future__ import annotations
@@ -15,25 +16,25 @@ import trio
 
 from fw_actors.runtime.clock import Clock
 from fw_actors.runtime.messages import Message
-from fw_actors.runtime.reply import Reply
+from fw_actors.runtime.reply import PendingReply
 
 if TYPE_CHECKING:
     from fw_actors.runtime.system import Log
 
-Item: TypeAlias = Message | Reply[Any]
+Item: TypeAlias = Message | PendingReply[Any]
 
 
 class Overflow(Enum):
-    """What becomes of a message for which there is no room."""
+    """What happens to a message when the mailbox is full."""
 
     WAIT = "the sender waits for room; tell is refused"
     REFUSE = "the message is refused"
-    DROP_OLDEST = "the oldest message makes room"
+    DROP_OLDEST = "the oldest message is dropped"
 
 
 @dataclass(frozen=True, slots=True)
 class MailboxPolicy:
-    """How much one actor may hold: messages, work beside the mailbox, timers and watches."""
+    """The limits of one actor: messages in its mailbox, concurrent work, timers and watches."""
 
     capacity: int = 128
     overflow: Overflow = Overflow.WAIT
@@ -42,11 +43,11 @@ class MailboxPolicy:
 
     def __post_init__(self) -> None:
         if self.capacity < 1 or self.max_work < 0 or self.max_timers < 0:
-            raise ValueError("a mailbox holds at least one message, and no limit is negative")
+            raise ValueError("capacity must be at least 1, and no limit may be negative")
 
 
 class Mailbox:
-    """Both ends of the channel. `put` and `take` never wait.
+    """Both ends of a memory channel. `put` and `take` never wait.
 
     `put(item)` raises trio.WouldBlock (no room) and trio.ClosedResourceError.
     `take()` raises trio.WouldBlock (empty) and trio.EndOfChannel (empty and closed).
@@ -61,32 +62,32 @@ class Mailbox:
         self.take = self._receive.receive_nowait
 
     async def put_when_room(self, item: Item) -> None:
-        """Wait for room, in the order of arrival; cancelled, the item was not put.
+        """Wait for room, in order of arrival, and put the item. A cancelled call puts nothing.
 
-        Raises trio.ClosedResourceError when the mailbox closes meanwhile.
+        Raises trio.ClosedResourceError if the mailbox closes meanwhile.
         """
         await self._send.send(item)
 
     def close(self) -> None:
-        """Refuse further messages and those that wait for room; what is inside stays."""
+        """Refuse new messages and waiting senders; messages inside can still be taken."""
         self._send.close()
 
     @property
     def depth(self) -> int:
-        """How many messages are inside."""
+        """The number of messages inside."""
         return self._receive.statistics().current_buffer_used
 
     @property
     def waiting(self) -> int:
-        """How many senders wait for room."""
+        """The number of senders that wait for room."""
         return self._receive.statistics().tasks_waiting_send
 
 
 REMEMBERED: Final = 64
 
 
-class Reason(Enum):
-    """Why a message reached nobody."""
+class DeadLetterReason(Enum):
+    """Why a message was not handled."""
 
     FULL = "the mailbox was full"
     GONE = "no such actor was running"
@@ -99,25 +100,25 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One such message: its type, never its contents. `at` in ms since the epoch."""
+    """A message that was not handled: its type, never its contents. `at` is in Unix ms."""
 
     recipient: str
     message: str
-    reason: Reason
+    reason: DeadLetterReason
     at: int
 
 
 class DeadLetters:
-    """Counts by reason, and the last 64 of them."""
+    """Counts dead letters by reason, and keeps the last 64."""
 
     def __init__(self, clock: Clock, log: Log) -> None:
         self._clock = clock
         self._log = log
-        self._counts: Counter[Reason] = Counter()
+        self._counts: Counter[DeadLetterReason] = Counter()
         self._last: deque[DeadLetter] = deque(maxlen=REMEMBERED)
 
-    def add(self, recipient: str, message: object, reason: Reason) -> None:
-        """Note one; the 1st, 2nd, 4th, 8th… of a reason are logged."""
+    def add(self, recipient: str, message: object, reason: DeadLetterReason) -> None:
+        """Count and keep one. The 1st, 2nd, 4th, 8th… of each reason are logged."""
         letter = DeadLetter(recipient, type(message).__name__, reason, self._clock.now())
         self._last.append(letter)
         self._counts[reason] += 1
@@ -131,10 +132,10 @@ class DeadLetters:
                 count=count,
             )
 
-    def counts(self) -> dict[Reason, int]:
-        """How many there were, for every reason."""
-        return {reason: self._counts[reason] for reason in Reason}
+    def counts(self) -> dict[DeadLetterReason, int]:
+        """Return the count of each reason."""
+        return {reason: self._counts[reason] for reason in DeadLetterReason}
 
     def last(self) -> tuple[DeadLetter, ...]:
-        """The last ones, oldest first."""
+        """Return the last ones, oldest first."""
         return tuple(self._last)

@@ -1,4 +1,4 @@
-"""What actors are told and asked: frozen structs, and the table of a class's handlers."""
+"""Message classes, and the table that maps message types to the handlers of an actor class."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ MARK: Final = "__handles__"
 
 
 class Message(msgspec.Struct, frozen=True):
-    """A note to an actor. Subclass with `frozen=True`; fields are immutable values."""
+    """A message to an actor. Subclass with `frozen=True`; fields must be immutable values."""
 
 
 class Request(Message, Generic[R_co], frozen=True):
-    """A question to an actor; `ask` returns an `R`. Subclass as `Request[R], frozen=True`."""
+    """A message with an answer of type `R`, which `ask` returns. Subclass as `Request[R]`."""
 
 
 class Handler(NamedTuple):
-    """One entry of a handler table: the plain function, and whether it has to be awaited."""
+    """One entry of a handler table: the function, and whether its result must be awaited."""
 
     function: Callable[[Any, Any], Any]
     is_async: bool
@@ -39,7 +39,7 @@ def handles(
 ) -> Callable[[Callable[[ActorT, MessageT], ResultT]], Callable[[ActorT, MessageT], ResultT]]:
     """Mark a method as the handler for messages of exactly the type `kind`.
 
-    Raises TypeError when `kind` isn't a `Message`.
+    Raises TypeError if `kind` is not a subclass of `Message`.
     """
     if not issubclass(kind, Message):
         raise TypeError(f"@handles takes a Message class, not {kind!r}")
@@ -54,10 +54,10 @@ def handles(
 
 
 def handler_table(cls: type) -> HandlerTable:
-    """Collect the handlers of a class and of its bases. Built once, when the class is made.
+    """Return the handlers of a class and its bases; called once, when the class is created.
 
-    A method that overrides a handler handles the same message, marked again or not.
-    Raises TypeError when two methods handle one message.
+    A method that overrides a handler handles the same message, whether marked again or not.
+    Raises TypeError if two methods handle the same message.
     """
     names: dict[type[Message], str] = {}
     for base in reversed(cls.__mro__):

@@ -1,245 +1,256 @@
-"""Keyed actors: created on their first message, passivated when idle.
+"""Keyed actors: created by their first message, passivated when idle.
 
-A key's cell is in `_cells` from its first message until it has gone. It is awake (a worker runs
-it or will), idle (in `_idle`, least recently used first), or held (kept replies, work or timers
-keep it, though it has nothing to do). Only an idle one goes away; one whose class overrides
-`stopping` is awake once more for that, still in `_cells`, so that a message which comes meanwhile
-finds the same cell and is handled by the next instance.
+A key's cell is in `_cells` from its first message until the actor has ended. It is in one of
+three states:
+
+- active: a worker runs it, or will;
+- idle: it has no message and no pending operation. Idle cells are in an `IdleQueue`, the least
+  recently used one first, and only they are passivated;
+- waiting: it has no message, but work, timers or kept replies are pending.
+
+A passivated actor whose class overrides `stopping` becomes active once more to run it. It stays in
+`_cells` meanwhile, so that a message which arrives then finds the same cell and is handled by the
+next instance.
+
+The module has more than 500 lines because these states are kept by cell, queue and pool together.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from fw_actors.runtime.actor import Actor, Context
-from fw_actors.runtime.background import Lifeline, cancel_timers
-from fw_actors.runtime.cell import Cell, CrashedError, State, Tamper, run_turn
+from fw_actors.runtime.background import WorkerScope, cancel_timers
+from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError, FaultInjector
 from fw_actors.runtime.deadlock import CURRENT, waiting_for
-from fw_actors.runtime.errors import ActorFailed, ActorGone, MailboxFull, RuntimeFault
-from fw_actors.runtime.mailbox import Mailbox
+from fw_actors.runtime.errors import ActorError, ActorFailed, ActorGone, MailboxFull
+from fw_actors.runtime.mailbox import DeadLetterReason, Mailbox
 from fw_actors.runtime.messages import Message
-from fw_actors.runtime.ref import REFUSALS, KeyedRef, Keyring
-from fw_actors.runtime.reply import Reply
+from fw_actors.runtime.ref import KeyedRef
+from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import NodeSnapshot
 from fw_actors.runtime.timers import Deadlines
 
 if TYPE_CHECKING:
-    from fw_actors.runtime.cell import Instance
-    from fw_actors.runtime.system import Ground
+    from fw_actors.runtime.system import Runtime
 
 
-class Home(Keyring, Protocol):
-    """The pool, as far as its cells have to know it; see `KeyedPool`."""
+class KeyedCell(ActorCell):
+    """The cell of one key, a job for a worker. It has a mailbox of its own only while active."""
 
-    make: Callable[[str], Actor]
-    no_mailbox: Mailbox
-    tamper: Tamper | None
+    __slots__ = ("_start_due", "_stop_requested", "_stopping", "key", "pool", "scope")
 
-    def awoken(self, cell: KeyedCell) -> None: ...
-
-    def slept(self, cell: KeyedCell) -> None: ...
-
-    def rested(self, cell: KeyedCell) -> None: ...
-
-
-class KeyedContext(Context):
-    """What an actor of a pool has in its hands."""
-
-    __slots__ = ("_keyed",)
-
-    def __init__(self, cell: KeyedCell) -> None:
-        super().__init__(cell, cell.key)
-        self._keyed = cell
-
-    @property
-    def ref(self) -> KeyedRef:
-        """This actor's own address."""
-        return KeyedRef(self._keyed.pool, self._keyed.key)
-
-
-class KeyedCell(Cell):
-    """A job for a worker. The pool gives it a mailbox while it is awake, and takes it back."""
-
-    __slots__ = ("dismissed", "fresh", "idle_since", "key", "leaving", "pool", "scope")
-
-    def __init__(self, pool: Home, key: str) -> None:
+    def __init__(self, pool: KeyedPool, key: str) -> None:
         super().__init__(pool.runtime, f"{pool.name}/{key}", pool.no_mailbox)
         self.pool = pool
         self.key = key
-        self.awake = False
-        self.leaving = False
-        """Whether the instance is to go away before anything else is handled."""
-        self.dismissed = False
-        """Whether it is to go away when it is idle next."""
-        self.fresh = False
+        self.scheduled = False
+        self.scope: WorkerScope | None = None
+        self._start_due = False
         """Whether the instance's `started` is still to be run."""
-        self.idle_since = 0.0
-        self.scope: Lifeline | None = None
-        if pool.tamper is not None:
-            self.set_tamper(pool.tamper)
+        self._stop_requested = False
+        """Whether to end the instance as soon as it is idle."""
+        self._stopping = False
+        """Whether to end the instance before the next message."""
+        if pool.fault_injector is not None:
+            self.inject_faults(pool.fault_injector)
 
     @property
-    def state(self) -> State:
-        """Where the actor is in its life."""
-        if self.leaving:
-            return State.STOPPING
-        return State.RUNNING if self.actor is not None else State.ABSENT
+    def ref(self) -> KeyedRef:
+        """The address of this cell."""
+        return KeyedRef(self.pool, self.key)
 
-    def wake(self) -> None:
-        """Have a worker run it."""
-        self.awake = True
-        self.pool.awoken(self)
+    @property
+    def state(self) -> ActorState:
+        """Where the actor is in its lifecycle."""
+        if self._stopping:
+            return ActorState.STOPPING
+        return ActorState.RUNNING if self.actor is not None else ActorState.ABSENT
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether to end the instance as soon as it is idle."""
+        return self._stop_requested
+
+    def schedule(self) -> None:
+        """Have a worker run the cell."""
+        self.scheduled = True
+        self.pool.activated(self)
         self.runtime.workers.submit(self)
 
-    def freed(self) -> None:
-        """Become idle, if it only waited for this hold to end."""
-        if not self.awake and self.actor is not None:
-            self.pool.rested(self)
-
     def stop(self, deadline: float) -> None:
-        """Go away when it is idle next; the deadline is kept by the pool."""
-        self.dismissed = True
+        """End the instance as soon as it is idle; it is the pool that enforces deadlines."""
+        self._stop_requested = True
 
-    @property
-    def leaves_at_once(self) -> bool:
-        """Whether the instance has nothing to run at its end."""
+    def open_mailbox(self, spare: Mailbox | None) -> None:
+        """Use the spare mailbox, or a new one of the actor's capacity."""
+        if spare is not None:
+            self.mailbox = spare
+        elif self.actor is not None:
+            self.mailbox = Mailbox(self.actor.mailbox.capacity)
+
+    def release_mailbox(self) -> Mailbox:
+        """Return the mailbox, which is empty, and use the pool's stand-in for it."""
+        mailbox, self.mailbox = self.mailbox, self.pool.no_mailbox
+        return mailbox
+
+    def passivate(self) -> bool:
+        """End the idle instance; return False if a worker has to run its `stopping` first."""
         actor = self.actor
-        return actor is None or self.fresh or type(actor).stopping is Actor.stopping
+        if actor is None or self._start_due or type(actor).stopping is Actor.stopping:
+            self.settle_instance(None)
+            return True
+        self._stopping = True
+        self.schedule()
+        return False
 
     def construct(self) -> None:
-        """Make the instance; `started` is called when it runs. Raises CrashedError."""
+        """Create the instance; `run` calls its `started`. Raises CrashedError."""
         try:
             self.actor = actor = self.pool.make(self.key)
-            actor.context = KeyedContext(self)
-            self.overflow = actor.mailbox.overflow
+            actor.context = Context(self, self.key)
+            self._overflow = actor.mailbox.overflow
         except Exception as error:
-            raise self.note_failure("construct", error) from error
-        self.fresh = type(actor).started is not Actor.started
+            raise self.record_failure("construct", error) from error
+        self._start_due = type(actor).started is not Actor.started
 
     async def run(self) -> None:
         """Handle messages until there are none; a failure ends the instance, not the run."""
         CURRENT.set(self)
         try:
             await self._run()
-        except BaseException:  # cancelled: the pool has come to its end
+        except BaseException:  # cancelled, because the pool is closed
             self.settle_instance(None)
             self.settle_mailbox()
             raise
         finally:
-            self.awake = False
-            self.pool.slept(self)
+            self.scheduled = False
+            self.pool.deactivated(self)
+
+    def _became_quiet(self) -> None:
+        """Become idle, unless there are messages to handle."""
+        if not self.scheduled and self.actor is not None:
+            self.pool.became_idle(self)
 
     async def _run(self) -> None:
         while True:
             try:
-                if self.leaving:
-                    await self._leave()
-                if self.actor is None or self.fresh:
+                if self._stopping:
+                    await self._stop()
+                if self.actor is None or self._start_due:
                     if not self.mailbox.depth:
-                        return self._rest_unmade()
-                    await self._begin()
-                if self.actor is not None and not await run_turn(self, self.actor):
+                        return self._end_without_instance()
+                    await self._start()
+                if self.actor is not None and not await self._run_batch(self.actor):
                     return None
             except CrashedError as crash:
                 self.settle_instance(self.runtime.one_line(crash.error))
-                self.restarts += 1
+                self.record_restart()
             await trio.lowlevel.checkpoint()
 
-    async def _begin(self) -> None:
-        """Make the instance ready; when that fails, the first message fails with it."""
+    async def _start(self) -> None:
+        """Make the instance ready; if that fails, the first message fails with it."""
         try:
             if self.actor is None:
                 self.construct()
-            if self.fresh and self.actor is not None:
-                await self._start(self.actor)
+            if self._start_due and self.actor is not None:
+                await self._run_started(self.actor)
         except CrashedError as crash:
             first = self.mailbox.take()
-            if isinstance(first, Reply):
+            if isinstance(first, PendingReply):
                 first.abandon(ActorFailed(self.name, self.runtime.one_line(crash.error)))
             raise
 
-    async def _start(self, actor: Instance) -> None:
-        self.fresh = False
+    async def _run_started(self, actor: Actor) -> None:
+        self._start_due = False
         try:
             await actor.started()
         except Exception as error:
-            raise self.note_failure("start", error) from error
+            raise self.record_failure("start", error) from error
 
-    async def _leave(self) -> None:
+    async def _stop(self) -> None:
         actor = self.actor
         try:
-            if actor is not None and not self.fresh:
+            if actor is not None and not self._start_due:
                 await actor.stopping()
         except Exception as error:
-            self.note_failure("stop", error)
-        self.leaving = self.dismissed = False
+            self.record_failure("stop", error)
+        self._stopping = self._stop_requested = False
         self.settle_instance(None)
 
-    def _rest_unmade(self) -> None:
-        """Rest without an instance; the pool forgets this cell."""
+    def _end_without_instance(self) -> None:
+        """Settle everything; the pool then forgets this cell."""
         self.settle_instance(None)
-        for slot in self.inspections or ():
-            slot.abandon(ActorGone(self.name))
-        self.inspections = None
+        self._refuse_inspections()
 
 
-CLOCK_GRAIN: Final = 1e-6  # seconds; so that rounding never sets an alarm for now
+CLOCK_RESOLUTION: Final = 1e-6  # seconds: an alarm set for less might be rounded to the present
 
 
 class IdleQueue:
-    """One alarm, for the oldest, is set among the runtime's deadlines while any are idle."""
+    """The idle cells of a pool, the least recently used one first.
+
+    While it is not empty, one alarm for the first cell is set among the runtime's deadlines.
+    """
 
     def __init__(
         self,
         deadlines: Deadlines,
         idle_seconds: float,
-        send_away: Callable[[KeyedCell], None],
+        passivate: Callable[[KeyedCell], None],
     ) -> None:
         self._deadlines = deadlines
         self._idle_seconds = idle_seconds
-        self._send_away = send_away
-        self._cells: OrderedDict[KeyedCell, None] = OrderedDict()
+        self._passivate = passivate
+        self._idle_since: OrderedDict[KeyedCell, float] = OrderedDict()
         self._alarm: float | None = None
 
     def __len__(self) -> int:
-        return len(self._cells)
+        return len(self._idle_since)
+
+    @property
+    def alarm_set(self) -> bool:
+        """Whether `expire` is going to be called."""
+        return self._alarm is not None
 
     def add(self, cell: KeyedCell) -> None:
-        """Put a cell at the end: it was used just now."""
-        cell.idle_since = self._deadlines.now()
-        self._cells[cell] = None
+        """Append a cell that has just become idle."""
+        self._idle_since[cell] = self._deadlines.now()
         if self._alarm is None:
             self._set_alarm(self._idle_seconds)
 
     def discard(self, cell: KeyedCell) -> None:
-        """Take a cell out; one that is not idle is ignored."""
-        self._cells.pop(cell, None)
+        """Remove a cell; does nothing if it is not idle."""
+        self._idle_since.pop(cell, None)
 
     def oldest(self) -> KeyedCell | None:
-        """Return the least recently used one."""
-        return next(iter(self._cells), None)
+        """Return the least recently used cell."""
+        return next(iter(self._idle_since), None)
 
     def expire(self) -> None:
-        """Send away those that were idle long enough; called by the runtime's deadlines."""
+        """Passivate the cells that were idle long enough; called by the runtime's deadlines."""
         self._alarm = None
-        due = self._deadlines.now() - self._idle_seconds + CLOCK_GRAIN
+        due = self._deadlines.now() - self._idle_seconds + CLOCK_RESOLUTION
         while (oldest := self.oldest()) is not None:
-            if oldest.idle_since > due:
-                self._set_alarm(max(CLOCK_GRAIN, oldest.idle_since - due))
+            idle_since = self._idle_since[oldest]
+            if idle_since > due:
+                self._set_alarm(max(CLOCK_RESOLUTION, idle_since - due))
                 return
             self.discard(oldest)
-            self._send_away(oldest)
+            self._passivate(oldest)
 
     def close(self) -> None:
-        """Send all away, and set no alarm until one is added again."""
+        """Passivate all cells, and set no alarm until one is added again."""
         while (oldest := self.oldest()) is not None:
             self.discard(oldest)
-            self._send_away(oldest)
+            self._passivate(oldest)
         if self._alarm is not None:
             self._deadlines.withdraw(self, self._alarm)
             self._alarm = None
@@ -249,42 +260,47 @@ class IdleQueue:
         self._deadlines.add(self, seconds)
 
 
-class Totals:
-    """Sums of the counters of cells; a cell can be added and taken out, other totals added."""
+class CounterTotals:
+    """Sums of the counters of cells. Cells can be added and subtracted, other totals added."""
 
-    __slots__ = ("failed", "handled", "handler_seconds", "last_error", "restarts", "skipped")
+    __slots__ = ("cancelled", "failed", "handled", "handler_seconds", "last_error", "restarts")
 
     def __init__(self) -> None:
-        self.handled = self.failed = self.skipped = self.restarts = 0
+        self.handled = self.failed = self.cancelled = self.restarts = 0
         self.handler_seconds = 0.0
         self.last_error: str | None = None
 
-    def add(self, other: KeyedCell | Totals) -> None:
-        """Add another's counters; the last error is the other's, if it has one."""
+    def add(self, other: KeyedCell | CounterTotals) -> None:
+        """Add counters; take over the last error, if there is one."""
         self.handled += other.handled
         self.failed += other.failed
-        self.skipped += other.skipped
+        self.cancelled += other.cancelled
         self.restarts += other.restarts
         self.handler_seconds += other.handler_seconds
         self.last_error = other.last_error or self.last_error
 
-    def take_out(self, cell: KeyedCell) -> None:
-        """Undo an `add` of this cell, whose counters are as they were then."""
+    def subtract(self, cell: KeyedCell) -> None:
+        """Undo an `add` of this cell, whose counters must be as they were then."""
         self.handled -= cell.handled
         self.failed -= cell.failed
-        self.skipped -= cell.skipped
+        self.cancelled -= cell.cancelled
         self.restarts -= cell.restarts
         self.handler_seconds -= cell.handler_seconds
 
 
-def snapshot_of(
-    name: str, state: str, capacity: int, alive: int, awake: Collection[KeyedCell], resting: Totals
+def pool_node(
+    name: str,
+    state: str,
+    capacity: int,
+    alive: int,
+    active: Collection[KeyedCell],
+    inactive: CounterTotals,
 ) -> NodeSnapshot:
-    """Return a pool as one node, from its awake cells and the totals of all others."""
-    totals = Totals()
-    totals.add(resting)
+    """Return a pool as one node, from its active cells and the totals of all others."""
+    totals = CounterTotals()
+    totals.add(inactive)
     depth = waiting = 0
-    for cell in awake:
+    for cell in active:
         totals.add(cell)
         depth += cell.mailbox.depth
         waiting += cell.mailbox.waiting
@@ -296,29 +312,50 @@ def snapshot_of(
         capacity=capacity,
         waiting=waiting,
         alive=alive,
-        running=len(awake),
+        running=len(active),
         handled=totals.handled,
         failed=totals.failed,
-        skipped=totals.skipped,
+        cancelled=totals.cancelled,
         restarts=totals.restarts,
         last_error=totals.last_error,
         handler_seconds=totals.handler_seconds,
     )
 
 
+@dataclass(frozen=True, slots=True)
+class KeyedPoolStatistics:
+    """Sizes of the tables of a pool, for tests."""
+
+    cells: int
+    active: int
+    idle: int
+    alarm_set: bool
+    """Whether an end of idle time is awaited."""
+
+
 SPARE_MAILBOXES: Final = 256
+
+REFUSALS: Final[Mapping[type[ActorError], DeadLetterReason]] = MappingProxyType(
+    {
+        MailboxFull: DeadLetterReason.POOL_FULL,
+        ActorGone: DeadLetterReason.GONE,
+        ActorFailed: DeadLetterReason.FAILED,
+    }
+)
+"""The reason of a dead letter, by the error that `KeyedPool.cell` raised."""
 
 
 class KeyedPool:
-    """`pool[key]` is the address of the key's actor. See docs/runtime.md.
+    """Actors by key: `pool[key]` is the address of the key's actor. See docs/runtime.md.
 
-    `make(key)` makes an instance. At most `capacity` actors exist at once. An idle one goes away
-    after `idle_seconds`. All instances are of one class, or at least of one mailbox capacity.
+    `make(key)` creates an instance. At most `capacity` actors exist at once. An idle one is
+    passivated after `idle_seconds`. All instances must be of one class, or at least have the same
+    mailbox capacity, since mailboxes are used again.
     """
 
     def __init__(
         self,
-        runtime: Ground,
+        runtime: Runtime,
         name: str,
         make: Callable[[str], Actor],
         *,
@@ -330,18 +367,18 @@ class KeyedPool:
         self.make = make
         self.capacity = capacity
         self.no_mailbox = Mailbox(1)
-        """Stands in for the mailbox of a cell that is not awake."""
+        """Stands in for the mailbox of a cell that is not active."""
+        self.fault_injector: FaultInjector | None = None
         self._cells: dict[str, KeyedCell] = {}
-        self._idle = IdleQueue(runtime.deadlines, idle_seconds, self._send_away)
-        self._spare: list[Mailbox] = []
-        self._awake: dict[KeyedCell, None] = {}
+        self._active: dict[KeyedCell, None] = {}
+        self._idle = IdleQueue(runtime.deadlines, idle_seconds, self._passivate)
+        self._inactive_totals = CounterTotals()
+        """Of all actors there ever were but the active ones: a snapshot walks only these."""
+        self._spare_mailboxes: list[Mailbox] = []
         self._closed = False
-        self._cut = False
-        """Whether its end has taken too long: nobody comes to an end of its own any more."""
+        self._cancelled = False
+        """Whether closing took too long: no instance runs its `stopping` any more."""
         self._emptied = trio.Event()
-        self._resting = Totals()
-        """Of all actors there ever were but the awake ones, so that a look walks only these."""
-        self.tamper: Tamper | None = None
         runtime.add_node(self)
 
     def __len__(self) -> int:
@@ -351,105 +388,102 @@ class KeyedPool:
         return KeyedRef(self, key)
 
     def cells(self) -> Sequence[KeyedCell]:
-        """Return all that there are at this moment."""
+        """Return all present cells."""
         return tuple(self._cells.values())
 
     def tell(self, key: str, message: Message) -> bool:
         """Do what `pool[key].tell(message)` does; see `Ref.tell`."""
         try:
-            cell = self._cells.get(key)
-            if cell is None:
-                self._begin(self._made(key), message)
-                return True
             cell = self.cell(key)
-        except RuntimeFault as fault:
-            reason = REFUSALS[type(fault)]
+        except ActorError as error:
+            reason = REFUSALS[type(error)]
             self.runtime.dead_letters.add(f"{self.name}/{key}", message, reason)
             return False
         return cell.tell(message)
 
     def cell(self, key: str) -> KeyedCell:
-        """Return the key's cell with a mailbox to put a message into; made if need be.
+        """Return the key's cell with a mailbox to put a message into; created if need be.
 
-        Raises MailboxFull at capacity with none idle, ActorGone when the pool is closed, and
-        ActorFailed when `make` failed.
+        Raises MailboxFull at capacity with none idle, ActorGone if the pool is closed, and
+        ActorFailed if `make` failed.
         """
         cell = self._cells.get(key)
         if cell is None:
-            cell = self._cells[key] = self._made(key)
-            self.rested(cell)  # idle until a message is in; if none comes, it goes as idle ones do
+            cell = self._cells[key] = self._create(key)
+            # Idle until a message is put: if the sender gives up, it is passivated in time.
+            self.became_idle(cell)
         elif self._closed:
             raise ActorGone(cell.name)
         if cell.mailbox is self.no_mailbox:
             self._give_mailbox(cell)
         return cell
 
-    def present(self, key: str) -> KeyedCell:
+    def existing_cell(self, key: str) -> KeyedCell:
         """Return the key's cell if it has an instance. Raises ActorGone otherwise."""
         cell = self._cells.get(key)
         if cell is None or cell.actor is None:
             raise ActorGone(f"{self.name}/{key}")
         return cell
 
-    def set_tamper(self, tamper: Tamper | None) -> None:
-        """Have the items of all its actors pass through `tamper`; for tests."""
-        self.tamper = tamper
+    def inject_faults(self, injector: FaultInjector | None) -> None:
+        """Pass the items of all actors through `injector`; for tests."""
+        self.fault_injector = injector
         for cell in self._cells.values():
-            cell.set_tamper(tamper)
+            cell.inject_faults(injector)
 
-    # What the cells tell of themselves.
+    # Called by the cells.
 
-    def awoken(self, cell: KeyedCell) -> None:
-        """Note that a cell has something to do."""
-        self._awake[cell] = None
-        self._resting.take_out(cell)
+    def activated(self, cell: KeyedCell) -> None:
+        """Record that a cell has something to do."""
+        self._active[cell] = None
+        self._inactive_totals.subtract(cell)
         self._idle.discard(cell)
         if cell.mailbox is self.no_mailbox:
             self._give_mailbox(cell)
 
-    def slept(self, cell: KeyedCell) -> None:
-        """Note that a cell has nothing to do any more; its mailbox is empty."""
-        del self._awake[cell]
-        self._resting.add(cell)
+    def deactivated(self, cell: KeyedCell) -> None:
+        """Record that a cell has nothing to do any more; its mailbox is empty."""
+        del self._active[cell]
+        self._inactive_totals.add(cell)
         self._take_mailbox(cell)
-        if not cell.holds:
-            self.rested(cell)
+        if not cell.pending:
+            self.became_idle(cell)
 
-    def rested(self, cell: KeyedCell) -> None:
-        """Make idle, or send away, a cell that is neither awake nor held."""
+    def became_idle(self, cell: KeyedCell) -> None:
+        """Queue a cell that is neither active nor waiting, or end it if its time has come."""
         if cell.actor is None:
             self._remove(cell)
-        elif self._cut:
+        elif self._cancelled:
             cell.settle_instance(None)
             self._remove(cell)
-        elif cell.dismissed or self._closed:
-            self._send_away(cell)
+        elif cell.stop_requested or self._closed:
+            self._passivate(cell)
         else:
             self._idle.add(cell)
 
-    # The end.
+    # Opening and closing.
 
     def open(self) -> None:
-        """Take messages again after `close`; a pool is open from the beginning."""
+        """Accept messages again after `close`; a new pool is open."""
         if self._closed:
-            self._closed = self._cut = False
+            self._closed = self._cancelled = False
             self._emptied = trio.Event()
             self.no_mailbox = Mailbox(1)
             self.runtime.add_node(self)
 
     async def close(self, deadline: float = inf) -> None:
-        """Refuse new messages, let every actor come to its end, wait until none is left.
+        """Refuse new messages, let every actor come to its end, and wait until none is left.
 
-        Those that take longer than `deadline` (on trio's clock) are cancelled, and so are all
-        when this call is cancelled; their askers get ActorGone. May be called more than once.
-        Raises AskCycle (in a handler) when one of them waits for the caller, or is the caller.
+        Actors that take longer than `deadline` (trio's clock) are cancelled, and so are all if
+        this call is cancelled; their askers get ActorGone. May be called more than once.
+        Raises AskCycle in a handler if one of the actors is, or waits for, the caller.
         """
         with waiting_for(self.cells()):
             await self._close(deadline)
 
     async def _close(self, deadline: float) -> None:
         self._closed = True
-        for cell in list(self._cells.values()):
+        for cell in self.cells():
             cell.mailbox.close()
             cancel_timers(cell)
         self._idle.close()
@@ -458,22 +492,22 @@ class KeyedPool:
                 with trio.move_on_at(deadline):
                     await self._emptied.wait()
         finally:
-            await self._cut_off()
-            self._spare.clear()
+            await self._cancel_remaining()
+            self._spare_mailboxes.clear()
             self.runtime.remove_node(self)
 
-    async def _cut_off(self) -> None:
+    async def _cancel_remaining(self) -> None:
         if not self._cells:
             return
-        self._cut = True
+        self._cancelled = True
         self.runtime.log.warning("pool_stop_forced", pool=self.name, actors=len(self._cells))
-        for cell in list(self._cells.values()):
+        for cell in self.cells():
             if cell.scope is not None:
                 cell.scope.cancel()
             else:
                 cell.settle_instance(None)
                 cell.settle_mailbox()
-                if not cell.awake:
+                if not cell.scheduled:
                     self._remove(cell)
         if self._cells:
             with trio.CancelScope(shield=True):  # cancelled workers take a moment to unwind
@@ -484,68 +518,54 @@ class KeyedPool:
     def snapshot(self) -> NodeSnapshot:
         """Return the pool as one node, with the sums over all actors it ever had.
 
-        The cost is that of the awake ones, however many there are.
+        Takes time in proportion to the active actors only.
         """
-        return snapshot_of(
+        return pool_node(
             self.name,
             "stopping" if self._closed else "running",
             self.capacity,
             len(self._cells),
-            self._awake,
-            self._resting,
+            self._active,
+            self._inactive_totals,
         )
 
-    # One step each.
+    def statistics(self) -> KeyedPoolStatistics:
+        """Return the sizes of the pool's tables."""
+        return KeyedPoolStatistics(
+            len(self._cells), len(self._active), len(self._idle), self._idle.alarm_set
+        )
 
-    def _made(self, key: str) -> KeyedCell:
-        """Return a new cell; raises as `cell` does."""
+    # Steps.
+
+    def _create(self, key: str) -> KeyedCell:
+        """Return a new cell with an instance; raises as `cell` does."""
         if self._closed:
             raise ActorGone(f"{self.name}/{key}")
         if len(self._cells) >= self.capacity:
             oldest = self._idle.oldest()
             if oldest is not None:
-                self._send_away(oldest)
+                self._passivate(oldest)
             if len(self._cells) >= self.capacity:
                 raise MailboxFull(self.name, self.capacity, "actors")
         cell = KeyedCell(self, key)
         try:
             cell.construct()
         except CrashedError as crash:
-            self._resting.add(cell)
+            self._inactive_totals.add(cell)
             raise ActorFailed(cell.name, cell.runtime.one_line(crash.error)) from crash.error
         return cell
 
-    def _begin(self, cell: KeyedCell, message: Message) -> None:
-        """Have a new cell begin with a message: what `cell` and `awoken` do, in one step.
-
-        For deliveries, which are that short, it is half of what the pool costs them.
-        """
-        self._give_mailbox(cell)
-        cell.mailbox.put(message)
-        self._cells[cell.key] = cell
-        self._awake[cell] = None
-        cell.awake = True
-        self.runtime.workers.submit(cell)
-
     def _give_mailbox(self, cell: KeyedCell) -> None:
-        if self._spare:
-            cell.mailbox = self._spare.pop()
-        elif cell.actor is not None:
-            cell.mailbox = Mailbox(cell.actor.mailbox.capacity)
+        cell.open_mailbox(self._spare_mailboxes.pop() if self._spare_mailboxes else None)
 
     def _take_mailbox(self, cell: KeyedCell) -> None:
-        mailbox, cell.mailbox = cell.mailbox, self.no_mailbox
-        if len(self._spare) < SPARE_MAILBOXES and not self._closed:
-            self._spare.append(mailbox)
+        mailbox = cell.release_mailbox()
+        if len(self._spare_mailboxes) < SPARE_MAILBOXES and not self._closed:
+            self._spare_mailboxes.append(mailbox)
 
-    def _send_away(self, cell: KeyedCell) -> None:
-        """End an idle cell's instance: at once, or by a worker when it has a last thing to do."""
-        if cell.leaves_at_once:
-            cell.settle_instance(None)
+    def _passivate(self, cell: KeyedCell) -> None:
+        if cell.passivate():
             self._remove(cell)
-        else:
-            cell.leaving = True
-            cell.wake()
 
     def _remove(self, cell: KeyedCell) -> None:
         self._idle.discard(cell)

@@ -1,40 +1,28 @@
-"""Addresses of actors, valid whatever becomes of the instance behind them."""
+"""Addresses of actors, valid over restarts and passivation."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
-from trio.lowlevel import wait_task_rescheduled
 
-from fw_actors.runtime.deadlock import CURRENT, join, leave
-from fw_actors.runtime.errors import ActorFailed, ActorGone, AskTimeout, MailboxFull, RuntimeFault
-from fw_actors.runtime.mailbox import Reason
+from fw_actors.runtime.deadlock import CURRENT
+from fw_actors.runtime.errors import AskTimeout
 from fw_actors.runtime.messages import Message, Request
-from fw_actors.runtime.reply import Reply
+from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import Inspection
 
 if TYPE_CHECKING:
-    from fw_actors.runtime.cell import Cell
-    from fw_actors.runtime.system import Ground
+    from fw_actors.runtime.cell import ActorCell
+    from fw_actors.runtime.pool import KeyedPool
 
 R = TypeVar("R")
 
-REFUSALS: Final[Mapping[type[RuntimeFault], Reason]] = MappingProxyType(
-    {
-        MailboxFull: Reason.POOL_FULL,
-        ActorGone: Reason.GONE,
-        ActorFailed: Reason.FAILED,
-    }
-)
-"""Why a pool's actor can't be told anything, by what `KeyedPool.cell` raises."""
-
 
 class Ref(ABC):
-    """An address. All of it is for trio's own thread."""
+    """An address. All its methods are for trio's thread only."""
 
     __slots__ = ()
 
@@ -44,86 +32,87 @@ class Ref(ABC):
         """The actor's name, as in the tree."""
 
     @abstractmethod
-    def tell(self, message: Message) -> bool:
+    def tell(self, message: Message, /) -> bool:
         """Send without waiting; never raises.
 
-        Returns: False when it was refused (no room, nobody there); it is a dead letter then.
+        Returns False, and records a dead letter, if there is no room or no actor.
         """
 
     @abstractmethod
-    def _cell(self) -> Cell:
-        """Return what is behind the address. Raises ActorGone and MailboxFull (of a pool)."""
+    def _target(self) -> ActorCell:
+        """Return the cell to send to. Raises ActorGone and MailboxFull (of a pool)."""
 
     async def send(self, message: Message) -> None:
-        """Send, waiting for room where the actor's overflow is WAIT.
+        """Send, and wait for room if the actor's overflow policy is WAIT.
 
-        Cancelled while it waits, the message was not sent; once it is sent, nothing is waited for.
+        A call that is cancelled while it waits has sent nothing.
         Raises ActorGone, MailboxFull, and AskCycle (in a handler).
         """
-        cell = self._cell()
+        cell = self._target()
         if cell.offer(message):
-            await trio.lowlevel.cancel_shielded_checkpoint()  # it is sent: not Cancelled any more
+            # Shielded: a message that was sent must not look unsent.
+            await trio.lowlevel.cancel_shielded_checkpoint()
             return
-        asker = CURRENT.get()
-        if asker is not None:
-            join(asker, cell)
+        sender = CURRENT.get()
+        if sender is not None:
+            sender.begin_wait(cell)
         try:
             await cell.offer_when_room(message)
         finally:
-            if asker is not None:
-                leave(asker, cell)
+            if sender is not None:
+                sender.end_wait(cell)
 
     async def ask(self, request: Request[R], deadline: float | None = None) -> R:
-        """Send a question and wait for its answer, at most `deadline` seconds in all.
+        """Send a request and wait for its answer, for at most `deadline` seconds in all.
 
-        Cancelled or timed out, the question is withdrawn: it is skipped if no handler has begun
-        it, and a late answer is only counted. An answer that came first is not lost to a
-        cancellation.
+        A call that is cancelled or times out withdraws the request: it is skipped if no handler
+        has begun it, and a late answer is only counted. An answer that came before the
+        cancellation is returned.
 
-        Raises: AskTimeout; ActorGone; ActorFailed when the handler raised; MailboxFull;
-        AskCycle (in a handler); NotHandled; whatever the actor gave to `Reply.fail`.
-        TypeError without a deadline inside a handler, which it could hold up for ever.
+        Raises: AskTimeout; ActorGone; ActorFailed if the handler raised; MailboxFull;
+        AskCycle (in a handler); NotHandled; the error that the actor gave to `PendingReply.fail`.
+        TypeError without a deadline inside a handler, which it could block for ever.
         """
-        cell = self._cell()
+        cell = self._target()
         asker = CURRENT.get()
         if asker is not None:
             if deadline is None:
-                raise TypeError(f"In a handler, ask {self.name!r} with a deadline.")
-            join(asker, cell)
+                raise TypeError(f"ask of {self.name!r} in a handler needs a deadline")
+            asker.begin_wait(cell)
         try:
-            slot: Reply[R] = Reply(cell, request)
-            if not cell.offer(slot):
-                deadline = await self._room_for(cell, slot, deadline)
-            if not slot.wanted:  # it was answered while room was waited for
-                return await slot.wait(deadline)
-            slot.expect(deadline)  # `slot.wait`, without a coroutine more
-            await wait_task_rescheduled(slot.call_off)
-            return slot.result()
+            reply: PendingReply[R] = PendingReply(cell, request)
+            if not cell.offer(reply):
+                deadline = await self._wait_for_room(cell, reply, deadline)
+            return await reply.wait(deadline)
         finally:
             if asker is not None:
-                leave(asker, cell)
+                asker.end_wait(cell)
 
     async def inspect(self, deadline: float = 1.0) -> Inspection:
-        """Look into the actor between two messages, ahead of its mailbox.
+        """Return the actor's state, read between two messages, ahead of its mailbox.
 
-        Raises AskTimeout when its handler takes longer than `deadline` seconds, and as `ask` does.
+        Raises AskTimeout if the present handler takes longer than `deadline` seconds, and the
+        errors of `ask`.
         """
-        cell = self._inspected()
-        slot: Reply[Inspection] = Reply(cell, Message())
-        cell.inspect(slot)
-        return await slot.wait(deadline)
+        cell = self._existing()
+        reply: PendingReply[Inspection] = PendingReply(cell, Message())
+        cell.inspect(reply)
+        return await reply.wait(deadline)
 
-    def _inspected(self) -> Cell:
-        return self._cell()
+    def _existing(self) -> ActorCell:
+        """Return the cell as `_target` does, but create none."""
+        return self._target()
 
-    async def _room_for(self, cell: Cell, slot: Reply[Any], deadline: float | None) -> float | None:
-        """Wait for room; return what is left of the deadline."""
+    async def _wait_for_room(
+        self, cell: ActorCell, reply: PendingReply[Any], deadline: float | None
+    ) -> float | None:
+        """Offer a request once there is room; return what is left of the deadline."""
         if deadline is None:
-            await cell.offer_when_room(slot)
+            await cell.offer_when_room(reply)
             return None
         end = trio.current_time() + deadline
         with trio.move_on_at(end) as scope:
-            await cell.offer_when_room(slot)
+            await cell.offer_when_room(reply)
         if scope.cancelled_caught:
             raise AskTimeout(self.name, deadline)
         return max(0.0, end - trio.current_time())
@@ -133,44 +122,40 @@ class Ref(ABC):
 
 
 class ActorRef(Ref):
-    """The address of a single actor, from `runtime.ref(name)`; equal ones share the actor."""
+    """The address of a single actor, from `runtime.ref(name)`; refs of one actor are equal."""
 
-    __slots__ = ("cell",)
+    __slots__ = ("cell", "tell")
 
-    def __init__(self, cell: Cell) -> None:
+    # An attribute, not a method that calls the cell's: that call was a twelfth of a tell.
+    tell: Callable[[Message], bool]
+
+    def __init__(self, cell: ActorCell) -> None:
         self.cell = cell
-        """What is behind it; for supervisors."""
+        """For the runtime and the supervisors."""
+        self.tell = cell.tell
 
     @property
     def name(self) -> str:
         """The actor's name."""
         return self.cell.name
 
-    def tell(self, message: Message) -> bool:
-        """See `Ref.tell`."""
-        cell = self.cell
-        try:  # what `cell.tell` does, without a call
-            cell.mailbox.put(message)
-        except (trio.WouldBlock, trio.ClosedResourceError):
-            return cell.tell(message)
-        if not cell.awake:
-            cell.wake()
-        return True
+    def stop(self, deadline: float) -> None:
+        """Ask for an ordered end before `deadline` (trio's clock); a supervisor may restart it."""
+        self.cell.stop(deadline)
 
     def suspend(self) -> None:
-        """Have it handle nothing after the message in hand; its mailbox fills."""
+        """Handle nothing after the present message until `resume`; the mailbox fills."""
         self.cell.suspend()
 
     def resume(self) -> None:
-        """Have it go on."""
+        """Continue after `suspend`."""
         self.cell.resume()
 
-    def trace(self, onlooker: Callable[[Message], object] | None) -> None:
-        """Show every message to `onlooker` before it is handled; None ends it."""
-        self.cell.trace = onlooker
-        self.cell.alert = True
+    def trace(self, tracer: Callable[[Message], object] | None) -> None:
+        """Pass each message to `tracer` before it is handled; None ends the trace."""
+        self.cell.trace(tracer)
 
-    def _cell(self) -> Cell:
+    def _target(self) -> ActorCell:
         return self.cell
 
     def __eq__(self, other: object) -> bool:
@@ -180,25 +165,12 @@ class ActorRef(Ref):
         return hash(self.cell.name)
 
 
-class Keyring(Protocol):
-    """A pool, as far as the addresses of its actors have to know it; see `KeyedPool`."""
-
-    name: str
-    runtime: Ground
-
-    def tell(self, key: str, message: Message) -> bool: ...
-
-    def cell(self, key: str) -> Cell: ...
-
-    def present(self, key: str) -> Cell: ...
-
-
 class KeyedRef(Ref):
-    """The address of one key in a pool, from `pool[key]`; the actor is made when it is used."""
+    """The address of one key in a pool, from `pool[key]`; the actor is created when it is used."""
 
     __slots__ = ("_pool", "key")
 
-    def __init__(self, pool: Keyring, key: str) -> None:
+    def __init__(self, pool: KeyedPool, key: str) -> None:
         self._pool = pool
         self.key = key
 
@@ -207,15 +179,15 @@ class KeyedRef(Ref):
         """The pool's name and the key."""
         return f"{self._pool.name}/{self.key}"
 
-    def tell(self, message: Message) -> bool:
-        """See `Ref.tell`."""
+    def tell(self, message: Message, /) -> bool:
+        """Send without waiting; see `Ref.tell`."""
         return self._pool.tell(self.key, message)
 
-    def _cell(self) -> Cell:
+    def _target(self) -> ActorCell:
         return self._pool.cell(self.key)
 
-    def _inspected(self) -> Cell:
-        return self._pool.present(self.key)
+    def _existing(self) -> ActorCell:
+        return self._pool.existing_cell(self.key)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, KeyedRef) and (other._pool, other.key) == (self._pool, self.key)

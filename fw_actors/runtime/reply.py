@@ -1,159 +1,107 @@
-"""Replies to requests, and the pending work that keeps an actor instance alive.
+"""The reply to a request: where answer, deadline, cancellation and end of the actor meet.
 
-It has two sides. The asker's side is open until an answer, the deadline, a cancellation or the
-actor's end closes it; whichever comes first does so in one step without an await, so that either
-the answer arrives or the cancellation, never both. The holder's side takes one answer, and does
-not fail because the asker's side is closed.
+A reply has two sides. The asker's side is open until the first of these four closes it. That
+takes one step without an await, so that either the answer arrives or the cancellation, never
+both. The actor's side takes one answer, and does not fail if the asker's side is closed.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 import trio
 from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 
-from fw_actors.runtime.errors import AlreadyAnswered, AskTimeout, RuntimeFault
+from fw_actors.runtime.errors import ActorError, AlreadyAnswered, AskTimeout
 from fw_actors.runtime.messages import Message
-from fw_actors.runtime.timers import Pending
+from fw_actors.runtime.timers import DeadlineQueue
 
 if TYPE_CHECKING:
-    from fw_actors.runtime.system import Ground
-
-
-class Hold(Protocol):
-    """A kept reply, a piece of work, a timer, a watch."""
-
-    def abandon(self, fault: RuntimeFault) -> None:
-        """End it because the instance has gone. Must not raise."""
-
-
-class Holder(ABC):
-    """The part of a cell that a hold needs to know."""
-
-    __slots__ = ("holds", "name", "runtime")
-
-    def __init__(self, runtime: Ground, name: str) -> None:
-        self.runtime = runtime
-        self.name = name
-        self.holds: dict[Hold, None] | None = None
-
-    @abstractmethod
-    def freed(self) -> None:
-        """Note that the last hold has ended."""
-
-    def hold(self, hold: Hold) -> None:
-        """Note something that the instance is still to bring to an end."""
-        if self.holds is None:
-            self.holds = {}
-        self.holds[hold] = None
-
-    def release(self, hold: Hold) -> None:
-        """Note that it came to its end; unknown ones are ignored."""
-        if self.holds is None or hold not in self.holds:
-            return
-        del self.holds[hold]
-        if not self.holds:
-            self.holds = None
-            self.freed()
-
+    from fw_actors.runtime.cell import ActorCell
 
 R = TypeVar("R")
 RaiseCancel = Callable[[], Any]
 
 
-class Reply(msgspec.Struct, Generic[R], eq=False):
-    """One question on its way. Handlers get it from `context.keep_reply()`.
+class PendingReply(msgspec.Struct, Generic[R], eq=False):
+    """A request in a mailbox, and the place for its answer. See `Context.keep_reply`.
 
-    `wanted` says whether somebody still waits for the answer.
+    `wanted` says whether the asker still waits.
     """
 
-    _cell: Holder
+    _cell: ActorCell
     message: Message
     wanted: bool = True
-    kept: bool = False
+    _kept: bool = False
     _given: bool = False
     _asker: trio.lowlevel.Task | None = None
     _seconds: float = 0.0
-    _pending: Pending | None = None
+    _deadline: DeadlineQueue | None = None
     _value: Any = None
     _error: Exception | None = None
 
-    def answer(self, value: R) -> None:
-        """Give the answer; once. A caller that is gone makes no difference.
+    # The actor's side.
 
-        Raises AlreadyAnswered when this reply was answered or failed before.
+    def answer(self, value: R) -> None:
+        """Answer the request, once. Does nothing more than count if the asker has gone.
+
+        Raises AlreadyAnswered if this reply was answered or failed before.
         """
-        if self._given or self.kept:
-            self._hand_over()
+        if self._given or self._kept:  # few replies are: spares most answers a call
+            self._leave_actor()
         self._given = True
-        if not self.wanted:
-            self._cell.runtime.late_replies += 1
-            return
-        self._value = value
-        self.wanted = False  # as `_close` does, without a call
-        if self._pending is not None:
-            self._pending.pop(self, None)
-            self._pending = None
-        if self._asker is not None:
-            reschedule(self._asker)
+        if self.wanted:
+            self._value = value
+            self._close()
+        else:
+            self._cell.runtime.count_late_reply()
 
     def fail(self, error: Exception) -> None:
-        """Raise `error` in the caller instead of an answer; once. Give each caller its own.
+        """Raise `error` in the asker instead of an answer, once. Use a new error for each asker.
 
-        Raises AlreadyAnswered when this reply was answered or failed before.
+        Raises AlreadyAnswered if this reply was answered or failed before.
         """
-        self._hand_over()
+        self._leave_actor()
         self._given = True
         if self.wanted:
             self._error = error
             self._close()
         else:
-            self._cell.runtime.late_replies += 1
+            self._cell.runtime.count_late_reply()
 
-    def abandon(self, fault: RuntimeFault) -> None:
-        """Close the asker's side because the actor can't answer any more."""
+    def keep(self) -> None:
+        """Make this reply a pending operation of the actor, to be answered later."""
+        self._kept = True
+        self._cell.add_pending(self)
+
+    def abandon(self, error: ActorError) -> None:
+        """Raise `error` in the asker because the actor cannot answer any more."""
         if self.wanted:
-            self._error = fault
+            self._error = error
             self._close()
 
-    def expire(self) -> None:
-        """Close the asker's side because its deadline has come."""
-        if self.wanted:
-            self._error = AskTimeout(self._cell.name, self._seconds)
-            self._close()
+    def _leave_actor(self) -> None:
+        """End the actor's side; a kept reply is pending no more. Raises AlreadyAnswered."""
+        if self._given:
+            raise AlreadyAnswered(self._cell.name, type(self.message).__name__)
+        if self._kept:
+            self._cell.remove_pending(self)
 
-    def withdraw(self) -> None:
-        """Close the asker's side because the asker has gone."""
-        self.wanted = False
-        self._stop_clock()
+    # The asker's side.
 
     async def wait(self, seconds: float | None) -> R:
-        """Wait for the answer, at most `seconds`. Cancelled, the question is withdrawn."""
+        """Wait for the answer for at most `seconds`. A cancellation withdraws the request."""
         if self.wanted:
-            self.expect(seconds)
-            await wait_task_rescheduled(self.call_off)
+            self._asker = current_task()
+            if seconds is not None:
+                self._seconds = seconds
+                self._deadline = self._cell.runtime.deadlines.add(self, seconds)
+            await wait_task_rescheduled(self._withdraw)
         else:
-            await trio.lowlevel.cancel_shielded_checkpoint()  # an answer that came is not lost
-        return self.result()
-
-    def expect(self, seconds: float | None) -> None:
-        """Have the present task be rescheduled when the asker's side is closed."""
-        self._asker = current_task()
-        if seconds is not None:
-            self._seconds = seconds
-            self._pending = self._cell.runtime.deadlines.add(self, seconds)
-
-    def call_off(self, _: RaiseCancel) -> Abort:
-        """Withdraw the question, since the task that waits is cancelled."""
-        self.withdraw()
-        return Abort.SUCCEEDED
-
-    def result(self) -> R:
-        """Return the answer, or raise what came instead; once the asker's side is closed."""
+            # Answered already. Shielded, since a cancellation would lose that answer.
+            await trio.lowlevel.cancel_shielded_checkpoint()
         if self._error is None:
             value: R = self._value
             return value
@@ -161,22 +109,23 @@ class Reply(msgspec.Struct, Generic[R], eq=False):
         try:
             raise error
         finally:
-            del error  # its traceback holds this frame: without this, a ring for the collector
+            del error  # its traceback refers to this frame: a reference cycle otherwise
 
-    def _hand_over(self) -> None:
-        """See that the holder's side is open, and that the actor holds it no longer."""
-        if self._given:
-            raise AlreadyAnswered(self._cell.name, type(self.message).__name__)
-        if self.kept:
-            self._cell.release(self)
+    def expire(self) -> None:
+        """Raise AskTimeout in the asker because its deadline has passed."""
+        if self.wanted:
+            self._error = AskTimeout(self._cell.name, self._seconds)
+            self._close()
+
+    def _withdraw(self, _: RaiseCancel) -> Abort:
+        self._asker = None  # trio itself reschedules a task whose wait is cancelled
+        self._close()
+        return Abort.SUCCEEDED
 
     def _close(self) -> None:
         self.wanted = False
-        self._stop_clock()
+        if self._deadline is not None:
+            self._deadline.pop(self, None)
+            self._deadline = None
         if self._asker is not None:
             reschedule(self._asker)
-
-    def _stop_clock(self) -> None:
-        if self._pending is not None:
-            self._pending.pop(self, None)
-            self._pending = None

@@ -1,7 +1,6 @@
 """Immutable snapshots of a running system, for the console, `/metrics` and tests.
 
-The console and `/metrics` read the same snapshot. It shows types, counts and names; never the
-contents of a message.
+They show types, counts and names, never the contents of a message.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from fw_actors.runtime.mailbox import DeadLetter, Reason
+from fw_actors.runtime.mailbox import DeadLetter, DeadLetterReason
 
 if TYPE_CHECKING:
-    from fw_actors.runtime.cell import Cell
+    from fw_actors.runtime.cell import ActorCell
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +24,26 @@ class NodeSnapshot:
     """supervisor, task, actor or pool."""
     state: str
     depth: int = 0
-    """Messages in the mailbox; of a pool, in all its mailboxes."""
+    """Messages in the mailbox; for a pool, in all its mailboxes."""
     capacity: int = 0
-    """Places in the mailbox; of a pool, how many actors it may hold."""
+    """Limit of messages in the mailbox; for a pool, limit of actors."""
     waiting: int = 0
     """Senders that wait for room."""
     alive: int = 1
-    """Instances: of a pool, how many there are."""
+    """Instances: 0 or 1 for an actor."""
     running: int = 0
-    """Of a pool, how many have something to do."""
+    """Instances that have something to do."""
     handled: int = 0
     failed: int = 0
-    skipped: int = 0
-    """Questions that were withdrawn before their turn came."""
+    cancelled: int = 0
+    """Requests that were withdrawn before a handler began them."""
     restarts: int = 0
     last_error: str | None = None
     handler_seconds: float = 0.0
     recent: tuple[str, ...] = ()
     """Types of the last 16 messages, oldest first."""
+    waits_for: tuple[str, ...] = ()
+    """Actors that the present handler waits for."""
     children: tuple[NodeSnapshot, ...] = ()
 
     def walk(self) -> Iterator[NodeSnapshot]:
@@ -54,31 +55,33 @@ class NodeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """One actor, seen between two of its messages."""
+    """One actor between two of its messages."""
 
     actor: NodeSnapshot
     works: int
-    """Pieces of work under way or not yet taken up."""
+    """Pieces of work whose completion was not handled yet."""
     timers: int
-    """Timers and watches pending."""
-    holds: int
-    """Those and the kept replies."""
+    """Pending timers and watches."""
+    pending: int
+    """All pending operations: work, timers, watches and kept replies."""
+    watches: int
+    """Watches of other actors on this instance."""
     described: Mapping[str, object]
-    """What the actor's `describe()` returned."""
+    """The result of the actor's `describe()`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSnapshot:
-    """Everything that is alive in a runtime."""
+    """The state of a whole runtime."""
 
     tree: tuple[NodeSnapshot, ...]
     deadlines: int
-    """Asks with a deadline, timers, idle pools and restarts that wait."""
+    """Pending deadlines: of asks, timers, pools with idle actors, delayed restarts."""
     workers: int
     workers_parked: int
     late_replies: int
-    """Answers that came when nobody waited any more."""
-    dead_letters: Mapping[Reason, int]
+    """Answers to requests that were withdrawn."""
+    dead_letters: Mapping[DeadLetterReason, int]
     last_dead_letters: tuple[DeadLetter, ...]
 
     def walk(self) -> Iterator[NodeSnapshot]:
@@ -88,18 +91,18 @@ class RuntimeSnapshot:
 
 
 class Inspectable(Protocol):
-    """A node of the tree."""
+    """A node at the top of the tree."""
 
     @property
     def name(self) -> str:
-        """Its name among its siblings."""
+        """The node's name among its siblings."""
 
     def snapshot(self) -> NodeSnapshot:
-        """Return what can be seen of it and of all below it."""
+        """Return the node with its children."""
 
 
-def node_of(cell: Cell) -> NodeSnapshot:
-    """Return what can be seen of one actor from outside."""
+def node_of(cell: ActorCell) -> NodeSnapshot:
+    """Return an actor as a node of the tree."""
     return NodeSnapshot(
         name=cell.name,
         kind="actor",
@@ -108,23 +111,25 @@ def node_of(cell: Cell) -> NodeSnapshot:
         capacity=cell.mailbox.capacity,
         waiting=cell.mailbox.waiting,
         alive=int(cell.actor is not None),
-        running=int(cell.awake and cell.actor is not None),
+        running=int(cell.scheduled and cell.actor is not None),
         handled=cell.handled,
         failed=cell.failed,
-        skipped=cell.skipped,
+        cancelled=cell.cancelled,
         restarts=cell.restarts,
         last_error=cell.last_error,
         handler_seconds=cell.handler_seconds,
         recent=cell.last_messages,
+        waits_for=tuple(other.name for other in cell.waits_for),
     )
 
 
-def inspection_of(cell: Cell, described: Mapping[str, object]) -> Inspection:
-    """Return what can be seen of one actor from inside."""
+def inspection_of(cell: ActorCell, described: Mapping[str, object]) -> Inspection:
+    """Return an inspection of an actor that described itself as `described`."""
     return Inspection(
         actor=node_of(cell),
         works=cell.works,
         timers=cell.timers,
-        holds=len(cell.holds or ()),
+        pending=len(cell.pending),
+        watches=cell.watch_count,
         described=dict(described),
     )

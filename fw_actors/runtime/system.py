@@ -1,15 +1,16 @@
-"""The runtime: everything that actors share, and the registry of single actors."""
+"""The runtime of one program: the tables that its actors share, and its single actors by name."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakValueDictionary
 
 import trio
 
-from fw_actors.runtime.background import Workers
+from fw_actors.runtime.background import Workers, WorkerStatistics
 from fw_actors.runtime.clock import Clock, Entropy
 from fw_actors.runtime.errors import one_line
 from fw_actors.runtime.mailbox import DeadLetters
@@ -17,14 +18,14 @@ from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.single import SingleCell
 from fw_actors.runtime.snapshot import Inspectable, RuntimeSnapshot
-from fw_actors.runtime.timers import Deadlines
+from fw_actors.runtime.timers import Deadlines, DeadlineStatistics
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
 
 
 class Log(Protocol):
-    """An event and its fields; a structlog logger is one."""
+    """A logger that takes an event and fields, such as structlog's."""
 
     def debug(self, event: str, **fields: object) -> object: ...
 
@@ -36,7 +37,7 @@ class Log(Protocol):
 
 
 class SilentLog:
-    """Says nothing; for tests and benchmarks."""
+    """A logger that drops everything; for tests and benchmarks."""
 
     def debug(self, event: str, **fields: object) -> None:
         """Do nothing."""
@@ -51,45 +52,12 @@ class SilentLog:
         """Do nothing."""
 
 
-class Ground:
-    """The ground that cells and pools stand on; `Runtime` is built on it."""
-
-    def __init__(
-        self,
-        nursery: trio.Nursery,
-        clock: Clock,
-        entropy: Entropy,
-        log: Log,
-        scrub: Callable[[str], str] = str,
-    ) -> None:
-        self._scrub = scrub
-        self.clock = clock
-        self.entropy = entropy
-        self.log = log
-        self.deadlines = Deadlines()
-        self.workers = Workers(nursery)
-        self.dead_letters = DeadLetters(clock, log)
-        self.late_replies = 0
-        self._nodes: dict[Inspectable, None] = {}
-
-    def one_line(self, error: BaseException) -> str:
-        """Return a failure as one short line, without what must not be told."""
-        return one_line(error, self._scrub)
-
-    def add_node(self, node: Inspectable) -> None:
-        """Show a node at the top of the tree."""
-        self._nodes[node] = None
-
-    def remove_node(self, node: Inspectable) -> None:
-        """Show it no longer at the top: it has gone, or somebody else shows it."""
-        self._nodes.pop(node, None)
-
-
 @contextmanager
-def lone_error() -> Iterator[None]:
-    """Around a nursery that is nobody's business: one error comes out as itself, more as a group.
+def unwrap_single_error() -> Iterator[None]:
+    """Raise the only error of an exception group as itself; leave groups of more alone.
 
-    For blocks such as `open_runtime`, whose callers want to catch what happened in them.
+    For blocks such as `open_runtime` whose nursery is an implementation detail: callers want to
+    catch the error itself.
     """
     try:
         yield
@@ -103,8 +71,18 @@ def lone_error() -> Iterator[None]:
 SHUTDOWN_SECONDS: Final = 5.0
 
 
-class Runtime(Ground):
-    """Made by `open_runtime`. All of it is for trio's own thread."""
+@dataclass(frozen=True, slots=True)
+class RuntimeStatistics:
+    """Sizes of the tables of a runtime, for tests."""
+
+    deadlines: DeadlineStatistics
+    workers: WorkerStatistics
+    single_cells: int
+    """Cells of single actors that run or to which somebody keeps a ref."""
+
+
+class Runtime:
+    """The actor system: what all its actors share. Made by `open_runtime`, for trio's thread."""
 
     def __init__(
         self,
@@ -114,16 +92,24 @@ class Runtime(Ground):
         log: Log,
         scrub: Callable[[str], str] = str,
     ) -> None:
-        super().__init__(nursery, clock, entropy, log, scrub)
-        # Weak: an address that nobody holds and nothing runs under is forgotten.
+        self.clock = clock
+        self.entropy = entropy
+        self.log = log
+        self.deadlines = Deadlines()
+        self.workers = Workers(nursery)
+        self.dead_letters = DeadLetters(clock, log)
+        self._scrub = scrub
+        self._late_replies = 0
+        self._nodes: dict[Inspectable, None] = {}
+        # Weak: a cell that nothing runs and no ref points to is forgotten.
         self._cells: WeakValueDictionary[str, SingleCell] = WeakValueDictionary()
 
     def ref(self, name: str) -> ActorRef:
         """Return the address `name`, whether an actor of that name runs or not."""
-        return ActorRef(self.cell(name))
+        return self.cell(name).ref
 
     def cell(self, name: str) -> SingleCell:
-        """Return what is behind that address; for supervisors, which run actors in it."""
+        """Return the cell behind that address, for a supervisor to run an actor in."""
         cell = self._cells.get(name)
         if cell is None:
             cell = self._cells[name] = SingleCell(self, name)
@@ -135,38 +121,61 @@ class Runtime(Ground):
     ) -> AsyncIterator[ActorRef]:
         """Run an actor without a supervisor while the block runs; then stop it in order.
 
-        A failure of the actor cancels the block, and comes out of it as ActorFailed.
-        Raises ValueError when an actor of that name is running already.
+        A failure of the actor cancels the block, which then raises ActorFailed.
+        Raises ValueError if an actor of that name is running.
         """
         cell = self.cell(name)
-        cell.check_free()
+        cell.check_not_running()
         self.add_node(cell)
         try:
-            with lone_error():
+            with unwrap_single_error():
                 async with trio.open_nursery() as nursery:
-                    ref: ActorRef = await nursery.start(cell.live, make)
+                    ref: ActorRef = await nursery.start(cell.run, make)
                     try:
                         yield ref
                     finally:
                         cell.stop(trio.current_time() + shutdown_seconds)
         finally:
-            cell.retire()
+            cell.terminate()
             self.remove_node(cell)
 
+    def one_line(self, error: BaseException) -> str:
+        """Return an error as one short line, without secrets."""
+        return one_line(error, self._scrub)
+
+    def count_late_reply(self) -> None:
+        """Count an answer whose asker has gone."""
+        self._late_replies += 1
+
+    def add_node(self, node: Inspectable) -> None:
+        """Show a node at the top of the tree."""
+        self._nodes[node] = None
+
+    def remove_node(self, node: Inspectable) -> None:
+        """Stop showing a node at the top: it has ended, or a supervisor shows it."""
+        self._nodes.pop(node, None)
+
     def snapshot(self) -> RuntimeSnapshot:
-        """Return everything that is alive, as a frozen value."""
+        """Return the state of the whole runtime as a frozen value."""
+        workers = self.workers.statistics()
         return RuntimeSnapshot(
             tree=tuple(node.snapshot() for node in self._nodes),
             deadlines=len(self.deadlines),
-            workers=self.workers.alive,
-            workers_parked=self.workers.parked,
-            late_replies=self.late_replies,
+            workers=workers.alive,
+            workers_parked=workers.parked,
+            late_replies=self._late_replies,
             dead_letters=self.dead_letters.counts(),
             last_dead_letters=self.dead_letters.last(),
         )
 
+    def statistics(self) -> RuntimeStatistics:
+        """Return the sizes of the runtime's tables."""
+        return RuntimeStatistics(
+            self.deadlines.statistics(), self.workers.statistics(), len(self._cells)
+        )
+
     async def close(self, deadline: float) -> None:
-        """Close the pools that nobody closed, and end the runtime's own tasks."""
+        """Close the pools that are still open, then end the runtime's own tasks."""
         try:
             for pool in [node for node in self._nodes if isinstance(node, KeyedPool)]:
                 await pool.close(deadline)
@@ -183,13 +192,13 @@ async def open_runtime(
     log: Log | None = None,
     scrub: Callable[[str], str] = str,
 ) -> AsyncIterator[Runtime]:
-    """Run a runtime while the block runs.
+    """Open a runtime for the time of the block.
 
-    At its end, also by cancellation, pools that are still open have five seconds to finish.
-    `log` is a structlog-like logger; without one nothing is logged. `scrub` removes secrets from
-    the texts of failures, which snapshots, answers and the log tell.
+    When the block ends, also by cancellation, pools that are still open have five seconds to
+    finish. `log` is a structlog-like logger; without one nothing is logged. `scrub` removes
+    secrets from the texts of errors, which appear in snapshots, answers and the log.
     """
-    with lone_error():
+    with unwrap_single_error():
         async with trio.open_nursery() as nursery:
             runtime = Runtime(nursery, clock, entropy, log or SilentLog(), scrub)
             nursery.start_soon(runtime.deadlines.run)

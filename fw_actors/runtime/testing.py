@@ -1,10 +1,11 @@
-"""A failure injector for tests: drops, delays or crashes on messages as they leave a mailbox.
+"""Fault injection for tests: drops, delays or crashes on messages as they leave a mailbox.
 
-    with injecting(runtime.ref("dispatcher"), nth({2: Drop(), 5: Delay(3.0), 7: Crash()})) as harm:
+    faults = nth({2: Drop(), 5: Delay(3.0), 7: Crash()})
+    with injecting(runtime.ref("dispatcher"), faults) as injector:
         ...
-    assert [entry.fault for entry in harm.done] == [Drop(), Delay(3.0), Crash()]
+    assert [injected.fault for injected in injector.injected] == [Drop(), Delay(3.0), Crash()]
 
-It works on a single actor over all its restarts, or on a pool as a whole.
+It works on a single actor over all its instances, or on a pool as a whole.
 """
 
 from __future__ import annotations
@@ -13,25 +14,25 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from fw_actors.runtime.cell import Cell
-from fw_actors.runtime.errors import RuntimeFault
+from fw_actors.runtime.cell import ActorCell
+from fw_actors.runtime.errors import ActorError
 from fw_actors.runtime.mailbox import Item
 from fw_actors.runtime.messages import Message
 from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef
-from fw_actors.runtime.reply import Reply
+from fw_actors.runtime.reply import PendingReply
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The message is lost: no handler, no answer, no dead letter; its asker waits in vain."""
+    """Loses the message: no handler, no answer, no dead letter; its asker waits in vain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """The message comes so many seconds later, behind others that came after it.
+    """Delivers the message so many seconds later, behind others that arrived meanwhile.
 
-    An instance that goes away meanwhile takes it along; its asker is told so.
+    If the instance ends meanwhile, the message is lost and its asker gets the error.
     """
 
     seconds: float
@@ -39,12 +40,12 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The instance fails as if the message's handler had raised `InjectedCrash`."""
+    """Fails the instance as if the message's handler had raised `InjectedCrash`."""
 
 
 Fault = Drop | Delay | Crash
 Plan = Callable[[int, Message], Fault | None]
-"""Decides on each message: how many there were with it, and the message itself."""
+"""Decides on each message, given its number (from 1) and the message itself."""
 
 
 class InjectedCrash(Exception):
@@ -52,8 +53,8 @@ class InjectedCrash(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """One fault that was brought about, at which actor, on which message of all (from 1)."""
+class InjectedFault:
+    """A fault that was injected: at which actor, on which message of all (from 1)."""
 
     actor: str
     number: int
@@ -63,72 +64,69 @@ class Done:
 
 @dataclass(slots=True)
 class Injector:
-    """What `injecting` gives: how many messages it saw, and what it did to them."""
+    """The number of messages that `injecting` has seen, and the faults that it injected."""
 
     plan: Plan
     seen: int = 0
-    done: list[Done] = field(default_factory=list)
+    injected: list[InjectedFault] = field(default_factory=list)
 
-    def tamper(self, cell: Cell, item: Item) -> Item | None:
-        """Let an item pass, or bring its fault about; None when there is nothing to handle.
+    def inject(self, cell: ActorCell, item: Item) -> Item | None:
+        """Return the item, or inject a fault and return None: there is nothing to handle.
 
-        Raises CrashedError, as a turn does.
+        Raises CrashedError as a failed handler does.
         """
-        message = item.message if isinstance(item, Reply) else item
+        message = item.message if isinstance(item, PendingReply) else item
         self.seen += 1
         fault = self.plan(self.seen, message)
         if fault is None:
             return item
-        self.done.append(Done(cell.name, self.seen, type(message).__name__, fault))
+        self.injected.append(InjectedFault(cell.name, self.seen, type(message).__name__, fault))
         if isinstance(fault, Delay):
-            Delayed(cell, item, fault.seconds)
+            DelayedMessage(cell, item, fault.seconds)
         elif isinstance(fault, Crash):
-            cell.recent.append(type(message))
-            if isinstance(item, Reply):
-                cell.current = item
-            raise cell.note_failure("handler", InjectedCrash(f"on message {self.seen}"))
+            raise cell.record_injected_failure(item, InjectedCrash(f"on message {self.seen}"))
         return None
 
 
-class Delayed:
-    """A message on its way round; comes back through the side lane, so that no room is needed."""
+class DelayedMessage:
+    """A message that comes back as a completion, so that it needs no room in the mailbox."""
 
-    def __init__(self, cell: Cell, item: Item, seconds: float) -> None:
+    def __init__(self, cell: ActorCell, item: Item, seconds: float) -> None:
         self._cell, self._item, self._seconds = cell, item, seconds
-        cell.hold(self)
+        cell.add_pending(self)
         cell.runtime.deadlines.add(self, seconds)
 
     def expire(self) -> None:
-        """Put the message into the side lane."""
-        self._cell.arrive(self)
+        """Queue the completion."""
+        self._cell.complete(self)
 
     def take(self) -> Item:
-        """Give the message."""
-        self._cell.release(self)
+        """End the operation and return the message."""
+        self._cell.remove_pending(self)
         return self._item
 
-    def abandon(self, fault: RuntimeFault) -> None:
-        """Lose the message with the instance that was to get it."""
+    def abandon(self, error: ActorError) -> None:
+        """Lose the message because the instance has ended."""
         self._cell.runtime.deadlines.withdraw(self, self._seconds)
-        if isinstance(self._item, Reply):
-            self._item.abandon(fault)
+        if isinstance(self._item, PendingReply):
+            self._item.abandon(error)
 
 
 def nth(faults: Mapping[int, Fault]) -> Plan:
-    """Return the plan that brings each fault about on the message of its number, from 1."""
+    """Return the plan that injects each fault on the message of its number, from 1."""
     return lambda number, _: faults.get(number)
 
 
 @contextmanager
 def injecting(target: ActorRef | KeyedPool, plan: Plan) -> Iterator[Injector]:
-    """Tamper with the messages of a single actor, or of all actors of a pool, while the block runs.
+    """Inject faults into a single actor, or into all actors of a pool, while the block runs.
 
-    Results of work, timers and watches are left alone: they come through another lane.
+    Completions of work, timers and watches are left alone: they do not pass the mailbox.
     """
     injector = Injector(plan)
-    place = target if isinstance(target, KeyedPool) else target.cell
-    place.set_tamper(injector.tamper)
+    cell_or_pool = target if isinstance(target, KeyedPool) else target.cell
+    cell_or_pool.inject_faults(injector.inject)
     try:
         yield injector
     finally:
-        place.set_tamper(None)
+        cell_or_pool.inject_faults(None)

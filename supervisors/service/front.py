@@ -13,7 +13,7 @@ from fw_actors.actors.gateway import Gateway
 from fw_actors.config import Config
 from fw_actors.documents import rest
 from fw_actors.runtime import Entropy
-from fw_actors.runtime.system import lone_error
+from fw_actors.runtime.system import unwrap_single_error
 from supervisors.children import ChildSpec, task_child
 from supervisors.service.parts import Parts
 from supervisors.service.process import DRAIN_SECONDS
@@ -81,7 +81,7 @@ async def answering_while_starting(
         stop.set()
         await ended.wait()
 
-    with lone_error():
+    with unwrap_single_error():
         async with trio.open_nursery() as nursery:
             await nursery.start(run)
             yield end

@@ -12,7 +12,7 @@ import trio
 from fw_actors.access.types import Caller
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import FwError
-from fw_actors.runtime import RuntimeFault
+from fw_actors.runtime import ActorError
 from tests.simulation.faulty_store import InjectedDefect
 from tests.simulation.node import Lost, Up
 from tests.simulation.people import Account
@@ -62,7 +62,7 @@ class Client:
                 told = await node.request(fn)
         except FwError as refusal:
             told = refusal
-        except (Lost, RuntimeFault, InjectedDefect) as failure:
+        except (Lost, ActorError, InjectedDefect) as failure:
             told = UNKNOWN
             what += f" ({type(failure).__name__})"
         except Exception as error:  # an answer that the contract does not know

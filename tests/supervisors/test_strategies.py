@@ -1,4 +1,4 @@
-"""Decisions on restarts, without a task."""
+"""Restart decisions as pure functions."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import pytest
 from fw_actors.runtime import SeededEntropy
 from supervisors import Restart, RestartIntensity, Strategy
 from supervisors.strategies import (
-    Again,
     ChildRules,
     Decision,
     Escalate,
-    Finish,
     History,
-    Leave,
+    LeaveEnded,
+    RestartGroup,
+    ShutDown,
     decide,
 )
 
@@ -47,21 +47,21 @@ def decision(
 
 
 ROWS = [  # restart, failed, significant, what becomes of it
-    (Restart.PERMANENT, True, False, Again),
-    (Restart.PERMANENT, False, False, Again),
-    (Restart.PERMANENT, False, True, Again),
-    (Restart.TRANSIENT, True, False, Again),
-    (Restart.TRANSIENT, False, False, Leave),
-    (Restart.TRANSIENT, False, True, Finish),
-    (Restart.TEMPORARY, True, False, Leave),
-    (Restart.TEMPORARY, True, True, Leave),
-    (Restart.TEMPORARY, False, False, Leave),
-    (Restart.TEMPORARY, False, True, Finish),
+    (Restart.PERMANENT, True, False, RestartGroup),
+    (Restart.PERMANENT, False, False, RestartGroup),
+    (Restart.PERMANENT, False, True, RestartGroup),
+    (Restart.TRANSIENT, True, False, RestartGroup),
+    (Restart.TRANSIENT, False, False, LeaveEnded),
+    (Restart.TRANSIENT, False, True, ShutDown),
+    (Restart.TEMPORARY, True, False, LeaveEnded),
+    (Restart.TEMPORARY, True, True, LeaveEnded),
+    (Restart.TEMPORARY, False, False, LeaveEnded),
+    (Restart.TEMPORARY, False, True, ShutDown),
 ]
 
 
 @pytest.mark.parametrize(("restart", "failed", "significant", "kind"), ROWS)
-def test_kind_of_end_and_kind_of_child_decide(
+def test_decide_by_kind_of_end_and_child(
     restart: Restart, failed: bool, significant: bool, kind: type[Decision]
 ) -> None:
     decided = decision(restart=restart, failed=failed, significant=significant)
@@ -76,15 +76,15 @@ GROUPS = [
 
 
 @pytest.mark.parametrize(("strategy", "group"), GROUPS)
-def test_the_strategy_decides_who_is_restarted_with_it(
+def test_decide_restarts_the_group_of_the_strategy(
     strategy: Strategy, group: tuple[str, ...]
 ) -> None:
     decided = decision(strategy=strategy)
-    assert isinstance(decided, Again)
+    assert isinstance(decided, RestartGroup)
     assert decided.stop == decided.start == group
 
 
-def test_a_temporary_sibling_is_stopped_and_stays_away() -> None:
+def test_decide_stops_a_temporary_sibling_for_good() -> None:
     children = [
         ChildRules("a", Restart.TEMPORARY, False),
         ChildRules("b", Restart.PERMANENT, False),
@@ -99,7 +99,7 @@ def test_a_temporary_sibling_is_stopped_and_stays_away() -> None:
         now=0.0,
         entropy=SeededEntropy(1),
     )
-    assert isinstance(decided, Again)
+    assert isinstance(decided, RestartGroup)
     assert (decided.stop, decided.start) == (("a", "b"), ("b",))
 
 
@@ -107,49 +107,49 @@ def waits(times: list[float], intensity: RestartIntensity = PLAIN, child: str = 
     history, waits = History(), []
     for now in times:
         decided = decision(child, history=history, now=now, intensity=intensity)
-        assert isinstance(decided, Again)
+        assert isinstance(decided, RestartGroup)
         history = decided.history
-        waits.append(decided.wait)
+        waits.append(decided.delay)
     return waits
 
 
-def test_the_first_restart_comes_at_once_then_the_wait_doubles_up_to_its_cap() -> None:
+def test_backoff_starts_at_zero_and_doubles_up_to_its_cap() -> None:
     patient = RestartIntensity(restarts=9, backoff=1.0, backoff_cap=4.0, jitter=0.0)
     assert waits([0, 1, 2, 3, 4, 5], patient) == [0, 1, 2, 4, 4, 4]
 
 
-def test_after_a_calm_time_the_wait_begins_anew() -> None:
+def test_backoff_resets_after_calm_seconds() -> None:
     assert waits([0.0, 1.0, 20.9, 40.9, 41.0]) == [0, 1, 2, 0, 1]
 
 
-def test_one_child_does_not_make_another_wait() -> None:
+def test_backoff_is_counted_per_child() -> None:
     first = decision("a")
-    assert isinstance(first, Again)
+    assert isinstance(first, RestartGroup)
     second = decision("b", history=first.history, now=1.0)
-    assert isinstance(second, Again)
-    assert second.wait == 0.0
+    assert isinstance(second, RestartGroup)
+    assert second.delay == 0.0
 
 
-def test_the_wait_is_stretched_by_up_to_the_jitter() -> None:
+def test_backoff_is_stretched_by_up_to_the_jitter() -> None:
     nervous = RestartIntensity(restarts=99, backoff=1.0, backoff_cap=1.0, jitter=0.5)
     stretched = waits([float(n) for n in range(50)], nervous)[1:]
     assert all(1.0 <= wait <= 1.5 for wait in stretched)
 
 
-def test_too_many_failures_in_too_little_time_are_an_escalation() -> None:
+def test_decide_escalates_above_the_intensity() -> None:
     history = History(times=(0.0, 10.0, 20.0))
     assert isinstance(decision(history=history, now=29.9), Escalate)
-    assert isinstance(decision(history=history, now=30.0), Again)
+    assert isinstance(decision(history=history, now=30.0), RestartGroup)
 
 
-def test_normal_ends_do_not_count_and_are_no_hot_loop() -> None:
+def test_decide_delays_and_does_not_count_normal_ends() -> None:
     history = History(times=(0.0, 1.0, 2.0))
     decided = decision(failed=False, history=history, now=3.0)
-    assert decided == Again(("b",), ("b",), PLAIN.backoff, history)
+    assert decided == RestartGroup(("b",), ("b",), PLAIN.backoff, history)
 
 
-def test_an_intensity_that_cannot_be_meant_is_refused() -> None:
-    with pytest.raises(ValueError, match="negative"):
+def test_intensity_rejects_impossible_values() -> None:
+    with pytest.raises(ValueError, match="must not be negative"):
         RestartIntensity(restarts=-1)
     with pytest.raises(ValueError, match="backoff_cap"):
         RestartIntensity(backoff=10.0, backoff_cap=1.0)

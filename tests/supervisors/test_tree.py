@@ -1,4 +1,4 @@
-"""Supervisors at work: start, restart, escalation, stop."""
+"""Supervisors: start, restart, escalation, stop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from fw_actors.runtime import ActorGone, AskCycle, AskTimeout, KeyedPool, Reason, Runtime
+from fw_actors.runtime import ActorGone, AskCycle, AskTimeout, DeadLetterReason, KeyedPool, Runtime
 from supervisors import (
     ChildSpec,
     Restart,
@@ -40,7 +40,7 @@ Diary = list[Any]
 
 
 def task(diary: Diary, name: str, *, starts: float = 1.0, ends: float = 1.0) -> TaskFunction:
-    """A task that writes when it is up and when it has come to its end."""
+    """Return a task that writes into the diary when it is ready and when it ends."""
 
     async def run(*, task_status: TaskStatus) -> None:
         await trio.sleep(starts)
@@ -69,7 +69,7 @@ async def unstartable(*, task_status: TaskStatus) -> None:
     raise OSError("no disk")
 
 
-async def test_children_start_in_order_and_stop_in_reverse(runtime: Runtime) -> None:
+async def test_supervisor_starts_in_order_and_stops_in_reverse(runtime: Runtime) -> None:
     diary: Diary = []
     specs = [task_child(name, task(diary, name)) for name in "abc"]
     async with open_supervisor(runtime, "top", specs):
@@ -79,7 +79,7 @@ async def test_children_start_in_order_and_stop_in_reverse(runtime: Runtime) -> 
     assert runtime.snapshot().tree == ()
 
 
-async def test_a_failed_start_undoes_what_began_in_reverse(runtime: Runtime) -> None:
+async def test_supervisor_undoes_a_failed_start_in_reverse(runtime: Runtime) -> None:
     diary: Diary = []
     specs = [
         task_child("a", task(diary, "a")),
@@ -93,18 +93,16 @@ async def test_a_failed_start_undoes_what_began_in_reverse(runtime: Runtime) -> 
     assert diary == ["a up", "b up", "b down", "a down"]
 
 
-async def test_a_child_that_ends_without_a_word_has_failed_to_start(runtime: Runtime) -> None:
+async def test_child_that_ends_before_started_has_failed(runtime: Runtime) -> None:
     async def silent(*, task_status: TaskStatus) -> None:
         await trio.sleep(1)
 
-    with pytest.raises(SupervisorFailed, match="without having said that it started"):
+    with pytest.raises(SupervisorFailed, match="before it reported that it had started"):
         async with open_supervisor(runtime, "top", [task_child("a", silent)]):
             pass
 
 
-async def test_an_actor_that_fails_is_restarted_and_its_address_and_mailbox_stay(
-    runtime: Runtime, log: LogBook
-) -> None:
+async def test_restart_keeps_address_and_mailbox(runtime: Runtime, log: LogBook) -> None:
     diary: Diary = []
     specs = [actor_child("a", lambda: Sample(diary))]
     async with open_supervisor(runtime, "top", specs):
@@ -119,7 +117,7 @@ async def test_an_actor_that_fails_is_restarted_and_its_address_and_mailbox_stay
     assert log.named("child_failed") == []
 
 
-async def test_during_the_wait_before_a_restart_the_mailbox_takes_messages(
+async def test_restart_delay_keeps_the_mailbox_open(
     runtime: Runtime,
 ) -> None:
     diary: Diary = []
@@ -137,7 +135,7 @@ async def test_during_the_wait_before_a_restart_the_mailbox_takes_messages(
     assert diary == [1]
 
 
-async def test_more_failures_than_the_intensity_bears_end_the_supervisor_in_order(
+async def test_escalation_stops_the_children_in_order(
     runtime: Runtime,
 ) -> None:
     diary: Diary = []
@@ -153,13 +151,13 @@ async def test_more_failures_than_the_intensity_bears_end_the_supervisor_in_orde
     assert len(runtime.deadlines) == 0
 
 
-async def test_start_failures_of_a_restart_count_like_any_other(runtime: Runtime) -> None:
-    lives = 0
+async def test_restart_counts_start_failures(runtime: Runtime) -> None:
+    runs = 0
 
     async def run(*, task_status: TaskStatus) -> None:
-        nonlocal lives
-        lives += 1
-        if lives > 1:
+        nonlocal runs
+        runs += 1
+        if runs > 1:
             raise OSError("no disk")
         task_status.started()
         await trio.sleep(1)
@@ -168,11 +166,11 @@ async def test_start_failures_of_a_restart_count_like_any_other(runtime: Runtime
     with pytest.raises(SupervisorFailed):
         async with open_supervisor(runtime, "top", [task_child("a", run)], intensity=NO_JITTER):
             await trio.sleep_forever()
-    assert lives == 4
+    assert runs == 4
     assert trio.current_time() == 1 + 0 + 1 + 2
 
 
-async def test_a_transient_child_may_end_and_a_temporary_one_may_fail(runtime: Runtime) -> None:
+async def test_child_transient_may_end_and_temporary_may_fail(runtime: Runtime) -> None:
     specs = [
         actor_child("done", Sample, restart=Restart.TRANSIENT),
         actor_child("gone", Sample, restart=Restart.TEMPORARY),
@@ -185,10 +183,10 @@ async def test_a_transient_child_may_end_and_a_temporary_one_may_fail(runtime: R
             with pytest.raises(ActorGone):
                 await runtime.ref(name).ask(Add(1))
         runtime.ref("done").tell(Note(1))
-    assert runtime.snapshot().dead_letters[Reason.GONE] == 1
+    assert runtime.snapshot().dead_letters[DeadLetterReason.GONE] == 1
 
 
-async def test_the_normal_end_of_a_significant_child_ends_the_block_quietly(
+async def test_child_significant_ends_the_block_normally(
     runtime: Runtime,
 ) -> None:
     diary: Diary = []
@@ -211,7 +209,7 @@ RESTARTED: list[tuple[Strategy, list[str]]] = [
 
 
 @pytest.mark.parametrize(("strategy", "seen"), RESTARTED)
-async def test_the_strategy_restarts_siblings_in_order(
+async def test_restart_follows_the_strategy_in_order(
     runtime: Runtime, strategy: Strategy, seen: Sequence[str]
 ) -> None:
     diary: Diary = []
@@ -228,7 +226,7 @@ async def test_the_strategy_restarts_siblings_in_order(
         assert await runtime.ref("b").ask(Add(1)) == 1
 
 
-async def test_a_cancellation_around_the_block_is_a_stop_in_order(runtime: Runtime) -> None:
+async def test_supervisor_cancelled_stops_in_order(runtime: Runtime) -> None:
     diary: Diary = []
     specs = [
         task_child("a", task(diary, "a")),
@@ -244,7 +242,7 @@ async def test_a_cancellation_around_the_block_is_a_stop_in_order(runtime: Runti
     assert diary == ["a up", "hello", "c up", "c down", 1, "bye", "a down"]
 
 
-async def test_an_error_in_the_block_comes_out_as_itself_after_a_stop_in_order(
+async def test_supervisor_raises_the_error_of_its_block_unwrapped(
     runtime: Runtime,
 ) -> None:
     diary: Diary = []
@@ -254,7 +252,7 @@ async def test_an_error_in_the_block_comes_out_as_itself_after_a_stop_in_order(
     assert diary == ["a up", "a down"]
 
 
-async def test_a_stop_during_the_start_stops_what_began(runtime: Runtime) -> None:
+async def test_supervisor_cancelled_during_start_stops_what_began(runtime: Runtime) -> None:
     diary: Diary = []
     specs = [task_child(name, task(diary, name)) for name in "abc"]
     with trio.move_on_after(1.5):
@@ -263,7 +261,7 @@ async def test_a_stop_during_the_start_stops_what_began(runtime: Runtime) -> Non
     assert diary == ["a up", "a down"]
 
 
-async def test_a_stop_during_the_wait_before_a_restart_settles_the_mailbox(
+async def test_restart_delay_cut_by_a_stop_settles_the_mailbox(
     runtime: Runtime,
 ) -> None:
     async with open_supervisor(runtime, "top", [actor_child("a", Sample)], intensity=NO_JITTER):
@@ -271,11 +269,11 @@ async def test_a_stop_during_the_wait_before_a_restart_settles_the_mailbox(
         for message in (Break(), Break(), Note(1)):
             ref.tell(message)
         await wait_all_tasks_blocked()
-    assert runtime.snapshot().dead_letters[Reason.STOPPED] == 1
+    assert runtime.snapshot().dead_letters[DeadLetterReason.STOPPED] == 1
     assert len(runtime.deadlines) == 0
 
 
-async def test_a_task_is_asked_to_stop_and_cancelled_when_it_takes_too_long(
+async def test_child_task_is_cancelled_after_shutdown_seconds(
     runtime: Runtime,
 ) -> None:
     diary: Diary = []
@@ -302,7 +300,7 @@ async def test_a_task_is_asked_to_stop_and_cancelled_when_it_takes_too_long(
     assert trio.current_time() == 5.0
 
 
-async def test_one_deadline_bounds_the_stop_of_the_whole_tree(runtime: Runtime) -> None:
+async def test_supervisor_stop_has_one_deadline(runtime: Runtime) -> None:
     def slow(id: str) -> ChildSpec:
         return actor_child(id, Sample, shutdown_seconds=60.0)
 
@@ -318,7 +316,7 @@ async def test_one_deadline_bounds_the_stop_of_the_whole_tree(runtime: Runtime) 
     assert trio.current_time() == 10.0
 
 
-async def test_an_escalation_is_a_failure_of_the_supervisor_above(runtime: Runtime) -> None:
+async def test_escalation_is_a_failure_for_the_parent(runtime: Runtime) -> None:
     diary: Diary = []
     inner = [task_child("x", task(diary, "x")), actor_child("bad", Sample)]
     specs = [
@@ -343,7 +341,7 @@ async def test_an_escalation_is_a_failure_of_the_supervisor_above(runtime: Runti
     assert tree.restarts == 1
 
 
-async def test_a_pool_is_closed_in_its_turn(runtime: Runtime) -> None:
+async def test_child_pool_is_closed_in_order(runtime: Runtime) -> None:
     diary: Diary = []
     pool = KeyedPool(runtime, "pool", lambda key: Courteous(diary))
     specs = [task_child("a", task(diary, "a")), pool_child("pool", pool)]
@@ -356,27 +354,27 @@ async def test_a_pool_is_closed_in_its_turn(runtime: Runtime) -> None:
     assert runtime.snapshot().tree == ()
 
 
-async def test_a_stop_asked_for_by_a_child_that_it_would_wait_for_is_a_ring(
+async def test_supervisor_stop_from_its_own_child_is_a_deadlock(
     runtime: Runtime,
 ) -> None:
-    rings: list[tuple[str, ...]] = []
+    cycles: list[tuple[str, ...]] = []
 
     class Rebel(Sample):
         async def add(self, message: Add) -> int:
             try:
                 await supervisor.stop(trio.current_time() + 5.0)
             except AskCycle as cycle:
-                rings.append(cycle.ring)
+                cycles.append(cycle.cycle)
             return 1
 
     inner = supervisor_child("inner", [actor_child("rebel", Rebel)])
     async with open_supervisor(runtime, "top", [actor_child("a", Sample), inner]) as supervisor:
         assert await runtime.ref("rebel").ask(Add(1), deadline=1.0) == 1
         assert await runtime.ref("a").ask(Add(1), deadline=1.0) == 1
-    assert rings == [("rebel", "rebel")]
+    assert cycles == [("rebel", "rebel")]
 
 
-async def test_a_mailbox_is_bounded_and_keeps_deadlines_during_the_wait_before_a_restart(
+async def test_restart_delay_keeps_mailbox_limit_and_deadlines(
     runtime: Runtime,
 ) -> None:
     slow = RestartIntensity(restarts=9, backoff=10.0, backoff_cap=10.0, jitter=0.0)
@@ -391,19 +389,19 @@ async def test_a_mailbox_is_bounded_and_keeps_deadlines_during_the_wait_before_a
             await ref.ask(Add(1), deadline=4.0)
         assert trio.current_time() - start == 4.0
         assert ref.tell(Note(1))
-        assert not ref.tell(Note(2))  # the question that was called off keeps its place
-    assert runtime.snapshot().dead_letters[Reason.FULL] == 1
+        assert not ref.tell(Note(2))  # the withdrawn request still takes its room
+    assert runtime.snapshot().dead_letters[DeadLetterReason.FULL] == 1
 
 
-async def test_two_children_of_one_id_are_refused(runtime: Runtime) -> None:
-    with pytest.raises(ValueError, match="two children of one id"):
+async def test_supervisor_rejects_duplicate_ids(runtime: Runtime) -> None:
+    with pytest.raises(ValueError, match="must have different ids"):
         async with open_supervisor(
             runtime, "top", [actor_child("a", Sample), actor_child("a", Sample)]
         ):
             pass
 
 
-async def test_a_failed_task_is_one_line_in_the_log(runtime: Runtime, log: LogBook) -> None:
+async def test_child_task_failure_is_one_log_line(runtime: Runtime, log: LogBook) -> None:
     specs = [task_child("bad", failing_after(1.0), restart=Restart.TEMPORARY)]
     async with open_supervisor(runtime, "top", specs):
         await trio.sleep(2)
@@ -411,10 +409,10 @@ async def test_a_failed_task_is_one_line_in_the_log(runtime: Runtime, log: LogBo
     assert (entry["child"], entry["error"]) == ("bad", "OSError: no disk")
 
 
-async def test_an_end_that_a_sibling_s_restart_has_overtaken_is_not_acted_on(
+async def test_restart_of_a_group_covers_a_simultaneous_end(
     runtime: Runtime,
 ) -> None:
-    """Both end in one moment: the group's restart covers the second end, whichever it is."""
+    """Both end at once: the restart of the group covers the second end, whichever it is."""
     specs = [
         actor_child("a", Sample),
         actor_child("t", Sample, restart=Restart.TRANSIENT),
@@ -428,10 +426,10 @@ async def test_an_end_that_a_sibling_s_restart_has_overtaken_is_not_acted_on(
 
 
 @pytest.mark.parametrize("strategy", [Strategy.REST_FOR_ONE, Strategy.ONE_FOR_ALL])
-async def test_who_fails_beside_a_sibling_that_waits_is_not_restarted_before_it(
+async def test_restart_delay_keeps_the_order_of_siblings(
     runtime: Runtime, log: LogBook, strategy: Strategy
 ) -> None:
-    """Siblings that started after one are restarted after it, also those that failed meanwhile."""
+    """Siblings are restarted in their order, including those that failed during the delay."""
     diary: Diary = []
     fail = {"a": trio.Event(), "b": trio.Event()}
 
@@ -459,7 +457,7 @@ async def test_who_fails_beside_a_sibling_that_waits_is_not_restarted_before_it(
     assert errors.count("OSError: b failed") == 1
 
 
-async def test_a_task_that_fails_while_it_is_stopped_is_a_line_in_the_log(
+async def test_child_task_failure_during_stop_is_one_log_line(
     runtime: Runtime, log: LogBook
 ) -> None:
     asked = trio.Event()
@@ -475,10 +473,10 @@ async def test_a_task_that_fails_while_it_is_stopped_is_a_line_in_the_log(
     assert (entry["child"], entry["error"]) == ("bad", "OSError: no disk")
 
 
-async def test_a_failure_at_a_stop_is_one_line_also_where_no_life_follows(
+async def test_child_stop_failure_is_logged_once_without_restart(
     runtime: Runtime, log: LogBook
 ) -> None:
-    """Stopped behind a sibling, it is stopped once more with the tree before it has started."""
+    """The child is stopped with its sibling, and again with the tree before it was restarted."""
     fail, asked = trio.Event(), trio.Event()
 
     async def fails(*, task_status: TaskStatus) -> None:
@@ -505,11 +503,11 @@ async def test_a_failure_at_a_stop_is_one_line_also_where_no_life_follows(
         for _ in range(2):  # the first restart comes at once, the second after a wait
             fail.set()
             await trio.sleep(0.5)
-    told = [entry["child"] for entry in log.named("child_failed")]
-    assert told == ["first", "bad", "first", "bad"]
+    logged = [entry["child"] for entry in log.named("child_failed")]
+    assert logged == ["first", "bad", "first", "bad"]
 
 
-async def test_a_supervisor_that_is_cancelled_before_it_could_begin_starts_nobody(
+async def test_supervisor_cancelled_before_start_starts_nothing(
     runtime: Runtime,
 ) -> None:
     diary: Diary = []

@@ -238,7 +238,7 @@ async def test_a_stop_gives_back_what_waits_for_a_store_in_trouble(
         await site.hire("anna")
         await changed(site, "anna")
         await site.postbox.wait(1)
-        site.runtime.ref("mailer").cell.stop(trio.current_time())
+        site.runtime.ref("mailer").stop(trio.current_time())
         await site.postbox.wait(2)
         (first, _), (second, _) = site.postbox.taken
         assert second - first < 5

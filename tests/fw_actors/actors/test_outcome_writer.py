@@ -20,7 +20,7 @@ from fw_actors.actors.outcome_writer import (
 )
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery import Ending, Status
-from fw_actors.runtime import Ref, RuntimeFault, SeededEntropy, TrioClock, open_runtime
+from fw_actors.runtime import ActorError, Ref, SeededEntropy, TrioClock, open_runtime
 from fw_actors.store import LeasedJob, Store, Tx
 from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
@@ -106,7 +106,7 @@ class Desk:
 
     def __init__(self, askers: trio.Nursery) -> None:
         self.memory, self.log = Memory(), Log()
-        self.answers: dict[str, Recorded | RuntimeFault] = {}
+        self.answers: dict[str, Recorded | ActorError] = {}
         """By delivery, in the order in which they came."""
         self.writer: Ref
         self.lease_end = 0
@@ -136,7 +136,7 @@ class Desk:
             answer = await self.writer.ask(
                 Record(due, AttemptOutcome(Ending.DELIVERED, self.lease_end))
             )
-        except RuntimeFault as error:
+        except ActorError as error:
             self.answers[delivery] = error
         else:
             self.answers[delivery] = answer

@@ -155,7 +155,7 @@ async def test_a_dispatcher_that_is_restarted_leases_no_more_than_there_are_plac
         await post.emit("first.made")
         await trio.sleep(1)
         assert receiver.in_flight == 4
-        post.runtime.ref("dispatcher").cell.stop(trio.current_time() + 5)
+        post.runtime.ref("dispatcher").stop(trio.current_time() + 5)
         await trio.sleep(1)
         await post.emit("second.made")
         await trio.sleep(2)

@@ -1,1 +1,1 @@
-"""Tests of the actor runtime; time is virtual in all of them."""
+"""Tests of the actor runtime, all in virtual time."""

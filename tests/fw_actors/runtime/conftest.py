@@ -1,4 +1,4 @@
-"""What the runtime's tests share: virtual time, and a runtime in it."""
+"""Fixtures of the runtime's tests: virtual time, a log book and a runtime."""
 
 from __future__ import annotations
 

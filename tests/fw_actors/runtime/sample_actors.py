@@ -1,4 +1,4 @@
-"""Actors that the tests of runtime and supervisors play with."""
+"""Actors and messages for the tests of the runtime and the supervisors."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fw_actors.runtime import (
     MailboxPolicy,
     Message,
     Overflow,
+    PendingReply,
     Ref,
-    Reply,
     Request,
     handles,
 )
 
 
 class LogBook:
-    """Keeps what is logged."""
+    """A logger that keeps its entries."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, str, dict[str, object]]] = []
@@ -53,7 +53,7 @@ class Note(Message, frozen=True):
 
 
 class Nap(Request[int], frozen=True):
-    """Answered after so many seconds."""
+    """Answered with 1 after so many seconds."""
 
     seconds: float
 
@@ -63,7 +63,7 @@ class Break(Request[int], frozen=True):
 
 
 class Keep(Request[int], frozen=True):
-    """Its reply is kept."""
+    """The handler keeps the reply."""
 
 
 class Give(Message, frozen=True):
@@ -73,7 +73,7 @@ class Give(Message, frozen=True):
 
 
 class Begin(Message, frozen=True):
-    """Begins work that takes so many seconds."""
+    """Starts work that takes so many seconds."""
 
     seconds: float
 
@@ -90,7 +90,7 @@ class Later(Message, frozen=True):
 
 
 class Forward(Request[int], frozen=True):
-    """Asks the next one on the way, with the rest of the way; the last one answers 1."""
+    """Asks the first actor of the path with the rest of it; the last one answers 1."""
 
     way: tuple[Ref, ...]
 
@@ -104,16 +104,16 @@ class Fell(Message, frozen=True):
 
 
 class End(Message, frozen=True):
-    """Ends the actor in order."""
+    """Stops the actor."""
 
 
 class Sample(Actor):
-    """Does a little of everything, and keeps a diary in a list that outlives it."""
+    """An actor with one handler for each feature, and a diary that may outlive it."""
 
     def __init__(self, diary: list[Any] | None = None) -> None:
         self.diary: list[Any] = diary if diary is not None else []
         self.sum = 0
-        self.kept: list[Reply[Any]] = []
+        self.kept: list[PendingReply[Any]] = []
         self.busy = False
 
     @handles(Add)
@@ -190,7 +190,7 @@ class Sample(Actor):
 
 
 class Courteous(Sample):
-    """Says hello and good-bye in its diary, which takes a second each."""
+    """Writes its start and its stop into the diary; each takes a second."""
 
     async def started(self) -> None:
         await trio.sleep(1)

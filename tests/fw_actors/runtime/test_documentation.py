@@ -1,4 +1,4 @@
-"""docs/runtime.md teaches the runtime: its example runs, and every public name is on the page."""
+"""docs/runtime.md: its examples run, and it names everything public."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PAGE = (ROOT / "docs" / "runtime.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
-def test_the_first_example_runs_as_it_stands() -> None:
+def test_page_first_example_runs_as_printed() -> None:
     done = subprocess.run(
         [sys.executable, "-c", EXAMPLES[0]], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout == "42\n"
 
 
-def test_the_first_example_is_ten_lines_between_its_imports_and_its_start() -> None:
+def test_page_first_example_has_ten_lines() -> None:
     lines = [line for line in EXAMPLES[0].splitlines() if line]
     body = [line for line in lines if not line.startswith(("import", "from", "trio.run"))]
     assert len(body) == 10
@@ -46,7 +46,7 @@ trio.run(main)
 """
 
 
-def test_the_actor_of_the_page_works_in_the_pool_of_the_page() -> None:
+def test_page_actor_runs_in_page_pool() -> None:
     pool = textwrap.indent(EXAMPLES[2], " " * 8)
     code = EXAMPLES[1] + POOL.format(pool=pool)
     done = subprocess.run(
@@ -55,7 +55,7 @@ def test_the_actor_of_the_page_works_in_the_pool_of_the_page() -> None:
     assert done.stdout == "True\n"
 
 
-def test_every_example_is_python() -> None:
+def test_page_examples_compile() -> None:
     for example in EXAMPLES:
         wrapped = "async def example():\n" + "".join(
             f"    {line}\n" for line in example.split("\n")
@@ -64,5 +64,5 @@ def test_every_example_is_python() -> None:
 
 
 @pytest.mark.parametrize("name", sorted({*fw_actors.runtime.__all__, *supervisors.__all__}))
-def test_every_public_name_is_on_the_page(name: str) -> None:
-    assert re.search(rf"\b{name}\b", PAGE), f"docs/runtime.md does not tell of {name}"
+def test_page_names_every_public_name(name: str) -> None:
+    assert re.search(rf"\b{name}\b", PAGE), f"docs/runtime.md does not name {name}"

@@ -10,7 +10,7 @@ import pytest
 from fw_actors.runtime import SeededEntropy, SystemEntropy
 
 
-def test_one_seed_gives_one_sequence() -> None:
+def test_seeded_entropy_repeats_its_sequence() -> None:
     one, two = SeededEntropy(7), SeededEntropy(7)
     assert (one.bytes(8), one.uniform(0, 1)) == (two.bytes(8), two.uniform(0, 1))
     assert SeededEntropy(8).bytes(8) != SeededEntropy(7).bytes(8)

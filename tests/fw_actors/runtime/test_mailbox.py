@@ -1,4 +1,4 @@
-"""What becomes of messages for which there is no room."""
+"""Mailboxes: order, limits and overflow policies."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fw_actors.runtime import (
     ActorGone,
     ActorRef,
     AskTimeout,
+    DeadLetterReason,
     MailboxFull,
     MailboxPolicy,
-    Reason,
     Runtime,
 )
 from tests.fw_actors.runtime.sample_actors import Add, Drops, Nap, Note, Refuses, Sample, Waits
@@ -30,7 +30,7 @@ async def occupy(ref: ActorRef, nursery: trio.Nursery, seconds: float = 10.0) ->
     await wait_all_tasks_blocked()
 
 
-async def test_messages_are_handled_in_the_order_of_their_arrival(runtime: Runtime) -> None:
+async def test_mailbox_keeps_order_of_arrival(runtime: Runtime) -> None:
     diary: list[Any] = []
     async with runtime.running("a", lambda: Sample(diary), 60) as ref:
         assert all(ref.tell(Note(n)) for n in range(100))
@@ -38,7 +38,7 @@ async def test_messages_are_handled_in_the_order_of_their_arrival(runtime: Runti
     assert diary == list(range(100))
 
 
-async def test_more_than_a_turn_of_messages_lets_others_run_in_between(runtime: Runtime) -> None:
+async def test_mailbox_of_more_than_a_batch_yields_between_batches(runtime: Runtime) -> None:
     class Roomy(Sample):
         mailbox = MailboxPolicy(capacity=1000)
 
@@ -52,7 +52,7 @@ async def test_more_than_a_turn_of_messages_lets_others_run_in_between(runtime: 
     assert len(diary) == 300
 
 
-async def test_wait_lets_senders_wait_in_order_and_refuses_tell(
+async def test_overflow_wait_queues_senders_and_refuses_tell(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     diary: list[Any] = []
@@ -66,10 +66,10 @@ async def test_wait_lets_senders_wait_in_order_and_refuses_tell(
                 senders.start_soon(ref.send, Note(n))
                 await wait_all_tasks_blocked()
     assert diary == [1, 2, 3, 4]
-    assert runtime.snapshot().dead_letters[Reason.FULL] == 1
+    assert runtime.snapshot().dead_letters[DeadLetterReason.FULL] == 1
 
 
-async def test_a_sender_that_is_cancelled_while_it_waits_has_sent_nothing(
+async def test_send_cancelled_while_waiting_sends_nothing(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     diary: list[Any] = []
@@ -83,7 +83,7 @@ async def test_a_sender_that_is_cancelled_while_it_waits_has_sent_nothing(
     assert diary == [1, 2]
 
 
-async def test_an_ask_waits_for_room_within_its_deadline(
+async def test_ask_waits_for_room_within_its_deadline(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     async with runtime.running("a", Waits, 60) as ref:
@@ -97,7 +97,7 @@ async def test_an_ask_waits_for_room_within_its_deadline(
         assert await ref.ask(Add(1), deadline=20.0) == 1
 
 
-async def test_waiting_for_room_and_for_the_answer_share_one_deadline(
+async def test_ask_shares_one_deadline_between_room_and_answer(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     async with runtime.running("a", Waits, 60) as ref:
@@ -110,10 +110,10 @@ async def test_waiting_for_room_and_for_the_answer_share_one_deadline(
         assert trio.current_time() - start == pytest.approx(5.0)
 
 
-async def test_an_answer_that_comes_before_the_asker_goes_on_is_not_lost(
+async def test_ask_answered_before_it_resumes_returns_the_answer(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
-    """Room is made and the question answered in one turn, while the asker still sleeps."""
+    """One batch makes room and answers the request, before the asker's task runs again."""
 
     class Prompt(Waits):
         async def add(self, message: Add) -> int:
@@ -126,19 +126,19 @@ async def test_an_answer_that_comes_before_the_asker_goes_on_is_not_lost(
         assert await ref.ask(Add(5)) == 5
 
 
-async def test_refuse_refuses_everybody_at_once(runtime: Runtime, nursery: trio.Nursery) -> None:
+async def test_overflow_refuse_refuses_at_once(runtime: Runtime, nursery: trio.Nursery) -> None:
     async with runtime.running("a", Refuses, 60) as ref:
         await occupy(ref, nursery)
         ref.tell(Note(1))
         ref.tell(Note(2))
         assert not ref.tell(Note(3))
-        with pytest.raises(MailboxFull, match="'a' has no room: it holds at most 2 messages"):
+        with pytest.raises(MailboxFull, match="'a' is full: the limit is 2 messages"):
             await ref.send(Note(3))
         with pytest.raises(MailboxFull):
             await ref.ask(Add(1), deadline=1.0)
 
 
-async def test_drop_oldest_makes_room_and_tells_the_one_who_asked(
+async def test_overflow_drop_oldest_fails_the_oldest_asker(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     diary: list[Any] = []
@@ -157,10 +157,10 @@ async def test_drop_oldest_makes_room_and_tells_the_one_who_asked(
             assert ref.tell(Note(n))
     assert diary == [3, 4]
     assert refused == [1]
-    assert runtime.snapshot().dead_letters[Reason.DROPPED] == 2
+    assert runtime.snapshot().dead_letters[DeadLetterReason.DROPPED] == 2
 
 
-async def test_closing_sends_waiting_senders_away_and_handles_what_is_inside(
+async def test_mailbox_close_refuses_waiting_senders(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     diary: list[Any] = []
@@ -180,6 +180,6 @@ async def test_closing_sends_waiting_senders_away_and_handles_what_is_inside(
     assert (diary, gone) == ([1, 2], [3])
 
 
-def test_a_mailbox_without_room_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one message"):
+def test_mailbox_policy_rejects_zero_capacity() -> None:
+    with pytest.raises(ValueError, match="capacity must be at least 1"):
         MailboxPolicy(capacity=0)

@@ -23,18 +23,18 @@ class Child(Base):
         return "child"
 
 
-def test_a_message_is_immutable() -> None:
+def test_message_is_immutable() -> None:
     with pytest.raises(AttributeError):
         Ping(1).n = 2  # type: ignore[misc]
 
 
-def test_a_method_that_overrides_a_handler_handles_the_same_message() -> None:
+def test_handler_override_handles_the_same_message() -> None:
     assert Base.handlers[Ping].is_async is False
     assert Child.handlers[Ping].is_async is True
     assert Child.handlers[Ping].function is Child.ping
 
 
-def test_two_handlers_for_one_message_are_refused_when_the_class_is_made() -> None:
+def test_handler_table_rejects_two_handlers_for_one_message() -> None:
     class Twice:
         @handles(Ping)
         def one(self, message: Ping) -> None: ...
@@ -46,6 +46,6 @@ def test_two_handlers_for_one_message_are_refused_when_the_class_is_made() -> No
         handler_table(Twice)
 
 
-def test_only_messages_can_be_handled() -> None:
+def test_handles_rejects_other_types() -> None:
     with pytest.raises(TypeError, match="takes a Message class"):
         handles(int)  # type: ignore[type-var]

@@ -1,4 +1,4 @@
-"""Questions and answers: deadlines, cancellation, kept replies."""
+"""Requests and replies: deadlines, cancellation, kept replies."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fw_actors.runtime import (
     ActorRef,
     AlreadyAnswered,
     AskTimeout,
+    DeadLetterReason,
     NotHandled,
-    Reason,
-    Reply,
+    PendingReply,
     Request,
     Runtime,
     handles,
@@ -35,19 +35,19 @@ class Desk(Actor):
     """Keeps every question, so that the test answers."""
 
     def __init__(self) -> None:
-        self.slots: list[Reply[str]] = []
+        self.slots: list[PendingReply[str]] = []
 
     @handles(Question)
     def question(self, message: Question) -> None:
         self.slots.append(self.context.keep_reply())
 
 
-async def test_the_return_value_is_the_answer(runtime: Runtime) -> None:
+async def test_ask_returns_the_handler_result(runtime: Runtime) -> None:
     async with runtime.running("a", Sample) as ref:
         assert [await ref.ask(Add(n), deadline=1.0) for n in (1, 2, 3)] == [1, 3, 6]
 
 
-async def test_an_ask_ends_at_its_deadline_and_the_late_answer_is_counted(
+async def test_ask_times_out_and_counts_the_late_answer(
     runtime: Runtime,
 ) -> None:
     async with runtime.running("a", Sample) as ref:
@@ -59,7 +59,7 @@ async def test_an_ask_ends_at_its_deadline_and_the_late_answer_is_counted(
         assert runtime.snapshot().late_replies == 1
 
 
-async def test_a_question_that_timed_out_in_the_mailbox_is_skipped(
+async def test_ask_that_timed_out_in_the_mailbox_is_skipped(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     async with runtime.running("a", Sample) as ref:
@@ -68,12 +68,10 @@ async def test_a_question_that_timed_out_in_the_mailbox_is_skipped(
         with pytest.raises(AskTimeout):
             await ref.ask(Add(1), deadline=1.0)
         assert await ref.ask(Add(10)) == 10
-        assert runtime.snapshot().tree[0].skipped == 1
+        assert runtime.snapshot().tree[0].cancelled == 1
 
 
-async def test_an_answer_that_comes_before_the_cancellation_is_not_lost(
-    runtime: Runtime, nursery: trio.Nursery
-) -> None:
+async def test_ask_answer_before_cancellation_wins(runtime: Runtime, nursery: trio.Nursery) -> None:
     desk = Desk()
     got: list[str] = []
     scope = trio.CancelScope()
@@ -89,12 +87,10 @@ async def test_an_answer_that_comes_before_the_cancellation_is_not_lost(
         scope.cancel()
         await wait_all_tasks_blocked()
         assert got == ["yes"]
-        assert runtime.late_replies == 0
+        assert runtime.snapshot().late_replies == 0
 
 
-async def test_a_cancellation_that_comes_before_the_answer_wins_and_the_answer_is_late(
-    runtime: Runtime, nursery: trio.Nursery
-) -> None:
+async def test_ask_cancellation_before_answer_wins(runtime: Runtime, nursery: trio.Nursery) -> None:
     desk = Desk()
     got: list[str] = []
     scope = trio.CancelScope()
@@ -111,11 +107,11 @@ async def test_a_cancellation_that_comes_before_the_answer_wins_and_the_answer_i
         desk.slots[0].answer("yes")
         await wait_all_tasks_blocked()
         assert (got, scope.cancelled_caught) == ([], True)
-        assert runtime.late_replies == 1
+        assert runtime.snapshot().late_replies == 1
 
 
 @pytest.mark.parametrize("answer_first", [True, False])
-async def test_an_answer_and_a_deadline_of_one_moment_are_one_or_the_other(
+async def test_ask_answer_and_deadline_at_once_give_one_outcome(
     runtime: Runtime, nursery: trio.Nursery, answer_first: bool
 ) -> None:
     desk = Desk()
@@ -144,7 +140,7 @@ async def test_an_answer_and_a_deadline_of_one_moment_are_one_or_the_other(
     assert len(runtime.deadlines) == 0
 
 
-async def test_an_ask_cancelled_before_it_began_asks_nothing_that_is_handled(
+async def test_ask_cancelled_before_it_began_is_not_handled(
     runtime: Runtime,
 ) -> None:
     async with runtime.running("a", Sample) as ref:
@@ -155,7 +151,7 @@ async def test_an_ask_cancelled_before_it_began_asks_nothing_that_is_handled(
         assert await ref.ask(Add(1)) == 1
 
 
-async def test_an_actor_that_fails_gives_each_caller_an_error_of_its_own(
+async def test_ask_of_failed_actor_raises_a_new_error_per_asker(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     errors: list[BaseException] = []
@@ -168,8 +164,8 @@ async def test_an_actor_that_fails_gives_each_caller_an_error_of_its_own(
 
     async def live(task_status: trio.TaskStatus[object]) -> None:
         with pytest.raises(ActorFailed):
-            await cell.live(Sample, task_status)
-        cell.retire()
+            await cell.run(Sample, task_status)
+        cell.terminate()
 
     await nursery.start(live)
     nursery.start_soon(ask)
@@ -181,19 +177,17 @@ async def test_an_actor_that_fails_gives_each_caller_an_error_of_its_own(
     assert errors[0] is not errors[1]
 
 
-async def test_a_kept_reply_is_answered_once(runtime: Runtime, nursery: trio.Nursery) -> None:
+async def test_kept_reply_is_answered_once(runtime: Runtime, nursery: trio.Nursery) -> None:
     desk = Desk()
     async with runtime.running("a", lambda: desk) as ref:
         nursery.start_soon(ref.ask, Question())
         await wait_all_tasks_blocked()
         desk.slots[0].answer("yes")
-        with pytest.raises(AlreadyAnswered, match="'a' has answered this Question already"):
+        with pytest.raises(AlreadyAnswered, match="'a' has already answered this Question"):
             desk.slots[0].fail(ValueError())
 
 
-async def test_a_kept_reply_can_fail_with_the_error_that_the_caller_gets(
-    runtime: Runtime, nursery: trio.Nursery
-) -> None:
+async def test_kept_reply_fails_with_a_given_error(runtime: Runtime, nursery: trio.Nursery) -> None:
     desk = Desk()
     order = Sequencer()
     async with runtime.running("a", lambda: desk) as ref:
@@ -210,7 +204,7 @@ async def test_a_kept_reply_can_fail_with_the_error_that_the_caller_gets(
             desk.slots[0].fail(LookupError("no such row"))
 
 
-async def test_other_messages_are_handled_while_a_reply_is_kept(
+async def test_kept_reply_does_not_block_other_messages(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     answers: list[int] = []
@@ -227,7 +221,7 @@ async def test_other_messages_are_handled_while_a_reply_is_kept(
         assert answers == [42]
 
 
-async def test_keeping_the_reply_of_a_note_gives_one_that_nobody_wants(runtime: Runtime) -> None:
+async def test_kept_reply_of_a_told_message_is_unwanted(runtime: Runtime) -> None:
     desk = Desk()
     async with runtime.running("a", lambda: desk) as ref:
         ref.tell(Question())
@@ -236,7 +230,7 @@ async def test_keeping_the_reply_of_a_note_gives_one_that_nobody_wants(runtime: 
         desk.slots[0].answer("to nobody")
 
 
-async def test_kept_and_queued_questions_get_actor_gone_when_the_actor_stops(
+async def test_kept_and_queued_requests_raise_actor_gone_at_stop(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     gone: list[str] = []
@@ -255,16 +249,16 @@ async def test_kept_and_queued_questions_get_actor_gone_when_the_actor_stops(
     assert len(runtime.deadlines) == 0
 
 
-async def test_a_message_without_a_handler_harms_the_sender_only(runtime: Runtime) -> None:
+async def test_message_without_handler_fails_its_asker_only(runtime: Runtime) -> None:
     async with runtime.running("a", Sample) as ref:
         with pytest.raises(NotHandled, match="'a' has no handler for Unheard"):
             await ref.ask(Unheard())
         ref.tell(Unheard())
         assert await ref.ask(Add(1)) == 1
-    assert runtime.snapshot().dead_letters[Reason.NOT_HANDLED] == 2
+    assert runtime.snapshot().dead_letters[DeadLetterReason.NOT_HANDLED] == 2
 
 
-async def test_an_address_without_an_actor_refuses(runtime: Runtime) -> None:
+async def test_ref_without_actor_refuses(runtime: Runtime) -> None:
     ref = runtime.ref("nobody")
     assert not ref.tell(Note(1))
     with pytest.raises(ActorGone, match="'nobody' is not running"):
@@ -272,11 +266,15 @@ async def test_an_address_without_an_actor_refuses(runtime: Runtime) -> None:
     with pytest.raises(ActorGone):
         await ref.send(Note(1))
     letter = runtime.snapshot().last_dead_letters[-1]
-    assert (letter.recipient, letter.message, letter.reason) == ("nobody", "Note", Reason.GONE)
+    assert (letter.recipient, letter.message, letter.reason) == (
+        "nobody",
+        "Note",
+        DeadLetterReason.GONE,
+    )
     assert letter.at == 1_700_000_000_000
 
 
-async def test_a_failed_question_is_gone_while_the_others_keep_their_places(
+async def test_restart_keeps_requests_behind_the_failed_one(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     answers: dict[str, object] = {}
@@ -290,9 +288,9 @@ async def test_a_failed_question_is_gone_while_the_others_keep_their_places(
 
     async def live_twice(task_status: trio.TaskStatus[ActorRef]) -> None:
         with pytest.raises(ActorFailed):
-            await cell.live(Sample, task_status)
+            await cell.run(Sample, task_status)
         await trio.sleep(5)
-        await cell.live(Sample)
+        await cell.run(Sample)
 
     await nursery.start(live_twice)
     for request in (Nap(1), Break(), Add(5)):

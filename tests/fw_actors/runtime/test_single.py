@@ -1,4 +1,4 @@
-"""The life of a single actor: start, control lane, stop."""
+"""Single actors: start, control, stop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from fw_actors.runtime import ActorFailed, ActorGone, Message, Reason, Runtime
+from fw_actors.runtime import ActorFailed, ActorGone, DeadLetterReason, Message, Runtime
 from tests.fw_actors.runtime.sample_actors import (
     Add,
     Courteous,
@@ -21,7 +21,7 @@ from tests.fw_actors.runtime.sample_actors import (
 )
 
 
-async def test_started_and_stopping_frame_the_messages(runtime: Runtime) -> None:
+async def test_actor_started_and_stopping_enclose_the_messages(runtime: Runtime) -> None:
     diary: list[Any] = []
     async with runtime.running("a", lambda: Courteous(diary)) as ref:
         assert diary == ["hello"]
@@ -29,12 +29,12 @@ async def test_started_and_stopping_frame_the_messages(runtime: Runtime) -> None
     assert diary == ["hello", 1, "bye"]
 
 
-async def test_messages_that_come_while_it_starts_are_handled_after_started(
+async def test_actor_handles_early_messages_after_started(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     diary: list[Any] = []
     cell = runtime.cell("a")
-    nursery.start_soon(cell.live, lambda: Courteous(diary))
+    nursery.start_soon(cell.run, lambda: Courteous(diary))
     await wait_all_tasks_blocked()
     assert runtime.ref("a").tell(Note(1))
     await trio.sleep(2)
@@ -42,11 +42,11 @@ async def test_messages_that_come_while_it_starts_are_handled_after_started(
     cell.stop(trio.current_time() + 5)
 
 
-async def test_an_actor_can_end_itself_in_order(runtime: Runtime) -> None:
+async def test_actor_can_stop_itself(runtime: Runtime) -> None:
     diary: list[Any] = []
     cell = runtime.cell("a")
     async with trio.open_nursery() as nursery:
-        await nursery.start(cell.live, lambda: Courteous(diary))
+        await nursery.start(cell.run, lambda: Courteous(diary))
         cell.tell(End())
         cell.tell(Note(1))
         await trio.lowlevel.checkpoint()
@@ -54,7 +54,7 @@ async def test_an_actor_can_end_itself_in_order(runtime: Runtime) -> None:
     assert not cell.tell(Note(2))
 
 
-async def test_a_stop_beyond_its_deadline_is_forced_and_settles_everybody(
+async def test_stop_at_its_deadline_cancels_and_settles_all(
     runtime: Runtime, log: LogBook, nursery: trio.Nursery
 ) -> None:
     ends: list[str] = []
@@ -74,13 +74,11 @@ async def test_a_stop_beyond_its_deadline_is_forced_and_settles_everybody(
     await wait_all_tasks_blocked()
     assert trio.current_time() - start == 2.0
     assert ends == ["gone", "gone"]
-    assert runtime.snapshot().dead_letters[Reason.STOPPED] == 1
+    assert runtime.snapshot().dead_letters[DeadLetterReason.STOPPED] == 1
     assert log.named("actor_stop_forced") == [{"actor": "a", "depth": 2}]
 
 
-async def test_a_failure_in_construction_start_or_stop_is_logged_once_and_raised(
-    runtime: Runtime, log: LogBook
-) -> None:
+async def test_actor_failure_in_any_phase_is_logged_once(runtime: Runtime, log: LogBook) -> None:
     class Unmade(Sample):
         def __init__(self) -> None:
             raise OSError("no disk")
@@ -101,7 +99,7 @@ async def test_a_failure_in_construction_start_or_stop_is_logged_once_and_raised
     assert phases == ["construct", "start", "stop"]
 
 
-async def test_a_suspended_actor_handles_nothing_until_it_is_resumed(runtime: Runtime) -> None:
+async def test_suspend_handles_nothing_until_resume(runtime: Runtime) -> None:
     diary: list[Any] = []
     async with runtime.running("a", lambda: Sample(diary)) as ref:
         ref.suspend()
@@ -114,7 +112,7 @@ async def test_a_suspended_actor_handles_nothing_until_it_is_resumed(runtime: Ru
         assert diary == [1]
 
 
-async def test_a_stop_resumes_a_suspended_actor(runtime: Runtime) -> None:
+async def test_stop_resumes_a_suspended_actor(runtime: Runtime) -> None:
     diary: list[Any] = []
     async with runtime.running("a", lambda: Sample(diary)) as ref:
         ref.suspend()
@@ -122,7 +120,7 @@ async def test_a_stop_resumes_a_suspended_actor(runtime: Runtime) -> None:
     assert diary == [1]
 
 
-async def test_a_full_mailbox_does_not_hide_a_stop(runtime: Runtime) -> None:
+async def test_stop_passes_a_full_mailbox(runtime: Runtime) -> None:
     async with runtime.running("a", Waits, shutdown_seconds=1.0) as ref:
         ref.tell(Nap(60.0))
         await wait_all_tasks_blocked()
@@ -131,18 +129,18 @@ async def test_a_full_mailbox_does_not_hide_a_stop(runtime: Runtime) -> None:
     assert trio.current_time() < 10
 
 
-async def test_an_onlooker_sees_every_message_and_cannot_harm(
+async def test_trace_sees_every_message_and_cannot_fail_the_actor(
     runtime: Runtime, log: LogBook
 ) -> None:
     seen: list[Message] = []
 
-    def look(message: Message) -> None:
+    def tracer(message: Message) -> None:
         seen.append(message)
         if message == Note(2):
             raise RuntimeError("blind")
 
     async with runtime.running("a", Sample) as ref:
-        ref.trace(look)
+        ref.trace(tracer)
         for n in (1, 2, 3):
             ref.tell(Note(n))
         assert await ref.ask(Add(1)) == 1
@@ -150,15 +148,15 @@ async def test_an_onlooker_sees_every_message_and_cannot_harm(
     assert log.named("trace_failed") == [{"actor": "a", "error": "RuntimeError: blind"}]
 
 
-async def test_one_address_runs_one_actor_at_a_time(runtime: Runtime) -> None:
+async def test_ref_runs_one_actor_at_a_time(runtime: Runtime) -> None:
     async with runtime.running("a", Sample) as ref:
-        with pytest.raises(ValueError, match="'a' is running already"):
+        with pytest.raises(ValueError, match="'a' is already running"):
             async with runtime.running("a", Sample):
                 pass
         assert await ref.ask(Add(1)) == 1
 
 
-async def test_an_address_stays_valid_from_one_actor_to_the_next(runtime: Runtime) -> None:
+async def test_ref_stays_valid_for_the_next_actor(runtime: Runtime) -> None:
     ref = runtime.ref("a")
     for _ in range(2):
         async with runtime.running("a", Sample):
@@ -166,7 +164,7 @@ async def test_an_address_stays_valid_from_one_actor_to_the_next(runtime: Runtim
         assert not ref.tell(Note(1))
 
 
-async def test_an_address_that_nobody_holds_is_forgotten(runtime: Runtime) -> None:
+async def test_ref_without_holder_is_forgotten(runtime: Runtime) -> None:
     for n in range(100):
         runtime.ref(f"nobody-{n}").tell(Note(1))
-    assert len(runtime._cells) == 0
+    assert runtime.statistics().single_cells == 0

@@ -1,4 +1,4 @@
-"""Start and stop contracts: before the start, twice, during the start; of actors and of pools."""
+"""Stops of actors and pools: before the start, during it, and twice."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from fw_actors.runtime import ActorGone, KeyedPool, MailboxPolicy, Reason, Runtime
+from fw_actors.runtime import ActorGone, DeadLetterReason, KeyedPool, MailboxPolicy, Runtime
 from tests.fw_actors.runtime.sample_actors import Add, Courteous, Nap, Note, Sample
 
 
-async def test_a_stop_before_the_start_does_no_harm(runtime: Runtime) -> None:
+async def test_stop_before_start_has_no_effect(runtime: Runtime) -> None:
     cell = runtime.cell("a")
     cell.stop(trio.current_time())
-    cell.retire()
+    cell.terminate()
     async with runtime.running("a", Sample) as ref:
         assert await ref.ask(Add(1), deadline=1.0) == 1
 
@@ -24,12 +24,12 @@ async def test_a_stop_before_the_start_does_no_harm(runtime: Runtime) -> None:
 @pytest.mark.parametrize(
     ("seconds", "end"), [((9.0, 3.0), 3.0), ((3.0, 9.0), 3.0), ((0.0, 9.0), 0.0)]
 )
-async def test_of_two_stops_the_earlier_deadline_counts(
+async def test_stop_twice_keeps_the_earlier_deadline(
     runtime: Runtime, seconds: Sequence[float], end: float
 ) -> None:
     cell = runtime.cell("a")
     async with trio.open_nursery() as nursery:
-        await nursery.start(cell.live, Sample)
+        await nursery.start(cell.run, Sample)
         cell.tell(Nap(1000.0))
         await wait_all_tasks_blocked()
         for deadline in seconds:
@@ -38,11 +38,11 @@ async def test_of_two_stops_the_earlier_deadline_counts(
     assert not cell.tell(Note(1))
 
 
-async def test_a_stop_during_the_start_ends_the_actor_in_order_after_it(runtime: Runtime) -> None:
+async def test_stop_during_start_is_ordered(runtime: Runtime) -> None:
     diary: list[Any] = []
     cell = runtime.cell("a")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(cell.live, lambda: Courteous(diary))
+        nursery.start_soon(cell.run, lambda: Courteous(diary))
         await wait_all_tasks_blocked()
         cell.tell(Note(1))
         cell.stop(trio.current_time() + 5.0)
@@ -51,33 +51,33 @@ async def test_a_stop_during_the_start_ends_the_actor_in_order_after_it(runtime:
     assert trio.current_time() == 2.0
 
 
-async def test_a_stop_during_a_start_that_takes_longer_cuts_it_off(runtime: Runtime) -> None:
+async def test_stop_during_long_start_cancels_it(runtime: Runtime) -> None:
     diary: list[Any] = []
     cell = runtime.cell("a")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(cell.live, lambda: Courteous(diary))
+        nursery.start_soon(cell.run, lambda: Courteous(diary))
         await wait_all_tasks_blocked()
         cell.tell(Note(1))
         cell.stop(trio.current_time() + 0.5)
     assert (diary, trio.current_time()) == ([], 0.5)
-    assert runtime.snapshot().dead_letters[Reason.STOPPED] == 1
+    assert runtime.snapshot().dead_letters[DeadLetterReason.STOPPED] == 1
 
 
-async def test_an_actor_that_was_stopped_can_be_started_again_with_an_empty_mailbox(
+async def test_restart_after_stop_has_an_empty_mailbox(
     runtime: Runtime,
 ) -> None:
     diary: list[Any] = []
     cell = runtime.cell("a")
     for number in (1, 2):
         async with trio.open_nursery() as nursery:
-            await nursery.start(cell.live, lambda: Sample(diary))
+            await nursery.start(cell.run, lambda: Sample(diary))
             cell.tell(Note(number))
             cell.stop(trio.current_time() + 1)
         assert not cell.tell(Note(99))
     assert diary == [1, 2]
 
 
-async def test_a_pool_closed_twice_at_once_waits_for_the_same_end(runtime: Runtime) -> None:
+async def test_pool_closed_twice_waits_for_one_end(runtime: Runtime) -> None:
     diary: list[Any] = []
     pool = KeyedPool(runtime, "p", lambda key: Courteous(diary))
     pool["a"].tell(Note(1))
@@ -88,15 +88,15 @@ async def test_a_pool_closed_twice_at_once_waits_for_the_same_end(runtime: Runti
     assert (len(pool), trio.current_time()) == (0, 2.0)
 
 
-async def test_a_pool_closed_before_its_first_message_refuses_it(runtime: Runtime) -> None:
+async def test_pool_closed_before_first_message_refuses_it(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample())
     await pool.close()
     with pytest.raises(ActorGone):
         await pool["a"].ask(Add(1), deadline=1.0)
 
 
-async def test_a_crowded_actor_handles_at_most_128_messages_a_turn(runtime: Runtime) -> None:
-    """At most 128 messages a turn, then a checkpoint, so that nobody starves (R-14)."""
+async def test_batch_has_at_most_128_messages(runtime: Runtime) -> None:
+    """At most 128 messages, then a checkpoint, so that other tasks can run (R-14)."""
 
     class Roomy(Sample):
         mailbox = MailboxPolicy(capacity=1000)

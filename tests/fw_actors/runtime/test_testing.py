@@ -1,4 +1,4 @@
-"""The failure injector: drop, delay and crash on the n-th message that leaves a mailbox."""
+"""Fault injection: drop, delay and crash on the n-th message that leaves a mailbox."""
 
 from __future__ import annotations
 
@@ -17,26 +17,29 @@ from fw_actors.runtime import (
     Runtime,
     SeededEntropy,
 )
-from fw_actors.runtime.testing import Crash, Delay, Done, Drop, Fault, injecting, nth
+from fw_actors.runtime.testing import Crash, Delay, Drop, Fault, InjectedFault, injecting, nth
 from supervisors import actor_child, open_supervisor
 from tests.fw_actors.runtime.sample_actors import Add, Later, LogBook, Note, Sample
 
 
-async def test_a_dropped_note_is_gone_and_a_dropped_question_times_out(runtime: Runtime) -> None:
+async def test_drop_loses_the_message(runtime: Runtime) -> None:
     diary: list[Any] = []
     async with runtime.running("a", lambda: Sample(diary)) as ref:
-        with injecting(ref, nth({2: Drop(), 4: Drop()})) as harm:
+        with injecting(ref, nth({2: Drop(), 4: Drop()})) as injector:
             for number in (1, 2, 3):
                 ref.tell(Note(number))
             with pytest.raises(AskTimeout):
                 await ref.ask(Add(1), deadline=2.0)
         assert await ref.ask(Add(5), deadline=2.0) == 5
     assert diary == [1, 3]
-    assert harm.seen == 4
-    assert harm.done == [Done("a", 2, "Note", Drop()), Done("a", 4, "Add", Drop())]
+    assert injector.seen == 4
+    assert injector.injected == [
+        InjectedFault("a", 2, "Note", Drop()),
+        InjectedFault("a", 4, "Add", Drop()),
+    ]
 
 
-async def test_a_delayed_message_comes_later_and_its_asker_gets_the_answer(
+async def test_delay_delivers_the_message_later(
     runtime: Runtime,
 ) -> None:
     diary: list[Any] = []
@@ -51,13 +54,11 @@ async def test_a_delayed_message_comes_later_and_its_asker_gets_the_answer(
     assert len(runtime.deadlines) == 0
 
 
-async def test_a_crash_is_one_of_the_handler_and_the_supervisor_starts_another(
-    runtime: Runtime, log: LogBook
-) -> None:
+async def test_crash_fails_the_handler_and_is_supervised(runtime: Runtime, log: LogBook) -> None:
     diary: list[Any] = []
     async with open_supervisor(runtime, "top", [actor_child("a", lambda: Sample(diary))]):
         ref = runtime.ref("a")
-        with injecting(ref, nth({2: Crash(), 4: Crash()})) as harm:
+        with injecting(ref, nth({2: Crash(), 4: Crash()})) as injector:
             ref.tell(Note(1))
             with pytest.raises(ActorFailed, match="'a' failed: InjectedCrash: on message 2"):
                 await ref.ask(Add(1), deadline=1.0)
@@ -65,12 +66,12 @@ async def test_a_crash_is_one_of_the_handler_and_the_supervisor_starts_another(
             ref.tell(Note(2))
             assert await ref.ask(Add(4), deadline=1.0) == 4
         assert runtime.snapshot().tree[0].children[0].restarts == 2
-    assert (diary, harm.seen) == ([1], 5)
+    assert (diary, injector.seen) == ([1], 5)
     assert [entry["phase"] for entry in log.named("actor_failed")] == ["handler", "handler"]
     assert log.named("actor_failed")[0]["recent_messages"] == ("Note", "Add")
 
 
-async def test_a_delayed_question_goes_with_the_instance_that_was_to_get_it(
+async def test_delay_loses_the_request_with_its_instance(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     faults: list[str] = []
@@ -89,14 +90,14 @@ async def test_a_delayed_question_goes_with_the_instance_that_was_to_get_it(
     assert len(runtime.deadlines) == 0
 
 
-async def test_a_pool_is_harmed_as_a_whole_those_made_later_too(runtime: Runtime) -> None:
+async def test_injecting_into_a_pool_includes_later_actors(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample(), idle_seconds=5.0)
     await pool["a"].ask(Add(1))
-    with injecting(pool, nth({1: Crash(), 2: Delay(8.0)})) as harm:
+    with injecting(pool, nth({1: Crash(), 2: Delay(8.0)})) as injector:
         with pytest.raises(ActorFailed):
             await pool["a"].ask(Add(1), deadline=1.0)
         assert await pool["b"].ask(Add(2), deadline=10.0) == 2
-    assert [(entry.actor, entry.fault) for entry in harm.done] == [
+    assert [(entry.actor, entry.fault) for entry in injector.injected] == [
         ("p/a", Crash()),
         ("p/b", Delay(8.0)),
     ]
@@ -104,7 +105,7 @@ async def test_a_pool_is_harmed_as_a_whole_those_made_later_too(runtime: Runtime
     assert await pool["a"].ask(Add(1)) == 1
 
 
-async def test_a_plan_may_look_at_the_message_and_timers_are_left_alone(runtime: Runtime) -> None:
+async def test_injecting_leaves_timers_alone(runtime: Runtime) -> None:
     diary: list[Any] = []
     dice = SeededEntropy(1)
 

@@ -1,4 +1,4 @@
-"""The parked workers."""
+"""The worker tasks."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from tests.fw_actors.runtime.sample_actors import Add, Nap, Sample
 COLOUR: ContextVar[str] = ContextVar("colour", default="none")
 
 
-async def test_jobs_that_never_wait_share_a_few_workers(runtime: Runtime) -> None:
+async def test_workers_are_shared_by_jobs_that_never_wait(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample())
     for n in range(1000):
         await pool[str(n)].ask(Add(1))
-    assert runtime.workers.alive <= 3
+    assert runtime.workers.statistics().alive <= 3
 
 
-async def test_a_thousand_that_wait_are_all_under_way_and_few_workers_stay(
+async def test_workers_run_a_thousand_waiting_jobs_and_park_256(
     runtime: Runtime,
 ) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample())
     for n in range(1000):
         pool[str(n)].tell(Nap(10.0))
     await trio.sleep(5)
-    assert runtime.workers.alive >= 1000
+    assert runtime.workers.statistics().alive >= 1000
     await trio.sleep(10)
-    assert runtime.workers.alive == runtime.workers.parked == 256
+    assert runtime.workers.statistics().alive == runtime.workers.statistics().parked == 256
 
 
-async def test_a_worker_does_not_inherit_what_its_first_caller_set(runtime: Runtime) -> None:
+async def test_workers_do_not_inherit_context_variables(runtime: Runtime) -> None:
     seen: list[str] = []
 
     class Looking(Sample):
@@ -46,7 +46,7 @@ async def test_a_worker_does_not_inherit_what_its_first_caller_set(runtime: Runt
     assert seen == ["none"]
 
 
-async def test_a_job_that_is_cancelled_takes_nothing_else_with_it(runtime: Runtime) -> None:
+async def test_workers_survive_a_cancelled_job(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample())
     other = KeyedPool(runtime, "q", lambda key: Sample())
     for n in range(20):

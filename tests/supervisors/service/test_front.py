@@ -30,10 +30,10 @@ async def test_a_server_that_failed_is_started_again_on_the_same_address(
     unused: Any = None
     child = front.front(unused, bound, unused, unused).make(unused)
     with pytest.RaisesGroup(OSError, flatten_subgroups=True):
-        await child.live(cast(Any, trio.TASK_STATUS_IGNORED))
+        await child.run(cast(Any, trio.TASK_STATUS_IGNORED))
     async with trio.open_nursery() as nursery:
-        await nursery.start(child.live)
+        await nursery.start(child.run)
         async with httpx.AsyncClient() as client:
             assert (await client.get(f"{bound.url}/api/health")).status_code == 200
-        assert child.ask_to_stop(0)
+        assert child.request_stop(0)
     assert bound.socket.fileno() == -1, "nobody is left waiting in its queue"

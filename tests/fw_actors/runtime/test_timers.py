@@ -1,4 +1,4 @@
-"""The one task that keeps all deadlines."""
+"""The task that keeps all deadlines of a runtime."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 import trio
 
-from fw_actors.runtime.timers import Deadlines
+from fw_actors.runtime.timers import Deadlines, DeadlineStatistics
 
 
 class Alarm:
@@ -27,7 +27,7 @@ async def deadlines(nursery: trio.Nursery) -> AsyncIterator[Deadlines]:
     deadlines.close()
 
 
-async def test_they_fall_due_in_the_order_of_time_whatever_their_length(
+async def test_deadlines_expire_in_order_of_time(
     deadlines: Deadlines,
 ) -> None:
     fired: list[tuple[str, float]] = []
@@ -39,7 +39,7 @@ async def test_they_fall_due_in_the_order_of_time_whatever_their_length(
     assert len(deadlines) == 0
 
 
-async def test_a_withdrawn_one_never_falls_due(deadlines: Deadlines) -> None:
+async def test_deadlines_withdrawn_never_expire(deadlines: Deadlines) -> None:
     fired: list[tuple[str, float]] = []
     alarm = Alarm(fired, "a")
     deadlines.add(alarm, 1.0)
@@ -50,7 +50,7 @@ async def test_a_withdrawn_one_never_falls_due(deadlines: Deadlines) -> None:
     assert fired == []
 
 
-async def test_one_added_by_another_that_falls_due_is_kept(deadlines: Deadlines) -> None:
+async def test_deadlines_added_while_one_expires_are_kept(deadlines: Deadlines) -> None:
     fired: list[tuple[str, float]] = []
     start = trio.current_time()
 
@@ -65,18 +65,18 @@ async def test_one_added_by_another_that_falls_due_is_kept(deadlines: Deadlines)
     assert [at - start for _, at in fired] == [1, 2, 3]
 
 
-async def test_many_different_lengths_leave_nothing_behind(deadlines: Deadlines) -> None:
+async def test_deadlines_of_many_lengths_leave_no_queues(deadlines: Deadlines) -> None:
     fired: list[tuple[str, float]] = []
     for n in range(1_000):
         alarm = Alarm(fired, str(n))
         deadlines.add(alarm, 1.0 + n / 1000)
         deadlines.withdraw(alarm, 1.0 + n / 1000)
-    assert len(deadlines._lengths) <= 33
+    assert deadlines.statistics().lengths <= 33
     await trio.sleep(5)
-    assert deadlines._lengths == {}
+    assert deadlines.statistics() == DeadlineStatistics(pending=0, lengths=0)
 
 
-async def test_ten_thousand_of_one_length_all_fall_due(deadlines: Deadlines) -> None:
+async def test_deadlines_of_one_length_all_expire(deadlines: Deadlines) -> None:
     seen = count()
 
     class Counted:
@@ -89,12 +89,12 @@ async def test_ten_thousand_of_one_length_all_fall_due(deadlines: Deadlines) -> 
     assert next(seen) == 10_000
 
 
-async def test_all_may_fall_due_at_once_before_the_end(deadlines: Deadlines) -> None:
+async def test_deadlines_expire_all_at_once(deadlines: Deadlines) -> None:
     fired: list[tuple[str, float]] = []
     alarms = {name: Alarm(fired, name) for name in "abc"}
     for name, seconds in (("a", 5.0), ("b", 60.0), ("c", 5.0)):
         deadlines.add(alarms[name], seconds)
     deadlines.withdraw(alarms["c"], 5.0)
-    deadlines.pass_all()
+    deadlines.expire_all()
     assert [name for name, _ in fired] == ["a", "b"]
     assert len(deadlines) == 0

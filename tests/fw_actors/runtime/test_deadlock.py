@@ -1,4 +1,4 @@
-"""Actors that would wait for each other are told so; others are left alone."""
+"""Deadlock detection: a wait that would close a cycle is refused, and no other."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.fw_actors.runtime.sample_actors import Add, Forward, Note
 
 
 class Polite(Actor):
-    """Forwards, and answers with the ring's names when it finds one."""
+    """Forwards a request, and keeps the names of the cycle if there is one."""
 
     mailbox = MailboxPolicy(capacity=1)
 
     def __init__(self) -> None:
-        self.ring: tuple[str, ...] = ()
+        self.cycle: tuple[str, ...] = ()
 
     @handles(Forward)
     async def forward(self, message: Forward) -> int:
@@ -37,7 +37,7 @@ class Polite(Actor):
         try:
             return 1 + await first.ask(Forward(tuple(rest)), deadline=5.0)
         except AskCycle as cycle:
-            self.ring = cycle.ring
+            self.cycle = cycle.cycle
             return 100
 
 
@@ -48,37 +48,33 @@ async def start(stack: AsyncExitStack, runtime: Runtime, names: str) -> dict[str
 @pytest.mark.parametrize(
     ("way", "answer"), [("abc", 4), ("aba", 102), ("aa", 101), ("abcb", 103), ("abcd", 5)]
 )
-async def test_a_way_that_closes_a_ring_is_found_and_one_that_does_not_is_walked(
-    runtime: Runtime, way: str, answer: int
-) -> None:
+async def test_deadlock_is_found_in_cycles_only(runtime: Runtime, way: str, answer: int) -> None:
     async with AsyncExitStack() as stack:
         refs = await start(stack, runtime, "abcd")
         first, *rest = (refs[name] for name in way)
         assert await first.ask(Forward(tuple(rest))) == answer - 1
 
 
-async def test_the_error_names_the_ring(runtime: Runtime) -> None:
+async def test_ask_cycle_names_the_actors(runtime: Runtime) -> None:
     async with AsyncExitStack() as stack:
         a, b, c = (await start(stack, runtime, "abc")).values()
         await a.ask(Forward((b, c, a)))
         inspected = c.cell.actor
         assert isinstance(inspected, Polite)
-        assert inspected.ring == ("c", "a", "b", "c")
-        assert str(AskCycle(inspected.ring)) == (
-            "These would wait for each other: c -> a -> b -> c."
-        )
+        assert inspected.cycle == ("c", "a", "b", "c")
+        assert str(AskCycle(inspected.cycle)) == ("Waiting would be a deadlock: c -> a -> b -> c.")
 
 
-async def test_a_ring_costs_the_others_nothing_afterwards(runtime: Runtime) -> None:
+async def test_deadlock_leaves_no_edges(runtime: Runtime) -> None:
     async with AsyncExitStack() as stack:
         a, b = (await start(stack, runtime, "ab")).values()
         await a.ask(Forward((b, a)))
         assert await b.ask(Forward((a,))) == 2
-        assert a.cell.waits == b.cell.waits == ()
+        assert [node.waits_for for node in runtime.snapshot().tree] == [(), ()]
 
 
 class Push(Request[tuple[str, ...]], frozen=True):
-    """Waits a second, then sends two notes; answered with the ring that this would close."""
+    """Waits a second, then sends two notes; answered with the cycle that this would close."""
 
     to: Ref
 
@@ -91,30 +87,30 @@ class Pushing(Polite):
             await message.to.send(Note(1))
             await message.to.send(Note(2))
         except AskCycle as cycle:
-            return cycle.ring
+            return cycle.cycle
         return ()
 
 
-async def test_waiting_for_room_is_an_edge_too(runtime: Runtime, nursery: trio.Nursery) -> None:
+async def test_deadlock_includes_waits_for_room(runtime: Runtime, nursery: trio.Nursery) -> None:
     async with runtime.running("a", Pushing) as a, runtime.running("b", Pushing) as b:
-        rings: list[tuple[str, ...]] = []
+        cycles: list[tuple[str, ...]] = []
 
         async def push() -> None:
-            rings.append(await a.ask(Push(b)))
+            cycles.append(await a.ask(Push(b)))
 
         nursery.start_soon(push)
         await trio.sleep(0.5)
         assert await b.ask(Forward((a,))) == 2  # b waits for a, and has room for one note
-        assert rings == [("a", "b", "a")]
+        assert cycles == [("a", "b", "a")]
 
 
-async def test_waiting_for_a_stop_is_an_edge_too(runtime: Runtime) -> None:
+async def test_deadlock_includes_waits_for_a_stop(runtime: Runtime) -> None:
     """Closing its own pool from a handler would wait for this very handler."""
     pool = KeyedPool(runtime, "p", lambda key: Closing(pool))
     assert await pool["a"].ask(Add(1), deadline=5.0) == 1
     assert pool["b"].tell(Note(1))  # nothing was begun: the pool is open
     async with runtime.running("other", lambda: Closing(pool)) as other:
-        assert await other.ask(Add(1), deadline=5.0) == 0  # who is outside of it may wait
+        assert await other.ask(Add(1), deadline=5.0) == 0  # an actor outside the pool may wait
     assert len(pool) == 0
 
 
@@ -129,7 +125,7 @@ class Closing(Actor):
         try:
             await self.pool.close()
         except AskCycle as cycle:
-            return len(set(cycle.ring))
+            return len(set(cycle.cycle))
         return 0
 
     @handles(Note)
@@ -137,11 +133,11 @@ class Closing(Actor):
         pass
 
 
-async def test_an_ask_in_a_handler_needs_a_deadline(runtime: Runtime) -> None:
+async def test_ask_in_a_handler_needs_a_deadline(runtime: Runtime) -> None:
     class Careless(Polite):
         async def forward(self, message: Forward) -> int:
             if message.way:
-                with pytest.raises(TypeError, match="with a deadline"):
+                with pytest.raises(TypeError, match="needs a deadline"):
                     await message.way[0].ask(Add(1))
             return 1
 

@@ -1,4 +1,4 @@
-"""Keyed pools: one actor a key, there while it is needed."""
+"""Keyed pools: one actor per key, created and passivated by need."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fw_actors.runtime import (
     ActorFailed,
     ActorGone,
     AskTimeout,
+    DeadLetterReason,
     KeyedPool,
     MailboxFull,
-    Reason,
     Runtime,
 )
 from tests.fw_actors.runtime.sample_actors import (
@@ -35,7 +35,7 @@ from tests.fw_actors.runtime.sample_actors import (
 )
 
 
-async def test_each_key_has_an_actor_of_its_own(runtime: Runtime) -> None:
+async def test_pool_runs_one_actor_per_key(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample())
     assert await pool["a"].ask(Add(1)) == 1
     assert await pool["b"].ask(Add(5), deadline=1.0) == 5
@@ -44,7 +44,7 @@ async def test_each_key_has_an_actor_of_its_own(runtime: Runtime) -> None:
     assert pool["a"].name == "p/a"
 
 
-async def test_an_actor_knows_its_key_and_address(runtime: Runtime) -> None:
+async def test_pool_actor_knows_its_key_and_address(runtime: Runtime) -> None:
     actors: list[Sample] = []
 
     def make(key: str) -> Sample:
@@ -57,7 +57,7 @@ async def test_an_actor_knows_its_key_and_address(runtime: Runtime) -> None:
     assert actors[0].context.ref == pool["a"]
 
 
-async def test_never_two_messages_at_once_for_a_key_and_many_keys_at_once(
+async def test_pool_runs_keys_concurrently_and_messages_of_one_key_serially(
     runtime: Runtime,
 ) -> None:
     running: Counter[str] = Counter()
@@ -82,9 +82,7 @@ async def test_never_two_messages_at_once_for_a_key_and_many_keys_at_once(
     assert runtime.snapshot().tree[0].handled == 300
 
 
-async def test_an_idle_one_goes_away_and_a_busy_or_held_one_does_not(
-    runtime: Runtime, nursery: trio.Nursery
-) -> None:
+async def test_pool_passivates_idle_actors_only(runtime: Runtime, nursery: trio.Nursery) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample(), idle_seconds=10.0)
     pool["idle"].tell(Note(1))
     pool["busy"].tell(Nap(15.0))
@@ -105,14 +103,14 @@ async def test_an_idle_one_goes_away_and_a_busy_or_held_one_does_not(
     assert len(runtime.deadlines) == 0
 
 
-async def test_use_puts_the_idle_time_off(runtime: Runtime) -> None:
+async def test_pool_restarts_idle_time_on_use(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample(), idle_seconds=10.0)
     for n in range(1, 6):
         assert await pool["a"].ask(Add(1)) == n
         await trio.sleep(8)
 
 
-async def test_at_capacity_the_least_recently_used_idle_one_goes_first(runtime: Runtime) -> None:
+async def test_pool_at_capacity_passivates_least_recently_used(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=3)
     for key in "abc":
         await pool[key].ask(Add(1))
@@ -124,21 +122,21 @@ async def test_at_capacity_the_least_recently_used_idle_one_goes_first(runtime: 
     assert len(pool) == 3
 
 
-async def test_at_capacity_with_none_idle_a_new_key_is_refused(runtime: Runtime) -> None:
+async def test_pool_at_capacity_with_none_idle_refuses_new_keys(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=2)
     pool["a"].tell(Nap(5.0))
     pool["b"].tell(Begin(5.0))
     await wait_all_tasks_blocked()
     assert not pool["c"].tell(Note(1))
-    with pytest.raises(MailboxFull, match="'p' has no room: it holds at most 2 actors"):
+    with pytest.raises(MailboxFull, match="'p' is full: the limit is 2 actors"):
         await pool["c"].ask(Add(1), deadline=1.0)
     assert pool["a"].tell(Note(1))
-    assert runtime.snapshot().dead_letters[Reason.POOL_FULL] == 1
+    assert runtime.snapshot().dead_letters[DeadLetterReason.POOL_FULL] == 1
     await trio.sleep(6)
     assert await pool["c"].ask(Add(1)) == 1
 
 
-async def test_a_message_that_comes_while_one_goes_away_is_for_the_next_in_order(
+async def test_pool_message_during_stopping_reaches_next_instance(
     runtime: Runtime,
 ) -> None:
     diary: list[Any] = []
@@ -158,7 +156,7 @@ async def test_a_message_that_comes_while_one_goes_away_is_for_the_next_in_order
     assert made == ["a", "a"]
 
 
-async def test_one_that_still_goes_away_takes_its_place_until_it_is_gone(
+async def test_pool_counts_a_stopping_actor_until_it_has_ended(
     runtime: Runtime,
 ) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Courteous(), capacity=1)
@@ -168,7 +166,7 @@ async def test_one_that_still_goes_away_takes_its_place_until_it_is_gone(
     assert await pool["b"].ask(Add(1)) == 1
 
 
-async def test_one_that_fails_fails_alone_and_the_next_message_makes_a_new_one(
+async def test_pool_replaces_a_failed_actor_alone(
     runtime: Runtime,
 ) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample())
@@ -180,7 +178,7 @@ async def test_one_that_fails_fails_alone_and_the_next_message_makes_a_new_one(
     assert await pool["b"].ask(Add(1)) == 2
 
 
-async def test_messages_behind_the_one_that_failed_keep_their_places(runtime: Runtime) -> None:
+async def test_pool_keeps_messages_behind_a_failed_one(runtime: Runtime) -> None:
     diary: list[Any] = []
     pool = KeyedPool(runtime, "p", lambda key: Sample(diary))
     for message in (Note(1), Break(), Note(2), Break(), Break(), Note(3)):
@@ -191,14 +189,14 @@ async def test_messages_behind_the_one_that_failed_keep_their_places(runtime: Ru
     assert (node.failed, node.restarts, node.last_error) == (3, 3, "ValueError: broken")
 
 
-async def test_a_failed_one_without_messages_is_forgotten(runtime: Runtime) -> None:
+async def test_pool_forgets_a_failed_actor_without_messages(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample())
     pool["a"].tell(Break())
     await wait_all_tasks_blocked()
     assert len(pool) == 0
 
 
-async def test_a_key_for_which_none_can_be_made_refuses_its_messages(runtime: Runtime) -> None:
+async def test_pool_refuses_messages_when_make_fails(runtime: Runtime) -> None:
     def make(key: str) -> Sample:
         raise LookupError(key)
 
@@ -207,10 +205,10 @@ async def test_a_key_for_which_none_can_be_made_refuses_its_messages(runtime: Ru
     with pytest.raises(ActorFailed, match="LookupError: a"):
         await pool["a"].ask(Add(1))
     assert len(pool) == 0
-    assert runtime.snapshot().dead_letters[Reason.FAILED] == 1
+    assert runtime.snapshot().dead_letters[DeadLetterReason.FAILED] == 1
 
 
-async def test_a_failure_in_started_costs_one_message_each(
+async def test_pool_fails_one_message_when_started_fails(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     class Unstarted(Sample):
@@ -225,7 +223,7 @@ async def test_a_failure_in_started_costs_one_message_each(
     assert len(pool) == 0
 
 
-async def test_one_that_stops_itself_goes_away_when_it_is_idle(runtime: Runtime) -> None:
+async def test_pool_ends_a_self_stopped_actor_when_idle(runtime: Runtime) -> None:
     diary: list[Any] = []
     pool = KeyedPool(runtime, "p", lambda key: Sample(diary))
     pool["a"].tell(End())
@@ -234,7 +232,7 @@ async def test_one_that_stops_itself_goes_away_when_it_is_idle(runtime: Runtime)
     assert (diary, len(pool)) == ([1], 0)
 
 
-async def test_a_full_mailbox_refuses_for_one_key_only(runtime: Runtime) -> None:
+async def test_pool_full_mailbox_affects_one_key_only(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Refuses())
     pool["a"].tell(Nap(1.0))
     await wait_all_tasks_blocked()
@@ -242,7 +240,7 @@ async def test_a_full_mailbox_refuses_for_one_key_only(runtime: Runtime) -> None
     assert pool["b"].tell(Note(1))
 
 
-async def test_closing_lets_messages_and_work_finish(runtime: Runtime) -> None:
+async def test_pool_close_lets_messages_and_work_finish(runtime: Runtime) -> None:
     diary: list[Any] = []
     pool = KeyedPool(runtime, "p", lambda key: Courteous(diary))
     pool["a"].tell(Begin(5.0))
@@ -258,9 +256,7 @@ async def test_closing_lets_messages_and_work_finish(runtime: Runtime) -> None:
     await pool.close()
 
 
-async def test_closing_cancels_what_takes_longer_than_its_deadline(
-    runtime: Runtime, nursery: trio.Nursery
-) -> None:
+async def test_pool_close_cancels_at_its_deadline(runtime: Runtime, nursery: trio.Nursery) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample())
     gone: list[str] = []
 
@@ -280,7 +276,7 @@ async def test_closing_cancels_what_takes_longer_than_its_deadline(
     assert len(runtime.deadlines) == 0
 
 
-async def test_a_pool_can_be_opened_again(runtime: Runtime) -> None:
+async def test_pool_reopens_after_close(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample())
     await pool["a"].ask(Add(1))
     await pool.close()
@@ -288,7 +284,7 @@ async def test_a_pool_can_be_opened_again(runtime: Runtime) -> None:
     assert await pool["a"].ask(Add(1)) == 1
 
 
-async def test_only_an_actor_that_is_there_can_be_inspected(runtime: Runtime) -> None:
+async def test_pool_inspects_existing_actors_only(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample())
     with pytest.raises(ActorGone):
         await pool["a"].inspect()
@@ -312,7 +308,7 @@ class Stubborn(Sample):
         await trio.sleep(1000)
 
 
-async def test_one_that_outlives_the_deadline_of_its_pool_takes_no_leave_after_it(
+async def test_pool_skips_stopping_after_its_deadline(
     runtime: Runtime,
 ) -> None:
     pool = KeyedPool(runtime, "p", make=lambda key: Stubborn())

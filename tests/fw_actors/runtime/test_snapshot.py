@@ -1,4 +1,4 @@
-"""What can be seen of a runtime."""
+"""Snapshots, inspections and the log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fw_actors.runtime import (
     MailboxFull,
     Runtime,
 )
-from fw_actors.runtime.pool import Totals
+from fw_actors.runtime.pool import CounterTotals
 from tests.fw_actors.runtime.sample_actors import (
     Add,
     Begin,
@@ -29,7 +29,7 @@ from tests.fw_actors.runtime.sample_actors import (
 )
 
 
-async def test_an_inspection_overtakes_the_mailbox_and_shows_what_the_actor_describes(
+async def test_inspection_overtakes_the_mailbox(
     runtime: Runtime,
 ) -> None:
     async with runtime.running("a", Sample) as ref:
@@ -40,27 +40,26 @@ async def test_an_inspection_overtakes_the_mailbox_and_shows_what_the_actor_desc
         ref.tell(Note(1))
         seen = await ref.inspect()
         ref.resume()
-    assert (seen.described, seen.works, seen.timers, seen.holds) == ({"sum": 4}, 1, 1, 2)
+    assert (seen.described, seen.works, seen.timers, seen.pending) == ({"sum": 4}, 1, 1, 2)
+    assert seen.watches == 0
     assert (seen.actor.depth, seen.actor.handled, seen.actor.state) == (1, 3, "suspended")
     assert seen.actor.recent == ("Begin", "Later", "Add")
 
 
-async def test_inspections_are_bounded_like_everything_else(
-    runtime: Runtime, nursery: trio.Nursery
-) -> None:
+async def test_inspection_queue_is_bounded(runtime: Runtime, nursery: trio.Nursery) -> None:
     async with runtime.running("a", Sample) as ref:
         ref.tell(Nap(5.0))
         await wait_all_tasks_blocked()
         for _ in range(16):
             nursery.start_soon(ref.inspect, 60.0)
         await wait_all_tasks_blocked()
-        with pytest.raises(MailboxFull, match="at most 16 inspections"):
+        with pytest.raises(MailboxFull, match="the limit is 16 inspections"):
             await ref.inspect(60.0)
         await trio.sleep(6)
         assert (await ref.inspect()).actor.handled == 1
 
 
-async def test_a_description_that_fails_harms_the_onlooker_only(runtime: Runtime) -> None:
+async def test_inspection_survives_a_failing_describe(runtime: Runtime) -> None:
     class Shy(Sample):
         def describe(self) -> dict[str, object]:
             raise RuntimeError("no")
@@ -71,7 +70,7 @@ async def test_a_description_that_fails_harms_the_onlooker_only(runtime: Runtime
         assert await ref.ask(Add(1)) == 1
 
 
-async def test_a_snapshot_counts_messages_failures_and_time(runtime: Runtime) -> None:
+async def test_snapshot_counts_messages_failures_and_time(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=7)
     async with runtime.running("a", Sample) as ref:
         await ref.ask(Nap(2.5))
@@ -86,7 +85,7 @@ async def test_a_snapshot_counts_messages_failures_and_time(runtime: Runtime) ->
     assert (seen.depth, seen.failed, seen.last_error) == (1, 1, "ValueError: broken")
 
 
-async def test_a_look_at_a_pool_walks_its_awake_actors_and_sums_up_all(
+async def test_pool_snapshot_walks_active_actors_and_sums_all(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=300, idle_seconds=50.0)
@@ -101,13 +100,13 @@ async def test_a_look_at_a_pool_walks_its_awake_actors_and_sums_up_all(
         pool[str(number)].tell(Note(3))
     await trio.sleep(2)  # the others have gone
     walked: list[object] = []
-    add = Totals.add
+    add = CounterTotals.add
 
-    def noted(totals: Totals, other: Any) -> None:
+    def noted(totals: CounterTotals, other: Any) -> None:
         walked.append(other)
         add(totals, other)
 
-    monkeypatch.setattr(Totals, "add", noted)
+    monkeypatch.setattr(CounterTotals, "add", noted)
     seen = pool.snapshot()
     assert len(walked) == 1 + 5  # all that rest or have gone as one, and those that nap
     assert (seen.alive, seen.running, seen.depth) == (5, 5, 5)
@@ -117,9 +116,7 @@ async def test_a_look_at_a_pool_walks_its_awake_actors_and_sums_up_all(
     assert pool.snapshot().handler_seconds == pytest.approx(25.0)
 
 
-async def test_a_failure_is_one_line_in_the_log_with_types_of_messages_only(
-    runtime: Runtime, log: LogBook
-) -> None:
+async def test_failure_log_names_message_types_only(runtime: Runtime, log: LogBook) -> None:
     pool = KeyedPool(runtime, "p", lambda key: Sample())
     for n in range(20):
         pool["a"].tell(Note(n))
@@ -135,20 +132,20 @@ async def test_a_failure_is_one_line_in_the_log_with_types_of_messages_only(
     }
 
 
-async def test_dead_letters_are_logged_sparingly(runtime: Runtime, log: LogBook) -> None:
+async def test_dead_letter_log_is_sparse(runtime: Runtime, log: LogBook) -> None:
     for _ in range(100):
         runtime.ref("nobody").tell(Note(1))
     assert [entry["count"] for entry in log.named("dead_letter")] == [1, 2, 4, 8, 16, 32, 64]
     assert len(runtime.snapshot().last_dead_letters) == 64
 
 
-async def test_a_runtime_without_anything_shows_nothing(runtime: Runtime) -> None:
+async def test_snapshot_of_a_new_runtime_is_empty(runtime: Runtime) -> None:
     await trio.testing.wait_all_tasks_blocked()
     seen = runtime.snapshot()
     assert (seen.tree, seen.deadlines, seen.workers, seen.late_replies) == ((), 0, 0, 0)
 
 
-async def test_an_inspection_of_nobody_is_refused_at_once(runtime: Runtime) -> None:
+async def test_inspection_without_an_actor_raises_at_once(runtime: Runtime) -> None:
     ref = runtime.ref("a")
     with pytest.raises(ActorGone):
         await ref.inspect()
@@ -159,7 +156,7 @@ async def test_an_inspection_of_nobody_is_refused_at_once(runtime: Runtime) -> N
     assert trio.current_time() == 0.0
 
 
-async def test_inspections_that_timed_out_take_no_room(runtime: Runtime) -> None:
+async def test_inspection_that_timed_out_takes_no_room(runtime: Runtime) -> None:
     async with runtime.running("a", Sample) as ref:
         ref.tell(Nap(30.0))
         await wait_all_tasks_blocked()

@@ -1,4 +1,4 @@
-"""Work, timers and watches: what an actor begins beside its mailbox."""
+"""Work, timers and watches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import trio
 from outcome import Error, Value
 from trio.testing import wait_all_tasks_blocked
 
-from fw_actors.runtime import ActorFailed, ActorRef, Down, MailboxFull, Reason, Runtime
+from fw_actors.runtime import ActorFailed, ActorRef, DeadLetterReason, Down, MailboxFull, Runtime
 from tests.fw_actors.runtime.sample_actors import (
     Add,
     Begin,
@@ -25,7 +25,7 @@ from tests.fw_actors.runtime.sample_actors import (
 )
 
 
-async def test_work_ends_as_a_message_and_holds_nobody_up(runtime: Runtime) -> None:
+async def test_work_ends_as_a_message_and_does_not_block(runtime: Runtime) -> None:
     diary: list[Any] = []
     async with runtime.running("a", lambda: Sample(diary)) as ref:
         ref.tell(Begin(3.0))
@@ -34,7 +34,7 @@ async def test_work_ends_as_a_message_and_holds_nobody_up(runtime: Runtime) -> N
         assert diary == [Value(3.0)]
 
 
-async def test_work_that_fails_is_told_and_harms_nobody(runtime: Runtime) -> None:
+async def test_work_failure_is_a_message(runtime: Runtime) -> None:
     diary: list[Any] = []
     async with runtime.running("a", lambda: Sample(diary)) as ref:
         ref.tell(Begin(-1.0))
@@ -43,13 +43,13 @@ async def test_work_that_fails_is_told_and_harms_nobody(runtime: Runtime) -> Non
     assert str(diary[0].error) == "negative"
 
 
-async def test_a_kept_reply_is_answered_by_the_work_that_it_waits_for(runtime: Runtime) -> None:
+async def test_work_answers_a_kept_reply(runtime: Runtime) -> None:
     async with runtime.running("a", Sample) as ref:
         ref.tell(Begin(3.0))
         assert await ref.ask(Keep(), deadline=5.0) == 7
 
 
-async def test_work_of_one_actor_is_bounded(runtime: Runtime) -> None:
+async def test_work_is_bounded_per_actor(runtime: Runtime) -> None:
     class Counting(Waits):
         refused = 0
 
@@ -70,7 +70,7 @@ async def test_work_of_one_actor_is_bounded(runtime: Runtime) -> None:
         assert actor.refused == 2
 
 
-async def test_a_stop_lets_work_finish_within_the_shutdown_seconds(runtime: Runtime) -> None:
+async def test_work_may_finish_within_shutdown_seconds(runtime: Runtime) -> None:
     diary: list[Any] = []
     async with runtime.running("a", lambda: Sample(diary), shutdown_seconds=5.0) as ref:
         ref.tell(Begin(3.0))
@@ -78,7 +78,7 @@ async def test_a_stop_lets_work_finish_within_the_shutdown_seconds(runtime: Runt
     assert diary == [Value(3.0)]
 
 
-async def test_work_beyond_the_shutdown_seconds_is_cancelled_and_not_told(
+async def test_work_beyond_shutdown_seconds_is_cancelled(
     runtime: Runtime,
 ) -> None:
     diary: list[Any] = []
@@ -90,27 +90,25 @@ async def test_work_beyond_the_shutdown_seconds_is_cancelled_and_not_told(
     assert (diary, trio.current_time() - start) == ([], 65.0)
 
 
-async def test_work_of_an_instance_that_failed_is_cancelled(runtime: Runtime) -> None:
+async def test_work_of_a_failed_instance_is_cancelled(runtime: Runtime) -> None:
     diary: list[Any] = []
     cell = runtime.cell("a")
     async with trio.open_nursery() as nursery:
 
         async def live(task_status: trio.TaskStatus[object]) -> None:
             with pytest.raises(ActorFailed):
-                await cell.live(lambda: Sample(diary), task_status)
+                await cell.run(lambda: Sample(diary), task_status)
 
         await nursery.start(live)
         cell.tell(Begin(3.0))
         await wait_all_tasks_blocked()
         cell.tell(Break())
         await trio.sleep(10)
-    cell.retire()
+    cell.terminate()
     assert diary == []
 
 
-async def test_a_message_of_work_or_timer_that_can_not_be_made_is_a_failure_like_any_other(
-    runtime: Runtime, log: LogBook
-) -> None:
+async def test_completion_without_message_fails_the_actor(runtime: Runtime, log: LogBook) -> None:
     def unmade(outcome: object) -> Note:
         raise LookupError("no such message")
 
@@ -133,7 +131,7 @@ async def begun(runtime: Runtime, kind: type[Sample]) -> None:
         await trio.sleep_forever()
 
 
-async def test_side_messages_are_never_refused_and_take_turns_with_the_mailbox(
+async def test_completions_are_never_refused_and_alternate_with_the_mailbox(
     runtime: Runtime,
 ) -> None:
     diary: list[Any] = []
@@ -149,10 +147,10 @@ async def test_side_messages_are_never_refused_and_take_turns_with_the_mailbox(
         ref.resume()
         await wait_all_tasks_blocked()
     assert diary == [100, 1, 101, 2]
-    assert runtime.snapshot().dead_letters[Reason.FULL] == 1
+    assert runtime.snapshot().dead_letters[DeadLetterReason.FULL] == 1
 
 
-async def test_a_timer_can_be_cancelled_even_when_its_message_is_on_its_way(
+async def test_timer_can_be_cancelled_after_it_expired(
     runtime: Runtime,
 ) -> None:
     diary: list[Any] = []
@@ -172,7 +170,7 @@ async def test_a_timer_can_be_cancelled_even_when_its_message_is_on_its_way(
     assert len(runtime.deadlines) == 0
 
 
-async def test_pending_timers_do_not_hold_up_a_stop(runtime: Runtime) -> None:
+async def test_timers_do_not_delay_a_stop(runtime: Runtime) -> None:
     start = trio.current_time()
     async with runtime.running("a", Sample) as ref:
         ref.tell(Later(60.0, 1))
@@ -180,7 +178,7 @@ async def test_pending_timers_do_not_hold_up_a_stop(runtime: Runtime) -> None:
     assert len(runtime.deadlines) == 0
 
 
-async def test_a_watch_tells_of_the_end_of_the_other_and_of_its_failure(runtime: Runtime) -> None:
+async def test_watch_reports_end_and_failure(runtime: Runtime) -> None:
     diary: list[Any] = []
     async with runtime.running("watcher", lambda: Sample(diary)) as watcher:
         async with runtime.running("other", Sample) as other:
@@ -189,7 +187,7 @@ async def test_a_watch_tells_of_the_end_of_the_other_and_of_its_failure(runtime:
             other.tell(End())
             await wait_all_tasks_blocked()
             assert diary == [Down("other", None)]
-        watcher.tell(WatchOver(other))  # there is none any more: told at once
+        watcher.tell(WatchOver(other))  # it has ended: notified at once
         await wait_all_tasks_blocked()
         assert diary == [Down("other", None)] * 2
         with pytest.raises(ActorFailed):
