@@ -15,6 +15,20 @@ _KEYS: Final = "fw_actors/access/api_keys.py"
 
 ACCESS: Final = (
     Mutation(
+        "the Sweeper begins no sweep",
+        "fw_actors/actors/sweeper.py",
+        "            self.context.after(FIRST_AFTER_SECONDS, Sweep(name))\n",
+        "            pass\n",
+        "tests/access/test_background_actors.py",
+    ),
+    Mutation(
+        "the Mailer hands no message to the transport",
+        "fw_actors/actors/mailer.py",
+        "                await self._transport.send(message)\n",
+        "                pass\n",
+        "tests/access/test_background_actors.py",
+    ),
+    Mutation(
         "a sign-in goes around its LockoutActor",
         "fw_actors/actors/lockout.py",
         "return _taken(await self._ask(identified.key, AttemptSignIn(attempt, identified)))",

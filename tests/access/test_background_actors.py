@@ -1,0 +1,55 @@
+"""The actors that no request waits for do their work, as clients see it over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from fw_actors.actors.sweeper import FIRST_AFTER_SECONDS
+from fw_actors.documents.handle import Fw
+from tests.http_site import HttpSite
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+DAY = 86_400
+
+
+async def deliveries(site: HttpSite, sid: str) -> int:
+    """How many deliveries the list of them has."""
+    reply = await site.ask("GET", "/api/resource/Webhook%20Delivery", sid=sid)
+    assert reply.status == 200, reply.body
+    total: int = reply.json["total"]
+    return total
+
+
+async def test_sweeper_deletes_final_deliveries_after_their_retention(site: HttpSite) -> None:
+    """Final deliveries are deleted after `webhookRetentionDays` (B-280), without a request."""
+    await site.hire("boss", "System Manager")
+
+    def subscribe(fw: Fw) -> None:
+        fields = {"event_type": "Custom", "custom_event": "a.b", "secret": "a signing secret"}
+        fw.new_doc("Webhook", url="https://receiver.test/", **fields).insert()
+
+    await site.do(subscribe)
+    await site.do(lambda fw: fw.webhooks.emit("a.b", {}))
+    await site.rows(
+        "UPDATE doc_webhook_delivery SET status = 'Failed', next_attempt = NULL, "
+        f"last_attempt = {site.clock.now()}"
+    )
+    await site.rows("DELETE FROM fw_job")
+    sid = await site.sid("boss")
+    assert await deliveries(site, sid) == 1
+    site.pass_time(31 * DAY)
+    await trio.sleep(FIRST_AFTER_SECONDS + 10)
+    assert await deliveries(site, await site.sid("boss")) == 0
+
+
+async def test_mailer_sends_a_recovery_mail_after_the_response(site: HttpSite) -> None:
+    """A message is queued in the request's transaction and sent by the Mailer (O-51)."""
+    await site.hire("ann")
+    reply = await site.ask("POST", "/api/auth/forgot-password", {"usr": "ann"})
+    assert (reply.status, site.log.of("mail.sent")) == (200, [])
+    with trio.fail_after(60):
+        await site.log.wait("mail.sent", 1)
+    [sent] = site.log.of("mail.sent")
+    assert sent["template"] == "recovery"
