@@ -80,7 +80,9 @@ class Recall:
         if trio.current_time() < self._next and not went_back:
             return
         self._next = -inf  # until it has been done
-        count = await store.write(lambda tx: jobs.recall(tx, self._queue, tx.now + self._far_ms))
+        count = await store.write(
+            lambda tx: jobs.reschedule(tx, self._queue, tx.now + self._far_ms)
+        )
         self._next = trio.current_time() + EVERY_SECONDS
         if count:
             log.warning("queue.recalled", queue=self._queue, jobs=count)

@@ -82,8 +82,8 @@ def heads_of(queue: ColumnElement[str]) -> Select[tuple[str, int]]:
         return select(func.min(JOB.c.partition)).where(waiting, *further)
 
     head = first_partition().cte("head", recursive=True)
-    following = first_partition(JOB.c.partition > head.c[0]).correlate(head).scalar_subquery()
-    head = head.union_all(select(following).where(head.c[0].is_not(None)))
+    next_partition = first_partition(JOB.c.partition > head.c[0]).correlate(head).scalar_subquery()
+    head = head.union_all(select(next_partition).where(head.c[0].is_not(None)))
     earliest = (
         select(func.min(JOB.c.next_at))
         .where(waiting, JOB.c.partition == head.c[0])
@@ -98,7 +98,7 @@ def heads_of(queue: ColumnElement[str]) -> Select[tuple[str, int]]:
 HEADS: Final = Statement(heads_of(bindparam("queue")))
 
 
-FOLLOWING: Final = Statement(
+NEXT_DUE: Final = Statement(
     select(func.min(JOB.c.next_at)).where(
         JOB.c.queue == bindparam("queue"),
         JOB.c.partition == bindparam("partition"),
@@ -107,13 +107,13 @@ FOLLOWING: Final = Statement(
 )
 
 
-def _recall() -> Statement:
+def _reschedule_statement() -> Statement:
     """The same skip scan, for each partition's latest row; nothing is written where none is far."""
     waiting = and_(JOB.c.queue == bindparam("queue"), JOB.c.next_at.is_not(None))
     first = select(func.min(JOB.c.partition)).where(waiting).cte("part", recursive=True)
-    following = select(func.min(JOB.c.partition)).where(waiting, JOB.c.partition > first.c[0])
+    next_partition = select(func.min(JOB.c.partition)).where(waiting, JOB.c.partition > first.c[0])
     part = first.union_all(
-        select(following.correlate(first).scalar_subquery()).where(first.c[0].is_not(None))
+        select(next_partition.correlate(first).scalar_subquery()).where(first.c[0].is_not(None))
     )
     return Statement(
         update(JOB)
@@ -124,7 +124,7 @@ def _recall() -> Statement:
     )
 
 
-RECALL: Final = _recall()
+RESCHEDULE: Final = _reschedule_statement()
 
 
 def _lease() -> Update:
@@ -319,18 +319,18 @@ def heads(tx: Tx, queue: str) -> list[QueueHead]:
     return [QueueHead(*row) for row in tx.rows(HEADS, queue=queue)]
 
 
-def following(tx: Tx, queue: str, partition: str) -> int | None:
+def next_due(tx: Tx, queue: str, partition: str) -> int | None:
     """Return when the first row of a partition comes due that is not due yet (or held)."""
-    due: int | None = tx.scalar(FOLLOWING, queue=queue, partition=partition, now=tx.now)
+    due: int | None = tx.scalar(NEXT_DUE, queue=queue, partition=partition, now=tx.now)
     return due
 
 
-def recall(tx: Tx, queue: str, latest: int) -> int:
+def reschedule(tx: Tx, queue: str, latest: int) -> int:
     """Make due whatever waits for a time after `latest`, which only a wrong clock can have given.
 
     A lease that was given by such a clock ends with it. Returns: how many rows there were.
     """
-    return tx.run(RECALL, queue=queue, latest=latest, now=tx.now)
+    return tx.run(RESCHEDULE, queue=queue, latest=latest, now=tx.now)
 
 
 def claim(

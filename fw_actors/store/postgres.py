@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from fw_actors.errors import ConfigurationError
 from fw_actors.runtime.clock import Clock, Entropy
-from fw_actors.store.executor import Counts, InlineLane, ThreadLane, run_alone
+from fw_actors.store.executor import EngineCounts, InlineExecutor, ThreadExecutor, run_alone
 from fw_actors.store.files import open_in_thread
 from fw_actors.store.migrations import migrate
 from fw_actors.store.postgres_connection import ConnectionPool, PostgresSettings, one_line, read_url
@@ -59,7 +59,7 @@ async def open_postgres(
         entropy: makes the installation's key in a new database.
         inline: run every call on the caller's task, after a checkpoint, without threads and
             without waiting for the disk: for deterministic tests. Commits of other processes
-            are noticed in `look_now` alone.
+            are noticed in `poll` alone.
         max_waiting_writes, max_waiting_reads: calls that may wait; more raise OverloadedError.
         writer_threads, reader_threads: each has at most one connection; one more hears of
             other processes' commits.
@@ -73,7 +73,7 @@ async def open_postgres(
     settings = PostgresSettings(read_url(url), busy_seconds, durable=not inline)
     opening = partial(_open, settings, clock.now(), entropy)
     pool, notices = opening() if inline else await open_in_thread(opening, _close)
-    listeners, heard = Listeners(), Counts()
+    listeners, heard = Listeners(), EngineCounts()
     noticed = partial(_notice, heard, listeners)
     exchange = (InlineNotices if inline else NoticeThread)(settings, notices, noticed)
     writers = [
@@ -104,7 +104,7 @@ async def open_postgres(
         ),
         listeners,
         [heard, *(engine.counts for engine in engines)],
-        look=exchange.look_now,
+        poll=exchange.poll,
         max_waiting_writes=max_waiting_writes,
         max_waiting_reads=max_waiting_reads,
     )
@@ -125,25 +125,27 @@ def _lanes(
     inline: bool,
 ) -> Lanes:
     if inline:
-        return Lanes(InlineLane(writers[0]), InlineLane(readers[0]), InlineLane(lookups[0]))
-    watch = QueryWatch([one.limit for one in (*writers, *readers, *lookups)], query_seconds)
+        return Lanes(
+            InlineExecutor(writers[0]), InlineExecutor(readers[0]), InlineExecutor(lookups[0])
+        )
+    watch = QueryWatch([each.limit for each in (*writers, *readers, *lookups)], query_seconds)
     for_writes, for_reads = capacities
     make_reads = partial(
-        ThreadLane,
+        ThreadExecutor,
         capacity=for_reads,
         longest_wait=inf if query_seconds is None else query_seconds,
-        abandoned=watch.look_now,
+        abandoned=watch.poll,
     )
     return Lanes(
-        ThreadLane("fw-writer", writers, for_writes),
+        ThreadExecutor("fw-writer", writers, for_writes),
         make_reads("fw-reader", readers),
         make_reads("fw-lookup", lookups),
         watch.close,
     )
 
 
-def _notice(heard: Counts, listeners: Listeners) -> None:
-    heard.foreign_commits += 1
+def _notice(heard: EngineCounts, listeners: Listeners) -> None:
+    heard.external_commits += 1
     listeners.tell()
 
 

@@ -72,7 +72,7 @@ class InlineNotices:
     """Tells and hears on the caller's own task, for stores without threads.
 
     Args:
-        noticed: called by `look_now` when another process has committed.
+        noticed: called by `poll` when another process has committed.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class InlineNotices:
         with suppress(psycopg.Error):
             self._notices.tell()
 
-    def look_now(self) -> None:
+    def poll(self) -> None:
         """Hear what others told; a lost connection is replaced, and counts as heard."""
         try:
             heard = self._notices.heard()
@@ -132,7 +132,7 @@ class NoticeThread:
             self._owed.set()
             self._ring()
 
-    def look_now(self) -> None:
+    def poll(self) -> None:
         """Do nothing: what others tell is heard at once."""
 
     async def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 import outcome
 
-from fw_actors.store.executor import Call, Counts, Pull
+from fw_actors.store.executor import EngineCounts, Pull, WorkItem
 from fw_actors.store.sqlite_connection import SqliteConnection, overloaded
 from fw_actors.store.sqlite_transaction import SqliteTx
 
@@ -31,26 +31,26 @@ class GroupCommit:
     first needs none: when it raises there is nothing else to keep, the transaction is rolled
     back, and the next group begins with whoever waits. A group that waits for the disk takes in
     what arrives while it runs, up to `MAX_MEMBERS` calls and `MAX_SECONDS`; another one has those
-    alone who waited at its beginning (`ThreadLane`).
+    alone who waited at its beginning (`ThreadExecutor`).
     """
 
     def __init__(self, connection: SqliteConnection) -> None:
-        self.counts = Counts()
+        self.counts = EngineCounts()
         self._connection = connection
         self._version = connection.data_version()
 
-    def run(self, pull: Pull) -> list[Call]:
+    def run(self, pull: Pull) -> list[WorkItem]:
         """Run one group and make it durable. See `Engine.run`."""
-        taken: list[Call] = []
+        taken: list[WorkItem] = []
         try:
             self._run(pull, taken)
         except BaseException as error:  # a defect here must not leave callers waiting for ever
             _log.exception("a group of writes failed")
-            self._refuse([call for call in taken if call.begun or call.begin()], error)
+            self._refuse([item for item in taken if item.begun or item.begin()], error)
         return taken
 
-    def look(self) -> bool:
-        """See `Engine.look`. Commits on this connection do not count."""
+    def poll(self) -> bool:
+        """See `Engine.poll`. Commits on this connection do not count."""
         try:
             version = self._connection.data_version()
         except Exception as error:  # MemoryError is no sqlite3.Error, and must not end the thread
@@ -58,14 +58,14 @@ class GroupCommit:
             return False
         changed = version != self._version
         self._version = version
-        self.counts.foreign_commits += changed
+        self.counts.external_commits += changed
         return changed
 
     def close(self) -> None:
         """See `Engine.close`."""
         self._connection.close()
 
-    def _run(self, pull: Pull, taken: list[Call]) -> None:
+    def _run(self, pull: Pull, taken: list[WorkItem]) -> None:
         self._roll_back()
         first = pull()
         if first is None:
@@ -77,7 +77,7 @@ class GroupCommit:
         except sqlite3.Error as error:
             self._refuse_waiting(pull, taken, error)
             return
-        members: list[Call] = []
+        members: list[WorkItem] = []
         try:
             still_open = self._run_members(first, pull, taken, members)
             if still_open:
@@ -87,65 +87,67 @@ class GroupCommit:
             return
         self._count(members, committed=still_open)
 
-    def _run_members(self, first: Call, pull: Pull, taken: list[Call], members: list[Call]) -> bool:
+    def _run_members(
+        self, first: WorkItem, pull: Pull, taken: list[WorkItem], members: list[WorkItem]
+    ) -> bool:
         """Run calls until none waits; return whether there is a transaction to commit."""
         deadline = time.monotonic() + MAX_SECONDS
-        call: Call | None = first
-        while call is not None:
-            if call.begin():  # else it was cancelled while it waited
-                members.append(call)
+        item: WorkItem | None = first
+        while item is not None:
+            if item.begin():  # else it was cancelled while it waited
+                members.append(item)
                 if len(members) > 1:
-                    self._run_further(call)
-                elif not self._run_first(call):
+                    self._run_further(item)
+                elif not self._run_first(item):
                     return False
             full = len(taken) >= MAX_MEMBERS or time.monotonic() > deadline
-            call = None if full else pull()
-            if call is not None:
-                taken.append(call)
+            item = None if full else pull()
+            if item is not None:
+                taken.append(item)
         return True
 
-    def _run_first(self, call: Call) -> bool:
-        if self._succeeds(call):
+    def _run_first(self, item: WorkItem) -> bool:
+        if self._succeeds(item):
             return True
         self._connection.execute("ROLLBACK")
         return False
 
-    def _run_further(self, call: Call) -> None:
+    def _run_further(self, item: WorkItem) -> None:
         self._connection.execute("SAVEPOINT member")
-        if not self._succeeds(call):
+        if not self._succeeds(item):
             self._connection.execute("ROLLBACK TO member")
             self._connection.note_undone()
         self._connection.execute("RELEASE member")
 
-    def _succeeds(self, call: Call) -> bool:
+    def _succeeds(self, item: WorkItem) -> bool:
         """Run the function once and keep what came of it.
 
         Raises: _GroupLost when SQLite ended the transaction by itself (full disk, I/O error, no
             memory). What earlier members did is gone then, so they can't be told otherwise,
             and a later one would write without a transaction.
         """
-        tx = SqliteTx(self._connection, call.now)
+        tx = SqliteTx(self._connection, item.now)
         try:
-            call.answer = outcome.Value(call.fn(tx))
+            item.answer = outcome.Value(item.fn(tx))
         except BaseException as error:
-            call.answer = outcome.Error(error)
+            item.answer = outcome.Error(error)
         tx.end()
         if not self._connection.in_transaction:
             raise _GroupLost from tx.failure
-        if isinstance(call.answer, outcome.Error):
+        if isinstance(item.answer, outcome.Error):
             return False
-        call.callbacks = tx.callbacks
+        item.callbacks = tx.callbacks
         return True
 
-    def _refuse_waiting(self, pull: Pull, taken: list[Call], error: sqlite3.Error) -> None:
+    def _refuse_waiting(self, pull: Pull, taken: list[WorkItem], error: sqlite3.Error) -> None:
         """Refuse all who wait: each has waited for the lock as long as the first."""
-        while (call := pull()) is not None:
-            taken.append(call)
-        self._refuse([call for call in taken if call.begin()], error)
+        while (item := pull()) is not None:
+            taken.append(item)
+        self._refuse([item for item in taken if item.begin()], error)
 
-    def _refuse(self, members: list[Call], error: BaseException | None) -> None:
-        for call in members:
-            call.refuse(overloaded(error))
+    def _refuse(self, members: list[WorkItem], error: BaseException | None) -> None:
+        for item in members:
+            item.refuse(overloaded(error))
         self.counts.refused += len(members)
         self._roll_back()
 
@@ -154,11 +156,11 @@ class GroupCommit:
             with suppress(Exception):  # tried again before the next group begins
                 self._connection.execute("ROLLBACK")
 
-    def _count(self, members: list[Call], *, committed: bool) -> None:
+    def _count(self, members: list[WorkItem], *, committed: bool) -> None:
         counts = self.counts
         if not members:
             return
-        failed = sum(isinstance(call.answer, outcome.Error) for call in members)
+        failed = sum(isinstance(item.answer, outcome.Error) for item in members)
         counts.rolled_back += failed
         counts.committed += len(members) - failed
         counts.commits += committed
@@ -179,19 +181,19 @@ class SnapshotReads:
     """
 
     def __init__(self, connection: SqliteConnection) -> None:
-        self.counts = Counts()
+        self.counts = EngineCounts()
         self._connection = connection
         self._began = 0.0  # when the snapshot at hand began, by time.monotonic()
 
-    def run(self, pull: Pull) -> list[Call]:
+    def run(self, pull: Pull) -> list[WorkItem]:
         """See `Engine.run`."""
-        taken: list[Call] = []
+        taken: list[WorkItem] = []
         deadline = time.monotonic() + SNAPSHOT_SECONDS
         try:
-            while len(taken) < MAX_READS and (call := pull()) is not None:
-                taken.append(call)
-                if call.begin():
-                    self._read(call)
+            while len(taken) < MAX_READS and (item := pull()) is not None:
+                taken.append(item)
+                if item.begin():
+                    self._read(item)
                     self.counts.reads += 1
                 if time.monotonic() > deadline:
                     break
@@ -200,36 +202,36 @@ class SnapshotReads:
                 self._end()
         return taken
 
-    def look(self) -> bool:
-        """See `Engine.look`; the writer does it."""
+    def poll(self) -> bool:
+        """See `Engine.poll`; the writer does it."""
         return False
 
     def close(self) -> None:
         """See `Engine.close`."""
         self._connection.close()
 
-    def _read(self, call: Call) -> None:
+    def _read(self, item: WorkItem) -> None:
         try:
-            self._begin(call)
+            self._begin(item)
         except Exception as error:  # MemoryError is no sqlite3.Error
-            call.refuse(overloaded(error))
+            item.refuse(overloaded(error))
             return
-        tx = SqliteTx(self._connection, call.now)
+        tx = SqliteTx(self._connection, item.now)
         limit = self._connection.limit
-        limit.begin(self._connection.raw.interrupt, call, tx)
+        limit.begin(self._connection.raw.interrupt, item, tx)
         try:
-            call.answer = outcome.Value(call.fn(tx))
-            call.callbacks = tx.callbacks
+            item.answer = outcome.Value(item.fn(tx))
+            item.callbacks = tx.callbacks
         except BaseException as error:
-            call.answer = outcome.Error(error)
+            item.answer = outcome.Error(error)
         finally:
             limit.end()
         tx.end()
 
-    def _begin(self, call: Call) -> None:
-        """Begin a snapshot, unless the one at hand began after `call` was made."""
+    def _begin(self, item: WorkItem) -> None:
+        """Begin a snapshot, unless the one at hand began after `item` was made."""
         if self._connection.in_transaction:
-            if call.made < self._began:
+            if item.made < self._began:
                 return
             self._end()
         self._began = time.monotonic()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from fw_actors.runtime.clock import Clock
-from fw_actors.store.executor import Counts, Lane
+from fw_actors.store.executor import EngineCounts, Executor
 from fw_actors.store.transaction import Tx
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class StoreStatistics:
     reads: int
     """Calls of `read` whose function ran."""
     largest_group: int
-    foreign_commits: int
+    external_commits: int
     """How often commits of other processes were noticed."""
 
 
@@ -81,14 +81,14 @@ class Store(Protocol):
             database can't be read.
         """
 
-    def on_foreign_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
+    def on_external_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Have `callback` called on trio's thread when another process has committed.
 
         Within about a second; several commits may be one call, and a call may come without
         one. Returns a function that ends it.
         """
 
-    def look_now(self) -> None:
+    def poll(self) -> None:
         """Look at once for commits of other processes, instead of within a second."""
 
     def statistics(self) -> StoreStatistics:
@@ -127,9 +127,9 @@ class Lanes(NamedTuple):
     """The ways to a store's engines. `lookups` is reserved for short reads; `ended` is called when
     all are closed."""
 
-    writes: Lane
-    reads: Lane
-    lookups: Lane
+    writes: Executor
+    reads: Executor
+    lookups: Executor
     ended: Callable[[], None] = lambda: None
 
 
@@ -146,35 +146,35 @@ class LaneStore:
         clock: Clock,
         lanes: Lanes,
         listeners: Listeners,
-        counts: Sequence[Counts],
+        counts: Sequence[EngineCounts],
         *,
-        look: Callable[[], None],
+        poll: Callable[[], None],
         max_waiting_writes: int,
         max_waiting_reads: int,
     ) -> None:
         self._clock, self._lanes = clock, lanes
         self._writes, self._reads = lanes.writes, lanes.reads
-        self._listeners, self._counts, self._look = listeners, tuple(counts), look
+        self._listeners, self._counts, self._poll = listeners, tuple(counts), poll
         self._max_writes, self._max_reads = max_waiting_writes, max_waiting_reads
 
     async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
         """See `Store.write`."""
-        result: T = await self._writes.call(fn, self._clock.now(), durable=durable)
+        result: T = await self._writes.execute(fn, self._clock.now(), durable=durable)
         return result
 
     async def read(self, fn: Callable[[Tx], T], *, reserved: bool = False) -> T:
         """See `Store.read`."""
         lane = self._lanes.lookups if reserved else self._reads
-        result: T = await lane.call(fn, self._clock.now())
+        result: T = await lane.execute(fn, self._clock.now())
         return result
 
-    def on_foreign_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """See `Store.on_foreign_commit`."""
+    def on_external_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """See `Store.on_external_commit`."""
         return self._listeners.add(callback)
 
-    def look_now(self) -> None:
-        """See `Store.look_now`."""
-        self._look()
+    def poll(self) -> None:
+        """See `Store.poll`."""
+        self._poll()
 
     def statistics(self) -> StoreStatistics:
         """See `Store.statistics`."""
@@ -191,7 +191,7 @@ class LaneStore:
             skipped=sum(lane.skipped for lane in self._lanes[:-1]),
             reads=sum(each.reads for each in counts),
             largest_group=max(each.largest_group for each in counts),
-            foreign_commits=sum(each.foreign_commits for each in counts),
+            external_commits=sum(each.external_commits for each in counts),
         )
 
     async def close(self) -> None:

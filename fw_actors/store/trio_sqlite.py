@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from fw_actors.runtime.clock import Clock, Entropy
-from fw_actors.store.executor import InlineLane, ThreadLane, Turns, run_alone
+from fw_actors.store.executor import InlineExecutor, SerialisingLock, ThreadExecutor, run_alone
 from fw_actors.store.files import open_in_thread
 from fw_actors.store.migrations import migrate
 from fw_actors.store.query_limits import QueryLimit, QueryWatch
@@ -51,7 +51,7 @@ async def open_sqlite(
         entropy: makes the installation's key in a new database.
         inline: run every call on the caller's task, after a checkpoint, without threads and
             without waiting for the disk: for deterministic tests, where nothing must outlive
-            the machine. Commits of other processes are noticed in `look_now` alone.
+            the machine. Commits of other processes are noticed in `poll` alone.
         max_waiting_writes, max_waiting_reads: calls that may wait; more raise OverloadedError.
         busy_seconds: how long a group of writes waits for another process's transaction.
         query_seconds: how long a read, or a search inside a write, may take; None: without end.
@@ -136,19 +136,19 @@ def _store(
     listeners = Listeners()
     lanes: Lanes
     if inline:
-        reads = InlineLane(engines.readers[0])
-        lanes = Lanes(InlineLane(engines.writer, listeners.tell), reads, reads)
+        reads = InlineExecutor(engines.readers[0])
+        lanes = Lanes(InlineExecutor(engines.writer, listeners.tell), reads, reads)
     else:
         watch = QueryWatch(engines.limits, query_seconds)
         make_reads = partial(
-            ThreadLane,
+            ThreadExecutor,
             capacity=max_reads,
-            turns=Turns(SNAPSHOT_SECONDS),
+            serialising=SerialisingLock(SNAPSHOT_SECONDS),
             longest_wait=inf if query_seconds is None else query_seconds,
-            abandoned=watch.look_now,
+            abandoned=watch.poll,
         )
         lanes = Lanes(
-            ThreadLane("fw-writer", [engines.writer], max_writes, listeners.tell),
+            ThreadExecutor("fw-writer", [engines.writer], max_writes, listeners.tell),
             make_reads("fw-reader", engines.readers[LOOKUP_THREADS:]),
             make_reads("fw-lookup", engines.readers[:LOOKUP_THREADS]),
             watch.close,
@@ -158,7 +158,7 @@ def _store(
         lanes,
         listeners,
         [engines.writer.counts, *(reader.counts for reader in engines.readers)],
-        look=lanes.writes.look_now,
+        poll=lanes.writes.poll,
         max_waiting_writes=max_writes,
         max_waiting_reads=max_reads,
     )

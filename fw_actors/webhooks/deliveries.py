@@ -183,7 +183,7 @@ class Deliveries:
         """
         self._rows.heads(tx)
         jobs.lease(tx, QUEUE, "", 0, 0, "")
-        jobs.following(tx, QUEUE, "")
+        jobs.next_due(tx, QUEUE, "")
         self._rows.leased(tx, (), "")
         jobs.delete_held(tx, (_NO_JOB,))
         self.settle_all(tx, self.judged(()))
@@ -207,7 +207,7 @@ class Deliveries:
                 leases.append(Lease(head.webhook, hook, tx.now + lease_ms))
             if count == free:
                 more = True
-            elif (following := jobs.following(tx, QUEUE, head.webhook)) is not None:
+            elif (following := jobs.next_due(tx, QUEUE, head.webhook)) is not None:
                 later.append(following)  # what was due stood before it
         leased = self._leased(tx, leases, token) if leases else None
         return Batch(leased, more, min(later, default=None))
