@@ -1,4 +1,8 @@
-"""Runs store calls on database threads, or inline, and hands the results back to trio tasks."""
+"""Executors: run functions on database engines in threads, or inline, for trio tasks.
+
+`ThreadExecutor` is what a service uses, `InlineExecutor` what deterministic tests use; both have
+`execute`, `poll` and `close`, called on trio's thread.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +26,11 @@ _log: Final = logging.getLogger(__name__)
 
 
 class WorkItem:
-    """A function on its way through an engine, and the trio task that waits for it.
+    """A function to be run by an engine, and the trio task that waits for its result.
 
-    `answer` is None until an engine has run the function or refused it; a call that was
-    cancelled before stays so. `made`: when, by time.monotonic(). `durable`: see `Store.write`.
-    `abandoned`: its caller was cancelled while it ran, and gets no result.
+    `answer` is None until an engine has run or refused the item; it stays None for an item that
+    was cancelled first. `made` is its time.monotonic(). `durable`: see `Store.write`.
+    `abandoned`: the caller was cancelled while the function ran, and gets no result.
     """
 
     __slots__ = (
@@ -57,17 +61,17 @@ class WorkItem:
         self._claim_flag = [None]
 
     def begin(self) -> bool:
-        """Take the call in hand, in an engine; False when it was cancelled while it waited."""
+        """Claim the item for an engine; return False when it was cancelled while it waited."""
         self.begun = self._claim()
         return self.begun
 
     @property
     def withdrawn(self) -> bool:
-        """Whether the call was cancelled while it waited: nothing has to be prepared for it."""
+        """Whether the item was cancelled while it waited, so that no preparation is needed."""
         return not self.begun and not self._claim_flag
 
     def refuse(self, error: Exception) -> None:
-        """Answer with `error`; nothing that the function did remains."""
+        """Answer with `error`; the changes of the function were undone."""
         self.callbacks = []
         self.answer = outcome.Error(error)
 
@@ -76,9 +80,9 @@ class WorkItem:
     ) -> Any:
         """Wait for `settle`.
 
-        Cancelled before the function began, the call is withdrawn, and `withdrawn` is called.
-        Cancelled later it is waited for; where `abandoned` is given that is called, so that the
-        function is interrupted, and if it fails the cancellation is what its caller gets.
+        An item that is cancelled before its function began is withdrawn, and `withdrawn` is
+        called. A later cancellation waits for the function; `abandoned` is called to interrupt
+        it, and if the function fails its caller gets the cancellation.
         """
         self.task = trio.lowlevel.current_task()
 
@@ -105,7 +109,7 @@ class WorkItem:
             trio.lowlevel.reschedule(self.task, answer)
 
     def _claim(self) -> bool:
-        """Decide between an engine that begins and a caller that withdraws: one of them wins."""
+        """Take the claim flag: either the engine that begins or the withdrawing caller gets it."""
         try:
             self._claim_flag.pop()  # atomic
         except IndexError:
@@ -123,7 +127,7 @@ class WorkItem:
 
 @dataclass
 class EngineCounts:
-    """What an engine has done (see `StoreStatistics`). Written by its thread, read by any."""
+    """Counters of one engine (see `StoreStatistics`); written by its thread, read by any."""
 
     commits: int = 0
     committed: int = 0
@@ -135,27 +139,27 @@ class EngineCounts:
 
 
 Pull = Callable[[], WorkItem | None]
-"""Gives the next waiting call without waiting, or None."""
+"""Returns the next waiting item, or None; never blocks."""
 
 
 class Engine(Protocol):
     """Runs calls on one connection, in one thread."""
 
     def run(self, pull: Pull) -> list[WorkItem]:
-        """Run waiting calls; return all that were pulled, each answered or withdrawn.
+        """Run waiting items; return all that were pulled, each answered or withdrawn.
 
-        What is pulled is durable in all of its calls or in none.
+        The items of one run are all durable or all not durable.
         """
 
     def poll(self) -> bool:
-        """Return whether another process has committed since the last look."""
+        """Return whether another process has committed since the last poll."""
 
     def close(self) -> None:
         """Close the connection."""
 
 
 def run_alone(engine: Engine, fn: Callable[[Tx], object], now: int) -> None:
-    """Run one call on an engine that no thread serves yet. Raises what `fn` raises."""
+    """Run one function on an engine that has no thread yet. Raises what `fn` raises."""
     items = [item := WorkItem(fn, now)]
     engine.run(lambda: items.pop() if items else None)
     assert item.answer is not None
@@ -163,21 +167,26 @@ def run_alone(engine: Engine, fn: Callable[[Tx], object], now: int) -> None:
 
 
 class SerialisingLock:
-    """Lets one thread work at a time, and nobody wait long for one that takes its time.
+    """A lock that serialises threads, but whose waiters give up on a long holder.
 
     Two threads with short work pass the interpreter's lock to and fro with each statement:
-    measured, 64 callers, reads of 50 µs took 52 µs in turns and 60 to 110 µs side by side.
+    measured, 64 callers, reads of 50 µs took 52 µs in turn and 60 to 110 µs side by side.
     """
 
     def __init__(self, patience: float) -> None:
-        """`patience`: for how many seconds a turn is waited for, counted from its beginning."""
+        """`patience`: how many seconds after its acquisition a holder is still waited for."""
         self._patience = patience
         self._lock = threading.Lock()
         self._began = 0.0
 
+    @property
+    def is_held(self) -> bool:
+        """Whether a thread holds the lock."""
+        return self._lock.locked()
+
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Wait for the turn; where it takes too long, go on beside it."""
+        """Wait for the lock; go on without it when its holder exceeds `patience`."""
         left = self._began + self._patience - time.monotonic()
         mine = self._lock.acquire(timeout=max(0.0, left))
         if mine:
@@ -199,24 +208,7 @@ from a busy trio thread. Measured, 64 callers beside a task that never idles: wi
 mostly 600 to 1,000 writes/s, with 1 ms 12,000 to 22,000, and trio's thread hardly slower.
 """
 
-ExternalCommit = Callable[[], None]
-
-
-class Executor(Protocol):
-    """A way to an engine. All methods are called on trio's thread."""
-
-    waiting: int
-    skipped: int
-    refused: int
-
-    async def execute(self, fn: Callable[[Tx], Any], now: int, *, durable: bool = True) -> Any:
-        """Have `fn` run and return its result. `durable`, cancellation: see `Store.write`."""
-
-    def poll(self) -> None:
-        """Look for commits of other processes now."""
-
-    async def close(self) -> None:
-        """Answer what waits, refuse what comes, close the engines."""
+OnExternalCommit = Callable[[], None]
 
 
 class ThreadExecutor:
@@ -225,12 +217,12 @@ class ThreadExecutor:
     Args:
         name: of the threads.
         engines: one for each thread.
-        capacity: calls that may wait; further ones raise OverloadedError.
-        noticed: called on trio's thread when another process has committed; None to never look.
-        turns: between the threads of this lane, and of others that have the same ones.
-        longest_wait: after so many seconds in the queue a call is refused.
-        abandoned: called on trio's thread when the caller of a call that runs was cancelled, so
-            that it is interrupted; None to let it come to its end.
+        capacity: items that may wait; further ones raise OverloadedError.
+        noticed: called on trio's thread when another process has committed; None: never poll.
+        serialising: shared by all threads that must not work side by side.
+        longest_wait: an item that has waited for more seconds is refused.
+        abandoned: called on trio's thread when the caller of a running item was cancelled, to
+            interrupt it; None: the item runs to its end.
     """
 
     def __init__(
@@ -238,7 +230,7 @@ class ThreadExecutor:
         name: str,
         engines: Sequence[Engine],
         capacity: int,
-        noticed: ExternalCommit | None = None,
+        noticed: OnExternalCommit | None = None,
         *,
         serialising: SerialisingLock | None = None,
         longest_wait: float = inf,
@@ -252,7 +244,7 @@ class ThreadExecutor:
         self._serialising = serialising or SerialisingLock(0.0)
         self._longest_wait = longest_wait
         self._abandoned = abandoned
-        self._withdrawn = 0  # calls that are still in the queue
+        self._withdrawn = 0  # of items that are still in the queue
         self._closing = False
         self._queue: SimpleQueue[WorkItem | None] = (
             SimpleQueue()
@@ -266,7 +258,7 @@ class ThreadExecutor:
             ).start()
 
     async def execute(self, fn: Callable[[Tx], Any], now: int, *, durable: bool = True) -> Any:
-        """See `Executor.execute`."""
+        """Run `fn` and return its result. `durable` and cancellation: see `Store.write`."""
         if self._closing or self.waiting >= self._capacity:
             self.refused += 1
             await trio.lowlevel.checkpoint()
@@ -279,18 +271,18 @@ class ThreadExecutor:
         return await item.wait(self._withdraw, self._abandoned)
 
     def poll(self) -> None:
-        """See `Executor.poll`."""
+        """Check now for commits of other processes."""
         self._queue.put(None)
 
     async def close(self) -> None:
-        """See `Executor.close`."""
+        """Answer the waiting items, refuse further ones, and close the engines."""
         self._closing = True
         self._queue.put(None)
         with trio.CancelScope(shield=True):
             await self._ended.wait()
 
     def _serve(self, engine: Engine) -> None:
-        """The thread: groups of calls, and a look once a second between them."""
+        """The thread: run groups of items, and poll once a second between them."""
         next_poll = time.monotonic() + POLL_SECONDS
         following: WorkItem | None = None
         while following is not None or not (self._closing and self._queue.empty()):
@@ -303,7 +295,7 @@ class ThreadExecutor:
                 with self._serialising.hold():
                     answered, following = self._run(engine, item)
                 self._send(self._answer, answered)
-        self._queue.put(None)  # for the next thread of this lane
+        self._queue.put(None)  # for the next thread of this executor
         engine.close()
         self._send(self._end)
 
@@ -315,11 +307,11 @@ class ThreadExecutor:
         return None
 
     def _run(self, engine: Engine, first: WorkItem) -> tuple[list[WorkItem], WorkItem | None]:
-        """Run `first` and what may share its commit; return those, and whose turn is next if it
-        had to be taken from the queue to see that it may not.
+        """Run `first` and the items that may share its commit; return them, and the next item
+        if it had to be taken from the queue to see that it may not.
 
-        What comes meanwhile shares a wait for the disk. Where there is none it would save a
-        commit alone, and hold up those who are done: a claim, until outcomes are written.
+        Durable items may join a running group, because they share its fsync. Other items may
+        not: joining would save only a commit, and delay the members that are done.
         """
         following: WorkItem | None = first
         room = inf if first.durable else self._queue.qsize()
@@ -338,7 +330,7 @@ class ThreadExecutor:
         return engine.run(pull), following
 
     def _in_time(self, item: WorkItem | None) -> WorkItem | None:
-        """Return a call, unless it has waited for too long: then it is refused here."""
+        """Return the item, or refuse it and return None when it has waited for too long."""
         if item is None or time.monotonic() - item.made <= self._longest_wait or not item.begin():
             return item
         item.refuse(OverloadedError("The database is busy with other queries. Try again later."))
@@ -346,16 +338,16 @@ class ThreadExecutor:
         return None
 
     def _withdraw(self) -> None:
-        """A caller has gone whose call still waits: its place in the queue is free."""
+        """Free the queue place of an item whose caller was cancelled."""
         self.waiting -= 1
         self.skipped += 1
         self._withdrawn += 1
         full = self._withdrawn > self._capacity
-        if full and not self._closing:  # the threads of a lane that closes end when it is empty
+        if full and not self._closing:  # threads that close end when the queue is empty
             self._purge()
 
     def _purge(self) -> None:
-        """Take what was withdrawn out of the queue, so that it stays bounded."""
+        """Remove withdrawn items from the queue, so that it stays bounded."""
         kept: list[WorkItem | None] = []
         with suppress(Empty):
             while True:
@@ -389,12 +381,12 @@ class ThreadExecutor:
 
 
 class InlineExecutor:
-    """Runs each call on the caller's own task, after a checkpoint.
+    """Runs each function on the caller's own task, after a checkpoint.
 
-    For deterministic runs: trio's autojump clock does not see work in threads.
+    For deterministic tests: trio's autojump clock does not see work in threads.
     """
 
-    def __init__(self, engine: Engine, noticed: ExternalCommit | None = None) -> None:
+    def __init__(self, engine: Engine, noticed: OnExternalCommit | None = None) -> None:
         self.waiting = 0
         self.skipped = 0
         self.refused = 0
@@ -403,7 +395,7 @@ class InlineExecutor:
         self._closed = False
 
     async def execute(self, fn: Callable[[Tx], Any], now: int, *, durable: bool = True) -> Any:
-        """See `Executor.execute`."""
+        """Run `fn` and return its result. `durable` and cancellation: see `Store.write`."""
         await trio.lowlevel.checkpoint()
         if self._closed:
             self.refused += 1
@@ -415,11 +407,14 @@ class InlineExecutor:
         return item.answer.unwrap()
 
     def poll(self) -> None:
-        """See `Executor.poll`."""
+        """Check now for commits of other processes."""
         if self._noticed is not None and self._engine.poll():
             self._noticed()
 
     async def close(self) -> None:
-        """See `Executor.close`."""
+        """Answer the waiting items, refuse further ones, and close the engines."""
         self._closed = True
         self._engine.close()
+
+
+Executor = ThreadExecutor | InlineExecutor

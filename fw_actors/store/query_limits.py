@@ -142,7 +142,7 @@ class QueryWatch:
         self._thread = threading.Thread(target=self._watch, name="fw-query-watch", daemon=True)
         self._thread.start()
 
-    def poll(self) -> None:
+    def check_now(self) -> None:
         """Check at once: a caller has gone."""
         self._told.set()
 

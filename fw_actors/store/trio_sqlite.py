@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,13 +12,19 @@ from pathlib import Path
 from typing import Final
 
 from fw_actors.runtime.clock import Clock, Entropy
-from fw_actors.store.executor import InlineExecutor, SerialisingLock, ThreadExecutor, run_alone
+from fw_actors.store.executor import (
+    Executor,
+    InlineExecutor,
+    SerialisingLock,
+    ThreadExecutor,
+    run_alone,
+)
 from fw_actors.store.files import open_in_thread
 from fw_actors.store.migrations import migrate
 from fw_actors.store.query_limits import QueryLimit, QueryWatch
 from fw_actors.store.sqlite_connection import SqliteConnection, make_file, refusal_to_open
 from fw_actors.store.sqlite_engines import SNAPSHOT_SECONDS, GroupCommit, SnapshotReads
-from fw_actors.store.store import Lanes, LaneStore, Listeners, Store
+from fw_actors.store.store import Listeners, Store
 
 MAX_WAITING_WRITES: Final = 4096
 MAX_WAITING_READS: Final = 1024
@@ -132,33 +138,37 @@ def _store(
     query_seconds: float | None,
     *,
     inline: bool,
-) -> LaneStore:
+) -> Store:
     listeners = Listeners()
-    lanes: Lanes
+    writes: Executor
+    reads: Executor
+    lookups: Executor
+    closed: Callable[[], None] | None = None
     if inline:
-        reads = InlineExecutor(engines.readers[0])
-        lanes = Lanes(InlineExecutor(engines.writer, listeners.tell), reads, reads)
+        writes = InlineExecutor(engines.writer, listeners.notify)
+        reads = lookups = InlineExecutor(engines.readers[0])
     else:
         watch = QueryWatch(engines.limits, query_seconds)
-        make_reads = partial(
+        closed = watch.close
+        read_executor = partial(
             ThreadExecutor,
             capacity=max_reads,
             serialising=SerialisingLock(SNAPSHOT_SECONDS),
             longest_wait=inf if query_seconds is None else query_seconds,
-            abandoned=watch.poll,
+            abandoned=watch.check_now,
         )
-        lanes = Lanes(
-            ThreadExecutor("fw-writer", [engines.writer], max_writes, listeners.tell),
-            make_reads("fw-reader", engines.readers[LOOKUP_THREADS:]),
-            make_reads("fw-lookup", engines.readers[:LOOKUP_THREADS]),
-            watch.close,
-        )
-    return LaneStore(
+        writes = ThreadExecutor("fw-writer", [engines.writer], max_writes, listeners.notify)
+        reads = read_executor("fw-reader", engines.readers[LOOKUP_THREADS:])
+        lookups = read_executor("fw-lookup", engines.readers[:LOOKUP_THREADS])
+    return Store(
         clock,
-        lanes,
+        writes,
+        reads,
+        lookups,
         listeners,
         [engines.writer.counts, *(reader.counts for reader in engines.readers)],
-        poll=lanes.writes.poll,
+        poll=writes.poll,
         max_waiting_writes=max_writes,
         max_waiting_reads=max_reads,
+        closed=closed,
     )

@@ -43,7 +43,7 @@ class Weather:
         self.refused = self.torn = self.defect = self.slow = 0.0
 
 
-class FaultyStore:
+class FaultyStore(Store):
     """See `Store`. `committed` is called after each write, before anybody learns of it."""
 
     def __init__(

@@ -10,17 +10,17 @@ LONG = 30.0  # far more than any step of a test takes
 
 
 def test_a_turn_is_waited_for() -> None:
-    serialising = SerialisingLock(LONG)
+    lock = SerialisingLock(LONG)
     order: list[str] = []
     begins = threading.Event()
 
     def second() -> None:
         begins.set()
-        with serialising.hold():
+        with lock.hold():
             order.append("second")
 
     other = threading.Thread(target=second)
-    with serialising.hold():
+    with lock.hold():
         other.start()
         begins.wait(LONG)
         order.append("first")
@@ -29,34 +29,34 @@ def test_a_turn_is_waited_for() -> None:
 
 
 def test_one_that_takes_too_long_is_not_waited_for() -> None:
-    serialising = SerialisingLock(0.0)
+    lock = SerialisingLock(0.0)
     ended = threading.Event()
 
     def second() -> None:
-        with serialising.hold():
+        with lock.hold():
             ended.set()
 
-    with serialising.hold():
+    with lock.hold():
         threading.Thread(target=second).start()
         assert ended.wait(LONG)
 
 
 def test_a_turn_ends_with_an_error_and_the_next_begins() -> None:
-    serialising = SerialisingLock(LONG)
+    lock = SerialisingLock(LONG)
     for _ in range(2):
         try:
-            with serialising.hold():
+            with lock.hold():
                 raise ZeroDivisionError
         except ZeroDivisionError:
             continue
-    with serialising.hold():
+    with lock.hold():
         pass
 
 
 def test_who_went_on_beside_a_long_turn_does_not_end_it() -> None:
-    serialising = SerialisingLock(0.0)
-    with serialising.hold():
-        with serialising.hold():
+    lock = SerialisingLock(0.0)
+    with lock.hold():
+        with lock.hold():
             pass
-        assert serialising._lock.locked()
-    assert not serialising._lock.locked()
+        assert lock.is_held
+    assert not lock.is_held
