@@ -11,7 +11,7 @@ import trio
 
 from fw_actors.actors.outcome_writer import Settle, Settled
 from fw_actors.errors import OverloadedError
-from fw_actors.http import Answer, AnswerTimeout, NetworkError, Origin, Target
+from fw_actors.http import Endpoint, NetworkError, Origin, ReceiverResponse, ResponseTimeout
 from fw_actors.http.request import MakeHeaders
 from fw_actors.rules.delivery import (
     MOST_DEATHS_IN_A_ROW,
@@ -36,8 +36,8 @@ class Poster(Protocol):
     """What sends: `fw_actors.http.Sender`, or a receiver in memory."""
 
     async def post(
-        self, target: Target, body: bytes, make_headers: MakeHeaders, *, timeout: float
-    ) -> Answer:
+        self, target: Endpoint, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> ReceiverResponse:
         """Send one POST within `timeout` seconds. Raises: NetworkError."""
 
 
@@ -45,7 +45,7 @@ class Attempt(Message, frozen=True):
     """Send a leased delivery once, to `target` (None: there is nothing to send)."""
 
     due: Due
-    target: Target | None
+    target: Endpoint | None
 
     @property
     def origin(self) -> Origin | None:
@@ -131,7 +131,7 @@ class DeliveryActor(Actor):
         except NotSent as reason:
             return self._ended(began, reason.ending, str(reason)), Finished(origin)
         except NetworkError as fault:
-            timed_out = isinstance(fault, AnswerTimeout)
+            timed_out = isinstance(fault, ResponseTimeout)
             ended = self._ended(began, Ending.TRANSIENT, str(fault))
             return ended, Finished(origin, None, timed_out)
         except Exception as defect:  # a defect of ours ends as a counted failure, never in a loop
@@ -141,7 +141,7 @@ class DeliveryActor(Actor):
             return self._ended(began, Ending.TRANSIENT, error), Finished(origin)
         return self._judged(began, answer), Finished(origin, answer.times.answer / _MS)
 
-    def _ready(self, message: Attempt) -> tuple[Target, HMAC, int]:
+    def _ready(self, message: Attempt) -> tuple[Endpoint, HMAC, int]:
         """Return where to send, the signing key and the timeout. Raises: NotSent, LeaseOver."""
         due = message.due
         if due.job.deaths > MOST_DEATHS_IN_A_ROW:
@@ -173,7 +173,7 @@ class DeliveryActor(Actor):
         error = self._means.scrubber.scrub_known(error)
         return Ended(ending, self._means.clock.now(), self._ms_since(began), error=error)
 
-    def _judged(self, began: float, answer: Answer) -> Ended:
+    def _judged(self, began: float, answer: ReceiverResponse) -> Ended:
         status, now, wait = answer.status, self._means.clock.now(), 0.0
         if self._means.honour_retry_after:
             wait = retry_after_seconds(status, answer.retry_after, now)

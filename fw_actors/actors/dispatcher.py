@@ -17,7 +17,7 @@ from fw_actors.actors.delivery import Attempt, Finished
 from fw_actors.actors.outcome_writer import Settled
 from fw_actors.actors.queue_worker import Nudge, Recall
 from fw_actors.errors import OverloadedError, ValidationError
-from fw_actors.http import Origin, Target, parse_target
+from fw_actors.http import Endpoint, Origin, parse_endpoint
 from fw_actors.rules.concurrency import ReceiverPlaces, startable
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import (
@@ -54,7 +54,7 @@ class ClaimPlan:
         self._known, self._free = receivers, free
         self._places, self._per_receiver = places, per_receiver
         self._copies: dict[Origin | None, ReceiverPlaces] = {}
-        self._targets: dict[Hook | None, Target | None] = {}
+        self._targets: dict[Hook | None, Endpoint | None] = {}
 
     def free(self, hook: Hook | None) -> int:
         """Return how many of this Webhook's deliveries may start now."""
@@ -65,7 +65,7 @@ class ClaimPlan:
         self._copy(hook).take(count)
         self._free -= count
 
-    def target(self, hook: Hook | None) -> Target | None:
+    def target(self, hook: Hook | None) -> Endpoint | None:
         """Return where this Webhook's deliveries go; found out once a look."""
         if hook not in self._targets:
             self._targets[hook] = target_of(hook)
@@ -94,16 +94,16 @@ def new_receiver(origin: Origin | None, places: int, per_receiver: int) -> Recei
     return ReceiverPlaces(limit=per_receiver)
 
 
-def target_of(hook: Hook | None) -> Target | None:
+def target_of(hook: Hook | None) -> Endpoint | None:
     """Return where a Webhook's deliveries go; None when nothing is to be sent."""
     return _parsed(hook.url) if hook is not None and hook.enabled else None
 
 
 @lru_cache(URLS_KEPT)
-def _parsed(url: str) -> Target | None:
+def _parsed(url: str) -> Endpoint | None:
     """Taking a URL apart costs more than what else a look does for its Webhook."""
     try:
-        return parse_target(url, development=True)  # judged when it was written
+        return parse_endpoint(url, development=True)  # judged when it was written
     except ValidationError:
         return None
 
@@ -292,7 +292,7 @@ class Dispatcher(Actor):
                 refused.append(due)
         return refused
 
-    def _start(self, due: Due, target: Target | None) -> bool:
+    def _start(self, due: Due, target: Endpoint | None) -> bool:
         origin = target.origin if target is not None else None
         receiver = self._receivers.get(origin)
         if receiver is None:

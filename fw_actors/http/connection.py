@@ -58,7 +58,7 @@ class Connection(Protocol):
         """Bytes that are there already; empty when there are none, or nothing more will come."""
         ...
 
-    def is_quiet(self) -> bool:
+    def is_reusable(self) -> bool:
         """Whether nothing came since the last answer: no byte, no end. Else it must not be used."""
         ...
 
@@ -124,7 +124,7 @@ class PlainConnection:
         except OSError:
             return b""
 
-    def is_quiet(self) -> bool:
+    def is_reusable(self) -> bool:
         return not self.broken and self._socket.fileno() >= 0 and not self._poll.poll(0)
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class PlainConnection:
             self._socket.close()
 
 
-class Step(Enum):
+class ExchangeStep(Enum):
     """What the sender waits for; the value is the sentence when it waited too long."""
 
     LOOK_UP = "The address of {host} was not found out within {seconds:g} s."
@@ -147,10 +147,10 @@ class Progress(msgspec.Struct):
     """The step that a POST is at, and how long those before it took; `now` is trio's clock."""
 
     now: Callable[[], float] = trio.current_time
-    step: Step = Step.LOOK_UP
+    step: ExchangeStep = ExchangeStep.LOOK_UP
     times: Times = msgspec.field(default_factory=Times)
 
-    def enter(self, step: Step) -> float:
+    def enter(self, step: ExchangeStep) -> float:
         """Begin a step; return trio's time."""
         self.step = step
         return self.now()

@@ -25,7 +25,7 @@ from typing import Final
 
 import trio
 
-from fw_actors.http.connection import Connection, PlainConnection, Progress, Step
+from fw_actors.http.connection import Connection, ExchangeStep, PlainConnection, Progress
 from fw_actors.http.errors import ConnectError, DnsError
 from fw_actors.http.tls import secure
 from fw_actors.http.url import Origin, is_address
@@ -68,7 +68,7 @@ class ResolverStatistics:
 
 
 @dataclass(eq=False, slots=True)
-class _Running:
+class _RunningLookup:
     """One look-up under way, with everybody who waits for it."""
 
     began: float
@@ -99,7 +99,7 @@ class Resolver:
         self._limiter = trio.CapacityLimiter(threads)
         self._doubtful = trio.CapacityLimiter(max(1, threads - threads // 4))
         self._prompt: dict[str, None] = {}  # in the order in which they were last looked up
-        self._running: dict[tuple[str, int], list[_Running]] = {}
+        self._running: dict[tuple[str, int], list[_RunningLookup]] = {}
 
     async def resolve(self, host: str, port: int) -> Sequence[Address]:
         """Return all addresses of a name, the preferred ones first; at least one.
@@ -129,18 +129,18 @@ class Resolver:
             hosts=len(self._running),
         )
 
-    def _join_or_begin(self, key: tuple[str, int]) -> _Running:
+    def _join_or_begin(self, key: tuple[str, int]) -> _RunningLookup:
         mine = self._running.get(key, [])
         now = trio.current_time()
         joinable = [r for r in mine if not r.scope.cancel_called]
         if joinable and (len(mine) >= MAX_PER_HOST or now - joinable[-1].began < PROMPT_SECONDS):
             return joinable[-1]
-        running = _Running(now)
+        running = _RunningLookup(now)
         self._running.setdefault(key, []).append(running)
         self._nursery.start_soon(self._run, key, running)
         return running
 
-    async def _run(self, key: tuple[str, int], running: _Running) -> None:
+    async def _run(self, key: tuple[str, int], running: _RunningLookup) -> None:
         host, _ = key
         prompt = host in self._prompt
         self._prompt.pop(host, None)
@@ -160,7 +160,7 @@ class Resolver:
             if not mine:
                 del self._running[key]
 
-    async def _look_up(self, key: tuple[str, int], running: _Running) -> None:
+    async def _look_up(self, key: tuple[str, int], running: _RunningLookup) -> None:
         began = trio.current_time()
         try:
             running.addresses = await trio.to_thread.run_sync(
@@ -253,12 +253,12 @@ class Dialler:
         """
         times = progress.times
         times.dns = times.connect = times.tls = 0.0
-        began = progress.enter(Step.LOOK_UP)
+        began = progress.enter(ExchangeStep.LOOK_UP)
         addresses = await self._addresses(origin)
-        resolved = progress.enter(Step.CONNECT)
+        resolved = progress.enter(ExchangeStep.CONNECT)
         times.dns = (resolved - began) * 1000
         sock = await _connect(origin, _allowed(origin, addresses))
-        connected = progress.enter(Step.HANDSHAKE)
+        connected = progress.enter(ExchangeStep.HANDSHAKE)
         times.connect = (connected - resolved) * 1000
         if origin.scheme == "http":
             return PlainConnection(origin, sock)

@@ -51,7 +51,7 @@ class TlsError(NetworkError):
     kind = "tls"
 
 
-class AnswerTimeout(NetworkError):
+class ResponseTimeout(NetworkError):
     """Raised when the deadline passes before an answer's head is in, whatever took the time."""
 
     kind = "timeout"

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import trio
 
-from fw_actors.http.connection import Broken, Connection, Progress, Step
+from fw_actors.http.connection import Broken, Connection, ExchangeStep, Progress
 from fw_actors.http.errors import TlsError
-from fw_actors.http.response import MAX_ANSWER, AnswerReader
+from fw_actors.http.response import MAX_RESPONSE, ResponseReader
 
 
-class Stale(Exception):
+class StaleConnection(Exception):
     """Raised when a kept connection was dead: it ended before one byte of an answer."""
 
 
-async def converse(
+async def run_exchange(
     connection: Connection,
     request: bytes,
-    reader: AnswerReader,
+    reader: ResponseReader,
     progress: Progress,
     *,
     kept: bool,
@@ -35,10 +35,10 @@ async def converse(
         Stale: a kept connection broke or ended before one byte came.
         TlsError, ProtocolError: there was no answer.
     """
-    progress.step = Step.SEND
+    progress.step = ExchangeStep.SEND
     sent = await connection.start(request)
     if sent == len(request):
-        progress.step = Step.ANSWER
+        progress.step = ExchangeStep.ANSWER
         await _read(connection, reader, progress, kept)
         return reader.reusable and not connection.broken
     whole = await _read_while_sending(connection, request[sent:], reader, progress, kept)
@@ -46,7 +46,7 @@ async def converse(
 
 
 async def _read_while_sending(
-    connection: Connection, rest: bytes, reader: AnswerReader, progress: Progress, kept: bool
+    connection: Connection, rest: bytes, reader: ResponseReader, progress: Progress, kept: bool
 ) -> bool:
     """As `_read`, beside a task that sends; return whether everything was sent."""
     whole = False
@@ -57,7 +57,7 @@ async def _read_while_sending(
         await connection.send(memoryview(rest))
         if not connection.broken:
             whole = True
-            progress.step = Step.ANSWER
+            progress.step = ExchangeStep.ANSWER
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(send)
@@ -72,7 +72,7 @@ async def _read_while_sending(
 
 
 async def _read(
-    connection: Connection, reader: AnswerReader, progress: Progress, kept: bool
+    connection: Connection, reader: ResponseReader, progress: Progress, kept: bool
 ) -> None:
     began = progress.now()
     satisfied = False
@@ -80,14 +80,14 @@ async def _read(
         try:
             data = await connection.receive(reader.room)
         except Broken as broken:
-            if kept and reader.room == MAX_ANSWER:
-                raise Stale from None
+            if kept and reader.room == MAX_RESPONSE:
+                raise StaleConnection from None
             if broken.tls and reader.status is None:
                 raise TlsError("TLS failed before the receiver answered.") from None
             reader.break_off()
             return
-        if kept and not data and reader.room == MAX_ANSWER:
-            raise Stale
+        if kept and not data and reader.room == MAX_RESPONSE:
+            raise StaleConnection
         before = reader.status
         satisfied = reader.feed(data)
         if before is None and reader.status is not None:

@@ -28,14 +28,14 @@ _REMEMBERED_BYTES: Final = 2048
 _NOT_MODIFIED: Final = 304  # its content-length speaks of a body that isn't there
 
 
-class PlainAnswer(NamedTuple):
+class PlainResponse(NamedTuple):
     """A whole answer whose connection may be used again."""
 
     status: int
     body: bytes
 
 
-def read_short(data: bytes) -> PlainAnswer | None:
+def read_plain(data: bytes) -> PlainResponse | None:
     """Read a whole answer; None when it isn't one of the plainest, whatever else it is.
 
     Args:
@@ -44,7 +44,7 @@ def read_short(data: bytes) -> PlainAnswer | None:
     return _remembered(data) if len(data) <= _REMEMBERED_BYTES else _read(data)
 
 
-def _read(data: bytes) -> PlainAnswer | None:
+def _read(data: bytes) -> PlainResponse | None:
     match = _HEAD.match(data)
     if match is None:
         return None
@@ -57,7 +57,7 @@ def _read(data: bytes) -> PlainAnswer | None:
         return None
     if not _ends_there(status, fields, len(body)):
         return None
-    return PlainAnswer(status, body)
+    return PlainResponse(status, body)
 
 
 def _ends_there(status: int, fields: bytes, size: int) -> bool:

@@ -76,7 +76,7 @@ class Pool:
         while (mine := self._by_origin.get(origin)) is not None:
             connection = next(reversed(mine))
             self._forget(connection)
-            if connection.is_quiet() and not self._expired(connection):
+            if connection.is_reusable() and not self._expired(connection):
                 self._in_use += 1
                 self._reused += 1
                 return connection
@@ -115,7 +115,7 @@ class Pool:
     def sweep(self) -> None:
         """Close what lies idle too long, and what its receiver closed or spoke on."""
         for connection in list(self._idle):
-            if self._expired(connection) or not connection.is_quiet():
+            if self._expired(connection) or not connection.is_reusable():
                 self._forget(connection)
                 self._close(connection)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from fw_actors.http.url import Target
+from fw_actors.http.url import Endpoint
 
 MOST_KEPT: Final = 16  # sets of header names, kept as good; others are judged at each use
 
@@ -42,11 +42,13 @@ class RequestWriter:
         self._fixed = b"user-agent: " + agent + b"\r\naccept: */*\r\n"
         self._forms: dict[tuple[bytes, ...], bytes] = {}
 
-    def write(self, target: Target, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    def write(
+        self, endpoint: Endpoint, body: bytes, headers: Sequence[tuple[bytes, bytes]]
+    ) -> bytes:
         """Return head and body of one POST.
 
         Args:
-            target: made by `parse_target`, which checked its parts.
+            endpoint: made by `parse_endpoint`, which checked its parts.
             body: JSON, sent as it is.
             headers: this attempt's own, lower-case names first; no name twice, none of ours.
 
@@ -57,7 +59,7 @@ class RequestWriter:
         form = self._forms.get(names) or self._form(names)
         if not all(map(_VALUE.fullmatch, values)):
             raise _unprintable(headers)
-        path, authority = target.path.encode("ascii"), target.authority.encode("ascii")
+        path, authority = endpoint.path.encode("ascii"), endpoint.authority.encode("ascii")
         return form % (path, authority, len(body), *values) + body
 
     def _form(self, names: tuple[bytes, ...]) -> bytes:

@@ -19,7 +19,7 @@ import h11
 import msgspec
 
 from fw_actors.http.errors import ProtocolError
-from fw_actors.http.fast_path import read_short
+from fw_actors.http.fast_path import read_plain
 
 
 class Times(msgspec.Struct):
@@ -34,7 +34,7 @@ class Times(msgspec.Struct):
     answer: float = 0.0
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ReceiverResponse(msgspec.Struct, frozen=True):
     """A receiver's answer to one POST; its status is any from 200 to 999.
 
     Args:
@@ -132,7 +132,7 @@ def _kept(fields: list[tuple[bytes, bytes]]) -> list[bytes]:
     ]
 
 
-MAX_ANSWER: Final = 64 * 1024  # bytes read of one answer, 1xx answers and heads included
+MAX_RESPONSE: Final = 64 * 1024  # bytes read of one answer, 1xx answers and heads included
 MAX_BODY: Final = 512  # bytes kept of its body
 MAX_INFORMATIONAL: Final = 20
 MAX_HEADER: Final = 2048  # characters kept of a header's value
@@ -148,7 +148,7 @@ _TOO_LONG: Final = "The receiver's answer has no end of its head within 64 KiB."
 _TOO_MANY: Final = "The receiver sent more than 20 interim answers and no final one."
 
 
-class AnswerReader(msgspec.Struct, eq=False):
+class ResponseReader(msgspec.Struct, eq=False):
     """Reads the answer to one POST; fed in pieces of any size.
 
     Args:
@@ -160,10 +160,10 @@ class AnswerReader(msgspec.Struct, eq=False):
     """
 
     status: int | None = None
-    room: int = MAX_ANSWER
+    room: int = MAX_RESPONSE
     ended: bool = False
     reusable: bool = False
-    short_way: bool = True
+    fast_path: bool = True
     _body: bytes = b""
     _headers: Sequence[tuple[bytes, bytes]] = ()
     _informational: int = 0
@@ -183,7 +183,7 @@ class AnswerReader(msgspec.Struct, eq=False):
         """
         self.room -= len(data)
         if self._h11 is None:
-            if self.short_way and (plain := read_short(data)) is not None:
+            if self.fast_path and (plain := read_plain(data)) is not None:
                 self.status, self._body = plain
                 self.ended = self.reusable = True
                 return True
@@ -200,11 +200,11 @@ class AnswerReader(msgspec.Struct, eq=False):
         """
         self._stop(_BROKEN)
 
-    def answer(self, times: Times) -> Answer:
+    def answer(self, times: Times) -> ReceiverResponse:
         """What was read so far, once `status` is there."""
         if self.status is None:
             raise ValueError("There is no answer before its head is in.")
-        return make_answer(self.status, self._body[:MAX_BODY], self._headers, times)
+        return make_response(self.status, self._body[:MAX_BODY], self._headers, times)
 
     def _stop(self, otherwise: str) -> None:
         if self.status is None:
@@ -249,12 +249,12 @@ class AnswerReader(msgspec.Struct, eq=False):
                 )
 
 
-def make_answer(
+def make_response(
     status: int,
     body: bytes,
     headers: Iterable[tuple[bytes, bytes]],
     times: Times,
-) -> Answer:
+) -> ReceiverResponse:
     """Put an answer together; `headers` have lower-case names."""
     location = retry_after = None
     for name, value in headers:
@@ -262,7 +262,7 @@ def make_answer(
             location = _without_secrets(value.decode("latin-1"))
         elif name == b"retry-after" and retry_after is None:
             retry_after = value.decode("latin-1")[:MAX_HEADER]
-    return Answer(status, body, location, retry_after, times)
+    return ReceiverResponse(status, body, location, retry_after, times)
 
 
 def _without_secrets(location: str) -> str:
@@ -273,7 +273,7 @@ def _without_secrets(location: str) -> str:
 
 def _expecting_an_answer() -> h11.Connection:
     """An h11 client that has sent a POST; the request's bytes are written elsewhere."""
-    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_ANSWER)
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_RESPONSE)
     connection.send(_POST)
     connection.send(_END)
     return connection

@@ -23,7 +23,7 @@ from fw_actors.documents.hooks import Observer
 from fw_actors.documents.permissions import MANAGERS_ONLY
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import ValidationError
-from fw_actors.http import parse_target
+from fw_actors.http import parse_endpoint
 from fw_actors.rules.signing import (
     DOCUMENT_EVENTS,
     UnusableEventNameError,
@@ -169,7 +169,7 @@ class WebhookRules(Observer):
         if doc.doctype != "Webhook" or event == "on_trash":
             return
         values = doc.__dict__
-        parse_target(values["url"], development=self._development)
+        parse_endpoint(values["url"], development=self._development)
         if values["event_type"] == DOCUMENT:
             self._judge_document(values)
         if values["event_type"] == CUSTOM:

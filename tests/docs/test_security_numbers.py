@@ -21,7 +21,7 @@ from fw_actors.documents.rest import MOST, MOST_BYTES
 from fw_actors.documents.validation import MOST_ROWS
 from fw_actors.hashing.hasher import KEPT_FOR_KNOWN, Lane
 from fw_actors.http.dial import MAX_PER_HOST, MAX_THREADS
-from fw_actors.http.response import MAX_ANSWER
+from fw_actors.http.response import MAX_RESPONSE
 from fw_actors.mail.smtp import AT_ONCE
 from fw_actors.ops.error_log import KEPT_DAYS
 from fw_actors.rules.denied_limit import RECORDED_PER_MINUTE
@@ -77,7 +77,7 @@ ROWS: list[tuple[str, list[object]]] = [  # how a row begins, and the numbers th
     ("event streams", [response.MOST, 503]),
     ("deliveries in flight; to one receiver",
      [OPS["deliveryConcurrency"], OPS["perReceiverConcurrency"]]),
-    ("a delivery", [MAX_ANSWER // KIB]),
+    ("a delivery", [MAX_RESPONSE // KIB]),
     ("replays of many", [BATCH]),
     ("attempts of a delivery, a mail, a job", [MOST_TRIES]),
     ("mails at once; look-ups of names", [AT_ONCE, MAX_THREADS, MAX_PER_HOST]),

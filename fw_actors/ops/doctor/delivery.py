@@ -14,7 +14,7 @@ from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.vault import UnreadableError
 from fw_actors.errors import ValidationError
-from fw_actors.http import parse_target
+from fw_actors.http import parse_endpoint
 from fw_actors.ops import app_jobs
 from fw_actors.ops.console_facts import queues
 from fw_actors.ops.site import Site
@@ -143,7 +143,7 @@ def _is_odd(site: Site, secret: str | None, row_id: str) -> bool:
 
 def _is_allowed(site: Site, url: str) -> bool:
     try:
-        parse_target(url, development=site.config.deployment.mode == "development")
+        parse_endpoint(url, development=site.config.deployment.mode == "development")
     except ValidationError:
         return False
     return True
