@@ -40,7 +40,7 @@ from fw_actors.errors import (
     PasswordPolicyError,
     TooManyRequestsError,
 )
-from fw_actors.hashing import Hasher, Lane, PreparedPassword
+from fw_actors.hashing import Hasher, HashQueue, PreparedPassword
 from fw_actors.mail import NamedKey, Notice, Template
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.ops.mail_queue import Outbox
@@ -189,7 +189,7 @@ class PasswordChanges:
             verified = await self._hasher.verify(
                 stored,
                 change.current,
-                Lane.RECOVERY,
+                HashQueue.RECOVERY,
                 decoy=admitted.decoy,
                 requester=_requester(change),
                 may_begin=lambda: may_verify(admitted.charged_at, self._clock.now()),
@@ -265,7 +265,7 @@ class NewPasswords(Observer):
         values = doc.__dict__
         password, account = values[FIELD], {"name": str(doc.name), "email": str(values["email"])}
         if isinstance(password, PreparedPassword):
-            self._hasher.judge(password, **account)
+            self._hasher.validate(password, **account)
         elif password is not None:
             values[FIELD] = PreparedPassword(password, self._hasher.hash_now(password, **account))
 

@@ -20,7 +20,7 @@ from fw_actors.access.hash_costs import RecentCosts
 from fw_actors.access.types import SignedIn, SignInAttempt
 from fw_actors.config import Argon2, AuthPolicy
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
-from fw_actors.hashing import Hasher, Lane
+from fw_actors.hashing import Hasher, HashQueue
 from fw_actors.rules.fair_queue import Requester
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical, sharing_network
 from fw_actors.rules.lockout import Budget, may_verify
@@ -189,7 +189,7 @@ class SignIn:
     async def _fresh_hash(self, password: str, requester: Requester) -> str | None:
         """Rehash with the live parameters; a busy hasher leaves it to the next sign-in."""
         try:
-            return await self._hasher.rehash(password, lane=Lane.SIGN_IN, requester=requester)
+            return await self._hasher.rehash(password, queue=HashQueue.SIGN_IN, requester=requester)
         except OverloadedError:
             return None
 

@@ -19,7 +19,7 @@ from fw_actors.documents.permissions import RECORDS
 from fw_actors.documents.query import MOST_FILTERS, MOST_VALUES
 from fw_actors.documents.rest import MOST, MOST_BYTES
 from fw_actors.documents.validation import MOST_ROWS
-from fw_actors.hashing.hasher import KEPT_FOR_KNOWN, Lane
+from fw_actors.hashing.hasher import KEPT_FOR_KNOWN, HashQueue
 from fw_actors.http.dial import MAX_PER_HOST, MAX_THREADS
 from fw_actors.http.response import MAX_RESPONSE
 from fw_actors.mail.smtp import AT_ONCE
@@ -60,7 +60,7 @@ ROWS: list[tuple[str, list[object]]] = [  # how a row begins, and the numbers th
      [MINUTES, AUTH["recoveryAttempts"], 429]),
     ("recovery mails to an identifier in an hour", [MAILS_AN_HOUR]),
     ("wrong API keys from an address in", [MINUTES, WRONG_KEYS.limit, 429]),
-    ("hashes", [Lane.SIGN_IN.value, Lane.RECOVERY.value, 503]),
+    ("hashes", [HashQueue.SIGN_IN.value, HashQueue.RECOVERY.value, 503]),
     ("connections of an address (IPv6: a /64) that keep the server waiting", [1, ADDRESS_SHARE]),
     ("unfinished bodies together; of an address",
      [CONNECTIONS.body_bytes // MIB, CONNECTIONS.body_bytes_by_address // MIB]),
@@ -102,7 +102,7 @@ def test_what_the_page_says_of_requests_is_so() -> None:
 
 
 def test_what_the_page_says_of_the_queue_for_hashes_is_so() -> None:
-    assert f"{KEPT_FOR_KNOWN[Lane.SIGN_IN]} of the places can't be taken by strangers" in PAGE
+    assert f"{KEPT_FOR_KNOWN[HashQueue.SIGN_IN]} of the places can't be taken by strangers" in PAGE
     assert f"from which it has signed in within {KNOWN_DAYS} days" in PAGE
     assert f"the last {ADDRESSES_OF_A_USER} addresses of an account rest" in PAGE
     assert sharing_network("2001:db8::1").endswith("/48")

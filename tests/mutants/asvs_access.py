@@ -51,7 +51,7 @@ ASVS_ACCESS: Final = (
         "an account without a hash costs no argon2 run",
         _HASHER,
         "            return self._verify(stored, password",
-        "            if stored is None:\n                return Verified(False)\n"
+        "            if stored is None:\n                return PasswordCheck(False)\n"
         "            return self._verify(stored, password",
         "tests/fw_actors/hashing/test_hasher.py::"
         "test_no_or_a_damaged_hash_is_a_wrong_password_after_exactly_one_run",
@@ -402,8 +402,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "a wrong password hashes in any number of threads",
         "fw_actors/hashing/hasher.py",
-        "lane: FairQueue(lane.value, ",
-        "lane: FairQueue(lane.value * 1000, ",
+        "queue: FairQueue(queue.value, ",
+        "queue: FairQueue(queue.value * 1000, ",
         "tests/fw_actors/hashing/test_places.py::test_who_finds_the_queue_full_is_refused_at_once",
     ),
     Mutation(
