@@ -18,7 +18,7 @@ from fw_actors.actors.outcome_writer import Settled
 from fw_actors.actors.queue_worker import Nudge, Recall
 from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.http import Endpoint, Origin, parse_endpoint
-from fw_actors.rules.concurrency import ReceiverPlaces, startable
+from fw_actors.rules.concurrency import ReceiverSlots, startable
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import (
     Actor,
@@ -46,14 +46,14 @@ class ClaimPlan:
 
     def __init__(
         self,
-        receivers: dict[Origin | None, ReceiverPlaces],
+        receivers: dict[Origin | None, ReceiverSlots],
         free: int,
         places: int,
         per_receiver: int,
     ) -> None:
         self._known, self._free = receivers, free
         self._places, self._per_receiver = places, per_receiver
-        self._copies: dict[Origin | None, ReceiverPlaces] = {}
+        self._copies: dict[Origin | None, ReceiverSlots] = {}
         self._targets: dict[Hook | None, Endpoint | None] = {}
 
     def free(self, hook: Hook | None) -> int:
@@ -71,7 +71,7 @@ class ClaimPlan:
             self._targets[hook] = target_of(hook)
         return self._targets[hook]
 
-    def _copy(self, hook: Hook | None) -> ReceiverPlaces:
+    def _copy(self, hook: Hook | None) -> ReceiverSlots:
         target = self.target(hook)
         origin = target.origin if target is not None else None
         copy = self._copies.get(origin)
@@ -84,14 +84,14 @@ class ClaimPlan:
         return copy
 
 
-def new_receiver(origin: Origin | None, places: int, per_receiver: int) -> ReceiverPlaces:
+def new_receiver(origin: Origin | None, places: int, per_receiver: int) -> ReceiverSlots:
     """Return the places of a receiver that is not known yet; of `places` in all.
 
     Where nothing is sent (deleted, disabled) nobody has to be spared.
     """
     if origin is None:
-        return ReceiverPlaces(limit=places, window=places)
-    return ReceiverPlaces(limit=per_receiver)
+        return ReceiverSlots(limit=places, window=places)
+    return ReceiverSlots(limit=per_receiver)
 
 
 def target_of(hook: Hook | None) -> Endpoint | None:
@@ -154,7 +154,7 @@ class Dispatcher(Actor):
         self._places, self._per_receiver = places, per_receiver
         self._free = places
         self._recall = Recall(QUEUE, deliveries.longest_wait)
-        self._receivers: dict[Origin | None, ReceiverPlaces] = {}
+        self._receivers: dict[Origin | None, ReceiverSlots] = {}
         self._look_waits = False
         self._look_comes = False
         self._more = True

@@ -11,7 +11,7 @@ import trio
 
 from fw_actors.actors.counters import DeliveryMeter
 from fw_actors.errors import OverloadedError
-from fw_actors.rules.delivery import Status
+from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.runtime import (
     Actor,
     Clock,
@@ -163,7 +163,9 @@ class OutcomeWriter(Actor):
         for outcome, status in zip(group, statuses, strict=True):
             self._tell(outcome, status)
 
-    async def _settled(self, group: Sequence[Settle]) -> tuple[Judged, Sequence[Status | None]]:
+    async def _settled(
+        self, group: Sequence[Settle]
+    ) -> tuple[Judged, Sequence[DeliveryStatus | None]]:
         """Write a group; a store that can't take it is asked again while a lease holds.
 
         Raises: OverloadedError when all leases have ended.
@@ -195,7 +197,7 @@ class OutcomeWriter(Actor):
     def _lose(self, outcome: Settle, error: str) -> None:
         self._log.error("delivery.outcome_lost", delivery=outcome.due.delivery, error=error)
 
-    def _tell(self, outcome: Settle, status: Status | None) -> None:
+    def _tell(self, outcome: Settle, status: DeliveryStatus | None) -> None:
         due, ended = outcome.due, outcome.ended
         if status is None:
             self._log.warning("delivery.lease_lost", delivery=due.delivery)
@@ -203,7 +205,7 @@ class OutcomeWriter(Actor):
         self._measure(due, ended, status)
         # One that arrived is told to those who ask for it: at thousands a second, its line costs
         # more than its way.
-        tell = self._log.debug if status is Status.SENT else self._log.info
+        tell = self._log.debug if status is DeliveryStatus.SENT else self._log.info
         tell(
             "delivery.ended",
             delivery=due.delivery,

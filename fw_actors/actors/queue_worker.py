@@ -19,7 +19,7 @@ import trio
 from outcome import Error, Outcome
 
 from fw_actors.errors import OverloadedError
-from fw_actors.rules.delivery import MOST_DEATHS_IN_A_ROW, Backoff, Ending, Verdict, judge
+from fw_actors.rules.delivery import MOST_DEATHS_IN_A_ROW, Backoff, Ending, Verdict, decide
 from fw_actors.rules.redaction import Scrubber, raised_at
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Actor, Log, Message, Timer, handles
@@ -48,7 +48,7 @@ class QueuePolicy:
 
 def verdict_on(failure: TryFailed, job: LeasedJob, ended: int, backoff: Backoff) -> Verdict:
     """Return what a try that failed at `ended` (ms) makes of its job."""
-    return judge(
+    return decide(
         Ending.REFUSED if failure.final else Ending.TRANSIENT,
         attempts_before=job.attempts,
         max_attempts=MOST_TRIES,

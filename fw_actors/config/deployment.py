@@ -18,7 +18,7 @@ from fw_actors.config.model import (
     Transport,
 )
 from fw_actors.config.parsing import Environment
-from fw_actors.config.policy import Text, key_of
+from fw_actors.config.policy import TextKind, key_of
 
 DEFAULT_BIND: Final = ("127.0.0.1", 8000)
 DEFAULT_DATABASE: Final = "sqlite:///data/fw.db"
@@ -27,7 +27,7 @@ DEFAULT_SENDER: Final = "fw@localhost"
 PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}  # RFC 6409, RFC 8314, RFC 5321
 
 _ON_OR_OFF: Final = parsing.one_of("on", "off")
-_CREDENTIAL: Final = Text(1000, blank=True)
+_CREDENTIAL: Final = TextKind(1000, blank=True)
 
 
 def read_deployment(env: Environment) -> Deployment:
@@ -65,7 +65,7 @@ def read_mail(env: Environment) -> Mail:
         "FW_SMTP_SECURITY", parsing.one_of("starttls", "tls", "none"), "starttls"
     )
     if transport == "smtp":
-        _judge_smtp(env)
+        _validate_smtp(env)
     if transport == "method" and not env.given("FW_MAIL_METHOD"):
         env.refuse("FW_MAIL_METHOD", "must name a function with FW_MAIL_TRANSPORT=method")
     return Mail(
@@ -101,7 +101,7 @@ def _login(env: Environment, variable: str, key: str, in_file: str | None) -> st
     return env.take_verbatim(variable, key_of("login", key).kind)
 
 
-def _judge_smtp(env: Environment) -> None:
+def _validate_smtp(env: Environment) -> None:
     if not env.given("FW_SMTP_HOST"):
         env.refuse("FW_SMTP_HOST", "must name the server with FW_MAIL_TRANSPORT=smtp")
     for one, other in (("USER", "PASSWORD"), ("PASSWORD", "USER")):

@@ -19,7 +19,7 @@ from fw_actors.config.model import (
     WebPolicy,
 )
 from fw_actors.config.parsing import CONFIG_VARIABLE, DotEnv, Environment, Source, parse_dotenv
-from fw_actors.config.policy import Judged, judge_policy
+from fw_actors.config.policy import ParsedPolicy, parse_policy
 from fw_actors.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -76,13 +76,13 @@ def load(environ: Mapping[str, str], cwd: Path) -> Config:
     return config
 
 
-def _read_policy(file: Path) -> tuple[Judged, list[str]]:
+def _read_policy(file: Path) -> tuple[ParsedPolicy, list[str]]:
     """Return what the policy file says, and its problems; the defaults where it says nothing."""
     try:
-        judged = judge_policy(_read(file))
+        parsed = parse_policy(_read(file))
     except _UnreadableError as error:
-        return judge_policy("{}"), [f"{file}: {error}"]
-    return judged, [f"{file}: {problem}" for problem in judged.problems]
+        return parse_policy("{}"), [f"{file}: {error}"]
+    return parsed, [f"{file}: {problem}" for problem in parsed.problems]
 
 
 def _section(values: Mapping[str, object], kind: type[T]) -> T:

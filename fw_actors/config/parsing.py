@@ -51,7 +51,7 @@ class UnusableValueError(ValueError):
     """Raised for a value that can't be used; the text follows the variable's name."""
 
 
-def judge_characters(text: str) -> None:
+def validate_characters(text: str) -> None:
     """Refuse control characters, and bytes that are no UTF-8 (PEP 383)."""
     if any(unicodedata.category(c) == "Cs" for c in text):
         raise UnusableValueError("must be valid UTF-8")
@@ -371,7 +371,7 @@ class Environment:
         if not value:
             return default
         try:
-            judge_characters(value.strip())
+            validate_characters(value.strip())
             return parse(value.strip())
         except UnusableValueError as error:
             self.refuse(name, str(error))

@@ -31,7 +31,7 @@ class Kind(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeKind:
     """A whole number from `low` to `high`, both included."""
 
     low: int
@@ -47,7 +47,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class NumberKind:
     """A number from `low` to `high`, both included; fractions are allowed."""
 
     low: float
@@ -63,7 +63,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class FlagKind:
     """True or false; with `or_null`, null as a third answer."""
 
     or_null: bool = False
@@ -76,7 +76,7 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextKind:
     """Text of at most `longest` characters; control characters never, line breaks with `lines`."""
 
     longest: int
@@ -146,41 +146,41 @@ class Key:
 
 SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType(
     {
-        "site": (Key("name", "fw", Text(140)),),
+        "site": (Key("name", "fw", TextKind(140)),),
         "auth": (
-            Key("sessionDays", 30, Whole(1, 3650)),
-            Key("apiKeyDays", 0, Whole(0, 3650)),
-            Key("minPasswordLength", 8, Whole(1, MAX_RUNES)),
-            Key("maxLoginAttempts", 5, Whole(1, 1000)),
-            Key("lockoutMinutes", 15, Whole(1, 10_080)),
-            Key("resetMinutes", 60, Whole(1, 10_080)),
-            Key("inviteHours", 72, Whole(1, 8760)),
-            Key("secureCookie", None, Flag(or_null=True)),
-            Key("selfServiceApiKeys", True, Flag()),
-            Key("addressAttempts", 50, Whole(1, 1_000_000)),
-            Key("recoveryAttempts", 20, Whole(1, 1_000_000)),
-            Key("refuseCommonPasswords", False, Flag()),
-            Key("sessionIdleDays", 0, Whole(0, 3650)),
+            Key("sessionDays", 30, WholeKind(1, 3650)),
+            Key("apiKeyDays", 0, WholeKind(0, 3650)),
+            Key("minPasswordLength", 8, WholeKind(1, MAX_RUNES)),
+            Key("maxLoginAttempts", 5, WholeKind(1, 1000)),
+            Key("lockoutMinutes", 15, WholeKind(1, 10_080)),
+            Key("resetMinutes", 60, WholeKind(1, 10_080)),
+            Key("inviteHours", 72, WholeKind(1, 8760)),
+            Key("secureCookie", None, FlagKind(or_null=True)),
+            Key("selfServiceApiKeys", True, FlagKind()),
+            Key("addressAttempts", 50, WholeKind(1, 1_000_000)),
+            Key("recoveryAttempts", 20, WholeKind(1, 1_000_000)),
+            Key("refuseCommonPasswords", False, FlagKind()),
+            Key("sessionIdleDays", 0, WholeKind(0, 3650)),
         ),
         "login": (
-            Key("notice", None, Text(4000, lines=True, blank=True)),
-            Key("demoUser", None, Text(320, blank=True)),
-            Key("demoPassword", None, Text(MAX_RUNES, blank=True)),
+            Key("notice", None, TextKind(4000, lines=True, blank=True)),
+            Key("demoUser", None, TextKind(320, blank=True)),
+            Key("demoPassword", None, TextKind(MAX_RUNES, blank=True)),
         ),
         "web": (
-            Key("maxRequests", 1000, Whole(1, 100_000)),
-            Key("hstsIncludeSubDomains", False, Flag()),
+            Key("maxRequests", 1000, WholeKind(1, 100_000)),
+            Key("hstsIncludeSubDomains", False, FlagKind()),
         ),
         "ops": (
-            Key("webhookRetentionDays", 30, Whole(0, 36_500)),
-            Key("auditRetentionDays", 365, Whole(0, 36_500)),
-            Key("scheduler", True, Flag()),
-            Key("deliveryConcurrency", 512, Whole(1, 4096)),
-            Key("perReceiverConcurrency", 16, Whole(1, 1024)),
-            Key("backoffSeconds", 30.0, Number(0.1, 86_400)),
-            Key("backoffCapSeconds", 3600.0, Number(0.1, 86_400)),
-            Key("honourRetryAfter", False, Flag()),
-            Key("queryTimeoutSeconds", 5.0, Number(0.1, 300)),
+            Key("webhookRetentionDays", 30, WholeKind(0, 36_500)),
+            Key("auditRetentionDays", 365, WholeKind(0, 36_500)),
+            Key("scheduler", True, FlagKind()),
+            Key("deliveryConcurrency", 512, WholeKind(1, 4096)),
+            Key("perReceiverConcurrency", 16, WholeKind(1, 1024)),
+            Key("backoffSeconds", 30.0, NumberKind(0.1, 86_400)),
+            Key("backoffCapSeconds", 3600.0, NumberKind(0.1, 86_400)),
+            Key("honourRetryAfter", False, FlagKind()),
+            Key("queryTimeoutSeconds", 5.0, NumberKind(0.1, 300)),
         ),
     }
 )
@@ -189,7 +189,7 @@ _MOST_DIGITS: Final = 400  # what Python reads fast; no key takes more than seve
 
 
 @dataclass(frozen=True)
-class Judged:
+class ParsedPolicy:
     """What a policy file says.
 
     `sections` holds every key of every section, by its name in the file; one that is absent or
@@ -201,7 +201,7 @@ class Judged:
     problems: tuple[str, ...]
 
 
-def judge_policy(text: str) -> Judged:
+def parse_policy(text: str) -> ParsedPolicy:
     """Read the text of a policy file and find everything that is wrong with it."""
     problems: list[str] = []
     try:
@@ -218,11 +218,11 @@ def judge_policy(text: str) -> Judged:
     known = (*SECTIONS, APPS)
     problems += [_unknown(name, "", known) for name in document if name not in known]
     sections = {
-        name: _judge_section(name, keys, document.get(name, {}), problems)
+        name: _parse_section(name, keys, document.get(name, {}), problems)
         for name, keys in SECTIONS.items()
     }
-    apps = _judge_apps(document.get(APPS, []), problems)
-    return Judged(sections, apps, tuple(problems))
+    apps = _parse_apps(document.get(APPS, []), problems)
+    return ParsedPolicy(sections, apps, tuple(problems))
 
 
 def key_of(section: str, name: str) -> Key:
@@ -233,7 +233,7 @@ def key_of(section: str, name: str) -> Key:
 def _decode(text: str, problems: list[str]) -> object:
     """Decode JSON; a key that stands twice in one object is a problem, NaN is no JSON."""
 
-    def judge_pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    def unique_pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
         found: dict[str, object] = {}
         for name, value in pairs:
             if name in found:
@@ -251,14 +251,14 @@ def _decode(text: str, problems: list[str]) -> object:
 
     decoded: object = json.loads(
         text,
-        object_pairs_hook=judge_pairs,
+        object_pairs_hook=unique_pairs,
         parse_constant=refuse_constant,
         parse_int=read_whole,
     )
     return decoded
 
 
-def _judge_section(
+def _parse_section(
     name: str, keys: tuple[Key, ...], given: object, problems: list[str]
 ) -> dict[str, object]:
     values = {key.name: key.default for key in keys}
@@ -276,7 +276,7 @@ def _judge_section(
     return values
 
 
-def _judge_apps(given: object, problems: list[str]) -> tuple[str, ...]:
+def _parse_apps(given: object, problems: list[str]) -> tuple[str, ...]:
     """Judge the list of modules; none may have a name that hides one of ours."""
     if not isinstance(given, list):
         problems.append(f"{APPS} must be a list of modules, not {kind_of(given)}")

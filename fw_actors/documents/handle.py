@@ -154,7 +154,7 @@ class Database:
         Raises: ValidationError for transaction, savepoint, ATTACH and PRAGMA statements, and for
             a row that breaks a rule of its table; DuplicateError for one that is there already.
         """
-        _judge_sql(text, params)
+        _validate_sql(text, params)
         try:
             with self._tx.savepoint():
                 return self._tx.raw(text, params or {})
@@ -164,7 +164,7 @@ class Database:
             raise ValidationError(f"The database refused the SQL: {broken}") from None
 
 
-def _judge_sql(text: object, params: object) -> None:
+def _validate_sql(text: object, params: object) -> None:
     if not isinstance(text, str) or not isinstance(params, Mapping | None):
         raise ValidationError('SQL is text with a dict of values: {"name": value}.')
     if "\0" in text:  # PostgreSQL would run what stands before it

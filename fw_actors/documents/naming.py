@@ -93,7 +93,7 @@ def name_for(doc: DocType, tx: Tx, entropy: Entropy, is_taken: Callable[[str], b
             continue
         return name
     given = str(getattr(doc, naming.field) or "") if naming.kind == "field" else doc.name
-    chosen = judge_name(given, meta)
+    chosen = validate_name(given, meta)
     if is_taken(chosen):
         raise DuplicateError(f"{meta.name} {chosen} is there already.")
     return chosen
@@ -104,7 +104,7 @@ def random_name(entropy: Entropy) -> str:
     return record_id(entropy.bytes(_RANDOM_BYTES))
 
 
-def judge_name(name: object, meta: Meta) -> str:
+def validate_name(name: object, meta: Meta) -> str:
     """Return the name if a document may have it. Raises: ValidationError."""
     field = meta.naming.field or "name"
     if not isinstance(name, str) or not name.strip():

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents.document import DocType, child_of, rows_of
 from fw_actors.documents.fields import ShapeError
-from fw_actors.documents.naming import judge_name
+from fw_actors.documents.naming import validate_name
 from fw_actors.documents.validation import check_value, fields_linking_to
 from fw_actors.errors import DuplicateError, ValidationError
 from fw_actors.store import Tx
@@ -31,7 +31,7 @@ def rename(documents: Documents, tx: Tx, doc: DocType, new: object) -> str:
         DuplicateError for a taken one.
     """
     old, meta = str(doc.name), doc.meta
-    name = judge_name(new, meta)
+    name = validate_name(new, meta)
     if documents.registry.table(meta.name).exists(tx, name):
         raise DuplicateError(f"{meta.name} {name} is there already.", field="name")
     values: dict[str, Any] = {"name": name}

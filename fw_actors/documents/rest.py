@@ -41,7 +41,7 @@ _NEVER: Final = ("docstatus", "owner", "creation", "modified", "modified_by", "i
 _ECHOED: Final = ("doctype", *STANDARD, *CHILD_STANDARD)
 
 
-def judged(fw: Fw, meta: Meta, body: Mapping[str, Any], doc: DocType | None) -> dict[str, Any]:
+def validated(fw: Fw, meta: Meta, body: Mapping[str, Any], doc: DocType | None) -> dict[str, Any]:
     """Return the fields of a body in their types; `doc` is what is saved, None for an insert.
 
     Raises: BadRequestError naming the key, PermissionDeniedError.
@@ -380,7 +380,7 @@ def _new(fw: Fw, doctype: str, body: Mapping[str, Any]) -> tuple[DocType, bool]:
     fw.rights.require(meta, "create")
     if submit:
         fw.rights.require(meta, "submit")
-    return fw.new_doc(doctype, **judged(fw, meta, body, None)), submit
+    return fw.new_doc(doctype, **validated(fw, meta, body, None)), submit
 
 
 def _change(fw: Fw, doc: DocType, body: Mapping[str, Any]) -> None:
@@ -388,7 +388,7 @@ def _change(fw: Fw, doc: DocType, body: Mapping[str, Any]) -> None:
     body = dict(body)
     if "modified" in body:
         _same_version(doc, body.pop("modified"))
-    for key, value in judged(fw, doc.meta, body, doc).items():
+    for key, value in validated(fw, doc.meta, body, doc).items():
         setattr(doc, key, value)
 
 

@@ -31,7 +31,7 @@ from fw_actors.config import Argon2, Config
 from fw_actors.errors import OverloadedError
 from fw_actors.hashing.costs import parameters_of
 from fw_actors.rules.fair_queue import FairQueue, QueueFull, Requester
-from fw_actors.rules.password_policy import MAX_RUNES, judge_password
+from fw_actors.rules.password_policy import MAX_RUNES, validate_password
 from fw_actors.runtime import Entropy
 
 T = TypeVar("T")
@@ -333,7 +333,7 @@ class Hasher:
     def validate(self, password: str, *, name: str, email: str) -> None:
         """Refuse a password that breaks the policy. Raises: PasswordPolicyError."""
         common = common_passwords() if self._refuse_common else frozenset[str]()
-        judge_password(password, minimum=self._minimum, name=name, email=email, common=common)
+        validate_password(password, minimum=self._minimum, name=name, email=email, common=common)
 
     async def verify(
         self,

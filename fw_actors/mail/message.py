@@ -50,8 +50,8 @@ class MailMessage:
     link: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        judge_header("subject", self.subject)
-        judge_header("recipient", self.recipient)
+        validate_header("subject", self.subject)
+        validate_header("recipient", self.recipient)
         if not _ADDRESS.match(self.recipient):
             raise UnsafeHeaderError("recipient")
 
@@ -67,7 +67,7 @@ class MailMessage:
         }
 
 
-def judge_header(part: str, text: str) -> None:
+def validate_header(part: str, text: str) -> None:
     """Refuse a text that holds a control character of any kind. Raises: UnsafeHeaderError."""
     if any(unicodedata.category(character) in _REFUSED_CATEGORIES for character in text):
         raise UnsafeHeaderError(part)
@@ -87,7 +87,7 @@ def as_email(message: MailMessage, *, sender: str, now: int, unique: str) -> Ema
 
     Raises: UnsafeHeaderError.
     """
-    judge_header("sender", sender)
+    validate_header("sender", sender)
     mail = EmailMessage(policy=_POLICY)
     mail["From"] = sender
     mail["To"] = message.recipient  # judged: one bare address

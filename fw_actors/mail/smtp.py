@@ -84,7 +84,7 @@ TIMEOUT_SECONDS: Final = 15.0
 Waits = Callable[[smtplib.SMTP], None]
 
 
-class Conversation:
+class SmtpSession:
     """Used once. `deliver` and `greet` block; another thread may call `abort` meanwhile."""
 
     def __init__(self, mail: Mail, context: ssl.SSLContext) -> None:
@@ -94,11 +94,11 @@ class Conversation:
 
     def deliver(self, mail: EmailMessage, sender: str, recipient: str) -> None:
         """Connect, secure, authenticate, send. Raises: MailNotSent, MailRefused."""
-        self._converse(lambda smtp: smtp.send_message(mail, sender, [recipient]))
+        self._run(lambda smtp: smtp.send_message(mail, sender, [recipient]))
 
     def greet(self) -> None:
         """Do all but send. Raises: MailNotSent, MailRefused."""
-        self._converse(lambda smtp: smtp.noop())
+        self._run(lambda smtp: smtp.noop())
 
     def abort(self) -> None:
         """Break the connection off, so that `deliver` ends soon and sends nothing more."""
@@ -109,7 +109,7 @@ class Conversation:
                 # Not SSLSocket.shutdown: that lets the other thread go on in clear text.
                 socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
-    def _converse(self, act: Callable[[smtplib.SMTP], object]) -> None:
+    def _run(self, act: Callable[[smtplib.SMTP], object]) -> None:
         try:
             smtp = self._connect()
             try:
@@ -220,7 +220,7 @@ class SmtpTransport:
         """`context`: how certificates are verified; None takes the system's trust store."""
         self._mail, self._clock, self._entropy = mail, clock, entropy
         self._context = context or ssl.create_default_context()
-        self._places = trio.CapacityLimiter(AT_ONCE)
+        self._limiter = trio.CapacityLimiter(AT_ONCE)
 
     async def send(self, message: MailMessage) -> None:
         """See `Transport.send`."""
@@ -230,18 +230,18 @@ class SmtpTransport:
             now=self._clock.now(),
             unique=record_id(self._entropy.bytes(_ID_BYTES)),
         )
-        conversation = Conversation(self._mail, self._context)
+        session = SmtpSession(self._mail, self._context)
         try:
             await trio.to_thread.run_sync(
-                conversation.deliver,
+                session.deliver,
                 mail,
                 envelope_sender(self._mail.sender),
                 message.recipient,
                 abandon_on_cancel=True,
-                limiter=self._places,  # a place is taken until the thread has ended
+                limiter=self._limiter,  # a place is taken until the thread has ended
             )
         except trio.Cancelled:
-            conversation.abort()
+            session.abort()
             raise
 
 
@@ -250,9 +250,9 @@ async def probe(mail: Mail, context: ssl.SSLContext) -> None:
 
     Raises: MailNotSent, MailRefused.
     """
-    conversation = Conversation(mail, context)
+    session = SmtpSession(mail, context)
     try:
-        await trio.to_thread.run_sync(conversation.greet, abandon_on_cancel=True)
+        await trio.to_thread.run_sync(session.greet, abandon_on_cancel=True)
     except trio.Cancelled:
-        conversation.abort()
+        session.abort()
         raise

@@ -71,7 +71,7 @@ AT_ONCE: Final = 2
 Method = Callable[[Any, dict[str, str | None]], object]
 
 
-class Run(Protocol):
+class RunWithFw(Protocol):
     """Runs a function with the handle `fw`, somewhere it may take its time (O-57)."""
 
     async def __call__(self, fn: Callable[[Any], None]) -> None: ...
@@ -80,14 +80,14 @@ class Run(Protocol):
 class MethodTransport:
     """Calls the function for each message, at most two at once; an exception is a retry."""
 
-    def __init__(self, path: str, method: Method, run: Run) -> None:
+    def __init__(self, path: str, method: Method, run: RunWithFw) -> None:
         """`path` is the function's dotted path, for what is told of a failure."""
         self._path, self._method, self._run = path, method, run
-        self._places = trio.CapacityLimiter(AT_ONCE)
+        self._limiter = trio.CapacityLimiter(AT_ONCE)
 
     async def send(self, message: MailMessage) -> None:
         """See `Transport.send`."""
-        async with self._places:
+        async with self._limiter:
             await self._run(lambda fw: self._call(fw, message))
 
     def _call(self, fw: Any, message: MailMessage) -> None:

@@ -30,7 +30,7 @@ from fw_actors.mail import (
     subject_of,
 )
 from fw_actors.mail.message import UnsafeHeaderError
-from fw_actors.rules.delivery import Status, Verdict
+from fw_actors.rules.delivery import DeliveryStatus, Verdict
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Entropy
 from fw_actors.store import LeasedJob, Statement, Tx, jobs
@@ -106,7 +106,7 @@ class Outbox:
             recipient=recipient,
             template=template.value,
             subject=subject_of(template, self._site),
-            status=Status.QUEUED.value if sent is None else Status.SENT.value,
+            status=DeliveryStatus.QUEUED.value if sent is None else DeliveryStatus.SENT.value,
             attempts=0 if sent is None else 1,
             sent=sent,
         )
@@ -193,7 +193,7 @@ class Letters:
         """Write that a message went out. False when the lease is lost."""
         if not jobs.finish(tx, job.id, job.lease):
             return False
-        self._note(tx, job, Status.SENT, job.attempts + 1, "", sent=tx.now)
+        self._note(tx, job, DeliveryStatus.SENT, job.attempts + 1, "", sent=tx.now)
         return True
 
     def failed(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
@@ -236,7 +236,13 @@ class Letters:
         )
 
     def _note(
-        self, tx: Tx, job: LeasedJob, status: Status, attempts: int, error: str, sent: int | None
+        self,
+        tx: Tx,
+        job: LeasedJob,
+        status: DeliveryStatus,
+        attempts: int,
+        error: str,
+        sent: int | None,
     ) -> None:
         tx.run(
             self._settle,

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from fw_actors.access.attempts import KNOWN_DAYS
 from fw_actors.documents.registry import Registry
-from fw_actors.rules.delivery import Status
+from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import JOB, KNOWN_ADDRESS, LOGIN_ATTEMPT, SESSION, TOKEN
@@ -21,7 +21,7 @@ from fw_actors.webhooks.events import QUEUE
 BATCH: Final = 1000
 MS_PER_DAY: Final = 86_400_000
 _BEFORE: Final[sa.BindParameter[Any]] = sa.bindparam("before")
-_FINAL: Final = (Status.SENT.value, Status.FAILED.value)
+_FINAL: Final = (DeliveryStatus.SENT.value, DeliveryStatus.FAILED.value)
 
 Batch = Callable[[Tx], int]
 """Deletes at most a batch of rows and returns how many; fewer than `BATCH` means: done."""

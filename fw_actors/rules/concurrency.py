@@ -15,7 +15,7 @@ RESERVE: Final = 4  # one place in four is closed to slow receivers
 
 
 @dataclass(slots=True)
-class ReceiverPlaces:
+class ReceiverSlots:
     """One receiver's window and what it has in flight."""
 
     limit: int
@@ -62,7 +62,7 @@ class ReceiverPlaces:
         self.slow = True
 
 
-def startable(receiver: ReceiverPlaces, free_places: int, all_places: int) -> int:
+def startable(receiver: ReceiverSlots, free_places: int, all_places: int) -> int:
     """Return how many attempts may start at a receiver, with `free_places` of `all_places` free."""
     if receiver.slow:
         free_places -= all_places // RESERVE

@@ -35,7 +35,7 @@ MOST_DEATHS_IN_A_ROW: Final = 5  # the next one counts as a failed attempt (B-19
 LEASE_MARGIN_SECONDS: Final = 30  # a lease lasts the timeout and this much longer (B-210)
 
 
-class Status(StrEnum):
+class DeliveryStatus(StrEnum):
     """The four states of a Webhook Delivery."""
 
     QUEUED = "Queued"
@@ -57,18 +57,18 @@ class Ending(Enum):
 # ending: (status while attempts remain, status when they are used up)
 NEXT: Final = MappingProxyType(
     {
-        Ending.DELIVERED: (Status.SENT, Status.SENT),
-        Ending.TRANSIENT: (Status.RETRYING, Status.FAILED),
-        Ending.REFUSED: (Status.FAILED, Status.FAILED),
-        Ending.WITHDRAWN: (Status.FAILED, Status.FAILED),
-        Ending.UNSIGNABLE: (Status.FAILED, Status.FAILED),
+        Ending.DELIVERED: (DeliveryStatus.SENT, DeliveryStatus.SENT),
+        Ending.TRANSIENT: (DeliveryStatus.RETRYING, DeliveryStatus.FAILED),
+        Ending.REFUSED: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
+        Ending.WITHDRAWN: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
+        Ending.UNSIGNABLE: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
     }
 )
 
 _RETRIED_BELOW_500: Final = frozenset({408, 429})
 
 
-def outcome(ending: Ending, attempt: int, max_attempts: int) -> Status:
+def outcome(ending: Ending, attempt: int, max_attempts: int) -> DeliveryStatus:
     """Return the status after attempt number `attempt`, counted from 1."""
     return NEXT[ending][attempt >= max_attempts]
 
@@ -108,12 +108,12 @@ class Backoff:
 class Verdict(NamedTuple):
     """What the outcome statement writes: the new status, the attempts so far, the next attempt."""
 
-    status: Status
+    status: DeliveryStatus
     attempts: int
     next_attempt: int | None  # ms since the epoch; None once final
 
 
-def judge(
+def decide(
     ending: Ending,
     *,
     attempts_before: int,
@@ -130,7 +130,7 @@ def judge(
     """
     attempt = attempts_before + 1
     status = outcome(ending, attempt, max_attempts)
-    if status is not Status.RETRYING:
+    if status is not DeliveryStatus.RETRYING:
         return Verdict(status, attempt, None)
     wait = max(backoff.wait(attempt), at_least)
     return Verdict(status, attempt, ended + round(wait * 1000))

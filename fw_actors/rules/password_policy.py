@@ -15,7 +15,7 @@ from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 MAX_RUNES: Final = 256
 
 
-def judge_password(
+def validate_password(
     password: str,
     *,
     minimum: int,

@@ -35,7 +35,7 @@ def key_of(secret: str) -> bytes:
         raise UnusableSecretError("After whsec_ comes standard base64, whole.") from None
 
 
-def judge_secret(secret: str) -> None:
+def validate_secret(secret: str) -> None:
     """Refuse a secret that no receiver could use (B-24).
 
     Raises: UnusableSecretError.
@@ -91,7 +91,7 @@ class UnusableEventNameError(ValueError):
     """Raised for a name that no app can emit; the message says why."""
 
 
-def judge_event_name(name: str) -> None:
+def validate_event_name(name: str) -> None:
     """Refuse a name that an app can't emit.
 
     Raises: UnusableEventNameError.

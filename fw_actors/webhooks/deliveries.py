@@ -19,10 +19,10 @@ from fw_actors.rules.delivery import (
     LEASE_MARGIN_SECONDS,
     LONGEST_SECONDS,
     Backoff,
+    DeliveryStatus,
     Ending,
-    Status,
     Verdict,
-    judge,
+    decide,
 )
 from fw_actors.store import AllRows, JsonRows, Statement, Tx, jobs, rows_as_json
 from fw_actors.store.jobs import held_of
@@ -118,7 +118,7 @@ class Judged(NamedTuple):
     """What attempts make of their deliveries, ready to be written; made by `judged`."""
 
     held: list[tuple[int, str]]
-    statuses: list[Status]
+    statuses: list[DeliveryStatus]
     rows: str
     sent: list[tuple[int, str]]
     others: list[jobs.Settlement]
@@ -157,7 +157,7 @@ class Deliveries:
             .values(
                 {name: held[name] for name in COLUMNS}
                 | {
-                    "sent": sa.case((held.status == Status.SENT.value, held.last_attempt)),
+                    "sent": sa.case((held.status == DeliveryStatus.SENT.value, held.last_attempt)),
                     "modified": held.last_attempt,
                 }
             )
@@ -227,7 +227,7 @@ class Deliveries:
         ready = Judged([], [], "", [], [])
         rows = []
         for due, ended in attempts:
-            verdict = judge(
+            verdict = decide(
                 ended.ending,
                 attempts_before=due.attempts,
                 max_attempts=due.max_attempts,
@@ -238,7 +238,7 @@ class Deliveries:
             job, token = due.job.id, due.job.lease
             ready.held.append((job, token))
             ready.statuses.append(verdict.status)
-            if verdict.status is Status.SENT:
+            if verdict.status is DeliveryStatus.SENT:
                 ready.sent.append((job, token))
             else:
                 settled = jobs.Settlement(job, token, verdict.next_attempt, error_of(ended))
@@ -246,12 +246,12 @@ class Deliveries:
             rows.append((job, token, *values(ended, verdict)))
         return ready._replace(rows=rows_as_json(rows))
 
-    def settle_all(self, tx: Tx, judged: Judged) -> Sequence[Status | None]:
+    def settle_all(self, tx: Tx, judged: Judged) -> Sequence[DeliveryStatus | None]:
         """Write outcomes: all of them by one statement, on condition of the leases' tokens.
 
         Returns: the new statuses; None for a lease that is lost, of which nothing is written.
         """
-        told: Sequence[Status | None] = judged.statuses
+        told: Sequence[DeliveryStatus | None] = judged.statuses
         lost: set[tuple[int, str]] = set()
         if tx.run(self._settle, settled=judged.rows) < len(told):
             found = msgspec.json.decode(tx.scalar(self._lost, settled=judged.rows))

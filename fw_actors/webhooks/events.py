@@ -27,7 +27,7 @@ from fw_actors.documents.registry import Registry
 from fw_actors.documents.special_fields import iso
 from fw_actors.errors import DuplicateError, NotFoundError, ValidationError
 from fw_actors.rules.redaction import Treatment, treatment
-from fw_actors.rules.signing import UnusableEventNameError, judge_event_name
+from fw_actors.rules.signing import UnusableEventNameError, validate_event_name
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.store import Statement, Tx, UniqueViolation, jobs
 from fw_actors.store.schema import JOB
@@ -231,7 +231,7 @@ def _event_name(name: object) -> str:
     if not isinstance(name, str):
         raise ValidationError("An event's name is text.", field="name")
     try:
-        judge_event_name(name)
+        validate_event_name(name)
     except UnusableEventNameError as error:
         raise ValidationError(str(error), field="name") from None
     return str.__str__(name)  # the text of an Enum's member is its value

@@ -28,8 +28,8 @@ from fw_actors.rules.signing import (
     DOCUMENT_EVENTS,
     UnusableEventNameError,
     UnusableSecretError,
-    judge_event_name,
-    judge_secret,
+    validate_event_name,
+    validate_secret,
 )
 from fw_actors.store import Row, Statement, Tx
 
@@ -198,13 +198,13 @@ def _judge_custom(event: object) -> None:
     if not event:
         raise ValidationError("Say which custom event is wanted.", field="custom_event")
     try:
-        judge_event_name(str(event))
+        validate_event_name(str(event))
     except UnusableEventNameError as error:
         raise ValidationError(str(error), field="custom_event") from None
 
 
 def _judge_written_secret(secret: str) -> None:
     try:
-        judge_secret(secret)
+        validate_secret(secret)
     except UnusableSecretError as error:
         raise ValidationError(str(error), field="secret") from None

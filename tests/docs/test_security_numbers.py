@@ -14,7 +14,7 @@ from fw_actors.access.recovery import MAILS_AN_HOUR
 from fw_actors.access.sessions import MOST_OF_A_USER
 from fw_actors.actors.queue_worker import MOST_TRIES
 from fw_actors.config.deployment import DEFAULT_ARGON2
-from fw_actors.config.policy import judge_policy
+from fw_actors.config.policy import parse_policy
 from fw_actors.documents.permissions import RECORDS
 from fw_actors.documents.query import MOST_FILTERS, MOST_VALUES
 from fw_actors.documents.rest import MOST, MOST_BYTES
@@ -46,7 +46,7 @@ from web.operations import LARGE, SMALL
 from web.request import FIRST_SECONDS, LEAST_BYTES_PER_SECOND, MOST_SECONDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
-POLICY = judge_policy("{}").sections
+POLICY = parse_policy("{}").sections
 AUTH, OPS, WEB = POLICY["auth"], POLICY["ops"], POLICY["web"]
 MINUTES = ADDRESS_WINDOW_MS // 60_000
 CONNECTIONS = ConnectionLimits()

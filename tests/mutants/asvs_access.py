@@ -140,8 +140,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "new passwords are not judged where they are hashed",
         _HASHER,
-        "        judge_password(password, minimum",
-        "        return\n        judge_password(password, minimum",
+        "        validate_password(password, minimum",
+        "        return\n        validate_password(password, minimum",
         _TEST_LINKS + "no_path_to_a_password_escapes_the_policy",
     ),
     Mutation(

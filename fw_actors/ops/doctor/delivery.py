@@ -18,7 +18,7 @@ from fw_actors.http import parse_endpoint
 from fw_actors.ops import app_jobs
 from fw_actors.ops.console_facts import queues
 from fw_actors.ops.site import Site
-from fw_actors.rules.delivery import Status
+from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Finding, Section, ServiceState, ok, warning
 from fw_actors.rules.signing import UnusableSecretError, key_of
 from fw_actors.store import QueueStats, Tx
@@ -107,9 +107,9 @@ def _odd(names: tuple[str, ...], what: str, todo: str) -> Iterator[Finding]:
 def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
     deliveries = site.registry.tables["Webhook Delivery"].table.c
     ended = sa.func.coalesce(deliveries.last_attempt, deliveries.modified)
-    retrying = sa.select(sa.func.count()).where(deliveries.status == Status.RETRYING.value)
+    retrying = sa.select(sa.func.count()).where(deliveries.status == DeliveryStatus.RETRYING.value)
     failed = sa.select(sa.func.count()).where(
-        deliveries.status == Status.FAILED.value, ended > tx.now - MS_PER_DAY
+        deliveries.status == DeliveryStatus.FAILED.value, ended > tx.now - MS_PER_DAY
     )
     c = site.registry.tables["Webhook"].table.c
     hooks = tx.rows(

@@ -20,7 +20,7 @@ from fw_actors.actors.outcome_writer import (
     Settled,
 )
 from fw_actors.errors import OverloadedError
-from fw_actors.rules.delivery import Ending, Status
+from fw_actors.rules.delivery import DeliveryStatus, Ending
 from fw_actors.runtime import (
     Actor,
     MailboxPolicy,
@@ -86,12 +86,12 @@ class Memory:
             raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
         return Names(names, min((self.due[n] for n in names if n in self.due), default=None))
 
-    def settle_all(self, tx: Tx, judged: Names) -> list[Status | None]:
+    def settle_all(self, tx: Tx, judged: Names) -> list[DeliveryStatus | None]:
         return [self._settle(delivery) for delivery in judged.names]
 
-    def _settle(self, delivery: str) -> Status | None:
+    def _settle(self, delivery: str) -> DeliveryStatus | None:
         self._group.append(delivery)
-        return None if delivery in self.lost else Status.SENT
+        return None if delivery in self.lost else DeliveryStatus.SENT
 
     @property
     def written(self) -> list[str]:

@@ -12,7 +12,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fw_actors.rules.delivery import Backoff, Ending, Status
+from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
 from fw_actors.store import StatementError, statement
 from fw_actors.webhooks.claims import Due, Hook, Lease, Leased
 from fw_actors.webhooks.deliveries import Batch, Deliveries, Ended, readable
@@ -61,14 +61,18 @@ class Depot:
         (due,) = (await self.claim()).due
         return due
 
-    async def settle(self, due: Due, ending: str = "DELIVERED", **ended: Any) -> Status | None:
+    async def settle(
+        self, due: Due, ending: str = "DELIVERED", **ended: Any
+    ) -> DeliveryStatus | None:
         at = self.office.site.clock.now()
         outcome = Ended(Ending[ending], at, **ended)
         return await self.office.site.store.write(
             lambda tx: self.deliveries.settle_all(tx, self.deliveries.judged([(due, outcome)]))[0]
         )
 
-    async def settle_all(self, attempts: list[tuple[Due, Ended]]) -> Sequence[Status | None]:
+    async def settle_all(
+        self, attempts: list[tuple[Due, Ended]]
+    ) -> Sequence[DeliveryStatus | None]:
         return await self.office.site.store.write(
             lambda tx: self.deliveries.settle_all(tx, self.deliveries.judged(attempts))
         )
