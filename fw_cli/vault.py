@@ -141,7 +141,7 @@ class _Keys:
     def new(self) -> str:
         """Return the new key, made and on the disk."""
         if self.known_new is None:
-            from fw_actors.store.files import new_file
+            from fw_actors.store.backup import new_file
             from fw_cli.init import new_key
 
             with new_file(self._next) as draft:
@@ -163,7 +163,7 @@ class _Keys:
 
     def put_in_place(self) -> None:
         """Have secret.key hold the new key, and keep the old one; at every moment it is there."""
-        from fw_actors.store.files import remove_draft_of
+        from fw_actors.store.backup import remove_draft_of
 
         if not self._replaces:
             return

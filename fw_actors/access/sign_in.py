@@ -21,7 +21,7 @@ from fw_actors.access.types import SignedIn, SignInAttempt
 from fw_actors.config import Argon2, AuthPolicy
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
 from fw_actors.hashing import Hasher, HashQueue
-from fw_actors.rules.fair_queue import Requester
+from fw_actors.rules.concurrency import Requester
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical, sharing_network
 from fw_actors.rules.lockout import Budget, may_verify
 from fw_actors.rules.tokens import BEARER_BYTES, bearer, digest, record_id

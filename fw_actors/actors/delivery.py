@@ -12,7 +12,7 @@ import trio
 from fw_actors.actors.outcome_writer import Settle, Settled
 from fw_actors.errors import OverloadedError
 from fw_actors.http import Endpoint, NetworkError, Origin, ReceiverResponse, ResponseTimeout
-from fw_actors.http.request import MakeHeaders
+from fw_actors.http.exchange import MakeHeaders
 from fw_actors.rules.delivery import (
     MOST_DEATHS_IN_A_ROW,
     Ending,

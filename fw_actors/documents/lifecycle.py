@@ -26,7 +26,7 @@ from fw_actors.documents.hooks import (
 from fw_actors.documents.naming import name_for
 from fw_actors.documents.query import Lists
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.rename import rename
+from fw_actors.documents.rows import rename
 from fw_actors.documents.special_fields import iso
 from fw_actors.documents.validation import (
     changes_once_submitted,

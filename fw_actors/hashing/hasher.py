@@ -30,7 +30,7 @@ import trio
 from fw_actors.config import Argon2, Config
 from fw_actors.errors import OverloadedError
 from fw_actors.hashing.costs import parameters_of
-from fw_actors.rules.fair_queue import FairQueue, QueueFull, Requester
+from fw_actors.rules.concurrency import FairQueue, QueueFull, Requester
 from fw_actors.rules.password_policy import MAX_RUNES, validate_password
 from fw_actors.runtime import Entropy
 

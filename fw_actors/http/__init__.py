@@ -17,8 +17,8 @@ from fw_actors.http.errors import (
     ResponseTimeout,
     TlsError,
 )
+from fw_actors.http.exchange import MakeHeaders
 from fw_actors.http.pool import PoolLimits, PoolStatistics
-from fw_actors.http.request import MakeHeaders
 from fw_actors.http.response import ReceiverResponse, Times
 from fw_actors.http.sender import Sender, SenderStatistics, open_sender
 from fw_actors.http.url import Endpoint, Origin, is_loopback, parse_endpoint

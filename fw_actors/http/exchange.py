@@ -1,12 +1,20 @@
-"""One request and its answer on one connection; decides what the receiver's silence means."""
+"""One exchange on a connection: writes the request and reads the response (B-121, RFC 9112 3).
+
+The bytes of a request are made from parts that were checked.
+"""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import trio
 
 from fw_actors.http.connection import Broken, Connection, ExchangeStep, Progress
 from fw_actors.http.errors import TlsError
 from fw_actors.http.response import MAX_RESPONSE, ResponseReader
+from fw_actors.http.url import Endpoint
 
 
 class StaleConnection(Exception):
@@ -94,3 +102,80 @@ async def _read(
             progress.times.answer = (progress.now() - began) * 1000
     while not reader.ended and (data := await connection.receive_ready(reader.room)):
         reader.feed(data)
+
+
+MOST_KEPT: Final = 16  # sets of header names, kept as good; others are judged at each use
+
+_BEGIN: Final = (
+    b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+)
+
+MakeHeaders = Callable[[], Sequence[tuple[bytes, bytes]]]
+
+# RFC 9110 5.1 and 5.6.2: a field name is a token; we send lower case alone.
+_NAME: Final = re.compile(rb"[a-z0-9!#$%&'*+.^_`|~-]+")
+# RFC 9110 5.5, stricter: printable ASCII, no white space at either end, never empty. A space at the
+# end of webhook-signature breaks the official verifier (B-124).
+_VALUE: Final = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+# What we write ourselves, and what would change where the body ends or who reads it.
+_OURS: Final = frozenset(
+    {b"host", b"content-type", b"content-length", b"user-agent", b"accept"}
+    | {b"transfer-encoding", b"connection", b"expect", b"te", b"trailer", b"upgrade"}
+)
+
+
+class RequestWriter:
+    """Writes requests of one user agent.
+
+    Args:
+        version: of the service, for `user-agent: fw-webhooks/<version>`.
+    """
+
+    def __init__(self, version: str) -> None:
+        agent = f"fw-webhooks/{version}".encode("ascii")
+        if not _VALUE.fullmatch(agent):
+            raise ValueError(f"The version {version!r} can't stand in a header.")
+        self._fixed = b"user-agent: " + agent + b"\r\naccept: */*\r\n"
+        self._forms: dict[tuple[bytes, ...], bytes] = {}
+
+    def write(
+        self, endpoint: Endpoint, body: bytes, headers: Sequence[tuple[bytes, bytes]]
+    ) -> bytes:
+        """Return head and body of one POST.
+
+        Args:
+            endpoint: made by `parse_endpoint`, which checked its parts.
+            body: JSON, sent as it is.
+            headers: this attempt's own, lower-case names first; no name twice, none of ours.
+
+        Raises:
+            ValueError: when a header can't be sent so; a defect of the caller.
+        """
+        names, values = zip(*headers, strict=True) if headers else ((), ())
+        form = self._forms.get(names) or self._form(names)
+        if not all(map(_VALUE.fullmatch, values)):
+            raise _unprintable(headers)
+        path, authority = endpoint.path.encode("ascii"), endpoint.authority.encode("ascii")
+        return form % (path, authority, len(body), *values) + body
+
+    def _form(self, names: tuple[bytes, ...]) -> bytes:
+        """Judge header names, and return a head with places for path, authority, length, values.
+
+        Raises: ValueError.
+        """
+        for name in names:
+            if not _NAME.fullmatch(name) or name in _OURS:
+                raise ValueError(f"The header name {name!r} is malformed or ours.")
+        if len(set(names)) != len(names):
+            raise ValueError("A header's name is there twice.")
+        lines = [name.replace(b"%", b"%%") + b": %b\r\n" for name in names]
+        form = b"".join((_BEGIN, self._fixed.replace(b"%", b"%%"), *lines, b"\r\n"))
+        if len(self._forms) < MOST_KEPT:
+            self._forms[names] = form
+        return form
+
+
+def _unprintable(headers: Sequence[tuple[bytes, bytes]]) -> ValueError:
+    """Tell which header it is; its value may be a signature, and is not shown."""
+    names = ", ".join(repr(name) for name, value in headers if not _VALUE.fullmatch(value))
+    return ValueError(f"The value of the header {names} isn't printable ASCII.")

@@ -21,9 +21,8 @@ from fw_actors.http.dial import (
     system_trust,
 )
 from fw_actors.http.errors import NetworkError, ResponseTimeout
-from fw_actors.http.exchange import StaleConnection, run_exchange
+from fw_actors.http.exchange import MakeHeaders, RequestWriter, StaleConnection, run_exchange
 from fw_actors.http.pool import Pool, PoolLimits, PoolStatistics
-from fw_actors.http.request import MakeHeaders, RequestWriter
 from fw_actors.http.response import ReceiverResponse, ResponseReader
 from fw_actors.http.url import Endpoint
 from fw_actors.runtime.timers import Deadlines

@@ -18,14 +18,14 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.core.webhooks import DOCUMENT
+from fw_actors.documents.core import DOCUMENT
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rows import Records
 from fw_actors.documents.validation import changed_columns
-from fw_actors.rules.denied_limit import RECORDED_PER_MINUTE, minute_of, more_refused
+from fw_actors.rules.lockout import RECORDED_PER_MINUTE, minute_of, more_refused
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx
 

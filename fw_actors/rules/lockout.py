@@ -1,7 +1,7 @@
-"""When tries at an identifier are refused (A-63, A-71, A-68).
+"""Limits on what is refused: sign-in attempts at an identifier, and denials that are recorded.
 
-The store's one statement admits a try while fewer than `limit` count; this module says what
-counts, and what a refusal answers.
+The store's one statement admits an attempt while fewer than `limit` count; this module says what
+counts, and what a refusal answers (A-63, A-71, A-68).
 """
 
 from __future__ import annotations
@@ -104,3 +104,32 @@ def refusal_seconds(tally: Tally, budget: Budget, now: int) -> float:
     since = tally.newest_failure if budget.locks else tally.oldest
     end = (now if since is None else since) + budget.window
     return max(BUSY_RETRY_SECONDS, min(end - now, budget.window) / 1000)
+
+
+RECORDED_PER_MINUTE: Final = 20
+"""How many denials of one user a minute have an Audit Event of their own; the rest is counted.
+
+Without a limit any user could fill the Audit Events, at the price of a request each.
+"""
+
+_MINUTE_MS: Final = 60_000
+
+
+def minute_of(now: int) -> tuple[int, int]:
+    """Return the first millisecond of the clock's minute that `now` is in, and of the next one."""
+    begin = now - now % _MINUTE_MS
+    return begin, begin + _MINUTE_MS
+
+
+def more_refused(recorded: int, more: int | None) -> int | None:
+    """Return how many refusals beyond the limit a minute has, with the one that just happened.
+
+    Args:
+        recorded: refusals of this minute that have an event of their own.
+        more: what the event that counts the others says; None without such an event.
+
+    Returns: None when this refusal is recorded on its own.
+    """
+    if more is None:
+        return None if recorded < RECORDED_PER_MINUTE else 1
+    return more + 1

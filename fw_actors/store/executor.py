@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import inf
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import outcome
 import trio
@@ -418,3 +418,36 @@ class InlineExecutor:
 
 
 Executor = ThreadExecutor | InlineExecutor
+
+T = TypeVar("T")
+
+
+async def open_in_thread(opening: Callable[[], T], close: Callable[[T], None]) -> T:
+    """Run `opening` in a thread and return its result; raises what it raises.
+
+    A cancelled start ends at once, although another process may hold the lock of a migration for
+    half a minute, or the server may not answer; the late result is closed by `close`.
+    """
+    opened: list[T] = []
+    claim_flag = [None]
+
+    def is_first() -> bool:
+        try:
+            claim_flag.pop()  # atomic
+        except IndexError:
+            return False
+        return True
+
+    def work() -> T:
+        found = opening()
+        opened.append(found)
+        if not is_first():
+            close(found)
+        return found
+
+    try:
+        return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+    except trio.Cancelled:
+        if not is_first():
+            close(opened[0])
+        raise

@@ -27,7 +27,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.selectable import TableValuedAlias
 
-from fw_actors.store.errors import StatementError
+from fw_actors.store.statement import StatementError
 
 
 class _Elements(FunctionElement[Any]):

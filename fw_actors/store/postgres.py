@@ -19,9 +19,9 @@ from fw_actors.store.executor import (
     Executor,
     InlineExecutor,
     ThreadExecutor,
+    open_in_thread,
     run_alone,
 )
-from fw_actors.store.files import open_in_thread
 from fw_actors.store.migrations import migrate
 from fw_actors.store.postgres_connection import ConnectionPool, PostgresSettings, one_line, read_url
 from fw_actors.store.postgres_engine import PostgresEngine

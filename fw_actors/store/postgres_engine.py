@@ -22,7 +22,6 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy.sql import ClauseElement
 
 from fw_actors.errors import OverloadedError, ValidationError
-from fw_actors.store.errors import StatementError
 from fw_actors.store.executor import EngineCounts, Pull, WorkItem
 from fw_actors.store.postgres_connection import (
     BEGIN_LAZY,
@@ -41,7 +40,14 @@ from fw_actors.store.postgres_errors import (
     translate,
 )
 from fw_actors.store.query_limits import QueryLimit
-from fw_actors.store.statement import POSTGRESQL, Form, Statement, Values, compile_form
+from fw_actors.store.statement import (
+    POSTGRESQL,
+    Form,
+    Statement,
+    StatementError,
+    Values,
+    compile_form,
+)
 from fw_actors.store.transaction import AfterCommit, Row, Tx
 
 _TOKEN: Final = re.compile(

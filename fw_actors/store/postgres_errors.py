@@ -13,7 +13,7 @@ from typing import Final
 import psycopg
 
 from fw_actors.errors import OverloadedError
-from fw_actors.store.errors import ConstraintViolation, StatementError, UniqueViolation
+from fw_actors.store.statement import ConstraintViolation, StatementError, UniqueViolation
 
 # All that executing a statement can raise; the others come from values that can't be sent.
 REFUSALS: Final = (psycopg.Error, UnicodeError, OverflowError)

@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import Final
 
 from fw_actors.errors import ConfigurationError, OverloadedError
-from fw_actors.store.errors import ConstraintViolation, StatementError, UniqueViolation
 from fw_actors.store.like_patterns import LIKE_LONG, like_long
 from fw_actors.store.query_limits import QueryLimit
+from fw_actors.store.statement import ConstraintViolation, StatementError, UniqueViolation
 
 # All that executing a statement can raise; the last three come from binding its values.
 REFUSALS: Final = (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeError)

@@ -9,9 +9,8 @@ from typing import Any, Final, NoReturn
 from sqlalchemy.sql import ClauseElement
 
 from fw_actors.errors import OverloadedError, ValidationError
-from fw_actors.store.errors import StatementError
 from fw_actors.store.sqlite_connection import REFUSALS, SqliteConnection, translate
-from fw_actors.store.statement import SQLITE, Form, Statement, compile_form
+from fw_actors.store.statement import SQLITE, Form, Statement, StatementError, compile_form
 from fw_actors.store.transaction import AfterCommit, Row, Tx
 
 # Statements of apps never share a cached preparation with ours, which the guard let pass.

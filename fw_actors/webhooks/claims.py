@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core.webhooks import DEFAULT_TIMEOUT
+from fw_actors.documents.core import DEFAULT_TIMEOUT
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.registry import Registry
 from fw_actors.store import (

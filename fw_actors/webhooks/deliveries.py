@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core.webhooks import DEFAULT_TIMEOUT
+from fw_actors.documents.core import DEFAULT_TIMEOUT
 from fw_actors.documents.registry import Registry
 from fw_actors.rules.delivery import (
     LEASE_MARGIN_SECONDS,

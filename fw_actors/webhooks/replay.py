@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core.webhooks import DEFAULT_MAX_ATTEMPTS
+from fw_actors.documents.core import DEFAULT_MAX_ATTEMPTS
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import Rights
 from fw_actors.documents.query import Query

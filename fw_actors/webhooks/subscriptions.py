@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
-from fw_actors.documents.core.webhooks import CUSTOM, DEFAULT_MAX_ATTEMPTS, DOCUMENT
+from fw_actors.documents.core import CUSTOM, DEFAULT_MAX_ATTEMPTS, DOCUMENT
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw

@@ -13,7 +13,7 @@ from fw_actors.access.attempts import MOST_OF_A_USER as ADDRESSES_OF_A_USER
 from fw_actors.access.recovery import MAILS_AN_HOUR
 from fw_actors.access.sessions import MOST_OF_A_USER
 from fw_actors.actors.queue_worker import MOST_TRIES
-from fw_actors.config.deployment import DEFAULT_ARGON2
+from fw_actors.config.load import DEFAULT_ARGON2
 from fw_actors.config.policy import parse_policy
 from fw_actors.documents.permissions import RECORDS
 from fw_actors.documents.query import MOST_FILTERS, MOST_VALUES
@@ -24,13 +24,12 @@ from fw_actors.http.dial import MAX_PER_HOST, MAX_THREADS
 from fw_actors.http.response import MAX_RESPONSE
 from fw_actors.mail.smtp import AT_ONCE
 from fw_actors.ops.error_log import KEPT_DAYS
-from fw_actors.rules.denied_limit import RECORDED_PER_MINUTE
 from fw_actors.rules.identifiers import sharing_network
-from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, WIDER_48, WIDER_56
+from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECORDED_PER_MINUTE, WIDER_48, WIDER_56
 from fw_actors.rules.password_policy import MAX_RUNES
 from fw_actors.rules.redaction import SHORTEST_SECRET
 from fw_actors.rules.tokens import BEARER_BYTES
-from fw_actors.store.trio_sqlite import MAX_WAITING_READS, MAX_WAITING_WRITES
+from fw_actors.store.sqlite import MAX_WAITING_READS, MAX_WAITING_WRITES
 from fw_actors.webhooks.replay import BATCH
 from web import response
 from web.connections import (

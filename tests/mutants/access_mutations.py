@@ -71,7 +71,7 @@ ACCESS: Final = (
     ),
     Mutation(
         "who fills the queue for hashes keeps it",
-        "fw_actors/rules/fair_queue.py",
+        "fw_actors/rules/concurrency.py",
         "longest = self._line_to_shorten(requester)",
         "longest = None",
         "tests/security/test_floods.py",

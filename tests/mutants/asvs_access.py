@@ -162,7 +162,7 @@ ASVS_ACCESS: Final = (
     ),
     Mutation(
         "an account has a hint to its password",
-        "fw_actors/documents/core/access.py",
+        "fw_actors/documents/core.py",
         "    language = Data(length=20)\n",
         "    language = Data(length=20)\n    hint = Data()\n",
         "tests/fw_actors/documents/core/test_account_fields.py::"
@@ -469,7 +469,7 @@ ASVS_ACCESS: Final = (
     ),
     Mutation(
         "refusals beyond the limit are not counted",
-        "fw_actors/rules/denied_limit.py",
+        "fw_actors/rules/lockout.py",
         "return more + 1",
         "return more",
         "tests/access/test_denied_events.py::test_beyond_twenty_one_event_counts_the_others",

@@ -34,7 +34,7 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "a shell starts pg_dump",
-        "fw_actors/store/postgres_backup.py",
+        "fw_actors/store/backup.py",
         "stdin=subprocess.DEVNULL, capture_output",
         "shell=True, stdin=subprocess.DEVNULL, capture_output",
         _TEST_SOURCE + "no_shell_reads_a_command",
@@ -200,7 +200,7 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "a site is in development mode unless it says otherwise",
-        "fw_actors/config/deployment.py",
+        "fw_actors/config/load.py",
         'parsing.one_of("production", "development"), "production")',
         'parsing.one_of("production", "development"), "development")',
         "tests/fw_actors/config/test_load.py::"
@@ -260,7 +260,7 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "a hash costs 1 MiB unless the site says otherwise",
-        "fw_actors/config/deployment.py",
+        "fw_actors/config/load.py",
         "Argon2(19 * 1024, 2, 1)",
         "Argon2(1024, 1, 1)",
         "tests/fw_actors/config/test_load.py::"
@@ -377,7 +377,7 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "a flood keeps the places that wait for a hash",
-        "fw_actors/rules/fair_queue.py",
+        "fw_actors/rules/concurrency.py",
         "longest = self._line_to_shorten(requester)",
         "longest = None",
         "tests/fw_actors/rules/test_fair_queue.py::"

@@ -9,7 +9,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.core.webhooks import DOCUMENT
+from fw_actors.documents.core import DOCUMENT
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.vault import UnreadableError

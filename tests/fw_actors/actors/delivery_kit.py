@@ -17,7 +17,7 @@ from fw_actors.actors.outcome_writer import OutcomeWriter
 from fw_actors.actors.queue_worker import Nudge
 from fw_actors.documents import rest
 from fw_actors.http import ConnectError, Endpoint, ReceiverResponse, ResponseTimeout, Sender
-from fw_actors.http.request import MakeHeaders
+from fw_actors.http.exchange import MakeHeaders
 from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import Backoff
 from fw_actors.runtime import KeyedPool, Runtime, SilentLog, open_runtime

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from fw_actors.actors.delivery import Attempt
 from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
-from fw_actors.http.request import MakeHeaders
+from fw_actors.http.exchange import MakeHeaders
 from fw_actors.store import Tx, jobs
 from tests.fw_actors.actors.delivery_kit import URL, Post, Receiver, delivering
 

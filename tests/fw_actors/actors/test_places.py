@@ -13,7 +13,7 @@ from fw_actors.actors.delivery import Attempt, Finished
 from fw_actors.actors.dispatcher import GATHER_SECONDS
 from fw_actors.actors.queue_worker import Nudge
 from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
-from fw_actors.http.request import MakeHeaders
+from fw_actors.http.exchange import MakeHeaders
 from tests.fw_actors.actors.delivery_kit import Receiver, delivering
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")

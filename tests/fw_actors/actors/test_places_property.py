@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from fw_actors.http import Endpoint, ReceiverResponse, ResponseTimeout
-from fw_actors.http.request import MakeHeaders
+from fw_actors.http.exchange import MakeHeaders
 from tests.fw_actors.actors.delivery_kit import Got, Receiver, delivering
 
 SLOW = 1.0  # "an attempt that waits over 1 s for an answer's head"

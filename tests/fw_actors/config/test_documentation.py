@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fw_actors.config.deployment import (
+from fw_actors.config.load import (
     DEFAULT_ARGON2,
     DEFAULT_BIND,
     DEFAULT_DATABASE,

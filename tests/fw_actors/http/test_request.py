@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fw_actors.errors import ValidationError
 from fw_actors.http import parse_endpoint
-from fw_actors.http.request import MOST_KEPT, RequestWriter
+from fw_actors.http.exchange import MOST_KEPT, RequestWriter
 
 VISIBLE = st.characters(min_codepoint=0x21, max_codepoint=0x7E)
 VALUES = st.text(VISIBLE, min_size=1).map(str.encode)

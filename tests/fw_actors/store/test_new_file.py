@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fw_actors.errors import ConfigurationError
-from fw_actors.store.files import new_file
+from fw_actors.store.backup import new_file
 
 
 @pytest.fixture

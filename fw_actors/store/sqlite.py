@@ -1,18 +1,190 @@
-"""SQLite's engines: group commit for the writer, snapshot reads for the readers."""
+"""The store on SQLite: one writer with group commit, a few readers of snapshots."""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from pathlib import Path
 from typing import Final
 
 import outcome
 
-from fw_actors.store.executor import EngineCounts, Pull, WorkItem
-from fw_actors.store.sqlite_connection import SqliteConnection, overloaded
+from fw_actors.runtime.clock import Clock, Entropy
+from fw_actors.store.executor import (
+    EngineCounts,
+    Executor,
+    InlineExecutor,
+    Pull,
+    SerialisingLock,
+    ThreadExecutor,
+    WorkItem,
+    open_in_thread,
+    run_alone,
+)
+from fw_actors.store.migrations import migrate
+from fw_actors.store.query_limits import QueryLimit, QueryWatch
+from fw_actors.store.sqlite_connection import (
+    SqliteConnection,
+    make_file,
+    overloaded,
+    refusal_to_open,
+)
 from fw_actors.store.sqlite_transaction import SqliteTx
+from fw_actors.store.store import Listeners, Store
+
+MAX_WAITING_WRITES: Final = 4096
+MAX_WAITING_READS: Final = 1024
+READER_THREADS: Final = 2
+LOOKUP_THREADS: Final = 1
+BUSY_SECONDS: Final = 3.0
+MIGRATION_BUSY_SECONDS: Final = 30.0
+
+
+@asynccontextmanager
+async def open_sqlite(
+    path: Path,
+    *,
+    clock: Clock,
+    entropy: Entropy,
+    inline: bool = False,
+    max_waiting_writes: int = MAX_WAITING_WRITES,
+    max_waiting_reads: int = MAX_WAITING_READS,
+    reader_threads: int = READER_THREADS,
+    busy_seconds: float = BUSY_SECONDS,
+    query_seconds: float | None = None,
+) -> AsyncIterator[Store]:
+    """Open the database at `path`, make or migrate its tables, and close it at the end.
+
+    Folder and file are made when they are missing, readable by their owner alone. Leaving the
+    block answers the calls that wait and refuses further ones.
+
+    Args:
+        clock: gives `Tx.now`.
+        entropy: makes the installation's key in a new database.
+        inline: run every call on the caller's task, after a checkpoint, without threads and
+            without waiting for the disk: for deterministic tests, where nothing must outlive
+            the machine. Commits of other processes are noticed in `poll` alone.
+        max_waiting_writes, max_waiting_reads: calls that may wait; more raise OverloadedError.
+        busy_seconds: how long a group of writes waits for another process's transaction.
+        query_seconds: how long a read, or a search inside a write, may take; None: without end.
+            Inline calls are not interrupted.
+
+    Raises: ConfigurationError when the file can't be opened, is no database, or is newer than
+        this program; OverloadedError when another process keeps it locked.
+    """
+    opening = partial(
+        _open,
+        path,
+        now=clock.now(),
+        entropy=entropy,
+        readers=1 if inline else reader_threads + LOOKUP_THREADS,
+        durable=not inline,
+        busy_seconds=busy_seconds,
+        query_seconds=query_seconds,
+    )
+    engines = opening() if inline else await open_in_thread(opening, _Engines.close)
+    store = _store(
+        clock, engines, max_waiting_writes, max_waiting_reads, query_seconds, inline=inline
+    )
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@dataclass(frozen=True)
+class _Engines:
+    writer: GroupCommit
+    readers: tuple[SnapshotReads, ...]
+    limits: tuple[QueryLimit, ...]
+
+    def close(self) -> None:
+        """Close the connections; no thread serves them yet."""
+        for reader in self.readers:
+            reader.close()
+        self.writer.close()
+
+
+def _open(
+    path: Path,
+    *,
+    now: int,
+    entropy: Entropy,
+    readers: int,
+    durable: bool,
+    busy_seconds: float,
+    query_seconds: float | None,
+) -> _Engines:
+    make_file(path)
+    opened: list[SqliteConnection] = []
+    connect = partial(SqliteConnection, path, query_seconds=query_seconds)
+    try:
+        connection = connect(busy_seconds=MIGRATION_BUSY_SECONDS, durable=durable)
+        opened.append(connection)
+        writer = GroupCommit(connection)
+        run_alone(writer, lambda tx: migrate(tx, entropy), now)
+        connection.wait_for_locks(busy_seconds)
+        while len(opened) <= readers:
+            opened.append(connect(busy_seconds=busy_seconds, writable=False))
+        readings = tuple(SnapshotReads(reader) for reader in opened[1:])
+        return _Engines(writer, readings, tuple(each.limit for each in opened))
+    except BaseException as error:
+        for connection in opened:
+            connection.close()
+        if isinstance(error, sqlite3.Error):
+            raise refusal_to_open(path, error) from error
+        raise
+
+
+def _store(
+    clock: Clock,
+    engines: _Engines,
+    max_writes: int,
+    max_reads: int,
+    query_seconds: float | None,
+    *,
+    inline: bool,
+) -> Store:
+    listeners = Listeners()
+    writes: Executor
+    reads: Executor
+    lookups: Executor
+    closed: Callable[[], None] | None = None
+    if inline:
+        writes = InlineExecutor(engines.writer, listeners.notify)
+        reads = lookups = InlineExecutor(engines.readers[0])
+    else:
+        watch = QueryWatch(engines.limits, query_seconds)
+        closed = watch.close
+        read_executor = partial(
+            ThreadExecutor,
+            capacity=max_reads,
+            serialising=SerialisingLock(SNAPSHOT_SECONDS),
+            longest_wait=inf if query_seconds is None else query_seconds,
+            abandoned=watch.check_now,
+        )
+        writes = ThreadExecutor("fw-writer", [engines.writer], max_writes, listeners.notify)
+        reads = read_executor("fw-reader", engines.readers[LOOKUP_THREADS:])
+        lookups = read_executor("fw-lookup", engines.readers[:LOOKUP_THREADS])
+    return Store(
+        clock,
+        writes,
+        reads,
+        lookups,
+        listeners,
+        [engines.writer.counts, *(reader.counts for reader in engines.readers)],
+        poll=writes.poll,
+        max_waiting_writes=max_writes,
+        max_waiting_reads=max_reads,
+        closed=closed,
+    )
+
 
 MAX_MEMBERS: Final = 512
 MAX_SECONDS: Final = 0.025
