@@ -191,7 +191,7 @@ class _Keys:
 def _count(surroundings: Surroundings, keys: _Keys) -> Count:
     import trio
 
-    from fw_actors.documents.vault import Vault
+    from fw_actors.documents.vault import VaultCipher
     from fw_actors.ops.rekeying import Rekeying
     from fw_actors.ops.site import open_site
     from fw_actors.runtime import SystemEntropy
@@ -199,7 +199,7 @@ def _count(surroundings: Surroundings, keys: _Keys) -> Count:
     async def use() -> Count:
         entropy = SystemEntropy()
         async with open_site(surroundings.config, rekeying=True) as site:
-            old, new = Vault(keys.old, entropy), Vault(keys.known_new, entropy)
+            old, new = VaultCipher(keys.old, entropy), VaultCipher(keys.known_new, entropy)
             return await Rekeying(site.store, site.registry, old, new).count()
 
     surroundings.logger(service=False)
@@ -209,7 +209,7 @@ def _count(surroundings: Surroundings, keys: _Keys) -> Count:
 def _move(surroundings: Surroundings, keys: _Keys, *, leave_unreadable: bool) -> tuple[int, Count]:
     import trio
 
-    from fw_actors.documents.vault import Vault
+    from fw_actors.documents.vault import VaultCipher
     from fw_actors.ops.rekeying import Rekeying
     from fw_actors.ops.site import open_site
     from fw_actors.runtime import SystemEntropy
@@ -217,7 +217,7 @@ def _move(surroundings: Surroundings, keys: _Keys, *, leave_unreadable: bool) ->
     async def use(advance: Advance) -> tuple[int, Count]:
         entropy = SystemEntropy()
         async with open_site(surroundings.config, rekeying=True) as site:
-            old, new = Vault(keys.old, entropy), Vault(keys.new(), entropy)
+            old, new = VaultCipher(keys.old, entropy), VaultCipher(keys.new(), entropy)
             rekeying = Rekeying(site.store, site.registry, old, new)
             found = await rekeying.count()
             if found.lost and not found.old and not found.new and not leave_unreadable:

@@ -106,7 +106,7 @@ class EmailDelivery(DocType, name="Email Delivery", naming="random", read_only=T
     sent = Datetime()
 
 
-class ErrorLog(DocType, name="Error Log", naming="random", read_only=True):
+class ErrorLogEntry(DocType, name="Error Log", naming="random", read_only=True):
     """Written by the service alone; `message` has no secret in it."""
 
     method = Data()
@@ -191,5 +191,5 @@ CORE = (
     EmailDelivery,
     AuditEvent,
     Version,
-    ErrorLog,
+    ErrorLogEntry,
 )

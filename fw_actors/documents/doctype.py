@@ -28,7 +28,7 @@ Convert = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FieldGroups:
     """The fields of one DocType by what is to be done with them, each group in order."""
 
     accepted: tuple[tuple[str, Convert], ...]
@@ -52,7 +52,9 @@ class Plan:
     """Gives what JSON shows of a document's attributes, in order."""
 
 
-def plan_of(fields: Iterable[Field], standard: Iterable[str], shown: Iterable[str]) -> Plan:
+def field_groups(
+    fields: Iterable[Field], standard: Iterable[str], shown: Iterable[str]
+) -> FieldGroups:
     """Return the plan for the fields of a DocType.
 
     `standard`: what every document has, but for the times; `shown`: all that JSON shows.
@@ -60,7 +62,7 @@ def plan_of(fields: Iterable[Field], standard: Iterable[str], shown: Iterable[st
     fields = tuple(fields)
     columns = [f for f in fields if f.stored and not isinstance(f, Table)]
     open_columns = [f for f in columns if not isinstance(f, Vault)]
-    return Plan(
+    return FieldGroups(
         accepted=tuple((f.name, f.hold if f.unique else f.accept) for f in fields if f.plain),
         secrets=tuple(f for f in fields if not f.plain and not isinstance(f, Table)),
         checked=tuple(f for f in fields if f.required or isinstance(f, Link | Select | Table)),
@@ -183,11 +185,11 @@ class Meta:
         return tuple(f for f in self.fields.values() if not f.stored)
 
     @cached_property
-    def plan(self) -> Plan:
+    def groups(self) -> FieldGroups:
         """What the verbs do with the fields."""
         standard = tuple(name for name in STANDARD if name not in TIMES)
         parent = CHILD_STANDARD if self.child else ()
-        return plan_of(self.fields.values(), (*standard, *parent), self.shown)
+        return field_groups(self.fields.values(), (*standard, *parent), self.shown)
 
     @cached_property
     def hooks(self) -> frozenset[str]:
@@ -230,7 +232,7 @@ def read_declaration(
     fields = _declared_fields(cls)
     for each in fields.values():
         problems += [f"{each.name}: {text}" for text in _field_problems(each, child)]
-    problems += [*_twins(fields), *_hook_problems(cls)]
+    problems += [*_case_duplicates(fields), *_hook_problems(cls)]
     parsed = parse_naming(naming, fields)
     if isinstance(parsed, str):
         problems.append(parsed)
@@ -315,7 +317,7 @@ def _field_problems(each: Field, child: bool) -> Iterator[str]:
     yield from each.problems()
 
 
-def _twins(fields: Mapping[str, Field]) -> Iterator[str]:
+def _case_duplicates(fields: Mapping[str, Field]) -> Iterator[str]:
     """Columns that differ in letter case alone are one column to SQLite."""
     first: dict[str, str] = {}
     for name in fields:

@@ -74,7 +74,7 @@ class DocType(DocTypeBase, abstract=True):
         state["docstatus"], state["idx"] = row["docstatus"] or 0, row["idx"] or 0
         for field in meta.unstored:
             state[field.name] = None
-        for name, read in meta.plan.decoded:
+        for name, read in meta.groups.decoded:
             state[name] = read(row[name])
 
     def is_new(self) -> bool:
@@ -129,7 +129,7 @@ class DocType(DocTypeBase, abstract=True):
         Raises: UnreadableError when the key is missing or was changed; BadRequestError for what
             is no Vault field.
         """
-        if not any(each.name == field for each in self.meta.plan.sealed):
+        if not any(each.name == field for each in self.meta.groups.sealed):
             raise BadRequestError(f"{self.doctype} has no Vault field {str(field)[:60]}.")
         value = self.__dict__[field]
         if isinstance(value, str):
@@ -143,10 +143,10 @@ class DocType(DocTypeBase, abstract=True):
         """Return what JSON shows: standard fields, fields, child rows; secrets blank."""
         meta = self.meta
         shown: dict[str, Any] = {"doctype": meta.name}
-        shown.update(zip(meta.shown, meta.plan.pick(self.__dict__), strict=True))
+        shown.update(zip(meta.shown, meta.groups.pick(self.__dict__), strict=True))
         for table in meta.tables:
             shown[table.name] = [row.as_dict() for row in rows_of(self, table)]
-        for field in meta.plan.secrets:
+        for field in meta.groups.secrets:
             shown[field.name] = shown_value(self, field)
         return shown
 

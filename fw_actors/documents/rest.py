@@ -31,7 +31,7 @@ from fw_actors.documents.fields import (
     Vault,
 )
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.lifecycle import require_action
+from fw_actors.documents.lifecycle import authorize_action
 from fw_actors.documents.permissions import Rights
 from fw_actors.documents.special_fields import to_ms
 from fw_actors.errors import BadRequestError, ConflictError, PermissionDeniedError, ValidationError
@@ -139,7 +139,7 @@ def _shaped_rows(
     stored = {} if base.stored is None else {r.name: r for r in rows_of(base.stored, table)}
     blank = _Base(fw, child, None)
     # What the caller may not write, and maybe not even see, is kept without being sent.
-    kept = [field for field in child.meta.plan.limited if not _may_write(fw, owner, field)]
+    kept = [field for field in child.meta.groups.limited if not _may_write(fw, owner, field)]
     rows = []
     for row in value:
         name = row.get("name")
@@ -250,10 +250,10 @@ def proposed(fw: Fw, doctype: str, name: str | None, body: Mapping[str, Any]) ->
     meta = _open(fw, doctype)
     fw.rights.require(meta, "write")
     stored: DocType = fw.get_doc(doctype, name)
-    doc = rows.twin(stored)
+    doc = rows.clone(stored)
     doc._before = stored
     _change(fw, doc, body)
-    require_action(fw, doc, "write", ignore_permissions=False)
+    authorize_action(fw, doc, "write", ignore_permissions=False)
     permissions.require_write(fw, doc)
     return doc
 
@@ -350,12 +350,12 @@ def shown(fw: Fw, doc: DocType) -> dict[str, Any]:
 
 def _without_hidden(fw: Fw, owner: Meta, meta: Meta, values: dict[str, Any]) -> dict[str, Any]:
     """Child rows follow the permissions of their parent's DocType."""
-    for field in meta.plan.levelled:
+    for field in meta.groups.levelled:
         if not fw.rights.sees_level(owner, field.permlevel):
             del values[field.name]
     for table in meta.tables:
         child = child_of(table).meta
-        if child.plan.levelled:
+        if child.groups.levelled:
             for row in values.get(table.name, ()):
                 _without_hidden(fw, owner, child, row)
     return values

@@ -43,7 +43,7 @@ def load(documents: Documents, fw: Fw, doctype: str, name: str, *, lock: bool = 
     return doc
 
 
-def twin(doc: DocType) -> DocType:
+def clone(doc: DocType) -> DocType:
     """Return another object of the same stored document."""
     made = _copied(doc)
     for field in doc.meta.tables:
@@ -56,7 +56,7 @@ def _copied(doc: DocType) -> DocType:
     made = type(doc).__new__(type(doc))
     state = made.__dict__
     state.update(doc.__dict__)
-    for name, read in doc.meta.plan.decoded:
+    for name, read in doc.meta.groups.decoded:
         state[name] = read(doc._stored[name])  # a value of JSON may be changed in its place
     return made
 
@@ -77,7 +77,7 @@ def insert(documents: Documents, tx: Tx, doc: DocType) -> None:
         _write_children(documents, tx, doc, field, {})
 
 
-def adopt_children(stored: DocType, doc: DocType) -> None:
+def merge_rows(stored: DocType, doc: DocType) -> None:
     """Tie rows that a whole list gave back by name to the stored ones, so that secrets are kept."""
     for field in doc.meta.tables:
         by_name = {row.name: row for row in rows_of(stored, field)}
@@ -183,7 +183,7 @@ def _write_children(
 
 def _is_untouched(row: DocType, old: DocType) -> bool:
     """Whether a row is seen at a glance to be as it is stored; JSON's 1 and true look alike."""
-    return not row.meta.plan.encoded and row.__dict__ == old.__dict__
+    return not row.meta.groups.encoded and row.__dict__ == old.__dict__
 
 
 def _changed_row(
@@ -202,13 +202,13 @@ def _changed_row(
 
 def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:
     """Return the row that holds the document; secrets sealed, kept ones as they were stored."""
-    state, plan = doc.__dict__, doc.meta.plan
-    row = {name: state[name] for name in plan.same}
+    state, groups = doc.__dict__, doc.meta.groups
+    row = {name: state[name] for name in groups.same}
     row["creation"], row["modified"] = _ms(state["creation"]), _ms(state["modified"])
-    for name, write in plan.encoded:
+    for name, write in groups.encoded:
         row[name] = write(state[name])
     row[ROW_ID] = row_id = _row_id(documents, doc)
-    for field in plan.sealed:
+    for field in groups.sealed:
         row[field.name] = _sealed(documents, doc, field, row_id)
     return row
 
@@ -234,7 +234,7 @@ def _ms(text: str | None) -> int | None:
     return None if text is None else ms_of(text)
 
 
-class Records:
+class SystemRows:
     """Adds rows to the table of one DocType."""
 
     def __init__(self, registry: Registry, doctype: str, entropy: Entropy) -> None:

@@ -36,11 +36,11 @@ def normalize(doc: DocType) -> None:
     if type(state["idx"]) is not int or abs(state["idx"]) > LARGEST_INTEGER:
         raise ValidationError("idx takes a whole number.", field="idx")
     try:
-        for name, accept in meta.plan.accepted:
+        for name, accept in meta.groups.accepted:
             state[name] = accept(state[name])
     except ShapeError as error:
         raise ValidationError(str(error), field=name) from None
-    for field in meta.plan.secrets:
+    for field in meta.groups.secrets:
         state[field.name] = _accepted_secret(doc, field, state[field.name])
     for table in meta.tables:
         rows = rows_of(doc, table)
@@ -85,7 +85,7 @@ def check_standard(doc: DocType, stored: DocType) -> None:
 
 def check_values(documents: Documents, tx: Tx, doc: DocType) -> None:
     """Refuse missing required values and links that lead nowhere. Raises: ValidationError."""
-    for field in doc.meta.plan.checked:
+    for field in doc.meta.groups.checked:
         check_value(documents, tx, doc, field)
 
 

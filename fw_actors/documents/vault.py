@@ -28,7 +28,7 @@ class UnreadableError(Exception):
     """Raised when a stored value does not open: no key, another key, or damage."""
 
 
-class Vault:
+class VaultCipher:
     """Seals and opens Vault fields; without a key it does neither."""
 
     def __init__(self, secret_key: str | None, entropy: Entropy) -> None:

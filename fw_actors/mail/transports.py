@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, Final, Protocol
 
 import trio
@@ -71,10 +71,8 @@ AT_ONCE: Final = 2
 Method = Callable[[Any, dict[str, str | None]], object]
 
 
-class RunWithFw(Protocol):
-    """Runs a function with the handle `fw`, somewhere it may take its time (O-57)."""
-
-    async def __call__(self, fn: Callable[[Any], None]) -> None: ...
+RunWithFw = Callable[[Callable[[Any], None]], Awaitable[None]]
+"""Runs a function with the handle `fw` on a thread where it may take its time (O-57)."""
 
 
 class MethodTransport:

@@ -23,7 +23,7 @@ from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.rows import Records
+from fw_actors.documents.rows import SystemRows
 from fw_actors.documents.validation import changed_columns
 from fw_actors.rules.lockout import RECORDED_PER_MINUTE, minute_of, more_refused
 from fw_actors.runtime import Entropy
@@ -89,7 +89,7 @@ class AuditLog:
     def __init__(self, registry: Registry, entropy: Entropy) -> None:
         table = registry.tables[DOCTYPE].table
         c = table.c
-        self._records = Records(registry, DOCTYPE, entropy)
+        self._records = SystemRows(registry, DOCTYPE, entropy)
         self._suppressed: set[Tx] = set()
         # As many as a minute can have; the index over these three columns finds them.
         self.denied = Statement(

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.rows import Records
+from fw_actors.documents.rows import SystemRows
 from fw_actors.rules.redaction import Scrubber
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx
@@ -54,7 +54,7 @@ class ErrorLog:
     ) -> None:
         """`noted` is called for each defect."""
         c = registry.tables["Error Log"].table.c
-        self._records = Records(registry, "Error Log", entropy)
+        self._records = SystemRows(registry, "Error Log", entropy)
         recent = sa.select(c.name).where(c.creation > sa.bindparam("since")).limit(PER_MINUTE)
         self._recent = Statement(sa.select(sa.func.count()).select_from(recent.subquery()))
         self._forget = Statement(

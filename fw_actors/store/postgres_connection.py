@@ -246,7 +246,7 @@ _MOST_DOUBLINGS: Final = 16  # past the longest wait; keeps the power finite in 
 _log: Final = logging.getLogger(__name__)
 
 
-class Backoff:
+class ReconnectBackoff:
     """How long to leave a server alone that could not be reached. Used from any thread."""
 
     def __init__(self) -> None:
@@ -286,7 +286,7 @@ class ConnectionPool:
         self._lock = threading.Lock()
         self._idle: list[PostgresConnection] = []
         self._closed = False
-        self._backoff = Backoff()
+        self._backoff = ReconnectBackoff()
 
     def begin(self, text: bytes) -> PostgresConnection:
         """Return a connection on which the transaction `text` has begun.

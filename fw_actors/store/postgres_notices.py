@@ -24,9 +24,9 @@ import trio
 
 from fw_actors.store.postgres_connection import (
     MS_PER_SECOND,
-    Backoff,
     PostgresConnection,
     PostgresSettings,
+    ReconnectBackoff,
     one_line,
 )
 
@@ -116,7 +116,7 @@ class NoticeThread:
     ) -> None:
         self._settings, self._noticed = settings, noticed
         self._notices: Notices | None = notices
-        self._backoff = Backoff()
+        self._backoff = ReconnectBackoff()
         self._owed = threading.Event()
         self._closing = threading.Event()
         self._told_at = 0.0
