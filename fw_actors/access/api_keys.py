@@ -108,6 +108,8 @@ class KeyCounts:
 class ApiKeys(Observer):
     """The statements over keys, and the rules that tie them to their users (an observer)."""
 
+    doctypes = frozenset({DOCTYPE, "User"})
+
     def __init__(self, registry: Registry, entropy: Entropy, audit: AuditLog) -> None:
         self._entropy, self._audit = entropy, audit
         keys = registry.tables[DOCTYPE].table
@@ -222,7 +224,7 @@ class ApiKeys(Observer):
                 raise PermissionDeniedError("API keys are made by api_keys.createMyAPIKey alone.")
             if event == "on_trash":
                 fw.tx.run(_FORGET, id=doc.name)
-        elif doc.doctype == "User" and (event == "on_trash" or not doc.__dict__["enabled"]):
+        elif event == "on_trash" or not doc.__dict__["enabled"]:
             with self._audit.suppressed(fw.tx):  # a part of what is done to the User
                 for (name,) in fw.tx.rows(self._names, user=doc.name):
                     _end(fw, name)

@@ -134,14 +134,14 @@ def end(tx: Tx, user: str) -> None:
 class LinkRules(Observer):
     """Observes User documents: a changed e-mail, disabling and deleting end open links."""
 
+    doctypes = frozenset({"User"})
+
     def __init__(self, registry: Registry) -> None:
         users = registry.tables["User"].table
         self._email = Statement(sa.select(users.c.email).where(users.c.name == _USER))
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Before the row is written, when the old address is still there to compare."""
-        if doc.doctype != "User":
-            return
         values = doc.__dict__
         stays = event != "on_trash" and values["enabled"]
         if not stays or fw.tx.scalar(self._email, user=doc.name) != values["email"]:

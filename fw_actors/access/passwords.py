@@ -244,6 +244,8 @@ FIELD: Final = "new_password"
 class NewPasswords(Observer):
     """Observes User documents; hashes for requests before they begin their transaction."""
 
+    doctypes = frozenset({"User"})
+
     def __init__(self, hasher: Hasher, passwords: Passwords, audit: AuditLog) -> None:
         self._hasher, self._passwords, self._audit = hasher, passwords, audit
 
@@ -260,7 +262,7 @@ class NewPasswords(Observer):
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Judge it against the account as it will be. Raises: PasswordPolicyError."""
-        if doc.doctype != "User" or event == "on_trash":
+        if event == "on_trash":
             return
         values = doc.__dict__
         password, account = values[FIELD], {"name": str(doc.name), "email": str(values["email"])}
@@ -271,7 +273,7 @@ class NewPasswords(Observer):
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """Set it; the document holds none any more."""
-        password = doc.__dict__[FIELD] if doc.doctype == "User" else None
+        password = doc.__dict__[FIELD]
         if not isinstance(password, PreparedPassword):
             return
         with self._audit.suppressed(fw.tx):  # the event of the save names the password

@@ -16,12 +16,11 @@ from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import (
+    DocTypeObservers,
     NoteDefect,
     Observer,
-    overriding,
     run_after_commit,
     run_hook,
-    tell,
 )
 from fw_actors.documents.naming import name_for
 from fw_actors.documents.query import Lists
@@ -143,10 +142,7 @@ class Documents:
         self.vault = vault
         self.entropy = entropy
         self.lists: Lists = Lists()
-        self._changing = overriding(observers, "changing")
-        self._deleting = overriding(observers, "deleting")
-        self._changed = overriding(observers, "changed")
-        self._renamed = overriding(observers, "renamed")
+        self._observers = {name: DocTypeObservers(observers, name) for name in registry.metas}
         self._note_defect = note_defect
 
     def read(self, fw: Fw, doctype: str, name: str, ignore_permissions: bool) -> DocType:
@@ -236,13 +232,13 @@ class Documents:
                 raise ConflictError(f"{doc.doctype} {doc.name} is submitted; cancel it first.")
             permissions.require_removal(fw, stored)
             rows.restore(doc, stored)  # what was changed on the object is no part of it
-            tell(self._changing, fw, "on_trash", doc)
+            observers = self._observers[doc.doctype]
+            observers.changing(fw, "on_trash", doc)
             run_hook(fw, doc, "on_trash")
             check_links(self, fw.tx, doc)
-            for deleting in self._deleting:
-                deleting(fw, doc)
+            observers.deleting(fw, doc)
             rows.delete(self, fw.tx, doc)
-            tell(self._changed, fw, "on_trash", doc)
+            observers.changed(fw, "on_trash", doc)
             run_after_commit(fw, doc, self._note_defect)
 
     def rename(self, fw: Fw, doc: DocType, name: object, ignore_permissions: bool) -> None:
@@ -258,8 +254,7 @@ class Documents:
             with duplicates_refused(doc):
                 new = rename(self, fw.tx, doc, name)
             authorize_new_name(fw, doc, ignore_permissions)
-            for renamed in self._renamed:
-                renamed(fw, doc.doctype, old, new)
+            self._observers[doc.doctype].renamed(fw, doc.doctype, old, new)
 
     def db_set(self, fw: Fw, doc: DocType, name: str, value: Any, ignore_permissions: bool) -> None:
         """Write one column directly: no hooks, no events; the rules of observers hold.
@@ -278,10 +273,11 @@ class Documents:
             self._stamp(fw, written, stored)
             authorize_scope(fw, written, ignore_permissions)
             permissions.require_write(fw, written)
-            tell(self._changing, fw, DB_SET, written)
+            observers = self._observers[doc.doctype]
+            observers.changing(fw, DB_SET, written)
             with duplicates_refused(doc):
                 rows.write_field(self, fw.tx, written, field)
-            tell(self._changed, fw, DB_SET, written)
+            observers.changed(fw, DB_SET, written)
             doc.__dict__[name] = written.__dict__[name]
             doc._stored = {**(doc._stored or {}), name: (written._stored or {})[name]}
             if doc.modified == stored.modified:  # else it stays too old to be saved
@@ -311,13 +307,13 @@ class Documents:
             self._write(fw, doc, f"on_{verb}", lambda: rows.update(self, fw.tx, doc, stored))
 
     def _write(self, fw: Fw, doc: DocType, event: str, write: Callable[[], None]) -> None:
-        before = doc._before
-        tell(self._changing, fw, event, doc)
+        before, observers = doc._before, self._observers[doc.doctype]
+        observers.changing(fw, event, doc)
         with duplicates_refused(doc):
             write()
         run_hook(fw, doc, event)
         doc._before = before  # a hook may have saved the document once more
-        tell(self._changed, fw, event, doc)
+        observers.changed(fw, event, doc)
         run_after_commit(fw, doc, self._note_defect)
 
     def _stamp(self, fw: Fw, doc: DocType, stored: DocType) -> None:

@@ -204,16 +204,15 @@ class AuditedDocType:
 
 
 class DocumentAudit(Observer):
-    """Observes all documents. Has to be called before a new password is taken off the User."""
+    """Observes the audited DocTypes, before `NewPasswords` takes a new password off the User."""
 
     def __init__(self, audit: AuditLog) -> None:
         self._audit = audit
+        self.doctypes = frozenset(AUDITED)
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """Record a write of an audited DocType; one that changes no right leaves nothing."""
-        audited = AUDITED.get(doc.doctype)
-        if audited is None:
-            return
+        audited = AUDITED[doc.doctype]
         action: Action | None
         if event == "on_insert":
             action, detail = audited.create, audited.about(doc)
@@ -228,8 +227,8 @@ class DocumentAudit(Observer):
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
         """Record the new name as target; events from before the rename keep the old one."""
-        audited = AUDITED.get(doctype)
-        if audited is not None and audited.rename is not None:
+        audited = AUDITED[doctype]
+        if audited.rename is not None:
             self._audit.record(fw, audited.rename, new, {"old": old, "new": new})
 
 

@@ -160,13 +160,15 @@ def _grouped(rows: list[Row]) -> Subscriptions:
 class WebhookRules(Observer):
     """Observes Webhook documents."""
 
+    doctypes = frozenset({"Webhook"})
+
     def __init__(self, registry: Registry, *, development: bool) -> None:
         self._registry = registry
         self._development = development
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Refuse a Webhook that could not work. Raises: ValidationError naming the field."""
-        if doc.doctype != "Webhook" or event == "on_trash":
+        if event == "on_trash":
             return
         values = doc.__dict__
         parse_endpoint(values["url"], development=self._development)

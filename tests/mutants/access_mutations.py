@@ -138,8 +138,8 @@ ACCESS: Final = (
     Mutation(
         "API keys outlive being disabled",
         _KEYS,
-        'event == "on_trash" or not doc.__dict__["enabled"]):',
-        'event == "on_trash"):',
+        'elif event == "on_trash" or not doc.__dict__["enabled"]:',
+        'elif event == "on_trash":',
     ),
     Mutation(
         "API keys outlive a recovery",

@@ -463,8 +463,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "a changed right leaves no Audit Event",
         "fw_actors/ops/audit.py",
-        "if audited is None:\n            return\n        action: Action",
-        "return\n        action: Action",
+        "        audited = AUDITED[doc.doctype]\n        action: Action",
+        "        return\n        audited = AUDITED[doc.doctype]\n        action: Action",
         "tests/access/test_rights_audit.py::test_each_act_of_a_manager_leaves_one_event",
     ),
     Mutation(
