@@ -7,11 +7,12 @@ renamed by observers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from fw_actors.documents.doctype import ROW_ID
+from fw_actors.documents.doctype import ROW_ID, STANDARD
 from fw_actors.documents.document import DocType, child_of, rows_of
 from fw_actors.documents.fields import CONFIGURED, Field, ShapeError, Table, Vault
 from fw_actors.documents.handle import Fw
@@ -234,24 +235,22 @@ def _ms(text: str | None) -> int | None:
     return None if text is None else ms_of(text)
 
 
-class SystemRows:
-    """Adds rows to the table of one DocType."""
+class RowInserter:
+    """Inserts rows of one DocType that the service itself writes, with their standard columns.
 
-    def __init__(self, registry: Registry, doctype: str, entropy: Entropy) -> None:
-        table = registry.tables[doctype]
-        self._entropy = entropy
-        self._fields = table.fields
+    Args:
+        fields: those that the rows hold; the others stay null.
+    """
+
+    def __init__(self, registry: Registry, doctype: str, fields: Sequence[str]) -> None:
+        names = (*STANDARD, *fields)
         self._insert = Statement(
-            sa.insert(table.table).values({n: sa.bindparam(n) for n in table.names if n != ROW_ID})
+            sa.insert(registry.tables[doctype].table).values({n: sa.bindparam(n) for n in names})
         )
 
-    def add(self, tx: Tx, owner: str, **values: Any) -> str:
-        """Write a row with a random name; return the name.
-
-        `owner` is whose doing it is. `values` are the fields as a document holds them; those
-        that are left out are null.
-        """
-        name, now = random_name(self._entropy), tx.now
+    def insert(self, tx: Tx, name: str, owner: str, **values: Any) -> None:
+        """Write a row for `owner`; `values` as the columns hold them. Raises: UniqueViolation."""
+        now = tx.now
         tx.run(
             self._insert,
             name=name,
@@ -261,8 +260,26 @@ class SystemRows:
             modified_by=owner,
             docstatus=0,
             idx=0,
-            **{f.name: f.to_store(values.get(f.name)) for f in self._fields},
+            **values,
         )
+
+
+class SystemRows:
+    """Adds rows with random names to the table of one DocType."""
+
+    def __init__(self, registry: Registry, doctype: str, entropy: Entropy) -> None:
+        self._entropy = entropy
+        self._fields = registry.tables[doctype].fields
+        self._rows = RowInserter(registry, doctype, [field.name for field in self._fields])
+
+    def add(self, tx: Tx, owner: str, **values: Any) -> str:
+        """Write a row for `owner`; return its name.
+
+        `values` are the fields as a document holds them; fields that are left out are null.
+        """
+        name = random_name(self._entropy)
+        stored = {f.name: f.to_store(values.get(f.name)) for f in self._fields}
+        self._rows.insert(tx, name, owner, **stored)
         return name
 
 
