@@ -50,13 +50,13 @@ from fw_actors.rules.tokens import (
     record_id,
 )
 from fw_actors.runtime import Entropy
+from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Statement, Store, Tx
 from fw_actors.store.schema import API_KEY
 
 DOCTYPE: Final = "API Key"
 LONGEST_DAYS: Final = 3650
 MOST_KEYS: Final = 100  # a user has at once, so that the list of them has an end
-MS_PER_DAY: Final = 86_400_000
 
 _ID: Final[sa.BindParameter[Any]] = sa.bindparam("id")
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")

@@ -22,12 +22,9 @@ from fw_actors.documents.registry import Registry
 from fw_actors.errors import InvalidTokenError
 from fw_actors.rules.tokens import BEARER_BYTES, bearer, digest
 from fw_actors.runtime import Entropy
+from fw_actors.runtime.clock import MINUTES_PER_HOUR, MS_PER_MINUTE
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import TOKEN
-
-_MS_PER_MINUTE: Final = 60_000
-_MINUTES_PER_HOUR: Final = 60
-
 
 PAGES: Final = MappingProxyType(
     {LinkKind.RECOVERY: "reset-password", LinkKind.INVITATION: "accept-invite"}
@@ -71,7 +68,7 @@ class Links:
         self._entropy, self._base_url = entropy, base_url
         self._minutes = {
             LinkKind.RECOVERY: policy.reset_minutes,
-            LinkKind.INVITATION: policy.invite_hours * _MINUTES_PER_HOUR,
+            LinkKind.INVITATION: policy.invite_hours * MINUTES_PER_HOUR,
         }
         self._facts = Statement(
             sa.select(_T.kind, _T.user, users.c.fullName, users.c.email, _T.expires)
@@ -85,7 +82,7 @@ class Links:
 
     def expiry(self, kind: LinkKind, now: int) -> int:
         """Return when a link that is made at `now` stops working; both in ms."""
-        return now + self._minutes[kind] * _MS_PER_MINUTE
+        return now + self._minutes[kind] * MS_PER_MINUTE
 
     def mint(self, tx: Tx, kind: LinkKind, user: str) -> Link:
         """Make a link; the older ones of the same user and kind end."""

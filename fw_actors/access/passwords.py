@@ -49,6 +49,7 @@ from fw_actors.rules.identifiers import canonical
 from fw_actors.rules.lockout import Budget, may_verify
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Clock, Entropy
+from fw_actors.runtime.clock import MS_PER_MINUTE
 from fw_actors.store import Statement, Store, Tx
 
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
@@ -157,7 +158,7 @@ class PasswordChanges:
         self._store, self._hasher, self._directory = store, hasher, directory
         self._clock = clock
         self._passwords, self._entropy, self._key = passwords, entropy, installation_key
-        self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * 60_000)
+        self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * MS_PER_MINUTE)
         self._costs = RecentCosts()
 
     def counter(self, user: str) -> bytes:

@@ -23,13 +23,13 @@ from fw_actors.rules.delivery import (
 from fw_actors.rules.redaction import Scrubber
 from fw_actors.rules.signing import signed_headers
 from fw_actors.runtime import Actor, Clock, Log, MailboxPolicy, Message, Overflow, Ref, handles
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import Store
 from fw_actors.webhooks.claims import Due
 from fw_actors.webhooks.deliveries import Deliveries, Ended
 from fw_actors.webhooks.signing_keys import NoSigningKey, SigningKeys
 
 GIVE_BACK_SECONDS: Final = 2.0
-_MS: Final = 1000
 
 
 class Poster(Protocol):
@@ -139,7 +139,7 @@ class DeliveryActor(Actor):
             log.error("delivery.defect", delivery=due.delivery, error=error)
             error = "internal: the attempt failed inside the service; its log says more."
             return self._ended(began, Ending.TRANSIENT, error), Finished(origin)
-        return self._judged(began, answer), Finished(origin, answer.times.answer / _MS)
+        return self._judged(began, answer), Finished(origin, answer.times.answer / MS_PER_SECOND)
 
     def _ready(self, message: Attempt) -> tuple[Endpoint, HMAC, int]:
         """Return where to send, the signing key and the timeout. Raises: NotSent, LeaseOver."""
@@ -152,7 +152,7 @@ class DeliveryActor(Actor):
             raise NotSent(Ending.WITHDRAWN, "disabled: the webhook is off; nothing was sent.")
         if message.target is None:
             raise NotSent(Ending.WITHDRAWN, "internal: the webhook's url can't be sent to.")
-        if self._means.clock.now() + due.hook.timeout * _MS > due.lease_end:
+        if self._means.clock.now() + due.hook.timeout * MS_PER_SECOND > due.lease_end:
             raise LeaseOver
         try:
             return message.target, self._means.keys.of(due.hook), due.hook.timeout
@@ -191,4 +191,4 @@ class DeliveryActor(Actor):
                 self._means.log.warning("delivery.not_given_back", delivery=due.delivery)
 
     def _ms_since(self, began: float) -> int:
-        return round((self.context.time() - began) * _MS)
+        return round((self.context.time() - began) * MS_PER_SECOND)

@@ -30,6 +30,7 @@ from fw_actors.runtime import (
     Timer,
     handles,
 )
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import StatementError, Store
 from fw_actors.webhooks.claims import Due, Hook
 from fw_actors.webhooks.deliveries import Batch, Deliveries
@@ -114,7 +115,6 @@ GATHER_SECONDS: Final = 0.005
 FEW: Final = 4  # places; fewer are gathered, so that one that refuses makes no look for each
 TOKEN_BYTES: Final = 12
 RECEIVERS_SHOWN: Final = 100
-_MS: Final = 1000
 
 
 class Look(Message, frozen=True):
@@ -208,7 +208,7 @@ class Dispatcher(Actor):
         if self._more and scarce:  # else only receivers were short of places
             self._look_soon()
         elif message.next_at is not None:
-            self._look_by((message.next_at - self.context.clock.now()) / _MS)
+            self._look_by((message.next_at - self.context.clock.now()) / MS_PER_SECOND)
 
     @handles(Look)
     async def look(self, message: Look) -> None:
@@ -324,7 +324,7 @@ class Dispatcher(Actor):
         """Never trusts the wall clock for more than a second at a time."""
         if batch.next_at is None:
             return LONGEST_SLEEP_SECONDS
-        wait = (batch.next_at - self.context.clock.now()) / _MS
+        wait = (batch.next_at - self.context.clock.now()) / MS_PER_SECOND
         return max(0.0, min(LONGEST_SLEEP_SECONDS, wait))
 
     def _look_soon(self) -> None:

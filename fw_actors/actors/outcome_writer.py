@@ -23,6 +23,7 @@ from fw_actors.runtime import (
     Timer,
     handles,
 )
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import Store, Tx
 from fw_actors.webhooks.claims import Due
 from fw_actors.webhooks.deliveries import Deliveries, Ended, Judged
@@ -32,7 +33,6 @@ ENOUGH: Final = 128  # or a quarter of all places, where that is less: who waits
 GATHER_SECONDS: Final = 0.01
 AGAIN_SECONDS: Final = 0.5
 DISK_SECONDS: Final = 0.1  # between two waits for the disk
-_MS: Final = 1000
 
 
 class Settle(Message, frozen=True):
@@ -220,10 +220,10 @@ class OutcomeWriter(Actor):
     def _measure(self, due: Due, ended: Ended, status: str) -> None:
         """Count it; the first attempt also tells how long its event had waited to be sent."""
         self._meter.add(status)
-        self._meter.took.observe(ended.duration_ms / _MS)
+        self._meter.took.observe(ended.duration_ms / MS_PER_SECOND)
         if due.attempts == 0 and due.job.deaths == 0:
             began = ended.at - ended.duration_ms
-            self._meter.waited.observe((began - due.job.created) / _MS)
+            self._meter.waited.observe((began - due.job.created) / MS_PER_SECOND)
 
 
 def _nothing(tx: Tx) -> None:

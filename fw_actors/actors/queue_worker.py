@@ -23,6 +23,7 @@ from fw_actors.rules.delivery import MOST_DEATHS_IN_A_ROW, Backoff, Ending, Verd
 from fw_actors.rules.redaction import Scrubber, raised_at
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Actor, Log, Message, Timer, handles
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 
 MOST_TRIES: Final = 10
@@ -59,7 +60,6 @@ def verdict_on(failure: TryFailed, job: LeasedJob, ended: int, backoff: Backoff)
 
 EVERY_SECONDS: Final = 60.0
 MARGIN_SECONDS: Final = 300.0
-_MS: Final = 1000
 
 
 class Recall:
@@ -67,7 +67,7 @@ class Recall:
 
     def __init__(self, queue: str, cap_seconds: float) -> None:
         """`cap_seconds`: the longest wait between two tries; leases are shorter than the margin."""
-        self._queue, self._far_ms = queue, round((cap_seconds + MARGIN_SECONDS) * _MS)
+        self._queue, self._far_ms = queue, round((cap_seconds + MARGIN_SECONDS) * MS_PER_SECOND)
         self._next = -inf
         self._latest = 0
 
@@ -216,7 +216,7 @@ class JobQueue(Actor, ABC):
         # Reserved: a search that waits for a reader must not hold up mails.
         heads = await self._store.read(lambda tx: jobs.heads(tx, queue), reserved=True)
         first = min((head.next_at for head in heads), default=None)
-        return inf if first is None else (first - self.context.clock.now()) / _MS
+        return inf if first is None else (first - self.context.clock.now()) / MS_PER_SECOND
 
     def _claim(self, tx: Tx) -> list[LeasedJob]:
         """Runs in the store's thread; what waits longest first."""
@@ -226,7 +226,7 @@ class JobQueue(Actor, ABC):
             free = self._free - len(leased)
             if head.next_at > tx.now or not free:
                 break
-            lease_ms = round(policy.lease_seconds * _MS)
+            lease_ms = round(policy.lease_seconds * MS_PER_SECOND)
             token = record_id(self.context.entropy.bytes(_TOKEN_BYTES))
             leased += jobs.claim(tx, policy.queue, head.partition, free, lease_ms, token)
         return leased

@@ -29,6 +29,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from fw_actors.config.model import MOST_ARGON2, VAULT_KEY, Argon2, ProxyTrustPolicy, Secrets
 from fw_actors.config.policy import Kind, nearest
+from fw_actors.runtime.clock import SECONDS_PER_DAY
 
 Word = TypeVar("Word", bound=str)
 
@@ -44,7 +45,7 @@ _SENDER: Final = re.compile(
 _WHOLE: Final = re.compile(r"[0-9]{1,9}\Z")
 _DOTTED: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z", re.ASCII)
 _LONGEST_ADDRESS: Final = 320
-_MOST_OFFSET_SECONDS: Final = 100 * 366 * 86_400
+_MOST_OFFSET_SECONDS: Final = 100 * 366 * SECONDS_PER_DAY
 
 
 class UnusableValueError(ValueError):

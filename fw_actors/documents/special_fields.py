@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents.fields import CONTROLS, LARGEST_INTEGER, Field, ShapeError
 from fw_actors.errors import ValidationError
+from fw_actors.runtime.clock import MS_PER_SECOND, SECONDS_PER_DAY
 
 MOST_LEVELS: Final = 32  # as in a request (H-12), whose body is a level itself
 
@@ -78,7 +79,9 @@ def to_ms(instant: datetime) -> int:
     if instant.tzinfo is None:
         instant = instant.replace(tzinfo=UTC)
     whole = instant - _EPOCH
-    return (whole.days * 86_400 + whole.seconds) * 1000 + whole.microseconds // 1000
+    return (
+        whole.days * SECONDS_PER_DAY + whole.seconds
+    ) * MS_PER_SECOND + whole.microseconds // 1000
 
 
 @lru_cache(maxsize=4096)  # as below
@@ -90,7 +93,7 @@ def ms_of(text: str) -> int:
 @lru_cache(maxsize=4096)  # the few times of a document stand in it, its rows and its events
 def iso(ms: int) -> str:
     """Return ISO 8601 UTC with milliseconds and `Z` (H-35)."""
-    seconds, rest = divmod(ms, 1000)
+    seconds, rest = divmod(ms, MS_PER_SECOND)
     instant = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None, microsecond=rest * 1000)
     return instant.isoformat(timespec="milliseconds") + "Z"
 

@@ -29,6 +29,7 @@ from fw_actors.http.connection import Connection, ExchangeStep, PlainConnection,
 from fw_actors.http.errors import ConnectError, DnsError
 from fw_actors.http.tls import secure
 from fw_actors.http.url import Origin, is_address
+from fw_actors.runtime.clock import MS_PER_SECOND
 
 SocketAddress = tuple[str, int] | tuple[str, int, int, int]
 Address = tuple[socket.AddressFamily, SocketAddress]
@@ -256,14 +257,14 @@ class Dialler:
         began = progress.enter(ExchangeStep.LOOK_UP)
         addresses = await self._addresses(origin)
         resolved = progress.enter(ExchangeStep.CONNECT)
-        times.dns = (resolved - began) * 1000
+        times.dns = (resolved - began) * MS_PER_SECOND
         sock = await _connect(origin, _allowed(origin, addresses))
         connected = progress.enter(ExchangeStep.HANDSHAKE)
-        times.connect = (connected - resolved) * 1000
+        times.connect = (connected - resolved) * MS_PER_SECOND
         if origin.scheme == "http":
             return PlainConnection(origin, sock)
         connection = await secure(origin, sock, self._context)
-        times.tls = (progress.now() - connected) * 1000
+        times.tls = (progress.now() - connected) * MS_PER_SECOND
         return connection
 
     async def _addresses(self, origin: Origin) -> Sequence[Address]:

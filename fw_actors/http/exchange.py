@@ -15,6 +15,7 @@ from fw_actors.http.connection import Broken, Connection, ExchangeStep, Progress
 from fw_actors.http.errors import TlsError
 from fw_actors.http.response import MAX_RESPONSE, ResponseReader
 from fw_actors.http.url import Endpoint
+from fw_actors.runtime.clock import MS_PER_SECOND
 
 
 class StaleConnection(Exception):
@@ -99,7 +100,7 @@ async def _read(
         before = reader.status
         satisfied = reader.feed(data)
         if before is None and reader.status is not None:
-            progress.times.answer = (progress.now() - began) * 1000
+            progress.times.answer = (progress.now() - began) * MS_PER_SECOND
     while not reader.ended and (data := await connection.receive_ready(reader.room)):
         reader.feed(data)
 

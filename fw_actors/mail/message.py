@@ -21,6 +21,8 @@ from typing import Final
 
 import msgspec
 
+from fw_actors.runtime.clock import HOURS_PER_DAY, MINUTES_PER_HOUR, MS_PER_SECOND
+
 # Controls, lone surrogates, line and paragraph separators (U+2028, U+2029).
 _REFUSED_CATEGORIES: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 # One address and no list, comment, quoted part or name around it (RFC 5322 3.4.1, dot-atom only).
@@ -92,7 +94,7 @@ def as_email(message: MailMessage, *, sender: str, now: int, unique: str) -> Ema
     mail["From"] = sender
     mail["To"] = message.recipient  # judged: one bare address
     mail["Subject"] = message.subject
-    mail["Date"] = format_datetime(datetime.fromtimestamp(now // 1000, UTC))
+    mail["Date"] = format_datetime(datetime.fromtimestamp(now // MS_PER_SECOND, UTC))
     mail["Message-ID"] = f"<{unique}@{envelope_sender(sender).rpartition('@')[2]}>"
     mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: no out-of-office answers to it
     mail.set_content(message.text)
@@ -228,9 +230,6 @@ _SUBJECTS: Final = MappingProxyType(
         Template.API_KEY_MADE: "A new API key at {site}",
     }
 )
-_MINUTES_PER_HOUR: Final = 60
-_MS_PER_SECOND: Final = 1000
-_HOURS_PER_DAY: Final = 24
 
 
 def subject_of(template: Template, site: str) -> str:
@@ -265,16 +264,16 @@ def _as_html(paragraphs: list[str | None], link: str) -> str:
 
 def _moment(milliseconds: int) -> str:
     """Return a time for a reader whose zone is not known."""
-    at = datetime.fromtimestamp(milliseconds / _MS_PER_SECOND, UTC)
+    at = datetime.fromtimestamp(milliseconds / MS_PER_SECOND, UTC)
     return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def _lasting(minutes: int) -> str:
     """Return a length of time in the largest unit that tells it exactly."""
-    hours, rest = divmod(minutes, _MINUTES_PER_HOUR)
+    hours, rest = divmod(minutes, MINUTES_PER_HOUR)
     if rest:
         return _count(minutes, "minute")
-    days, rest = divmod(hours, _HOURS_PER_DAY)
+    days, rest = divmod(hours, HOURS_PER_DAY)
     return _count(hours, "hour") if rest or days < 2 else _count(days, "day")
 
 

@@ -13,6 +13,8 @@ from enum import Enum, StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from fw_actors.runtime.clock import MS_PER_SECOND
+
 DEFAULT_BASE_SECONDS: Final = 30.0
 DEFAULT_CAP_SECONDS: Final = 3600.0
 _MOST_DOUBLINGS: Final = 64  # past it every base is over every cap; keeps the float finite
@@ -133,7 +135,7 @@ def decide(
     if status is not DeliveryStatus.RETRYING:
         return Verdict(status, attempt, None)
     wait = max(backoff.wait(attempt), at_least)
-    return Verdict(status, attempt, ended + round(wait * 1000))
+    return Verdict(status, attempt, ended + round(wait * MS_PER_SECOND))
 
 
 LONGEST_SECONDS: Final = 3600
@@ -164,4 +166,4 @@ def retry_after_seconds(status: int, value: str | None, now: int) -> float:
         at = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
     except (TypeError, ValueError, OverflowError, IndexError):
         return 0.0
-    return min(float(LONGEST_SECONDS), max(0.0, at - now / 1000))
+    return min(float(LONGEST_SECONDS), max(0.0, at - now / MS_PER_SECOND))

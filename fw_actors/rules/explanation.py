@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
 from fw_actors.rules.delivery import MOST_DEATHS_IN_A_ROW, DeliveryStatus
 from fw_actors.rules.findings import ServiceState
-
-_MS: Final = 1000
+from fw_actors.runtime.clock import MS_PER_SECOND
 
 
 class WaitReason(Enum):
@@ -103,10 +101,10 @@ def _failed(facts: Waiting) -> Explanation:
 
 def _leased(facts: Waiting, until: int) -> Explanation:
     if until > facts.now:
+        left = (until - facts.now) / MS_PER_SECOND
         text = (
-            "A process has leased it for an attempt. The lease lasts "
-            f"{(until - facts.now) / _MS:.1f} s more; if that process has died, another one takes "
-            "the delivery over then."
+            f"A process has leased it for an attempt. The lease lasts {left:.1f} s more; if that "
+            "process has died, another one takes the delivery over then."
         )
         return Explanation(WaitReason.UNDER_WAY, None, text)
     text = (

@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from fw_actors.runtime.clock import MS_PER_MINUTE, MS_PER_SECOND
+
 IN_FLIGHT_MS: Final = 30_000  # a charge still open after it (a crash) is a failure
 BUSY_RETRY_SECONDS: Final = 1.0  # others are in flight: come back at once, nobody is locked
-ADDRESS_WINDOW_MS: Final = 15 * 60_000
-RECOVERY_MAIL_WINDOW_MS: Final = 60 * 60_000
+ADDRESS_WINDOW_MS: Final = 15 * MS_PER_MINUTE
+RECOVERY_MAIL_WINDOW_MS: Final = 60 * MS_PER_MINUTE
 REGION_BYTES: Final = 2  # of a counter's key: 65,536 regions
 MOST_IN_REGION: Final = 64  # counters that a region may hold: 4 million in all
 SHARED_TRIES: Final = 100  # in a window, for all of a full region that have no counter
@@ -98,12 +100,12 @@ def refusal_seconds(tally: Tally, budget: Budget, now: int) -> float:
     had locked. A budget that never locks opens when its oldest failure leaves the window.
     """
     if tally.locked_until is not None and tally.locked_until > now:
-        return (tally.locked_until - now) / 1000
+        return (tally.locked_until - now) / MS_PER_SECOND
     if tally.failed < budget.limit:
         return BUSY_RETRY_SECONDS
     since = tally.newest_failure if budget.locks else tally.oldest
     end = (now if since is None else since) + budget.window
-    return max(BUSY_RETRY_SECONDS, min(end - now, budget.window) / 1000)
+    return max(BUSY_RETRY_SECONDS, min(end - now, budget.window) / MS_PER_SECOND)
 
 
 RECORDED_PER_MINUTE: Final = 20
@@ -112,13 +114,11 @@ RECORDED_PER_MINUTE: Final = 20
 Without a limit any user could fill the Audit Events, at the price of a request each.
 """
 
-_MINUTE_MS: Final = 60_000
-
 
 def minute_of(now: int) -> tuple[int, int]:
     """Return the first millisecond of the clock's minute that `now` is in, and of the next one."""
-    begin = now - now % _MINUTE_MS
-    return begin, begin + _MINUTE_MS
+    begin = now - now % MS_PER_MINUTE
+    return begin, begin + MS_PER_MINUTE
 
 
 def more_refused(recorded: int, more: int | None) -> int | None:

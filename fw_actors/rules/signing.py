@@ -9,6 +9,8 @@ import hmac
 import re
 from typing import Final
 
+from fw_actors.runtime.clock import MS_PER_SECOND
+
 SCHEME: Final = b"v1,"
 PREFIX: Final = "whsec_"
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}\Z")
@@ -60,7 +62,7 @@ def signed_headers(
     key: hmac.HMAC, delivery: str, now: int, body: bytes
 ) -> tuple[tuple[bytes, bytes], ...]:
     """Return the three headers of an attempt that is made at `now` (ms since the epoch)."""
-    name, timestamp = delivery.encode(), b"%d" % (now // 1000)
+    name, timestamp = delivery.encode(), b"%d" % (now // MS_PER_SECOND)
     return (
         (b"webhook-id", name),
         (b"webhook-timestamp", timestamp),

@@ -32,6 +32,7 @@ from sqlalchemy import (
     update,
 )
 
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store.packed_rows import JsonRows, rows_as_json
 from fw_actors.store.schema import JOB
 from fw_actors.store.statement import Statement
@@ -232,9 +233,6 @@ def _stats() -> Statement:
 
 
 STATS: Final = _stats()
-
-
-MS_PER_SECOND: Final = 1000
 
 
 class LeasedJob(msgspec.Struct, frozen=True):

@@ -27,6 +27,7 @@ from psycopg.types.string import (
 )
 
 from fw_actors.errors import ConfigurationError, OverloadedError
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store.postgres_errors import UNREACHABLE, translate
 
 _OID: Final = {info.name: info.oid for info in postgres.types}
@@ -88,7 +89,6 @@ OLDEST_SERVER: Final = 14_00_00
 PREPARED_STATEMENTS: Final = 512
 IDLE_IN_TRANSACTION_SECONDS: Final = 60
 CANCEL_SECONDS: Final = 2.0
-MS_PER_SECOND: Final = 1000
 
 BEGIN_WRITE: Final = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 BEGIN_LAZY: Final = BEGIN_WRITE + b"; SET LOCAL synchronous_commit TO off"

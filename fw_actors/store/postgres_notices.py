@@ -22,8 +22,8 @@ from typing import Final
 import psycopg
 import trio
 
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store.postgres_connection import (
-    MS_PER_SECOND,
     PostgresConnection,
     PostgresSettings,
     ReconnectBackoff,

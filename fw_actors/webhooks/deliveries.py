@@ -24,6 +24,7 @@ from fw_actors.rules.delivery import (
     Verdict,
     decide,
 )
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import AllRows, JsonRows, Statement, Tx, jobs, rows_as_json
 from fw_actors.store.jobs import held_of
 from fw_actors.store.schema import JOB
@@ -200,7 +201,7 @@ class Deliveries:
             if free <= 0:
                 more = True
                 continue
-            lease_ms = (_timeout(hook) + LEASE_MARGIN_SECONDS) * 1000
+            lease_ms = (_timeout(hook) + LEASE_MARGIN_SECONDS) * MS_PER_SECOND
             count = jobs.lease(tx, QUEUE, head.webhook, free, lease_ms, token)
             places.take(hook, count)
             if count:  # else another process has them

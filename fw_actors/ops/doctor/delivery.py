@@ -21,13 +21,13 @@ from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Finding, Section, ServiceState, ok, warning
 from fw_actors.rules.signing import UnusableSecretError, key_of
+from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import QueueStats, Tx
 from fw_actors.store.schema import JOB
 from fw_actors.webhooks import events
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.signing_keys import receivers_of
 
-MS_PER_DAY: Final = 86_400_000
 KEY_BYTES: Final = (24, 64)  # Standard Webhooks; B-25
 _MOST_NAMED: Final = 5
 

@@ -17,9 +17,9 @@ from fw_actors.ops.doctor.system import is_local
 from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Finding, Section, ok, problem, warning
+from fw_actors.runtime.clock import MS_PER_DAY
 
 PROBE_SECONDS: Final = 10.0
-MS_PER_DAY: Final = 86_400_000
 _DEFAULT_SENDER: Final = "fw@localhost"
 _TELLING: Final = frozenset({"debug", "info"})  # the levels at which the log has `mail.sent`
 
