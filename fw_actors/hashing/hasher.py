@@ -266,7 +266,7 @@ class Hasher:
         """`minimum` and `refuse_common` are the policy's `minPasswordLength` and
         `refuseCommonPasswords`; `inline` hashes on the caller's task, for tests whose clock does
         not see threads."""
-        self._argon2 = argon2.PasswordHasher(
+        self.argon2_hasher = argon2.PasswordHasher(
             time_cost=parameters.time,
             memory_cost=parameters.memory_kib,
             parallelism=parameters.parallelism,
@@ -313,7 +313,7 @@ class Hasher:
         """
         self.validate(password, name=name, email=email)
         return await self.slots.run(
-            HashQueue.RECOVERY, lambda: self._argon2.hash(_bytes(password)), requester
+            HashQueue.RECOVERY, lambda: self.argon2_hasher.hash(_bytes(password)), requester
         )
 
     async def rehash(
@@ -323,12 +323,14 @@ class Hasher:
 
         Raises: OverloadedError when too many wait.
         """
-        return await self.slots.run(queue, lambda: self._argon2.hash(_bytes(password)), requester)
+        return await self.slots.run(
+            queue, lambda: self.argon2_hasher.hash(_bytes(password)), requester
+        )
 
     def hash_now(self, password: str, *, name: str, email: str) -> str:
         """Like `hash`, for code that already runs in a transaction (A-295)."""
         self.validate(password, name=name, email=email)
-        return self.slots.run_here(lambda: self._argon2.hash(_bytes(password)))
+        return self.slots.run_here(lambda: self.argon2_hasher.hash(_bytes(password)))
 
     def validate(self, password: str, *, name: str, email: str) -> None:
         """Refuse a password that breaks the policy. Raises: PasswordPolicyError."""
@@ -377,7 +379,7 @@ class Hasher:
             own = Argon2(asked.memory_cost, asked.time_cost, asked.parallelism)
             return self._refuse(own, password)
         try:
-            self._argon2.verify(stored, _bytes(password))
+            self.argon2_hasher.verify(stored, _bytes(password))
         except argon2.exceptions.VerifyMismatchError:
             return PasswordCheck(False)
         except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
@@ -388,7 +390,7 @@ class Hasher:
     def _refuse(self, cost: Argon2, password: str) -> PasswordCheck:
         """Spend one run of this cost on a hash that no password fits."""
         with suppress(argon2.exceptions.VerificationError):
-            self._argon2.verify(
+            self.argon2_hasher.verify(
                 f"$argon2id$v={self._live.version}$m={cost.memory_kib},t={cost.time},"
                 f"p={cost.parallelism}${self._nobodys}",
                 _bytes(password),

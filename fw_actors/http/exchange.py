@@ -137,7 +137,12 @@ class RequestWriter:
         if not _VALUE.fullmatch(agent):
             raise ValueError(f"The version {version!r} can't stand in a header.")
         self._fixed = b"user-agent: " + agent + b"\r\naccept: */*\r\n"
-        self._forms: dict[tuple[bytes, ...], bytes] = {}
+        self._heads: dict[tuple[bytes, ...], bytes] = {}
+
+    @property
+    def kept_heads(self) -> int:
+        """How many heads are kept, each for one set of header names."""
+        return len(self._heads)
 
     def write(
         self, endpoint: Endpoint, body: bytes, headers: Sequence[tuple[bytes, bytes]]
@@ -153,13 +158,13 @@ class RequestWriter:
             ValueError: when a header can't be sent so; a defect of the caller.
         """
         names, values = zip(*headers, strict=True) if headers else ((), ())
-        form = self._forms.get(names) or self._form(names)
+        head = self._heads.get(names) or self._head(names)
         if not all(map(_VALUE.fullmatch, values)):
             raise _unprintable(headers)
         path, authority = endpoint.path.encode("ascii"), endpoint.authority.encode("ascii")
-        return form % (path, authority, len(body), *values) + body
+        return head % (path, authority, len(body), *values) + body
 
-    def _form(self, names: tuple[bytes, ...]) -> bytes:
+    def _head(self, names: tuple[bytes, ...]) -> bytes:
         """Judge header names, and return a head with places for path, authority, length, values.
 
         Raises: ValueError.
@@ -170,10 +175,10 @@ class RequestWriter:
         if len(set(names)) != len(names):
             raise ValueError("A header's name is there twice.")
         lines = [name.replace(b"%", b"%%") + b": %b\r\n" for name in names]
-        form = b"".join((_BEGIN, self._fixed.replace(b"%", b"%%"), *lines, b"\r\n"))
-        if len(self._forms) < MOST_KEPT:
-            self._forms[names] = form
-        return form
+        head = b"".join((_BEGIN, self._fixed.replace(b"%", b"%%"), *lines, b"\r\n"))
+        if len(self._heads) < MOST_KEPT:
+            self._heads[names] = head
+        return head
 
 
 def _unprintable(headers: Sequence[tuple[bytes, bytes]]) -> ValueError:

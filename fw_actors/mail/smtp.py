@@ -152,7 +152,7 @@ class SmtpSession:
         if self._mail.user is None or self._mail.password is None:
             return
         connected = _open_socket(smtp)
-        if not isinstance(connected, ssl.SSLSocket) and not _is_loopback(connected):
+        if not isinstance(connected, ssl.SSLSocket) and not is_loopback_peer(connected):
             raise MailRefused(
                 "auth: the password is not sent in clear text; set FW_SMTP_SECURITY to starttls "
                 "or tls."
@@ -195,7 +195,7 @@ def _literal(address: str) -> str:
     return f"[IPv6:{plain}]" if ":" in plain else f"[{plain}]"
 
 
-def _is_loopback(connected: socket.socket) -> bool:
+def is_loopback_peer(connected: socket.socket) -> bool:
     peer = ip_address(connected.getpeername()[0])
     if isinstance(peer, IPv6Address) and peer.ipv4_mapped is not None:
         return peer.ipv4_mapped.is_loopback

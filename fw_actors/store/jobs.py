@@ -38,20 +38,27 @@ from fw_actors.store.schema import JOB
 from fw_actors.store.statement import Statement
 from fw_actors.store.transaction import Tx
 
-LEASED_FIELDS: Final = (
-    "id",
-    "queue",
-    "partition",
-    "subject",
-    "function",
-    "arguments",
-    "user",
-    "attempts",
-    "deaths",
-    "lease",
-    "created",
-)
-"""The columns that a claim returns, in the order of `LeasedJob`'s fields."""
+
+class LeasedJob(msgspec.Struct, frozen=True):
+    """A job that one worker holds until its lease ends; a claim returns these columns.
+
+    `attempts` counts the tries that came to an outcome, `deaths` the holders in a row that
+    vanished without one. `lease` is the token that every outcome is fenced by. `created` (ms) is
+    when the job was written.
+    """
+
+    id: int
+    queue: str
+    partition: str
+    subject: str
+    function: str = ""
+    arguments: str = ""
+    user: str = ""
+    attempts: int = 0
+    deaths: int = 0
+    lease: str = ""
+    created: int = 0
+
 
 _NEW: Final = insert(JOB).values(
     {
@@ -153,7 +160,7 @@ def _lease() -> Update:
 
 
 LEASE: Final = Statement(_lease())
-CLAIM: Final = Statement(_lease().returning(*(JOB.c[name] for name in LEASED_FIELDS)))
+CLAIM: Final = Statement(_lease().returning(*(JOB.c[name] for name in LeasedJob.__struct_fields__)))
 
 
 _HELD: Final = and_(JOB.c.id == bindparam("job"), JOB.c.lease == bindparam("token"))
@@ -233,27 +240,6 @@ def _stats() -> Statement:
 
 
 STATS: Final = _stats()
-
-
-class LeasedJob(msgspec.Struct, frozen=True):
-    """A job in the hands of one worker until its lease ends.
-
-    `attempts` counts the tries that came to an outcome, `deaths` the holders in a row that
-    vanished without one. `lease` is the token that every outcome is fenced by. `created` (ms) is
-    when the job was written.
-    """
-
-    id: int
-    queue: str
-    partition: str
-    subject: str
-    function: str = ""
-    arguments: str = ""
-    user: str = ""
-    attempts: int = 0
-    deaths: int = 0
-    lease: str = ""
-    created: int = 0
 
 
 class Settlement(NamedTuple):

@@ -357,6 +357,11 @@ class SnapshotReads:
         self._connection = connection
         self._began = 0.0  # when the snapshot at hand began, by time.monotonic()
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether a snapshot is open."""
+        return self._connection.in_transaction
+
     def run(self, pull: Pull) -> list[WorkItem]:
         """See `Engine.run`."""
         taken: list[WorkItem] = []

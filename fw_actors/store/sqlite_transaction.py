@@ -25,7 +25,7 @@ class SqliteTx(Tx):
         self.writable = connection.writable
         self.callbacks: list[AfterCommit] = []
         self.failure: BaseException | None = None
-        self._connection = connection
+        self.connection = connection
         self._cursor = connection.cursor
         self._execute = connection.cursor.execute
         self._depth = 0
@@ -74,9 +74,9 @@ class SqliteTx(Tx):
             yield
         except BaseException:
             del self.callbacks[kept:]
-            if self._connection.in_transaction:
+            if self.connection.in_transaction:
                 self._command(f"ROLLBACK TO {name}")
-                self._connection.note_undone()
+                self.connection.note_undone()
                 self._command(f"RELEASE {name}")
             raise
         else:
@@ -98,7 +98,7 @@ class SqliteTx(Tx):
         return frozenset(name for (name,) in found)
 
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        guard = self._connection.guard
+        guard = self.connection.guard
         guard.active = True
         try:
             cursor = self._execute(_RAW_PREFIX + text, params or {})
@@ -119,8 +119,8 @@ class SqliteTx(Tx):
         if not self.writable:
             yield
             return
-        limit = self._connection.limit
-        limit.begin(self._connection.raw.interrupt)
+        limit = self.connection.limit
+        limit.begin(self.connection.raw.interrupt)
         try:
             yield
         finally:
@@ -151,12 +151,12 @@ class SqliteTx(Tx):
             raise self._refused(error) from error
 
     def _refused(self, error: BaseException) -> Exception:
-        if not self._connection.in_transaction:
+        if not self.connection.in_transaction:
             # SQLite has ended the transaction; a further statement would commit by itself.
             self.failure = error
             self._execute = _lost
-        if self._connection.limit.fired:
-            return self._connection.limit.refusal()
+        if self.connection.limit.fired:
+            return self.connection.limit.refusal()
         return translate(error, writable=self.writable)
 
 

@@ -253,8 +253,8 @@ ASVS_DATA: Final = (
     Mutation(
         "passwords are hashed by argon2i",
         "fw_actors/hashing/hasher.py",
-        "self._argon2 = argon2.PasswordHasher(\n",
-        "self._argon2 = argon2.PasswordHasher(\n            type=argon2.Type.I,\n",
+        "self.argon2_hasher = argon2.PasswordHasher(\n",
+        "self.argon2_hasher = argon2.PasswordHasher(\n            type=argon2.Type.I,\n",
         "tests/fw_actors/hashing/test_hasher.py::"
         "test_a_hash_is_argon2id_with_the_parameters_of_the_site",
     ),
@@ -326,7 +326,7 @@ ASVS_DATA: Final = (
     Mutation(
         "the password for mail goes in clear text",
         _SMTP,
-        "if not isinstance(connected, ssl.SSLSocket) and not _is_loopback(connected):",
+        "if not isinstance(connected, ssl.SSLSocket) and not is_loopback_peer(connected):",
         "if connected is None:",
         "tests/fw_actors/mail/test_smtp.py::test_no_auth_in_clear_text_to_another_host",
     ),

@@ -118,7 +118,7 @@ class CountedRuns(argon2.PasswordHasher):
 
 def counted(hasher: Hasher) -> CountedRuns:
     runs = CountedRuns(time_cost=1, memory_cost=64, parallelism=1)
-    hasher._argon2 = runs
+    hasher.argon2_hasher = runs
     return runs
 
 
@@ -156,7 +156,7 @@ class Broken(argon2.PasswordHasher):
 
 async def test_a_defect_inside_a_hash_gives_its_place_back() -> None:
     hasher = make()
-    hasher._argon2 = Broken()
+    hasher.argon2_hasher = Broken()
     with pytest.raises(MemoryError):
         await hasher.rehash("x", queue=HashQueue.SIGN_IN)
     assert hasher.statistics().running == 0

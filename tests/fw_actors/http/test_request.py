@@ -85,7 +85,7 @@ def test_any_number_of_sets_of_names_is_written_and_few_are_kept() -> None:
     for number in range(3 * MOST_KEPT):
         data = writer.write(target, b"", [(b"x-%d" % number, b"100%b")])
         assert data.endswith(b"fw-webhooks/1%%d\r\naccept: */*\r\nx-%d: 100%%b\r\n\r\n" % number)
-    assert len(writer._forms) == MOST_KEPT
+    assert writer.kept_heads == MOST_KEPT
 
 
 def test_a_version_that_can_not_stand_in_a_header_is_refused() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from fw_actors.store import LeasedJob, Store, Tx, jobs
-from fw_actors.store.jobs import LEASED_FIELDS
 from tests.fw_actors.store.conftest import OpenStore
 
 LEASE_MS = 40_000
@@ -219,10 +218,6 @@ async def test_stats_tell_every_state_apart(queue: Store, clock: SteppedClock) -
         ("mail", 0, 1, 0, 0, 0.0),
         ("webhook", 1, 1, 1, 1, 2.5),
     ]
-
-
-def test_the_claim_returns_the_fields_of_a_leased_job_in_order() -> None:
-    assert LeasedJob.__struct_fields__ == LEASED_FIELDS
 
 
 async def test_what_a_wrong_clock_set_far_away_is_due_now(
