@@ -245,7 +245,7 @@ def parse_dotenv(text: str) -> DotEnv:
         if value is None:
             problems.append(f"line {number}: the quotes around {name}'s value are not closed")
         elif name in values:
-            problems.append(f"line {number}: {name} stands there twice")
+            problems.append(f"line {number}: {name} is defined twice")
         else:
             values[name] = value
     return DotEnv(values, tuple(problems))
@@ -469,7 +469,7 @@ def _is_known(name: str) -> bool:
 
 
 def _encodes(value: str) -> bool:
-    """Say whether a value came as UTF-8: other bytes arrive as halves of characters (PEP 383)."""
+    """Say whether a value came as UTF-8: other bytes arrive as lone surrogates (PEP 383)."""
     try:
         value.encode()
     except UnicodeEncodeError:

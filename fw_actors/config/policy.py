@@ -92,7 +92,7 @@ class TextKind:
             return "must not be blank"
         allowed = _LINE_CHARACTERS if self.lines else frozenset()
         if any(unicodedata.category(c) in ("Cc", "Cs") and c not in allowed for c in value):
-            return "must not hold control characters or halves of characters"
+            return "must not hold control characters or lone surrogates"
         return None
 
 
@@ -237,12 +237,12 @@ def _decode(text: str, problems: list[str]) -> object:
         found: dict[str, object] = {}
         for name, value in pairs:
             if name in found:
-                problems.append(f"{_shown(name)} stands there twice")
+                problems.append(f"{_shown(name)} is defined twice")
             found[name] = value
         return found
 
     def refuse_constant(name: str) -> object:
-        raise ValueError(f"{name} is no number")
+        raise ValueError(f"{name} is not a number")
 
     def read_whole(digits: str) -> int:
         if len(digits) > _MOST_DIGITS:
@@ -293,14 +293,14 @@ def _parse_apps(given: object, problems: list[str]) -> tuple[str, ...]:
 
 def _app_problem(app: object, before: list[str]) -> str | None:
     if not isinstance(app, str):
-        return f"a module's name is text, not {kind_of(app)}"
+        return f"a module's name must be text, not {kind_of(app)}"
     parts = app.split(".")
     if not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
-        return f"{_shown(app)} is no name of a Python module"
+        return f"{_shown(app)} is not the name of a Python module"
     if parts[0] in RESERVED_APPS or parts[0].startswith(RESERVED_APP_PREFIX):
-        return f"{_shown(app)} is a name of the framework itself; call the app otherwise"
+        return f"{_shown(app)} is reserved for the framework; give the app another name"
     if app in before:
-        return f"{_shown(app)} stands there twice"
+        return f"{_shown(app)} is defined twice"
     return None
 
 

@@ -96,7 +96,7 @@ def limit_problems(
     What is wrong with a field by itself is told by the field.
     """
     if len(fields) > MOST_COLUMNS:
-        yield f"there are {len(fields)} fields, at most {MOST_COLUMNS} are possible"
+        yield f"there must be at most {MOST_COLUMNS} fields, not {len(fields)}"
     for name, field in fields.items():
         if field.unique and field.plain and not next(field.problems(), None):
             yield from _index_problems(name, [field])
@@ -109,7 +109,7 @@ def limit_problems(
 def _index_problems(names: str, fields: list[Field]) -> Iterator[str]:
     sizes = [bytes_of(field) for field in fields]
     if None in sizes:
-        yield f"{names}: what has no length can't be in an index"
+        yield f"{names}: a field without a length can't be in an index"
     elif sum(size or 0 for size in sizes) > INDEX_BYTES:
         most = INDEX_BYTES // _CHARACTER_BYTES
         yield f"{names}: too long for an index, which keeps at most {most} characters"
@@ -228,7 +228,9 @@ def read_declaration(
     doctype = str(name) if name is not None else cls.__name__
     most = MAX_IDENTIFIER - len(table_name(""))
     if not _DOCTYPE_NAME.match(doctype) or len(doctype) > most:
-        problems.append(f"name is letters, digits and single spaces, at most {most} characters")
+        problems.append(
+            f"name must be letters, digits and single spaces, at most {most} characters"
+        )
     fields = _declared_fields(cls)
     for each in fields.values():
         problems += [f"{each.name}: {text}" for text in _field_problems(each, child)]
@@ -272,7 +274,7 @@ def _parse_together(
     parsed = []
     for together in declared if isinstance(declared, list | tuple) else (declared,):
         if not isinstance(together, list | tuple):
-            problems.append(f'{option} is a tuple of tuples of names: (("a", "b"), …)')
+            problems.append(f'{option} must be a tuple of tuples of names: (("a", "b"), …)')
             continue
         own = [c for c in together if c not in standard]
         missing = [c for c in own if c not in fields or isinstance(fields[c], Table)]
@@ -284,7 +286,7 @@ def _parse_together(
 
 def _parse_permissions(permissions: object, problems: list[str]) -> dict[str, frozenset[str]]:
     if not isinstance(permissions, Mapping):
-        problems.append('permissions is a dict: {"Role": "list read …"}')
+        problems.append('permissions must be a dict: {"Role": "list read …"}')
         return {}
     granted = {}
     for role, words in permissions.items():
@@ -307,11 +309,11 @@ def _declared_fields(cls: type) -> dict[str, Field]:
 
 def _field_problems(each: Field, child: bool) -> Iterator[str]:
     if not _FIELD_NAME.match(each.name) or len(each.name) > 60:
-        yield "a field name is letters, digits and _, beginning with a-z, at most 60 characters"
+        yield "a field name must be letters, digits and _, begin with a-z, at most 60 characters"
     if each.name.lower() in (*STANDARD, *CHILD_STANDARD, *_METHODS, ROW_ID):
-        yield "this name belongs to every document"
+        yield "this name is reserved in every document"
     if child and isinstance(each, Table):
-        yield "a child DocType holds no tables"
+        yield "a child DocType must not hold tables"
     if each.unique and (isinstance(each, Table) or each.secret):
         yield f"a {each.type} cannot be unique"
     yield from each.problems()
@@ -332,7 +334,7 @@ def _hook_problems(cls: type) -> Iterator[str]:
         if isinstance(hook, Field | None):
             continue
         if not callable(hook) or inspect.iscoroutinefunction(hook):
-            yield f"{name}: a hook is a plain function of the document and fw"
+            yield f"{name}: a hook must be a plain function of the document and fw"
 
 
 class DocTypeBase:

@@ -174,7 +174,7 @@ class Database:
 
 def _validate_sql(text: object, params: object) -> None:
     if not isinstance(text, str) or not isinstance(params, Mapping | None):
-        raise ValidationError('SQL is text with a dict of values: {"name": value}.')
+        raise ValidationError('SQL must be text with a dict of values: {"name": value}.')
     if "\0" in text:  # PostgreSQL would run what stands before it
         raise ValidationError("The SQL holds a NUL character.")
 

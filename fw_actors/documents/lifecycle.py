@@ -73,7 +73,7 @@ def authorize_action(fw: Fw, doc: DocType, action: str, ignore_permissions: bool
     meta = doc.meta
     fw.rights.require_writable(meta)
     if meta.child:
-        raise ValidationError(f"{meta.name} rows are saved with their parent.")
+        raise ValidationError(f"{meta.name} rows must be saved with their parent.")
     if meta.read_only:
         raise PermissionDeniedError(f"{meta.name} is written by the service alone.")
     if not ignore_permissions:
@@ -159,7 +159,7 @@ class Documents:
         with atomic(fw, doc, alone=alone):
             authorize_action(fw, doc, "create", ignore_permissions)
             if not doc.is_new():
-                raise ConflictError(f"{doc.doctype} {doc.name} was inserted before.")
+                raise ConflictError(f"{doc.doctype} {doc.name} has already been inserted.")
             prepare(self, fw, doc, None)
             is_taken = partial(self.registry.table(doc.doctype).exists, fw.tx)
             doc.name = name_for(doc, fw.tx, self.entropy, is_taken)
@@ -289,7 +289,7 @@ class Documents:
         with atomic(fw, doc):
             authorize_action(fw, doc, verb, ignore_permissions)
             if not doc.meta.submittable:
-                raise ValidationError(f"{doc.doctype} is no DocType that is submitted.")
+                raise ValidationError(f"{doc.doctype} is not a submittable DocType.")
             stored = self._stored(fw, doc, ignore_permissions)
             if stored.docstatus != status - 1:
                 now, then = _STATES[stored.docstatus], _STATES[status]
@@ -337,7 +337,7 @@ class Documents:
 
     def _loaded(self, fw: Fw, doc: DocType) -> DocType:
         if doc.is_new():
-            raise ConflictError(f"This {doc.doctype} was not inserted yet.")
+            raise ConflictError(f"This {doc.doctype} has not been inserted yet.")
         check_name(doc)
         try:
             return rows.load(self, fw, doc.doctype, str(doc.name), lock=True)

@@ -125,7 +125,7 @@ class Rights:
         """
         if meta.name == "User" and name == self.user:
             raise PermissionDeniedError(
-                "Nobody writes the own User record; there are operations for what is yours."
+                "You may not write your own User record; use the operations for your own account."
             )
 
     def sees_level(self, meta: Meta, level: int, action: str = "read") -> bool:

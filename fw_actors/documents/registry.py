@@ -82,9 +82,9 @@ def _problems_of_functions(functions: Iterable[Whitelisted]) -> Iterator[str]:
     for function in functions:
         where = f"{_file_of_module(function.module)}: function {function.function.__name__}"
         if not function.is_plain:
-            yield f"{where}: it has to be a plain function whose first parameter is fw"
+            yield f"{where}: it must be a plain function whose first parameter is fw"
         if isinstance(function.given_roles, str):
-            yield f"{where}: roles is a list of names"
+            yield f"{where}: roles must be a list of names"
             continue
         for role in function.roles:
             if not is_name(role):

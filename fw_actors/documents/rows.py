@@ -294,7 +294,7 @@ def rename(documents: Documents, tx: Tx, doc: DocType, new: object) -> str:
     old, meta = str(doc.name), doc.meta
     name = validate_name(new, meta)
     if documents.registry.table(meta.name).exists(tx, name):
-        raise DuplicateError(f"{meta.name} {name} is there already.", field="name")
+        raise DuplicateError(f"{meta.name} {name} already exists.", field="name")
     values: dict[str, Any] = {"name": name}
     if meta.naming.kind == "field":
         values[meta.naming.field] = _accepted(doc, name)

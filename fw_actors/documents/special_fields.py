@@ -33,11 +33,13 @@ class JSON(Field):
             raise self.shape() from None
         for leaf, depth in _leaves(copy):
             if depth > MOST_LEVELS:
-                raise ShapeError(f"{self.name} is nested deeper than {MOST_LEVELS} levels.")
+                raise ShapeError(
+                    f"{self.name} must not be nested deeper than {MOST_LEVELS} levels."
+                )
             if isinstance(leaf, str) and CONTROLS.search(leaf):
-                raise ShapeError(f"{self.name} holds a control character.")
+                raise ShapeError(f"{self.name} must not hold a control character.")
             if isinstance(leaf, int) and abs(leaf) > LARGEST_INTEGER:
-                raise ShapeError(f"{self.name} holds a number beyond 2^53.")
+                raise ShapeError(f"{self.name} must not hold a number beyond 2^53.")
         return copy
 
     def is_same(self, one: Any, other: Any) -> bool:
@@ -118,7 +120,7 @@ class Date(Field):
             return date.fromisoformat(value).isoformat()
         except ValueError:
             raise ValidationError(
-                f"{self.name} is a date as YYYY-MM-DD.", field=self.name
+                f"{self.name} must be a date as YYYY-MM-DD.", field=self.name
             ) from None
 
 
@@ -135,7 +137,9 @@ class Datetime(Field):
         try:
             return iso(to_ms(value) if isinstance(value, datetime) else ms_of(value))
         except (ValueError, OverflowError):
-            raise ValidationError(f"{self.name} is a time as ISO 8601.", field=self.name) from None
+            raise ValidationError(
+                f"{self.name} must be a time as ISO 8601.", field=self.name
+            ) from None
 
     def to_store(self, value: Any) -> int | None:
         return None if value is None else ms_of(value)

@@ -34,7 +34,7 @@ def normalize(doc: DocType) -> None:
     """Bring every value into the form its field holds. Raises: ValidationError."""
     state, meta, name = doc.__dict__, doc.meta, ""
     if type(state["idx"]) is not int or abs(state["idx"]) > LARGEST_INTEGER:
-        raise ValidationError("idx takes a whole number.", field="idx")
+        raise ValidationError("idx must be a whole number.", field="idx")
     try:
         for name, accept in meta.groups.accepted:
             state[name] = accept(state[name])
@@ -45,7 +45,9 @@ def normalize(doc: DocType) -> None:
     for table in meta.tables:
         rows = rows_of(doc, table)
         if len(rows) > MOST_ROWS:
-            raise ValidationError(f"{table.name} has at most {MOST_ROWS} rows.", field=table.name)
+            raise ValidationError(
+                f"{table.name} must have at most {MOST_ROWS} rows.", field=table.name
+            )
         for row in rows:
             normalize(row)
 
@@ -66,21 +68,21 @@ def _kept_vault(
 ) -> dict[str, object] | None:
     """null and `{"configured": true}` leave a stored Vault value as it is; "" empties it."""
     if value is not None and value != CONFIGURED:
-        raise ValidationError(f"{field.name} takes text.", field=field.name)
+        raise ValidationError(f"{field.name} must be text.", field=field.name)
     return CONFIGURED if (doc._stored or {}).get(field.name) else None
 
 
 def check_name(doc: DocType) -> None:
     """Refuse another name on a document that is stored. Raises: ValidationError."""
     if doc._stored is not None and doc.name != doc._stored["name"]:
-        raise ValidationError("name is not to be written: rename changes it.", field="name")
+        raise ValidationError("name can't be written: use rename.", field="name")
 
 
 def check_standard(doc: DocType, stored: DocType) -> None:
     """Refuse changes of what the service alone writes. Raises: ValidationError."""
     for name in ("owner", "creation", "docstatus"):
         if doc.__dict__[name] != stored.__dict__[name]:
-            raise ValidationError(f"{name} is not to be written.", field=name)
+            raise ValidationError(f"{name} can't be written.", field=name)
 
 
 def check_values(documents: Documents, tx: Tx, doc: DocType) -> None:

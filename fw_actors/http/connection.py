@@ -136,7 +136,7 @@ class PlainConnection:
 class ExchangeStep(Enum):
     """What the sender waits for; the value is the sentence when it waited too long."""
 
-    LOOK_UP = "The address of {host} was not found out within {seconds:g} s."
+    LOOK_UP = "The address of {host} was not resolved within {seconds:g} s."
     CONNECT = "{host} did not take the connection within {seconds:g} s."
     HANDSHAKE = "{host} did not finish the TLS handshake within {seconds:g} s."
     SEND = "{host} did not take the whole request within {seconds:g} s."

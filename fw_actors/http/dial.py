@@ -119,7 +119,7 @@ class Resolver:
             if not running.waiting and not running.threaded:
                 running.scope.cancel()
         if not running.addresses:
-            raise DnsError(f"The name {host} has no address that could be found out.")
+            raise DnsError(f"The name {host} could not be resolved to an address.")
         return running.addresses
 
     def statistics(self) -> ResolverStatistics:

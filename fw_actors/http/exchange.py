@@ -171,9 +171,9 @@ class RequestWriter:
         """
         for name in names:
             if not _NAME.fullmatch(name) or name in _OURS:
-                raise ValueError(f"The header name {name!r} is malformed or ours.")
+                raise ValueError(f"The header name {name!r} is malformed or reserved.")
         if len(set(names)) != len(names):
-            raise ValueError("A header's name is there twice.")
+            raise ValueError("A header name must not occur twice.")
         lines = [name.replace(b"%", b"%%") + b": %b\r\n" for name in names]
         head = b"".join((_BEGIN, self._fixed.replace(b"%", b"%%"), *lines, b"\r\n"))
         if len(self._heads) < MOST_KEPT:

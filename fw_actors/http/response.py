@@ -141,11 +141,11 @@ _USER_INFO: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*:)?//[^/]*@")
 
 
 _NO_BYTES: Final = bytearray()  # never written to: replaced when h11 is needed
-_CUT_OFF: Final = "The receiver closed the connection before its answer's head was whole."
-_BROKEN: Final = "The receiver broke the connection before it answered."
-_NOT_HTTP: Final = "The receiver's answer is not valid HTTP/1.1."
-_TOO_LONG: Final = "The receiver's answer has no end of its head within 64 KiB."
-_TOO_MANY: Final = "The receiver sent more than 20 interim answers and no final one."
+_CUT_OFF: Final = "The receiver closed the connection before the head of its response was complete."
+_BROKEN: Final = "The receiver broke the connection before it responded."
+_NOT_HTTP: Final = "The receiver's response is not valid HTTP/1.1."
+_TOO_LONG: Final = "The head of the receiver's response does not end within 64 KiB."
+_TOO_MANY: Final = "The receiver sent more than 20 interim responses and no final one."
 
 
 class ResponseReader(msgspec.Struct, eq=False):
@@ -172,7 +172,7 @@ class ResponseReader(msgspec.Struct, eq=False):
 
     def __repr__(self) -> str:
         """Nothing of what was answered, which may be secret."""
-        return f"<AnswerReader status={self.status} room={self.room} ended={self.ended}>"
+        return f"<ResponseReader status={self.status} room={self.room} ended={self.ended}>"
 
     def feed(self, data: bytes) -> bool:
         """Take the next bytes of the connection, at most `room`; none means that it ended.
@@ -203,7 +203,7 @@ class ResponseReader(msgspec.Struct, eq=False):
     def answer(self, times: Times) -> ReceiverResponse:
         """What was read so far, once `status` is there."""
         if self.status is None:
-            raise ValueError("There is no answer before its head is in.")
+            raise ValueError("There is no response before its head is complete.")
         return make_response(self.status, self._body[:MAX_BODY], self._headers, times)
 
     def _stop(self, otherwise: str) -> None:

@@ -208,7 +208,7 @@ async def secure(origin: Origin, sock: socket.socket, context: ssl.SSLContext) -
 def _sentence(origin: Origin, cause: Exception) -> str:
     if isinstance(cause, ssl.SSLCertVerificationError):
         reason = cause.verify_message.strip().rstrip(".")
-        return f"The certificate of {origin.host} isn't to be trusted: {reason}."
+        return f"The certificate of {origin.host} can't be trusted: {reason}."
     if isinstance(cause, ssl.SSLError) and cause.reason:
         reason = cause.reason.replace("_", " ").lower()
         return f"TLS with {origin.host} failed: {reason}."

@@ -85,13 +85,15 @@ def parse_endpoint(url: str, *, development: bool = False) -> Endpoint:
         ValidationError: with field `url` and a sentence that says what to change (B-13).
     """
     if len(url) > MAX_URL:
-        raise _invalid(f"The URL is longer than {MAX_URL} characters.")
+        raise _invalid(f"The URL must have at most {MAX_URL} characters.")
     if _UNPRINTABLE.search(url):
-        raise _invalid("The URL has a space or a control character; percent-encode it.")
+        raise _invalid("The URL must not have a space or a control character; percent-encode it.")
     if "#" in url:
-        raise _invalid("The URL has a fragment, which is never sent; leave out the # and the rest.")
+        raise _invalid(
+            "The URL must not have a fragment, which is never sent; leave out the # and the rest."
+        )
     if "\\" in url:
-        raise _invalid("The URL has a backslash; write / or percent-encode it.")
+        raise _invalid("The URL must not have a backslash; write / or percent-encode it.")
     match = _URL.fullmatch(url)
     if match is None:
         raise _invalid("The URL must be absolute, like https://example.com/hook.")
@@ -140,14 +142,14 @@ def _bracketed(host: str) -> str:
 
 def _host_and_port(authority: str, default_port: int) -> tuple[str, int]:
     if "@" in authority:
-        raise _invalid("The URL has a user name or password, which is never sent; leave it out.")
+        raise _invalid("The URL must not have a user name or password, which is never sent.")
     match = _AUTHORITY.fullmatch(authority)
     if match is None:
         raise _invalid("The URL's host and port can't be read; write https://host:port/path.")
     host = _ipv6(match["ipv6"]) if match["ipv6"] is not None else _name(match["host"])
     digits = (match["port"] or str(default_port)).lstrip("0")
     if not 0 < len(digits) <= 5 or int(digits) > 65535:
-        raise _invalid("The URL's port must be a number from 1 to 65535.")
+        raise _invalid("The URL's port must be a number between 1 and 65535.")
     return host, int(digits)
 
 
@@ -155,9 +157,11 @@ def _ipv6(literal: str) -> str:
     try:
         address = ipaddress.IPv6Address(literal)
     except ValueError:
-        raise _invalid("The URL's host is in brackets but isn't an IPv6 address.") from None
+        raise _invalid("The URL's host in brackets must be an IPv6 address.") from None
     if address.scope_id is not None:
-        raise _invalid("The URL's IPv6 address has a zone, which means nothing to a receiver.")
+        raise _invalid(
+            "The URL's IPv6 address must not have a zone, which means nothing to a receiver."
+        )
     return address.compressed
 
 
@@ -165,7 +169,7 @@ def _name(host: str) -> str:
     try:
         name = host.lower() if host.isascii() else idna.encode(host, uts46=True).decode("ascii")
     except UnicodeError:  # IDNAError is one
-        raise _invalid("The URL's host isn't a valid international domain name.") from None
+        raise _invalid("The URL's host must be a valid international domain name.") from None
     name = name.removesuffix(".")
     labels = name.split(".")
     if _NUMBER.fullmatch(labels[-1]):
@@ -176,7 +180,7 @@ def _name(host: str) -> str:
                 "The URL's host is a number; write an IPv4 address as a.b.c.d."
             ) from None
     if len(name) > 253 or not all(map(_LABEL.fullmatch, labels)):
-        raise _invalid("The URL's host isn't a valid host name.")
+        raise _invalid("The URL's host must be a valid host name.")
     return name
 
 

@@ -33,10 +33,10 @@ def validate_password(
     if len(password) > MAX_RUNES:
         raise PasswordPolicyError(f"Use at most {MAX_RUNES} characters.", rule="tooLong")
     if not password.strip():
-        raise PasswordPolicyError("The password is blank.", rule="blank")
+        raise PasswordPolicyError("The password must not be blank.", rule="blank")
     if _same_as_account(password, name) or _same_as_account(password, email):
         raise PasswordPolicyError(
-            "The password equals the account's name or e-mail.", rule="equalsAccountName"
+            "The password must not equal the account's name or e-mail.", rule="equalsAccountName"
         )
     if len(password) < minimum:
         raise PasswordPolicyError(f"Use at least {minimum} characters.", rule="tooShort")

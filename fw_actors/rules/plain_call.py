@@ -37,4 +37,4 @@ def is_left_undone(value: object) -> bool:
 
 def left_undone(what: str) -> str:
     """Return the sentence about such a function."""
-    return f"{what} gave back a coroutine and has done nothing: it has to be a plain function"
+    return f"{what} returned a coroutine and did nothing: it must be a plain function"

@@ -45,7 +45,7 @@ def new_file(target: Path) -> Iterator[Path]:
         finally:
             remove_draft_of(target)
     except FileExistsError:
-        raise ConfigurationError([f"{target} is there already; name another file."]) from None
+        raise ConfigurationError([f"{target} already exists; name another file."]) from None
     except OSError as error:
         raise ConfigurationError([f"{target} can't be written: {error.strerror}."]) from error
 
@@ -177,7 +177,7 @@ def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
     """
     program = shutil.which(PG_DUMP, path=environ.get("PATH"))
     if program is None:
-        raise ConfigurationError([f"A backup of PostgreSQL needs {PG_DUMP}, which is not there."])
+        raise ConfigurationError([f"A backup of PostgreSQL needs {PG_DUMP}, which was not found."])
     facts = {name: str(value) for name, value in conninfo_to_dict(url).items()}
     password = facts.pop("password", None)
     passed = {name: value for name, value in environ.items() if not name.startswith(_OURS)}
@@ -196,4 +196,4 @@ def _run(command: list[str], environ: Mapping[str, str]) -> None:
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").splitlines()
         lines = [line for line in said if line[:1] not in ("", "\t")]  # after a tab it guesses why
-        raise ConfigurationError(lines[-_MOST_LINES:] or [f"{PG_DUMP} failed and does not say why"])
+        raise ConfigurationError(lines[-_MOST_LINES:] or [f"{PG_DUMP} failed without a message"])

@@ -138,7 +138,9 @@ def read_url(url: str) -> dict[str, Any]:
         return {**_CONNECT, **conninfo_to_dict(url)}
     except psycopg.Error:
         raise ConfigurationError(
-            ["FW_DATABASE is no URL that PostgreSQL takes: postgresql://user@host:port/database."]
+            [
+                "FW_DATABASE must be a URL that PostgreSQL accepts: postgresql://user@host:port/database."
+            ]
         ) from None
 
 

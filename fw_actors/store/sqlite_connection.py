@@ -309,7 +309,7 @@ def _make(path: Path) -> None:
 def refusal_to_open(path: Path, error: sqlite3.Error) -> Exception:
     """Return what opening `path` raises when SQLite failed with `error`."""
     if code_of(error) & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-        return ConfigurationError([f"The file {path} is no intact SQLite database: {error}."])
+        return ConfigurationError([f"The file {path} is not an intact SQLite database: {error}."])
     return translate(error)
 
 

@@ -134,7 +134,7 @@ ASVS_DATA: Final = (
     Mutation(
         "a body writes what the service alone writes",
         "fw_actors/documents/rest.py",
-        '            raise BadRequestError(f"{key} is not to be written.", field=key)\n',
+        '            raise BadRequestError(f"{key} can\'t be written.", field=key)\n',
         "            values[key] = value\n",
         "tests/fw_actors/documents/test_rest.py::"
         "test_the_shape_of_a_body_is_judged_and_the_key_named",

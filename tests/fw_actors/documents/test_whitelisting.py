@@ -110,7 +110,7 @@ def test_one_that_gives_back_a_coroutine_has_done_nothing_and_fails() -> None:
     def hidden(fw: Any) -> Any:
         return later()
 
-    with pytest.raises(RuntimeError, match="hidden gave back a coroutine"):
+    with pytest.raises(RuntimeError, match="hidden returned a coroutine"):
         hidden("fw")
 
 

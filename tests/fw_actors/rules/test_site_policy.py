@@ -203,12 +203,12 @@ def test_a_name_from_the_file_is_shown_cut_and_escaped() -> None:
         ("3", "must hold an object, not a number"),
         ('{"auth": []}', "auth must be an object, not a list"),
         ('{"auth": null}', "auth must be an object, not null"),
-        ('{"auth": {"sessionDays": NaN}}', "NaN is no number"),
-        ('{"auth": {"sessionDays": -Infinity}}', "-Infinity is no number"),
+        ('{"auth": {"sessionDays": NaN}}', "NaN is not a number"),
+        ('{"auth": {"sessionDays": -Infinity}}', "-Infinity is not a number"),
         ('{"auth": {"sessionDays": ' + "1" * 5000 + "}}", "too many digits"),
         ("[" * 100_000, "nested too deeply"),
-        ('{"auth": {"sessionDays": 3, "sessionDays": 3}}', '"sessionDays" stands there twice'),
-        ('{"auth": {}, "auth": {}}', '"auth" stands there twice'),
+        ('{"auth": {"sessionDays": 3, "sessionDays": 3}}', '"sessionDays" is defined twice'),
+        ('{"auth": {}, "auth": {}}', '"auth" is defined twice'),
         ('{"apps": {}}', "apps must be a list of modules, not an object"),
     ],
     ids=lambda text: text[:20],
@@ -230,7 +230,7 @@ def test_apps_are_names_of_modules_in_their_order() -> None:
 )
 def test_an_app_may_not_have_a_name_of_the_frameworks_own(app: str) -> None:
     """web, supervisors, tests, scripts and fw_* are refused as app names (D-166)."""
-    assert "name of the framework itself" in only_problem({"apps": [app]})
+    assert "reserved for the framework" in only_problem({"apps": [app]})
 
 
 @pytest.mark.parametrize(

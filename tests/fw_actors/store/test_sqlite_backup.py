@@ -66,7 +66,7 @@ def test_a_copy_is_for_its_owner_alone_and_leaves_nothing_beside_it(
 def test_a_file_that_is_there_is_never_replaced(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "copy.db"
     target.write_text("an older backup")
-    with pytest.raises(ConfigurationError, match="is there already"):
+    with pytest.raises(ConfigurationError, match="already exists"):
         back_up_file(source, target, nothing)
     assert target.read_text() == "an older backup"
 
