@@ -95,7 +95,7 @@ def _read_policy(file: Path) -> tuple[ParsedPolicy, list[str]]:
 
 
 def _section(values: Mapping[str, object], kind: type[T]) -> T:
-    """Return judged values as a section of the model: fileNames become field_names."""
+    """Return validated values as a section of the model: fileNames become field_names."""
     named = {
         _CAPITAL.sub(lambda capital: f"_{capital[0].lower()}", name): value
         for name, value in values.items()

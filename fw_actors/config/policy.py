@@ -24,7 +24,7 @@ _MOST_SHOWN: Final = 30
 
 
 class Kind(Protocol):
-    """What a key's value may be."""
+    """A kind of value that a key takes."""
 
     def problem(self, value: object) -> str | None:
         """Return what is wrong with a value, as a sentence without its subject, or None."""
@@ -64,7 +64,7 @@ class NumberKind:
 
 @dataclass(frozen=True, slots=True)
 class FlagKind:
-    """True or false; with `or_null`, null as a third answer."""
+    """True or false; with `or_null`, also null."""
 
     or_null: bool = False
 
@@ -97,7 +97,7 @@ class TextKind:
 
 
 def kind_of(value: object) -> str:
-    """Return in words what a JSON value is; nothing of what it holds."""
+    """Return the JSON type of a value in words, without its content."""
     match value:
         case None:
             return "null"
@@ -190,7 +190,7 @@ _MOST_DIGITS: Final = 400  # what Python reads fast; no key takes more than seve
 
 @dataclass(frozen=True)
 class ParsedPolicy:
-    """What a policy file says.
+    """The content of a policy file.
 
     `sections` holds every key of every section, by its name in the file; one that is absent or
     has a problem holds its default.
@@ -231,7 +231,7 @@ def key_of(section: str, name: str) -> Key:
 
 
 def _decode(text: str, problems: list[str]) -> object:
-    """Decode JSON; a key that stands twice in one object is a problem, NaN is no JSON."""
+    """Decode JSON; a duplicate key in an object is a problem, and NaN is invalid."""
 
     def unique_pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
         found: dict[str, object] = {}
@@ -305,7 +305,7 @@ def _app_problem(app: object, before: list[str]) -> str | None:
 
 
 def _unknown(name: str, where: str, known: Iterable[str]) -> str:
-    """Return the sentence about a key that there is not, with the nearest one that there is."""
+    """Return the sentence about an unknown key, with the nearest known one."""
     near = nearest(name, known)
     if near is None:
         homes = {key.name: section for section, keys in SECTIONS.items() for key in keys}

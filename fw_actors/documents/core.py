@@ -19,7 +19,7 @@ from fw_actors.documents.special_fields import JSON, Datetime
 
 
 class Role(DocType, naming="given"):
-    """A role; DocTypes and whitelisted functions name who may do what by it."""
+    """A role, by which DocTypes and whitelisted functions grant permissions."""
 
 
 class HasRole(DocType, name="Has Role", child=True):
@@ -39,7 +39,7 @@ class NewPassword(Password):
 
 
 class User(DocType, naming="given"):
-    """An account. Only a System Manager writes it; self-service goes through operations."""
+    """An account. Only a System Manager writes it; self-service uses operations."""
 
     email = Data(required=True, unique=True)
     fullName = Data()
@@ -76,7 +76,7 @@ class APIKey(DocType, name="API Key", naming="given"):
 
 
 class AuditEvent(DocType, name="Audit Event", naming="random", read_only=True):
-    """Written by the service alone; `detail` never holds a payload or a secret."""
+    """Written only by the service; `detail` never holds a payload or a secret."""
 
     # Refusals of one actor are counted by the minute.
     index_together = (("action", "actor", "creation"),)
@@ -92,7 +92,7 @@ STATES = ["Queued", "Retrying", "Sent", "Failed"]
 
 
 class EmailDelivery(DocType, name="Email Delivery", naming="random", read_only=True):
-    """Written by the service alone; holds no part of a message's text or link.
+    """Written only by the service; no part of a message's text or link is stored.
 
     `recipient` is empty until it is known whose account was meant.
     """
@@ -115,7 +115,7 @@ class ErrorLogEntry(DocType, name="Error Log", naming="random", read_only=True):
 
 
 class Version(DocType, naming="random", read_only=True):
-    """Written by the service alone: `owner` is who changed the document.
+    """Written only by the service; `owner` is the user who changed the document.
 
     `data` is `{"changed": {field: [old, new]}, "rows": [{"table", "row", "change", "changed"}]}`,
     where `change` is added, changed or removed. No secret is in it.
@@ -134,7 +134,7 @@ DEFAULT_TIMEOUT, DEFAULT_MAX_ATTEMPTS = 10, 6  # B-26, B-27; seconds, and total 
 
 
 class Webhook(DocType, naming="random"):
-    """Who receives which events, and how they are signed. For System Managers without scopes."""
+    """A receiver's subscription to events, with its secret. For System Managers without scopes."""
 
     enabled = Check(default=1)
     url = Data(required=True, length=2048)

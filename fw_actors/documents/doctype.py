@@ -90,8 +90,8 @@ _DATE_BYTES: Final = 10
 def limit_problems(
     fields: Mapping[str, Field], together: Iterable[tuple[str, ...]]
 ) -> Iterator[str]:
-    """Yield what of a declaration goes beyond; `together`: the columns of one index. Those that
-    are no fields are times of every document, for which an entry has room in any case.
+    """Yield each limit that a declaration exceeds; `together`: the columns of one index. Columns
+    that are not fields are the times of every document, for which an entry always has room.
 
     What is wrong with a field by itself is told by the field.
     """
@@ -186,7 +186,7 @@ class Meta:
 
     @cached_property
     def groups(self) -> FieldGroups:
-        """What the verbs do with the fields."""
+        """The compiled field groups, by what the verbs do with them."""
         standard = tuple(name for name in STANDARD if name not in TIMES)
         parent = CHILD_STANDARD if self.child else ()
         return field_groups(self.fields.values(), (*standard, *parent), self.shown)
@@ -338,7 +338,7 @@ def _hook_problems(cls: type) -> Iterator[str]:
 
 
 class DocTypeBase:
-    """What `class X(DocType, …)` sets up; `DocType` adds the life of a document."""
+    """Reads the declaration of `class X(DocType, …)`; `DocType` adds the verbs of a document."""
 
     meta: ClassVar[Meta]
 

@@ -54,7 +54,7 @@ class DocType(DocTypeBase, abstract=True):
 
     @classmethod
     def from_row(cls, fw: Fw, row: dict[str, Any]) -> Self:
-        """Return the document that a row of its table holds; child rows are not read here."""
+        """Return the document of a row of its table; child rows are not read here."""
         doc = cls.__new__(cls)
         doc._fw = fw
         doc._stored = row
@@ -102,7 +102,7 @@ class DocType(DocTypeBase, abstract=True):
         return self
 
     def delete(self, *, ignore_permissions: bool = False) -> None:
-        """Delete the document; a submitted one has to be cancelled first."""
+        """Delete the document; a submitted one must be cancelled first."""
         self._fw.documents.delete(self._fw, self, ignore_permissions)
 
     def rename(self, name: str, *, ignore_permissions: bool = False) -> Self:
@@ -183,7 +183,7 @@ def shown_value(doc: DocType, field: Field) -> Any:
 
 
 def child_of(field: Table) -> type[DocType]:
-    """Return the DocType of a table's rows; the registry has judged that it is one."""
+    """Return the DocType of a table's rows; the registry has validated it."""
     child: type[DocType] = field.child
     return child
 

@@ -89,7 +89,7 @@ class Field:
                 yield f"default: {error}"
 
     def accept(self, value: Any) -> Any:
-        """Return `value` as the field holds it; None stays None.
+        """Return `value` in the form that the field stores in a document; None stays None.
 
         Raises: ShapeError for a wrong type, ValidationError for a value out of range.
         """
@@ -105,11 +105,11 @@ class Field:
         raise ShapeError(f"{self.name} must be {self.wanted}.")
 
     def is_same(self, one: Any, other: Any) -> bool:
-        """Whether two values that the field holds are one to who reads them as JSON."""
+        """Whether two values of the field are equal to a reader of JSON."""
         return bool(one == other)
 
     def blank(self) -> Any:
-        """Return what a new document holds: the default, a copy of its own, or nothing."""
+        """Return the value of a new document: a copy of the default, or nothing."""
         if self.default is None:
             return self.empty
         return deepcopy(self.default) if isinstance(self.default, (list, dict)) else self.default
@@ -119,11 +119,11 @@ class Field:
         return value is None or value == ""
 
     def to_store(self, value: Any) -> Any:
-        """Return what the column holds."""
+        """Convert a document's value to the column's."""
         return value
 
     def from_store(self, value: Any) -> Any:
-        """Return what the document holds."""
+        """Convert a column's value to the document's."""
         return value
 
     def shape(self) -> ShapeError:
@@ -326,7 +326,7 @@ _NEEDS: Final = MappingProxyType({sa.Text: _TEXT, sa.BigInteger: _WHOLE, sa.Doub
 
 
 def type_problems(meta: Meta, present: Mapping[str, str]) -> Iterator[str]:
-    """Yield the fields whose column was made for something else; `present`: see `Tx.columns`."""
+    """Yield the fields whose column was made for another type; `present`: see `Tx.columns`."""
     for field in meta.columns:
         kind = present.get(field.name, "").partition(" ")[0].partition("(")[0]
         holds, needs = _HOLDS.get(kind), _NEEDS[type(field.column)]

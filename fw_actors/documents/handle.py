@@ -65,7 +65,7 @@ class Fw:
 
     @property
     def user(self) -> str:
-        """The name of the user whose permissions hold."""
+        """The user whose permissions apply."""
         return self.rights.user
 
     def as_user(self, name: str) -> Fw:
@@ -109,7 +109,7 @@ class Fw:
         order_by: str | None = None,
         limit: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Return rows whatever the permissions; the scope of Webhook and its deliveries holds."""
+        """Return rows without checking permissions, but for the scope of Webhook and deliveries."""
         return self.get_list(doctype, filters, fields, order_by, limit, ignore_permissions=True)
 
     def count(self, doctype: str, filters: Filters = ()) -> int:

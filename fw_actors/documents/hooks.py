@@ -66,7 +66,7 @@ class Observer:
         """Called after the row is written or deleted and the hooks have run."""
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
-        """Called after a document and the links to it have the new name; there is no event."""
+        """Called after a document and the links to it have the new name; no event is sent."""
 
 
 class DocTypeObservers:

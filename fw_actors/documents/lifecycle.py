@@ -83,7 +83,7 @@ def authorize_action(fw: Fw, doc: DocType, action: str, ignore_permissions: bool
 
 
 def authorize_new_name(fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
-    """Refuse a name out of a Link field whose target lies outside the user's access scopes."""
+    """Refuse a name from a Link field whose target lies outside the user's access scopes."""
     naming = doc.meta.naming
     if naming.kind == "field" and not ignore_permissions:
         permissions.require_link_within(fw.rights.scopes, doc.meta.fields[naming.field], doc.name)
@@ -171,8 +171,8 @@ class Documents:
             self._write(fw, doc, "on_insert", lambda: rows.insert(self, fw.tx, doc))
 
     def open(self, fw: Fw, doctype: str, name: str) -> tuple[DocType, DocType]:
-        """Return a document to change, as those before have left it, theirs included who are about
-        to commit; and the same as it is stored, for a `save` right after.
+        """Lock a document and return two copies for a `save` right after: one to modify, one as
+        stored.
 
         Raises: NotFoundError, PermissionDeniedError.
         """
@@ -257,7 +257,7 @@ class Documents:
             self._observers[doc.doctype].renamed(fw, doc.doctype, old, new)
 
     def db_set(self, fw: Fw, doc: DocType, name: str, value: Any, ignore_permissions: bool) -> None:
-        """Write one column directly: no hooks, no events; the rules of observers hold.
+        """Write one column directly: no hooks and no events, but observers apply their rules.
 
         They judge the stored document with the new value, not what else was changed on `doc`.
         `modified` moves, so that who read the document before can't write the old value back.
@@ -317,8 +317,9 @@ class Documents:
         run_after_commit(fw, doc, self._note_defect)
 
     def _stamp(self, fw: Fw, doc: DocType, stored: DocType) -> None:
-        """`modified` is what tells versions apart: later than the one before, also within one
-        millisecond and after the clock was set back."""
+        """Set `modified`, the version: always later than before, even within a millisecond or after
+        the clock was set back.
+        """
         before = (stored._stored or {})["modified"]
         doc.modified, doc.modified_by = iso(max(fw.tx.now, before + 1)), fw.user
 

@@ -205,7 +205,7 @@ def _is_foreign_scope(rights: Rights, doc: DocType) -> bool:
 
 
 def _is_own_scope(rights: Rights, table: sa.Table) -> Any:
-    """The rows of the user, as far as they hold: `as_user` leaves those that both users have."""
+    """The user's rows that still apply: `as_user` keeps those that both users have."""
     c = table.c
     held = (
         sa.and_(c.allow == doctype, c.for_value.in_(sorted(names)))

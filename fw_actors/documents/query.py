@@ -147,7 +147,7 @@ class Query:
         return sum(_most_bytes(self._meta, name) + len(name) + _AROUND for name in wanted)
 
     def _require_bytes(self, wanted: Sequence[str], here: Any, most: float) -> None:
-        """Raises: ValidationError where the rows that `here` names hold more."""
+        """Raises: ValidationError when the rows selected by `here` hold more than `most` bytes."""
         columns = (self._table.c[name] for name in wanted)
         texts = [column for column in columns if isinstance(column.type, sa.Text)]
         sizes = [sa.func.coalesce(sa.func.sum(Octets(text)), 0) for text in texts]
@@ -305,7 +305,7 @@ def _in_mib(count: float) -> str:
 
 
 def _field_of(meta: Meta, name: str) -> Field | None:
-    """What judges and shows the values of a column; None for plain text."""
+    """Return the field that validates and converts a column's values; None for plain text."""
     return meta.fields.get(name) or _STANDARD.get(name)
 
 
@@ -317,7 +317,7 @@ def _reader(meta: Meta, name: str) -> Callable[[Any], Any]:
 
 
 class _Standard:
-    """The columns of every document that hold no text."""
+    """The columns of every document that are not text."""
 
     creation = Datetime()
     modified = Datetime()

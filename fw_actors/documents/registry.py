@@ -1,4 +1,4 @@
-"""All DocTypes of a site: the built-in ones and those of its apps, judged together at start."""
+"""All DocTypes of a site, built-in and from apps, validated together at start."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _file_of_module(name: str) -> str:
 
 
 def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:
-    """Import the site's apps; its folder comes last on sys.path, so that none hides a module.
+    """Import the site's apps; their folder comes last on sys.path, so that no app hides a module.
 
     `names` are those that the configuration let pass (`rules.site_policy`).
 

@@ -66,7 +66,7 @@ def validated(fw: Fw, meta: Meta, body: Mapping[str, Any], doc: DocType | None) 
 
 
 class _Base:
-    """What a body is judged against: the stored document, or the blank one of an insert."""
+    """The document that a body is validated against: the stored one, or a blank one."""
 
     def __init__(self, fw: Fw, cls: type[DocType], doc: DocType | None) -> None:
         self.stored = doc
@@ -177,7 +177,7 @@ MOST_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True)
 class Described:
-    """A DocType as a user may use it: the actions, and JSON Schemas of bodies and answers."""
+    """A DocType as a user may use it: the actions, and JSON Schemas of requests and responses."""
 
     doctype: str
     actions: frozenset[str]
@@ -362,7 +362,7 @@ def _without_hidden(fw: Fw, owner: Meta, meta: Meta, values: dict[str, Any]) -> 
 
 
 def _open(fw: Fw, doctype: str) -> Meta:
-    """Return the Meta, or refuse a child DocType and who is shut out by scopes."""
+    """Return the Meta; refuse a child DocType, and a user shut out by scopes."""
     meta = fw.documents.registry.meta(doctype)
     if meta.child:
         raise BadRequestError(f"{doctype} rows are part of their parent's document.")

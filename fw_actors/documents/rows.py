@@ -130,7 +130,7 @@ def assign(doc: DocType, name: object, value: Any) -> Field:
 
 
 def write_field(documents: Documents, tx: Tx, doc: DocType, field: Field) -> None:
-    """Write one column of a stored document, and who wrote it when. Raises: UniqueViolation."""
+    """Write one column of a stored document and its `modified`. Raises: UniqueViolation."""
     assert doc._stored is not None
     row_id = _row_id(documents, doc)
     if isinstance(field, Vault):
@@ -183,15 +183,14 @@ def _write_children(
 
 
 def _is_untouched(row: DocType, old: DocType) -> bool:
-    """Whether a row is seen at a glance to be as it is stored; JSON's 1 and true look alike."""
+    """Whether a row is plainly unchanged; JSON's 1 and true compare equal here."""
     return not row.meta.groups.encoded and row.__dict__ == old.__dict__
 
 
 def _changed_row(
     documents: Documents, doc: DocType, row: DocType, old: DocType | None
 ) -> dict[str, Any] | None:
-    """Return what the table holds of a child row from now on; None where it holds that already:
-    then its times are left as they are, too."""
+    """Return the new content of a child row; None when it is unchanged, and then its times stay."""
     if old is not None:
         row.modified, row.modified_by = old.modified, old.modified_by
     made = _row_of(documents, row)
@@ -202,7 +201,7 @@ def _changed_row(
 
 
 def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:
-    """Return the row that holds the document; secrets sealed, kept ones as they were stored."""
+    """Return the table row of a document, with secrets sealed or kept as stored."""
     state, groups = doc.__dict__, doc.meta.groups
     row = {name: state[name] for name in groups.same}
     row["creation"], row["modified"] = _ms(state["creation"]), _ms(state["modified"])
@@ -215,7 +214,7 @@ def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:
 
 
 def _row_id(documents: Documents, doc: DocType) -> str | None:
-    """What Vault values of the row are bound to: made when the row first may hold one."""
+    """Return the id that Vault values of the row are bound to, made with the first such value."""
     row_id: str | None = (doc._stored or {}).get(ROW_ID)
     if row_id is None and documents.registry.tables[doc.doctype].has_vault:
         row_id = random_name(documents.entropy)

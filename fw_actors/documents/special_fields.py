@@ -43,7 +43,7 @@ class JSON(Field):
         return copy
 
     def is_same(self, one: Any, other: Any) -> bool:
-        """See `Field.is_same`: to JSON, true is not 1 and false is not 0."""
+        """Compare as JSON does: true is not 1, and false is not 0."""
         if isinstance(one, bool) or isinstance(other, bool):
             return one is other
         if isinstance(one, dict) and isinstance(other, dict):
@@ -60,8 +60,9 @@ class JSON(Field):
 
 
 def _leaves(value: Any) -> Iterator[tuple[Any, int]]:
-    """Yield the keys and the values of a JSON value that are no containers, or empty ones, each
-    with how many containers it is in, itself included."""
+    """Yield the keys and leaves of a JSON value, empty containers included, each with its nesting
+    depth.
+    """
     waiting = [(value, 0)]
     while waiting:
         each, depth = waiting.pop()

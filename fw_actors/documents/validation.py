@@ -31,7 +31,7 @@ _LINKS_MAY_DANGLE = ("Webhook",)  # its deliveries outlive it (D-128)
 
 
 def normalize(doc: DocType) -> None:
-    """Bring every value into the form its field holds. Raises: ValidationError."""
+    """Normalise every value of a document. Raises: ValidationError."""
     state, meta, name = doc.__dict__, doc.meta, ""
     if type(state["idx"]) is not int or abs(state["idx"]) > LARGEST_INTEGER:
         raise ValidationError("idx must be a whole number.", field="idx")
@@ -92,7 +92,7 @@ def check_values(documents: Documents, tx: Tx, doc: DocType) -> None:
 
 
 def check_value(documents: Documents, tx: Tx, doc: DocType, field: Field) -> None:
-    """The same of one field and its rows. Raises: ValidationError."""
+    """Check one field and its rows, as `check_values` does. Raises: ValidationError."""
     value = doc.__dict__[field.name]
     if field.required and field.is_missing(value):
         raise ValidationError(f"{field.name} is missing.", field=field.name)
@@ -148,9 +148,9 @@ def duplicates_refused(doc: DocType) -> Iterator[None]:
 
 
 def changed_columns(before: DocType, doc: DocType) -> list[Field]:
-    """Return the columns in which a document that was just written differs from the one that was
-    stored before. By what is stored: that tells a new secret from the old one, which documents do
-    not."""
+    """Return the columns that a write changed, compared as stored: documents don't show whether a
+    secret changed.
+    """
     old, new = before._stored or {}, doc._stored or {}
     if old is new:
         return []  # a row that was not written

@@ -48,7 +48,7 @@ class VaultCipher:
         return self._key_id
 
     def seal(self, text: str, doctype: str, field: str, row: str) -> str:
-        """Return what the column holds. Raises: ValidationError without a key."""
+        """Return the encrypted text for the column. Raises: ValidationError without a key."""
         if self._cipher is None:
             raise ValidationError(
                 f"{field} can't be written: FW_SECRET_KEY is not set in the environment.",

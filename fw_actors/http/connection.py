@@ -40,7 +40,7 @@ class Connection(Protocol):
     broken: bool  # a send failed
 
     async def start(self, data: bytes) -> int:
-        """Send what goes without waiting for the receiver; return how many bytes that were."""
+        """Send as much as possible without waiting for the receiver; return the number of bytes."""
         ...
 
     async def send(self, data: memoryview) -> None:
@@ -55,11 +55,13 @@ class Connection(Protocol):
         ...
 
     async def receive_ready(self, limit: int) -> bytes:
-        """Bytes that are there already; empty when there are none, or nothing more will come."""
+        """Return bytes that have arrived; empty when there are none, or nothing more will come."""
         ...
 
     def is_reusable(self) -> bool:
-        """Whether nothing came since the last answer: no byte, no end. Else it must not be used."""
+        """Whether the connection can take another exchange: nothing, not even an end, came after
+        the last response.
+        """
         ...
 
     def close(self) -> None:
@@ -118,7 +120,7 @@ class PlainConnection:
         return self.receive_nowait(limit)
 
     def receive_nowait(self, limit: int) -> bytes:
-        """As `receive_ready`, for who can't wait."""
+        """Like `receive_ready`, without waiting."""
         try:
             return self._socket.recv(limit)
         except OSError:
@@ -134,7 +136,7 @@ class PlainConnection:
 
 
 class ExchangeStep(Enum):
-    """What the sender waits for; the value is the sentence when it waited too long."""
+    """Steps of an exchange; the value is the sentence for a timeout in it."""
 
     LOOK_UP = "The address of {host} was not resolved within {seconds:g} s."
     CONNECT = "{host} did not take the connection within {seconds:g} s."

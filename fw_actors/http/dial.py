@@ -55,7 +55,7 @@ def system_lookup(host: str, port: int) -> Sequence[Address]:
 
 @dataclass(frozen=True, slots=True)
 class ResolverStatistics:
-    """What the resolver is doing.
+    """Counters of the resolver.
 
     Args:
         threads: threads taken, those of abandoned look-ups too.
@@ -70,7 +70,7 @@ class ResolverStatistics:
 
 @dataclass(eq=False, slots=True)
 class _RunningLookup:
-    """One look-up under way, with everybody who waits for it."""
+    """A running look-up and its waiters."""
 
     began: float
     done: trio.Event = field(default_factory=trio.Event)
@@ -81,7 +81,7 @@ class _RunningLookup:
 
 
 class Resolver:
-    """Looks names up; callers that ask for the same name at the same time share a look-up.
+    """Resolves names; simultaneous callers for one name share a look-up.
 
     Args:
         nursery: holds the look-ups, which outlive the callers that give up.
@@ -232,7 +232,7 @@ def system_trust() -> ssl.SSLContext:
 
 
 class Dialler:
-    """Makes connections; how many is up to who asks.
+    """Opens connections; the caller limits how many.
 
     Args:
         resolver: for names; an address is dialled as it stands.

@@ -19,7 +19,7 @@ from fw_actors.runtime.clock import MS_PER_SECOND
 
 
 class StaleConnection(Exception):
-    """Raised when a kept connection was dead: it ended before one byte of an answer."""
+    """Raised when a kept connection ended before the first byte of a response."""
 
 
 async def run_exchange(
@@ -30,7 +30,7 @@ async def run_exchange(
     *,
     kept: bool,
 ) -> bool:
-    """Send a request and read its answer into `reader`, as far as it is to be waited for.
+    """Send a request and read its response into `reader`, as far as it must be waited for.
 
     An answer that comes before the request is sent whole counts, and ends the sending.
 
@@ -57,7 +57,7 @@ async def run_exchange(
 async def _read_while_sending(
     connection: Connection, rest: bytes, reader: ResponseReader, progress: Progress, kept: bool
 ) -> bool:
-    """As `_read`, beside a task that sends; return whether everything was sent."""
+    """Read like `_read` while a task sends the rest; return whether everything was sent."""
     whole = False
     fault: Exception | None = None
 
@@ -165,7 +165,8 @@ class RequestWriter:
         return head % (path, authority, len(body), *values) + body
 
     def _head(self, names: tuple[bytes, ...]) -> bytes:
-        """Judge header names, and return a head with places for path, authority, length, values.
+        """Validate header names; return a head with placeholders for path, authority, length and
+        values.
 
         Raises: ValueError.
         """

@@ -1,4 +1,4 @@
-"""The plainest answers, read without a state machine (B-130).
+"""The fast path for plain responses, read without a state machine (B-130).
 
 An answer goes the short way when all of it is there at once: HTTP/1.1, a body of the length that
 content-length says or status 204, and nothing in its head that could change how it is framed, how
@@ -29,14 +29,14 @@ _NOT_MODIFIED: Final = 304  # its content-length speaks of a body that isn't the
 
 
 class PlainResponse(NamedTuple):
-    """A whole answer whose connection may be used again."""
+    """A complete response whose connection is reusable."""
 
     status: int
     body: bytes
 
 
 def read_plain(data: bytes) -> PlainResponse | None:
-    """Read a whole answer; None when it isn't one of the plainest, whatever else it is.
+    """Read a complete plain response; return None for any other bytes.
 
     Args:
         data: all that came since the request was sent.
@@ -61,7 +61,7 @@ def _read(data: bytes) -> PlainResponse | None:
 
 
 def _ends_there(status: int, fields: bytes, size: int) -> bool:
-    """Whether the answer is exactly as long as its head says (RFC 9112 6.3)."""
+    """Whether the response ends exactly where its head says (RFC 9112 6.3)."""
     lengths = fields.count(b"\ncontent-length:")
     if status == _NO_CONTENT and (size or not lengths):
         return not size

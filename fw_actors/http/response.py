@@ -35,7 +35,7 @@ class Times(msgspec.Struct):
 
 
 class ReceiverResponse(msgspec.Struct, frozen=True):
-    """A receiver's answer to one POST; its status is any from 200 to 999.
+    """A receiver's response to one POST; its status is 200 to 999.
 
     Args:
         status: as in the answer's head, which alone decides (B-141).
@@ -66,7 +66,7 @@ _KEPT: Final = (b"location", b"retry-after")
 
 
 def rewritten(answer: bytes | bytearray) -> bytes | None:
-    """Return the bytes of an answer with its head in a form that h11 accepts.
+    """Return the bytes of a response with its head rewritten in a form that h11 accepts.
 
     The body's framing is taken from the head as far as it can be used: a last transfer coding of
     `chunked`, else the smallest Content-Length that is a number, else the body lasts until the
@@ -118,13 +118,13 @@ def _framing(fields: list[tuple[bytes, bytes]]) -> list[bytes]:
 
 
 def _members(fields: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
-    """The members of a field whose value is a list, over all its lines (RFC 9110 5.6.1)."""
+    """Return the members of a list-valued field, over all its lines (RFC 9110 5.6.1)."""
     values = b",".join(value for each, value in fields if each == name)
     return [member.strip() for member in values.split(b",") if member.strip()]
 
 
 def _kept(fields: list[tuple[bytes, bytes]]) -> list[bytes]:
-    """The header lines of an answer that a delivery uses."""
+    """Return the header lines of a response that a delivery uses."""
     return [
         name + b": " + value
         for name, value in fields
@@ -149,7 +149,7 @@ _TOO_MANY: Final = "The receiver sent more than 20 interim responses and no fina
 
 
 class ResponseReader(msgspec.Struct, eq=False):
-    """Reads the answer to one POST; fed in pieces of any size.
+    """Reads the response to one POST from pieces of any size.
 
     Args:
         status: None until the whole head of the final answer is in.
@@ -194,14 +194,14 @@ class ResponseReader(msgspec.Struct, eq=False):
         return self.ended or len(self._body) >= MAX_BODY
 
     def break_off(self) -> None:
-        """The connection broke: what is there is the answer.
+        """Finish after the connection broke: the bytes read so far are the response.
 
         Raises: ProtocolError, where no head is in.
         """
         self._stop(_BROKEN)
 
     def answer(self, times: Times) -> ReceiverResponse:
-        """What was read so far, once `status` is there."""
+        """Return the response read so far; `status` must be set."""
         if self.status is None:
             raise ValueError("There is no response before its head is complete.")
         return make_response(self.status, self._body[:MAX_BODY], self._headers, times)
@@ -255,7 +255,7 @@ def make_response(
     headers: Iterable[tuple[bytes, bytes]],
     times: Times,
 ) -> ReceiverResponse:
-    """Put an answer together; `headers` have lower-case names."""
+    """Build a response; `headers` have lower-case names."""
     location = retry_after = None
     for name, value in headers:
         if name == b"location" and location is None:
@@ -266,7 +266,7 @@ def make_response(
 
 
 def _without_secrets(location: str) -> str:
-    """A Location without user info, query and fragment, which may hold what was signed or typed."""
+    """Remove user info, query and fragment from a Location, because they may hold secrets."""
     path = re.split("[?#]", location, maxsplit=1)[0]
     return _USER_INFO.sub(r"\1//", path)[:MAX_HEADER]
 

@@ -1,4 +1,4 @@
-"""POSTs to receivers, each with its connection, request and answer under one deadline (B-140)."""
+"""Sends POSTs to receivers: connection, request and response under one deadline (B-140)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SWEEP_SECONDS: Final = 5.0  # how long a connection that its receiver closed may
 
 @dataclass(frozen=True, slots=True)
 class SenderStatistics:
-    """What the sender holds now: its connections and its look-ups."""
+    """Statistics of the sender's connections and look-ups."""
 
     pool: PoolStatistics
     resolver: ResolverStatistics
@@ -82,7 +82,8 @@ class Sender:
         timeout: float,
         anew: bool = False,
     ) -> ReceiverResponse:
-        """Send one POST and return the answer; nothing is followed, repeated or decoded.
+        """Send one POST and return the response; no redirect is followed, nothing is retried or
+        decoded.
 
         A kept connection that turns out dead before one byte of an answer is replaced once, by a
         new one; `make_headers` is then called again. Cancelled at any instant, the connection is
@@ -171,7 +172,7 @@ async def open_sender(
     lookup: Lookup = system_lookup,
     version: str = __version__,
 ) -> AsyncIterator[Sender]:
-    """Open a sender; leaving the block closes what lies idle and abandons look-ups.
+    """Open a sender; leaving the block closes idle connections and abandons look-ups.
 
     POSTs that are under way then end: those over kept connections at once, as if they were late,
     the others on their own; their connections are closed.

@@ -24,7 +24,7 @@ _CHUNK: Final = 64 * 1024
 
 
 class TlsConnection:
-    """A TLS connection whose handshake is done; made by `secure`."""
+    """A TLS connection after its handshake; made by `secure`."""
 
     __slots__ = ("_records", "_sending", "_tls", "broken", "idle_since", "origin")
 
@@ -128,7 +128,7 @@ class NothingReady(Exception):
 
 
 class RecordStream(trio.abc.Stream):
-    """What is below TLS: hands up one record at a time.
+    """The stream below TLS: passes up one record at a time.
 
     OpenSSL takes all it is given, and doesn't say whether something is left of it. A record that
     came right behind an answer would lie there unseen, and be read as the answer to the next POST.

@@ -1,4 +1,4 @@
-"""A receiver's URL, judged and taken apart once (B-12, B-13).
+"""Validates and parses the URL of a receiver (B-12, B-13).
 
 What passes is in one canonical form, so that two spellings of one receiver are one `Origin`, and
 so that no byte of a URL can end a header line. Nothing is looked up here.
@@ -52,7 +52,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a POST goes. Made by `parse_endpoint`, which is what makes its parts safe to send.
+    """The destination of a POST. `parse_endpoint` makes it, so that its parts are safe to send.
 
     Args:
         origin: scheme, host and port.
@@ -121,7 +121,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_address(host: str) -> bool:
-    """Whether a host, as in `Origin`, is an IP address and needs no look-up."""
+    """Whether a host, as in `Origin`, is an IP address, which needs no look-up."""
     return _address(host) is not None
 
 

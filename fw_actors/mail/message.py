@@ -39,7 +39,7 @@ class UnsafeHeaderError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MailMessage:
-    """What a transport carries. `link` is that of the two link templates, else None.
+    """A message for a transport. `link` is that of the two link templates, else None.
 
     Raises: UnsafeHeaderError when recipient or subject would break out of their header.
     """
@@ -103,7 +103,7 @@ def as_email(message: MailMessage, *, sender: str, now: int, unique: str) -> Ema
 
 
 class Template(StrEnum):
-    """What a message is about; the first two hold a link."""
+    """The templates of messages; the first two have a link."""
 
     RECOVERY = "recovery"
     INVITATION = "invitation"
@@ -119,8 +119,9 @@ class NamedKey(msgspec.Struct, frozen=True):
 
 
 class NewKey(msgspec.Struct, frozen=True):
-    """What `api_key_made` tells of a key; times in ms. `address` is that of the request, empty
-    where no request made it."""
+    """The facts about a key in `api_key_made`; times in ms. `address` is that of the request, empty
+    when no request made it.
+    """
 
     label: str
     name: str
@@ -130,8 +131,7 @@ class NewKey(msgspec.Struct, frozen=True):
 
 
 class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a message tells besides its account. A queued message keeps it until it is sent, so
-    it holds no secret."""
+    """Facts beside the account. A queued message stores them, so they hold no secret."""
 
     ended_keys: tuple[NamedKey, ...] = ()
     new_key: NewKey | None = None
@@ -139,7 +139,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class TemplateValues:
-    """What stands in a message. `minutes` is how long the link works, where there is one."""
+    """The values of a template. `minutes` is the lifetime of the link, if there is one."""
 
     site: str
     user: str
@@ -233,12 +233,12 @@ _SUBJECTS: Final = MappingProxyType(
 
 
 def subject_of(template: Template, site: str) -> str:
-    """Return the subject, which holds nothing but the site's name."""
+    """Return the subject, whose only variable is the site's name."""
     return _SUBJECTS[template].replace("{site}", site)
 
 
 def render(template: Template, values: TemplateValues) -> MailMessage:
-    """Return the message. Raises: UnsafeHeaderError for a recipient that is no single address."""
+    """Return the message. Raises: UnsafeHeaderError when the recipient is not a single address."""
     greeting = f"Hello {values.full_name}," if values.full_name else "Hello,"
     paragraphs = [greeting, *_PARAGRAPHS[template](values)]
     return MailMessage(
@@ -263,13 +263,13 @@ def _as_html(paragraphs: list[str | None], link: str) -> str:
 
 
 def _moment(milliseconds: int) -> str:
-    """Return a time for a reader whose zone is not known."""
+    """Return a time in UTC, because the reader's zone is unknown."""
     at = datetime.fromtimestamp(milliseconds / MS_PER_SECOND, UTC)
     return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def _lasting(minutes: int) -> str:
-    """Return a length of time in the largest unit that tells it exactly."""
+    """Return a duration in the largest unit that is exact."""
     hours, rest = divmod(minutes, MINUTES_PER_HOUR)
     if rest:
         return _count(minutes, "minute")

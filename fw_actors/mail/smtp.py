@@ -32,7 +32,7 @@ _SHOWN_CHARACTERS: Final = 200
 
 
 def fault_of(error: Exception) -> MailFault:
-    """Return what to raise in the place of an error of smtplib or of the socket."""
+    """Return the mail error for an error of smtplib or of the socket."""
     if isinstance(error, smtplib.SMTPException):
         return _fault_of_reply(error)
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -161,7 +161,7 @@ class SmtpSession:
 
 
 class _Plain(smtplib.SMTP):
-    """Says so before it waits for a reply: a greeting without an end has to be broken off too."""
+    """Registers the connection before each reply, so that a stuck greeting can be aborted."""
 
     def __init__(self, waits: Waits, host: str, port: int) -> None:
         self._waits = waits
@@ -173,7 +173,7 @@ class _Plain(smtplib.SMTP):
 
 
 class _Secured(smtplib.SMTP_SSL):
-    """The same over TLS."""
+    """Like `_Plain`, over TLS."""
 
     def __init__(self, waits: Waits, host: str, port: int, context: ssl.SSLContext) -> None:
         self._waits = waits
@@ -223,7 +223,7 @@ class SmtpTransport:
         self._limiter = trio.CapacityLimiter(AT_ONCE)
 
     async def send(self, message: MailMessage) -> None:
-        """See `Transport.send`."""
+        """Send one message over a connection of its own; see `Transport.send`."""
         mail = as_email(
             message,
             sender=self._mail.sender,

@@ -17,8 +17,9 @@ from fw_actors.runtime import Log
 
 
 class MailFault(Exception):
-    """A message that was not sent. The text is an Email Delivery's `error`: it begins with the
-    fault's kind and a colon, and holds no part of the message. Raise one of its children."""
+    """A message that was not sent. The text is the `error` of an Email Delivery: it begins with the
+    kind and a colon, and holds no part of the message. Raise one of its children.
+    """
 
     final: ClassVar[bool] = False
 
@@ -56,7 +57,7 @@ class LogTransport:
         self._log = log
 
     async def send(self, message: MailMessage) -> None:
-        """See `Transport.send`; never fails."""
+        """Log the message instead of sending it; never fails."""
         await trio.lowlevel.checkpoint()
         self.write(message.recipient, message.template, message.link)
 
@@ -79,12 +80,12 @@ class MethodTransport:
     """Calls the function for each message, at most two at once; an exception is a retry."""
 
     def __init__(self, path: str, method: Method, run: RunWithFw) -> None:
-        """`path` is the function's dotted path, for what is told of a failure."""
+        """`path` is the dotted path of the function, for error texts."""
         self._path, self._method, self._run = path, method, run
         self._limiter = trio.CapacityLimiter(AT_ONCE)
 
     async def send(self, message: MailMessage) -> None:
-        """See `Transport.send`."""
+        """Call the function with the message; see `Transport.send`."""
         async with self._limiter:
             await self._run(lambda fw: self._call(fw, message))
 

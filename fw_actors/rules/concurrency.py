@@ -46,7 +46,7 @@ class ReceiverSlots:
         self.in_flight += places
 
     def answered(self, seconds: float) -> None:
-        """An attempt ended with an answer whose head came after `seconds`."""
+        """End an attempt whose response head came after `seconds`."""
         self.in_flight -= 1
         if seconds > SLOW_SECONDS:
             self._slow_down()
@@ -55,7 +55,7 @@ class ReceiverSlots:
             self.window = min(self.limit, self.window * 2)
 
     def timed_out(self) -> None:
-        """An attempt ended without an answer in time."""
+        """End an attempt that timed out without a response."""
         self.in_flight -= 1
         self._slow_down()
 
@@ -80,18 +80,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """Who has a share of a queue, such as a network, and whether it is known."""
+    """The owner of a share of a queue, such as a network; entries are kept for `known` ones."""
 
     name: str
     known: bool = False
 
 
 class QueueFull(Exception):
-    """Raised when an item finds no place, and its requester has its share already."""
+    """Raised when the queue is full and the requester already has its share."""
 
 
 class FairQueue(Generic[T]):
-    """See the module. At most `capacity` items; `kept` of the places are for known requesters."""
+    """A queue of `capacity` items, shared by requesters; `kept` entries are for known ones."""
 
     def __init__(self, capacity: int, kept: int = 0) -> None:
         self._capacity, self._kept = capacity, kept
@@ -119,7 +119,7 @@ class FairQueue(Generic[T]):
         return displaced
 
     def pop(self) -> T | None:
-        """Take the next item: the oldest of the line whose turn it is; None when none waits."""
+        """Take the next item: the oldest of the next line in turn; None when the queue is empty."""
         if not self._lines:
             return None
         requester = next(iter(self._lines))
@@ -138,7 +138,7 @@ class FairQueue(Generic[T]):
         return True
 
     def _line_to_shorten(self, newcomer: Requester) -> Requester | None:
-        """Return the line that gives a place up for a newcomer, or None."""
+        """Return the line that must give up an entry for a newcomer, or None."""
         spares_known = not newcomer.known and self._known <= self._kept
         claims = newcomer.known and self._known < self._kept  # a place that is kept for it
         open_to_it = [

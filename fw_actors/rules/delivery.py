@@ -76,7 +76,7 @@ def outcome(ending: Ending, attempt: int, max_attempts: int) -> DeliveryStatus:
 
 
 def ending_of(response_status: int) -> Ending:
-    """Return what an answer's status code means: the head decides (B-141)."""
+    """Return the ending for a response's status code: the head decides (B-141)."""
     if 200 <= response_status < 300:
         return Ending.DELIVERED
     if response_status in _RETRIED_BELOW_500 or 500 <= response_status < 600:
@@ -85,7 +85,7 @@ def ending_of(response_status: int) -> Ending:
 
 
 def error_of_answer(status: int, location: str | None) -> str:
-    """Return what a delivery's `error` says of an answer: nothing of a 2xx (B-168).
+    """Return the `error` of a delivery for a response: empty for a 2xx (B-168).
 
     `location`: where a redirect points to, without its query.
     """
@@ -108,7 +108,7 @@ class Backoff:
 
 
 class Verdict(NamedTuple):
-    """What the outcome statement writes: the new status, the attempts so far, the next attempt."""
+    """The new state of a delivery: status, attempts so far, next attempt."""
 
     status: DeliveryStatus
     attempts: int
@@ -147,7 +147,7 @@ _DATE: Final = re.compile(r"[A-Za-z]{3,9},? [ -~]{15,40}\Z")
 
 
 def retry_after_seconds(status: int, value: str | None, now: int) -> float:
-    """Return how many seconds an answer asks to wait: 0 to 3600, 0 where it asks for nothing.
+    """Return the wait in seconds that a response asks for: 0 to 3600, 0 without a request.
 
     Args:
         status: of the answer.

@@ -1,4 +1,4 @@
-"""Why a delivery waits: told from facts, for a person."""
+"""Explains in words why a delivery waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fw_actors.runtime.clock import MS_PER_SECOND
 
 
 class WaitReason(Enum):
-    """What a delivery waits for; the values are those of `--json`."""
+    """Reasons for which a delivery waits; the values are those of `--json`."""
 
     SENT = "sent"
     FAILED = "failed"

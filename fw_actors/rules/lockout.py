@@ -31,8 +31,8 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The counters whose keys begin alike. Once it is full, no counter gives way (that would flush
-    a victim's): who has none yet is counted together with the others that have none.
+    """The counters whose keys share a prefix (a hash bucket). When it is full, no counter is
+    evicted (that would flush a victim's): keys without a counter share one.
 
     Keys are HMACs, so that nobody can choose a region (A-79).
     """
@@ -63,13 +63,15 @@ def wider(budget: Budget, times: int) -> Budget:
 
 
 def shared_budget(budget: Budget) -> Budget:
-    """Return what those who share a counter have together; nobody is locked by others' tries."""
+    """Return the budget of a shared counter; it never locks, because others' attempts would lock
+    users.
+    """
     return Budget(SHARED_TRIES, budget.window, locks=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What the store holds for a key at the moment of a refused try; times in ms."""
+    """The stored counts for a key at the moment of a refused attempt; times in ms."""
 
     failed: int
     oldest: int | None

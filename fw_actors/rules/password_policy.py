@@ -23,7 +23,7 @@ def validate_password(
     email: str,
     common: AbstractSet[str] = frozenset(),
 ) -> None:
-    """Refuse a password that breaks the policy; the first rule in the order of A-136 is told.
+    """Refuse a password that breaks the policy, with the first rule in the order of A-136.
 
     `minimum` counts runes (code points). `name` and `email` are compared in canonical form.
     `common` holds the casefolded passwords that are refused in any case of letters.

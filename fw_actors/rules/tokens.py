@@ -62,7 +62,7 @@ class ApiKey:
 
     @property
     def text(self) -> str:
-        """What the client presents (A-260)."""
+        """The text that the client presents (A-260)."""
         return f"{API_KEY_PREFIX}{self.id}_{self.secret}"
 
 
@@ -78,7 +78,7 @@ def new_api_key(random_bytes: bytes) -> ApiKey:
 
 
 def parse_api_key(text: str) -> ApiKey | None:
-    """Return the parts of what a client presents; None for what is no key at all."""
+    """Return the parts of a presented API key; None for any other text."""
     found = _API_KEY.fullmatch(text)
     return None if found is None else ApiKey(*found.groups())
 

@@ -76,7 +76,7 @@ _EXAMINATION_BUSY_SECONDS: Final = 5.0
 
 @dataclass(frozen=True)
 class Examined:
-    """What was found; `faults` are SQLite's own sentences, none for a file that is whole."""
+    """The result of an examination; `faults` are SQLite's own messages, none for an intact file."""
 
     size: int  # bytes, with its write-ahead log
     free: int  # bytes inside the file that nothing uses

@@ -116,7 +116,9 @@ NEXT_DUE: Final = Statement(
 
 
 def _reschedule_statement() -> Statement:
-    """The same skip scan, for each partition's latest row; nothing is written where none is far."""
+    """A skip scan like that of `heads_of`, for each partition's latest row; writes nothing when no
+    row is far ahead.
+    """
     waiting = and_(JOB.c.queue == bindparam("queue"), JOB.c.next_at.is_not(None))
     first = select(func.min(JOB.c.partition)).where(waiting).cte("part", recursive=True)
     next_partition = select(func.min(JOB.c.partition)).where(waiting, JOB.c.partition > first.c[0])
@@ -181,7 +183,7 @@ SETTLED: Final = JsonRows("settled")
 
 
 def held_of(settled: JsonRows, **columns: ColumnElement[Any]) -> Subquery:
-    """The jobs of rows (job, token, …) whose lease holds, locked to the transaction's end.
+    """The jobs of rows (job, token, …) whose lease is valid, locked until the transaction ends.
 
     On PostgreSQL a row that another transaction has locked is waited for, and judged as it is by
     then; where the statement has nothing to join, no row may be read or locked. Nested, or the
@@ -270,7 +272,7 @@ class QueueStats(NamedTuple):
 
 
 class JobFields(TypedDict, total=False):
-    """What a job is made of; texts that are left out are empty."""
+    """The fields of a new job; texts that are left out are empty."""
 
     queue: Required[str]
     partition: str
@@ -304,7 +306,7 @@ def heads(tx: Tx, queue: str) -> list[QueueHead]:
 
 
 def next_due(tx: Tx, queue: str, partition: str) -> int | None:
-    """Return when the first row of a partition comes due that is not due yet (or held)."""
+    """Return the due time of the first row of a partition that is not due yet, or leased."""
     due: int | None = tx.scalar(NEXT_DUE, queue=queue, partition=partition, now=tx.now)
     return due
 
@@ -330,7 +332,7 @@ def claim(
 
 
 def lease(tx: Tx, queue: str, partition: str, limit: int, lease_ms: int, token: str) -> int:
-    """As `claim`, for who reads the jobs themselves, by token; return how many there are."""
+    """Like `claim`, but return only the count; read the rows by token."""
     return tx.run(LEASE, **_leasing(tx, queue, partition, limit, lease_ms, token))
 
 
@@ -363,7 +365,7 @@ def fail(tx: Tx, job_id: int, token: str, error: str) -> bool:
 
 
 def delete_held(tx: Tx, held: Sequence[int]) -> None:
-    """Delete jobs that are done, and whose leases were found to hold in this transaction.
+    """Delete finished jobs whose leases were found valid in this transaction.
 
     A statement with `held_of` has locked them, so that nobody else can have them by now: to look
     for the tokens once more would be half of the work. No other jobs may be given.

@@ -147,7 +147,7 @@ def _bulk_replay(tx: Tx) -> None:
 
 
 def _password_costs(tx: Tx) -> None:
-    """Make the table, and count the hashes that are there."""
+    """Create the table and count the existing hashes."""
     tx.run(CreateTable(_PASSWORD_COST))
     page = Statement(
         select(_PASSWORD.c.user, _PASSWORD.c.hash)

@@ -201,7 +201,7 @@ class PostgresConnection:
         return bool(row and row[0])
 
     def roll_back(self) -> None:
-        """Undo the transaction that is left open, if there is one."""
+        """Roll back the open transaction, if there is one."""
         if self.status != TransactionStatus.IDLE:
             with suppress(psycopg.Error):
                 self.execute(b"ROLLBACK")

@@ -134,7 +134,7 @@ _LIVE: Final = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
 class PostgresTx(Tx):
-    """See `Tx`. Made by the store for each call; `end()` is called when its function returns.
+    """A PostgreSQL transaction. Made for each item; `end()` is called when its function returns.
 
     A statement that fails spoils the transaction up to the innermost savepoint; what is caught
     outside one is refused at the commit.
@@ -237,7 +237,7 @@ class PostgresTx(Tx):
             self._limit.end()
 
     def stop(self, refusal: Exception) -> None:
-        """See `query_limits.Stoppable`."""
+        """Refuse further statements, see `query_limits.Stoppable`."""
         self._refusal = refusal
 
     def end(self) -> None:
@@ -337,11 +337,11 @@ class PostgresEngine:
         return BEGIN_WRITE if item.durable else BEGIN_LAZY
 
     def poll(self) -> bool:
-        """See `Engine.poll`; `postgres_notices` hears of them."""
+        """Return False: `postgres_notices` hears of external commits."""
         return False
 
     def close(self) -> None:
-        """See `Engine.close`."""
+        """Close the pool."""
         self._pool.close()
 
     def _run(self, connection: PostgresConnection, item: WorkItem) -> None:
@@ -388,7 +388,7 @@ class PostgresEngine:
         return None
 
     def _refuse_waiting(self, taken: list[WorkItem], pull: Pull, error: Exception) -> None:
-        """Refuse all who wait: the server would be asked in vain for each of them."""
+        """Refuse all waiting items: the server would fail each of them."""
         message = error.message if isinstance(error, OverloadedError) else UNREACHABLE
         if not isinstance(error, OverloadedError):
             _log.error("a transaction can't begin: %s", error)

@@ -1,4 +1,4 @@
-"""What PostgreSQL's errors mean to the rest of the service; nothing above knows psycopg's own.
+"""Translates PostgreSQL's errors; no other module above knows psycopg's.
 
 psycopg's messages quote whole rows (DETAIL), secrets among them, so none is passed on or kept as
 a cause: only the primary message and the names of table, column and constraint.
@@ -84,7 +84,9 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
 
 
 def _without_state(error: BaseException) -> Exception:
-    """What libpq or psycopg raises by itself: a lost connection, or a value that can't be sent."""
+    """Translate errors that libpq or psycopg raise themselves: a lost connection, a value that
+    can't be sent.
+    """
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return OverloadedError(LOST)
     return StatementError(f"A statement can't be sent: {type(error).__name__}: {error}")

@@ -39,7 +39,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Notices:
-    """A connection that hears of others' commits and tells them of ours.
+    """A connection that receives notices of external commits and sends ours.
 
     Raises: psycopg.Error from every method when the connection is lost.
     """
@@ -58,7 +58,7 @@ class Notices:
         self._connection.execute(_NOTIFY)
 
     def heard(self) -> bool:
-        """Return whether another process has told so since the last call."""
+        """Return whether another process has sent a notice since the last call."""
         own = self._connection.raw.info.backend_pid
         told = [notice.pid != own for notice in self._connection.raw.notifies(timeout=0)]
         return any(told)  # read to the end before
@@ -86,7 +86,7 @@ class InlineNotices:
             self._notices.tell()
 
     def poll(self) -> None:
-        """Hear what others told; a lost connection is replaced, and counts as heard."""
+        """Receive notices; a lost connection is replaced, and counts as a notice."""
         try:
             heard = self._notices.heard()
         except psycopg.Error:
@@ -133,7 +133,7 @@ class NoticeThread:
             self._ring()
 
     def poll(self) -> None:
-        """Do nothing: what others tell is heard at once."""
+        """Do nothing: notices are received at once."""
 
     async def close(self) -> None:
         """Tell what is owed, and end."""

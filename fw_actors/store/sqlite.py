@@ -193,7 +193,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class _GroupLost(Exception):
-    """The group's transaction is gone or beyond repair: no member may be told that it is done."""
+    """Raised when the group's transaction is lost: no member may be reported as committed."""
 
 
 class GroupCommit:
@@ -222,7 +222,7 @@ class GroupCommit:
         return taken
 
     def poll(self) -> bool:
-        """See `Engine.poll`. Commits on this connection do not count."""
+        """Return whether another process has committed; commits on this connection don't count."""
         try:
             version = self._connection.data_version()
         except Exception as error:  # MemoryError is no sqlite3.Error, and must not end the thread
@@ -234,7 +234,7 @@ class GroupCommit:
         return changed
 
     def close(self) -> None:
-        """See `Engine.close`."""
+        """Close the connection."""
         self._connection.close()
 
     def _run(self, pull: Pull, taken: list[WorkItem]) -> None:
@@ -262,7 +262,7 @@ class GroupCommit:
     def _run_members(
         self, first: WorkItem, pull: Pull, taken: list[WorkItem], members: list[WorkItem]
     ) -> bool:
-        """Run calls until none waits; return whether there is a transaction to commit."""
+        """Run items until none waits; return whether there is a transaction to commit."""
         deadline = time.monotonic() + MAX_SECONDS
         item: WorkItem | None = first
         while item is not None:
@@ -312,7 +312,7 @@ class GroupCommit:
         return True
 
     def _refuse_waiting(self, pull: Pull, taken: list[WorkItem], error: sqlite3.Error) -> None:
-        """Refuse all who wait: each has waited for the lock as long as the first."""
+        """Refuse all waiting items: each has waited for the lock as long as the first."""
         while (item := pull()) is not None:
             taken.append(item)
         self._refuse([item for item in taken if item.begin()], error)
@@ -363,7 +363,7 @@ class SnapshotReads:
         return self._connection.in_transaction
 
     def run(self, pull: Pull) -> list[WorkItem]:
-        """See `Engine.run`."""
+        """Run a few waiting reads on shared snapshots."""
         taken: list[WorkItem] = []
         deadline = time.monotonic() + SNAPSHOT_SECONDS
         try:
@@ -380,11 +380,11 @@ class SnapshotReads:
         return taken
 
     def poll(self) -> bool:
-        """See `Engine.poll`; the writer does it."""
+        """Return False: the writer polls."""
         return False
 
     def close(self) -> None:
-        """See `Engine.close`."""
+        """Close the connection."""
         self._connection.close()
 
     def _read(self, item: WorkItem) -> None:

@@ -226,7 +226,7 @@ class SqliteConnection:
             self._ahead_of_disk = False
 
     def note_undone(self) -> None:
-        """Take note that the transaction was rolled back to a savepoint: `commit` goes by it."""
+        """Record a rollback to a savepoint, which `commit` must know of."""
         self._undone = True  # at worst the log is waited for twice
 
     def wait_for_disk(self, wait: bool) -> None:
@@ -288,7 +288,7 @@ def make_file(path: Path) -> None:
 
 
 def _make(path: Path) -> None:
-    """Make an empty file where there is none; a file that is there is not opened.
+    """Create an empty file if there is none; an existing file is not opened.
 
     Closing any descriptor of a file takes away all POSIX locks that this process has on it: those
     of other stores on it, too. The next program that closes the database would take itself for

@@ -18,7 +18,7 @@ _RAW_PREFIX: Final = "/* fw.db.sql */ "
 
 
 class SqliteTx(Tx):
-    """See `Tx`. Made by the store for each call; `end()` is called when its function returns."""
+    """An SQLite transaction. Made for each item; `end()` is called when its function returns."""
 
     def __init__(self, connection: SqliteConnection, now: int) -> None:
         self.now = now
@@ -127,7 +127,7 @@ class SqliteTx(Tx):
             limit.end()
 
     def stop(self, refusal: Exception) -> None:
-        """See `query_limits.Stoppable`."""
+        """Refuse further statements, see `query_limits.Stoppable`."""
 
         def stopped(*_statement: object) -> NoReturn:
             raise refusal
