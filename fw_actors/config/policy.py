@@ -185,7 +185,7 @@ SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType(
     }
 )
 APPS: Final = "apps"
-_MOST_DIGITS: Final = 400  # what Python reads fast; no key takes more than seven
+_MOST_DIGITS: Final = 400  # Python reads this many quickly; no key takes more than seven
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ HOOKS: Final = (
     "before_validate", "validate", "before_save",
     "on_insert", "on_update", "on_submit", "on_cancel", "on_trash", "after_commit",
 )  # fmt: skip
-ROW_ID: Final = "row_id"  # random, kept over rename: what an encrypted value is bound to
+ROW_ID: Final = "row_id"  # random, kept over rename: encrypted values are bound to it
 # Not `vault`: a field of this name only hides the method, which `DocType.vault(doc, …)` still is.
 _METHODS: Final = (
     "insert", "save", "submit", "cancel", "delete", "rename", "db_set", "reload", "as_dict",

@@ -131,7 +131,7 @@ class Field:
 
 
 DATA_LENGTH: Final = 140
-CONFIGURED: Final[dict[str, object]] = {"configured": True}  # what is shown of a Vault value
+CONFIGURED: Final[dict[str, object]] = {"configured": True}  # shown for a Vault value
 
 
 class _Textual(Field):
@@ -140,7 +140,7 @@ class _Textual(Field):
     def _accept(self, value: Any) -> str:
         if not isinstance(value, str):
             raise self.shape()
-        plain = value.isascii() and value.isprintable()  # what most are, seen without a search
+        plain = value.isascii() and value.isprintable()  # true of most texts, without a search
         if not plain and self.controls.search(value):
             raise ShapeError(f"{self.name} must not hold a control character.")
         if self.length is not None and len(value) > self.length:

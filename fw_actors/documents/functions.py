@@ -26,7 +26,7 @@ class Whitelisted:
 
     def __init__(self, function: Callable[..., Any], roles: Sequence[str]) -> None:
         self.function = function
-        self.given_roles = roles  # the registry judges what an app has written
+        self.given_roles = roles  # the registry validates them
         self.roles = tuple(roles)
         self.module = function.__module__
         self.path = f"{function.__module__}.{function.__name__}"

@@ -118,7 +118,7 @@ class Fw:
 
     def get_value(self, doctype: str, name_or_filters: str | Filters | None, field: str) -> Any:
         """Return one field of the first row that matches, or None; no row has no name."""
-        if name_or_filters is None:  # what a link holds that leads nowhere
+        if name_or_filters is None:  # the value of an empty link
             return None
         if isinstance(name_or_filters, str):
             name_or_filters = [["name", "=", name_or_filters]]
@@ -175,7 +175,7 @@ class Database:
 def _validate_sql(text: object, params: object) -> None:
     if not isinstance(text, str) or not isinstance(params, Mapping | None):
         raise ValidationError('SQL must be text with a dict of values: {"name": value}.')
-    if "\0" in text:  # PostgreSQL would run what stands before it
+    if "\0" in text:  # PostgreSQL would run the text before it
         raise ValidationError("The SQL holds a NUL character.")
 
 

@@ -123,7 +123,7 @@ def _settle(doc: DocType, stored: DocType | None) -> None:
 
 DRAFT, SUBMITTED, CANCELLED = 0, 1, 2
 _STATES = ("a draft", "submitted", "cancelled")
-DB_SET = "db_set"  # what observers are told of a field written directly; never an event
+DB_SET = "db_set"  # passed to observers for a field written directly; never an event
 
 
 class Documents:
@@ -231,7 +231,7 @@ class Documents:
             if stored.docstatus == SUBMITTED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is submitted; cancel it first.")
             permissions.require_removal(fw, stored)
-            rows.restore(doc, stored)  # what was changed on the object is no part of it
+            rows.restore(doc, stored)  # unsaved changes of the object don't count
             observers = self._observers[doc.doctype]
             observers.changing(fw, "on_trash", doc)
             run_hook(fw, doc, "on_trash")

@@ -224,7 +224,7 @@ def _free_or_in(column: sa.Column[Any], allowed: frozenset[str]) -> Any:
     return sa.or_(column.is_(None), column == "", column.in_(sorted(allowed)))
 
 
-_PROFILE: Final = frozenset({"fullName", "language"})  # what self-service writes
+_PROFILE: Final = frozenset({"fullName", "language"})  # written by self-service
 
 
 def require_write(fw: Fw, doc: DocType) -> None:

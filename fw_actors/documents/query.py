@@ -24,7 +24,7 @@ MOST_VALUES: Final = (
     30_000  # in all lists of a query: SQLite binds 32,766 values, PostgreSQL 65,535
 )
 LONGEST_PATTERN: Final = 1000
-_AROUND: Final = 30  # bytes: what JSON puts around a value, and a number or time itself
+_AROUND: Final = 30  # bytes: JSON's punctuation around a value, and a number or time itself
 _BYTES_OF_A_CHARACTER: Final = 4
 _MIB: Final = 1 << 20
 _LIST_OPERATORS: Final = ("in", "not in")
@@ -217,7 +217,7 @@ class Query:
         return _COMPARE[operator](column, _operand(self._meta, name, operator, triple[2]))
 
     def _order(self, order_by: object) -> list[Any]:
-        terms: dict[str, Any] = {}  # a column that comes again orders nothing any more
+        terms: dict[str, Any] = {}  # a repeated column orders nothing further
         down = False
         for part in order_by.split(",") if isinstance(order_by, str) else ("",):
             words = part.split()

@@ -116,7 +116,7 @@ def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:
     for name in names:
         try:
             modules.append(importlib.import_module(name))
-        except (Exception, SystemExit) as error:  # whatever an app's own top level raises
+        except (Exception, SystemExit) as error:  # anything that an app's top level raises
             problems.append(f"apps: {name} can't be imported: {_where(error)}")
     if problems:
         raise ConfigurationError(problems)

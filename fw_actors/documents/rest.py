@@ -163,14 +163,14 @@ def _shaped_row(
             if not isinstance(value, str | None):
                 raise BadRequestError("A row's name must be text.", field=key)
             shaped[key] = value
-        elif key not in _ECHOED:  # a row that was read may come back whole
+        elif key not in _ECHOED:  # a row may be sent back as it was read
             raise field_unknown(meta, key)
     return shaped
 
 
 DEFAULT_LIMIT: Final = 20
 MOST: Final = 500
-_STATUSES: Final = ("submit", "cancel")  # actions that only what is submittable knows
+_STATUSES: Final = ("submit", "cancel")  # actions of submittable DocTypes only
 MOST_BYTES: Final = 8 << 20
 """What the rows of a list hold at most: many may be under way at once."""
 

@@ -58,7 +58,7 @@ def _copied(doc: DocType) -> DocType:
     state = made.__dict__
     state.update(doc.__dict__)
     for name, read in doc.meta.groups.decoded:
-        state[name] = read(doc._stored[name])  # a value of JSON may be changed in its place
+        state[name] = read(doc._stored[name])  # a JSON value may be changed in place
     return made
 
 
@@ -174,7 +174,7 @@ def _write_children(
         if old is not None and not table.has_unique:
             table.update(tx, str(row.name), made, old._stored or {})
             continue
-        if old is not None:  # two rows may change places: both go before either comes
+        if old is not None:  # two rows may swap values: delete both before inserting either
             gone[str(row.name)] = old
         added.append(made)
     for name in gone:

@@ -26,7 +26,7 @@ from fw_actors.store import Tx, UniqueViolation
 if TYPE_CHECKING:
     from fw_actors.documents.lifecycle import Documents
 
-MOST_ROWS: Final = 5000  # of one table: whoever writes more holds up all other writers for seconds
+MOST_ROWS: Final = 5000  # of one table: a longer write would block all other writers for seconds
 _LINKS_MAY_DANGLE = ("Webhook",)  # its deliveries outlive it (D-128)
 
 

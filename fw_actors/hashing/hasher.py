@@ -79,7 +79,7 @@ class HashJob:
 
     def answer(self, result: outcome.Outcome[Any]) -> None:
         """Wake the task, from any thread."""
-        with suppress(trio.RunFinishedError):  # nobody is left to hear it
+        with suppress(trio.RunFinishedError):  # trio has ended
             self.token.run_sync_soon(trio.lowlevel.reschedule, self.task, result)
 
 
@@ -211,7 +211,7 @@ def _give_way() -> None:
 
     Measured: with sign-ins on all cores the p99 of a small request halves.
     """
-    with suppress(OSError):  # a container may forbid it, and it is no more than a courtesy
+    with suppress(OSError):  # a container may forbid it; it is optional
         thread = threading.get_native_id()
         own = os.getpriority(os.PRIO_PROCESS, thread)
         os.setpriority(os.PRIO_PROCESS, thread, max(own, _NICE))
@@ -276,7 +276,7 @@ class Hasher:
         self._minimum, self._refuse_common = minimum, refuse_common
         count = slots or len(os.sched_getaffinity(0))
         self.slots = InlineSlots(count) if inline else HashSlots(count)
-        self._lock = threading.Lock()  # over what follows
+        self._lock = threading.Lock()  # guards the next fields
         self._withheld = 0  # begun, and then not computed: it was too late
         self._cost = parameters
         self._live = argon2.Parameters(

@@ -37,7 +37,7 @@ Lookup = Callable[[str, int], Sequence[Address]]
 
 MAX_THREADS: Final = 32
 MAX_PER_HOST: Final = 2
-PROMPT_SECONDS: Final = 1.0  # an older look-up may be a dead one: who comes then begins a second
+PROMPT_SECONDS: Final = 1.0  # an older look-up may hang: the next caller begins a second
 MAX_PROMPT: Final = 4096  # names remembered as prompt; the one asked for longest ago goes first
 
 
@@ -146,11 +146,11 @@ class Resolver:
         prompt = host in self._prompt
         self._prompt.pop(host, None)
         try:
-            async with AsyncExitStack() as places:
+            async with AsyncExitStack() as slots:
                 with running.scope:
                     if not prompt:
-                        await places.enter_async_context(self._doubtful)
-                    await places.enter_async_context(self._limiter)
+                        await slots.enter_async_context(self._doubtful)
+                    await slots.enter_async_context(self._limiter)
                     running.threaded = True
                 if running.threaded:
                     await self._look_up(key, running)
@@ -168,7 +168,7 @@ class Resolver:
                 self._lookup,
                 *key,
                 abandon_on_cancel=True,  # cancelled by the end of the sender alone
-                limiter=trio.CapacityLimiter(1),  # ours were asked already
+                limiter=trio.CapacityLimiter(1),  # `_limiter` was acquired already
             )
         except (OSError, UnicodeError):
             running.addresses = None

@@ -105,7 +105,7 @@ async def _read(
         reader.feed(data)
 
 
-MOST_KEPT: Final = 16  # sets of header names, kept as good; others are judged at each use
+MOST_KEPT: Final = 16  # sets of header names kept as valid; others are validated at each use
 
 _BEGIN: Final = (
     b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
@@ -118,7 +118,7 @@ _NAME: Final = re.compile(rb"[a-z0-9!#$%&'*+.^_`|~-]+")
 # RFC 9110 5.5, stricter: printable ASCII, no white space at either end, never empty. A space at the
 # end of webhook-signature breaks the official verifier (B-124).
 _VALUE: Final = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
-# What we write ourselves, and what would change where the body ends or who reads it.
+# Headers that we write ourselves, and those that change the framing or the recipient.
 _OURS: Final = frozenset(
     {b"host", b"content-type", b"content-length", b"user-agent", b"accept"}
     | {b"transfer-encoding", b"connection", b"expect", b"te", b"trailer", b"upgrade"}

@@ -18,7 +18,7 @@ _HEAD: Final = re.compile(
     rb"((?:[A-Za-z0-9!#$%&'*+.^_`|~-]+:[\x20-\x7e]*\r\n)*)\r\n"
 )
 _LENGTH: Final = re.compile(rb"\ncontent-length: ?([0-9]{1,5})\r")
-# Framing, what a delivery keeps, and another use of the connection: h11 reads those.
+# Framing, headers that a delivery keeps, and connection upgrades are left to h11.
 _UNUSUAL: Final = re.compile(rb"\n(?:transfer-encoding|location|retry-after|upgrade):")
 _KEPT_ALIVE: Final = b"\nconnection: keep-alive\r\n"
 _NO_CONTENT: Final = 204

@@ -55,7 +55,7 @@ class ReceiverResponse(msgspec.Struct, frozen=True):
 # RFC 9112 4; the reason phrase may be missing and may hold any byte.
 _STATUS_LINE: Final = re.compile(rb"HTTP/[0-9]\.[0-9] ([1-9][0-9]{2})(?:[ \t\r][^\n]*)?")
 _END_OF_HEAD: Final = re.compile(rb"\n\r?\n")
-_SWITCHING_PROTOCOLS: Final = 101  # no upgrade was asked for: what follows is not HTTP
+_SWITCHING_PROTOCOLS: Final = 101  # no upgrade was requested: the following bytes are not HTTP
 _FINAL: Final = 200
 
 _LENGTH: Final = re.compile(rb"[0-9]{1,20}")  # more digits than h11 takes say nothing useful
@@ -168,7 +168,7 @@ class ResponseReader(msgspec.Struct, eq=False):
     _headers: Sequence[tuple[bytes, bytes]] = ()
     _informational: int = 0
     _h11: h11.Connection | None = None
-    _head: bytearray = _NO_BYTES  # the head that h11 is reading, while there is no status
+    _head: bytearray = _NO_BYTES  # the head in h11's buffer, while there is no status
 
     def __repr__(self) -> str:
         """Nothing of what was answered, which may be secret."""

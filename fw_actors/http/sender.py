@@ -145,7 +145,7 @@ class Sender:
     async def _over_new(self, post: _Post, deadline: float) -> None:
         with trio.CancelScope(deadline=deadline) as scope:
             connection = await self._dialler.dial(post.endpoint.origin, post.progress)
-            self._pool.adopt(connection)  # no await between: it is counted, or nobody has it
+            self._pool.adopt(connection)  # no await between, so that it is always counted
             await self._exchange(connection, post, kept=False)
         post.late = scope.cancelled_caught
 

@@ -65,7 +65,7 @@ class TlsConnection:
             except ssl.SSLError:
                 raise Broken(tls=True) from None
             try:
-                if not self._sending:  # else whoever sends takes along what TLS has to say
+                if not self._sending:  # else the sending task flushes TLS's own records
                     await self._tls.flush(self._records)
                 await self._tls.take_in(self._records)
             except trio.BrokenResourceError:
@@ -153,7 +153,7 @@ class RecordStream(trio.abc.Stream):
         while len(self._ahead) < needed:
             data = await self._receive()
             if not data:
-                needed = self._left = len(self._ahead)  # the end; what it means is TLS's to say
+                needed = self._left = len(self._ahead)  # the end; TLS decides what it means
                 break
             self._ahead += data
         if not self._left and needed:

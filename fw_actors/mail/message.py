@@ -92,7 +92,7 @@ def as_email(message: MailMessage, *, sender: str, now: int, unique: str) -> Ema
     validate_header("sender", sender)
     mail = EmailMessage(policy=_POLICY)
     mail["From"] = sender
-    mail["To"] = message.recipient  # judged: one bare address
+    mail["To"] = message.recipient  # validated: one bare address
     mail["Subject"] = message.subject
     mail["Date"] = format_datetime(datetime.fromtimestamp(now // MS_PER_SECOND, UTC))
     mail["Message-ID"] = f"<{unique}@{envelope_sender(sender).rpartition('@')[2]}>"

@@ -117,7 +117,7 @@ class SmtpSession:
                 self._authenticate(smtp)
                 self._waits(smtp)
                 act(smtp)
-                with suppress(OSError):  # it is accepted; how the goodbye goes is no matter
+                with suppress(OSError):  # the message is accepted; a failing QUIT does not matter
                     smtp.quit()
             finally:
                 smtp.close()
@@ -238,7 +238,7 @@ class SmtpTransport:
                 envelope_sender(self._mail.sender),
                 message.recipient,
                 abandon_on_cancel=True,
-                limiter=self._limiter,  # a place is taken until the thread has ended
+                limiter=self._limiter,  # held until the thread has ended
             )
         except trio.Cancelled:
             session.abort()

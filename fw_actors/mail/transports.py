@@ -106,7 +106,7 @@ def load_method(path: str) -> Method:
     module, _, name = path.rpartition(".")
     try:
         method = getattr(importlib.import_module(module), name, None)
-    except (Exception, SystemExit) as error:  # whatever an app's own top level raises
+    except (Exception, SystemExit) as error:  # anything that an app's top level raises
         problem = f"FW_MAIL_METHOD: {module} can't be imported: {type(error).__name__}: {error}"
         raise ConfigurationError([problem]) from error
     if not callable(method):

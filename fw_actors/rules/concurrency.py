@@ -17,33 +17,33 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 SLOW_SECONDS: Final = 1.0
-RESERVE: Final = 4  # one place in four is closed to slow receivers
+RESERVE: Final = 4  # one slot in four is closed to slow receivers
 
 
 @dataclass(slots=True)
 class ReceiverSlots:
-    """One receiver's window and what it has in flight."""
+    """The window of one receiver and its attempts in flight."""
 
     limit: int
     window: int = 1
     slow: bool = False
     in_flight: int = 0
     paused: bool = False
-    """Whether an operator has asked that nothing be started here."""
+    """Whether an operator has paused the receiver: no attempt starts."""
 
     @property
     def free(self) -> int:
-        """Places that are free for this receiver, as far as it alone is concerned."""
+        """The free slots of this receiver, without regard to others."""
         return 0 if self.paused else max(0, self.window - self.in_flight)
 
     @property
     def health(self) -> str:
-        """How it does, in a word: paused, slow or healthy."""
+        """The state of the receiver: paused, slow or healthy."""
         return "paused" if self.paused else "slow" if self.slow else "healthy"
 
-    def take(self, places: int) -> None:
-        """Attempts begin."""
-        self.in_flight += places
+    def take(self, slots: int) -> None:
+        """Begin `slots` attempts."""
+        self.in_flight += slots
 
     def answered(self, seconds: float) -> None:
         """End an attempt whose response head came after `seconds`."""
@@ -60,7 +60,7 @@ class ReceiverSlots:
         self._slow_down()
 
     def ended(self) -> None:
-        """An attempt ended in a way that says nothing of the receiver's pace."""
+        """End an attempt that tells nothing about the receiver's speed."""
         self.in_flight -= 1
 
     def _slow_down(self) -> None:
@@ -68,11 +68,11 @@ class ReceiverSlots:
         self.slow = True
 
 
-def startable(receiver: ReceiverSlots, free_places: int, all_places: int) -> int:
-    """Return how many attempts may start at a receiver, with `free_places` of `all_places` free."""
+def startable(receiver: ReceiverSlots, free_slots: int, all_slots: int) -> int:
+    """Return how many attempts may start at a receiver, with `free_slots` of `all_slots` free."""
     if receiver.slow:
-        free_places -= all_places // RESERVE
-    return max(0, min(receiver.free, free_places))
+        free_slots -= all_slots // RESERVE
+    return max(0, min(receiver.free, free_slots))
 
 
 T = TypeVar("T")
@@ -140,7 +140,7 @@ class FairQueue(Generic[T]):
     def _line_to_shorten(self, newcomer: Requester) -> Requester | None:
         """Return the line that must give up an entry for a newcomer, or None."""
         spares_known = not newcomer.known and self._known <= self._kept
-        claims = newcomer.known and self._known < self._kept  # a place that is kept for it
+        claims = newcomer.known and self._known < self._kept  # an entry that is kept for it
         open_to_it = [
             requester
             for requester in self._lines

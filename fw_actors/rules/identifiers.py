@@ -64,7 +64,7 @@ def _refused(character: str) -> bool:
 
 
 _HOST_BITS: Final = 64  # one household or machine has all addresses of its /64
-_WIDER: Final = (56, 48)  # what providers give a household, and an organisation (RFC 6177)
+_WIDER: Final = (56, 48)  # assigned to a household, and to an organisation (RFC 6177)
 _IPV4_QUEUE: Final = 24  # the smallest network that is routed by itself
 _MOST_REMEMBERED: Final = 1024
 

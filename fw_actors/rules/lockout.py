@@ -12,7 +12,7 @@ from typing import Final
 from fw_actors.runtime.clock import MS_PER_MINUTE, MS_PER_SECOND
 
 IN_FLIGHT_MS: Final = 30_000  # a charge still open after it (a crash) is a failure
-BUSY_RETRY_SECONDS: Final = 1.0  # others are in flight: come back at once, nobody is locked
+BUSY_RETRY_SECONDS: Final = 1.0  # others are in flight; the identifier is not locked
 ADDRESS_WINDOW_MS: Final = 15 * MS_PER_MINUTE
 RECOVERY_MAIL_WINDOW_MS: Final = 60 * MS_PER_MINUTE
 REGION_BYTES: Final = 2  # of a counter's key: 65,536 regions

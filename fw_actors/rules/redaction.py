@@ -73,8 +73,8 @@ def _without_digits_and_letters(run: re.Match[str]) -> str:
     return SCRUBBED if mixed else run[0]
 
 
-# The text may be long, and made by whoever wants the service to be busy with it: none of them
-# begins again within what it has looked at, but for a bounded number of characters.
+# The text may be long and come from an attacker, so no pattern may backtrack over more than a
+# bounded number of characters.
 _PATTERNS: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]] = (
     (_NAMED, rf"\1{SCRUBBED}"),
     (re.compile(r"(?i)\b(bearer|basic)\s+\S+"), rf"\1 {SCRUBBED}"),

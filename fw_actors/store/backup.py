@@ -21,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from fw_actors.errors import ConfigurationError
 
-_BESIDE = ("", "-wal", "-shm", "-journal")  # what SQLite makes next to the file it writes
+_BESIDE = ("", "-wal", "-shm", "-journal")  # files that SQLite makes beside the database
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def new_file(target: Path) -> Iterator[Path]:
         try:
             yield draft
             _sync(draft)
-            os.link(draft, target)  # unlike a rename it never takes the place of another file
+            os.link(draft, target)  # unlike a rename it never replaces another file
             _sync(target.parent)
         finally:
             remove_draft_of(target)

@@ -246,9 +246,7 @@ class ThreadExecutor:
         self._abandoned = abandoned
         self._withdrawn = 0  # of items that are still in the queue
         self._closing = False
-        self._queue: SimpleQueue[WorkItem | None] = (
-            SimpleQueue()
-        )  # None: look, or see that we close
+        self._queue: SimpleQueue[WorkItem | None] = SimpleQueue()  # None: poll, or close
         self._token = trio.lowlevel.current_trio_token()
         self._running = len(engines)
         self._ended = trio.Event()
@@ -363,7 +361,7 @@ class ThreadExecutor:
             self._send(self._noticed)
 
     def _send(self, fn: Callable[..., None], *args: object) -> None:
-        with suppress(trio.RunFinishedError):  # nobody is left to hear it
+        with suppress(trio.RunFinishedError):  # trio has ended
             self._token.run_sync_soon(fn, *args)
 
     def _answer(self, items: list[WorkItem]) -> None:

@@ -145,7 +145,7 @@ def _lease() -> Update:
         .where(JOB.c.queue == bindparam("queue"), JOB.c.partition == bindparam("partition"))
         .where(JOB.c.next_at <= bindparam("now"))
         .order_by(JOB.c.next_at)
-        .limit(bindparam("places"))
+        .limit(bindparam("limit"))
         .with_for_update(skip_locked=True)
         .cte("due", nesting=True)
         .prefix_with("MATERIALIZED")
@@ -343,7 +343,7 @@ def _leasing(
         "queue": queue,
         "partition": partition,
         "now": tx.now,
-        "places": limit,
+        "limit": limit,
         "lease_end": tx.now + lease_ms,
         "token": token,
     }

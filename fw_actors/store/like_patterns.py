@@ -138,7 +138,7 @@ def _compiled(pattern: str) -> tuple[_Part, ...]:
     first, *rest = _parts(pattern)
     if not rest:
         return (_Part(first),)
-    *between, last = rest  # `%%` is no more than `%`
+    *between, last = rest  # `%%` equals `%`
     return (_Part(first), *(_Part(part) for part in between if part), _Part(last))
 
 

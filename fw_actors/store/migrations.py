@@ -57,7 +57,7 @@ class MigrationStep:
     apply: Callable[[Tx], None]
 
 
-# As the step makes it, whatever becomes of the table in the schema later.
+# As of this step, independent of later changes to the schema.
 _API_KEY: Final = Table(
     "fw_api_key",
     MetaData(),

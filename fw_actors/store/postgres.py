@@ -88,7 +88,7 @@ async def open_postgres(
         )
         for _ in range(1 if inline else writer_threads)
     ]
-    # A limit of the server's own for readers, should we be unable to cancel what they run.
+    # The server's own limit for readers, in case a cancellation can't be sent.
     read_pool = ConnectionPool(replace(settings, query_seconds=query_seconds))
     readers, lookup_engines = (
         [

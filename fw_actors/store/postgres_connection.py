@@ -96,7 +96,7 @@ BEGIN_READ: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # Whether anything was written, and the commit, in one round trip.
 _COMMIT: Final = b"SELECT pg_current_xact_id_if_assigned() IS NOT NULL; COMMIT"
 
-# Where the server or role says off; whatever waits for standbys too is left as it is.
+# Only a setting of off is overridden; settings that also wait for standbys stay.
 _DURABLE: Final = (
     "SELECT set_config('synchronous_commit', 'on', false) "
     "WHERE current_setting('synchronous_commit') = 'off'"

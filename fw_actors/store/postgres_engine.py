@@ -71,7 +71,7 @@ _ALLOWED: Final = frozenset(
         *("ANALYZE", "EXPLAIN", "LOCK", "SHOW"),
     ]
 )
-_REFUSED_FUNCTIONS: Final = frozenset(  # what they do outlives the transaction
+_REFUSED_FUNCTIONS: Final = frozenset(  # their effects outlive the transaction
     [
         "set_config",
         "pg_advisory_lock",
@@ -358,7 +358,7 @@ class PostgresEngine:
         if not self._writable:
             self.counts.reads += 1
             with suppress(psycopg.Error):
-                connection.execute(b"COMMIT")  # a ROLLBACK makes psycopg forget what is prepared
+                connection.execute(b"COMMIT")  # a ROLLBACK makes psycopg forget prepared statements
         elif isinstance(item.answer, outcome.Error):
             self.counts.rolled_back += 1
         elif (refusal := self._commit(connection)) is not None:

@@ -15,7 +15,7 @@ import psycopg
 from fw_actors.errors import OverloadedError
 from fw_actors.store.statement import ConstraintViolation, StatementError, UniqueViolation
 
-# All that executing a statement can raise; the others come from values that can't be sent.
+# All errors of executing a statement; the last two come from values that can't be sent.
 REFUSALS: Final = (psycopg.Error, UnicodeError, OverflowError)
 
 LOST: Final = "The connection to the database was lost; nothing was changed."
@@ -29,7 +29,7 @@ CAUGHT_OUTSIDE: Final = (
     "given up the transaction and nothing was changed."
 )
 
-# SQLSTATE, or its class (the first two characters): what a caller is told.
+# By SQLSTATE, or its class (the first two characters): the message for the caller.
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _OVERLOADED: Final = MappingProxyType(
     {

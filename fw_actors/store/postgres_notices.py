@@ -45,7 +45,7 @@ class Notices:
     """
 
     def __init__(self, settings: PostgresSettings) -> None:
-        # A NOTIFY writes a commit record that nobody has to wait for.
+        # A NOTIFY writes a commit record; no caller waits for it.
         self._connection = PostgresConnection(replace(settings, durable=False))
         self._connection.execute(_LISTEN)
 
@@ -150,7 +150,7 @@ class NoticeThread:
         while not self._closing.is_set():
             try:
                 self._step()
-            except Exception as error:  # whatever it was: this thread serves until it is closed
+            except Exception as error:  # any error: this thread serves until it is closed
                 self._lose(error)
         if self._notices is not None:
             with suppress(psycopg.Error):
@@ -169,7 +169,7 @@ class NoticeThread:
             return
         until_next = self._told_at + BETWEEN_NOTICES_SECONDS - time.monotonic()
         if self._owed.is_set() and until_next <= 0:
-            self._owed.clear()  # first, so that a commit from now on is told again
+            self._owed.clear()  # first, so that a later commit is notified again
             self._notices.tell()
             self._told_at = time.monotonic()
         elif not self._heard(self._notices):
@@ -190,7 +190,7 @@ class NoticeThread:
         if self._notices is not None:
             self._notices.close()
             self._notices = None
-        self._owed.set()  # whether the last notice was told is not known
+        self._owed.set()  # the last notice may not have been sent
         if self._backoff.failed():
             _log.warning("lost the connection for notices of commits: %s", one_line(error))
 
@@ -206,5 +206,5 @@ class NoticeThread:
             self._woken.recv(4096)
 
     def _send(self, fn: Callable[[], None]) -> None:
-        with suppress(trio.RunFinishedError):  # nobody is left to hear it
+        with suppress(trio.RunFinishedError):  # trio has ended
             self._token.run_sync_soon(fn)

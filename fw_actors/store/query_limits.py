@@ -163,7 +163,7 @@ class QueryWatch:
             for limit in self._limits:
                 try:
                     limit.check(now)
-                except Exception:  # the next look tries again
+                except Exception:  # the next check tries again
                     _log.exception("a query could not be interrupted")
             self._busy.clear()
             if any(limit.is_busy for limit in self._limits):

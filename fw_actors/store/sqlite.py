@@ -225,7 +225,7 @@ class GroupCommit:
         """Return whether another process has committed; commits on this connection don't count."""
         try:
             version = self._connection.data_version()
-        except Exception as error:  # MemoryError is no sqlite3.Error, and must not end the thread
+        except Exception as error:  # also MemoryError, which must not end the thread
             _log.warning("could not look for commits of other processes: %s", error)
             return False
         changed = version != self._version
@@ -390,7 +390,7 @@ class SnapshotReads:
     def _read(self, item: WorkItem) -> None:
         try:
             self._begin(item)
-        except Exception as error:  # MemoryError is no sqlite3.Error
+        except Exception as error:  # MemoryError is not an sqlite3.Error
             item.refuse(overloaded(error))
             return
         tx = SqliteTx(self._connection, item.now)

@@ -17,10 +17,10 @@ from fw_actors.store.like_patterns import LIKE_LONG, like_long
 from fw_actors.store.query_limits import QueryLimit
 from fw_actors.store.statement import ConstraintViolation, StatementError, UniqueViolation
 
-# All that executing a statement can raise; the last three come from binding its values.
+# All errors of executing a statement; the last three come from binding its values.
 REFUSALS: Final = (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeError)
 
-# Primary result code: what a caller is told. https://www.sqlite.org/rescode.html
+# By primary result code: the message for the caller. https://www.sqlite.org/rescode.html
 _OVERLOADED: Final = MappingProxyType(
     {
         sqlite3.SQLITE_BUSY: "The database is locked by another process. Try again in a moment.",
@@ -217,7 +217,7 @@ class SqliteConnection:
         Raises: sqlite3.Error; a disk that failed to take commits before this one is one, too.
         """
         self.cursor.execute("COMMIT")
-        changed = self.raw.total_changes != self._changes  # what was undone since counts as well
+        changed = self.raw.total_changes != self._changes  # includes changes undone since
         if not self._waits_for_disk:
             self._ahead_of_disk |= changed
         elif self._ahead_of_disk:

@@ -13,7 +13,7 @@ from fw_actors.store.sqlite_connection import REFUSALS, SqliteConnection, transl
 from fw_actors.store.statement import SQLITE, Form, Statement, StatementError, compile_form
 from fw_actors.store.transaction import AfterCommit, Row, Tx
 
-# Statements of apps never share a cached preparation with ours, which the guard let pass.
+# Apps' statements must not reuse a cached preparation of ours, which the guard let pass.
 _RAW_PREFIX: Final = "/* fw.db.sql */ "
 
 

@@ -100,7 +100,7 @@ class Form:
     """A construct compiled for one dialect.
 
     `text` is the SQL; `resolve(params)` gives the SQL to run and its values in order (the SQL
-    differs from `text` only where an IN list takes as many places as it has values);
+    differs from `text` only where an IN list has as many placeholders as values);
     `names` are the parameters that a caller must give.
     """
 
@@ -143,7 +143,7 @@ class Statement:
 def compile_form(construct: ClauseElement, dialect: str) -> Form:
     """Compile `construct` for one dialect."""
     if isinstance(construct, Insert):
-        construct = construct.inline()  # or PostgreSQL's form returns a key that nobody asked for
+        construct = construct.inline()  # else PostgreSQL's form returns an unrequested key
     compiled = construct.compile(dialect=_DIALECTS[dialect])
     if not isinstance(compiled, SQLCompiler):  # DDL takes no values
         return Form(str(compiled).strip(), frozenset(), _without_values(str(compiled).strip()))

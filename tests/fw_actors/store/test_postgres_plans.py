@@ -50,7 +50,7 @@ def plan(tx: Tx, statement: Statement, options: str = "COSTS OFF", **params: Any
 
 async def test_a_claim_seeks_in_the_partial_index_once(store: Store) -> None:
     """Through a materialised CTE, or more rows than LIMIT may be taken (B-237)."""
-    given: dict[str, Any] = {"queue": "webhook", "partition": "w0", "now": 20_000, "places": 5}
+    given: dict[str, Any] = {"queue": "webhook", "partition": "w0", "now": 20_000, "limit": 5}
     found = await store.read(lambda tx: plan(tx, CLAIM, **given))
     assert "CTE due" in found
     assert "Index Scan using fw_job_due on fw_job" in found
