@@ -23,7 +23,7 @@ from benchmarks.delivery.events import PLACES, body
 from benchmarks.delivery.h11_loop import Refused, answer
 from benchmarks.nginx import counted, running_nginx
 from benchmarks.rows import Comparison, Effort, Row
-from fw_actors.http import Target, open_sender, parse_target
+from fw_actors.http import Endpoint, open_sender, parse_endpoint
 from fw_actors.version import __version__
 
 TIMEOUT: Final = 10.0
@@ -52,7 +52,7 @@ def rows(effort: Effort) -> Iterator[Row]:
 
 async def post(url: str, posts: int) -> float:
     """Post from as many tasks as there are places, through one sender."""
-    target = parse_target(url)
+    target = parse_endpoint(url)
     left = repeat(None, posts)
     async with open_sender() as sender:
 
@@ -67,7 +67,7 @@ async def post(url: str, posts: int) -> float:
 
 async def bare_post(url: str, posts: int) -> float:
     """Post from as many tasks, each with its own connection and h11's state machine."""
-    target = parse_target(url)
+    target = parse_endpoint(url)
     address = urlsplit(url)
     left = repeat(None, posts)
 
@@ -88,7 +88,7 @@ def _headers() -> Sequence[tuple[bytes, bytes]]:
     return _SIGNED
 
 
-def _request(target: Target) -> h11.Request:
+def _request(target: Endpoint) -> h11.Request:
     return h11.Request(
         method=b"POST",
         target=target.path,

@@ -32,11 +32,11 @@ def copy_store(surroundings: CommandContext, file: Path) -> None:
     target = surroundings.cwd / file
     with progress("copying the store") as advance:
         if config.sqlite_file is not None:
-            from fw_actors.store.sqlite_backup import back_up_file
+            from fw_actors.store.backup import back_up_file
 
             size = back_up_file(config.sqlite_file, target, advance)
         else:
-            from fw_actors.store.postgres_backup import back_up_database
+            from fw_actors.store.backup import back_up_database
 
             size = back_up_database(config.deployment.database, target, surroundings.environ)
     say(f"{target}: {size} bytes")

@@ -141,7 +141,7 @@ class _Keys:
     def new(self) -> str:
         """Return the new key, made and on the disk."""
         if self.known_new is None:
-            from fw_actors.store.files import new_file
+            from fw_actors.store.backup import new_file
             from fw_cli.init import new_key
 
             with new_file(self._next) as draft:
@@ -163,7 +163,7 @@ class _Keys:
 
     def put_in_place(self) -> None:
         """Have secret.key hold the new key, and keep the old one; at every moment it is there."""
-        from fw_actors.store.files import remove_draft_of
+        from fw_actors.store.backup import remove_draft_of
 
         if not self._replaces:
             return
@@ -191,7 +191,7 @@ class _Keys:
 def _count(surroundings: CommandContext, keys: _Keys) -> Count:
     import trio
 
-    from fw_actors.documents.vault import Vault
+    from fw_actors.documents.vault import VaultCipher
     from fw_actors.ops.rekeying import Rekeying
     from fw_actors.ops.site import open_site
     from fw_actors.runtime import SystemEntropy
@@ -199,7 +199,7 @@ def _count(surroundings: CommandContext, keys: _Keys) -> Count:
     async def use() -> Count:
         entropy = SystemEntropy()
         async with open_site(surroundings.config, rekeying=True) as site:
-            old, new = Vault(keys.old, entropy), Vault(keys.known_new, entropy)
+            old, new = VaultCipher(keys.old, entropy), VaultCipher(keys.known_new, entropy)
             return await Rekeying(site.store, site.registry, old, new).count()
 
     surroundings.logger(service=False)
@@ -211,7 +211,7 @@ def _move(
 ) -> tuple[int, Count]:
     import trio
 
-    from fw_actors.documents.vault import Vault
+    from fw_actors.documents.vault import VaultCipher
     from fw_actors.ops.rekeying import Rekeying
     from fw_actors.ops.site import open_site
     from fw_actors.runtime import SystemEntropy
@@ -219,7 +219,7 @@ def _move(
     async def use(advance: Advance) -> tuple[int, Count]:
         entropy = SystemEntropy()
         async with open_site(surroundings.config, rekeying=True) as site:
-            old, new = Vault(keys.old, entropy), Vault(keys.new(), entropy)
+            old, new = VaultCipher(keys.old, entropy), VaultCipher(keys.new(), entropy)
             rekeying = Rekeying(site.store, site.registry, old, new)
             found = await rekeying.count()
             if found.lost and not found.old and not found.new and not leave_unreadable:

@@ -33,7 +33,7 @@ class WhitelistedFunction(Protocol):
     @property
     def roles(self) -> Sequence[str]: ...
 
-    def judge(self, arguments: Mapping[str, Any]) -> None:
+    def validate(self, arguments: Mapping[str, Any]) -> None:
         """Raise BadRequestError for arguments that the function does not take."""
 
     def __call__(self, fw: Fw, /, **arguments: Any) -> Any:

@@ -17,9 +17,9 @@ import msgspec
 import trio
 
 from fw_actors.errors import FwError, OverloadedError
+from fw_actors.runtime.clock import MS_PER_SECOND
 from web.settings import Settings
 
-MS_PER_SECOND: Final = 1000
 ENCODER: Final = msgspec.json.Encoder()
 
 

@@ -50,6 +50,8 @@ class Account:
 class Accounts(Observer):
     """Looks accounts up, and observes User documents so that identifiers stay unique."""
 
+    doctypes = frozenset({"User"})
+
     def __init__(self, registry: Registry) -> None:
         users = registry.tables["User"].table
         roles = registry.tables["Has Role"].table
@@ -97,8 +99,6 @@ class Accounts(Observer):
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Before a User is written: its name and e-mail are nobody else's."""
-        if doc.doctype != "User":
-            return
         if event == "on_trash":
             forget_identifiers(fw.tx, str(doc.name))
         else:
@@ -106,8 +106,6 @@ class Accounts(Observer):
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """After it: who was deleted has no password, and who is disabled is signed out."""
-        if doc.doctype != "User":
-            return
         if event == "on_trash":
             count_change(fw.tx, fw.tx.scalar(_FORGET_PASSWORD, user=doc.name), None)
             forget_user(fw.tx, str(doc.name))
@@ -249,6 +247,8 @@ _MOVES: Final = tuple(_move(table) for table in (PASSWORD, SESSION, TOKEN, JOB, 
 
 class AccountRenames(Observer):
     """Observes renames."""
+
+    doctypes = frozenset({"Role", "User"})
 
     def __init__(self, registry: Registry) -> None:
         users = registry.tables["User"].table

@@ -50,13 +50,13 @@ from fw_actors.rules.tokens import (
     record_id,
 )
 from fw_actors.runtime import Entropy
+from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Statement, Store, Tx
 from fw_actors.store.schema import API_KEY
 
 DOCTYPE: Final = "API Key"
 LONGEST_DAYS: Final = 3650
 MOST_KEYS: Final = 100  # a user has at once, so that the list of them has an end
-MS_PER_DAY: Final = 86_400_000
 
 _ID: Final[sa.BindParameter[Any]] = sa.bindparam("id")
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
@@ -107,6 +107,8 @@ class KeyCounts:
 
 class ApiKeys(Observer):
     """The statements over keys, and the rules that tie them to their users (an observer)."""
+
+    doctypes = frozenset({DOCTYPE, "User"})
 
     def __init__(self, registry: Registry, entropy: Entropy, audit: AuditLog) -> None:
         self._entropy, self._audit = entropy, audit
@@ -222,7 +224,7 @@ class ApiKeys(Observer):
                 raise PermissionDeniedError("API keys are made by api_keys.createMyAPIKey alone.")
             if event == "on_trash":
                 fw.tx.run(_FORGET, id=doc.name)
-        elif doc.doctype == "User" and (event == "on_trash" or not doc.__dict__["enabled"]):
+        elif event == "on_trash" or not doc.__dict__["enabled"]:
             with self._audit.suppressed(fw.tx):  # a part of what is done to the User
                 for (name,) in fw.tx.rows(self._names, user=doc.name):
                     _end(fw, name)

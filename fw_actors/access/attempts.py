@@ -36,6 +36,7 @@ from fw_actors.rules.lockout import (
     shared_budget,
     wider,
 )
+from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_SECOND
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import KNOWN_ADDRESS, LOGIN_ATTEMPT
 
@@ -267,7 +268,7 @@ def settle_failure(tx: Tx, charge_id: str, key: bytes, budget: Budget) -> float 
         limit=budget.limit,
         until=until,
     )
-    return None if lock is None else (lock - tx.now) / 1000
+    return None if lock is None else (lock - tx.now) / MS_PER_SECOND
 
 
 def take_back(tx: Tx, charge_id: str) -> None:
@@ -339,7 +340,6 @@ class AddressBudget:
         return counter_key(self._key, kind, name)
 
 
-MS_PER_DAY: Final = 86_400_000
 KNOWN_DAYS: Final = 30
 MOST_OF_A_USER: Final = 20
 

@@ -22,12 +22,9 @@ from fw_actors.documents.registry import Registry
 from fw_actors.errors import InvalidTokenError
 from fw_actors.rules.tokens import BEARER_BYTES, bearer, digest
 from fw_actors.runtime import Entropy
+from fw_actors.runtime.clock import MINUTES_PER_HOUR, MS_PER_MINUTE
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import TOKEN
-
-_MS_PER_MINUTE: Final = 60_000
-_MINUTES_PER_HOUR: Final = 60
-
 
 PAGES: Final = MappingProxyType(
     {LinkKind.RECOVERY: "reset-password", LinkKind.INVITATION: "accept-invite"}
@@ -71,7 +68,7 @@ class Links:
         self._entropy, self._base_url = entropy, base_url
         self._minutes = {
             LinkKind.RECOVERY: policy.reset_minutes,
-            LinkKind.INVITATION: policy.invite_hours * _MINUTES_PER_HOUR,
+            LinkKind.INVITATION: policy.invite_hours * MINUTES_PER_HOUR,
         }
         self._facts = Statement(
             sa.select(_T.kind, _T.user, users.c.fullName, users.c.email, _T.expires)
@@ -85,7 +82,7 @@ class Links:
 
     def expiry(self, kind: LinkKind, now: int) -> int:
         """Return when a link that is made at `now` stops working; both in ms."""
-        return now + self._minutes[kind] * _MS_PER_MINUTE
+        return now + self._minutes[kind] * MS_PER_MINUTE
 
     def mint(self, tx: Tx, kind: LinkKind, user: str) -> MintedLink:
         """Make a link; the older ones of the same user and kind end."""
@@ -134,14 +131,14 @@ def end(tx: Tx, user: str) -> None:
 class LinkRules(Observer):
     """Observes User documents: a changed e-mail, disabling and deleting end open links."""
 
+    doctypes = frozenset({"User"})
+
     def __init__(self, registry: Registry) -> None:
         users = registry.tables["User"].table
         self._email = Statement(sa.select(users.c.email).where(users.c.name == _USER))
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Before the row is written, when the old address is still there to compare."""
-        if doc.doctype != "User":
-            return
         values = doc.__dict__
         stays = event != "on_trash" and values["enabled"]
         if not stays or fw.tx.scalar(self._email, user=doc.name) != values["email"]:

@@ -40,15 +40,16 @@ from fw_actors.errors import (
     PasswordPolicyError,
     TooManyRequestsError,
 )
-from fw_actors.hashing import Hasher, Lane, PreparedPassword
+from fw_actors.hashing import Hasher, HashQueue, PreparedPassword
 from fw_actors.mail import NamedKey, Notice, Template
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.ops.mail_queue import Outbox
-from fw_actors.rules.fair_queue import Requester
+from fw_actors.rules.concurrency import Requester
 from fw_actors.rules.identifiers import canonical
 from fw_actors.rules.lockout import Budget, may_verify
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Clock, Entropy
+from fw_actors.runtime.clock import MS_PER_MINUTE
 from fw_actors.store import Statement, Store, Tx
 
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
@@ -157,7 +158,7 @@ class PasswordChanges:
         self._store, self._hasher, self._directory = store, hasher, directory
         self._clock = clock
         self._passwords, self._entropy, self._key = passwords, entropy, installation_key
-        self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * 60_000)
+        self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * MS_PER_MINUTE)
         self._costs = RecentCosts()
 
     def counter(self, user: str) -> bytes:
@@ -189,7 +190,7 @@ class PasswordChanges:
             verified = await self._hasher.verify(
                 stored,
                 change.current,
-                Lane.RECOVERY,
+                HashQueue.RECOVERY,
                 decoy=admitted.decoy,
                 requester=_requester(change),
                 may_begin=lambda: may_verify(admitted.charged_at, self._clock.now()),
@@ -244,6 +245,8 @@ FIELD: Final = "new_password"
 class NewPasswords(Observer):
     """Observes User documents; hashes for requests before they begin their transaction."""
 
+    doctypes = frozenset({"User"})
+
     def __init__(self, hasher: Hasher, passwords: Passwords, audit: AuditLog) -> None:
         self._hasher, self._passwords, self._audit = hasher, passwords, audit
 
@@ -260,18 +263,18 @@ class NewPasswords(Observer):
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Judge it against the account as it will be. Raises: PasswordPolicyError."""
-        if doc.doctype != "User" or event == "on_trash":
+        if event == "on_trash":
             return
         values = doc.__dict__
         password, account = values[FIELD], {"name": str(doc.name), "email": str(values["email"])}
         if isinstance(password, PreparedPassword):
-            self._hasher.judge(password, **account)
+            self._hasher.validate(password, **account)
         elif password is not None:
             values[FIELD] = PreparedPassword(password, self._hasher.hash_now(password, **account))
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """Set it; the document holds none any more."""
-        password = doc.__dict__[FIELD] if doc.doctype == "User" else None
+        password = doc.__dict__[FIELD]
         if not isinstance(password, PreparedPassword):
             return
         with self._audit.suppressed(fw.tx):  # the event of the save names the password

@@ -10,11 +10,11 @@ import sqlalchemy as sa
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import AuthenticationError, NotFoundError
 from fw_actors.rules.tokens import digest
+from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import SESSION
 
 SEEN_EVERY_MS: Final = 60_000  # `lastSeen` is written at most once a minute
-MS_PER_DAY: Final = 86_400_000
 MOST_OF_A_USER: Final = 500  # at once; the least recently used gives way to a new one
 _USER_AGENT_CHARACTERS: Final = 512
 

@@ -18,17 +18,17 @@ from fw_actors.access.hash_costs import RecentCosts
 from fw_actors.access.types import SignedIn, SignInAttempt
 from fw_actors.config import Argon2, AuthPolicy
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
-from fw_actors.hashing import Hasher, Lane
-from fw_actors.rules.fair_queue import Requester
+from fw_actors.hashing import Hasher, HashQueue
+from fw_actors.rules.concurrency import Requester
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical, sharing_network
 from fw_actors.rules.lockout import Budget, may_verify
 from fw_actors.rules.tokens import BEARER_BYTES, bearer, digest, record_id
 from fw_actors.runtime import Clock, Entropy
+from fw_actors.runtime.clock import MS_PER_MINUTE, SECONDS_PER_DAY
 from fw_actors.store import Store, Tx
 
 WRONG: Final = "The name or the password is wrong."
 _ID_BYTES: Final = 12
-_SECONDS_PER_DAY: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class SignIn:
         self._store, self._hasher, self._directory = store, hasher, directory
         self._clock = clock
         self._policy, self._entropy, self._key = policy, entropy, installation_key
-        self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * 60_000)
+        self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * MS_PER_MINUTE)
         self._addresses = AddressBudget(policy.address_attempts, installation_key)
         self._refused_addresses = RefusedAddresses()
         self._costs = RecentCosts()
@@ -182,7 +182,7 @@ class SignIn:
     async def _fresh_hash(self, password: str, requester: Requester) -> str | None:
         """Rehash with the live parameters; a busy hasher leaves it to the next sign-in."""
         try:
-            return await self._hasher.rehash(password, lane=Lane.SIGN_IN, requester=requester)
+            return await self._hasher.rehash(password, queue=HashQueue.SIGN_IN, requester=requester)
         except OverloadedError:
             return None
 
@@ -228,7 +228,7 @@ class SignIn:
             user_agent=attempt.user_agent,
             days=days,
         )
-        return SignedIn(sid, now.user, now.full_name, expires, days * _SECONDS_PER_DAY)
+        return SignedIn(sid, now.user, now.full_name, expires, days * SECONDS_PER_DAY)
 
     def _id(self) -> str:
         return record_id(self._entropy.bytes(_ID_BYTES))

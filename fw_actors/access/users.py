@@ -134,6 +134,8 @@ _LOCK: Final = "the last System Manager"
 class LastManagerRule(Observer):
     """Observes User and User Permission documents."""
 
+    doctypes = frozenset({"User", USER_PERMISSION})
+
     def __init__(self, registry: Registry) -> None:
         users = registry.tables["User"].table.c
         roles = registry.tables["Has Role"].table.c
@@ -157,7 +159,7 @@ class LastManagerRule(Observer):
             stays = event != "on_trash" and _manages(doc)
             if not stays and doc._before is not None and _manages(doc._before):
                 self._require_another(fw.tx, str(doc.name))
-        elif doc.doctype == USER_PERMISSION and event != "on_trash":
+        elif event != "on_trash":
             self._require_another_unscoped(fw.tx, doc.__dict__["user"])
 
     def _require_another(self, tx: Tx, user: str) -> None:

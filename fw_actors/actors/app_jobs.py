@@ -26,11 +26,11 @@ from fw_actors.rules.delivery import Backoff, Verdict
 from fw_actors.rules.plain_call import is_left_undone, left_undone
 from fw_actors.rules.redaction import Scrubber, raised_at
 from fw_actors.runtime import MailboxPolicy, Overflow
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 
 PLACES: Final = 2  # one runs, the next is ready when it ends
 LEASE_SECONDS: Final = 60.0
-_MS: Final = 1000
 
 Handle = Callable[[Tx, str, str], Fw]
 """Gives the handle of a user (and a request id) inside a transaction."""
@@ -72,7 +72,7 @@ class AppJobs(QueueWorker):
             request_id=_request_id(job),
             user=job.user,
             function=job.function,
-            duration_ms=round((trio.current_time() - began) * _MS),
+            duration_ms=round((trio.current_time() - began) * MS_PER_SECOND),
         )
 
     def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:

@@ -16,12 +16,12 @@ import trio
 from fw_actors.actors.counters import DeliveryMeter
 from fw_actors.actors.outcome_writer import Record, Recorded
 from fw_actors.errors import OverloadedError
-from fw_actors.http import Answer, AnswerTimeout, NetworkError, Origin, Target
-from fw_actors.http.request import MakeHeaders
+from fw_actors.http import Endpoint, NetworkError, Origin, ReceiverResponse, ResponseTimeout
+from fw_actors.http.exchange import MakeHeaders
 from fw_actors.rules.delivery import (
     MOST_DEATHS_IN_A_ROW,
+    DeliveryStatus,
     Ending,
-    Status,
     ending_of,
     error_of_answer,
     retry_after_seconds,
@@ -39,6 +39,7 @@ from fw_actors.runtime import (
     Ref,
     handles,
 )
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import Store
 from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
@@ -46,15 +47,14 @@ from fw_actors.webhooks.signing_keys import NoSigningKey, SigningKeys
 
 GIVE_BACK_SECONDS: Final = 2.0
 RECORD_SECONDS: Final = 120.0  # longer than any lease, to which the OutcomeWriter keeps
-_MS: Final = 1000
 
 
 class Poster(Protocol):
     """What sends: `fw_actors.http.Sender`, or a receiver in memory."""
 
     async def post(
-        self, target: Target, body: bytes, make_headers: MakeHeaders, *, timeout: float
-    ) -> Answer:
+        self, target: Endpoint, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> ReceiverResponse:
         """Send one POST within `timeout` seconds. Raises: NetworkError."""
 
 
@@ -62,7 +62,7 @@ class Attempt(Message, frozen=True):
     """Send a leased delivery once, to `target` (None: there is nothing to send)."""
 
     due: LeasedDelivery
-    target: Target | None
+    target: Endpoint | None
 
     @property
     def origin(self) -> Origin | None:
@@ -171,16 +171,16 @@ class DeliveryActor(Actor):
         if recorded.next_at is not None:
             self._means.dispatcher.tell(RetryDue(recorded.next_at))
 
-    def _report(self, due: LeasedDelivery, ended: AttemptOutcome, status: Status) -> None:
+    def _report(self, due: LeasedDelivery, ended: AttemptOutcome, status: DeliveryStatus) -> None:
         """Count and log an attempt; the first one also tells how long its event had waited."""
         meter = self._means.meter
         meter.add(status)
-        meter.took.observe(ended.duration_ms / _MS)
+        meter.took.observe(ended.duration_ms / MS_PER_SECOND)
         if due.attempts == 0 and due.job.deaths == 0:
             began = ended.at - ended.duration_ms
-            meter.waited.observe((began - due.job.created) / _MS)
+            meter.waited.observe((began - due.job.created) / MS_PER_SECOND)
         # At thousands a second, the line of an ordinary delivery costs more than its way.
-        log = self._means.log.debug if status is Status.SENT else self._means.log.info
+        log = self._means.log.debug if status is DeliveryStatus.SENT else self._means.log.info
         log(
             "delivery.ended",
             delivery=self._delivery,
@@ -204,7 +204,7 @@ class DeliveryActor(Actor):
         except NotSent as reason:
             return self._ended(began, reason.ending, str(reason)), SlotFreed(origin)
         except NetworkError as fault:
-            timed_out = isinstance(fault, AnswerTimeout)
+            timed_out = isinstance(fault, ResponseTimeout)
             ended = self._ended(began, Ending.TRANSIENT, str(fault))
             return ended, SlotFreed(origin, None, timed_out)
         except Exception as defect:  # a defect of ours ends as a counted failure, never in a loop
@@ -212,9 +212,9 @@ class DeliveryActor(Actor):
             log.error("delivery.defect", delivery=due.delivery, error=error)
             error = "internal: the attempt failed inside the service; its log says more."
             return self._ended(began, Ending.TRANSIENT, error), SlotFreed(origin)
-        return self._judged(began, answer), SlotFreed(origin, answer.times.answer / _MS)
+        return self._judged(began, answer), SlotFreed(origin, answer.times.answer / MS_PER_SECOND)
 
-    def _ready(self, message: Attempt) -> tuple[Target, HMAC, int]:
+    def _ready(self, message: Attempt) -> tuple[Endpoint, HMAC, int]:
         """Return where to send, the signing key and the timeout. Raises: NotSent, LeaseOver."""
         due = message.due
         if due.job.deaths > MOST_DEATHS_IN_A_ROW:
@@ -225,7 +225,7 @@ class DeliveryActor(Actor):
             raise NotSent(Ending.WITHDRAWN, "disabled: the webhook is off; nothing was sent.")
         if message.target is None:
             raise NotSent(Ending.WITHDRAWN, "internal: the webhook's url can't be sent to.")
-        if self._means.clock.now() + due.hook.timeout * _MS > due.lease_end:
+        if self._means.clock.now() + due.hook.timeout * MS_PER_SECOND > due.lease_end:
             raise LeaseOver
         try:
             return message.target, self._means.keys.of(due.hook), due.hook.timeout
@@ -246,7 +246,7 @@ class DeliveryActor(Actor):
         error = self._means.scrubber.scrub_known(error)
         return AttemptOutcome(ending, self._means.clock.now(), self._ms_since(began), error=error)
 
-    def _judged(self, began: float, answer: Answer) -> AttemptOutcome:
+    def _judged(self, began: float, answer: ReceiverResponse) -> AttemptOutcome:
         status, now, wait = answer.status, self._means.clock.now(), 0.0
         if self._means.honour_retry_after:
             wait = retry_after_seconds(status, answer.retry_after, now)
@@ -264,4 +264,4 @@ class DeliveryActor(Actor):
                 self._means.log.warning("delivery.not_given_back", delivery=due.delivery)
 
     def _ms_since(self, began: float) -> int:
-        return round((self.context.time() - began) * _MS)
+        return round((self.context.time() - began) * MS_PER_SECOND)

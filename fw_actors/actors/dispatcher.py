@@ -15,8 +15,8 @@ from typing import Final
 from fw_actors.actors.delivery import Attempt, RetryDue, SlotFreed
 from fw_actors.actors.queue_worker import ClockSkewRepair, Poll, PollSchedule, WakeUp
 from fw_actors.errors import OverloadedError
-from fw_actors.http import Origin, Target
-from fw_actors.rules.concurrency import ReceiverPlaces
+from fw_actors.http import Endpoint, Origin
+from fw_actors.rules.concurrency import ReceiverSlots
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import (
     Actor,
@@ -26,6 +26,7 @@ from fw_actors.runtime import (
     Request,
     handles,
 )
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import StatementError, Store
 from fw_actors.webhooks.claims import ClaimPlan, LeasedDelivery, new_receiver
 from fw_actors.webhooks.deliveries import ClaimedBatch, Deliveries
@@ -38,7 +39,6 @@ RECORDED_SECONDS: Final = 0.02  # what it takes to record an outcome, its gather
 FEW: Final = 4  # places; fewer are gathered, so that one that refuses makes no look for each
 TOKEN_BYTES: Final = 12
 RECEIVERS_SHOWN: Final = 100
-_MS: Final = 1000
 
 
 class Pause(Request[bool], frozen=True):
@@ -73,7 +73,7 @@ class Dispatcher(Actor):
         self._store, self._deliveries, self._actors = store, deliveries, actors
         self._places, self._per_receiver = places, per_receiver
         self._repair = ClockSkewRepair(QUEUE, deliveries.longest_wait)
-        self._receivers: dict[Origin | None, ReceiverPlaces] = {}
+        self._receivers: dict[Origin | None, ReceiverSlots] = {}
         self._gathering = False  # a poll is planned for several slots that come free
         self._more = True
 
@@ -118,7 +118,7 @@ class Dispatcher(Actor):
     @handles(RetryDue)
     def retry_due(self, message: RetryDue) -> None:
         """A retry may be due sooner than the next poll."""
-        self._polls.within((message.at - self.context.clock.now()) / _MS)
+        self._polls.within((message.at - self.context.clock.now()) / MS_PER_SECOND)
 
     @handles(Poll)
     async def poll(self, message: Poll) -> None:
@@ -203,7 +203,7 @@ class Dispatcher(Actor):
                 refused.append(due)
         return refused
 
-    def _start(self, due: LeasedDelivery, target: Target | None) -> bool:
+    def _start(self, due: LeasedDelivery, target: Endpoint | None) -> bool:
         origin = target.origin if target is not None else None
         receiver = self._receivers.get(origin)
         if receiver is None:
@@ -245,5 +245,5 @@ class Dispatcher(Actor):
         """Never trusts the wall clock for more than a second at a time."""
         if batch.next_at is None:
             return LONGEST_SLEEP_SECONDS
-        wait = (batch.next_at - self.context.clock.now()) / _MS
+        wait = (batch.next_at - self.context.clock.now()) / MS_PER_SECOND
         return max(0.0, min(LONGEST_SLEEP_SECONDS, wait))

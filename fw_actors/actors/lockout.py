@@ -169,7 +169,7 @@ class LockoutActor(Actor):
 
     @handles(Settled)
     def settled(self, message: Settled) -> None:
-        """Answer the caller that still waits; a defect fails that one attempt alone."""
+        """ReceiverResponse the caller that still waits; a defect fails that one attempt alone."""
         self._in_flight -= 1
         try:
             answer = message.outcome.unwrap()

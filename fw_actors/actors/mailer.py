@@ -15,12 +15,12 @@ from fw_actors.ops.mail_queue import QUEUE, Letters
 from fw_actors.rules.delivery import Backoff, Verdict
 from fw_actors.rules.redaction import Scrubber
 from fw_actors.runtime import MailboxPolicy, Overflow
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 
 PLACES: Final = 4
 TRY_SECONDS: Final = 30.0
 LEASE_SECONDS: Final = 60.0
-_MS: Final = 1000
 
 
 class Mailer(QueueWorker):
@@ -58,12 +58,12 @@ class Mailer(QueueWorker):
                 delivery=job.subject,
                 template=job.function,
                 attempt=job.attempts + 1,
-                duration_ms=round((trio.current_time() - began) * _MS),
+                duration_ms=round((trio.current_time() - began) * MS_PER_SECOND),
             )
 
     def _prepare(self, tx: Tx, job: LeasedJob) -> MailMessage | None:
         """First the lease: who lost it while it waited must not spoil the link of who has it."""
-        if not jobs.renew(tx, job.id, job.lease, round(LEASE_SECONDS * _MS)):
+        if not jobs.renew(tx, job.id, job.lease, round(LEASE_SECONDS * MS_PER_SECOND)):
             raise JobFailed("worker_lost: the lease had ended.")
         return self._letters.prepare(tx, job)
 

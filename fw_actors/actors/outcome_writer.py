@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import trio
 
 from fw_actors.errors import OverloadedError
-from fw_actors.rules.delivery import Status
+from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.runtime import (
     Actor,
     Clock,
@@ -32,7 +32,6 @@ ENOUGH: Final = 128  # or a quarter of all places, where that is less: who waits
 GATHER_SECONDS: Final = 0.01
 AGAIN_SECONDS: Final = 0.5
 DISK_SECONDS: Final = 0.1  # between two waits for the disk
-_MS: Final = 1000
 
 
 class Recorded(NamedTuple):
@@ -43,7 +42,7 @@ class Recorded(NamedTuple):
     recorded together is due (ms).
     """
 
-    status: Status | None
+    status: DeliveryStatus | None
     next_at: int | None = None
     error: str = ""
 
@@ -163,7 +162,7 @@ class OutcomeWriter(Actor):
 
     async def _settled(
         self, group: Sequence[Waiting]
-    ) -> tuple[OutcomeBatch, Sequence[Status | None]]:
+    ) -> tuple[OutcomeBatch, Sequence[DeliveryStatus | None]]:
         """Write a group; a store that can't take it is asked again while a lease holds.
 
         Raises: OverloadedError when all leases have ended.

@@ -19,10 +19,11 @@ import trio
 from outcome import Error, Outcome
 
 from fw_actors.errors import OverloadedError
-from fw_actors.rules.delivery import MOST_DEATHS_IN_A_ROW, Backoff, Ending, Verdict, judge
+from fw_actors.rules.delivery import MOST_DEATHS_IN_A_ROW, Backoff, Ending, Verdict, decide
 from fw_actors.rules.redaction import Scrubber, raised_at
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Actor, Context, Log, Message, Timer, handles
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 
 MOST_TRIES: Final = 10
@@ -48,7 +49,7 @@ class QueuePolicy:
 
 def verdict_on(failure: JobFailed, job: LeasedJob, ended: int, backoff: Backoff) -> Verdict:
     """Return what a try that failed at `ended` (ms) makes of its job."""
-    return judge(
+    return decide(
         Ending.REFUSED if failure.final else Ending.TRANSIENT,
         attempts_before=job.attempts,
         max_attempts=MOST_TRIES,
@@ -59,7 +60,6 @@ def verdict_on(failure: JobFailed, job: LeasedJob, ended: int, backoff: Backoff)
 
 EVERY_SECONDS: Final = 60.0
 MARGIN_SECONDS: Final = 300.0
-_MS: Final = 1000
 
 
 class ClockSkewRepair:
@@ -70,7 +70,7 @@ class ClockSkewRepair:
 
     def __init__(self, queue: str, cap_seconds: float) -> None:
         """`cap_seconds`: the longest wait between two tries; leases are shorter than the margin."""
-        self._queue, self._far_ms = queue, round((cap_seconds + MARGIN_SECONDS) * _MS)
+        self._queue, self._far_ms = queue, round((cap_seconds + MARGIN_SECONDS) * MS_PER_SECOND)
         self._next = -inf
         self._latest = 0
 
@@ -83,7 +83,9 @@ class ClockSkewRepair:
         if trio.current_time() < self._next and not went_back:
             return
         self._next = -inf  # until it has been done
-        count = await store.write(lambda tx: jobs.recall(tx, self._queue, tx.now + self._far_ms))
+        count = await store.write(
+            lambda tx: jobs.reschedule(tx, self._queue, tx.now + self._far_ms)
+        )
         self._next = trio.current_time() + EVERY_SECONDS
         if count:
             log.warning("queue.recalled", queue=self._queue, jobs=count)
@@ -259,7 +261,7 @@ class QueueWorker(Actor, ABC):
         # Reserved: a search that waits for a reader must not hold up mails.
         heads = await self._store.read(lambda tx: jobs.heads(tx, queue), reserved=True)
         first = min((head.next_at for head in heads), default=None)
-        return inf if first is None else (first - self.context.clock.now()) / _MS
+        return inf if first is None else (first - self.context.clock.now()) / MS_PER_SECOND
 
     def _claim(self, tx: Tx) -> list[LeasedJob]:
         """Runs in the store's thread; what waits longest first."""
@@ -269,7 +271,7 @@ class QueueWorker(Actor, ABC):
             free = self._free - len(leased)
             if head.next_at > tx.now or not free:
                 break
-            lease_ms = round(policy.lease_seconds * _MS)
+            lease_ms = round(policy.lease_seconds * MS_PER_SECOND)
             token = record_id(self.context.entropy.bytes(_TOKEN_BYTES))
             leased += jobs.claim(tx, policy.queue, head.partition, free, lease_ms, token)
         return leased

@@ -1,4 +1,4 @@
-"""The configuration of a site, as everything else sees it: whole, judged and frozen.
+"""The validated, frozen configuration of a site.
 
 Policy comes from `fw.json` (its names in snake_case), deployment facts from the environment, both
 by `load`. Values that are secret or may hold one never show in a `repr` (C-86).
@@ -107,7 +107,7 @@ class ProxyTrustPolicy:
 
     @property
     def is_off(self) -> bool:
-        """Whether nobody is believed."""
+        """Whether no proxy is trusted."""
         return not self.every_peer and not self.networks
 
 
@@ -168,7 +168,7 @@ class Secrets:
         return None if name == VAULT_KEY else self._values.get(name) or None
 
     def hidden(self) -> tuple[str, ...]:
-        """All the values: what no log may hold."""
+        """All values; no log may hold one."""
         return tuple(value for value in self._values.values() if value)
 
     def names_of_short(self, characters: int) -> tuple[str, ...]:
@@ -207,7 +207,7 @@ class Config:
         return None if path == self.deployment.database else self.folder / path
 
     def hidden(self) -> tuple[str, ...]:
-        """All secrets of the configuration: what no log, no column and no message may hold.
+        """All secrets of the configuration, which no log, column or message may hold.
 
         FW_SECRET_KEY, every FW_SECRET_<NAME>, and the passwords of SMTP and of the database. The
         demo account's password is none: the sign-in page shows it to anyone.
@@ -216,8 +216,9 @@ class Config:
         return (*self.secrets.hidden(), *mail, *_passwords_in(self.deployment.database))
 
     def names_of_short_secrets(self, characters: int) -> tuple[str, ...]:
-        """Return the variables whose secret has fewer `characters`; the key of Vault fields has a
-        rule of its own."""
+        """Return the variables whose secret has fewer than `characters`; the Vault key has its own
+        rule.
+        """
         further = {
             "FW_DATABASE": (*_passwords_in(self.deployment.database),),
             "FW_SMTP_PASSWORD": (self.mail.password or "",),

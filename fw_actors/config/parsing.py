@@ -29,6 +29,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from fw_actors.config.model import MOST_ARGON2, VAULT_KEY, Argon2, ProxyTrustPolicy, Secrets
 from fw_actors.config.policy import Kind, nearest
+from fw_actors.runtime.clock import SECONDS_PER_DAY
 
 Word = TypeVar("Word", bound=str)
 
@@ -44,15 +45,15 @@ _SENDER: Final = re.compile(
 _WHOLE: Final = re.compile(r"[0-9]{1,9}\Z")
 _DOTTED: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z", re.ASCII)
 _LONGEST_ADDRESS: Final = 320
-_MOST_OFFSET_SECONDS: Final = 100 * 366 * 86_400
+_MOST_OFFSET_SECONDS: Final = 100 * 366 * SECONDS_PER_DAY
 
 
 class UnusableValueError(ValueError):
     """Raised for a value that can't be used; the text follows the variable's name."""
 
 
-def judge_characters(text: str) -> None:
-    """Refuse control characters, and bytes that are no UTF-8 (PEP 383)."""
+def validate_characters(text: str) -> None:
+    """Refuse control characters and bytes that are not UTF-8 (PEP 383)."""
     if any(unicodedata.category(c) == "Cs" for c in text):
         raise UnusableValueError("must be valid UTF-8")
     if any(unicodedata.category(c) == "Cc" for c in text):
@@ -137,7 +138,7 @@ def trust_proxy(text: str) -> ProxyTrustPolicy:
 
 
 def sender(text: str) -> str:
-    """Read the one address that mail comes from, with or without a name before it (RFC 5322)."""
+    """Read the sender address of mail, with or without a display name (RFC 5322)."""
     form = _SENDER.match(text)
     if form is None or len(text) > _LONGEST_ADDRESS:
         raise UnusableValueError("must be one address, such as Desk <desk@example.org>")
@@ -244,7 +245,7 @@ def parse_dotenv(text: str) -> DotEnv:
         if value is None:
             problems.append(f"line {number}: the quotes around {name}'s value are not closed")
         elif name in values:
-            problems.append(f"line {number}: {name} stands there twice")
+            problems.append(f"line {number}: {name} is defined twice")
         else:
             values[name] = value
     return DotEnv(values, tuple(problems))
@@ -269,7 +270,7 @@ _OPEN_TO_OTHERS: Final = stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP
 
 
 class UnusableKeyFileError(Exception):
-    """Raised for a file that holds no key; the message is a sentence that names the file."""
+    """Raised for a file without a usable key; the message is a sentence that names the file."""
 
 
 def credential_file(environ: Mapping[str, str]) -> Path | None:
@@ -280,7 +281,7 @@ def credential_file(environ: Mapping[str, str]) -> Path | None:
 
 
 def read_key(file: Path, *, guarded: bool = True) -> str:
-    """Return the key that a file holds: its text without line ends after it.
+    """Return the key in a file: its text without trailing line ends.
 
     `guarded`: refuse a file that others may read, or its group may write. Its group may read it,
     since that is how containers hand out files; systemd guards its credentials itself.
@@ -343,7 +344,7 @@ VARIABLES: Final = (
 
 @dataclass(frozen=True)
 class Source:
-    """One place of variables; `label` names it in sentences."""
+    """A source of variables; `label` names it in messages."""
 
     label: str
     values: Mapping[str, str]
@@ -353,7 +354,7 @@ class Environment:
     """The variables of a site, read one by one; collects what is wrong with them."""
 
     def __init__(self, process: Mapping[str, str], file: Source) -> None:
-        """`process` is the process's environment; `file` holds what `.env` says."""
+        """`process` is the process's environment; `file` holds the variables of `.env`."""
         self._sources = (Source("environment", process), file)
         self.problems: list[str] = []
 
@@ -371,7 +372,7 @@ class Environment:
         if not value:
             return default
         try:
-            judge_characters(value.strip())
+            validate_characters(value.strip())
             return parse(value.strip())
         except UnusableValueError as error:
             self.refuse(name, str(error))
@@ -389,7 +390,7 @@ class Environment:
         return value
 
     def refuse(self, name: str, sentence: str) -> None:
-        """Note what is wrong with a variable; `sentence` goes on after its name."""
+        """Record a problem with a variable; `sentence` follows its name."""
         source = self._source_of(name) or self._sources[0]
         self.problems.append(f"{source.label}: {name} {sentence}")
 
@@ -418,7 +419,9 @@ class Environment:
         return Secrets({**values, VAULT_KEY: key}, file)
 
     def _key_file(self, folder: Path) -> Path | None:
-        """Return the file to read the key from; None when the environment has it, or nobody."""
+        """Return the file to read the key from; None when the environment has the key, or there is
+        none.
+        """
         process = self._sources[0].values
         named, credential = process.get(KEY_FILE_VARIABLE), credential_file(process)
         given = {
@@ -468,7 +471,7 @@ def _is_known(name: str) -> bool:
 
 
 def _encodes(value: str) -> bool:
-    """Say whether a value came as UTF-8: other bytes arrive as halves of characters (PEP 383)."""
+    """Say whether a value came as UTF-8: other bytes arrive as lone surrogates (PEP 383)."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -24,14 +24,14 @@ _MOST_SHOWN: Final = 30
 
 
 class Kind(Protocol):
-    """What a key's value may be."""
+    """A kind of value that a key takes."""
 
     def problem(self, value: object) -> str | None:
         """Return what is wrong with a value, as a sentence without its subject, or None."""
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeKind:
     """A whole number from `low` to `high`, both included."""
 
     low: int
@@ -47,7 +47,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class NumberKind:
     """A number from `low` to `high`, both included; fractions are allowed."""
 
     low: float
@@ -63,8 +63,8 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
-    """True or false; with `or_null`, null as a third answer."""
+class FlagKind:
+    """True or false; with `or_null`, also null."""
 
     or_null: bool = False
 
@@ -76,7 +76,7 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextKind:
     """Text of at most `longest` characters; control characters never, line breaks with `lines`."""
 
     longest: int
@@ -92,12 +92,12 @@ class Text:
             return "must not be blank"
         allowed = _LINE_CHARACTERS if self.lines else frozenset()
         if any(unicodedata.category(c) in ("Cc", "Cs") and c not in allowed for c in value):
-            return "must not hold control characters or halves of characters"
+            return "must not hold control characters or lone surrogates"
         return None
 
 
 def kind_of(value: object) -> str:
-    """Return in words what a JSON value is; nothing of what it holds."""
+    """Return the JSON type of a value in words, without its content."""
     match value:
         case None:
             return "null"
@@ -146,51 +146,51 @@ class Key:
 
 SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType(
     {
-        "site": (Key("name", "fw", Text(140)),),
+        "site": (Key("name", "fw", TextKind(140)),),
         "auth": (
-            Key("sessionDays", 30, Whole(1, 3650)),
-            Key("apiKeyDays", 0, Whole(0, 3650)),
-            Key("minPasswordLength", 8, Whole(1, MAX_RUNES)),
-            Key("maxLoginAttempts", 5, Whole(1, 1000)),
-            Key("lockoutMinutes", 15, Whole(1, 10_080)),
-            Key("resetMinutes", 60, Whole(1, 10_080)),
-            Key("inviteHours", 72, Whole(1, 8760)),
-            Key("secureCookie", None, Flag(or_null=True)),
-            Key("selfServiceApiKeys", True, Flag()),
-            Key("addressAttempts", 50, Whole(1, 1_000_000)),
-            Key("recoveryAttempts", 20, Whole(1, 1_000_000)),
-            Key("refuseCommonPasswords", False, Flag()),
-            Key("sessionIdleDays", 0, Whole(0, 3650)),
+            Key("sessionDays", 30, WholeKind(1, 3650)),
+            Key("apiKeyDays", 0, WholeKind(0, 3650)),
+            Key("minPasswordLength", 8, WholeKind(1, MAX_RUNES)),
+            Key("maxLoginAttempts", 5, WholeKind(1, 1000)),
+            Key("lockoutMinutes", 15, WholeKind(1, 10_080)),
+            Key("resetMinutes", 60, WholeKind(1, 10_080)),
+            Key("inviteHours", 72, WholeKind(1, 8760)),
+            Key("secureCookie", None, FlagKind(or_null=True)),
+            Key("selfServiceApiKeys", True, FlagKind()),
+            Key("addressAttempts", 50, WholeKind(1, 1_000_000)),
+            Key("recoveryAttempts", 20, WholeKind(1, 1_000_000)),
+            Key("refuseCommonPasswords", False, FlagKind()),
+            Key("sessionIdleDays", 0, WholeKind(0, 3650)),
         ),
         "login": (
-            Key("notice", None, Text(4000, lines=True, blank=True)),
-            Key("demoUser", None, Text(320, blank=True)),
-            Key("demoPassword", None, Text(MAX_RUNES, blank=True)),
+            Key("notice", None, TextKind(4000, lines=True, blank=True)),
+            Key("demoUser", None, TextKind(320, blank=True)),
+            Key("demoPassword", None, TextKind(MAX_RUNES, blank=True)),
         ),
         "web": (
-            Key("maxRequests", 1000, Whole(1, 100_000)),
-            Key("hstsIncludeSubDomains", False, Flag()),
+            Key("maxRequests", 1000, WholeKind(1, 100_000)),
+            Key("hstsIncludeSubDomains", False, FlagKind()),
         ),
         "ops": (
-            Key("webhookRetentionDays", 30, Whole(0, 36_500)),
-            Key("auditRetentionDays", 365, Whole(0, 36_500)),
-            Key("scheduler", True, Flag()),
-            Key("deliveryConcurrency", 512, Whole(1, 4096)),
-            Key("perReceiverConcurrency", 16, Whole(1, 1024)),
-            Key("backoffSeconds", 30.0, Number(0.1, 86_400)),
-            Key("backoffCapSeconds", 3600.0, Number(0.1, 86_400)),
-            Key("honourRetryAfter", False, Flag()),
-            Key("queryTimeoutSeconds", 5.0, Number(0.1, 300)),
+            Key("webhookRetentionDays", 30, WholeKind(0, 36_500)),
+            Key("auditRetentionDays", 365, WholeKind(0, 36_500)),
+            Key("scheduler", True, FlagKind()),
+            Key("deliveryConcurrency", 512, WholeKind(1, 4096)),
+            Key("perReceiverConcurrency", 16, WholeKind(1, 1024)),
+            Key("backoffSeconds", 30.0, NumberKind(0.1, 86_400)),
+            Key("backoffCapSeconds", 3600.0, NumberKind(0.1, 86_400)),
+            Key("honourRetryAfter", False, FlagKind()),
+            Key("queryTimeoutSeconds", 5.0, NumberKind(0.1, 300)),
         ),
     }
 )
 APPS: Final = "apps"
-_MOST_DIGITS: Final = 400  # what Python reads fast; no key takes more than seven
+_MOST_DIGITS: Final = 400  # Python reads this many quickly; no key takes more than seven
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What a policy file says.
+class ParsedPolicy:
+    """The content of a policy file.
 
     `sections` holds every key of every section, by its name in the file; one that is absent or
     has a problem holds its default.
@@ -201,7 +201,7 @@ class Judged:
     problems: tuple[str, ...]
 
 
-def judge_policy(text: str) -> Judged:
+def parse_policy(text: str) -> ParsedPolicy:
     """Read the text of a policy file and find everything that is wrong with it."""
     problems: list[str] = []
     try:
@@ -218,11 +218,11 @@ def judge_policy(text: str) -> Judged:
     known = (*SECTIONS, APPS)
     problems += [_unknown(name, "", known) for name in document if name not in known]
     sections = {
-        name: _judge_section(name, keys, document.get(name, {}), problems)
+        name: _parse_section(name, keys, document.get(name, {}), problems)
         for name, keys in SECTIONS.items()
     }
-    apps = _judge_apps(document.get(APPS, []), problems)
-    return Judged(sections, apps, tuple(problems))
+    apps = _parse_apps(document.get(APPS, []), problems)
+    return ParsedPolicy(sections, apps, tuple(problems))
 
 
 def key_of(section: str, name: str) -> Key:
@@ -231,18 +231,18 @@ def key_of(section: str, name: str) -> Key:
 
 
 def _decode(text: str, problems: list[str]) -> object:
-    """Decode JSON; a key that stands twice in one object is a problem, NaN is no JSON."""
+    """Decode JSON; a duplicate key in an object is a problem, and NaN is invalid."""
 
-    def judge_pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    def unique_pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
         found: dict[str, object] = {}
         for name, value in pairs:
             if name in found:
-                problems.append(f"{_shown(name)} stands there twice")
+                problems.append(f"{_shown(name)} is defined twice")
             found[name] = value
         return found
 
     def refuse_constant(name: str) -> object:
-        raise ValueError(f"{name} is no number")
+        raise ValueError(f"{name} is not a number")
 
     def read_whole(digits: str) -> int:
         if len(digits) > _MOST_DIGITS:
@@ -251,14 +251,14 @@ def _decode(text: str, problems: list[str]) -> object:
 
     decoded: object = json.loads(
         text,
-        object_pairs_hook=judge_pairs,
+        object_pairs_hook=unique_pairs,
         parse_constant=refuse_constant,
         parse_int=read_whole,
     )
     return decoded
 
 
-def _judge_section(
+def _parse_section(
     name: str, keys: tuple[Key, ...], given: object, problems: list[str]
 ) -> dict[str, object]:
     values = {key.name: key.default for key in keys}
@@ -276,7 +276,7 @@ def _judge_section(
     return values
 
 
-def _judge_apps(given: object, problems: list[str]) -> tuple[str, ...]:
+def _parse_apps(given: object, problems: list[str]) -> tuple[str, ...]:
     """Judge the list of modules; none may have a name that hides one of ours."""
     if not isinstance(given, list):
         problems.append(f"{APPS} must be a list of modules, not {kind_of(given)}")
@@ -293,19 +293,19 @@ def _judge_apps(given: object, problems: list[str]) -> tuple[str, ...]:
 
 def _app_problem(app: object, before: list[str]) -> str | None:
     if not isinstance(app, str):
-        return f"a module's name is text, not {kind_of(app)}"
+        return f"a module's name must be text, not {kind_of(app)}"
     parts = app.split(".")
     if not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
-        return f"{_shown(app)} is no name of a Python module"
+        return f"{_shown(app)} is not the name of a Python module"
     if parts[0] in RESERVED_APPS or parts[0].startswith(RESERVED_APP_PREFIX):
-        return f"{_shown(app)} is a name of the framework itself; call the app otherwise"
+        return f"{_shown(app)} is reserved for the framework; give the app another name"
     if app in before:
-        return f"{_shown(app)} stands there twice"
+        return f"{_shown(app)} is defined twice"
     return None
 
 
 def _unknown(name: str, where: str, known: Iterable[str]) -> str:
-    """Return the sentence about a key that there is not, with the nearest one that there is."""
+    """Return the sentence about an unknown key, with the nearest known one."""
     near = nearest(name, known)
     if near is None:
         homes = {key.name: section for section, keys in SECTIONS.items() for key in keys}

@@ -28,7 +28,7 @@ Convert = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FieldGroups:
     """The fields of one DocType by what is to be done with them, each group in order."""
 
     accepted: tuple[tuple[str, Convert], ...]
@@ -52,7 +52,9 @@ class Plan:
     """Gives what JSON shows of a document's attributes, in order."""
 
 
-def plan_of(fields: Iterable[Field], standard: Iterable[str], shown: Iterable[str]) -> Plan:
+def field_groups(
+    fields: Iterable[Field], standard: Iterable[str], shown: Iterable[str]
+) -> FieldGroups:
     """Return the plan for the fields of a DocType.
 
     `standard`: what every document has, but for the times; `shown`: all that JSON shows.
@@ -60,7 +62,7 @@ def plan_of(fields: Iterable[Field], standard: Iterable[str], shown: Iterable[st
     fields = tuple(fields)
     columns = [f for f in fields if f.stored and not isinstance(f, Table)]
     open_columns = [f for f in columns if not isinstance(f, Vault)]
-    return Plan(
+    return FieldGroups(
         accepted=tuple((f.name, f.hold if f.unique else f.accept) for f in fields if f.plain),
         secrets=tuple(f for f in fields if not f.plain and not isinstance(f, Table)),
         checked=tuple(f for f in fields if f.required or isinstance(f, Link | Select | Table)),
@@ -88,13 +90,13 @@ _DATE_BYTES: Final = 10
 def limit_problems(
     fields: Mapping[str, Field], together: Iterable[tuple[str, ...]]
 ) -> Iterator[str]:
-    """Yield what of a declaration goes beyond; `together`: the columns of one index. Those that
-    are no fields are times of every document, for which an entry has room in any case.
+    """Yield each limit that a declaration exceeds; `together`: the columns of one index. Columns
+    that are not fields are the times of every document, for which an entry always has room.
 
     What is wrong with a field by itself is told by the field.
     """
     if len(fields) > MOST_COLUMNS:
-        yield f"there are {len(fields)} fields, at most {MOST_COLUMNS} are possible"
+        yield f"there must be at most {MOST_COLUMNS} fields, not {len(fields)}"
     for name, field in fields.items():
         if field.unique and field.plain and not next(field.problems(), None):
             yield from _index_problems(name, [field])
@@ -107,7 +109,7 @@ def limit_problems(
 def _index_problems(names: str, fields: list[Field]) -> Iterator[str]:
     sizes = [bytes_of(field) for field in fields]
     if None in sizes:
-        yield f"{names}: what has no length can't be in an index"
+        yield f"{names}: a field without a length can't be in an index"
     elif sum(size or 0 for size in sizes) > INDEX_BYTES:
         most = INDEX_BYTES // _CHARACTER_BYTES
         yield f"{names}: too long for an index, which keeps at most {most} characters"
@@ -142,7 +144,7 @@ HOOKS: Final = (
     "before_validate", "validate", "before_save",
     "on_insert", "on_update", "on_submit", "on_cancel", "on_trash", "after_commit",
 )  # fmt: skip
-ROW_ID: Final = "row_id"  # random, kept over rename: what an encrypted value is bound to
+ROW_ID: Final = "row_id"  # random, kept over rename: encrypted values are bound to it
 # Not `vault`: a field of this name only hides the method, which `DocType.vault(doc, …)` still is.
 _METHODS: Final = (
     "insert", "save", "submit", "cancel", "delete", "rename", "db_set", "reload", "as_dict",
@@ -183,11 +185,11 @@ class Meta:
         return tuple(f for f in self.fields.values() if not f.stored)
 
     @cached_property
-    def plan(self) -> Plan:
-        """What the verbs do with the fields."""
+    def groups(self) -> FieldGroups:
+        """The compiled field groups, by what the verbs do with them."""
         standard = tuple(name for name in STANDARD if name not in TIMES)
         parent = CHILD_STANDARD if self.child else ()
-        return plan_of(self.fields.values(), (*standard, *parent), self.shown)
+        return field_groups(self.fields.values(), (*standard, *parent), self.shown)
 
     @cached_property
     def hooks(self) -> frozenset[str]:
@@ -226,11 +228,13 @@ def read_declaration(
     doctype = str(name) if name is not None else cls.__name__
     most = MAX_IDENTIFIER - len(table_name(""))
     if not _DOCTYPE_NAME.match(doctype) or len(doctype) > most:
-        problems.append(f"name is letters, digits and single spaces, at most {most} characters")
+        problems.append(
+            f"name must be letters, digits and single spaces, at most {most} characters"
+        )
     fields = _declared_fields(cls)
     for each in fields.values():
         problems += [f"{each.name}: {text}" for text in _field_problems(each, child)]
-    problems += [*_twins(fields), *_hook_problems(cls)]
+    problems += [*_case_duplicates(fields), *_hook_problems(cls)]
     parsed = parse_naming(naming, fields)
     if isinstance(parsed, str):
         problems.append(parsed)
@@ -270,7 +274,7 @@ def _parse_together(
     parsed = []
     for together in declared if isinstance(declared, list | tuple) else (declared,):
         if not isinstance(together, list | tuple):
-            problems.append(f'{option} is a tuple of tuples of names: (("a", "b"), …)')
+            problems.append(f'{option} must be a tuple of tuples of names: (("a", "b"), …)')
             continue
         own = [c for c in together if c not in standard]
         missing = [c for c in own if c not in fields or isinstance(fields[c], Table)]
@@ -282,7 +286,7 @@ def _parse_together(
 
 def _parse_permissions(permissions: object, problems: list[str]) -> dict[str, frozenset[str]]:
     if not isinstance(permissions, Mapping):
-        problems.append('permissions is a dict: {"Role": "list read …"}')
+        problems.append('permissions must be a dict: {"Role": "list read …"}')
         return {}
     granted = {}
     for role, words in permissions.items():
@@ -305,17 +309,17 @@ def _declared_fields(cls: type) -> dict[str, Field]:
 
 def _field_problems(each: Field, child: bool) -> Iterator[str]:
     if not _FIELD_NAME.match(each.name) or len(each.name) > 60:
-        yield "a field name is letters, digits and _, beginning with a-z, at most 60 characters"
+        yield "a field name must be letters, digits and _, begin with a-z, at most 60 characters"
     if each.name.lower() in (*STANDARD, *CHILD_STANDARD, *_METHODS, ROW_ID):
-        yield "this name belongs to every document"
+        yield "this name is reserved in every document"
     if child and isinstance(each, Table):
-        yield "a child DocType holds no tables"
+        yield "a child DocType must not hold tables"
     if each.unique and (isinstance(each, Table) or each.secret):
         yield f"a {each.type} cannot be unique"
     yield from each.problems()
 
 
-def _twins(fields: Mapping[str, Field]) -> Iterator[str]:
+def _case_duplicates(fields: Mapping[str, Field]) -> Iterator[str]:
     """Columns that differ in letter case alone are one column to SQLite."""
     first: dict[str, str] = {}
     for name in fields:
@@ -330,11 +334,11 @@ def _hook_problems(cls: type) -> Iterator[str]:
         if isinstance(hook, Field | None):
             continue
         if not callable(hook) or inspect.iscoroutinefunction(hook):
-            yield f"{name}: a hook is a plain function of the document and fw"
+            yield f"{name}: a hook must be a plain function of the document and fw"
 
 
 class DocTypeBase:
-    """What `class X(DocType, …)` sets up; `DocType` adds the life of a document."""
+    """Reads the declaration of `class X(DocType, …)`; `DocType` adds the verbs of a document."""
 
     meta: ClassVar[Meta]
 

@@ -54,7 +54,7 @@ class DocType(DocTypeBase, abstract=True):
 
     @classmethod
     def from_row(cls, fw: Fw, row: dict[str, Any]) -> Self:
-        """Return the document that a row of its table holds; child rows are not read here."""
+        """Return the document of a row of its table; child rows are not read here."""
         doc = cls.__new__(cls)
         doc._fw = fw
         doc._stored = row
@@ -74,7 +74,7 @@ class DocType(DocTypeBase, abstract=True):
         state["docstatus"], state["idx"] = row["docstatus"] or 0, row["idx"] or 0
         for field in meta.unstored:
             state[field.name] = None
-        for name, read in meta.plan.decoded:
+        for name, read in meta.groups.decoded:
             state[name] = read(row[name])
 
     def is_new(self) -> bool:
@@ -102,7 +102,7 @@ class DocType(DocTypeBase, abstract=True):
         return self
 
     def delete(self, *, ignore_permissions: bool = False) -> None:
-        """Delete the document; a submitted one has to be cancelled first."""
+        """Delete the document; a submitted one must be cancelled first."""
         self._fw.documents.delete(self._fw, self, ignore_permissions)
 
     def rename(self, name: str, *, ignore_permissions: bool = False) -> Self:
@@ -129,7 +129,7 @@ class DocType(DocTypeBase, abstract=True):
         Raises: UnreadableError when the key is missing or was changed; BadRequestError for what
             is no Vault field.
         """
-        if not any(each.name == field for each in self.meta.plan.sealed):
+        if not any(each.name == field for each in self.meta.groups.sealed):
             raise BadRequestError(f"{self.doctype} has no Vault field {str(field)[:60]}.")
         value = self.__dict__[field]
         if isinstance(value, str):
@@ -143,10 +143,10 @@ class DocType(DocTypeBase, abstract=True):
         """Return what JSON shows: standard fields, fields, child rows; secrets blank."""
         meta = self.meta
         shown: dict[str, Any] = {"doctype": meta.name}
-        shown.update(zip(meta.shown, meta.plan.pick(self.__dict__), strict=True))
+        shown.update(zip(meta.shown, meta.groups.pick(self.__dict__), strict=True))
         for table in meta.tables:
             shown[table.name] = [row.as_dict() for row in rows_of(self, table)]
-        for field in meta.plan.secrets:
+        for field in meta.groups.secrets:
             shown[field.name] = shown_value(self, field)
         return shown
 
@@ -164,9 +164,9 @@ def rows_of(doc: DocType, field: Table) -> list[DocType]:
         else:
             return rows
     if not isinstance(rows, list | tuple | None):
-        raise ValidationError(f"{field.name} takes {field.wanted}.", field=field.name)
+        raise ValidationError(f"{field.name} must be {field.wanted}.", field=field.name)
     if not all(isinstance(row, child | Mapping) for row in rows or ()):
-        raise ValidationError(f"{field.name} takes {field.wanted}.", field=field.name)
+        raise ValidationError(f"{field.name} must be {field.wanted}.", field=field.name)
     made = [row if isinstance(row, child) else child(doc._fw, dict(row)) for row in rows or ()]
     doc.__dict__[field.name] = made
     return made
@@ -183,7 +183,7 @@ def shown_value(doc: DocType, field: Field) -> Any:
 
 
 def child_of(field: Table) -> type[DocType]:
-    """Return the DocType of a table's rows; the registry has judged that it is one."""
+    """Return the DocType of a table's rows; the registry has validated it."""
     child: type[DocType] = field.child
     return child
 

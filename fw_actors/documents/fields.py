@@ -77,10 +77,10 @@ class Field:
         """Yield what is wrong with the declaration itself."""
         yield from (f"no such option {option}" for option in self.unknown)
         if self.permlevel not in range(10):
-            yield "permlevel is 0 to 9"
+            yield "permlevel must be between 0 and 9"
         length: object = self.length  # an app's author is bound by no type checker
         if length is not None and not (isinstance(length, int) and length >= 1):
-            yield "length is a whole number from 1"
+            yield "length must be a whole number, 1 or more"
             return
         if self.default is not None:
             try:
@@ -89,7 +89,7 @@ class Field:
                 yield f"default: {error}"
 
     def accept(self, value: Any) -> Any:
-        """Return `value` as the field holds it; None stays None.
+        """Return `value` in the form that the field stores in a document; None stays None.
 
         Raises: ShapeError for a wrong type, ValidationError for a value out of range.
         """
@@ -102,14 +102,14 @@ class Field:
         return None if self.unique and taken == "" else taken
 
     def _accept(self, value: Any) -> Any:
-        raise ShapeError(f"{self.name} takes {self.wanted}.")
+        raise ShapeError(f"{self.name} must be {self.wanted}.")
 
     def is_same(self, one: Any, other: Any) -> bool:
-        """Whether two values that the field holds are one to who reads them as JSON."""
+        """Whether two values of the field are equal to a reader of JSON."""
         return bool(one == other)
 
     def blank(self) -> Any:
-        """Return what a new document holds: the default, a copy of its own, or nothing."""
+        """Return the value of a new document: a copy of the default, or nothing."""
         if self.default is None:
             return self.empty
         return deepcopy(self.default) if isinstance(self.default, (list, dict)) else self.default
@@ -119,19 +119,19 @@ class Field:
         return value is None or value == ""
 
     def to_store(self, value: Any) -> Any:
-        """Return what the column holds."""
+        """Convert a document's value to the column's."""
         return value
 
     def from_store(self, value: Any) -> Any:
-        """Return what the document holds."""
+        """Convert a column's value to the document's."""
         return value
 
     def shape(self) -> ShapeError:
-        return ShapeError(f"{self.name} takes {self.wanted}.")
+        return ShapeError(f"{self.name} must be {self.wanted}.")
 
 
 DATA_LENGTH: Final = 140
-CONFIGURED: Final[dict[str, object]] = {"configured": True}  # what is shown of a Vault value
+CONFIGURED: Final[dict[str, object]] = {"configured": True}  # shown for a Vault value
 
 
 class _Textual(Field):
@@ -140,12 +140,12 @@ class _Textual(Field):
     def _accept(self, value: Any) -> str:
         if not isinstance(value, str):
             raise self.shape()
-        plain = value.isascii() and value.isprintable()  # what most are, seen without a search
+        plain = value.isascii() and value.isprintable()  # true of most texts, without a search
         if not plain and self.controls.search(value):
-            raise ShapeError(f"{self.name} holds a control character.")
+            raise ShapeError(f"{self.name} must not hold a control character.")
         if self.length is not None and len(value) > self.length:
             raise ValidationError(
-                f"{self.name} has at most {self.length} characters.", field=self.name
+                f"{self.name} must have at most {self.length} characters.", field=self.name
             )
         return value
 
@@ -202,16 +202,16 @@ class Int(Field):
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.shape()
         if abs(value) > LARGEST_INTEGER:
-            raise ShapeError(f"{self.name} is beyond 2^53.")
+            raise ShapeError(f"{self.name} must be within 2^53.")
         low, high = self.minimum, self.maximum
         if (low is not None and value < low) or (high is not None and value > high):
-            raise ValidationError(f"{self.name} is {self._range()}.", field=self.name)
+            raise ValidationError(f"{self.name} must be {self._range()}.", field=self.name)
         return value
 
     def _range(self) -> str:
         if self.minimum is None or self.maximum is None:
             return f"{self.maximum} or less" if self.minimum is None else f"{self.minimum} or more"
-        return f"{self.minimum} to {self.maximum}"
+        return f"between {self.minimum} and {self.maximum}"
 
 
 class Float(Field):
@@ -225,7 +225,7 @@ class Float(Field):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.shape()
         if (isinstance(value, int) and abs(value) > LARGEST_INTEGER) or not math.isfinite(value):
-            raise ShapeError(f"{self.name} is no finite number within 2^53.")
+            raise ShapeError(f"{self.name} must be a finite number within 2^53.")
         return value + 0.0  # SQLite keeps no sign of a zero, so -0.0 is 0.0
 
 
@@ -243,7 +243,7 @@ class Check(Field):
         if not isinstance(value, int):
             raise self.shape()
         if value not in (0, 1):
-            raise ValidationError(f"{self.name} is 0 or 1.", field=self.name)
+            raise ValidationError(f"{self.name} must be 0 or 1.", field=self.name)
         return int(value)
 
     def from_store(self, value: Any) -> int:
@@ -263,7 +263,7 @@ class Select(_Textual):
             or not options
             or not all(isinstance(option, str) and option for option in options)
         ):
-            yield "options is a list of texts"
+            yield "options must be a list of texts"
             return
         yield from super().problems()
 
@@ -271,7 +271,7 @@ class Select(_Textual):
         text = super()._accept(value)
         if text and text not in self.options:
             raise ValidationError(
-                f"{self.name} is one of {', '.join(self.options)}.", field=self.name
+                f"{self.name} must be one of {', '.join(self.options)}.", field=self.name
             )
         return text
 
@@ -286,7 +286,7 @@ class Link(_Textual):
 
     def problems(self) -> Iterator[str]:
         if not isinstance(self.options, str) or not self.options:
-            yield "options names the DocType that the link leads to"
+            yield "options must name the DocType that the link leads to"
         yield from super().problems()
 
 
@@ -309,7 +309,7 @@ class Table(Field):
 
     def problems(self) -> Iterator[str]:
         if not isinstance(self.child, type):
-            yield "Table takes a child DocType class"
+            yield "Table must have a child DocType class"
         yield from super().problems()
 
 
@@ -326,7 +326,7 @@ _NEEDS: Final = MappingProxyType({sa.Text: _TEXT, sa.BigInteger: _WHOLE, sa.Doub
 
 
 def type_problems(meta: Meta, present: Mapping[str, str]) -> Iterator[str]:
-    """Yield the fields whose column was made for something else; `present`: see `Tx.columns`."""
+    """Yield the fields whose column was made for another type; `present`: see `Tx.columns`."""
     for field in meta.columns:
         kind = present.get(field.name, "").partition(" ")[0].partition("(")[0]
         holds, needs = _HOLDS.get(kind), _NEEDS[type(field.column)]

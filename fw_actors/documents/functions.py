@@ -26,7 +26,7 @@ class Whitelisted:
 
     def __init__(self, function: Callable[..., Any], roles: Sequence[str]) -> None:
         self.function = function
-        self.given_roles = roles  # the registry judges what an app has written
+        self.given_roles = roles  # the registry validates them
         self.roles = tuple(roles)
         self.module = function.__module__
         self.path = f"{function.__module__}.{function.__name__}"
@@ -53,7 +53,7 @@ class Whitelisted:
             return {}
         return {name: hint for name, hint in hints.items() if _is_json(hint)}
 
-    def judge(self, arguments: Mapping[str, Any]) -> None:
+    def validate(self, arguments: Mapping[str, Any]) -> None:
         """Refuse arguments that the function does not take, or not of this type (D-182).
 
         Raises: BadRequestError naming the argument.
@@ -69,9 +69,9 @@ class Whitelisted:
             if needed and parameter.name not in arguments:
                 raise BadRequestError(f"{parameter.name} is missing.", field=parameter.name)
             if parameter.name in known and parameter.name in arguments:
-                self._judge_type(parameter, arguments[parameter.name])
+                self._validate_type(parameter, arguments[parameter.name])
 
-    def _judge_type(self, parameter: inspect.Parameter, value: Any) -> None:
+    def _validate_type(self, parameter: inspect.Parameter, value: Any) -> None:
         name = parameter.name
         if name not in self._types or (value is None and parameter.default is None):
             return

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fw_actors.config import Secrets
 from fw_actors.errors import (
@@ -21,14 +21,24 @@ if TYPE_CHECKING:
 
 Filters = Sequence[Sequence[Any]] | Mapping[str, Any]
 
+RightsOf = Callable[[Tx, str], "Rights"]
+"""Returns the rights of a user. Raises: NotFoundError."""
+Emit = Callable[["Fw", object, object, object, object], dict[str, list[str]]]
+"""Records a custom event: name, data, reference, key; returns `{"deliveries": [id, …]}`."""
+Enqueue = Callable[["Fw", object, dict[str, object]], int]
+"""Records a job that runs a function of an app later; returns its number.
+
+Raises: ValidationError for a function that can't run later.
+"""
+
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What every handle of a site shares."""
+class SiteContext:
+    """The parts of a site that its handles share."""
 
     documents: Documents
-    publisher: Publisher
-    accounts: Accounts
+    emit: Emit
+    rights_of: RightsOf
     enqueue: Enqueue
     secrets: Secrets
 
@@ -36,14 +46,12 @@ class Surroundings:
 class Fw:
     """A handle on the site, bound to a transaction and a user."""
 
-    def __init__(
-        self, surroundings: Surroundings, tx: Tx, rights: Rights, request_id: str = ""
-    ) -> None:
-        self._surroundings = surroundings
+    def __init__(self, site: SiteContext, tx: Tx, rights: Rights, request_id: str = "") -> None:
+        self._site = site
         self.tx = tx
         self.rights = rights
         self.request_id = request_id
-        self.documents = surroundings.documents
+        self.documents = site.documents
 
     @property
     def db(self) -> Database:
@@ -53,11 +61,11 @@ class Fw:
     @property
     def webhooks(self) -> Webhooks:
         """Custom events."""  # made when asked for: kept, it would hold the handle in a circle
-        return Webhooks(self, self._surroundings.publisher)
+        return Webhooks(self, self._site.emit)
 
     @property
     def user(self) -> str:
-        """The name of the user whose permissions hold."""
+        """The user whose permissions apply."""
         return self.rights.user
 
     def as_user(self, name: str) -> Fw:
@@ -65,8 +73,8 @@ class Fw:
 
         Access scopes can't be lifted from inside: they limit the other name as well.
         """
-        rights = self._surroundings.accounts.rights(self.tx, name)
-        return Fw(self._surroundings, self.tx, rights.within(self.rights), self.request_id)
+        rights = self._site.rights_of(self.tx, name)
+        return Fw(self._site, self.tx, rights.within(self.rights), self.request_id)
 
     def new_doc(self, /, doctype: str, **fields: Any) -> Any:
         """Return a new document that is not written yet."""
@@ -101,7 +109,7 @@ class Fw:
         order_by: str | None = None,
         limit: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Return rows whatever the permissions; the scope of Webhook and its deliveries holds."""
+        """Return rows without checking permissions, but for the scope of Webhook and deliveries."""
         return self.get_list(doctype, filters, fields, order_by, limit, ignore_permissions=True)
 
     def count(self, doctype: str, filters: Filters = ()) -> int:
@@ -110,7 +118,7 @@ class Fw:
 
     def get_value(self, doctype: str, name_or_filters: str | Filters | None, field: str) -> Any:
         """Return one field of the first row that matches, or None; no row has no name."""
-        if name_or_filters is None:  # what a link holds that leads nowhere
+        if name_or_filters is None:  # the value of an empty link
             return None
         if isinstance(name_or_filters, str):
             name_or_filters = [["name", "=", name_or_filters]]
@@ -124,7 +132,7 @@ class Fw:
 
     def secret(self, name: str) -> str:
         """Return the secret FW_SECRET_<NAME>. Raises: NotFoundError naming the variable."""
-        value = self._surroundings.secrets.get(str(name))
+        value = self._site.secrets.get(str(name))
         if value is None:
             variable = f"FW_SECRET_{str(name).upper()[:60]}"
             raise NotFoundError(f"{variable} is not set, or not for apps; ask in lower case.")
@@ -136,10 +144,10 @@ class Fw:
         Raises: PermissionDeniedError where that would lift access scopes (see `as_user`).
         """
         if self.rights.scoped:
-            own = self._surroundings.accounts.rights(self.tx, self.user)
+            own = self._site.rights_of(self.tx, self.user)
             if own.scopes != self.rights.scopes:
                 raise PermissionDeniedError("A job would run without your access scopes.")
-        return self._surroundings.enqueue(self, function, arguments)
+        return self._site.enqueue(self, function, arguments)
 
 
 class Database:
@@ -154,7 +162,7 @@ class Database:
         Raises: ValidationError for transaction, savepoint, ATTACH and PRAGMA statements, and for
             a row that breaks a rule of its table; DuplicateError for one that is there already.
         """
-        _judge_sql(text, params)
+        _validate_sql(text, params)
         try:
             with self._tx.savepoint():
                 return self._tx.raw(text, params or {})
@@ -164,18 +172,18 @@ class Database:
             raise ValidationError(f"The database refused the SQL: {broken}") from None
 
 
-def _judge_sql(text: object, params: object) -> None:
+def _validate_sql(text: object, params: object) -> None:
     if not isinstance(text, str) or not isinstance(params, Mapping | None):
-        raise ValidationError('SQL is text with a dict of values: {"name": value}.')
-    if "\0" in text:  # PostgreSQL would run what stands before it
+        raise ValidationError('SQL must be text with a dict of values: {"name": value}.')
+    if "\0" in text:  # PostgreSQL would run the text before it
         raise ValidationError("The SQL holds a NUL character.")
 
 
 class Webhooks:
     """`fw.webhooks`: custom events."""
 
-    def __init__(self, fw: Fw, publisher: Publisher) -> None:
-        self._fw, self._publisher = fw, publisher
+    def __init__(self, fw: Fw, emit: Emit) -> None:
+        self._fw, self._emit = fw, emit
 
     def emit(
         self,
@@ -189,27 +197,4 @@ class Webhooks:
         Raises: ValidationError for a reserved or malformed name; DuplicateError for a used key.
         """
         with self._fw.tx.savepoint():
-            return self._publisher.emit(self._fw, name, data, reference, key)
-
-
-class Publisher(Protocol):
-    """Records a custom event in the writer's transaction (`fw.webhooks.emit`)."""
-
-    def emit(
-        self, fw: Fw, name: str, data: object, reference: object, key: object
-    ) -> dict[str, list[str]]:
-        """Return `{"deliveries": [id, …]}`."""
-
-
-class Accounts(Protocol):
-    """Tells what a user may do."""
-
-    def rights(self, tx: Tx, user: str) -> Rights:
-        """Return a user's rights. Raises: NotFoundError."""
-
-
-class Enqueue(Protocol):
-    """Records a job that runs an app's function later."""
-
-    def __call__(self, fw: Fw, function: object, arguments: dict[str, object]) -> int:
-        """Return the job's number. Raises: ValidationError for what can't run later."""
+            return self._emit(self._fw, name, data, reference, key)

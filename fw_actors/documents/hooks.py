@@ -46,33 +46,60 @@ def run_after_commit(fw: Fw, doc: DocType, note_defect: NoteDefect) -> None:
 
 
 class Observer:
-    """Is told of each change in the writer's transaction; whatever it raises undoes the change.
+    """Sees each change of a document in the writer's transaction; an exception undoes the change.
 
-    Derive from it: what an observer has nothing to do with needs no method of its own. `event` is
-    one of on_insert, on_update, on_submit, on_cancel, on_trash (B-50 to B-54), or db_set: a
-    field was written directly, which no receiver is told, but rules hold for it too (B-58).
+    Override the methods that are needed. `event` is one of on_insert, on_update, on_submit,
+    on_cancel, on_trash (B-50 to B-54), or db_set: a field was written directly, of which no
+    receiver learns, but for which rules hold as well (B-58).
     """
 
+    doctypes: frozenset[str] | None = None
+    """The DocTypes whose documents are observed; None: all."""
+
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Called before the row is written: the place for rules over the account's records."""
+        """Called before the row is written, for rules over the records of an account."""
 
     def deleting(self, fw: Fw, doc: DocType) -> None:
-        """Called after the hook on_trash has run, while the rows are still there."""
+        """Called after the hook on_trash, while the rows still exist."""
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Called after the row is written (deleted) and the controller's hooks have run."""
+        """Called after the row is written or deleted and the hooks have run."""
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
-        """Called after a document and what links to it have the new name; no event."""
+        """Called after a document and the links to it have the new name; no event is sent."""
 
 
-def overriding(observers: Sequence[Observer], verb: str) -> tuple[Callable[..., None], ...]:
-    """Return the observers' own methods: what does nothing need not be told of every change."""
-    nothing = getattr(Observer, verb)
-    return tuple(getattr(o, verb) for o in observers if getattr(type(o), verb) is not nothing)
+class DocTypeObservers:
+    """The observers of one DocType, by method; only overridden methods are called."""
+
+    def __init__(self, observers: Sequence[Observer], doctype: str) -> None:
+        mine = [o for o in observers if o.doctypes is None or doctype in o.doctypes]
+        self._changing = _overridden(mine, "changing")
+        self._deleting = _overridden(mine, "deleting")
+        self._changed = _overridden(mine, "changed")
+        self._renamed = _overridden(mine, "renamed")
+
+    def changing(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Call `Observer.changing` of each, in order."""
+        for method in self._changing:
+            method(fw, event, doc)
+
+    def deleting(self, fw: Fw, doc: DocType) -> None:
+        """Call `Observer.deleting` of each, in order."""
+        for method in self._deleting:
+            method(fw, doc)
+
+    def changed(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Call `Observer.changed` of each, in order."""
+        for method in self._changed:
+            method(fw, event, doc)
+
+    def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
+        """Call `Observer.renamed` of each, in order."""
+        for method in self._renamed:
+            method(fw, doctype, old, new)
 
 
-def tell(methods: Sequence[Callable[..., None]], fw: Fw, event: str, doc: DocType) -> None:
-    """Call observers' methods `changing` or `changed`, in order."""
-    for method in methods:
-        method(fw, event, doc)
+def _overridden(observers: Sequence[Observer], name: str) -> tuple[Callable[..., None], ...]:
+    nothing = getattr(Observer, name)
+    return tuple(getattr(o, name) for o in observers if getattr(type(o), name) is not nothing)

@@ -16,17 +16,16 @@ from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import (
+    DocTypeObservers,
     NoteDefect,
     Observer,
-    overriding,
     run_after_commit,
     run_hook,
-    tell,
 )
 from fw_actors.documents.naming import name_for
 from fw_actors.documents.query import Lists
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.rename import rename
+from fw_actors.documents.rows import rename
 from fw_actors.documents.special_fields import iso
 from fw_actors.documents.validation import (
     changes_once_submitted,
@@ -38,13 +37,13 @@ from fw_actors.documents.validation import (
     duplicates_refused,
     normalize,
 )
-from fw_actors.documents.vault import Vault
+from fw_actors.documents.vault import VaultCipher
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.runtime import Entropy
 
 
 @contextmanager
-def step(fw: Fw, doc: DocType, *, alone: bool = False) -> Iterator[None]:
+def atomic(fw: Fw, doc: DocType, *, alone: bool = False) -> Iterator[None]:
     """Open a savepoint that also takes back what a verb wrote on the object.
 
     `alone`: nobody goes on after a refusal, so that the transaction's own end undoes the rows.
@@ -59,14 +58,14 @@ def step(fw: Fw, doc: DocType, *, alone: bool = False) -> Iterator[None]:
         raise
 
 
-def require_readable(fw: Fw, meta: Meta, ignore_permissions: bool) -> None:
+def authorize_read(fw: Fw, meta: Meta, ignore_permissions: bool) -> None:
     """Refuse a DocType that the user may not read. Raises: PermissionDeniedError."""
     fw.rights.require_reach(meta)
     if not ignore_permissions:
         fw.rights.require(meta, "read")
 
 
-def require_action(fw: Fw, doc: DocType, action: str, ignore_permissions: bool) -> None:
+def authorize_action(fw: Fw, doc: DocType, action: str, ignore_permissions: bool) -> None:
     """Refuse a verb on a document.
 
     Raises: PermissionDeniedError; ValidationError for rows, which have no life of their own.
@@ -74,7 +73,7 @@ def require_action(fw: Fw, doc: DocType, action: str, ignore_permissions: bool) 
     meta = doc.meta
     fw.rights.require_writable(meta)
     if meta.child:
-        raise ValidationError(f"{meta.name} rows are saved with their parent.")
+        raise ValidationError(f"{meta.name} rows must be saved with their parent.")
     if meta.read_only:
         raise PermissionDeniedError(f"{meta.name} is written by the service alone.")
     if not ignore_permissions:
@@ -83,14 +82,14 @@ def require_action(fw: Fw, doc: DocType, action: str, ignore_permissions: bool) 
             fw.rights.refuse_own_record(meta, doc.name)
 
 
-def require_new_name(fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
-    """Refuse a name out of a Link field whose target lies outside the user's access scopes."""
+def authorize_new_name(fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
+    """Refuse a name from a Link field whose target lies outside the user's access scopes."""
     naming = doc.meta.naming
     if naming.kind == "field" and not ignore_permissions:
         permissions.require_link_within(fw.rights.scopes, doc.meta.fields[naming.field], doc.name)
 
 
-def require_scope(fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
+def authorize_scope(fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
     """Refuse a document, as it is stored or as it will be, beyond the user's access permissions."""
     if not ignore_permissions:
         permissions.require_within(fw.rights, doc)
@@ -118,13 +117,13 @@ def prepare(documents: Documents, fw: Fw, doc: DocType, stored: DocType | None) 
 def _settle(doc: DocType, stored: DocType | None) -> None:
     """Bring into form what hooks have written, rows that they gave back by name included."""
     if stored is not None:
-        rows.adopt_children(stored, doc)
+        rows.merge_rows(stored, doc)
     normalize(doc)
 
 
 DRAFT, SUBMITTED, CANCELLED = 0, 1, 2
 _STATES = ("a draft", "submitted", "cancelled")
-DB_SET = "db_set"  # what observers are told of a field written directly; never an event
+DB_SET = "db_set"  # passed to observers for a field written directly; never an event
 
 
 class Documents:
@@ -133,7 +132,7 @@ class Documents:
     def __init__(
         self,
         registry: Registry,
-        vault: Vault,
+        vault: VaultCipher,
         entropy: Entropy,
         observers: Sequence[Observer],
         note_defect: NoteDefect,
@@ -143,47 +142,44 @@ class Documents:
         self.vault = vault
         self.entropy = entropy
         self.lists: Lists = Lists()
-        self._changing = overriding(observers, "changing")
-        self._deleting = overriding(observers, "deleting")
-        self._changed = overriding(observers, "changed")
-        self._renamed = overriding(observers, "renamed")
+        self._observers = {name: DocTypeObservers(observers, name) for name in registry.metas}
         self._note_defect = note_defect
 
     def read(self, fw: Fw, doctype: str, name: str, ignore_permissions: bool) -> DocType:
         """Return a document. Raises: NotFoundError, PermissionDeniedError."""
-        require_readable(fw, self.registry.meta(doctype), ignore_permissions)
+        authorize_read(fw, self.registry.meta(doctype), ignore_permissions)
         doc = rows.load(self, fw, doctype, name)
-        require_scope(fw, doc, ignore_permissions)
+        authorize_scope(fw, doc, ignore_permissions)
         return doc
 
     def insert(
         self, fw: Fw, doc: DocType, ignore_permissions: bool, *, alone: bool = False
     ) -> None:
         """Write a new document and its child rows; `alone`: a refusal ends the transaction."""
-        with step(fw, doc, alone=alone):
-            require_action(fw, doc, "create", ignore_permissions)
+        with atomic(fw, doc, alone=alone):
+            authorize_action(fw, doc, "create", ignore_permissions)
             if not doc.is_new():
-                raise ConflictError(f"{doc.doctype} {doc.name} was inserted before.")
+                raise ConflictError(f"{doc.doctype} {doc.name} has already been inserted.")
             prepare(self, fw, doc, None)
             is_taken = partial(self.registry.table(doc.doctype).exists, fw.tx)
             doc.name = name_for(doc, fw.tx, self.entropy, is_taken)
             doc.owner = doc.modified_by = fw.user
             doc.creation = doc.modified = iso(fw.tx.now)
             doc.docstatus = DRAFT
-            require_scope(fw, doc, ignore_permissions)
+            authorize_scope(fw, doc, ignore_permissions)
             permissions.require_write(fw, doc)
             self._write(fw, doc, "on_insert", lambda: rows.insert(self, fw.tx, doc))
 
     def open(self, fw: Fw, doctype: str, name: str) -> tuple[DocType, DocType]:
-        """Return a document to change, as those before have left it, theirs included who are about
-        to commit; and the same as it is stored, for a `save` right after.
+        """Lock a document and return two copies for a `save` right after: one to modify, one as
+        stored.
 
         Raises: NotFoundError, PermissionDeniedError.
         """
-        require_readable(fw, self.registry.meta(doctype), ignore_permissions=False)
+        authorize_read(fw, self.registry.meta(doctype), ignore_permissions=False)
         stored = rows.load(self, fw, doctype, name, lock=True)
-        require_scope(fw, stored, ignore_permissions=False)
-        return rows.twin(stored), stored
+        authorize_scope(fw, stored, ignore_permissions=False)
+        return rows.clone(stored), stored
 
     def save(
         self, fw: Fw, doc: DocType, ignore_permissions: bool, stored: DocType | None = None
@@ -195,14 +191,14 @@ class Documents:
         """
         if doc.is_new():
             return self.insert(fw, doc, ignore_permissions)
-        with step(fw, doc, alone=stored is not None):
-            require_action(fw, doc, "write", ignore_permissions)
+        with atomic(fw, doc, alone=stored is not None):
+            authorize_action(fw, doc, "write", ignore_permissions)
             if stored is None:
                 stored = self._stored(fw, doc, ignore_permissions)
             doc._before = stored
             if stored.docstatus == CANCELLED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is cancelled.")
-            rows.adopt_children(stored, doc)
+            rows.merge_rows(stored, doc)
             submitted = stored.docstatus == SUBMITTED
             if submitted:
                 normalize(doc)
@@ -213,7 +209,7 @@ class Documents:
                 changes_once_submitted(stored, doc)  # hooks have no more leave than callers
             check_standard(doc, stored)
             self._stamp(fw, doc, stored)
-            require_scope(fw, doc, ignore_permissions)
+            authorize_scope(fw, doc, ignore_permissions)
             permissions.require_write(fw, doc)
             self._write(fw, doc, "on_update", lambda: rows.update(self, fw.tx, doc, stored))
         return None
@@ -228,27 +224,27 @@ class Documents:
 
     def delete(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
         """Delete a document and its child rows."""
-        with step(fw, doc):
-            require_action(fw, doc, "delete", ignore_permissions)
+        with atomic(fw, doc):
+            authorize_action(fw, doc, "delete", ignore_permissions)
             self.registry.table(doc.doctype).take(fw.tx, str(doc.name))
             stored = self._stored(fw, doc, ignore_permissions)
             if stored.docstatus == SUBMITTED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is submitted; cancel it first.")
             permissions.require_removal(fw, stored)
-            rows.restore(doc, stored)  # what was changed on the object is no part of it
-            tell(self._changing, fw, "on_trash", doc)
+            rows.restore(doc, stored)  # unsaved changes of the object don't count
+            observers = self._observers[doc.doctype]
+            observers.changing(fw, "on_trash", doc)
             run_hook(fw, doc, "on_trash")
             check_links(self, fw.tx, doc)
-            for deleting in self._deleting:
-                deleting(fw, doc)
+            observers.deleting(fw, doc)
             rows.delete(self, fw.tx, doc)
-            tell(self._changed, fw, "on_trash", doc)
+            observers.changed(fw, "on_trash", doc)
             run_after_commit(fw, doc, self._note_defect)
 
     def rename(self, fw: Fw, doc: DocType, name: object, ignore_permissions: bool) -> None:
         """Give a document another name; whatever names it follows. No hooks, no events."""
-        with step(fw, doc):
-            require_action(fw, doc, "write", ignore_permissions)
+        with atomic(fw, doc):
+            authorize_action(fw, doc, "write", ignore_permissions)
             self.registry.table(doc.doctype).take(fw.tx, str(doc.name))
             stored = self._stored(fw, doc, ignore_permissions)
             permissions.require_removal(fw, stored, name)
@@ -257,31 +253,31 @@ class Documents:
                 return
             with duplicates_refused(doc):
                 new = rename(self, fw.tx, doc, name)
-            require_new_name(fw, doc, ignore_permissions)
-            for renamed in self._renamed:
-                renamed(fw, doc.doctype, old, new)
+            authorize_new_name(fw, doc, ignore_permissions)
+            self._observers[doc.doctype].renamed(fw, doc.doctype, old, new)
 
     def db_set(self, fw: Fw, doc: DocType, name: str, value: Any, ignore_permissions: bool) -> None:
-        """Write one column directly: no hooks, no events; the rules of observers hold.
+        """Write one column directly: no hooks and no events, but observers apply their rules.
 
         They judge the stored document with the new value, not what else was changed on `doc`.
         `modified` moves, so that who read the document before can't write the old value back.
         """
-        with step(fw, doc):
-            require_action(fw, doc, "write", ignore_permissions)
+        with atomic(fw, doc):
+            authorize_action(fw, doc, "write", ignore_permissions)
             stored = self._loaded(fw, doc)
-            require_scope(fw, stored, ignore_permissions)
-            written = rows.twin(stored)
+            authorize_scope(fw, stored, ignore_permissions)
+            written = rows.clone(stored)
             written._before = stored
             field = rows.assign(written, name, value)
             check_value(self, fw.tx, written, field)
             self._stamp(fw, written, stored)
-            require_scope(fw, written, ignore_permissions)
+            authorize_scope(fw, written, ignore_permissions)
             permissions.require_write(fw, written)
-            tell(self._changing, fw, DB_SET, written)
+            observers = self._observers[doc.doctype]
+            observers.changing(fw, DB_SET, written)
             with duplicates_refused(doc):
                 rows.write_field(self, fw.tx, written, field)
-            tell(self._changed, fw, DB_SET, written)
+            observers.changed(fw, DB_SET, written)
             doc.__dict__[name] = written.__dict__[name]
             doc._stored = {**(doc._stored or {}), name: (written._stored or {})[name]}
             if doc.modified == stored.modified:  # else it stays too old to be saved
@@ -290,15 +286,15 @@ class Documents:
     def _change_status(
         self, fw: Fw, doc: DocType, verb: str, status: int, ignore_permissions: bool
     ) -> None:
-        with step(fw, doc):
-            require_action(fw, doc, verb, ignore_permissions)
+        with atomic(fw, doc):
+            authorize_action(fw, doc, verb, ignore_permissions)
             if not doc.meta.submittable:
-                raise ValidationError(f"{doc.doctype} is no DocType that is submitted.")
+                raise ValidationError(f"{doc.doctype} is not a submittable DocType.")
             stored = self._stored(fw, doc, ignore_permissions)
             if stored.docstatus != status - 1:
                 now, then = _STATES[stored.docstatus], _STATES[status]
                 raise ConflictError(f"{doc.doctype} {doc.name} is {now}; it can't be {then}.")
-            rows.adopt_children(stored, doc)
+            rows.merge_rows(stored, doc)
             if status == SUBMITTED:
                 prepare(self, fw, doc, stored)
             elif changes_once_submitted(stored, doc):  # else it needs no more than to be there
@@ -307,22 +303,23 @@ class Documents:
             check_standard(doc, stored)
             doc.docstatus = status
             self._stamp(fw, doc, stored)
-            require_scope(fw, doc, ignore_permissions)
+            authorize_scope(fw, doc, ignore_permissions)
             self._write(fw, doc, f"on_{verb}", lambda: rows.update(self, fw.tx, doc, stored))
 
     def _write(self, fw: Fw, doc: DocType, event: str, write: Callable[[], None]) -> None:
-        before = doc._before
-        tell(self._changing, fw, event, doc)
+        before, observers = doc._before, self._observers[doc.doctype]
+        observers.changing(fw, event, doc)
         with duplicates_refused(doc):
             write()
         run_hook(fw, doc, event)
         doc._before = before  # a hook may have saved the document once more
-        tell(self._changed, fw, event, doc)
+        observers.changed(fw, event, doc)
         run_after_commit(fw, doc, self._note_defect)
 
     def _stamp(self, fw: Fw, doc: DocType, stored: DocType) -> None:
-        """`modified` is what tells versions apart: later than the one before, also within one
-        millisecond and after the clock was set back."""
+        """Set `modified`, the version: always later than before, even within a millisecond or after
+        the clock was set back.
+        """
         before = (stored._stored or {})["modified"]
         doc.modified, doc.modified_by = iso(max(fw.tx.now, before + 1)), fw.user
 
@@ -335,13 +332,13 @@ class Documents:
         stored = self._loaded(fw, doc)
         if doc.modified != stored.modified:
             raise ConflictError(f"{doc.doctype} {doc.name} was changed meanwhile; read it again.")
-        require_scope(fw, stored, ignore_permissions)
+        authorize_scope(fw, stored, ignore_permissions)
         doc._before = stored
         return stored
 
     def _loaded(self, fw: Fw, doc: DocType) -> DocType:
         if doc.is_new():
-            raise ConflictError(f"This {doc.doctype} was not inserted yet.")
+            raise ConflictError(f"This {doc.doctype} has not been inserted yet.")
         check_name(doc)
         try:
             return rows.load(self, fw, doc.doctype, str(doc.name), lock=True)

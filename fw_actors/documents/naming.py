@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from fw_actors.documents.fields import Field
 
 NAME_CHARACTERS: Final = 140
-NAME_RULE: Final = f"a name is 1 to {NAME_CHARACTERS} characters without / and outer white space"
-_NAMINGS: Final = "naming is given, random, field:<field> or series:<prefix>.#####"
+NAME_RULE: Final = (
+    f"a name must have 1 to {NAME_CHARACTERS} characters, without / and outer white space"
+)
+_NAMINGS: Final = "naming must be given, random, field:<field> or series:<prefix>.#####"
 _SERIES: Final = re.compile(r"series:(?P<prefix>[^#/]*?)\.(?P<digits>#+)\Z")
 _LONGEST_NUMBER: Final = 19  # digits of the last number that a counter of 64 bits can give
 
@@ -93,9 +95,9 @@ def name_for(doc: DocType, tx: Tx, entropy: Entropy, is_taken: Callable[[str], b
             continue
         return name
     given = str(getattr(doc, naming.field) or "") if naming.kind == "field" else doc.name
-    chosen = judge_name(given, meta)
+    chosen = validate_name(given, meta)
     if is_taken(chosen):
-        raise DuplicateError(f"{meta.name} {chosen} is there already.")
+        raise DuplicateError(f"{meta.name} {chosen} already exists.")
     return chosen
 
 
@@ -104,7 +106,7 @@ def random_name(entropy: Entropy) -> str:
     return record_id(entropy.bytes(_RANDOM_BYTES))
 
 
-def judge_name(name: object, meta: Meta) -> str:
+def validate_name(name: object, meta: Meta) -> str:
     """Return the name if a document may have it. Raises: ValidationError."""
     field = meta.naming.field or "name"
     if not isinstance(name, str) or not name.strip():

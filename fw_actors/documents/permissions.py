@@ -125,7 +125,7 @@ class Rights:
         """
         if meta.name == "User" and name == self.user:
             raise PermissionDeniedError(
-                "Nobody writes the own User record; there are operations for what is yours."
+                "You may not write your own User record; use the operations for your own account."
             )
 
     def sees_level(self, meta: Meta, level: int, action: str = "read") -> bool:
@@ -205,7 +205,7 @@ def _is_foreign_scope(rights: Rights, doc: DocType) -> bool:
 
 
 def _is_own_scope(rights: Rights, table: sa.Table) -> Any:
-    """The rows of the user, as far as they hold: `as_user` leaves those that both users have."""
+    """The user's rows that still apply: `as_user` keeps those that both users have."""
     c = table.c
     held = (
         sa.and_(c.allow == doctype, c.for_value.in_(sorted(names)))
@@ -224,7 +224,7 @@ def _free_or_in(column: sa.Column[Any], allowed: frozenset[str]) -> Any:
     return sa.or_(column.is_(None), column == "", column.in_(sorted(allowed)))
 
 
-_PROFILE: Final = frozenset({"fullName", "language"})  # what self-service writes (A-242)
+_PROFILE: Final = frozenset({"fullName", "language"})  # written by self-service (A-242)
 
 
 def require_write(fw: Fw, doc: DocType) -> None:

@@ -24,7 +24,7 @@ MOST_VALUES: Final = (
     30_000  # in all lists of a query: SQLite binds 32,766 values, PostgreSQL 65,535
 )
 LONGEST_PATTERN: Final = 1000
-_AROUND: Final = 30  # bytes: what JSON puts around a value, and a number or time itself
+_AROUND: Final = 30  # bytes: JSON's punctuation around a value, and a number or time itself
 _BYTES_OF_A_CHARACTER: Final = 4
 _MIB: Final = 1 << 20
 _LIST_OPERATORS: Final = ("in", "not in")
@@ -88,7 +88,7 @@ class Query:
         if isinstance(filters, Mapping):
             filters = [[name, "=", value] for name, value in filters.items()]
         if not isinstance(filters, list | tuple):
-            raise BadRequestError("filters is a list of triples, or a dict.", field="filters")
+            raise BadRequestError("filters must be a list of triples or a dict.", field="filters")
         _require_bounded(filters)
         self._where = [self._condition(each) for each in filters]
         if not ignore_permissions:
@@ -109,10 +109,10 @@ class Query:
             found out before they are read.
         """
         if fields is not None and not _is_list_of_names(fields):
-            raise BadRequestError("fields is a list of names.", field="fields")
+            raise BadRequestError("fields must be a list of names.", field="fields")
         for name, number in (("limit", limit), ("start", start)):
             if number is not None and not _is_count(number):
-                raise BadRequestError(f"{name} is a whole number from 0.", field=name)
+                raise BadRequestError(f"{name} must be a whole number, 0 or more.", field=name)
         wanted = list(dict.fromkeys(fields) if fields else STANDARD)
         columns = [self._column(name) for name in wanted]
         order = self._order(order_by or DEFAULT_ORDER)
@@ -147,7 +147,7 @@ class Query:
         return sum(_most_bytes(self._meta, name) + len(name) + _AROUND for name in wanted)
 
     def _require_bytes(self, wanted: Sequence[str], here: Any, most: float) -> None:
-        """Raises: ValidationError where the rows that `here` names hold more."""
+        """Raises: ValidationError when the rows selected by `here` hold more than `most` bytes."""
         columns = (self._table.c[name] for name in wanted)
         texts = [column for column in columns if isinstance(column.type, sa.Text)]
         sizes = [sa.func.coalesce(sa.func.sum(Octets(text)), 0) for text in texts]
@@ -200,22 +200,24 @@ class Query:
 
     def _condition(self, triple: object) -> Any:
         if not isinstance(triple, list | tuple) or len(triple) not in (2, 3):
-            raise BadRequestError('A filter is ["field", "op", value].', field="filters")
+            raise BadRequestError('A filter must be ["field", "op", value].', field="filters")
         name, operator = triple[0], triple[1]
         column = self._column(name)
         if operator == "is null":
             wanted = triple[2] if len(triple) == 3 else None  # left out or null: true
             if wanted not in (True, False, None):
-                raise BadRequestError("is null takes true or false.", field="filters")
+                raise BadRequestError(
+                    "is null must have true or false as its value.", field="filters"
+                )
             return column.is_(None) if wanted is None or wanted else column.is_not(None)
         if not isinstance(operator, str) or operator not in _COMPARE or len(triple) != 3:
-            raise BadRequestError(f"op is one of {', '.join(OPERATORS)}.", field="filters")
+            raise BadRequestError(f"op must be one of {', '.join(OPERATORS)}.", field="filters")
         if triple[2] is None and operator in _NULL_OPERATORS:
             return column.is_(None) if operator == "=" else column.is_not(None)
         return _COMPARE[operator](column, _operand(self._meta, name, operator, triple[2]))
 
     def _order(self, order_by: object) -> list[Any]:
-        terms: dict[str, Any] = {}  # a column that comes again orders nothing any more
+        terms: dict[str, Any] = {}  # a repeated column orders nothing further
         down = False
         for part in order_by.split(",") if isinstance(order_by, str) else ("",):
             words = part.split()
@@ -224,7 +226,7 @@ class Query:
                 or len(words) > 2
                 or (len(words) == 2 and words[1].lower() not in ("asc", "desc"))
             ):
-                raise BadRequestError("order_by is `field asc|desc[, …]`.", field="order_by")
+                raise BadRequestError("order_by must be `field asc|desc[, …]`.", field="order_by")
             column = self._column(words[0])
             down = len(words) == 2 and words[1].lower() == "desc"
             term = column.desc().nulls_last() if down else column.asc().nulls_first()
@@ -245,10 +247,10 @@ def _is_count(number: object) -> bool:
 def _require_bounded(filters: Sequence[Any]) -> None:
     """Refuse more than both stores take. Raises: BadRequestError."""
     if len(filters) > MOST_FILTERS:
-        raise BadRequestError(f"There are at most {MOST_FILTERS} filters.", field="filters")
+        raise BadRequestError(f"There must be at most {MOST_FILTERS} filters.", field="filters")
     lists = (each[2] for each in filters if isinstance(each, list | tuple) and len(each) > 2)
     if sum(len(values) for values in lists if isinstance(values, list | tuple)) > MOST_VALUES:
-        raise BadRequestError(f"Filters list at most {MOST_VALUES} values.", field="filters")
+        raise BadRequestError(f"Filters must list at most {MOST_VALUES} values.", field="filters")
 
 
 def _operand(meta: Meta, name: str, operator: str, value: Any) -> Any:
@@ -256,7 +258,7 @@ def _operand(meta: Meta, name: str, operator: str, value: Any) -> Any:
         return _pattern(meta, name, value)
     if operator in _LIST_OPERATORS or operator == "between":
         if not isinstance(value, list | tuple) or (operator == "between" and len(value) != 2):
-            raise BadRequestError(f"{operator} takes a list.", field="filters")
+            raise BadRequestError(f"{operator} must have a list as its value.", field="filters")
         return [_one_operand(meta, name, each) for each in value]
     return _one_operand(meta, name, value)
 
@@ -265,25 +267,25 @@ def _pattern(meta: Meta, name: str, value: Any) -> str:
     field = _field_of(meta, name)
     textual = field is None or isinstance(field.column, sa.Text)
     if not isinstance(value, str) or not textual or CONTROLS.search(value):
-        raise BadRequestError("like compares text with text.", field="filters")
+        raise BadRequestError("like must compare text with text.", field="filters")
     if len(value) > LONGEST_PATTERN:
         raise BadRequestError(
-            f"A pattern has at most {LONGEST_PATTERN} characters.", field="filters"
+            f"A pattern must have at most {LONGEST_PATTERN} characters.", field="filters"
         )
     if (len(value) - len(value.rstrip("\\"))) % 2:
-        raise BadRequestError("A pattern ends with a lone backslash.", field="filters")
+        raise BadRequestError("A pattern must not end with a lone backslash.", field="filters")
     return value.translate(_ASCII_LOWER)
 
 
 def _one_operand(meta: Meta, name: str, value: Any) -> Any:
     field = _field_of(meta, name)
     if value is None:
-        raise BadRequestError("null is compared by is null.", field="filters")
+        raise BadRequestError('null must be compared with "is null".', field="filters")
     try:
         if field is not None:
             return field.to_store(field.accept(value))
         if not isinstance(value, str) or CONTROLS.search(value):
-            raise ShapeError(f"{name} takes text without control characters.")
+            raise ShapeError(f"{name} must be text without control characters.")
         return value
     except (ShapeError, ValidationError) as error:
         raise BadRequestError(str(error), field="filters") from None
@@ -303,7 +305,7 @@ def _in_mib(count: float) -> str:
 
 
 def _field_of(meta: Meta, name: str) -> Field | None:
-    """What judges and shows the values of a column; None for plain text."""
+    """Return the field that validates and converts a column's values; None for plain text."""
     return meta.fields.get(name) or _STANDARD.get(name)
 
 
@@ -315,7 +317,7 @@ def _reader(meta: Meta, name: str) -> Callable[[Any], Any]:
 
 
 class _Standard:
-    """The columns of every document that hold no text."""
+    """The columns of every document that are not text."""
 
     creation = Datetime()
     modified = Datetime()

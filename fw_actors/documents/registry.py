@@ -1,4 +1,4 @@
-"""All DocTypes of a site: the built-in ones and those of its apps, judged together at start."""
+"""All DocTypes of a site, built-in and from apps, validated together at start."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ def _problems_of_functions(functions: Iterable[Whitelisted]) -> Iterator[str]:
     for function in functions:
         where = f"{_file_of_module(function.module)}: function {function.function.__name__}"
         if not function.is_plain:
-            yield f"{where}: it has to be a plain function whose first parameter is fw"
+            yield f"{where}: it must be a plain function whose first parameter is fw"
         if isinstance(function.given_roles, str):
-            yield f"{where}: roles is a list of names"
+            yield f"{where}: roles must be a list of names"
             continue
         for role in function.roles:
             if not is_name(role):
@@ -104,7 +104,7 @@ def _file_of_module(name: str) -> str:
 
 
 def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:
-    """Import the site's apps; its folder comes last on sys.path, so that none hides a module.
+    """Import the site's apps; their folder comes last on sys.path, so that no app hides a module.
 
     `names` are those that the configuration let pass (`rules.site_policy`).
 
@@ -116,7 +116,7 @@ def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:
     for name in names:
         try:
             modules.append(importlib.import_module(name))
-        except (Exception, SystemExit) as error:  # whatever an app's own top level raises
+        except (Exception, SystemExit) as error:  # anything that an app's top level raises
             problems.append(f"apps: {name} can't be imported: {_where(error)}")
     if problems:
         raise ConfigurationError(problems)

@@ -31,7 +31,7 @@ from fw_actors.documents.fields import (
     Vault,
 )
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.lifecycle import require_action
+from fw_actors.documents.lifecycle import authorize_action
 from fw_actors.documents.permissions import Rights
 from fw_actors.documents.special_fields import to_ms
 from fw_actors.errors import BadRequestError, ConflictError, PermissionDeniedError, ValidationError
@@ -41,7 +41,7 @@ _NEVER: Final = ("docstatus", "owner", "creation", "modified", "modified_by", "i
 _ECHOED: Final = ("doctype", *STANDARD, *CHILD_STANDARD)
 
 
-def judged(fw: Fw, meta: Meta, body: Mapping[str, Any], doc: DocType | None) -> dict[str, Any]:
+def validated(fw: Fw, meta: Meta, body: Mapping[str, Any], doc: DocType | None) -> dict[str, Any]:
     """Return the fields of a body in their types; `doc` is what is saved, None for an insert.
 
     Raises: BadRequestError naming the key, PermissionDeniedError.
@@ -59,14 +59,14 @@ def judged(fw: Fw, meta: Meta, body: Mapping[str, Any], doc: DocType | None) -> 
             if value != meta.name:
                 raise BadRequestError(f"The path says {meta.name}.", field=key)
         elif key in _NEVER:
-            raise BadRequestError(f"{key} is not to be written.", field=key)
+            raise BadRequestError(f"{key} can't be written.", field=key)
         else:
             raise field_unknown(meta, key)
     return values
 
 
 class _Base:
-    """What a body is judged against: the stored document, or the blank one of an insert."""
+    """The document that a body is validated against: the stored one, or a blank one."""
 
     def __init__(self, fw: Fw, cls: type[DocType], doc: DocType | None) -> None:
         self.stored = doc
@@ -80,15 +80,15 @@ class _Base:
 
 def _given_name(meta: Meta, value: object, doc: DocType | None) -> dict[str, Any]:
     if not isinstance(value, str):
-        raise BadRequestError("name takes text.", field="name")
+        raise BadRequestError("name must be text.", field="name")
     if doc is not None:
         if value != doc.name:
-            raise BadRequestError("A name changes by /rename.", field="name")
+            raise BadRequestError("A name must be changed by /rename.", field="name")
         return {}
     if meta.naming.kind != "given":
         raise BadRequestError(f"{meta.name} makes its own names.", field="name")
     if CONTROLS_AND_BREAKS.search(value):
-        raise BadRequestError("name holds a control character.", field="name")
+        raise BadRequestError("name must not hold a control character.", field="name")
     return {"name": value}
 
 
@@ -97,7 +97,7 @@ def _require_writable(fw: Fw, owner: Meta, field: Field, value: Any, base: _Base
     if _may_write(fw, owner, field) or _is_unchanged(field, value, base.doc):
         return
     if field.read_only:
-        raise BadRequestError(f"{field.name} is not to be written.", field=field.name)
+        raise BadRequestError(f"{field.name} can't be written.", field=field.name)
     raise PermissionDeniedError(f"You may not write {field.name}.")
 
 
@@ -134,12 +134,12 @@ def _shaped_rows(
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
-        raise BadRequestError(f"{table.name} takes {table.wanted}.", field=table.name)
+        raise BadRequestError(f"{table.name} must be {table.wanted}.", field=table.name)
     child = child_of(table)
     stored = {} if base.stored is None else {r.name: r for r in rows_of(base.stored, table)}
     blank = _Base(fw, child, None)
     # What the caller may not write, and maybe not even see, is kept without being sent.
-    kept = [field for field in child.meta.plan.limited if not _may_write(fw, owner, field)]
+    kept = [field for field in child.meta.groups.limited if not _may_write(fw, owner, field)]
     rows = []
     for row in value:
         name = row.get("name")
@@ -161,23 +161,23 @@ def _shaped_row(
                 shaped[key] = _shaped(fw, owner, field, value, before)
         elif key == "name":
             if not isinstance(value, str | None):
-                raise BadRequestError("A row's name is text.", field=key)
+                raise BadRequestError("A row's name must be text.", field=key)
             shaped[key] = value
-        elif key not in _ECHOED:  # a row that was read may come back whole
+        elif key not in _ECHOED:  # a row may be sent back as it was read
             raise field_unknown(meta, key)
     return shaped
 
 
 DEFAULT_LIMIT: Final = 20
 MOST: Final = 500
-_STATUSES: Final = ("submit", "cancel")  # actions that only what is submittable knows
+_STATUSES: Final = ("submit", "cancel")  # actions of submittable DocTypes only
 MOST_BYTES: Final = 8 << 20
 """What the rows of a list hold at most: many may be under way at once."""
 
 
 @dataclass(frozen=True)
 class Described:
-    """A DocType as a user may use it: the actions, and JSON Schemas of bodies and answers."""
+    """A DocType as a user may use it: the actions, and JSON Schemas of requests and responses."""
 
     doctype: str
     actions: frozenset[str]
@@ -196,15 +196,15 @@ def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str
     fw.rights.require(meta, "list")
     filters = listing.get("filters", [])
     if not isinstance(filters, list):
-        raise BadRequestError("filters is a JSON list of triples.", field="filters")
+        raise BadRequestError("filters must be a JSON list of triples.", field="filters")
     fields = listing.get("fields")
     if fields is not None and (not isinstance(fields, list) or not fields):
-        raise BadRequestError("fields is a JSON list of names.", field="fields")
+        raise BadRequestError("fields must be a JSON list of names.", field="fields")
     limit, start = listing.get("limit", DEFAULT_LIMIT), listing.get("start", 0)
     if not 1 <= limit <= MOST:
-        raise BadRequestError(f"limit is 1 to {MOST}.", field="limit")
+        raise BadRequestError(f"limit must be between 1 and {MOST}.", field="limit")
     if start < 0:
-        raise BadRequestError("start is 0 or more.", field="start")
+        raise BadRequestError("start must be 0 or more.", field="start")
     wanted = query.Query(fw, meta, filters, ignore_permissions=False)
     data = wanted.rows(fields, listing.get("order_by"), limit, start, most_bytes=MOST_BYTES)
     short = len(data) < limit and (data or not start)  # the page tells the total by itself
@@ -250,10 +250,10 @@ def proposed(fw: Fw, doctype: str, name: str | None, body: Mapping[str, Any]) ->
     meta = _open(fw, doctype)
     fw.rights.require(meta, "write")
     stored: DocType = fw.get_doc(doctype, name)
-    doc = rows.twin(stored)
+    doc = rows.clone(stored)
     doc._before = stored
     _change(fw, doc, body)
-    require_action(fw, doc, "write", ignore_permissions=False)
+    authorize_action(fw, doc, "write", ignore_permissions=False)
     permissions.require_write(fw, doc)
     return doc
 
@@ -286,10 +286,10 @@ def rename(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str
     meta = _open(fw, doctype)
     for key in body:
         if key != "name":
-            raise BadRequestError(f"A rename takes name alone, no {key[:60]}.", field=key[:60])
+            raise BadRequestError(f"A rename must hold name alone, not {key[:60]}.", field=key[:60])
     new = body.get("name")
     if not isinstance(new, str):
-        raise BadRequestError("name takes text.", field="name")
+        raise BadRequestError("name must be text.", field="name")
     fw.rights.require(meta, "write")
     fw.documents.registry.tables[doctype].take(fw.tx, name)
     return shown(fw, fw.get_doc(doctype, name).rename(new))
@@ -350,19 +350,19 @@ def shown(fw: Fw, doc: DocType) -> dict[str, Any]:
 
 def _without_hidden(fw: Fw, owner: Meta, meta: Meta, values: dict[str, Any]) -> dict[str, Any]:
     """Child rows follow the permissions of their parent's DocType."""
-    for field in meta.plan.levelled:
+    for field in meta.groups.levelled:
         if not fw.rights.sees_level(owner, field.permlevel):
             del values[field.name]
     for table in meta.tables:
         child = child_of(table).meta
-        if child.plan.levelled:
+        if child.groups.levelled:
             for row in values.get(table.name, ()):
                 _without_hidden(fw, owner, child, row)
     return values
 
 
 def _open(fw: Fw, doctype: str) -> Meta:
-    """Return the Meta, or refuse a child DocType and who is shut out by scopes."""
+    """Return the Meta; refuse a child DocType, and a user shut out by scopes."""
     meta = fw.documents.registry.meta(doctype)
     if meta.child:
         raise BadRequestError(f"{doctype} rows are part of their parent's document.")
@@ -376,11 +376,11 @@ def _new(fw: Fw, doctype: str, body: Mapping[str, Any]) -> tuple[DocType, bool]:
     body = dict(body)
     submit = body.pop("submit", False) if "submit" not in meta.fields else False
     if not isinstance(submit, bool):
-        raise BadRequestError("submit is true or false.", field="submit")
+        raise BadRequestError("submit must be true or false.", field="submit")
     fw.rights.require(meta, "create")
     if submit:
         fw.rights.require(meta, "submit")
-    return fw.new_doc(doctype, **judged(fw, meta, body, None)), submit
+    return fw.new_doc(doctype, **validated(fw, meta, body, None)), submit
 
 
 def _change(fw: Fw, doc: DocType, body: Mapping[str, Any]) -> None:
@@ -388,7 +388,7 @@ def _change(fw: Fw, doc: DocType, body: Mapping[str, Any]) -> None:
     body = dict(body)
     if "modified" in body:
         _same_version(doc, body.pop("modified"))
-    for key, value in judged(fw, doc.meta, body, doc).items():
+    for key, value in validated(fw, doc.meta, body, doc).items():
         setattr(doc, key, value)
 
 
@@ -398,6 +398,6 @@ def _same_version(doc: DocType, modified: object) -> None:
             raise ValueError
         given = to_ms(datetime.fromisoformat(modified))
     except (ValueError, OverflowError):
-        raise BadRequestError("modified is a time as ISO 8601.", field="modified") from None
+        raise BadRequestError("modified must be a time as ISO 8601.", field="modified") from None
     if doc.modified is None or given != to_ms(datetime.fromisoformat(doc.modified)):
         raise ConflictError(f"{doc.doctype} {doc.name} was changed meanwhile; read it again.")

@@ -1,20 +1,27 @@
-"""Rows of documents: read, written, and inserted directly by the service."""
+"""Rows of documents: read, written and renamed, and rows that the service itself inserts.
+
+A rename carries links, child rows, User Permission values and delivery references in one
+transaction (D-103). It is no event and runs no hook (D-106); references outside of links are
+renamed by observers.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from fw_actors.documents.doctype import ROW_ID
+from fw_actors.documents.doctype import ROW_ID, STANDARD
 from fw_actors.documents.document import DocType, child_of, rows_of
 from fw_actors.documents.fields import CONFIGURED, Field, ShapeError, Table, Vault
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.naming import NAME_CHARACTERS, is_name, random_name
+from fw_actors.documents.naming import NAME_CHARACTERS, is_name, random_name, validate_name
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.special_fields import ms_of
 from fw_actors.documents.tables import DocTable
-from fw_actors.errors import BadRequestError, NotFoundError, ValidationError
+from fw_actors.documents.validation import check_value, fields_linking_to
+from fw_actors.errors import BadRequestError, DuplicateError, NotFoundError, ValidationError
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx
 
@@ -37,7 +44,7 @@ def load(documents: Documents, fw: Fw, doctype: str, name: str, *, lock: bool = 
     return doc
 
 
-def twin(doc: DocType) -> DocType:
+def clone(doc: DocType) -> DocType:
     """Return another object of the same stored document."""
     made = _copied(doc)
     for field in doc.meta.tables:
@@ -50,8 +57,8 @@ def _copied(doc: DocType) -> DocType:
     made = type(doc).__new__(type(doc))
     state = made.__dict__
     state.update(doc.__dict__)
-    for name, read in doc.meta.plan.decoded:
-        state[name] = read(doc._stored[name])  # a value of JSON may be changed in its place
+    for name, read in doc.meta.groups.decoded:
+        state[name] = read(doc._stored[name])  # a JSON value may be changed in place
     return made
 
 
@@ -71,7 +78,7 @@ def insert(documents: Documents, tx: Tx, doc: DocType) -> None:
         _write_children(documents, tx, doc, field, {})
 
 
-def adopt_children(stored: DocType, doc: DocType) -> None:
+def merge_rows(stored: DocType, doc: DocType) -> None:
     """Tie rows that a whole list gave back by name to the stored ones, so that secrets are kept."""
     for field in doc.meta.tables:
         by_name = {row.name: row for row in rows_of(stored, field)}
@@ -123,7 +130,7 @@ def assign(doc: DocType, name: object, value: Any) -> Field:
 
 
 def write_field(documents: Documents, tx: Tx, doc: DocType, field: Field) -> None:
-    """Write one column of a stored document, and who wrote it when. Raises: UniqueViolation."""
+    """Write one column of a stored document and its `modified`. Raises: UniqueViolation."""
     assert doc._stored is not None
     row_id = _row_id(documents, doc)
     if isinstance(field, Vault):
@@ -167,7 +174,7 @@ def _write_children(
         if old is not None and not table.has_unique:
             table.update(tx, str(row.name), made, old._stored or {})
             continue
-        if old is not None:  # two rows may change places: both go before either comes
+        if old is not None:  # two rows may swap values: delete both before inserting either
             gone[str(row.name)] = old
         added.append(made)
     for name in gone:
@@ -176,15 +183,14 @@ def _write_children(
 
 
 def _is_untouched(row: DocType, old: DocType) -> bool:
-    """Whether a row is seen at a glance to be as it is stored; JSON's 1 and true look alike."""
-    return not row.meta.plan.encoded and row.__dict__ == old.__dict__
+    """Whether a row is plainly unchanged; JSON's 1 and true compare equal here."""
+    return not row.meta.groups.encoded and row.__dict__ == old.__dict__
 
 
 def _changed_row(
     documents: Documents, doc: DocType, row: DocType, old: DocType | None
 ) -> dict[str, Any] | None:
-    """Return what the table holds of a child row from now on; None where it holds that already:
-    then its times are left as they are, too."""
+    """Return the new content of a child row; None when it is unchanged, and then its times stay."""
     if old is not None:
         row.modified, row.modified_by = old.modified, old.modified_by
     made = _row_of(documents, row)
@@ -195,20 +201,20 @@ def _changed_row(
 
 
 def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:
-    """Return the row that holds the document; secrets sealed, kept ones as they were stored."""
-    state, plan = doc.__dict__, doc.meta.plan
-    row = {name: state[name] for name in plan.same}
+    """Return the table row of a document, with secrets sealed or kept as stored."""
+    state, groups = doc.__dict__, doc.meta.groups
+    row = {name: state[name] for name in groups.same}
     row["creation"], row["modified"] = _ms(state["creation"]), _ms(state["modified"])
-    for name, write in plan.encoded:
+    for name, write in groups.encoded:
         row[name] = write(state[name])
     row[ROW_ID] = row_id = _row_id(documents, doc)
-    for field in plan.sealed:
+    for field in groups.sealed:
         row[field.name] = _sealed(documents, doc, field, row_id)
     return row
 
 
 def _row_id(documents: Documents, doc: DocType) -> str | None:
-    """What Vault values of the row are bound to: made when the row first may hold one."""
+    """Return the id that Vault values of the row are bound to, made with the first such value."""
     row_id: str | None = (doc._stored or {}).get(ROW_ID)
     if row_id is None and documents.registry.tables[doc.doctype].has_vault:
         row_id = random_name(documents.entropy)
@@ -228,24 +234,22 @@ def _ms(text: str | None) -> int | None:
     return None if text is None else ms_of(text)
 
 
-class Records:
-    """Adds rows to the table of one DocType."""
+class RowInserter:
+    """Inserts rows of one DocType that the service itself writes, with their standard columns.
 
-    def __init__(self, registry: Registry, doctype: str, entropy: Entropy) -> None:
-        table = registry.tables[doctype]
-        self._entropy = entropy
-        self._fields = table.fields
+    Args:
+        fields: those that the rows hold; the others stay null.
+    """
+
+    def __init__(self, registry: Registry, doctype: str, fields: Sequence[str]) -> None:
+        names = (*STANDARD, *fields)
         self._insert = Statement(
-            sa.insert(table.table).values({n: sa.bindparam(n) for n in table.names if n != ROW_ID})
+            sa.insert(registry.tables[doctype].table).values({n: sa.bindparam(n) for n in names})
         )
 
-    def add(self, tx: Tx, owner: str, **values: Any) -> str:
-        """Write a row with a random name; return the name.
-
-        `owner` is whose doing it is. `values` are the fields as a document holds them; those
-        that are left out are null.
-        """
-        name, now = random_name(self._entropy), tx.now
+    def insert(self, tx: Tx, name: str, owner: str, **values: Any) -> None:
+        """Write a row for `owner`; `values` as the columns hold them. Raises: UniqueViolation."""
+        now = tx.now
         tx.run(
             self._insert,
             name=name,
@@ -255,6 +259,84 @@ class Records:
             modified_by=owner,
             docstatus=0,
             idx=0,
-            **{f.name: f.to_store(values.get(f.name)) for f in self._fields},
+            **values,
         )
+
+
+class SystemRows:
+    """Adds rows with random names to the table of one DocType."""
+
+    def __init__(self, registry: Registry, doctype: str, entropy: Entropy) -> None:
+        self._entropy = entropy
+        self._fields = registry.tables[doctype].fields
+        self._rows = RowInserter(registry, doctype, [field.name for field in self._fields])
+
+    def add(self, tx: Tx, owner: str, **values: Any) -> str:
+        """Write a row for `owner`; return its name.
+
+        `values` are the fields as a document holds them; fields that are left out are null.
+        """
+        name = random_name(self._entropy)
+        stored = {f.name: f.to_store(values.get(f.name)) for f in self._fields}
+        self._rows.insert(tx, name, owner, **stored)
         return name
+
+
+def rename(documents: Documents, tx: Tx, doc: DocType, new: object) -> str:
+    """Rename the document's rows and all that links to it; return the new name.
+
+    The field that names a document (`naming="field:…"`) takes the new name too.
+
+    Raises: ValidationError for a name that no document may have, or not its naming field;
+        DuplicateError for a taken one.
+    """
+    old, meta = str(doc.name), doc.meta
+    name = validate_name(new, meta)
+    if documents.registry.table(meta.name).exists(tx, name):
+        raise DuplicateError(f"{meta.name} {name} already exists.", field="name")
+    values: dict[str, Any] = {"name": name}
+    if meta.naming.kind == "field":
+        values[meta.naming.field] = _accepted(doc, name)
+    documents.registry.tables[meta.name].set_columns(tx, old, values)
+    doc.__dict__.update(values)
+    doc._stored = {**(doc._stored or {}), **values}
+    _carry_children(documents, tx, doc, old, name)
+    _carry_links(documents, tx, doc, old, name)
+    if meta.naming.kind == "field":
+        check_value(documents, tx, doc, meta.fields[meta.naming.field])
+    return name
+
+
+def _accepted(doc: DocType, name: str) -> object:
+    field = doc.meta.fields[doc.meta.naming.field]
+    try:
+        return field.to_store(field.accept(name))
+    except ShapeError as error:
+        raise ValidationError(str(error), field=field.name) from None
+
+
+def _carry_children(documents: Documents, tx: Tx, doc: DocType, old: str, new: str) -> None:
+    for field in doc.meta.tables:
+        table = documents.registry.tables[child_of(field).meta.name].table
+        c = table.c
+        of_parent = sa.and_(
+            c.parent == old, c.parenttype == doc.doctype, c.parentfield == field.name
+        )
+        tx.run(sa.update(table).where(of_parent).values(parent=new))
+        for row in rows_of(doc, field):
+            row.parent = new
+            row._stored = {**row._stored, "parent": new} if row._stored else None
+
+
+def _carry_links(documents: Documents, tx: Tx, doc: DocType, old: str, new: str) -> None:
+    """Links of the document, and of its rows, to itself follow on the object too."""
+    own = [doc, *(row for table in doc.meta.tables for row in rows_of(doc, table))]
+    for linking, field in fields_linking_to(documents, doc.doctype):
+        table = documents.registry.tables[linking].table
+        column = table.c[field.name]
+        tx.run(sa.update(table).where(column == old).values({field.name: new}))
+        for each in (each for each in own if each.doctype == linking):
+            if each.__dict__[field.name] == old:
+                each.__dict__[field.name] = new
+            if each._stored is not None and each._stored[field.name] == old:
+                each._stored = {**each._stored, field.name: new}

@@ -1,4 +1,4 @@
-"""A DocType as JSON Schema: what requests may hold of a document, and what answers show of it.
+"""JSON Schemas of DocTypes, for request bodies and responses.
 
 OpenAPI 3.1 (H-105), whose schemas are JSON Schema 2020-12. Like the documents themselves, a
 schema shows nobody what is above the own permlevel.
@@ -40,7 +40,7 @@ _STANDARD: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
 
 
 def shown(meta: Meta, rights: Rights) -> Schema:
-    """Return the schema of a document in an answer, as a user sees it: every key is there."""
+    """Return the schema of a document in a response, as a user sees it; every key is present."""
     return _shown(meta, meta, rights)
 
 
@@ -113,7 +113,9 @@ def _requested(field: Field, owner: Meta, rights: Rights) -> Schema:
 
 
 def _row(owner: Meta, meta: Meta, rights: Rights) -> Schema:
-    """A row may come back as it was read: what is not to be written is there, and ignored."""
+    """Return the schema of a child row; keys that can't be written may be sent back and are
+    ignored.
+    """
     echoed = ("doctype", *STANDARD, *CHILD_STANDARD)
     properties: Schema = {name: {"readOnly": True} for name in echoed}
     properties["name"] = {
@@ -131,7 +133,7 @@ def _seen(owner: Meta, meta: Meta, rights: Rights, action: str) -> list[Field]:
 
 
 def _needed(meta: Meta, rights: Rights, owner: Meta) -> list[str]:
-    """What a new document or row can't do without."""
+    """Return the required fields of a new document or row."""
     return [
         field.name
         for field in _seen(owner, meta, rights, "write")
@@ -151,7 +153,7 @@ def _or_null(schema: Schema) -> Schema:
 
 
 def _value(field: Field) -> Schema:
-    """Return the schema of what a field holds when it is not empty."""
+    """Return the schema of a non-empty value of a field."""
     schema: Schema = _VALUES[field.type](field)
     if field.length is not None and schema.get("type") == "string":
         schema["maxLength"] = field.length

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents.fields import CONTROLS, LARGEST_INTEGER, Field, ShapeError
 from fw_actors.errors import ValidationError
+from fw_actors.runtime.clock import MS_PER_SECOND, SECONDS_PER_DAY
 
 MOST_LEVELS: Final = 32  # as in a request (H-12), whose body is a level itself
 
@@ -32,15 +33,17 @@ class JSON(Field):
             raise self.shape() from None
         for leaf, depth in _leaves(copy):
             if depth > MOST_LEVELS:
-                raise ShapeError(f"{self.name} is nested deeper than {MOST_LEVELS} levels.")
+                raise ShapeError(
+                    f"{self.name} must not be nested deeper than {MOST_LEVELS} levels."
+                )
             if isinstance(leaf, str) and CONTROLS.search(leaf):
-                raise ShapeError(f"{self.name} holds a control character.")
+                raise ShapeError(f"{self.name} must not hold a control character.")
             if isinstance(leaf, int) and abs(leaf) > LARGEST_INTEGER:
-                raise ShapeError(f"{self.name} holds a number beyond 2^53.")
+                raise ShapeError(f"{self.name} must not hold a number beyond 2^53.")
         return copy
 
     def is_same(self, one: Any, other: Any) -> bool:
-        """See `Field.is_same`: to JSON, true is not 1 and false is not 0."""
+        """Compare as JSON does: true is not 1, and false is not 0."""
         if isinstance(one, bool) or isinstance(other, bool):
             return one is other
         if isinstance(one, dict) and isinstance(other, dict):
@@ -57,8 +60,9 @@ class JSON(Field):
 
 
 def _leaves(value: Any) -> Iterator[tuple[Any, int]]:
-    """Yield the keys and the values of a JSON value that are no containers, or empty ones, each
-    with how many containers it is in, itself included."""
+    """Yield the keys and leaves of a JSON value, empty containers included, each with its nesting
+    depth.
+    """
     waiting = [(value, 0)]
     while waiting:
         each, depth = waiting.pop()
@@ -78,7 +82,9 @@ def to_ms(instant: datetime) -> int:
     if instant.tzinfo is None:
         instant = instant.replace(tzinfo=UTC)
     whole = instant - _EPOCH
-    return (whole.days * 86_400 + whole.seconds) * 1000 + whole.microseconds // 1000
+    return (
+        whole.days * SECONDS_PER_DAY + whole.seconds
+    ) * MS_PER_SECOND + whole.microseconds // 1000
 
 
 @lru_cache(maxsize=4096)  # as below
@@ -90,7 +96,7 @@ def ms_of(text: str) -> int:
 @lru_cache(maxsize=4096)  # the few times of a document stand in it, its rows and its events
 def iso(ms: int) -> str:
     """Return ISO 8601 UTC with milliseconds and `Z` (H-35)."""
-    seconds, rest = divmod(ms, 1000)
+    seconds, rest = divmod(ms, MS_PER_SECOND)
     instant = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None, microsecond=rest * 1000)
     return instant.isoformat(timespec="milliseconds") + "Z"
 
@@ -115,7 +121,7 @@ class Date(Field):
             return date.fromisoformat(value).isoformat()
         except ValueError:
             raise ValidationError(
-                f"{self.name} is a date as YYYY-MM-DD.", field=self.name
+                f"{self.name} must be a date as YYYY-MM-DD.", field=self.name
             ) from None
 
 
@@ -132,7 +138,9 @@ class Datetime(Field):
         try:
             return iso(to_ms(value) if isinstance(value, datetime) else ms_of(value))
         except (ValueError, OverflowError):
-            raise ValidationError(f"{self.name} is a time as ISO 8601.", field=self.name) from None
+            raise ValidationError(
+                f"{self.name} must be a time as ISO 8601.", field=self.name
+            ) from None
 
     def to_store(self, value: Any) -> int | None:
         return None if value is None else ms_of(value)

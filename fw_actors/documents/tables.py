@@ -139,15 +139,17 @@ class DocTable:
         return None if row is None else dict(zip(self.names, row, strict=True))
 
     def exists(self, tx: Tx, name: str) -> bool:
-        """Whether a row of this name is there."""
+        """Whether a row of this name exists."""
         return tx.one(self._exists, key=name) is not None
 
     def holds(self, tx: Tx, name: str) -> bool:
-        """Whether a row of this name is there; it then stays so until the transaction ends."""
+        """Whether a row of this name exists; if so, lock it against removal until the transaction
+        ends.
+        """
         return tx.one(self._held, key=name) is not None
 
     def take(self, tx: Tx, name: str) -> None:
-        """Before a row is removed or renamed: wait for those who `hold` it, and have them wait."""
+        """Take the exclusive row lock before a removal or rename; conflicts with `holds`."""
         tx.run(self._taken, key=name)
 
     def delete(self, tx: Tx, name: str) -> None:
@@ -215,7 +217,7 @@ def _add_column(element: AddColumn, compiler: Any, **_: Any) -> str:
 
 
 def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
-    """Create missing tables and add missing columns and indexes; never drops what holds data.
+    """Create missing tables, columns and indexes; never drop stored data.
 
     Returns: the names of the tables that were made or changed.
     Raises: ConfigurationError naming every DocType whose stored rows break a rule that is new, or
@@ -245,7 +247,7 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
 
 
 def _empty_unique(tx: Tx, table: DocTable) -> None:
-    """Make null what a unique field holds of "", as `Field.hold` does: rows from before it did, or
+    """Replace "" by null in unique fields, as `Field.hold` does. Rows from before that rule, or
     from before the field was unique, would share a value, and a submitted one would change by it.
     """
     for field in table.meta.columns:

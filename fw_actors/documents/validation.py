@@ -26,26 +26,28 @@ from fw_actors.store import Tx, UniqueViolation
 if TYPE_CHECKING:
     from fw_actors.documents.lifecycle import Documents
 
-MOST_ROWS: Final = 5000  # of one table: whoever writes more holds up all other writers for seconds
+MOST_ROWS: Final = 5000  # of one table: a longer write would block all other writers for seconds
 _LINKS_MAY_DANGLE = ("Webhook",)  # its deliveries outlive it (D-128)
 
 
 def normalize(doc: DocType) -> None:
-    """Bring every value into the form its field holds. Raises: ValidationError."""
+    """Normalise every value of a document. Raises: ValidationError."""
     state, meta, name = doc.__dict__, doc.meta, ""
     if type(state["idx"]) is not int or abs(state["idx"]) > LARGEST_INTEGER:
-        raise ValidationError("idx takes a whole number.", field="idx")
+        raise ValidationError("idx must be a whole number.", field="idx")
     try:
-        for name, accept in meta.plan.accepted:
+        for name, accept in meta.groups.accepted:
             state[name] = accept(state[name])
     except ShapeError as error:
         raise ValidationError(str(error), field=name) from None
-    for field in meta.plan.secrets:
+    for field in meta.groups.secrets:
         state[field.name] = _accepted_secret(doc, field, state[field.name])
     for table in meta.tables:
         rows = rows_of(doc, table)
         if len(rows) > MOST_ROWS:
-            raise ValidationError(f"{table.name} has at most {MOST_ROWS} rows.", field=table.name)
+            raise ValidationError(
+                f"{table.name} must have at most {MOST_ROWS} rows.", field=table.name
+            )
         for row in rows:
             normalize(row)
 
@@ -66,31 +68,31 @@ def _kept_vault(
 ) -> dict[str, object] | None:
     """null and `{"configured": true}` leave a stored Vault value as it is; "" empties it."""
     if value is not None and value != CONFIGURED:
-        raise ValidationError(f"{field.name} takes text.", field=field.name)
+        raise ValidationError(f"{field.name} must be text.", field=field.name)
     return CONFIGURED if (doc._stored or {}).get(field.name) else None
 
 
 def check_name(doc: DocType) -> None:
     """Refuse another name on a document that is stored. Raises: ValidationError."""
     if doc._stored is not None and doc.name != doc._stored["name"]:
-        raise ValidationError("name is not to be written: rename changes it.", field="name")
+        raise ValidationError("name can't be written: use rename.", field="name")
 
 
 def check_standard(doc: DocType, stored: DocType) -> None:
     """Refuse changes of what the service alone writes. Raises: ValidationError."""
     for name in ("owner", "creation", "docstatus"):
         if doc.__dict__[name] != stored.__dict__[name]:
-            raise ValidationError(f"{name} is not to be written.", field=name)
+            raise ValidationError(f"{name} can't be written.", field=name)
 
 
 def check_values(documents: Documents, tx: Tx, doc: DocType) -> None:
     """Refuse missing required values and links that lead nowhere. Raises: ValidationError."""
-    for field in doc.meta.plan.checked:
+    for field in doc.meta.groups.checked:
         check_value(documents, tx, doc, field)
 
 
 def check_value(documents: Documents, tx: Tx, doc: DocType, field: Field) -> None:
-    """The same of one field and its rows. Raises: ValidationError."""
+    """Check one field and its rows, as `check_values` does. Raises: ValidationError."""
     value = doc.__dict__[field.name]
     if field.required and field.is_missing(value):
         raise ValidationError(f"{field.name} is missing.", field=field.name)
@@ -146,9 +148,9 @@ def duplicates_refused(doc: DocType) -> Iterator[None]:
 
 
 def changed_columns(before: DocType, doc: DocType) -> list[Field]:
-    """Return the columns in which a document that was just written differs from the one that was
-    stored before. By what is stored: that tells a new secret from the old one, which documents do
-    not."""
+    """Return the columns that a write changed, compared as stored: documents don't show whether a
+    secret changed.
+    """
     old, new = before._stored or {}, doc._stored or {}
     if old is new:
         return []  # a row that was not written

@@ -28,7 +28,7 @@ class UnreadableError(Exception):
     """Raised when a stored value does not open: no key, another key, or damage."""
 
 
-class Vault:
+class VaultCipher:
     """Seals and opens Vault fields; without a key it does neither."""
 
     def __init__(self, secret_key: str | None, entropy: Entropy) -> None:
@@ -48,7 +48,7 @@ class Vault:
         return self._key_id
 
     def seal(self, text: str, doctype: str, field: str, row: str) -> str:
-        """Return what the column holds. Raises: ValidationError without a key."""
+        """Return the encrypted text for the column. Raises: ValidationError without a key."""
         if self._cipher is None:
             raise ValidationError(
                 f"{field} can't be written: FW_SECRET_KEY is not set in the environment.",

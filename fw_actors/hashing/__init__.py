@@ -1,14 +1,20 @@
-"""The one gate to argon2."""
+"""Password hashing with argon2, the only code that uses it."""
 
 from fw_actors.hashing.costs import StoredCosts, cost_of
-from fw_actors.hashing.hasher import Hasher, HasherStatistics, Lane, PreparedPassword, Verified
+from fw_actors.hashing.hasher import (
+    Hasher,
+    HasherStatistics,
+    HashQueue,
+    PasswordCheck,
+    PreparedPassword,
+)
 
 __all__ = [
+    "HashQueue",
     "Hasher",
     "HasherStatistics",
-    "Lane",
+    "PasswordCheck",
     "PreparedPassword",
     "StoredCosts",
-    "Verified",
     "cost_of",
 ]

@@ -1,4 +1,4 @@
-"""What stored hashes cost, and what a decoy costs: pure.
+"""Costs of stored password hashes and of decoys: pure functions.
 
 A try at an unknown identifier is verified against a decoy. Hashes that were made before FW_ARGON2
 was changed keep their cost until their owner's next sign-in, so a decoy of one fixed cost would
@@ -61,7 +61,7 @@ class StoredCosts:
 
     @property
     def total(self) -> int:
-        """How many hashes there are."""
+        """The number of hashes."""
         return sum(count for _, count in self.counts)
 
     def outdated(self, live: Argon2) -> int:

@@ -3,10 +3,10 @@
 Passwords are hashed as they come: no trimming, no normalising.
 Rules: A-110, A-111, A-112, A-130, A-44, A-49.
 
-As many run at once as there are places (the cores); a place is held until its thread ends, also
-when the caller has gone. The queues get places in turn, so that a flood of sign-ins does not
-starve recovery; each is shared fairly by the networks that ask. A thread that has ended one hash
-begins the next one by itself: by way of trio's thread a core would stand idle for each wake-up.
+There are as many slots as cores; a slot is held until its thread ends, also when the caller has
+gone. The queues are served in turn, so that a flood of sign-ins does not starve recovery; each
+queue is shared fairly by the networks that ask. A thread that has finished one hash begins the
+next by itself: going by way of trio's thread would leave a core idle for each wake-up.
 Rules: A-112, A-113, A-114, A-115, A-116.
 """
 
@@ -19,6 +19,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+from importlib import resources
 from typing import Any, Final, TypeVar
 
 import argon2
@@ -27,10 +29,9 @@ import trio
 
 from fw_actors.config import Argon2, Config
 from fw_actors.errors import OverloadedError
-from fw_actors.hashing.common_passwords import common_passwords
 from fw_actors.hashing.costs import parameters_of
-from fw_actors.rules.fair_queue import FairQueue, QueueFull, Requester
-from fw_actors.rules.password_policy import MAX_RUNES, judge_password
+from fw_actors.rules.concurrency import FairQueue, QueueFull, Requester
+from fw_actors.rules.password_policy import MAX_RUNES, validate_password
 from fw_actors.runtime import Entropy
 
 T = TypeVar("T")
@@ -39,21 +40,35 @@ _THREAD_NAME: Final = "fw-hasher"
 _NICE: Final = 10  # 19 would halve it again, and starve sign-ins beside another busy process
 
 
-class Lane(Enum):
-    """Who waits for a hash; the value is how many may wait before the next is refused."""
+_COMMON_PASSWORDS: Final = "common_passwords.txt"  # its origin: common_passwords.NOTICE beside it
+_COMMENT: Final = "#"
+
+
+@cache
+def common_passwords() -> frozenset[str]:
+    """Return the 10,000 most common passwords of 8 and more characters, casefolded.
+
+    They are read on first use and kept: about a megabyte.
+    """
+    text = resources.files(__package__).joinpath(_COMMON_PASSWORDS).read_text("utf-8")
+    return frozenset(line for line in text.splitlines() if not line.startswith(_COMMENT))
+
+
+class HashQueue(Enum):
+    """A queue for hashes; the value is its capacity, above which calls are refused."""
 
     SIGN_IN = 64
     RECOVERY = 16
 
 
-KEPT_FOR_KNOWN: Final = {Lane.SIGN_IN: 16, Lane.RECOVERY: 0}
-"""How many of a queue's places a flood from unknown addresses can't take."""
+KEPT_FOR_KNOWN: Final = {HashQueue.SIGN_IN: 16, HashQueue.RECOVERY: 0}
+"""How many entries of a queue are kept for requesters from known addresses."""
 ANYBODY: Final = Requester("")
-"""The requester of work that no request from a network asks for."""
+"""The requester of work that no network request asked for."""
 
 
-class _Job:
-    """A function, and the task that waits for what it returns."""
+class HashJob:
+    """A function, and the task that waits for its result."""
 
     __slots__ = ("requester", "task", "token", "work")
 
@@ -64,26 +79,26 @@ class _Job:
 
     def answer(self, result: outcome.Outcome[Any]) -> None:
         """Wake the task, from any thread."""
-        with suppress(trio.RunFinishedError):  # nobody is left to hear it
+        with suppress(trio.RunFinishedError):  # trio has ended
             self.token.run_sync_soon(trio.lowlevel.reschedule, self.task, result)
 
 
-class Places:
-    """The places and who waits for them."""
+class HashSlots:
+    """A bounded number of hashing threads, and the queues for them."""
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._lock = threading.Lock()  # over all that follows
         self._running = 0
         self._begun = 0
-        self._waiting: dict[Lane, FairQueue[_Job]] = {
-            lane: FairQueue(lane.value, KEPT_FOR_KNOWN[lane]) for lane in Lane
+        self._waiting: dict[HashQueue, FairQueue[HashJob]] = {
+            queue: FairQueue(queue.value, KEPT_FOR_KNOWN[queue]) for queue in HashQueue
         }
-        self._turn = Lane.SIGN_IN
+        self._turn = HashQueue.SIGN_IN
 
     @property
     def running(self) -> int:
-        """How many places are taken."""
+        """How many slots are taken."""
         return self._running
 
     @property
@@ -96,16 +111,18 @@ class Places:
         """How many functions were begun since the start."""
         return self._begun
 
-    async def run(self, lane: Lane, work: Callable[[], T], requester: Requester = ANYBODY) -> T:
-        """Run `work` in a thread once there is a place, and return its result.
+    async def run(
+        self, queue: HashQueue, work: Callable[[], T], requester: Requester = ANYBODY
+    ) -> T:
+        """Run `work` in a thread once a slot is free, and return its result.
 
         Cancelled while it waits, it is never begun; once begun it is waited for.
 
-        Raises: OverloadedError when too many wait in this lane, also while it waits and `requester`
-            has more than its share of it; what `work` raises.
+        Raises: OverloadedError when the queue is full, also later while `requester` has more than
+            its share of a full queue; what `work` raises.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        job, displaced = _Job(work, requester), None
+        job, displaced = HashJob(work, requester), None
         with self._lock:
             at_once = self._running < self._count
             if at_once:
@@ -113,28 +130,29 @@ class Places:
                 self._begun += 1
             else:
                 try:
-                    displaced = self._waiting[lane].put(job, requester)
+                    displaced = self._waiting[queue].put(job, requester)
                 except QueueFull:
                     raise _too_many() from None
         if at_once:
-            self._start(job)
+            self.start(job)
         if displaced is not None:
             displaced.answer(outcome.Error(_too_many()))
 
         def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
-            withdrawn = self._withdraw(lane, job)
+            withdrawn = self._withdraw(queue, job)
             return trio.lowlevel.Abort.SUCCEEDED if withdrawn else trio.lowlevel.Abort.FAILED
 
         result: T = await trio.lowlevel.wait_task_rescheduled(abort)
         return result
 
     def run_here(self, work: Callable[[], T]) -> T:
-        """Run `work` at once on the caller's own thread, which is its own place."""
+        """Run `work` at once on the caller's own thread, beside the slots."""
         with self._lock:
             self._begun += 1
         return work()
 
-    def _start(self, first: _Job) -> None:
+    def start(self, first: HashJob) -> None:
+        """Begin to serve jobs, `first` before those of the queues, on the slot just taken."""
         # Not one of trio's own threads: they are lent to others, and a priority can't be raised.
         thread = threading.Thread(target=self._serve, args=(first,), name=_THREAD_NAME, daemon=True)
         try:
@@ -145,32 +163,43 @@ class Places:
                 self._begun -= 1
             raise OverloadedError("The system gives no further thread.") from None
 
-    def _serve(self, first: _Job) -> None:
+    def _serve(self, first: HashJob) -> None:
         """The thread: one job after the other, until none waits."""
         _give_way()
-        job: _Job | None = first
+        job: HashJob | None = first
         while job is not None:
             result = outcome.capture(job.work)
-            following = self._next()  # first: whoever is answered finds the place given back
+            following = self.next_job()  # before the answer: its receiver must find the slot free
             job.answer(result)
             job = following
 
-    def _next(self) -> _Job | None:
-        """Take the other queue's head first, else the same one's, else give the place back."""
+    def next_job(self) -> HashJob | None:
+        """Take a job from the other queue, else from the same one, else free the slot."""
         with self._lock:
-            other = Lane.RECOVERY if self._turn is Lane.SIGN_IN else Lane.SIGN_IN
-            for lane in (other, self._turn):
-                job = self._waiting[lane].pop()
+            other = HashQueue.RECOVERY if self._turn is HashQueue.SIGN_IN else HashQueue.SIGN_IN
+            for queue in (other, self._turn):
+                job = self._waiting[queue].pop()
                 if job is not None:
-                    self._turn = lane
+                    self._turn = queue
                     self._begun += 1
                     return job
             self._running -= 1
             return None
 
-    def _withdraw(self, lane: Lane, job: _Job) -> bool:
+    def _withdraw(self, queue: HashQueue, job: HashJob) -> bool:
         with self._lock:  # False: it was begun or displaced in the same moment
-            return self._waiting[lane].remove(job, job.requester)
+            return self._waiting[queue].remove(job, job.requester)
+
+
+class InlineSlots(HashSlots):
+    """Runs each hash on the caller's task, for tests whose clock does not see threads."""
+
+    async def run(
+        self, queue: HashQueue, work: Callable[[], T], requester: Requester = ANYBODY
+    ) -> T:
+        """Run `work` after a checkpoint, without a thread or a queue."""
+        await trio.lowlevel.checkpoint()
+        return self.run_here(work)
 
 
 def _too_many() -> OverloadedError:
@@ -178,11 +207,11 @@ def _too_many() -> OverloadedError:
 
 
 def _give_way() -> None:
-    """Have this thread leave its core to whatever else in the process wants it, soon.
+    """Lower the priority of this thread below that of the rest of the process.
 
     Measured: with sign-ins on all cores the p99 of a small request halves.
     """
-    with suppress(OSError):  # a container may forbid it, and it is no more than a courtesy
+    with suppress(OSError):  # a container may forbid it; it is optional
         thread = threading.get_native_id()
         own = os.getpriority(os.PRIO_PROCESS, thread)
         os.setpriority(os.PRIO_PROCESS, thread, max(own, _NICE))
@@ -194,7 +223,7 @@ _HASH_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class HasherStatistics:
-    """Counts since the start, and what waits now."""
+    """Counters since the start, and how many hashes wait now."""
 
     hashes: int  # verifications and new hashes, decoys too
     running: int
@@ -202,8 +231,8 @@ class HasherStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
-    """The result of a verification; `outdated` asks for a new hash with the live parameters."""
+class PasswordCheck:
+    """The result of a verification; `outdated`: the hash needs the live parameters."""
 
     ok: bool
     outdated: bool = False
@@ -231,13 +260,13 @@ class Hasher:
         entropy: Entropy,
         *,
         refuse_common: bool = False,
-        places: int | None = None,
+        slots: int | None = None,
         inline: bool = False,
     ) -> None:
         """`minimum` and `refuse_common` are the policy's `minPasswordLength` and
         `refuseCommonPasswords`; `inline` hashes on the caller's task, for tests whose clock does
         not see threads."""
-        self._argon2 = argon2.PasswordHasher(
+        self.argon2_hasher = argon2.PasswordHasher(
             time_cost=parameters.time,
             memory_cost=parameters.memory_kib,
             parallelism=parameters.parallelism,
@@ -245,9 +274,9 @@ class Hasher:
             salt_len=_SALT_BYTES,
         )
         self._minimum, self._refuse_common = minimum, refuse_common
-        self._places = Places(places or len(os.sched_getaffinity(0)))
-        self._inline = inline
-        self._lock = threading.Lock()  # over what follows
+        count = slots or len(os.sched_getaffinity(0))
+        self.slots = InlineSlots(count) if inline else HashSlots(count)
+        self._lock = threading.Lock()  # guards the next fields
         self._withheld = 0  # begun, and then not computed: it was too late
         self._cost = parameters
         self._live = argon2.Parameters(
@@ -278,67 +307,71 @@ class Hasher:
     async def hash(
         self, password: str, *, name: str, email: str, requester: Requester = ANYBODY
     ) -> str:
-        """Judge a new password and return its hash. `requester` is who has a share of the queue.
+        """Validate a new password and return its hash. The queue is shared by `requester`s.
 
         Raises: PasswordPolicyError; OverloadedError when too many wait.
         """
-        self.judge(password, name=name, email=email)
-        return await self._run(
-            Lane.RECOVERY, lambda: self._argon2.hash(_bytes(password)), requester
+        self.validate(password, name=name, email=email)
+        return await self.slots.run(
+            HashQueue.RECOVERY, lambda: self.argon2_hasher.hash(_bytes(password)), requester
         )
 
-    async def rehash(self, password: str, *, lane: Lane, requester: Requester = ANYBODY) -> str:
-        """Hash a password that was just verified with the live parameters; no rule is asked again.
+    async def rehash(
+        self, password: str, *, queue: HashQueue, requester: Requester = ANYBODY
+    ) -> str:
+        """Hash a password that was just verified, with the live parameters, without validation.
 
         Raises: OverloadedError when too many wait.
         """
-        return await self._run(lane, lambda: self._argon2.hash(_bytes(password)), requester)
+        return await self.slots.run(
+            queue, lambda: self.argon2_hasher.hash(_bytes(password)), requester
+        )
 
     def hash_now(self, password: str, *, name: str, email: str) -> str:
-        """The same for code that runs in a transaction already (A-295)."""
-        self.judge(password, name=name, email=email)
-        return self._places.run_here(lambda: self._argon2.hash(_bytes(password)))
+        """Like `hash`, for code that already runs in a transaction (A-295)."""
+        self.validate(password, name=name, email=email)
+        return self.slots.run_here(lambda: self.argon2_hasher.hash(_bytes(password)))
 
-    def judge(self, password: str, *, name: str, email: str) -> None:
+    def validate(self, password: str, *, name: str, email: str) -> None:
         """Refuse a password that breaks the policy. Raises: PasswordPolicyError."""
         common = common_passwords() if self._refuse_common else frozenset[str]()
-        judge_password(password, minimum=self._minimum, name=name, email=email, common=common)
+        validate_password(password, minimum=self._minimum, name=name, email=email, common=common)
 
     async def verify(
         self,
         stored: str | None,
         password: str,
-        lane: Lane = Lane.SIGN_IN,
+        queue: HashQueue = HashQueue.SIGN_IN,
         *,
         decoy: Argon2 | None = None,
         requester: Requester = ANYBODY,
         may_begin: Callable[[], bool] = lambda: True,
-    ) -> Verified:
+    ) -> PasswordCheck:
         """Verify a password with exactly one argon2 run, whatever is wrong.
 
-        A try at no hash or a damaged one costs `decoy` (None: what a new hash costs); an over-long
-        password costs what the stored hash does: so the time tells nothing. `may_begin` is asked
-        right before, on the thread. `requester` is who has a share of the queue.
+        A missing or damaged hash costs `decoy` (None: the cost of a new hash), and an over-long
+        password the cost of the stored hash, so that the time tells nothing. `may_begin` is
+        called on the thread right before. The queue is shared by `requester`s.
 
-        Raises: OverloadedError when too many wait, or it may not begin any more; nothing was
+        Raises: OverloadedError when the queue is full, or `may_begin` returns False; nothing was
             computed then.
         """
 
-        def work() -> Verified:
+        def work() -> PasswordCheck:
             if not may_begin():
                 with self._lock:
                     self._withheld += 1
                 raise OverloadedError("The try waited for too long. Try again.")
             return self._verify(stored, password, decoy or self._cost)
 
-        return await self._run(lane, work, requester)
+        return await self.slots.run(queue, work, requester)
 
     def statistics(self) -> HasherStatistics:
         """Return the counts for `/metrics`."""
-        places = self._places
-        return HasherStatistics(places.begun - self._withheld, places.running, places.waiting)
+        slots = self.slots
+        return HasherStatistics(slots.begun - self._withheld, slots.running, slots.waiting)
 
-    def _verify(self, stored: str | None, password: str, decoy: Argon2) -> Verified:
+    def _verify(self, stored: str | None, password: str, decoy: Argon2) -> PasswordCheck:
         asked = parameters_of(stored)
         if stored is None or asked is None:
             return self._refuse(decoy, password)
@@ -346,29 +379,23 @@ class Hasher:
             own = Argon2(asked.memory_cost, asked.time_cost, asked.parallelism)
             return self._refuse(own, password)
         try:
-            self._argon2.verify(stored, _bytes(password))
+            self.argon2_hasher.verify(stored, _bytes(password))
         except argon2.exceptions.VerifyMismatchError:
-            return Verified(False)
+            return PasswordCheck(False)
         except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
             # A damaged hash fails at once, and that would show.
             return self._refuse(decoy, password)
-        return Verified(True, outdated=asked != self._live)
+        return PasswordCheck(True, outdated=asked != self._live)
 
-    def _refuse(self, cost: Argon2, password: str) -> Verified:
-        """Spend one run of this cost on a hash that nothing fits."""
+    def _refuse(self, cost: Argon2, password: str) -> PasswordCheck:
+        """Spend one run of this cost on a hash that no password fits."""
         with suppress(argon2.exceptions.VerificationError):
-            self._argon2.verify(
+            self.argon2_hasher.verify(
                 f"$argon2id$v={self._live.version}$m={cost.memory_kib},t={cost.time},"
                 f"p={cost.parallelism}${self._nobodys}",
                 _bytes(password),
             )
-        return Verified(False)
-
-    async def _run(self, lane: Lane, work: Callable[[], T], requester: Requester) -> T:
-        if not self._inline:
-            return await self._places.run(lane, work, requester)
-        await trio.lowlevel.checkpoint()
-        return self._places.run_here(work)
+        return PasswordCheck(False)
 
 
 def _bytes(password: str) -> bytes:

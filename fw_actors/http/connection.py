@@ -40,7 +40,7 @@ class Connection(Protocol):
     broken: bool  # a send failed
 
     async def start(self, data: bytes) -> int:
-        """Send what goes without waiting for the receiver; return how many bytes that were."""
+        """Send as much as possible without waiting for the receiver; return the number of bytes."""
         ...
 
     async def send(self, data: memoryview) -> None:
@@ -55,11 +55,13 @@ class Connection(Protocol):
         ...
 
     async def receive_ready(self, limit: int) -> bytes:
-        """Bytes that are there already; empty when there are none, or nothing more will come."""
+        """Return bytes that have arrived; empty when there are none, or nothing more will come."""
         ...
 
-    def is_quiet(self) -> bool:
-        """Whether nothing came since the last answer: no byte, no end. Else it must not be used."""
+    def is_reusable(self) -> bool:
+        """Whether the connection can take another exchange: nothing, not even an end, came after
+        the last response.
+        """
         ...
 
     def close(self) -> None:
@@ -118,13 +120,13 @@ class PlainConnection:
         return self.receive_nowait(limit)
 
     def receive_nowait(self, limit: int) -> bytes:
-        """As `receive_ready`, for who can't wait."""
+        """Like `receive_ready`, without waiting."""
         try:
             return self._socket.recv(limit)
         except OSError:
             return b""
 
-    def is_quiet(self) -> bool:
+    def is_reusable(self) -> bool:
         return not self.broken and self._socket.fileno() >= 0 and not self._poll.poll(0)
 
     def close(self) -> None:
@@ -133,10 +135,10 @@ class PlainConnection:
             self._socket.close()
 
 
-class Step(Enum):
-    """What the sender waits for; the value is the sentence when it waited too long."""
+class ExchangeStep(Enum):
+    """Steps of an exchange; the value is the sentence for a timeout in it."""
 
-    LOOK_UP = "The address of {host} was not found out within {seconds:g} s."
+    LOOK_UP = "The address of {host} was not resolved within {seconds:g} s."
     CONNECT = "{host} did not take the connection within {seconds:g} s."
     HANDSHAKE = "{host} did not finish the TLS handshake within {seconds:g} s."
     SEND = "{host} did not take the whole request within {seconds:g} s."
@@ -147,10 +149,10 @@ class Progress(msgspec.Struct):
     """The step that a POST is at, and how long those before it took; `now` is trio's clock."""
 
     now: Callable[[], float] = trio.current_time
-    step: Step = Step.LOOK_UP
+    step: ExchangeStep = ExchangeStep.LOOK_UP
     times: Times = msgspec.field(default_factory=Times)
 
-    def enter(self, step: Step) -> float:
+    def enter(self, step: ExchangeStep) -> float:
         """Begin a step; return trio's time."""
         self.step = step
         return self.now()

@@ -25,10 +25,11 @@ from typing import Final
 
 import trio
 
-from fw_actors.http.connection import Connection, PlainConnection, Progress, Step
+from fw_actors.http.connection import Connection, ExchangeStep, PlainConnection, Progress
 from fw_actors.http.errors import ConnectError, DnsError
 from fw_actors.http.tls import secure
 from fw_actors.http.url import Origin, is_address
+from fw_actors.runtime.clock import MS_PER_SECOND
 
 SocketAddress = tuple[str, int] | tuple[str, int, int, int]
 Address = tuple[socket.AddressFamily, SocketAddress]
@@ -36,7 +37,7 @@ Lookup = Callable[[str, int], Sequence[Address]]
 
 MAX_THREADS: Final = 32
 MAX_PER_HOST: Final = 2
-PROMPT_SECONDS: Final = 1.0  # an older look-up may be a dead one: who comes then begins a second
+PROMPT_SECONDS: Final = 1.0  # an older look-up may hang: the next caller begins a second
 MAX_PROMPT: Final = 4096  # names remembered as prompt; the one asked for longest ago goes first
 
 
@@ -54,7 +55,7 @@ def system_lookup(host: str, port: int) -> Sequence[Address]:
 
 @dataclass(frozen=True, slots=True)
 class ResolverStatistics:
-    """What the resolver is doing.
+    """Counters of the resolver.
 
     Args:
         threads: threads taken, those of abandoned look-ups too.
@@ -68,8 +69,8 @@ class ResolverStatistics:
 
 
 @dataclass(eq=False, slots=True)
-class _Running:
-    """One look-up under way, with everybody who waits for it."""
+class _RunningLookup:
+    """A running look-up and its waiters."""
 
     began: float
     done: trio.Event = field(default_factory=trio.Event)
@@ -80,7 +81,7 @@ class _Running:
 
 
 class Resolver:
-    """Looks names up; callers that ask for the same name at the same time share a look-up.
+    """Resolves names; simultaneous callers for one name share a look-up.
 
     Args:
         nursery: holds the look-ups, which outlive the callers that give up.
@@ -99,7 +100,7 @@ class Resolver:
         self._limiter = trio.CapacityLimiter(threads)
         self._doubtful = trio.CapacityLimiter(max(1, threads - threads // 4))
         self._prompt: dict[str, None] = {}  # in the order in which they were last looked up
-        self._running: dict[tuple[str, int], list[_Running]] = {}
+        self._running: dict[tuple[str, int], list[_RunningLookup]] = {}
 
     async def resolve(self, host: str, port: int) -> Sequence[Address]:
         """Return all addresses of a name, the preferred ones first; at least one.
@@ -118,7 +119,7 @@ class Resolver:
             if not running.waiting and not running.threaded:
                 running.scope.cancel()
         if not running.addresses:
-            raise DnsError(f"The name {host} has no address that could be found out.")
+            raise DnsError(f"The name {host} could not be resolved to an address.")
         return running.addresses
 
     def statistics(self) -> ResolverStatistics:
@@ -129,27 +130,27 @@ class Resolver:
             hosts=len(self._running),
         )
 
-    def _join_or_begin(self, key: tuple[str, int]) -> _Running:
+    def _join_or_begin(self, key: tuple[str, int]) -> _RunningLookup:
         mine = self._running.get(key, [])
         now = trio.current_time()
         joinable = [r for r in mine if not r.scope.cancel_called]
         if joinable and (len(mine) >= MAX_PER_HOST or now - joinable[-1].began < PROMPT_SECONDS):
             return joinable[-1]
-        running = _Running(now)
+        running = _RunningLookup(now)
         self._running.setdefault(key, []).append(running)
         self._nursery.start_soon(self._run, key, running)
         return running
 
-    async def _run(self, key: tuple[str, int], running: _Running) -> None:
+    async def _run(self, key: tuple[str, int], running: _RunningLookup) -> None:
         host, _ = key
         prompt = host in self._prompt
         self._prompt.pop(host, None)
         try:
-            async with AsyncExitStack() as places:
+            async with AsyncExitStack() as slots:
                 with running.scope:
                     if not prompt:
-                        await places.enter_async_context(self._doubtful)
-                    await places.enter_async_context(self._limiter)
+                        await slots.enter_async_context(self._doubtful)
+                    await slots.enter_async_context(self._limiter)
                     running.threaded = True
                 if running.threaded:
                     await self._look_up(key, running)
@@ -160,14 +161,14 @@ class Resolver:
             if not mine:
                 del self._running[key]
 
-    async def _look_up(self, key: tuple[str, int], running: _Running) -> None:
+    async def _look_up(self, key: tuple[str, int], running: _RunningLookup) -> None:
         began = trio.current_time()
         try:
             running.addresses = await trio.to_thread.run_sync(
                 self._lookup,
                 *key,
                 abandon_on_cancel=True,  # cancelled by the end of the sender alone
-                limiter=trio.CapacityLimiter(1),  # ours were asked already
+                limiter=trio.CapacityLimiter(1),  # `_limiter` was acquired already
             )
         except (OSError, UnicodeError):
             running.addresses = None
@@ -231,7 +232,7 @@ def system_trust() -> ssl.SSLContext:
 
 
 class Dialler:
-    """Makes connections; how many is up to who asks.
+    """Opens connections; the caller limits how many.
 
     Args:
         resolver: for names; an address is dialled as it stands.
@@ -253,17 +254,17 @@ class Dialler:
         """
         times = progress.times
         times.dns = times.connect = times.tls = 0.0
-        began = progress.enter(Step.LOOK_UP)
+        began = progress.enter(ExchangeStep.LOOK_UP)
         addresses = await self._addresses(origin)
-        resolved = progress.enter(Step.CONNECT)
-        times.dns = (resolved - began) * 1000
+        resolved = progress.enter(ExchangeStep.CONNECT)
+        times.dns = (resolved - began) * MS_PER_SECOND
         sock = await _connect(origin, _allowed(origin, addresses))
-        connected = progress.enter(Step.HANDSHAKE)
-        times.connect = (connected - resolved) * 1000
+        connected = progress.enter(ExchangeStep.HANDSHAKE)
+        times.connect = (connected - resolved) * MS_PER_SECOND
         if origin.scheme == "http":
             return PlainConnection(origin, sock)
         connection = await secure(origin, sock, self._context)
-        times.tls = (progress.now() - connected) * 1000
+        times.tls = (progress.now() - connected) * MS_PER_SECOND
         return connection
 
     async def _addresses(self, origin: Origin) -> Sequence[Address]:

@@ -1,4 +1,4 @@
-"""Why an attempt got no answer: one class for each `kind` of B-168 that the network owns.
+"""Network errors of an attempt: one class for each network `kind` of B-168.
 
 A sentence names the receiver by host and port at most: no path, query, header or body is ever in
 it, so that it may be stored on a delivery and written to a log.
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class NetworkError(Exception):
-    """An attempt that ended without an answer's head. Raised as one of its children.
+    """An attempt that ended without the head of a response. Raise one of its children.
 
     `kind` is the word before the colon in a delivery's `error`, `sentence` what follows it.
     """
@@ -51,13 +51,13 @@ class TlsError(NetworkError):
     kind = "tls"
 
 
-class AnswerTimeout(NetworkError):
-    """Raised when the deadline passes before an answer's head is in, whatever took the time."""
+class ResponseTimeout(NetworkError):
+    """Raised when the deadline passes before the head of a response is complete."""
 
     kind = "timeout"
 
 
 class ProtocolError(NetworkError):
-    """Raised when a receiver breaks the connection, or answers what isn't HTTP/1, or too much."""
+    """Raised when a receiver breaks the connection, or its response is not HTTP/1 or too long."""
 
     kind = "protocol"

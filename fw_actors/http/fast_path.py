@@ -1,4 +1,4 @@
-"""The plainest answers, read without a state machine (B-130).
+"""The fast path for plain responses, read without a state machine (B-130).
 
 An answer goes the short way when all of it is there at once: HTTP/1.1, a body of the length that
 content-length says or status 204, and nothing in its head that could change how it is framed, how
@@ -18,7 +18,7 @@ _HEAD: Final = re.compile(
     rb"((?:[A-Za-z0-9!#$%&'*+.^_`|~-]+:[\x20-\x7e]*\r\n)*)\r\n"
 )
 _LENGTH: Final = re.compile(rb"\ncontent-length: ?([0-9]{1,5})\r")
-# Framing, what a delivery keeps, and another use of the connection: h11 reads those.
+# Framing, headers that a delivery keeps, and connection upgrades are left to h11.
 _UNUSUAL: Final = re.compile(rb"\n(?:transfer-encoding|location|retry-after|upgrade):")
 _KEPT_ALIVE: Final = b"\nconnection: keep-alive\r\n"
 _NO_CONTENT: Final = 204
@@ -28,15 +28,15 @@ _REMEMBERED_BYTES: Final = 2048
 _NOT_MODIFIED: Final = 304  # its content-length speaks of a body that isn't there
 
 
-class PlainAnswer(NamedTuple):
-    """A whole answer whose connection may be used again."""
+class PlainResponse(NamedTuple):
+    """A complete response whose connection is reusable."""
 
     status: int
     body: bytes
 
 
-def read_short(data: bytes) -> PlainAnswer | None:
-    """Read a whole answer; None when it isn't one of the plainest, whatever else it is.
+def read_plain(data: bytes) -> PlainResponse | None:
+    """Read a complete plain response; return None for any other bytes.
 
     Args:
         data: all that came since the request was sent.
@@ -44,7 +44,7 @@ def read_short(data: bytes) -> PlainAnswer | None:
     return _remembered(data) if len(data) <= _REMEMBERED_BYTES else _read(data)
 
 
-def _read(data: bytes) -> PlainAnswer | None:
+def _read(data: bytes) -> PlainResponse | None:
     match = _HEAD.match(data)
     if match is None:
         return None
@@ -57,11 +57,11 @@ def _read(data: bytes) -> PlainAnswer | None:
         return None
     if not _ends_there(status, fields, len(body)):
         return None
-    return PlainAnswer(status, body)
+    return PlainResponse(status, body)
 
 
 def _ends_there(status: int, fields: bytes, size: int) -> bool:
-    """Whether the answer is exactly as long as its head says (RFC 9112 6.3)."""
+    """Whether the response ends exactly where its head says (RFC 9112 6.3)."""
     lengths = fields.count(b"\ncontent-length:")
     if status == _NO_CONTENT and (size or not lengths):
         return not size

@@ -17,7 +17,7 @@ from fw_actors.http.url import Origin
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """How much may lie idle. Connections in use are bounded by who posts, not here.
+    """Limits of idle connections; callers bound the connections in use.
 
     Args:
         idle: idle connections in all; the one that is idle longest goes first.
@@ -32,7 +32,7 @@ class PoolLimits:
 
 @dataclass(frozen=True, slots=True)
 class PoolStatistics:
-    """What the pool holds now, and what it did since the start.
+    """Connections held now, and counters since the start.
 
     Args:
         in_use: connections that an exchange holds.
@@ -76,7 +76,7 @@ class Pool:
         while (mine := self._by_origin.get(origin)) is not None:
             connection = next(reversed(mine))
             self._forget(connection)
-            if connection.is_quiet() and not self._expired(connection):
+            if connection.is_reusable() and not self._expired(connection):
                 self._in_use += 1
                 self._reused += 1
                 return connection
@@ -84,12 +84,12 @@ class Pool:
         return None
 
     def adopt(self, connection: Connection) -> None:
-        """Count a connection that was just dialled; it is in use by whoever dialled it."""
+        """Count a new connection, in use by its caller."""
         self._in_use += 1
         self._opened += 1
 
     def give_back(self, connection: Connection) -> None:
-        """End the use of a connection whose last answer was read whole; keep it if there's room."""
+        """End the use of a connection after a whole response; keep it if there is room."""
         self._in_use -= 1
         mine = self._by_origin.get(connection.origin)
         full = mine is not None and len(mine) >= self.limits.idle_per_origin
@@ -115,7 +115,7 @@ class Pool:
     def sweep(self) -> None:
         """Close what lies idle too long, and what its receiver closed or spoke on."""
         for connection in list(self._idle):
-            if self._expired(connection) or not connection.is_quiet():
+            if self._expired(connection) or not connection.is_reusable():
                 self._forget(connection)
                 self._close(connection)
 
@@ -126,7 +126,7 @@ class Pool:
             await self._filled.wait()
 
     def shut(self) -> None:
-        """Close all idle connections, and from now on each one that comes back."""
+        """Close all idle connections, and from now on every connection that is given back."""
         self._shut = True
         for connection in list(self._idle):
             self._forget(connection)

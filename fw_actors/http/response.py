@@ -19,7 +19,7 @@ import h11
 import msgspec
 
 from fw_actors.http.errors import ProtocolError
-from fw_actors.http.fast_path import read_short
+from fw_actors.http.fast_path import read_plain
 
 
 class Times(msgspec.Struct):
@@ -34,8 +34,8 @@ class Times(msgspec.Struct):
     answer: float = 0.0
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """A receiver's answer to one POST; its status is any from 200 to 999.
+class ReceiverResponse(msgspec.Struct, frozen=True):
+    """A receiver's response to one POST; its status is 200 to 999.
 
     Args:
         status: as in the answer's head, which alone decides (B-141).
@@ -55,7 +55,7 @@ class Answer(msgspec.Struct, frozen=True):
 # RFC 9112 4; the reason phrase may be missing and may hold any byte.
 _STATUS_LINE: Final = re.compile(rb"HTTP/[0-9]\.[0-9] ([1-9][0-9]{2})(?:[ \t\r][^\n]*)?")
 _END_OF_HEAD: Final = re.compile(rb"\n\r?\n")
-_SWITCHING_PROTOCOLS: Final = 101  # no upgrade was asked for: what follows is not HTTP
+_SWITCHING_PROTOCOLS: Final = 101  # no upgrade was requested: the following bytes are not HTTP
 _FINAL: Final = 200
 
 _LENGTH: Final = re.compile(rb"[0-9]{1,20}")  # more digits than h11 takes say nothing useful
@@ -66,7 +66,7 @@ _KEPT: Final = (b"location", b"retry-after")
 
 
 def rewritten(answer: bytes | bytearray) -> bytes | None:
-    """Return the bytes of an answer with its head in a form that h11 accepts.
+    """Return the bytes of a response with its head rewritten in a form that h11 accepts.
 
     The body's framing is taken from the head as far as it can be used: a last transfer coding of
     `chunked`, else the smallest Content-Length that is a number, else the body lasts until the
@@ -118,13 +118,13 @@ def _framing(fields: list[tuple[bytes, bytes]]) -> list[bytes]:
 
 
 def _members(fields: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
-    """The members of a field whose value is a list, over all its lines (RFC 9110 5.6.1)."""
+    """Return the members of a list-valued field, over all its lines (RFC 9110 5.6.1)."""
     values = b",".join(value for each, value in fields if each == name)
     return [member.strip() for member in values.split(b",") if member.strip()]
 
 
 def _kept(fields: list[tuple[bytes, bytes]]) -> list[bytes]:
-    """The header lines of an answer that a delivery uses."""
+    """Return the header lines of a response that a delivery uses."""
     return [
         name + b": " + value
         for name, value in fields
@@ -132,7 +132,7 @@ def _kept(fields: list[tuple[bytes, bytes]]) -> list[bytes]:
     ]
 
 
-MAX_ANSWER: Final = 64 * 1024  # bytes read of one answer, 1xx answers and heads included
+MAX_RESPONSE: Final = 64 * 1024  # bytes read of one answer, 1xx answers and heads included
 MAX_BODY: Final = 512  # bytes kept of its body
 MAX_INFORMATIONAL: Final = 20
 MAX_HEADER: Final = 2048  # characters kept of a header's value
@@ -141,15 +141,15 @@ _USER_INFO: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*:)?//[^/]*@")
 
 
 _NO_BYTES: Final = bytearray()  # never written to: replaced when h11 is needed
-_CUT_OFF: Final = "The receiver closed the connection before its answer's head was whole."
-_BROKEN: Final = "The receiver broke the connection before it answered."
-_NOT_HTTP: Final = "The receiver's answer is not valid HTTP/1.1."
-_TOO_LONG: Final = "The receiver's answer has no end of its head within 64 KiB."
-_TOO_MANY: Final = "The receiver sent more than 20 interim answers and no final one."
+_CUT_OFF: Final = "The receiver closed the connection before the head of its response was complete."
+_BROKEN: Final = "The receiver broke the connection before it responded."
+_NOT_HTTP: Final = "The receiver's response is not valid HTTP/1.1."
+_TOO_LONG: Final = "The head of the receiver's response does not end within 64 KiB."
+_TOO_MANY: Final = "The receiver sent more than 20 interim responses and no final one."
 
 
-class AnswerReader(msgspec.Struct, eq=False):
-    """Reads the answer to one POST; fed in pieces of any size.
+class ResponseReader(msgspec.Struct, eq=False):
+    """Reads the response to one POST from pieces of any size.
 
     Args:
         status: None until the whole head of the final answer is in.
@@ -160,19 +160,19 @@ class AnswerReader(msgspec.Struct, eq=False):
     """
 
     status: int | None = None
-    room: int = MAX_ANSWER
+    room: int = MAX_RESPONSE
     ended: bool = False
     reusable: bool = False
-    short_way: bool = True
+    fast_path: bool = True
     _body: bytes = b""
     _headers: Sequence[tuple[bytes, bytes]] = ()
     _informational: int = 0
     _h11: h11.Connection | None = None
-    _head: bytearray = _NO_BYTES  # the head that h11 is reading, while there is no status
+    _head: bytearray = _NO_BYTES  # the head in h11's buffer, while there is no status
 
     def __repr__(self) -> str:
         """Nothing of what was answered, which may be secret."""
-        return f"<AnswerReader status={self.status} room={self.room} ended={self.ended}>"
+        return f"<ResponseReader status={self.status} room={self.room} ended={self.ended}>"
 
     def feed(self, data: bytes) -> bool:
         """Take the next bytes of the connection, at most `room`; none means that it ended.
@@ -183,7 +183,7 @@ class AnswerReader(msgspec.Struct, eq=False):
         """
         self.room -= len(data)
         if self._h11 is None:
-            if self.short_way and (plain := read_short(data)) is not None:
+            if self.fast_path and (plain := read_plain(data)) is not None:
                 self.status, self._body = plain
                 self.ended = self.reusable = True
                 return True
@@ -194,17 +194,17 @@ class AnswerReader(msgspec.Struct, eq=False):
         return self.ended or len(self._body) >= MAX_BODY
 
     def break_off(self) -> None:
-        """The connection broke: what is there is the answer.
+        """Finish after the connection broke: the bytes read so far are the response.
 
         Raises: ProtocolError, where no head is in.
         """
         self._stop(_BROKEN)
 
-    def answer(self, times: Times) -> Answer:
-        """What was read so far, once `status` is there."""
+    def answer(self, times: Times) -> ReceiverResponse:
+        """Return the response read so far; `status` must be set."""
         if self.status is None:
-            raise ValueError("There is no answer before its head is in.")
-        return make_answer(self.status, self._body[:MAX_BODY], self._headers, times)
+            raise ValueError("There is no response before its head is complete.")
+        return make_response(self.status, self._body[:MAX_BODY], self._headers, times)
 
     def _stop(self, otherwise: str) -> None:
         if self.status is None:
@@ -249,31 +249,31 @@ class AnswerReader(msgspec.Struct, eq=False):
                 )
 
 
-def make_answer(
+def make_response(
     status: int,
     body: bytes,
     headers: Iterable[tuple[bytes, bytes]],
     times: Times,
-) -> Answer:
-    """Put an answer together; `headers` have lower-case names."""
+) -> ReceiverResponse:
+    """Build a response; `headers` have lower-case names."""
     location = retry_after = None
     for name, value in headers:
         if name == b"location" and location is None:
             location = _without_secrets(value.decode("latin-1"))
         elif name == b"retry-after" and retry_after is None:
             retry_after = value.decode("latin-1")[:MAX_HEADER]
-    return Answer(status, body, location, retry_after, times)
+    return ReceiverResponse(status, body, location, retry_after, times)
 
 
 def _without_secrets(location: str) -> str:
-    """A Location without user info, query and fragment, which may hold what was signed or typed."""
+    """Remove user info, query and fragment from a Location, because they may hold secrets."""
     path = re.split("[?#]", location, maxsplit=1)[0]
     return _USER_INFO.sub(r"\1//", path)[:MAX_HEADER]
 
 
 def _expecting_an_answer() -> h11.Connection:
     """An h11 client that has sent a POST; the request's bytes are written elsewhere."""
-    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_ANSWER)
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_RESPONSE)
     connection.send(_POST)
     connection.send(_END)
     return connection

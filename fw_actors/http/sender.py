@@ -1,4 +1,4 @@
-"""POSTs to receivers, each with its connection, request and answer under one deadline (B-140)."""
+"""Sends POSTs to receivers: connection, request and response under one deadline (B-140)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from fw_actors.http.dial import (
     system_lookup,
     system_trust,
 )
-from fw_actors.http.errors import AnswerTimeout, NetworkError
-from fw_actors.http.exchange import Stale, converse
+from fw_actors.http.errors import NetworkError, ResponseTimeout
+from fw_actors.http.exchange import MakeHeaders, RequestWriter, StaleConnection, run_exchange
 from fw_actors.http.pool import Pool, PoolLimits, PoolStatistics
-from fw_actors.http.request import MakeHeaders, RequestWriter
-from fw_actors.http.response import Answer, AnswerReader
-from fw_actors.http.url import Target
+from fw_actors.http.response import ReceiverResponse, ResponseReader
+from fw_actors.http.url import Endpoint
 from fw_actors.runtime.timers import Deadlines
 from fw_actors.version import __version__
 
@@ -34,7 +33,7 @@ SWEEP_SECONDS: Final = 5.0  # how long a connection that its receiver closed may
 
 @dataclass(frozen=True, slots=True)
 class SenderStatistics:
-    """What the sender holds now: its connections and its look-ups."""
+    """Statistics of the sender's connections and look-ups."""
 
     pool: PoolStatistics
     resolver: ResolverStatistics
@@ -43,11 +42,11 @@ class SenderStatistics:
 class _Post(msgspec.Struct, eq=False):
     """One POST under way; survives its own deadline."""
 
-    target: Target
+    endpoint: Endpoint
     body: bytes
     make_headers: MakeHeaders
     progress: Progress
-    reader: AnswerReader
+    reader: ResponseReader
     kept: Connection | None = None
     late: bool = False
 
@@ -76,21 +75,22 @@ class Sender:
 
     async def post(
         self,
-        target: Target,
+        endpoint: Endpoint,
         body: bytes,
         make_headers: MakeHeaders,
         *,
         timeout: float,
         anew: bool = False,
-    ) -> Answer:
-        """Send one POST and return the answer; nothing is followed, repeated or decoded.
+    ) -> ReceiverResponse:
+        """Send one POST and return the response; no redirect is followed, nothing is retried or
+        decoded.
 
         A kept connection that turns out dead before one byte of an answer is replaced once, by a
         new one; `make_headers` is then called again. Cancelled at any instant, the connection is
         closed and nothing is left behind; the receiver may have got the request.
 
         Args:
-            target: where to; from `parse_target`.
+            endpoint: the receiver; from `parse_endpoint`.
             body: JSON, sent as these bytes.
             make_headers: called when the connection is ready, gives this attempt's own headers;
                 what it raises is raised here, with nothing sent.
@@ -99,22 +99,22 @@ class Sender:
 
         Raises:
             DnsError, ConnectError, TlsError, ProtocolError: there was no answer, and why.
-            AnswerTimeout: the deadline passed before the head of an answer was in.
+            ResponseTimeout: the deadline passed before the head of an answer was in.
             ValueError: `make_headers` gave what can't be a header.
         """
         now = self._deadlines.now
-        post = _Post(target, body, make_headers, Progress(now), AnswerReader())
+        post = _Post(endpoint, body, make_headers, Progress(now), ResponseReader())
         deadline = now() + timeout
         await trio.lowlevel.checkpoint_if_cancelled()  # else a kept connection would be sent on
         try:
-            kept = None if anew else self._pool.take(target.origin)
+            kept = None if anew else self._pool.take(endpoint.origin)
             if kept is None or not await self._over_kept(kept, post, timeout):
                 await self._over_new(post, deadline)
         except NetworkError as fault:
             fault.times = post.progress.times
             raise
         if post.late and post.reader.status is None:
-            late = AnswerTimeout(post.progress.overdue(target.origin.host, timeout))
+            late = ResponseTimeout(post.progress.overdue(endpoint.origin.host, timeout))
             late.times = post.progress.times
             raise late
         return post.reader.answer(post.progress.times)
@@ -132,8 +132,8 @@ class Sender:
         post.kept = kept
         noted = self._deadlines.add(post, timeout)
         try:
-            await self._converse(kept, post, kept=True)
-        except Stale:
+            await self._exchange(kept, post, kept=True)
+        except StaleConnection:
             return post.late
         except NetworkError:
             if not post.late:
@@ -144,17 +144,19 @@ class Sender:
 
     async def _over_new(self, post: _Post, deadline: float) -> None:
         with trio.CancelScope(deadline=deadline) as scope:
-            connection = await self._dialler.dial(post.target.origin, post.progress)
-            self._pool.adopt(connection)  # no await between: it is counted, or nobody has it
-            await self._converse(connection, post, kept=False)
+            connection = await self._dialler.dial(post.endpoint.origin, post.progress)
+            self._pool.adopt(connection)  # no await between, so that it is always counted
+            await self._exchange(connection, post, kept=False)
         post.late = scope.cancelled_caught
 
-    async def _converse(self, connection: Connection, post: _Post, *, kept: bool) -> None:
+    async def _exchange(self, connection: Connection, post: _Post, *, kept: bool) -> None:
         reusable = True
         try:
-            request = self._writer.write(post.target, post.body, post.make_headers())
+            request = self._writer.write(post.endpoint, post.body, post.make_headers())
             reusable = False  # from here on bytes may be under way
-            reusable = await converse(connection, request, post.reader, post.progress, kept=kept)
+            reusable = await run_exchange(
+                connection, request, post.reader, post.progress, kept=kept
+            )
         finally:
             if reusable:
                 self._pool.give_back(connection)
@@ -170,7 +172,7 @@ async def open_sender(
     lookup: Lookup = system_lookup,
     version: str = __version__,
 ) -> AsyncIterator[Sender]:
-    """Open a sender; leaving the block closes what lies idle and abandons look-ups.
+    """Open a sender; leaving the block closes idle connections and abandons look-ups.
 
     POSTs that are under way then end: those over kept connections at once, as if they were late,
     the others on their own; their connections are closed.

@@ -24,11 +24,11 @@ _CHUNK: Final = 64 * 1024
 
 
 class TlsConnection:
-    """A TLS connection whose handshake is done; made by `secure`."""
+    """A TLS connection after its handshake; made by `secure`."""
 
     __slots__ = ("_records", "_sending", "_tls", "broken", "idle_since", "origin")
 
-    def __init__(self, origin: Origin, tls: Tls, records: Records) -> None:
+    def __init__(self, origin: Origin, tls: Tls, records: RecordStream) -> None:
         self.origin = origin
         self.idle_since = 0.0
         self.broken = False
@@ -65,7 +65,7 @@ class TlsConnection:
             except ssl.SSLError:
                 raise Broken(tls=True) from None
             try:
-                if not self._sending:  # else whoever sends takes along what TLS has to say
+                if not self._sending:  # else the sending task flushes TLS's own records
                     await self._tls.flush(self._records)
                 await self._tls.take_in(self._records)
             except trio.BrokenResourceError:
@@ -81,9 +81,9 @@ class TlsConnection:
         finally:
             self._records.waits = True
 
-    def is_quiet(self) -> bool:
+    def is_reusable(self) -> bool:
         # A late session ticket looks like a byte too: that connection is given up for nothing.
-        return not self.broken and not self._tls.session.pending() and self._records.is_quiet()
+        return not self.broken and not self._tls.session.pending() and self._records.is_reusable()
 
     def close(self) -> None:
         self._records.close()  # no close_notify: a whole answer needs none, and it could block
@@ -98,7 +98,7 @@ class Tls:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.session = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
 
-    async def shake_hands(self, records: Records) -> None:
+    async def shake_hands(self, records: RecordStream) -> None:
         """Raises: ssl.SSLError; trio.BrokenResourceError, when the connection breaks."""
         while True:
             try:
@@ -109,12 +109,12 @@ class Tls:
             else:
                 return await self.flush(records)
 
-    async def flush(self, records: Records) -> None:
+    async def flush(self, records: RecordStream) -> None:
         """Send what OpenSSL has to say. Raises: trio.BrokenResourceError."""
         while data := self._outgoing.read():
             await records.send_all(data)
 
-    async def take_in(self, records: Records) -> None:
+    async def take_in(self, records: RecordStream) -> None:
         """Wait for a record, or for the end. Raises: trio.BrokenResourceError, NothingReady."""
         record = await records.receive_some()
         if record:
@@ -124,11 +124,11 @@ class Tls:
 
 
 class NothingReady(Exception):
-    """Raised through TLS by `Records` that are not to wait, when they would have to."""
+    """Raised through TLS by `RecordStream` that are not to wait, when they would have to."""
 
 
-class Records(trio.abc.Stream):
-    """What is below TLS: hands up one record at a time.
+class RecordStream(trio.abc.Stream):
+    """The stream below TLS: passes up one record at a time.
 
     OpenSSL takes all it is given, and doesn't say whether something is left of it. A record that
     came right behind an answer would lie there unseen, and be read as the answer to the next POST.
@@ -140,9 +140,9 @@ class Records(trio.abc.Stream):
         self._ahead = b""  # received, not handed up
         self._left = 0  # bytes of the present record that were not handed up; 0 between records
 
-    def is_quiet(self) -> bool:
+    def is_reusable(self) -> bool:
         """Whether nothing lies here or in the socket."""
-        return not self._ahead and self._raw.is_quiet()
+        return not self._ahead and self._raw.is_reusable()
 
     def close(self) -> None:
         """Close at once, in one plain step."""
@@ -153,7 +153,7 @@ class Records(trio.abc.Stream):
         while len(self._ahead) < needed:
             data = await self._receive()
             if not data:
-                needed = self._left = len(self._ahead)  # the end; what it means is TLS's to say
+                needed = self._left = len(self._ahead)  # the end; TLS decides what it means
                 break
             self._ahead += data
         if not self._left and needed:
@@ -192,7 +192,7 @@ async def secure(origin: Origin, sock: socket.socket, context: ssl.SSLContext) -
 
     Raises: TlsError.
     """
-    records = Records(PlainConnection(origin, sock))
+    records = RecordStream(PlainConnection(origin, sock))
     try:
         tls = Tls(context, origin.host)
         await tls.shake_hands(records)
@@ -208,7 +208,7 @@ async def secure(origin: Origin, sock: socket.socket, context: ssl.SSLContext) -
 def _sentence(origin: Origin, cause: Exception) -> str:
     if isinstance(cause, ssl.SSLCertVerificationError):
         reason = cause.verify_message.strip().rstrip(".")
-        return f"The certificate of {origin.host} isn't to be trusted: {reason}."
+        return f"The certificate of {origin.host} can't be trusted: {reason}."
     if isinstance(cause, ssl.SSLError) and cause.reason:
         reason = cause.reason.replace("_", " ").lower()
         return f"TLS with {origin.host} failed: {reason}."

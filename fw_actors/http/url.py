@@ -1,4 +1,4 @@
-"""A receiver's URL, judged and taken apart once (B-12, B-13).
+"""Validates and parses the URL of a receiver (B-12, B-13).
 
 What passes is in one canonical form, so that two spellings of one receiver are one `Origin`, and
 so that no byte of a URL can end a header line. Nothing is looked up here.
@@ -51,8 +51,8 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Where a POST goes. Made by `parse_target`, which is what makes its parts safe to send.
+class Endpoint:
+    """The destination of a POST. `parse_endpoint` makes it, so that its parts are safe to send.
 
     Args:
         origin: scheme, host and port.
@@ -70,10 +70,10 @@ class Target:
         return f"{self.origin.scheme}://{self.authority}{self.path.partition('?')[0]}"
 
     def __repr__(self) -> str:
-        return f"Target({self.display!r})"
+        return f"Endpoint({self.display!r})"
 
 
-def parse_target(url: str, *, development: bool = False) -> Target:
+def parse_endpoint(url: str, *, development: bool = False) -> Endpoint:
     """Judge a receiver's URL and take it apart.
 
     Args:
@@ -85,24 +85,26 @@ def parse_target(url: str, *, development: bool = False) -> Target:
         ValidationError: with field `url` and a sentence that says what to change (B-13).
     """
     if len(url) > MAX_URL:
-        raise _refusal(f"The URL is longer than {MAX_URL} characters.")
+        raise _invalid(f"The URL must have at most {MAX_URL} characters.")
     if _UNPRINTABLE.search(url):
-        raise _refusal("The URL has a space or a control character; percent-encode it.")
+        raise _invalid("The URL must not have a space or a control character; percent-encode it.")
     if "#" in url:
-        raise _refusal("The URL has a fragment, which is never sent; leave out the # and the rest.")
+        raise _invalid(
+            "The URL must not have a fragment, which is never sent; leave out the # and the rest."
+        )
     if "\\" in url:
-        raise _refusal("The URL has a backslash; write / or percent-encode it.")
+        raise _invalid("The URL must not have a backslash; write / or percent-encode it.")
     match = _URL.fullmatch(url)
     if match is None:
-        raise _refusal("The URL must be absolute, like https://example.com/hook.")
+        raise _invalid("The URL must be absolute, like https://example.com/hook.")
     scheme = match["scheme"].lower()
     if scheme not in DEFAULT_PORTS:
-        raise _refusal("The URL must begin with https://.")
+        raise _invalid("The URL must begin with https://.")
     host, port = _host_and_port(match["authority"], DEFAULT_PORTS[scheme])
     if scheme == "http" and not (development or is_loopback(host)):
-        raise _refusal("The URL must begin with https://; http is for loopback addresses alone.")
+        raise _invalid("The URL must begin with https://; http is for loopback addresses alone.")
     authority = _bracketed(host) + ("" if port == DEFAULT_PORTS[scheme] else f":{port}")
-    return Target(Origin(scheme, host, port), authority, _path(match["rest"]))
+    return Endpoint(Origin(scheme, host, port), authority, _path(match["rest"]))
 
 
 def is_loopback(host: str) -> bool:
@@ -119,11 +121,11 @@ def is_loopback(host: str) -> bool:
 
 
 def is_address(host: str) -> bool:
-    """Whether a host, as in `Origin`, is an IP address and needs no look-up."""
+    """Whether a host, as in `Origin`, is an IP address, which needs no look-up."""
     return _address(host) is not None
 
 
-def _refusal(sentence: str) -> ValidationError:
+def _invalid(sentence: str) -> ValidationError:
     return ValidationError(sentence, field="url")
 
 
@@ -140,14 +142,14 @@ def _bracketed(host: str) -> str:
 
 def _host_and_port(authority: str, default_port: int) -> tuple[str, int]:
     if "@" in authority:
-        raise _refusal("The URL has a user name or password, which is never sent; leave it out.")
+        raise _invalid("The URL must not have a user name or password, which is never sent.")
     match = _AUTHORITY.fullmatch(authority)
     if match is None:
-        raise _refusal("The URL's host and port can't be read; write https://host:port/path.")
+        raise _invalid("The URL's host and port can't be read; write https://host:port/path.")
     host = _ipv6(match["ipv6"]) if match["ipv6"] is not None else _name(match["host"])
     digits = (match["port"] or str(default_port)).lstrip("0")
     if not 0 < len(digits) <= 5 or int(digits) > 65535:
-        raise _refusal("The URL's port must be a number from 1 to 65535.")
+        raise _invalid("The URL's port must be a number between 1 and 65535.")
     return host, int(digits)
 
 
@@ -155,9 +157,11 @@ def _ipv6(literal: str) -> str:
     try:
         address = ipaddress.IPv6Address(literal)
     except ValueError:
-        raise _refusal("The URL's host is in brackets but isn't an IPv6 address.") from None
+        raise _invalid("The URL's host in brackets must be an IPv6 address.") from None
     if address.scope_id is not None:
-        raise _refusal("The URL's IPv6 address has a zone, which means nothing to a receiver.")
+        raise _invalid(
+            "The URL's IPv6 address must not have a zone, which means nothing to a receiver."
+        )
     return address.compressed
 
 
@@ -165,18 +169,18 @@ def _name(host: str) -> str:
     try:
         name = host.lower() if host.isascii() else idna.encode(host, uts46=True).decode("ascii")
     except UnicodeError:  # IDNAError is one
-        raise _refusal("The URL's host isn't a valid international domain name.") from None
+        raise _invalid("The URL's host must be a valid international domain name.") from None
     name = name.removesuffix(".")
     labels = name.split(".")
     if _NUMBER.fullmatch(labels[-1]):
         try:
             return str(ipaddress.IPv4Address(name))
         except ValueError:
-            raise _refusal(
+            raise _invalid(
                 "The URL's host is a number; write an IPv4 address as a.b.c.d."
             ) from None
     if len(name) > 253 or not all(map(_LABEL.fullmatch, labels)):
-        raise _refusal("The URL's host isn't a valid host name.")
+        raise _invalid("The URL's host must be a valid host name.")
     return name
 
 

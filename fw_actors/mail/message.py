@@ -21,6 +21,8 @@ from typing import Final
 
 import msgspec
 
+from fw_actors.runtime.clock import HOURS_PER_DAY, MINUTES_PER_HOUR, MS_PER_SECOND
+
 # Controls, lone surrogates, line and paragraph separators (U+2028, U+2029).
 _REFUSED_CATEGORIES: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 # One address and no list, comment, quoted part or name around it (RFC 5322 3.4.1, dot-atom only).
@@ -37,7 +39,7 @@ class UnsafeHeaderError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MailMessage:
-    """What a transport carries. `link` is that of the two link templates, else None.
+    """A message for a transport. `link` is that of the two link templates, else None.
 
     Raises: UnsafeHeaderError when recipient or subject would break out of their header.
     """
@@ -50,8 +52,8 @@ class MailMessage:
     link: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        judge_header("subject", self.subject)
-        judge_header("recipient", self.recipient)
+        validate_header("subject", self.subject)
+        validate_header("recipient", self.recipient)
         if not _ADDRESS.match(self.recipient):
             raise UnsafeHeaderError("recipient")
 
@@ -67,7 +69,7 @@ class MailMessage:
         }
 
 
-def judge_header(part: str, text: str) -> None:
+def validate_header(part: str, text: str) -> None:
     """Refuse a text that holds a control character of any kind. Raises: UnsafeHeaderError."""
     if any(unicodedata.category(character) in _REFUSED_CATEGORIES for character in text):
         raise UnsafeHeaderError(part)
@@ -87,12 +89,12 @@ def as_email(message: MailMessage, *, sender: str, now: int, unique: str) -> Ema
 
     Raises: UnsafeHeaderError.
     """
-    judge_header("sender", sender)
+    validate_header("sender", sender)
     mail = EmailMessage(policy=_POLICY)
     mail["From"] = sender
-    mail["To"] = message.recipient  # judged: one bare address
+    mail["To"] = message.recipient  # validated: one bare address
     mail["Subject"] = message.subject
-    mail["Date"] = format_datetime(datetime.fromtimestamp(now // 1000, UTC))
+    mail["Date"] = format_datetime(datetime.fromtimestamp(now // MS_PER_SECOND, UTC))
     mail["Message-ID"] = f"<{unique}@{envelope_sender(sender).rpartition('@')[2]}>"
     mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: no out-of-office answers to it
     mail.set_content(message.text)
@@ -101,7 +103,7 @@ def as_email(message: MailMessage, *, sender: str, now: int, unique: str) -> Ema
 
 
 class Template(StrEnum):
-    """What a message is about; the first two hold a link."""
+    """The templates of messages; the first two have a link."""
 
     RECOVERY = "recovery"
     INVITATION = "invitation"
@@ -117,8 +119,9 @@ class NamedKey(msgspec.Struct, frozen=True):
 
 
 class NewKey(msgspec.Struct, frozen=True):
-    """What `api_key_made` tells of a key; times in ms. `address` is that of the request, empty
-    where no request made it."""
+    """The facts about a key in `api_key_made`; times in ms. `address` is that of the request, empty
+    when no request made it.
+    """
 
     label: str
     name: str
@@ -128,8 +131,7 @@ class NewKey(msgspec.Struct, frozen=True):
 
 
 class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a message tells besides its account. A queued message keeps it until it is sent, so
-    it holds no secret."""
+    """Facts beside the account. A queued message stores them, so they hold no secret."""
 
     ended_keys: tuple[NamedKey, ...] = ()
     new_key: NewKey | None = None
@@ -137,7 +139,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class TemplateValues:
-    """What stands in a message. `minutes` is how long the link works, where there is one."""
+    """The values of a template. `minutes` is the lifetime of the link, if there is one."""
 
     site: str
     user: str
@@ -228,18 +230,15 @@ _SUBJECTS: Final = MappingProxyType(
         Template.API_KEY_MADE: "A new API key at {site}",
     }
 )
-_MINUTES_PER_HOUR: Final = 60
-_MS_PER_SECOND: Final = 1000
-_HOURS_PER_DAY: Final = 24
 
 
 def subject_of(template: Template, site: str) -> str:
-    """Return the subject, which holds nothing but the site's name."""
+    """Return the subject, whose only variable is the site's name."""
     return _SUBJECTS[template].replace("{site}", site)
 
 
 def render(template: Template, values: TemplateValues) -> MailMessage:
-    """Return the message. Raises: UnsafeHeaderError for a recipient that is no single address."""
+    """Return the message. Raises: UnsafeHeaderError when the recipient is not a single address."""
     greeting = f"Hello {values.full_name}," if values.full_name else "Hello,"
     paragraphs = [greeting, *_PARAGRAPHS[template](values)]
     return MailMessage(
@@ -264,17 +263,17 @@ def _as_html(paragraphs: list[str | None], link: str) -> str:
 
 
 def _moment(milliseconds: int) -> str:
-    """Return a time for a reader whose zone is not known."""
-    at = datetime.fromtimestamp(milliseconds / _MS_PER_SECOND, UTC)
+    """Return a time in UTC, because the reader's zone is unknown."""
+    at = datetime.fromtimestamp(milliseconds / MS_PER_SECOND, UTC)
     return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def _lasting(minutes: int) -> str:
-    """Return a length of time in the largest unit that tells it exactly."""
-    hours, rest = divmod(minutes, _MINUTES_PER_HOUR)
+    """Return a duration in the largest unit that is exact."""
+    hours, rest = divmod(minutes, MINUTES_PER_HOUR)
     if rest:
         return _count(minutes, "minute")
-    days, rest = divmod(hours, _HOURS_PER_DAY)
+    days, rest = divmod(hours, HOURS_PER_DAY)
     return _count(hours, "hour") if rest or days < 2 else _count(days, "day")
 
 

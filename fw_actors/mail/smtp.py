@@ -32,7 +32,7 @@ _SHOWN_CHARACTERS: Final = 200
 
 
 def fault_of(error: Exception) -> MailFault:
-    """Return what to raise in the place of an error of smtplib or of the socket."""
+    """Return the mail error for an error of smtplib or of the socket."""
     if isinstance(error, smtplib.SMTPException):
         return _fault_of_reply(error)
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -84,7 +84,7 @@ TIMEOUT_SECONDS: Final = 15.0
 Waits = Callable[[smtplib.SMTP], None]
 
 
-class Conversation:
+class SmtpSession:
     """Used once. `deliver` and `greet` block; another thread may call `abort` meanwhile."""
 
     def __init__(self, mail: Mail, context: ssl.SSLContext) -> None:
@@ -94,11 +94,11 @@ class Conversation:
 
     def deliver(self, mail: EmailMessage, sender: str, recipient: str) -> None:
         """Connect, secure, authenticate, send. Raises: MailNotSent, MailRefused."""
-        self._converse(lambda smtp: smtp.send_message(mail, sender, [recipient]))
+        self._run(lambda smtp: smtp.send_message(mail, sender, [recipient]))
 
     def greet(self) -> None:
         """Do all but send. Raises: MailNotSent, MailRefused."""
-        self._converse(lambda smtp: smtp.noop())
+        self._run(lambda smtp: smtp.noop())
 
     def abort(self) -> None:
         """Break the connection off, so that `deliver` ends soon and sends nothing more."""
@@ -109,7 +109,7 @@ class Conversation:
                 # Not SSLSocket.shutdown: that lets the other thread go on in clear text.
                 socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
-    def _converse(self, act: Callable[[smtplib.SMTP], object]) -> None:
+    def _run(self, act: Callable[[smtplib.SMTP], object]) -> None:
         try:
             smtp = self._connect()
             try:
@@ -117,7 +117,7 @@ class Conversation:
                 self._authenticate(smtp)
                 self._waits(smtp)
                 act(smtp)
-                with suppress(OSError):  # it is accepted; how the goodbye goes is no matter
+                with suppress(OSError):  # the message is accepted; a failing QUIT does not matter
                     smtp.quit()
             finally:
                 smtp.close()
@@ -152,7 +152,7 @@ class Conversation:
         if self._mail.user is None or self._mail.password is None:
             return
         connected = _open_socket(smtp)
-        if not isinstance(connected, ssl.SSLSocket) and not _is_loopback(connected):
+        if not isinstance(connected, ssl.SSLSocket) and not is_loopback_peer(connected):
             raise MailRefused(
                 "auth: the password is not sent in clear text; set FW_SMTP_SECURITY to starttls "
                 "or tls."
@@ -161,7 +161,7 @@ class Conversation:
 
 
 class _Plain(smtplib.SMTP):
-    """Says so before it waits for a reply: a greeting without an end has to be broken off too."""
+    """Registers the connection before each reply, so that a stuck greeting can be aborted."""
 
     def __init__(self, waits: Waits, host: str, port: int) -> None:
         self._waits = waits
@@ -173,7 +173,7 @@ class _Plain(smtplib.SMTP):
 
 
 class _Secured(smtplib.SMTP_SSL):
-    """The same over TLS."""
+    """Like `_Plain`, over TLS."""
 
     def __init__(self, waits: Waits, host: str, port: int, context: ssl.SSLContext) -> None:
         self._waits = waits
@@ -195,7 +195,7 @@ def _literal(address: str) -> str:
     return f"[IPv6:{plain}]" if ":" in plain else f"[{plain}]"
 
 
-def _is_loopback(connected: socket.socket) -> bool:
+def is_loopback_peer(connected: socket.socket) -> bool:
     peer = ip_address(connected.getpeername()[0])
     if isinstance(peer, IPv6Address) and peer.ipv4_mapped is not None:
         return peer.ipv4_mapped.is_loopback
@@ -220,28 +220,28 @@ class SmtpTransport:
         """`context`: how certificates are verified; None takes the system's trust store."""
         self._mail, self._clock, self._entropy = mail, clock, entropy
         self._context = context or ssl.create_default_context()
-        self._places = trio.CapacityLimiter(AT_ONCE)
+        self._limiter = trio.CapacityLimiter(AT_ONCE)
 
     async def send(self, message: MailMessage) -> None:
-        """See `Transport.send`."""
+        """Send one message over a connection of its own; see `Transport.send`."""
         mail = as_email(
             message,
             sender=self._mail.sender,
             now=self._clock.now(),
             unique=record_id(self._entropy.bytes(_ID_BYTES)),
         )
-        conversation = Conversation(self._mail, self._context)
+        session = SmtpSession(self._mail, self._context)
         try:
             await trio.to_thread.run_sync(
-                conversation.deliver,
+                session.deliver,
                 mail,
                 envelope_sender(self._mail.sender),
                 message.recipient,
                 abandon_on_cancel=True,
-                limiter=self._places,  # a place is taken until the thread has ended
+                limiter=self._limiter,  # held until the thread has ended
             )
         except trio.Cancelled:
-            conversation.abort()
+            session.abort()
             raise
 
 
@@ -250,9 +250,9 @@ async def probe(mail: Mail, context: ssl.SSLContext) -> None:
 
     Raises: MailNotSent, MailRefused.
     """
-    conversation = Conversation(mail, context)
+    session = SmtpSession(mail, context)
     try:
-        await trio.to_thread.run_sync(conversation.greet, abandon_on_cancel=True)
+        await trio.to_thread.run_sync(session.greet, abandon_on_cancel=True)
     except trio.Cancelled:
-        conversation.abort()
+        session.abort()
         raise

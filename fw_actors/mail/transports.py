@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, Final, Protocol
 
 import trio
@@ -17,8 +17,9 @@ from fw_actors.runtime import Log
 
 
 class MailFault(Exception):
-    """A message that was not sent. The text is an Email Delivery's `error`: it begins with the
-    fault's kind and a colon, and holds no part of the message. Raise one of its children."""
+    """A message that was not sent. The text is the `error` of an Email Delivery: it begins with the
+    kind and a colon, and holds no part of the message. Raise one of its children.
+    """
 
     final: ClassVar[bool] = False
 
@@ -56,7 +57,7 @@ class LogTransport:
         self._log = log
 
     async def send(self, message: MailMessage) -> None:
-        """See `Transport.send`; never fails."""
+        """Log the message instead of sending it; never fails."""
         await trio.lowlevel.checkpoint()
         self.write(message.recipient, message.template, message.link)
 
@@ -71,23 +72,21 @@ AT_ONCE: Final = 2
 Method = Callable[[Any, dict[str, str | None]], object]
 
 
-class Run(Protocol):
-    """Runs a function with the handle `fw`, somewhere it may take its time (O-57)."""
-
-    async def __call__(self, fn: Callable[[Any], None]) -> None: ...
+RunWithFw = Callable[[Callable[[Any], None]], Awaitable[None]]
+"""Runs a function with the handle `fw` on a thread where it may take its time (O-57)."""
 
 
 class MethodTransport:
     """Calls the function for each message, at most two at once; an exception is a retry."""
 
-    def __init__(self, path: str, method: Method, run: Run) -> None:
-        """`path` is the function's dotted path, for what is told of a failure."""
+    def __init__(self, path: str, method: Method, run: RunWithFw) -> None:
+        """`path` is the dotted path of the function, for error texts."""
         self._path, self._method, self._run = path, method, run
-        self._places = trio.CapacityLimiter(AT_ONCE)
+        self._limiter = trio.CapacityLimiter(AT_ONCE)
 
     async def send(self, message: MailMessage) -> None:
-        """See `Transport.send`."""
-        async with self._places:
+        """Call the function with the message; see `Transport.send`."""
+        async with self._limiter:
             await self._run(lambda fw: self._call(fw, message))
 
     def _call(self, fw: Any, message: MailMessage) -> None:
@@ -107,7 +106,7 @@ def load_method(path: str) -> Method:
     module, _, name = path.rpartition(".")
     try:
         method = getattr(importlib.import_module(module), name, None)
-    except (Exception, SystemExit) as error:  # whatever an app's own top level raises
+    except (Exception, SystemExit) as error:  # anything that an app's top level raises
         problem = f"FW_MAIL_METHOD: {module} can't be imported: {type(error).__name__}: {error}"
         raise ConfigurationError([problem]) from error
     if not callable(method):

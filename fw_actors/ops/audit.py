@@ -18,14 +18,14 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.core.webhooks import DOCUMENT
+from fw_actors.documents.core import DOCUMENT
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.rows import Records
+from fw_actors.documents.rows import SystemRows
 from fw_actors.documents.validation import changed_columns
-from fw_actors.rules.denied_limit import RECORDED_PER_MINUTE, minute_of, more_refused
+from fw_actors.rules.lockout import RECORDED_PER_MINUTE, minute_of, more_refused
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx
 
@@ -89,7 +89,7 @@ class AuditLog:
     def __init__(self, registry: Registry, entropy: Entropy) -> None:
         table = registry.tables[DOCTYPE].table
         c = table.c
-        self._records = Records(registry, DOCTYPE, entropy)
+        self._records = SystemRows(registry, DOCTYPE, entropy)
         self._suppressed: set[Tx] = set()
         # As many as a minute can have; the index over these three columns finds them.
         self.denied = Statement(
@@ -204,16 +204,15 @@ class AuditedDocType:
 
 
 class DocumentAudit(Observer):
-    """Observes all documents. Has to be called before a new password is taken off the User."""
+    """Observes the audited DocTypes, before `NewPasswords` takes a new password off the User."""
 
     def __init__(self, audit: AuditLog) -> None:
         self._audit = audit
+        self.doctypes = frozenset(AUDITED)
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """Record a write of an audited DocType; one that changes no right leaves nothing."""
-        audited = AUDITED.get(doc.doctype)
-        if audited is None:
-            return
+        audited = AUDITED[doc.doctype]
         action: Action | None
         if event == "on_insert":
             action, detail = audited.create, audited.about(doc)
@@ -228,8 +227,8 @@ class DocumentAudit(Observer):
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
         """Record the new name as target; events from before the rename keep the old one."""
-        audited = AUDITED.get(doctype)
-        if audited is not None and audited.rename is not None:
+        audited = AUDITED[doctype]
+        if audited.rename is not None:
             self._audit.record(fw, audited.rename, new, {"old": old, "new": new})
 
 

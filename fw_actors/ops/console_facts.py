@@ -12,7 +12,7 @@ from fw_actors.access.attempts import IDENTIFIER as IDENTIFIER_KIND
 from fw_actors.access.attempts import counter_key, shown_key
 from fw_actors.documents.registry import Registry
 from fw_actors.ops import app_jobs, mail_queue
-from fw_actors.rules.delivery import Status
+from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.store import QueueStats, Statement, Tx, jobs
 from fw_actors.store.schema import IDENTIFIER, JOB, LOGIN_ATTEMPT
 from fw_actors.webhooks import events
@@ -92,7 +92,9 @@ class ConsoleFacts:
                 sa.func.coalesce(delivery.error, ""),
                 delivery.last_attempt,
             )
-            .where(delivery.status == Status.FAILED.value, delivery.last_attempt.is_not(None))
+            .where(
+                delivery.status == DeliveryStatus.FAILED.value, delivery.last_attempt.is_not(None)
+            )
             .order_by(delivery.last_attempt.desc())  # by the index; of one moment, in any order
             .limit(MOST_FAILED)
         )

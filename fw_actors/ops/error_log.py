@@ -16,9 +16,10 @@ import sqlalchemy as sa
 
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.rows import Records
+from fw_actors.documents.rows import SystemRows
 from fw_actors.rules.redaction import Scrubber
 from fw_actors.runtime import Entropy
+from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_MINUTE
 from fw_actors.store import Statement, Tx
 
 QUEUE: Final = "errors"
@@ -27,8 +28,6 @@ QUEUE: Final = "errors"
 PER_MINUTE: Final = 60
 KEPT_DAYS: Final = 30
 WAITING: Final = 200
-_MINUTE_MS: Final = 60_000
-_DAY_MS: Final = 86_400_000
 _METHOD_CHARACTERS: Final = 140
 _TEXT_CHARACTERS: Final = 4_000
 _FRAMES: Final = 30
@@ -54,7 +53,7 @@ class ErrorRecorder:
     ) -> None:
         """`noted` is called for each defect."""
         c = registry.tables["Error Log"].table.c
-        self._records = Records(registry, "Error Log", entropy)
+        self._records = SystemRows(registry, "Error Log", entropy)
         recent = sa.select(c.name).where(c.creation > sa.bindparam("since")).limit(PER_MINUTE)
         self._recent = Statement(sa.select(sa.func.count()).select_from(recent.subquery()))
         self._forget = Statement(
@@ -85,8 +84,8 @@ class ErrorRecorder:
         it took goes on waiting.
         """
         taken = tuple(self._waiting)
-        tx.run(self._forget, before=tx.now - KEPT_DAYS * _DAY_MS)
-        room = PER_MINUTE - int(tx.scalar(self._recent, since=tx.now - _MINUTE_MS))
+        tx.run(self._forget, before=tx.now - KEPT_DAYS * MS_PER_DAY)
+        room = PER_MINUTE - int(tx.scalar(self._recent, since=tx.now - MS_PER_MINUTE))
         written = taken[:room]
         for each in written:
             self._records.add(

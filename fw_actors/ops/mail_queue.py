@@ -18,7 +18,9 @@ import sqlalchemy as sa
 
 from fw_actors.access.links import Links
 from fw_actors.access.types import LinkKind
+from fw_actors.documents.naming import random_name
 from fw_actors.documents.registry import Registry
+from fw_actors.documents.rows import RowInserter
 from fw_actors.mail import (
     LogTransport,
     MailMessage,
@@ -30,18 +32,13 @@ from fw_actors.mail import (
     subject_of,
 )
 from fw_actors.mail.message import UnsafeHeaderError
-from fw_actors.rules.delivery import Status, Verdict
-from fw_actors.rules.tokens import record_id
+from fw_actors.rules.delivery import DeliveryStatus, Verdict
 from fw_actors.runtime import Entropy
 from fw_actors.store import LeasedJob, Statement, Tx, jobs
 from fw_actors.store.schema import IDENTIFIER, PASSWORD
 
 QUEUE: Final = "mail"
-_NAME_BYTES: Final = 9
-_WRITTEN: Final = (
-    "name", "owner", "creation", "modified", "modified_by", "docstatus", "idx",
-    "recipient", "template", "subject", "status", "attempts", "sent",
-)  # fmt: skip
+_WRITTEN: Final = ("recipient", "template", "subject", "status", "attempts", "sent")
 
 
 class Outbox:
@@ -56,11 +53,7 @@ class Outbox:
         user: sa.BindParameter[Any] = sa.bindparam("user")
         self._entropy, self._site, self._queued = entropy, site, queued
         self._address = Statement(sa.select(users.c.email).where(users.c.name == user))
-        self._insert = Statement(
-            sa.insert(registry.tables["Email Delivery"].table).values(
-                {name: sa.bindparam(name) for name in _WRITTEN}
-            )
-        )
+        self._deliveries = RowInserter(registry, "Email Delivery", _WRITTEN)
 
     def to_user(
         self, tx: Tx, template: Template, user: str, *, owner: str, notice: Notice | None = None
@@ -93,20 +86,15 @@ class Outbox:
     def _record(
         self, tx: Tx, template: Template, recipient: str | None, owner: str, sent: int | None = None
     ) -> str:
-        name = record_id(self._entropy.bytes(_NAME_BYTES))
-        tx.run(
-            self._insert,
-            name=name,
-            owner=owner,
-            creation=tx.now,
-            modified=tx.now,
-            modified_by=owner,
-            docstatus=0,
-            idx=0,
+        name = random_name(self._entropy)
+        self._deliveries.insert(
+            tx,
+            name,
+            owner,
             recipient=recipient,
             template=template.value,
             subject=subject_of(template, self._site),
-            status=Status.QUEUED.value if sent is None else Status.SENT.value,
+            status=DeliveryStatus.QUEUED.value if sent is None else DeliveryStatus.SENT.value,
             attempts=0 if sent is None else 1,
             sent=sent,
         )
@@ -193,7 +181,7 @@ class Letters:
         """Write that a message went out. False when the lease is lost."""
         if not jobs.finish(tx, job.id, job.lease):
             return False
-        self._note(tx, job, Status.SENT, job.attempts + 1, "", sent=tx.now)
+        self._note(tx, job, DeliveryStatus.SENT, job.attempts + 1, "", sent=tx.now)
         return True
 
     def failed(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
@@ -236,7 +224,13 @@ class Letters:
         )
 
     def _note(
-        self, tx: Tx, job: LeasedJob, status: Status, attempts: int, error: str, sent: int | None
+        self,
+        tx: Tx,
+        job: LeasedJob,
+        status: DeliveryStatus,
+        attempts: int,
+        error: str,
+        sent: int | None,
     ) -> None:
         tx.run(
             self._settle,

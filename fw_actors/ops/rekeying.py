@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.fields import Vault as VaultField
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.vault import UnreadableError, Vault
+from fw_actors.documents.vault import UnreadableError, VaultCipher
 from fw_actors.errors import ConfigurationError, ConflictError
 from fw_actors.store import Statement, Store, Tx
 from fw_actors.store.schema import META
@@ -108,7 +108,9 @@ def judge_rotation(tx: Tx, key_id: str) -> None:
 class Rekeying:
     """One rotation, from `old` to `new`. Nobody else may have the site open meanwhile."""
 
-    def __init__(self, store: Store, registry: Registry, old: Vault, new: Vault) -> None:
+    def __init__(
+        self, store: Store, registry: Registry, old: VaultCipher, new: VaultCipher
+    ) -> None:
         self._store, self._registry = store, registry
         self._old, self._new = old, new
 
@@ -207,7 +209,7 @@ def _rotation(tx: Tx) -> Rotation | None:
     return None if found is None else msgspec.json.decode(found, type=Rotation)
 
 
-def _opens(vault: Vault, value: StoredValue) -> bool:
+def _opens(vault: VaultCipher, value: StoredValue) -> bool:
     try:
         vault.open(value.sealed, value.doctype, value.field, value.row_id)
     except UnreadableError:

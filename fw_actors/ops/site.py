@@ -19,12 +19,12 @@ from fw_actors.access.passwords import NewPasswords, Passwords
 from fw_actors.access.users import LastManagerRule, ScopeRules
 from fw_actors.config import Config
 from fw_actors.documents.core import CORE
-from fw_actors.documents.handle import Fw, Surroundings
+from fw_actors.documents.handle import Fw, SiteContext
 from fw_actors.documents.lifecycle import Documents
 from fw_actors.documents.permissions import ADMINISTRATOR, Rights
 from fw_actors.documents.registry import Registry, declared_in, load_apps
 from fw_actors.documents.tables import make_tables
-from fw_actors.documents.vault import Vault
+from fw_actors.documents.vault import VaultCipher
 from fw_actors.errors import OverloadedError
 from fw_actors.hashing import Hasher
 from fw_actors.ops import app_jobs, error_log, mail_queue
@@ -65,8 +65,8 @@ class Site:
     registry: Registry
     accounts: Accounts
     hasher: Hasher
-    vault: Vault
-    surroundings: Surroundings
+    vault: VaultCipher
+    surroundings: SiteContext
     outbox: Outbox
     new_passwords: NewPasswords
     audit: AuditLog
@@ -154,7 +154,7 @@ def _assembled(
     recorded: Callable[[str], None],
 ) -> Site:
     """Put the parts together; nothing is read or written yet."""
-    vault = Vault(config.secrets.key, entropy)
+    vault = VaultCipher(config.secrets.key, entropy)
     accounts = Accounts(registry)
     subscriptions = SubscriptionCache(registry)
     publisher = EventRecorder(
@@ -189,7 +189,7 @@ def _assembled(
     replays = Replays(registry, audit, partial(recorded, events.QUEUE))
     bulk = BulkReplays(replays, audit, entropy, partial(recorded, replay.REPLAYS))
     enqueue = JobRecorder(partial(recorded, app_jobs.QUEUE))
-    surroundings = Surroundings(documents, publisher, accounts, enqueue, config.secrets)
+    surroundings = SiteContext(documents, publisher.emit, accounts.rights, enqueue, config.secrets)
     return Site(
         config,
         store,

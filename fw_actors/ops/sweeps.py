@@ -12,16 +12,16 @@ import sqlalchemy as sa
 
 from fw_actors.access.attempts import KNOWN_DAYS
 from fw_actors.documents.registry import Registry
-from fw_actors.rules.delivery import Status
+from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS
+from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_MINUTE
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import JOB, KNOWN_ADDRESS, LOGIN_ATTEMPT, SESSION, TOKEN
 from fw_actors.webhooks.events import QUEUE
 
 BATCH: Final = 1000
-MS_PER_DAY: Final = 86_400_000
 _BEFORE: Final[sa.BindParameter[Any]] = sa.bindparam("before")
-_FINAL: Final = (Status.SENT.value, Status.FAILED.value)
+_FINAL: Final = (DeliveryStatus.SENT.value, DeliveryStatus.FAILED.value)
 
 Batch = Callable[[Tx], int]
 """Deletes at most a batch of rows and returns how many; fewer than `BATCH` means: done."""
@@ -63,7 +63,7 @@ def auth_batches(lockout_minutes: int) -> tuple[Batch, ...]:
     An attempt may still count for two windows after it was made. One that holds a lock stays to
     its end, which a policy with longer lockouts may have given it.
     """
-    kept = max(2 * lockout_minutes * 60_000, ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS)
+    kept = max(2 * lockout_minutes * MS_PER_MINUTE, ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS)
     return (
         lambda tx: tx.run(_SESSIONS, before=tx.now),
         lambda tx: tx.run(_TOKENS, before=tx.now),

@@ -16,7 +16,7 @@ from fw_actors.documents.fields import Field, Table
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.rows import Records
+from fw_actors.documents.rows import SystemRows
 from fw_actors.documents.validation import changed_columns
 from fw_actors.rules.redaction import is_secret
 from fw_actors.runtime import Entropy
@@ -31,7 +31,7 @@ class VersionRecorder(Observer):
 
     def __init__(self, registry: Registry, entropy: Entropy) -> None:
         table = registry.tables["Version"].table
-        self._records = Records(registry, "Version", entropy)
+        self._records = SystemRows(registry, "Version", entropy)
         about = sa.and_(
             table.c.ref_doctype == sa.bindparam("doctype"), table.c.docname == sa.bindparam("old")
         )

@@ -1,46 +1,52 @@
-"""How many attempts a receiver may have in flight (B-230, B-231, B-232, B-233).
+"""Concurrency limits: slots of a receiver, and a queue that is shared fairly by its requesters.
 
-A receiver starts with one place and doubles with each answer up to the limit; one that lets an
-attempt wait over a second for the head of its answer, or time out, is back at one. Slow ones may
-not take the last quarter of all places, so that a healthy receiver always finds one.
+A receiver (B-230, B-231, B-232, B-233) starts with one slot and doubles with each response up to
+the limit. One that takes over a second to the head of its response, or times out, falls back to
+one slot. Slow receivers may not take the last quarter of all slots, so that a healthy receiver
+always finds one.
+
+In a full `FairQueue`, a newcomer whose requester has less than its share replaces the newest item
+of the longest line. So a requester that fills the queue delays itself, and others by one item at
+most. Some entries are kept for known requesters, which displace unknown ones until then.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 SLOW_SECONDS: Final = 1.0
-RESERVE: Final = 4  # one place in four is closed to slow receivers
+RESERVE: Final = 4  # one slot in four is closed to slow receivers
 
 
 @dataclass(slots=True)
-class ReceiverPlaces:
-    """One receiver's window and what it has in flight."""
+class ReceiverSlots:
+    """The window of one receiver and its attempts in flight."""
 
     limit: int
     window: int = 1
     slow: bool = False
     in_flight: int = 0
     paused: bool = False
-    """Whether an operator has asked that nothing be started here."""
+    """Whether an operator has paused the receiver: no attempt starts."""
 
     @property
     def free(self) -> int:
-        """Places that are free for this receiver, as far as it alone is concerned."""
+        """The free slots of this receiver, without regard to others."""
         return 0 if self.paused else max(0, self.window - self.in_flight)
 
     @property
     def health(self) -> str:
-        """How it does, in a word: paused, slow or healthy."""
+        """The state of the receiver: paused, slow or healthy."""
         return "paused" if self.paused else "slow" if self.slow else "healthy"
 
-    def take(self, places: int) -> None:
-        """Attempts begin."""
-        self.in_flight += places
+    def take(self, slots: int) -> None:
+        """Begin `slots` attempts."""
+        self.in_flight += slots
 
     def answered(self, seconds: float) -> None:
-        """An attempt ended with an answer whose head came after `seconds`."""
+        """End an attempt whose response head came after `seconds`."""
         self.in_flight -= 1
         if seconds > SLOW_SECONDS:
             self._slow_down()
@@ -49,12 +55,12 @@ class ReceiverPlaces:
             self.window = min(self.limit, self.window * 2)
 
     def timed_out(self) -> None:
-        """An attempt ended without an answer in time."""
+        """End an attempt that timed out without a response."""
         self.in_flight -= 1
         self._slow_down()
 
     def ended(self) -> None:
-        """An attempt ended in a way that says nothing of the receiver's pace."""
+        """End an attempt that tells nothing about the receiver's speed."""
         self.in_flight -= 1
 
     def _slow_down(self) -> None:
@@ -62,8 +68,92 @@ class ReceiverPlaces:
         self.slow = True
 
 
-def startable(receiver: ReceiverPlaces, free_places: int, all_places: int) -> int:
-    """Return how many attempts may start at a receiver, with `free_places` of `all_places` free."""
+def startable(receiver: ReceiverSlots, free_slots: int, all_slots: int) -> int:
+    """Return how many attempts may start at a receiver, with `free_slots` of `all_slots` free."""
     if receiver.slow:
-        free_places -= all_places // RESERVE
-    return max(0, min(receiver.free, free_places))
+        free_slots -= all_slots // RESERVE
+    return max(0, min(receiver.free, free_slots))
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """The owner of a share of a queue, such as a network; entries are kept for `known` ones."""
+
+    name: str
+    known: bool = False
+
+
+class QueueFull(Exception):
+    """Raised when the queue is full and the requester already has its share."""
+
+
+class FairQueue(Generic[T]):
+    """A queue of `capacity` items, shared by requesters; `kept` entries are for known ones."""
+
+    def __init__(self, capacity: int, kept: int = 0) -> None:
+        self._capacity, self._kept = capacity, kept
+        self._lines: OrderedDict[Requester, deque[T]] = OrderedDict()  # the next to be served first
+        self._length = self._known = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def put(self, item: T, requester: Requester) -> T | None:
+        """Queue an item. Returns: the item that had to make room for it, or None.
+
+        Raises: QueueFull; nothing has changed then.
+        """
+        displaced: T | None = None
+        if self._length >= self._capacity:
+            longest = self._line_to_shorten(requester)
+            if longest is None:
+                raise QueueFull
+            displaced = self._lines[longest].pop()
+            self._shortened(longest)
+        self._lines.setdefault(requester, deque()).append(item)
+        self._length += 1
+        self._known += requester.known
+        return displaced
+
+    def pop(self) -> T | None:
+        """Take the next item: the oldest of the next line in turn; None when the queue is empty."""
+        if not self._lines:
+            return None
+        requester = next(iter(self._lines))
+        item = self._lines[requester].popleft()
+        self._lines.move_to_end(requester)
+        self._shortened(requester)
+        return item
+
+    def remove(self, item: T, requester: Requester) -> bool:
+        """Take an item out before its turn. False when it does not wait any more."""
+        line = self._lines.get(requester)
+        if line is None or item not in line:
+            return False
+        line.remove(item)
+        self._shortened(requester)
+        return True
+
+    def _line_to_shorten(self, newcomer: Requester) -> Requester | None:
+        """Return the line that must give up an entry for a newcomer, or None."""
+        spares_known = not newcomer.known and self._known <= self._kept
+        claims = newcomer.known and self._known < self._kept  # an entry that is kept for it
+        open_to_it = [
+            requester
+            for requester in self._lines
+            if not (requester.known and (spares_known or claims))
+        ]
+        longest = max(reversed(open_to_it), key=lambda each: len(self._lines[each]), default=None)
+        if longest is None or claims:
+            return longest
+        own = len(self._lines.get(newcomer, ()))
+        return longest if len(self._lines[longest]) > own + 1 else None
+
+    def _shortened(self, requester: Requester) -> None:
+        self._length -= 1
+        self._known -= requester.known
+        if not self._lines[requester]:
+            del self._lines[requester]

@@ -13,6 +13,8 @@ from enum import Enum, StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from fw_actors.runtime.clock import MS_PER_SECOND
+
 DEFAULT_BASE_SECONDS: Final = 30.0
 DEFAULT_CAP_SECONDS: Final = 3600.0
 _MOST_DOUBLINGS: Final = 64  # past it every base is over every cap; keeps the float finite
@@ -35,7 +37,7 @@ MOST_DEATHS_IN_A_ROW: Final = 5  # the next one counts as a failed attempt (B-19
 LEASE_MARGIN_SECONDS: Final = 30  # a lease lasts the timeout and this much longer (B-210)
 
 
-class Status(StrEnum):
+class DeliveryStatus(StrEnum):
     """The four states of a Webhook Delivery."""
 
     QUEUED = "Queued"
@@ -57,24 +59,24 @@ class Ending(Enum):
 # ending: (status while attempts remain, status when they are used up)
 NEXT: Final = MappingProxyType(
     {
-        Ending.DELIVERED: (Status.SENT, Status.SENT),
-        Ending.TRANSIENT: (Status.RETRYING, Status.FAILED),
-        Ending.REFUSED: (Status.FAILED, Status.FAILED),
-        Ending.WITHDRAWN: (Status.FAILED, Status.FAILED),
-        Ending.UNSIGNABLE: (Status.FAILED, Status.FAILED),
+        Ending.DELIVERED: (DeliveryStatus.SENT, DeliveryStatus.SENT),
+        Ending.TRANSIENT: (DeliveryStatus.RETRYING, DeliveryStatus.FAILED),
+        Ending.REFUSED: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
+        Ending.WITHDRAWN: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
+        Ending.UNSIGNABLE: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
     }
 )
 
 _RETRIED_BELOW_500: Final = frozenset({408, 429})
 
 
-def outcome(ending: Ending, attempt: int, max_attempts: int) -> Status:
+def outcome(ending: Ending, attempt: int, max_attempts: int) -> DeliveryStatus:
     """Return the status after attempt number `attempt`, counted from 1."""
     return NEXT[ending][attempt >= max_attempts]
 
 
 def ending_of(response_status: int) -> Ending:
-    """Return what an answer's status code means: the head decides (B-141)."""
+    """Return the ending for a response's status code: the head decides (B-141)."""
     if 200 <= response_status < 300:
         return Ending.DELIVERED
     if response_status in _RETRIED_BELOW_500 or 500 <= response_status < 600:
@@ -83,7 +85,7 @@ def ending_of(response_status: int) -> Ending:
 
 
 def error_of_answer(status: int, location: str | None) -> str:
-    """Return what a delivery's `error` says of an answer: nothing of a 2xx (B-168).
+    """Return the `error` of a delivery for a response: empty for a 2xx (B-168).
 
     `location`: where a redirect points to, without its query.
     """
@@ -106,14 +108,14 @@ class Backoff:
 
 
 class Verdict(NamedTuple):
-    """What the outcome statement writes: the new status, the attempts so far, the next attempt."""
+    """The new state of a delivery: status, attempts so far, next attempt."""
 
-    status: Status
+    status: DeliveryStatus
     attempts: int
     next_attempt: int | None  # ms since the epoch; None once final
 
 
-def judge(
+def decide(
     ending: Ending,
     *,
     attempts_before: int,
@@ -130,10 +132,10 @@ def judge(
     """
     attempt = attempts_before + 1
     status = outcome(ending, attempt, max_attempts)
-    if status is not Status.RETRYING:
+    if status is not DeliveryStatus.RETRYING:
         return Verdict(status, attempt, None)
     wait = max(backoff.wait(attempt), at_least)
-    return Verdict(status, attempt, ended + round(wait * 1000))
+    return Verdict(status, attempt, ended + round(wait * MS_PER_SECOND))
 
 
 LONGEST_SECONDS: Final = 3600
@@ -145,7 +147,7 @@ _DATE: Final = re.compile(r"[A-Za-z]{3,9},? [ -~]{15,40}\Z")
 
 
 def retry_after_seconds(status: int, value: str | None, now: int) -> float:
-    """Return how many seconds an answer asks to wait: 0 to 3600, 0 where it asks for nothing.
+    """Return the wait in seconds that a response asks for: 0 to 3600, 0 without a request.
 
     Args:
         status: of the answer.
@@ -164,4 +166,4 @@ def retry_after_seconds(status: int, value: str | None, now: int) -> float:
         at = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
     except (TypeError, ValueError, OverflowError, IndexError):
         return 0.0
-    return min(float(LONGEST_SECONDS), max(0.0, at - now / 1000))
+    return min(float(LONGEST_SECONDS), max(0.0, at - now / MS_PER_SECOND))

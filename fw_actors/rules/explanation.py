@@ -1,19 +1,17 @@
-"""Why a delivery waits: told from facts, for a person."""
+"""Explains in words why a delivery waits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
-from fw_actors.rules.delivery import MOST_DEATHS_IN_A_ROW, Status
+from fw_actors.rules.delivery import MOST_DEATHS_IN_A_ROW, DeliveryStatus
 from fw_actors.rules.findings import ServiceState
+from fw_actors.runtime.clock import MS_PER_SECOND
 
-_MS: Final = 1000
 
-
-class Reason(Enum):
-    """What a delivery waits for; the values are those of `--json`."""
+class WaitReason(Enum):
+    """Reasons for which a delivery waits; the values are those of `--json`."""
 
     SENT = "sent"
     FAILED = "failed"
@@ -39,7 +37,7 @@ class Waiting:
     """
 
     now: int
-    status: Status
+    status: DeliveryStatus
     attempts: int
     max_attempts: int
     error: str
@@ -56,23 +54,23 @@ class Waiting:
 class Explanation:
     """`due_at` is the moment from which it may be tried (ms); None while it is leased or final."""
 
-    reason: Reason
+    reason: WaitReason
     due_at: int | None
     text: str
 
 
 def explain(facts: Waiting, service: ServiceState) -> Explanation:
     """Say what a delivery waits for."""
-    if facts.status is Status.SENT:
-        return Explanation(Reason.SENT, None, "It was sent, and the receiver answered 2xx.")
-    if facts.status is Status.FAILED:
+    if facts.status is DeliveryStatus.SENT:
+        return Explanation(WaitReason.SENT, None, "It was sent, and the receiver answered 2xx.")
+    if facts.status is DeliveryStatus.FAILED:
         return _failed(facts)
     if facts.next_at is None:
         text = (
             "It has no job that is due at any time: fw_job was changed by hand. It is not sent by "
             "itself."
         )
-        return Explanation(Reason.NO_JOB, None, text)
+        return Explanation(WaitReason.NO_JOB, None, text)
     if facts.leased:
         return _leased(facts, facts.next_at)
     return _to_come(facts, facts.next_at, service)
@@ -81,16 +79,16 @@ def explain(facts: Waiting, service: ServiceState) -> Explanation:
 def _to_come(facts: Waiting, due: int, service: ServiceState) -> Explanation:
     if facts.hook_enabled is None:
         text = "Its Webhook was deleted: it fails when its turn comes, and nothing is sent."
-        return Explanation(Reason.DELETED, due, text)
+        return Explanation(WaitReason.DELETED, due, text)
     if not facts.hook_enabled:
         text = (
             "Its Webhook is disabled: unless it is enabled before, it fails when its turn comes, "
             "and nothing is sent."
         )
-        return Explanation(Reason.DISABLED, due, text)
+        return Explanation(WaitReason.DISABLED, due, text)
     if due > facts.now:
-        return Explanation(Reason.BACKOFF, due, f"{_before(facts)} {_nobody(service)}".strip())
-    return Explanation(Reason.PLACE, due, _place(facts, service))
+        return Explanation(WaitReason.BACKOFF, due, f"{_before(facts)} {_nobody(service)}".strip())
+    return Explanation(WaitReason.PLACE, due, _place(facts, service))
 
 
 def _failed(facts: Waiting) -> Explanation:
@@ -98,24 +96,24 @@ def _failed(facts: Waiting) -> Explanation:
         f"It failed for good after {facts.attempts} of {facts.max_attempts} attempts. "
         f"{facts.error} To send it again: fw webhooks replay."
     )
-    return Explanation(Reason.FAILED, None, text)
+    return Explanation(WaitReason.FAILED, None, text)
 
 
 def _leased(facts: Waiting, until: int) -> Explanation:
     if until > facts.now:
+        left = (until - facts.now) / MS_PER_SECOND
         text = (
-            "A process has leased it for an attempt. The lease lasts "
-            f"{(until - facts.now) / _MS:.1f} s more; if that process has died, another one takes "
-            "the delivery over then."
+            f"A process has leased it for an attempt. The lease lasts {left:.1f} s more; if that "
+            "process has died, another one takes the delivery over then."
         )
-        return Explanation(Reason.UNDER_WAY, None, text)
+        return Explanation(WaitReason.UNDER_WAY, None, text)
     text = (
         "Its lease has ended without an outcome: the process that had it died, or is held up. "
         "The next process that has a place for it takes it over. Leases that ended like this in a "
         f"row before: {facts.deaths}; after {MOST_DEATHS_IN_A_ROW} the next counts as a failed "
         "attempt."
     )
-    return Explanation(Reason.LEASE_ENDED, None, text)
+    return Explanation(WaitReason.LEASE_ENDED, None, text)
 
 
 def _before(facts: Waiting) -> str:

@@ -56,7 +56,7 @@ def ok(text: str) -> Finding:
 
 
 def warning(text: str, todo: str) -> Finding:
-    """Return what works and should be looked at."""
+    """Return a finding about something that works but needs attention."""
     return Finding(Level.WARNING, text, todo)
 
 
@@ -66,7 +66,7 @@ def problem(text: str, todo: str) -> Finding:
 
 
 def count(sections: Iterable[Section], level: Level) -> int:
-    """Return how many findings of one level there are."""
+    """Return the number of findings of one level."""
     return sum(len(section.texts(level)) for section in sections)
 
 

@@ -64,7 +64,7 @@ def _refused(character: str) -> bool:
 
 
 _HOST_BITS: Final = 64  # one household or machine has all addresses of its /64
-_WIDER: Final = (56, 48)  # what providers give a household, and an organisation (RFC 6177)
+_WIDER: Final = (56, 48)  # assigned to a household, and to an organisation (RFC 6177)
 _IPV4_QUEUE: Final = 24  # the smallest network that is routed by itself
 _MOST_REMEMBERED: Final = 1024
 
@@ -85,8 +85,9 @@ def counted_address(address: str) -> str:
 
 @lru_cache(_MOST_REMEMBERED)
 def wider_networks(address: str) -> tuple[str, str] | None:
-    """Return the /56 and the /48 of an IPv6 address, whose 256 and 65,536 networks of /64 may
-    all be one client's; None for IPv4, where an address costs money and neighbours are strangers.
+    """Return the /56 and /48 networks of an IPv6 address, whose 256 and 65,536 networks of /64 may
+    all belong to one client; None for IPv4, where addresses cost money and neighbours are
+    strangers.
     """
     parsed = _parsed(address)
     if not isinstance(parsed, IPv6Address):
@@ -97,8 +98,9 @@ def wider_networks(address: str) -> tuple[str, str] | None:
 
 @lru_cache(_MOST_REMEMBERED)
 def sharing_network(address: str) -> str:
-    """Return the network that has one share of a full queue: the /48 of an IPv6 address, the /24
-    of an IPv4 one. What is no address is one by itself."""
+    """Return the network that has one share of a full queue: the /48 of an IPv6 address, the /24 of
+    an IPv4 address. Any other text is a network of its own.
+    """
     parsed = _parsed(address)
     if parsed is None:
         return address

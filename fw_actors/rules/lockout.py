@@ -1,7 +1,7 @@
-"""When tries at an identifier are refused (A-63, A-71, A-68).
+"""Limits on what is refused: sign-in attempts at an identifier, and denials that are recorded.
 
-The store's one statement admits a try while fewer than `limit` count; this module says what
-counts, and what a refusal answers.
+The store's one statement admits an attempt while fewer than `limit` count; this module says what
+counts, and what a refusal answers (A-63, A-71, A-68).
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from fw_actors.runtime.clock import MS_PER_MINUTE, MS_PER_SECOND
+
 IN_FLIGHT_MS: Final = 30_000  # a charge still open after it (a crash) is a failure
-BUSY_RETRY_SECONDS: Final = 1.0  # others are in flight: come back at once, nobody is locked
-ADDRESS_WINDOW_MS: Final = 15 * 60_000
-RECOVERY_MAIL_WINDOW_MS: Final = 60 * 60_000
+BUSY_RETRY_SECONDS: Final = 1.0  # others are in flight; the identifier is not locked
+ADDRESS_WINDOW_MS: Final = 15 * MS_PER_MINUTE
+RECOVERY_MAIL_WINDOW_MS: Final = 60 * MS_PER_MINUTE
 REGION_BYTES: Final = 2  # of a counter's key: 65,536 regions
 MOST_IN_REGION: Final = 64  # counters that a region may hold: 4 million in all
 SHARED_TRIES: Final = 100  # in a window, for all of a full region that have no counter
@@ -29,8 +31,8 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The counters whose keys begin alike. Once it is full, no counter gives way (that would flush
-    a victim's): who has none yet is counted together with the others that have none.
+    """The counters whose keys share a prefix (a hash bucket). When it is full, no counter is
+    evicted (that would flush a victim's): keys without a counter share one.
 
     Keys are HMACs, so that nobody can choose a region (A-79).
     """
@@ -61,13 +63,15 @@ def wider(budget: Budget, times: int) -> Budget:
 
 
 def shared_budget(budget: Budget) -> Budget:
-    """Return what those who share a counter have together; nobody is locked by others' tries."""
+    """Return the budget of a shared counter; it never locks, because others' attempts would lock
+    users.
+    """
     return Budget(SHARED_TRIES, budget.window, locks=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What the store holds for a key at the moment of a refused try; times in ms."""
+    """The stored counts for a key at the moment of a refused attempt; times in ms."""
 
     failed: int
     oldest: int | None
@@ -98,9 +102,36 @@ def refusal_seconds(tally: Tally, budget: Budget, now: int) -> float:
     had locked. A budget that never locks opens when its oldest failure leaves the window.
     """
     if tally.locked_until is not None and tally.locked_until > now:
-        return (tally.locked_until - now) / 1000
+        return (tally.locked_until - now) / MS_PER_SECOND
     if tally.failed < budget.limit:
         return BUSY_RETRY_SECONDS
     since = tally.newest_failure if budget.locks else tally.oldest
     end = (now if since is None else since) + budget.window
-    return max(BUSY_RETRY_SECONDS, min(end - now, budget.window) / 1000)
+    return max(BUSY_RETRY_SECONDS, min(end - now, budget.window) / MS_PER_SECOND)
+
+
+RECORDED_PER_MINUTE: Final = 20
+"""How many denials of one user a minute have an Audit Event of their own; the rest is counted.
+
+Without a limit any user could fill the Audit Events, at the price of a request each.
+"""
+
+
+def minute_of(now: int) -> tuple[int, int]:
+    """Return the first millisecond of the clock's minute that `now` is in, and of the next one."""
+    begin = now - now % MS_PER_MINUTE
+    return begin, begin + MS_PER_MINUTE
+
+
+def more_refused(recorded: int, more: int | None) -> int | None:
+    """Return how many refusals beyond the limit a minute has, with the one that just happened.
+
+    Args:
+        recorded: refusals of this minute that have an event of their own.
+        more: what the event that counts the others says; None without such an event.
+
+    Returns: None when this refusal is recorded on its own.
+    """
+    if more is None:
+        return None if recorded < RECORDED_PER_MINUTE else 1
+    return more + 1

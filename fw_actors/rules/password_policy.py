@@ -15,7 +15,7 @@ from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 MAX_RUNES: Final = 256
 
 
-def judge_password(
+def validate_password(
     password: str,
     *,
     minimum: int,
@@ -23,7 +23,7 @@ def judge_password(
     email: str,
     common: AbstractSet[str] = frozenset(),
 ) -> None:
-    """Refuse a password that breaks the policy; the first rule in the order of A-136 is told.
+    """Refuse a password that breaks the policy, with the first rule in the order of A-136.
 
     `minimum` counts runes (code points). `name` and `email` are compared in canonical form.
     `common` holds the casefolded passwords that are refused in any case of letters.
@@ -33,10 +33,10 @@ def judge_password(
     if len(password) > MAX_RUNES:
         raise PasswordPolicyError(f"Use at most {MAX_RUNES} characters.", rule="tooLong")
     if not password.strip():
-        raise PasswordPolicyError("The password is blank.", rule="blank")
+        raise PasswordPolicyError("The password must not be blank.", rule="blank")
     if _same_as_account(password, name) or _same_as_account(password, email):
         raise PasswordPolicyError(
-            "The password equals the account's name or e-mail.", rule="equalsAccountName"
+            "The password must not equal the account's name or e-mail.", rule="equalsAccountName"
         )
     if len(password) < minimum:
         raise PasswordPolicyError(f"Use at least {minimum} characters.", rule="tooShort")

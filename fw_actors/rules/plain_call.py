@@ -8,7 +8,7 @@ from typing import Any
 
 
 def call_plainly(what: str, function: Callable[..., Any], /, *args: Any, **arguments: Any) -> Any:
-    """Return what the function gives; what it raises goes on as it is. `what` is its name.
+    """Call an app's function and return its value; `what` is its name. Exceptions pass through.
 
     Raises: RuntimeError where it would end the process (SystemExit and its like), which belongs
         to others too; and where it has left its work undone.
@@ -37,4 +37,4 @@ def is_left_undone(value: object) -> bool:
 
 def left_undone(what: str) -> str:
     """Return the sentence about such a function."""
-    return f"{what} gave back a coroutine and has done nothing: it has to be a plain function"
+    return f"{what} returned a coroutine and did nothing: it must be a plain function"

@@ -21,7 +21,7 @@ _SUFFIXES: Final = ("_password", "_secret")
 
 
 class Treatment(Enum):
-    """What an event shows of a field."""
+    """Treatments of a field in events."""
 
     SHOWN = "as it is"
     BLANKED = "null (rule 1)"
@@ -45,7 +45,7 @@ def treatment(fieldname: str, fieldtype: str, permlevel: int) -> Treatment:
 
 
 def is_secret(fieldname: str, fieldtype: str) -> bool:
-    """Whether a field's value never leaves, whoever may read it and at whatever permlevel."""
+    """Whether a field's value is never sent, whatever the reader's permissions."""
     return treatment(fieldname, fieldtype, 0) is not Treatment.SHOWN
 
 
@@ -73,8 +73,8 @@ def _without_digits_and_letters(run: re.Match[str]) -> str:
     return SCRUBBED if mixed else run[0]
 
 
-# The text may be long, and made by whoever wants the service to be busy with it: none of them
-# begins again within what it has looked at, but for a bounded number of characters.
+# The text may be long and come from an attacker, so no pattern may backtrack over more than a
+# bounded number of characters.
 _PATTERNS: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]] = (
     (_NAMED, rf"\1{SCRUBBED}"),
     (re.compile(r"(?i)\b(bearer|basic)\s+\S+"), rf"\1 {SCRUBBED}"),
@@ -110,7 +110,7 @@ class Scrubber:
         return self._pattern.sub(SCRUBBED, text) if self.finds(text) else text
 
     def scrub(self, text: str) -> str:
-        """Return `text` without the secrets of the site and without what looks like a secret.
+        """Return `text` without the secrets of the site, and without texts that look like secrets.
 
         Names stay, so that one sees what was there: `password=[scrubbed]`.
         """
@@ -169,7 +169,7 @@ def _base64_forms(text: str) -> Iterator[str]:
 
 
 def raised_at(error: BaseException) -> str:
-    """Return `RuntimeError in shop.py, line 12`: its text may hold what must not be told."""
+    """Return `RuntimeError in shop.py, line 12`, without the text, which may hold secrets."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return type(error).__name__

@@ -9,6 +9,8 @@ import hmac
 import re
 from typing import Final
 
+from fw_actors.runtime.clock import MS_PER_SECOND
+
 SCHEME: Final = b"v1,"
 PREFIX: Final = "whsec_"
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}\Z")
@@ -27,27 +29,29 @@ def key_of(secret: str) -> bytes:
         return secret.encode()
     text = secret.removeprefix(PREFIX)
     if not _BASE64.match(text) or (text.endswith("=") and len(text) % 4):
-        raise UnusableSecretError("After whsec_ comes standard base64 of at least one byte.")
+        raise UnusableSecretError(
+            "After whsec_ there must be standard base64 of at least one byte."
+        )
     text = text.rstrip("=")
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except binascii.Error:
-        raise UnusableSecretError("After whsec_ comes standard base64, whole.") from None
+        raise UnusableSecretError("After whsec_ there must be complete standard base64.") from None
 
 
-def judge_secret(secret: str) -> None:
+def validate_secret(secret: str) -> None:
     """Refuse a secret that no receiver could use (B-24).
 
     Raises: UnusableSecretError.
     """
     if not secret:
-        raise UnusableSecretError("The secret is empty.")
+        raise UnusableSecretError("The secret must not be empty.")
     if secret != secret.strip():
-        raise UnusableSecretError("The secret begins or ends with white space.")
+        raise UnusableSecretError("The secret must not begin or end with white space.")
     if any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 for c in secret):
-        raise UnusableSecretError("The secret holds a control character.")
+        raise UnusableSecretError("The secret must not hold a control character.")
     if secret.startswith("v1,"):
-        raise UnusableSecretError("The secret begins with v1, which belongs to a signature.")
+        raise UnusableSecretError("The secret must not begin with v1, the prefix of a signature.")
     key_of(secret)
 
 
@@ -60,7 +64,7 @@ def signed_headers(
     key: hmac.HMAC, delivery: str, now: int, body: bytes
 ) -> tuple[tuple[bytes, bytes], ...]:
     """Return the three headers of an attempt that is made at `now` (ms since the epoch)."""
-    name, timestamp = delivery.encode(), b"%d" % (now // 1000)
+    name, timestamp = delivery.encode(), b"%d" % (now // MS_PER_SECOND)
     return (
         (b"webhook-id", name),
         (b"webhook-timestamp", timestamp),
@@ -91,14 +95,14 @@ class UnusableEventNameError(ValueError):
     """Raised for a name that no app can emit; the message says why."""
 
 
-def judge_event_name(name: str) -> None:
+def validate_event_name(name: str) -> None:
     """Refuse a name that an app can't emit.
 
     Raises: UnusableEventNameError.
     """
     if name.startswith(RESERVED_PREFIX):
-        raise UnusableEventNameError("Event names that begin with doc. are the framework's own.")
+        raise UnusableEventNameError("An event name must not begin with doc., which is reserved.")
     if len(name) > MAX_CHARACTERS or not _NAME.match(name):
         raise UnusableEventNameError(
-            f"An event name is {GRAMMAR}, at most {MAX_CHARACTERS} characters."
+            f"An event name must be {GRAMMAR}, at most {MAX_CHARACTERS} characters."
         )

@@ -38,7 +38,7 @@ def base62(number: int, width: int) -> str:
 def bearer(random_bytes: bytes) -> str:
     """Return 192 random bits as 32 URL-safe characters."""
     if len(random_bytes) != BEARER_BYTES:
-        raise ValueError(f"a bearer token is made of {BEARER_BYTES} bytes")
+        raise ValueError(f"a bearer token must be made of {BEARER_BYTES} bytes")
     return base64.urlsafe_b64encode(random_bytes).decode()
 
 
@@ -62,14 +62,14 @@ class ApiKey:
 
     @property
     def text(self) -> str:
-        """What the client presents (A-260)."""
+        """The text that the client presents (A-260)."""
         return f"{API_KEY_PREFIX}{self.id}_{self.secret}"
 
 
 def new_api_key(random_bytes: bytes) -> ApiKey:
     """Return a new key: 12 and 32 characters of base 62, 190 bits in the secret."""
     if len(random_bytes) != API_KEY_BYTES:
-        raise ValueError(f"an API key is made of {API_KEY_BYTES} bytes")
+        raise ValueError(f"an API key must be made of {API_KEY_BYTES} bytes")
     number = int.from_bytes(random_bytes, "big")
     number, secret = divmod(number, 62**_KEY_SECRET_DIGITS)
     return ApiKey(
@@ -78,7 +78,7 @@ def new_api_key(random_bytes: bytes) -> ApiKey:
 
 
 def parse_api_key(text: str) -> ApiKey | None:
-    """Return the parts of what a client presents; None for what is no key at all."""
+    """Return the parts of a presented API key; None for any other text."""
     found = _API_KEY.fullmatch(text)
     return None if found is None else ApiKey(*found.groups())
 

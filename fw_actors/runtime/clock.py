@@ -13,6 +13,11 @@ from typing import Final, Protocol
 import trio
 
 MS_PER_SECOND: Final = 1000
+MS_PER_MINUTE: Final = 60_000
+MS_PER_DAY: Final = 86_400_000
+SECONDS_PER_DAY: Final = 86_400
+MINUTES_PER_HOUR: Final = 60
+HOURS_PER_DAY: Final = 24
 NS_PER_MS: Final = 1_000_000
 
 

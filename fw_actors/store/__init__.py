@@ -1,11 +1,5 @@
 """The store: durable transactions, the tables that the service itself needs, and jobs."""
 
-from fw_actors.store.errors import (
-    ConstraintViolation,
-    StatementError,
-    StoreError,
-    UniqueViolation,
-)
 from fw_actors.store.executor import THREAD_SWITCH_SECONDS
 from fw_actors.store.jobs import LeasedJob, QueueHead, QueueStats
 from fw_actors.store.like_patterns import Like
@@ -19,10 +13,16 @@ from fw_actors.store.packed_rows import (
     read_frames,
     rows_as_json,
 )
-from fw_actors.store.statement import Statement
+from fw_actors.store.sqlite import open_sqlite
+from fw_actors.store.statement import (
+    ConstraintViolation,
+    Statement,
+    StatementError,
+    StoreError,
+    UniqueViolation,
+)
 from fw_actors.store.store import Store, StoreStatistics
 from fw_actors.store.transaction import AfterCommit, Row, Tx
-from fw_actors.store.trio_sqlite import open_sqlite
 
 __all__ = [
     "THREAD_SWITCH_SECONDS",

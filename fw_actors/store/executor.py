@@ -1,4 +1,8 @@
-"""Runs store calls on database threads, or inline, and hands the results back to trio tasks."""
+"""Executors: run functions on database engines in threads, or inline, for trio tasks.
+
+`ThreadExecutor` is what a service uses, `InlineExecutor` what deterministic tests use; both have
+`execute`, `poll` and `close`, called on trio's thread.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import inf
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import outcome
 import trio
@@ -21,17 +25,17 @@ from fw_actors.store.transaction import AfterCommit, Tx
 _log: Final = logging.getLogger(__name__)
 
 
-class Call:
-    """A function on its way through an engine, and the trio task that waits for it.
+class WorkItem:
+    """A function to be run by an engine, and the trio task that waits for its result.
 
-    `answer` is None until an engine has run the function or refused it; a call that was
-    cancelled before stays so. `made`: when, by time.monotonic(). `durable`: see `Store.write`.
-    `abandoned`: its caller was cancelled while it ran, and gets no result.
+    `answer` is None until an engine has run or refused the item; it stays None for an item that
+    was cancelled first. `made` is its time.monotonic(). `durable`: see `Store.write`.
+    `abandoned`: the caller was cancelled while the function ran, and gets no result.
     """
 
     __slots__ = (
+        "_claim_flag",
         "_raise_cancelled",
-        "_ticket",
         "abandoned",
         "answer",
         "begun",
@@ -54,20 +58,20 @@ class Call:
         self.abandoned = False
         self._raise_cancelled: Callable[[], Any] | None = None
         self.callbacks: list[AfterCommit] = []
-        self._ticket = [None]
+        self._claim_flag = [None]
 
     def begin(self) -> bool:
-        """Take the call in hand, in an engine; False when it was cancelled while it waited."""
-        self.begun = self._take_ticket()
+        """Claim the item for an engine; return False when it was cancelled while it waited."""
+        self.begun = self._claim()
         return self.begun
 
     @property
     def withdrawn(self) -> bool:
-        """Whether the call was cancelled while it waited: nothing has to be prepared for it."""
-        return not self.begun and not self._ticket
+        """Whether the item was cancelled while it waited, so that no preparation is needed."""
+        return not self.begun and not self._claim_flag
 
     def refuse(self, error: Exception) -> None:
-        """Answer with `error`; nothing that the function did remains."""
+        """Answer with `error`; the changes of the function were undone."""
         self.callbacks = []
         self.answer = outcome.Error(error)
 
@@ -76,14 +80,14 @@ class Call:
     ) -> Any:
         """Wait for `settle`.
 
-        Cancelled before the function began, the call is withdrawn, and `withdrawn` is called.
-        Cancelled later it is waited for; where `abandoned` is given that is called, so that the
-        function is interrupted, and if it fails the cancellation is what its caller gets.
+        An item that is cancelled before its function began is withdrawn, and `withdrawn` is
+        called. A later cancellation waits for the function; `abandoned` is called to interrupt
+        it, and if the function fails its caller gets the cancellation.
         """
         self.task = trio.lowlevel.current_task()
 
         def abort(raise_cancelled: Callable[[], Any]) -> trio.lowlevel.Abort:
-            if self._take_ticket():
+            if self._claim():
                 withdrawn()
                 return trio.lowlevel.Abort.SUCCEEDED
             if abandoned is not None:
@@ -104,10 +108,10 @@ class Call:
                 answer = outcome.capture(self._raise_cancelled)
             trio.lowlevel.reschedule(self.task, answer)
 
-    def _take_ticket(self) -> bool:
-        """Decide between an engine that begins and a caller that withdraws: one of them wins."""
+    def _claim(self) -> bool:
+        """Take the claim flag: either the engine that begins or the withdrawing caller gets it."""
         try:
-            self._ticket.pop()  # atomic
+            self._claim_flag.pop()  # atomic
         except IndexError:
             return False
         return True
@@ -122,8 +126,8 @@ class Call:
 
 
 @dataclass
-class Counts:
-    """What an engine has done (see `StoreStatistics`). Written by its thread, read by any."""
+class EngineCounts:
+    """Counters of one engine (see `StoreStatistics`); written by its thread, read by any."""
 
     commits: int = 0
     committed: int = 0
@@ -131,53 +135,58 @@ class Counts:
     refused: int = 0
     reads: int = 0
     largest_group: int = 0
-    foreign_commits: int = 0
+    external_commits: int = 0
 
 
-Pull = Callable[[], Call | None]
-"""Gives the next waiting call without waiting, or None."""
+Pull = Callable[[], WorkItem | None]
+"""Returns the next waiting item, or None; never blocks."""
 
 
 class Engine(Protocol):
     """Runs calls on one connection, in one thread."""
 
-    def run(self, pull: Pull) -> list[Call]:
-        """Run waiting calls; return all that were pulled, each answered or withdrawn.
+    def run(self, pull: Pull) -> list[WorkItem]:
+        """Run waiting items; return all that were pulled, each answered or withdrawn.
 
-        What is pulled is durable in all of its calls or in none.
+        The items of one run are all durable or all not durable.
         """
 
-    def look(self) -> bool:
-        """Return whether another process has committed since the last look."""
+    def poll(self) -> bool:
+        """Return whether another process has committed since the last poll."""
 
     def close(self) -> None:
         """Close the connection."""
 
 
 def run_alone(engine: Engine, fn: Callable[[Tx], object], now: int) -> None:
-    """Run one call on an engine that no thread serves yet. Raises what `fn` raises."""
-    calls = [call := Call(fn, now)]
-    engine.run(lambda: calls.pop() if calls else None)
-    assert call.answer is not None
-    call.answer.unwrap()
+    """Run one function on an engine that has no thread yet. Raises what `fn` raises."""
+    items = [item := WorkItem(fn, now)]
+    engine.run(lambda: items.pop() if items else None)
+    assert item.answer is not None
+    item.answer.unwrap()
 
 
-class Turns:
-    """Lets one thread work at a time, and nobody wait long for one that takes its time.
+class SerialisingLock:
+    """A lock that serialises threads, but whose waiters give up on a long holder.
 
     Two threads with short work pass the interpreter's lock to and fro with each statement:
-    measured, 64 callers, reads of 50 µs took 52 µs in turns and 60 to 110 µs side by side.
+    measured, 64 callers, reads of 50 µs took 52 µs in turn and 60 to 110 µs side by side.
     """
 
     def __init__(self, patience: float) -> None:
-        """`patience`: for how many seconds a turn is waited for, counted from its beginning."""
+        """`patience`: how many seconds after its acquisition a holder is still waited for."""
         self._patience = patience
         self._lock = threading.Lock()
         self._began = 0.0
 
+    @property
+    def is_held(self) -> bool:
+        """Whether a thread holds the lock."""
+        return self._lock.locked()
+
     @contextmanager
-    def one(self) -> Iterator[None]:
-        """Wait for the turn; where it takes too long, go on beside it."""
+    def hold(self) -> Iterator[None]:
+        """Wait for the lock; go on without it when its holder exceeds `patience`."""
         left = self._began + self._patience - time.monotonic()
         mine = self._lock.acquire(timeout=max(0.0, left))
         if mine:
@@ -189,7 +198,7 @@ class Turns:
                 self._lock.release()
 
 
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 
 THREAD_SWITCH_SECONDS: Final = 0.001
 """What `sys.setswitchinterval` should be in a process that serves; its start sets it.
@@ -199,38 +208,21 @@ from a busy trio thread. Measured, 64 callers beside a task that never idles: wi
 mostly 600 to 1,000 writes/s, with 1 ms 12,000 to 22,000, and trio's thread hardly slower.
 """
 
-Noticed = Callable[[], None]
+OnExternalCommit = Callable[[], None]
 
 
-class Lane(Protocol):
-    """A way to an engine. All methods are called on trio's thread."""
-
-    waiting: int
-    skipped: int
-    refused: int
-
-    async def call(self, fn: Callable[[Tx], Any], now: int, *, durable: bool = True) -> Any:
-        """Have `fn` run and return its result. `durable`, cancellation: see `Store.write`."""
-
-    def look_now(self) -> None:
-        """Look for commits of other processes now."""
-
-    async def close(self) -> None:
-        """Answer what waits, refuse what comes, close the engines."""
-
-
-class ThreadLane:
+class ThreadExecutor:
     """One bounded queue, and a thread for each engine.
 
     Args:
         name: of the threads.
         engines: one for each thread.
-        capacity: calls that may wait; further ones raise OverloadedError.
-        noticed: called on trio's thread when another process has committed; None to never look.
-        turns: between the threads of this lane, and of others that have the same ones.
-        longest_wait: after so many seconds in the queue a call is refused.
-        abandoned: called on trio's thread when the caller of a call that runs was cancelled, so
-            that it is interrupted; None to let it come to its end.
+        capacity: items that may wait; further ones raise OverloadedError.
+        noticed: called on trio's thread when another process has committed; None: never poll.
+        serialising: shared by all threads that must not work side by side.
+        longest_wait: an item that has waited for more seconds is refused.
+        abandoned: called on trio's thread when the caller of a running item was cancelled, to
+            interrupt it; None: the item runs to its end.
     """
 
     def __init__(
@@ -238,9 +230,9 @@ class ThreadLane:
         name: str,
         engines: Sequence[Engine],
         capacity: int,
-        noticed: Noticed | None = None,
+        noticed: OnExternalCommit | None = None,
         *,
-        turns: Turns | None = None,
+        serialising: SerialisingLock | None = None,
         longest_wait: float = inf,
         abandoned: Callable[[], None] | None = None,
     ) -> None:
@@ -249,12 +241,12 @@ class ThreadLane:
         self.refused = 0
         self._capacity = capacity
         self._noticed = noticed
-        self._turns = turns or Turns(0.0)
+        self._serialising = serialising or SerialisingLock(0.0)
         self._longest_wait = longest_wait
         self._abandoned = abandoned
-        self._withdrawn = 0  # calls that are still in the queue
+        self._withdrawn = 0  # of items that are still in the queue
         self._closing = False
-        self._queue: SimpleQueue[Call | None] = SimpleQueue()  # None: look, or see that we close
+        self._queue: SimpleQueue[WorkItem | None] = SimpleQueue()  # None: poll, or close
         self._token = trio.lowlevel.current_trio_token()
         self._running = len(engines)
         self._ended = trio.Event()
@@ -263,66 +255,66 @@ class ThreadLane:
                 target=self._serve, args=(engine,), name=f"{name}-{number}", daemon=True
             ).start()
 
-    async def call(self, fn: Callable[[Tx], Any], now: int, *, durable: bool = True) -> Any:
-        """See `Lane.call`."""
+    async def execute(self, fn: Callable[[Tx], Any], now: int, *, durable: bool = True) -> Any:
+        """Run `fn` and return its result. `durable` and cancellation: see `Store.write`."""
         if self._closing or self.waiting >= self._capacity:
             self.refused += 1
             await trio.lowlevel.checkpoint()
             raise OverloadedError(
                 "The store is closing." if self._closing else "Too many calls wait for the store."
             )
-        call = Call(fn, now, durable=durable)
+        item = WorkItem(fn, now, durable=durable)
         self.waiting += 1
-        self._queue.put(call)
-        return await call.wait(self._withdraw, self._abandoned)
+        self._queue.put(item)
+        return await item.wait(self._withdraw, self._abandoned)
 
-    def look_now(self) -> None:
-        """See `Lane.look_now`."""
+    def poll(self) -> None:
+        """Check now for commits of other processes."""
         self._queue.put(None)
 
     async def close(self) -> None:
-        """See `Lane.close`."""
+        """Answer the waiting items, refuse further ones, and close the engines."""
         self._closing = True
         self._queue.put(None)
         with trio.CancelScope(shield=True):
             await self._ended.wait()
 
     def _serve(self, engine: Engine) -> None:
-        """The thread: groups of calls, and a look once a second between them."""
-        next_look = time.monotonic() + LOOK_SECONDS
-        following: Call | None = None
+        """The thread: run groups of items, and poll once a second between them."""
+        next_poll = time.monotonic() + POLL_SECONDS
+        following: WorkItem | None = None
         while following is not None or not (self._closing and self._queue.empty()):
-            call = self._in_time(following or self._next(next_look))
+            item = self._in_time(following or self._next(next_poll))
             following = None
-            if call is None or time.monotonic() >= next_look:
-                next_look = time.monotonic() + LOOK_SECONDS
-                self._look(engine)
-            if call is not None:
-                with self._turns.one():
-                    answered, following = self._run(engine, call)
+            if item is None or time.monotonic() >= next_poll:
+                next_poll = time.monotonic() + POLL_SECONDS
+                self._poll(engine)
+            if item is not None:
+                with self._serialising.hold():
+                    answered, following = self._run(engine, item)
                 self._send(self._answer, answered)
-        self._queue.put(None)  # for the next thread of this lane
+        self._queue.put(None)  # for the next thread of this executor
         engine.close()
         self._send(self._end)
 
-    def _next(self, next_look: float) -> Call | None:
+    def _next(self, next_poll: float) -> WorkItem | None:
         if self._noticed is None:
             return self._queue.get()
         with suppress(Empty):
-            return self._queue.get(timeout=max(0.0, next_look - time.monotonic()))
+            return self._queue.get(timeout=max(0.0, next_poll - time.monotonic()))
         return None
 
-    def _run(self, engine: Engine, first: Call) -> tuple[list[Call], Call | None]:
-        """Run `first` and what may share its commit; return those, and whose turn is next if it
-        had to be taken from the queue to see that it may not.
+    def _run(self, engine: Engine, first: WorkItem) -> tuple[list[WorkItem], WorkItem | None]:
+        """Run `first` and the items that may share its commit; return them, and the next item
+        if it had to be taken from the queue to see that it may not.
 
-        What comes meanwhile shares a wait for the disk. Where there is none it would save a
-        commit alone, and hold up those who are done: a claim, until outcomes are written.
+        Durable items may join a running group, because they share its fsync. Other items may
+        not: joining would save only a commit, and delay the members that are done.
         """
-        following: Call | None = first
+        following: WorkItem | None = first
         room = inf if first.durable else self._queue.qsize()
 
-        def pull() -> Call | None:
+        def pull() -> WorkItem | None:
             nonlocal following, room
             if following is None and (room > 0 or not first.begun):  # else all are refused
                 room -= 1
@@ -330,55 +322,55 @@ class ThreadLane:
                     following = self._in_time(self._queue.get_nowait())
             if following is None or following.durable is not first.durable:
                 return None
-            call, following = following, None
-            return call
+            item, following = following, None
+            return item
 
         return engine.run(pull), following
 
-    def _in_time(self, call: Call | None) -> Call | None:
-        """Return a call, unless it has waited for too long: then it is refused here."""
-        if call is None or time.monotonic() - call.made <= self._longest_wait or not call.begin():
-            return call
-        call.refuse(OverloadedError("The database is busy with other queries. Try again later."))
-        self._send(self._answer, [call])
+    def _in_time(self, item: WorkItem | None) -> WorkItem | None:
+        """Return the item, or refuse it and return None when it has waited for too long."""
+        if item is None or time.monotonic() - item.made <= self._longest_wait or not item.begin():
+            return item
+        item.refuse(OverloadedError("The database is busy with other queries. Try again later."))
+        self._send(self._answer, [item])
         return None
 
     def _withdraw(self) -> None:
-        """A caller has gone whose call still waits: its place in the queue is free."""
+        """Free the queue place of an item whose caller was cancelled."""
         self.waiting -= 1
         self.skipped += 1
         self._withdrawn += 1
         full = self._withdrawn > self._capacity
-        if full and not self._closing:  # the threads of a lane that closes end when it is empty
+        if full and not self._closing:  # threads that close end when the queue is empty
             self._purge()
 
     def _purge(self) -> None:
-        """Take what was withdrawn out of the queue, so that it stays bounded."""
-        kept: list[Call | None] = []
+        """Remove withdrawn items from the queue, so that it stays bounded."""
+        kept: list[WorkItem | None] = []
         with suppress(Empty):
             while True:
-                call = self._queue.get_nowait()
-                if call is None or not call.withdrawn:
-                    kept.append(call)
-        for call in kept:
-            self._queue.put(call)
+                item = self._queue.get_nowait()
+                if item is None or not item.withdrawn:
+                    kept.append(item)
+        for item in kept:
+            self._queue.put(item)
         self._withdrawn = 0
 
-    def _look(self, engine: Engine) -> None:
-        if self._noticed is not None and engine.look():
+    def _poll(self, engine: Engine) -> None:
+        if self._noticed is not None and engine.poll():
             self._send(self._noticed)
 
     def _send(self, fn: Callable[..., None], *args: object) -> None:
-        with suppress(trio.RunFinishedError):  # nobody is left to hear it
+        with suppress(trio.RunFinishedError):  # trio has ended
             self._token.run_sync_soon(fn, *args)
 
-    def _answer(self, calls: list[Call]) -> None:
-        for call in calls:
-            if call.answer is None:
+    def _answer(self, items: list[WorkItem]) -> None:
+        for item in items:
+            if item.answer is None:
                 self._withdrawn = max(0, self._withdrawn - 1)  # a purge has begun anew
             else:
                 self.waiting -= 1
-            call.settle()
+            item.settle()
 
     def _end(self) -> None:
         self._running -= 1
@@ -386,13 +378,13 @@ class ThreadLane:
             self._ended.set()
 
 
-class InlineLane:
-    """Runs each call on the caller's own task, after a checkpoint.
+class InlineExecutor:
+    """Runs each function on the caller's own task, after a checkpoint.
 
-    For deterministic runs: trio's autojump clock does not see work in threads.
+    For deterministic tests: trio's autojump clock does not see work in threads.
     """
 
-    def __init__(self, engine: Engine, noticed: Noticed | None = None) -> None:
+    def __init__(self, engine: Engine, noticed: OnExternalCommit | None = None) -> None:
         self.waiting = 0
         self.skipped = 0
         self.refused = 0
@@ -400,24 +392,60 @@ class InlineLane:
         self._noticed = noticed
         self._closed = False
 
-    async def call(self, fn: Callable[[Tx], Any], now: int, *, durable: bool = True) -> Any:
-        """See `Lane.call`."""
+    async def execute(self, fn: Callable[[Tx], Any], now: int, *, durable: bool = True) -> Any:
+        """Run `fn` and return its result. `durable` and cancellation: see `Store.write`."""
         await trio.lowlevel.checkpoint()
         if self._closed:
             self.refused += 1
             raise OverloadedError("The store is closing.")
-        calls = [call := Call(fn, now, durable=durable)]
-        self._engine.run(lambda: calls.pop() if calls else None)
-        call.run_callbacks()
-        assert call.answer is not None
-        return call.answer.unwrap()
+        items = [item := WorkItem(fn, now, durable=durable)]
+        self._engine.run(lambda: items.pop() if items else None)
+        item.run_callbacks()
+        assert item.answer is not None
+        return item.answer.unwrap()
 
-    def look_now(self) -> None:
-        """See `Lane.look_now`."""
-        if self._noticed is not None and self._engine.look():
+    def poll(self) -> None:
+        """Check now for commits of other processes."""
+        if self._noticed is not None and self._engine.poll():
             self._noticed()
 
     async def close(self) -> None:
-        """See `Lane.close`."""
+        """Answer the waiting items, refuse further ones, and close the engines."""
         self._closed = True
         self._engine.close()
+
+
+Executor = ThreadExecutor | InlineExecutor
+
+T = TypeVar("T")
+
+
+async def open_in_thread(opening: Callable[[], T], close: Callable[[T], None]) -> T:
+    """Run `opening` in a thread and return its result; raises what it raises.
+
+    A cancelled start ends at once, although another process may hold the lock of a migration for
+    half a minute, or the server may not answer; the late result is closed by `close`.
+    """
+    opened: list[T] = []
+    claim_flag = [None]
+
+    def is_first() -> bool:
+        try:
+            claim_flag.pop()  # atomic
+        except IndexError:
+            return False
+        return True
+
+    def work() -> T:
+        found = opening()
+        opened.append(found)
+        if not is_first():
+            close(found)
+        return found
+
+    try:
+        return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+    except trio.Cancelled:
+        if not is_first():
+            close(opened[0])
+        raise

@@ -32,25 +32,33 @@ from sqlalchemy import (
     update,
 )
 
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store.packed_rows import JsonRows, rows_as_json
 from fw_actors.store.schema import JOB
 from fw_actors.store.statement import Statement
 from fw_actors.store.transaction import Tx
 
-LEASED_FIELDS: Final = (
-    "id",
-    "queue",
-    "partition",
-    "subject",
-    "function",
-    "arguments",
-    "user",
-    "attempts",
-    "deaths",
-    "lease",
-    "created",
-)
-"""The columns that a claim returns, in the order of `LeasedJob`'s fields."""
+
+class LeasedJob(msgspec.Struct, frozen=True):
+    """A job that one worker holds until its lease ends; a claim returns these columns.
+
+    `attempts` counts the tries that came to an outcome, `deaths` the holders in a row that
+    vanished without one. `lease` is the token that every outcome is fenced by. `created` (ms) is
+    when the job was written.
+    """
+
+    id: int
+    queue: str
+    partition: str
+    subject: str
+    function: str = ""
+    arguments: str = ""
+    user: str = ""
+    attempts: int = 0
+    deaths: int = 0
+    lease: str = ""
+    created: int = 0
+
 
 _NEW: Final = insert(JOB).values(
     {
@@ -82,8 +90,8 @@ def heads_of(queue: ColumnElement[str]) -> Select[tuple[str, int]]:
         return select(func.min(JOB.c.partition)).where(waiting, *further)
 
     head = first_partition().cte("head", recursive=True)
-    following = first_partition(JOB.c.partition > head.c[0]).correlate(head).scalar_subquery()
-    head = head.union_all(select(following).where(head.c[0].is_not(None)))
+    next_partition = first_partition(JOB.c.partition > head.c[0]).correlate(head).scalar_subquery()
+    head = head.union_all(select(next_partition).where(head.c[0].is_not(None)))
     earliest = (
         select(func.min(JOB.c.next_at))
         .where(waiting, JOB.c.partition == head.c[0])
@@ -98,7 +106,7 @@ def heads_of(queue: ColumnElement[str]) -> Select[tuple[str, int]]:
 HEADS: Final = Statement(heads_of(bindparam("queue")))
 
 
-FOLLOWING: Final = Statement(
+NEXT_DUE: Final = Statement(
     select(func.min(JOB.c.next_at)).where(
         JOB.c.queue == bindparam("queue"),
         JOB.c.partition == bindparam("partition"),
@@ -107,13 +115,15 @@ FOLLOWING: Final = Statement(
 )
 
 
-def _recall() -> Statement:
-    """The same skip scan, for each partition's latest row; nothing is written where none is far."""
+def _reschedule_statement() -> Statement:
+    """A skip scan like that of `heads_of`, for each partition's latest row; writes nothing when no
+    row is far ahead.
+    """
     waiting = and_(JOB.c.queue == bindparam("queue"), JOB.c.next_at.is_not(None))
     first = select(func.min(JOB.c.partition)).where(waiting).cte("part", recursive=True)
-    following = select(func.min(JOB.c.partition)).where(waiting, JOB.c.partition > first.c[0])
+    next_partition = select(func.min(JOB.c.partition)).where(waiting, JOB.c.partition > first.c[0])
     part = first.union_all(
-        select(following.correlate(first).scalar_subquery()).where(first.c[0].is_not(None))
+        select(next_partition.correlate(first).scalar_subquery()).where(first.c[0].is_not(None))
     )
     return Statement(
         update(JOB)
@@ -124,7 +134,7 @@ def _recall() -> Statement:
     )
 
 
-RECALL: Final = _recall()
+RESCHEDULE: Final = _reschedule_statement()
 
 
 def _lease() -> Update:
@@ -135,7 +145,7 @@ def _lease() -> Update:
         .where(JOB.c.queue == bindparam("queue"), JOB.c.partition == bindparam("partition"))
         .where(JOB.c.next_at <= bindparam("now"))
         .order_by(JOB.c.next_at)
-        .limit(bindparam("places"))
+        .limit(bindparam("limit"))
         .with_for_update(skip_locked=True)
         .cte("due", nesting=True)
         .prefix_with("MATERIALIZED")
@@ -152,7 +162,7 @@ def _lease() -> Update:
 
 
 LEASE: Final = Statement(_lease())
-CLAIM: Final = Statement(_lease().returning(*(JOB.c[name] for name in LEASED_FIELDS)))
+CLAIM: Final = Statement(_lease().returning(*(JOB.c[name] for name in LeasedJob.__struct_fields__)))
 
 
 _HELD: Final = and_(JOB.c.id == bindparam("job"), JOB.c.lease == bindparam("token"))
@@ -173,7 +183,7 @@ SETTLED: Final = JsonRows("settled")
 
 
 def held_of(settled: JsonRows, **columns: ColumnElement[Any]) -> Subquery:
-    """The jobs of rows (job, token, …) whose lease holds, locked to the transaction's end.
+    """The jobs of rows (job, token, …) whose lease is valid, locked until the transaction ends.
 
     On PostgreSQL a row that another transaction has locked is waited for, and judged as it is by
     then; where the statement has nothing to join, no row may be read or locked. Nested, or the
@@ -234,30 +244,6 @@ def _stats() -> Statement:
 STATS: Final = _stats()
 
 
-MS_PER_SECOND: Final = 1000
-
-
-class LeasedJob(msgspec.Struct, frozen=True):
-    """A job in the hands of one worker until its lease ends.
-
-    `attempts` counts the tries that came to an outcome, `deaths` the holders in a row that
-    vanished without one. `lease` is the token that every outcome is fenced by. `created` (ms) is
-    when the job was written.
-    """
-
-    id: int
-    queue: str
-    partition: str
-    subject: str
-    function: str = ""
-    arguments: str = ""
-    user: str = ""
-    attempts: int = 0
-    deaths: int = 0
-    lease: str = ""
-    created: int = 0
-
-
 class Settlement(NamedTuple):
     """How a leased job ends: when it is due next (None: never again), and with which error."""
 
@@ -286,7 +272,7 @@ class QueueStats(NamedTuple):
 
 
 class JobFields(TypedDict, total=False):
-    """What a job is made of; texts that are left out are empty."""
+    """The fields of a new job; texts that are left out are empty."""
 
     queue: Required[str]
     partition: str
@@ -319,18 +305,18 @@ def heads(tx: Tx, queue: str) -> list[QueueHead]:
     return [QueueHead(*row) for row in tx.rows(HEADS, queue=queue)]
 
 
-def following(tx: Tx, queue: str, partition: str) -> int | None:
-    """Return when the first row of a partition comes due that is not due yet (or held)."""
-    due: int | None = tx.scalar(FOLLOWING, queue=queue, partition=partition, now=tx.now)
+def next_due(tx: Tx, queue: str, partition: str) -> int | None:
+    """Return the due time of the first row of a partition that is not due yet, or leased."""
+    due: int | None = tx.scalar(NEXT_DUE, queue=queue, partition=partition, now=tx.now)
     return due
 
 
-def recall(tx: Tx, queue: str, latest: int) -> int:
+def reschedule(tx: Tx, queue: str, latest: int) -> int:
     """Make due whatever waits for a time after `latest`, which only a wrong clock can have given.
 
     A lease that was given by such a clock ends with it. Returns: how many rows there were.
     """
-    return tx.run(RECALL, queue=queue, latest=latest, now=tx.now)
+    return tx.run(RESCHEDULE, queue=queue, latest=latest, now=tx.now)
 
 
 def claim(
@@ -346,7 +332,7 @@ def claim(
 
 
 def lease(tx: Tx, queue: str, partition: str, limit: int, lease_ms: int, token: str) -> int:
-    """As `claim`, for who reads the jobs themselves, by token; return how many there are."""
+    """Like `claim`, but return only the count; read the rows by token."""
     return tx.run(LEASE, **_leasing(tx, queue, partition, limit, lease_ms, token))
 
 
@@ -357,7 +343,7 @@ def _leasing(
         "queue": queue,
         "partition": partition,
         "now": tx.now,
-        "places": limit,
+        "limit": limit,
         "lease_end": tx.now + lease_ms,
         "token": token,
     }
@@ -379,7 +365,7 @@ def fail(tx: Tx, job_id: int, token: str, error: str) -> bool:
 
 
 def delete_held(tx: Tx, held: Sequence[int]) -> None:
-    """Delete jobs that are done, and whose leases were found to hold in this transaction.
+    """Delete finished jobs whose leases were found valid in this transaction.
 
     A statement with `held_of` has locked them, so that nobody else can have them by now: to look
     for the tokens once more would be half of the work. No other jobs may be given.

@@ -94,7 +94,7 @@ def like_long(require_time: RequireTime, pattern: str | None, text: str | None) 
 
 
 class _Part:
-    """What stands between two `%` of a pattern: characters, and `_` for any."""
+    """The part of a pattern between two `%`: characters, and `_` for any character."""
 
     def __init__(self, items: list[_Item]) -> None:
         self.length = len(items)
@@ -109,7 +109,7 @@ class _Part:
                 self._masks[item] = self._masks.get(item, self._others) | 1 << n
 
     def is_at(self, text: str, place: int) -> bool:
-        """Return whether the part is at a place of the text, which is long enough."""
+        """Return whether the part matches at a position of the text, which must be long enough."""
         if self._is_literal:
             return text.startswith(self._literal, place)
         there = text[place : place + self.length]
@@ -138,7 +138,7 @@ def _compiled(pattern: str) -> tuple[_Part, ...]:
     first, *rest = _parts(pattern)
     if not rest:
         return (_Part(first),)
-    *between, last = rest  # `%%` is no more than `%`
+    *between, last = rest  # `%%` equals `%`
     return (_Part(first), *(_Part(part) for part in between if part), _Part(last))
 
 

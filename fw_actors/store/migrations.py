@@ -50,14 +50,14 @@ _SET_VERSION: Final = Statement(
 
 
 @dataclass(frozen=True)
-class Step:
+class MigrationStep:
     """One change of the schema: brings a database from `version - 1` to `version`."""
 
     version: int
     apply: Callable[[Tx], None]
 
 
-# As the step makes it, whatever becomes of the table in the schema later.
+# As of this step, independent of later changes to the schema.
 _API_KEY: Final = Table(
     "fw_api_key",
     MetaData(),
@@ -147,7 +147,7 @@ def _bulk_replay(tx: Tx) -> None:
 
 
 def _password_costs(tx: Tx) -> None:
-    """Make the table, and count the hashes that are there."""
+    """Create the table and count the existing hashes."""
     tx.run(CreateTable(_PASSWORD_COST))
     page = Statement(
         select(_PASSWORD.c.user, _PASSWORD.c.hash)
@@ -177,15 +177,15 @@ def _networks(tx: Tx) -> None:
 
 
 # In order, from FIRST_VERSION + 1, without gaps. A step that has been released is never changed.
-STEPS: Final[tuple[Step, ...]] = (
-    Step(2, _api_keys),
-    Step(3, _bulk_replay),
-    Step(4, _password_costs),
-    Step(5, _networks),
+STEPS: Final[tuple[MigrationStep, ...]] = (
+    MigrationStep(2, _api_keys),
+    MigrationStep(3, _bulk_replay),
+    MigrationStep(4, _password_costs),
+    MigrationStep(5, _networks),
 )
 
 
-def migrate(tx: Tx, entropy: Entropy, steps: Sequence[Step] = STEPS) -> int:
+def migrate(tx: Tx, entropy: Entropy, steps: Sequence[MigrationStep] = STEPS) -> int:
     """Bring the database to the newest version, inside one `Store.write`.
 
     Two processes at once: the second waits for the first one's transaction and finds it done.
@@ -226,7 +226,7 @@ def _create(tx: Tx, version: int, entropy: Entropy) -> None:
     tx.run(_PUT, name=INSTALLATION_KEY, content=entropy.bytes(INSTALLATION_KEY_BYTES).hex())
 
 
-def _upgrade(tx: Tx, before: int, steps: Sequence[Step]) -> None:
+def _upgrade(tx: Tx, before: int, steps: Sequence[MigrationStep]) -> None:
     for step in steps:
         if step.version > before:
             step.apply(tx)

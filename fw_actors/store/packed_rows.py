@@ -27,7 +27,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.selectable import TableValuedAlias
 
-from fw_actors.store.errors import StatementError
+from fw_actors.store.statement import StatementError
 
 
 class _Elements(FunctionElement[Any]):
@@ -48,7 +48,7 @@ class _Item(ColumnElement[Any]):
 
     @property
     def _from_objects(self) -> list[Any]:
-        """What makes the statement read from the rows."""
+        """The tables that a statement with this item selects from."""
         found: list[Any] = self.value._from_objects
         return found
 
@@ -70,7 +70,7 @@ class JsonRows:
         return _Item(self.table.c.value, index, type_)
 
     def whole(self, type_: type) -> ColumnElement[Any]:
-        """Return the row itself, where the rows are no arrays but each an `int` or a `str`."""
+        """Return the row itself, for rows that are single values of type `int` or `str`."""
         return _Item(self.table.c.value, None, type_)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,14 +14,20 @@ from sqlalchemy import text
 
 from fw_actors.errors import ConfigurationError
 from fw_actors.runtime.clock import Clock, Entropy
-from fw_actors.store.executor import Counts, InlineLane, ThreadLane, run_alone
-from fw_actors.store.files import open_in_thread
+from fw_actors.store.executor import (
+    EngineCounts,
+    Executor,
+    InlineExecutor,
+    ThreadExecutor,
+    open_in_thread,
+    run_alone,
+)
 from fw_actors.store.migrations import migrate
 from fw_actors.store.postgres_connection import ConnectionPool, PostgresSettings, one_line, read_url
 from fw_actors.store.postgres_engine import PostgresEngine
 from fw_actors.store.postgres_notices import InlineNotices, Notices, NoticeThread
 from fw_actors.store.query_limits import QueryWatch
-from fw_actors.store.store import Lanes, LaneStore, Listeners, Store
+from fw_actors.store.store import Listeners, Store
 from fw_actors.store.transaction import Tx
 
 MAX_WAITING_WRITES: Final = 4096
@@ -59,7 +65,7 @@ async def open_postgres(
         entropy: makes the installation's key in a new database.
         inline: run every call on the caller's task, after a checkpoint, without threads and
             without waiting for the disk: for deterministic tests. Commits of other processes
-            are noticed in `look_now` alone.
+            are noticed in `poll` alone.
         max_waiting_writes, max_waiting_reads: calls that may wait; more raise OverloadedError.
         writer_threads, reader_threads: each has at most one connection; one more hears of
             other processes' commits.
@@ -73,7 +79,7 @@ async def open_postgres(
     settings = PostgresSettings(read_url(url), busy_seconds, durable=not inline)
     opening = partial(_open, settings, clock.now(), entropy)
     pool, notices = opening() if inline else await open_in_thread(opening, _close)
-    listeners, heard = Listeners(), Counts()
+    listeners, heard = Listeners(), EngineCounts()
     noticed = partial(_notice, heard, listeners)
     exchange = (InlineNotices if inline else NoticeThread)(settings, notices, noticed)
     writers = [
@@ -82,31 +88,46 @@ async def open_postgres(
         )
         for _ in range(1 if inline else writer_threads)
     ]
-    # A limit of the server's own for readers, should we be unable to cancel what they run.
+    # The server's own limit for readers, in case a cancellation can't be sent.
     read_pool = ConnectionPool(replace(settings, query_seconds=query_seconds))
-    readers, lookups = (
+    readers, lookup_engines = (
         [
             PostgresEngine(read_pool, writable=False, query_seconds=query_seconds)
             for _ in range(1 if inline else threads)
         ]
         for threads in (reader_threads, LOOKUP_THREADS)
     )
-    engines = (*writers, *readers, *lookups)
-    store = LaneStore(
+    engines = (*writers, *readers, *lookup_engines)
+    closed: Callable[[], None] | None = None
+    writes: Executor
+    reads: Executor
+    lookups: Executor
+    if inline:
+        writes, reads = InlineExecutor(writers[0]), InlineExecutor(readers[0])
+        lookups = InlineExecutor(lookup_engines[0])
+    else:
+        watch = QueryWatch([engine.limit for engine in engines], query_seconds)
+        closed = watch.close
+        read_executor = partial(
+            ThreadExecutor,
+            capacity=max_waiting_reads,
+            longest_wait=inf if query_seconds is None else query_seconds,
+            abandoned=watch.check_now,
+        )
+        writes = ThreadExecutor("fw-writer", writers, max_waiting_writes)
+        reads = read_executor("fw-reader", readers)
+        lookups = read_executor("fw-lookup", lookup_engines)
+    store = Store(
         clock,
-        _lanes(
-            writers,
-            readers,
-            lookups,
-            (max_waiting_writes, max_waiting_reads),
-            query_seconds,
-            inline=inline,
-        ),
+        writes,
+        reads,
+        lookups,
         listeners,
         [heard, *(engine.counts for engine in engines)],
-        look=exchange.look_now,
+        poll=exchange.poll,
         max_waiting_writes=max_waiting_writes,
         max_waiting_reads=max_waiting_reads,
+        closed=closed,
     )
     try:
         yield store
@@ -115,36 +136,9 @@ async def open_postgres(
         await exchange.close()
 
 
-def _lanes(
-    writers: Sequence[PostgresEngine],
-    readers: Sequence[PostgresEngine],
-    lookups: Sequence[PostgresEngine],
-    capacities: tuple[int, int],
-    query_seconds: float | None,
-    *,
-    inline: bool,
-) -> Lanes:
-    if inline:
-        return Lanes(InlineLane(writers[0]), InlineLane(readers[0]), InlineLane(lookups[0]))
-    watch = QueryWatch([one.limit for one in (*writers, *readers, *lookups)], query_seconds)
-    for_writes, for_reads = capacities
-    make_reads = partial(
-        ThreadLane,
-        capacity=for_reads,
-        longest_wait=inf if query_seconds is None else query_seconds,
-        abandoned=watch.look_now,
-    )
-    return Lanes(
-        ThreadLane("fw-writer", writers, for_writes),
-        make_reads("fw-reader", readers),
-        make_reads("fw-lookup", lookups),
-        watch.close,
-    )
-
-
-def _notice(heard: Counts, listeners: Listeners) -> None:
-    heard.foreign_commits += 1
-    listeners.tell()
+def _notice(heard: EngineCounts, listeners: Listeners) -> None:
+    heard.external_commits += 1
+    listeners.notify()
 
 
 def _open(settings: PostgresSettings, now: int, entropy: Entropy) -> tuple[ConnectionPool, Notices]:

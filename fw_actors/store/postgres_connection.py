@@ -1,8 +1,4 @@
-"""PostgreSQL connections: the pool, DDL, and the conversion of values.
-
-SQLite compares text by its bytes; a PostgreSQL database may have any collation. So every text
-column is made with COLLATE "C", and order, comparison, `lower` and `like` agree on both.
-"""
+"""PostgreSQL connections: their pool, and the conversion of values."""
 
 from __future__ import annotations
 
@@ -29,40 +25,10 @@ from psycopg.types.string import (
     StrDumperUnknown,
     TextLoader,
 )
-from sqlalchemy import Column
-from sqlalchemy.dialects.postgresql.base import PGTypeCompiler
-from sqlalchemy.dialects.postgresql.psycopg import dialect
-from sqlalchemy.types import String, Text
 
 from fw_actors.errors import ConfigurationError, OverloadedError
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store.postgres_errors import UNREACHABLE, translate
-
-_BY_CODE_POINT: Final = ' COLLATE "C"'
-
-
-class _TypeCompiler(PGTypeCompiler):
-    def visit_TEXT(self, type_: Text, **kw: Any) -> str:  # noqa: N802
-        return super().visit_TEXT(type_, **kw) + _collation(type_, **kw)
-
-    def visit_VARCHAR(self, type_: String, **kw: Any) -> str:  # noqa: N802
-        return super().visit_VARCHAR(type_, **kw) + _collation(type_, **kw)
-
-
-def _collation(type_: String, *, type_expression: object = None, **_: Any) -> str:
-    """Only a column that is being made has one; a cast has not."""
-    wanted = isinstance(type_expression, Column) and type_.collation is None
-    return _BY_CODE_POINT if wanted else ""
-
-
-class PostgresDialect(dialect):
-    """Positional parameters, and the store's collation in DDL."""
-
-    type_compiler_cls = _TypeCompiler
-    supports_statement_cache = True
-
-    def __init__(self) -> None:
-        super().__init__(paramstyle="format")  # type: ignore[no-untyped-call]
-
 
 _OID: Final = {info.name: info.oid for info in postgres.types}
 _ANY_OTHER: Final = 0
@@ -123,7 +89,6 @@ OLDEST_SERVER: Final = 14_00_00
 PREPARED_STATEMENTS: Final = 512
 IDLE_IN_TRANSACTION_SECONDS: Final = 60
 CANCEL_SECONDS: Final = 2.0
-MS_PER_SECOND: Final = 1000
 
 BEGIN_WRITE: Final = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 BEGIN_LAZY: Final = BEGIN_WRITE + b"; SET LOCAL synchronous_commit TO off"
@@ -131,7 +96,7 @@ BEGIN_READ: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # Whether anything was written, and the commit, in one round trip.
 _COMMIT: Final = b"SELECT pg_current_xact_id_if_assigned() IS NOT NULL; COMMIT"
 
-# Where the server or role says off; whatever waits for standbys too is left as it is.
+# Only a setting of off is overridden; settings that also wait for standbys stay.
 _DURABLE: Final = (
     "SELECT set_config('synchronous_commit', 'on', false) "
     "WHERE current_setting('synchronous_commit') = 'off'"
@@ -173,7 +138,9 @@ def read_url(url: str) -> dict[str, Any]:
         return {**_CONNECT, **conninfo_to_dict(url)}
     except psycopg.Error:
         raise ConfigurationError(
-            ["FW_DATABASE is no URL that PostgreSQL takes: postgresql://user@host:port/database."]
+            [
+                "FW_DATABASE must be a URL that PostgreSQL accepts: postgresql://user@host:port/database."
+            ]
         ) from None
 
 
@@ -234,7 +201,7 @@ class PostgresConnection:
         return bool(row and row[0])
 
     def roll_back(self) -> None:
-        """Undo the transaction that is left open, if there is one."""
+        """Roll back the open transaction, if there is one."""
         if self.status != TransactionStatus.IDLE:
             with suppress(psycopg.Error):
                 self.execute(b"ROLLBACK")
@@ -281,7 +248,7 @@ _MOST_DOUBLINGS: Final = 16  # past the longest wait; keeps the power finite in 
 _log: Final = logging.getLogger(__name__)
 
 
-class Backoff:
+class ReconnectBackoff:
     """How long to leave a server alone that could not be reached. Used from any thread."""
 
     def __init__(self) -> None:
@@ -321,7 +288,7 @@ class ConnectionPool:
         self._lock = threading.Lock()
         self._idle: list[PostgresConnection] = []
         self._closed = False
-        self._backoff = Backoff()
+        self._backoff = ReconnectBackoff()
 
     def begin(self, text: bytes) -> PostgresConnection:
         """Return a connection on which the transaction `text` has begun.

@@ -22,8 +22,7 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy.sql import ClauseElement
 
 from fw_actors.errors import OverloadedError, ValidationError
-from fw_actors.store.errors import StatementError
-from fw_actors.store.executor import Call, Counts, Pull
+from fw_actors.store.executor import EngineCounts, Pull, WorkItem
 from fw_actors.store.postgres_connection import (
     BEGIN_LAZY,
     BEGIN_READ,
@@ -41,7 +40,14 @@ from fw_actors.store.postgres_errors import (
     translate,
 )
 from fw_actors.store.query_limits import QueryLimit
-from fw_actors.store.statement import POSTGRESQL, Form, Statement, Values, compile_form
+from fw_actors.store.statement import (
+    POSTGRESQL,
+    Form,
+    Statement,
+    StatementError,
+    Values,
+    compile_form,
+)
 from fw_actors.store.transaction import AfterCommit, Row, Tx
 
 _TOKEN: Final = re.compile(
@@ -65,7 +71,7 @@ _ALLOWED: Final = frozenset(
         *("ANALYZE", "EXPLAIN", "LOCK", "SHOW"),
     ]
 )
-_REFUSED_FUNCTIONS: Final = frozenset(  # what they do outlives the transaction
+_REFUSED_FUNCTIONS: Final = frozenset(  # their effects outlive the transaction
     [
         "set_config",
         "pg_advisory_lock",
@@ -128,7 +134,7 @@ _LIVE: Final = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
 class PostgresTx(Tx):
-    """See `Tx`. Made by the store for each call; `end()` is called when its function returns.
+    """A PostgreSQL transaction. Made for each item; `end()` is called when its function returns.
 
     A statement that fails spoils the transaction up to the innermost savepoint; what is caught
     outside one is refused at the commit.
@@ -231,7 +237,7 @@ class PostgresTx(Tx):
             self._limit.end()
 
     def stop(self, refusal: Exception) -> None:
-        """See `query_limits.Stoppable`."""
+        """Refuse further statements, see `query_limits.Stoppable`."""
         self._refusal = refusal
 
     def end(self) -> None:
@@ -293,77 +299,77 @@ class PostgresEngine:
         committed: Callable[[], None] = lambda: None,
         query_seconds: float | None = None,
     ) -> None:
-        self.counts = Counts()
+        self.counts = EngineCounts()
         self.limit = QueryLimit(query_seconds)
         self._pool = pool
         self._writable = writable
         self._committed = committed
 
-    def run(self, pull: Pull) -> list[Call]:
+    def run(self, pull: Pull) -> list[WorkItem]:
         """Run one call. See `Engine.run`."""
-        taken: list[Call] = []
-        while (call := pull()) is not None:
-            taken.append(call)
-            if not call.withdrawn:
-                return self._serve(call, taken, pull)
+        taken: list[WorkItem] = []
+        while (item := pull()) is not None:
+            taken.append(item)
+            if not item.withdrawn:
+                return self._serve(item, taken, pull)
         return taken
 
-    def _serve(self, call: Call, taken: list[Call], pull: Pull) -> list[Call]:
+    def _serve(self, item: WorkItem, taken: list[WorkItem], pull: Pull) -> list[WorkItem]:
         try:
-            connection = self._pool.begin(self._beginning(call))
+            connection = self._pool.begin(self._beginning(item))
         except Exception as error:
             self._refuse_waiting(taken, pull, error)
             return taken
         try:
-            if call.begin():  # or it was cancelled meanwhile
-                self._run(connection, call)
+            if item.begin():  # or it was cancelled meanwhile
+                self._run(connection, item)
         except BaseException:  # a defect here must not leave the caller waiting for ever
             _log.exception("a transaction failed")
-            call.refuse(OverloadedError(LOST))
+            item.refuse(OverloadedError(LOST))
         finally:
             connection.roll_back()
             self._pool.give_back(connection)
         return taken
 
-    def _beginning(self, call: Call) -> bytes:
+    def _beginning(self, item: WorkItem) -> bytes:
         if not self._writable:
             return BEGIN_READ
-        return BEGIN_WRITE if call.durable else BEGIN_LAZY
+        return BEGIN_WRITE if item.durable else BEGIN_LAZY
 
-    def look(self) -> bool:
-        """See `Engine.look`; `postgres_notices` hears of them."""
+    def poll(self) -> bool:
+        """Return False: `postgres_notices` hears of external commits."""
         return False
 
     def close(self) -> None:
-        """See `Engine.close`."""
+        """Close the pool."""
         self._pool.close()
 
-    def _run(self, connection: PostgresConnection, call: Call) -> None:
-        tx = PostgresTx(connection, call.now, self.limit, writable=self._writable)
+    def _run(self, connection: PostgresConnection, item: WorkItem) -> None:
+        tx = PostgresTx(connection, item.now, self.limit, writable=self._writable)
         if not self._writable:
-            self.limit.begin(connection.cancel, call, tx)
+            self.limit.begin(connection.cancel, item, tx)
         try:
-            call.answer = outcome.Value(call.fn(tx))
+            item.answer = outcome.Value(item.fn(tx))
         except BaseException as error:
-            call.answer = outcome.Error(error)
+            item.answer = outcome.Error(error)
         finally:
             self.limit.end()
         tx.end()
         if not self._writable:
             self.counts.reads += 1
             with suppress(psycopg.Error):
-                connection.execute(b"COMMIT")  # a ROLLBACK makes psycopg forget what is prepared
-        elif isinstance(call.answer, outcome.Error):
+                connection.execute(b"COMMIT")  # a ROLLBACK makes psycopg forget prepared statements
+        elif isinstance(item.answer, outcome.Error):
             self.counts.rolled_back += 1
         elif (refusal := self._commit(connection)) is not None:
             self.counts.refused += 1
-            call.refuse(refusal)
+            item.refuse(refusal)
         else:
             self.counts.commits += 1
             self.counts.committed += 1
             self.counts.largest_group = 1
-        if isinstance(call.answer, outcome.Value):
-            call.callbacks = tx.callbacks
+        if isinstance(item.answer, outcome.Value):
+            item.callbacks = tx.callbacks
 
     def _commit(self, connection: PostgresConnection) -> Exception | None:
         """Commit what a function did that returned; give the reason when that is impossible."""
@@ -381,14 +387,14 @@ class PostgresEngine:
             self._committed()
         return None
 
-    def _refuse_waiting(self, taken: list[Call], pull: Pull, error: Exception) -> None:
-        """Refuse all who wait: the server would be asked in vain for each of them."""
+    def _refuse_waiting(self, taken: list[WorkItem], pull: Pull, error: Exception) -> None:
+        """Refuse all waiting items: the server would fail each of them."""
         message = error.message if isinstance(error, OverloadedError) else UNREACHABLE
         if not isinstance(error, OverloadedError):
             _log.error("a transaction can't begin: %s", error)
-        while (call := pull()) is not None:
-            taken.append(call)
-        for call in taken:
-            if call.begin():
-                call.refuse(OverloadedError(message))
+        while (item := pull()) is not None:
+            taken.append(item)
+        for item in taken:
+            if item.begin():
+                item.refuse(OverloadedError(message))
                 self.counts.refused += self._writable

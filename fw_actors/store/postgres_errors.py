@@ -1,4 +1,4 @@
-"""What PostgreSQL's errors mean to the rest of the service; nothing above knows psycopg's own.
+"""Translates PostgreSQL's errors; no other module above knows psycopg's.
 
 psycopg's messages quote whole rows (DETAIL), secrets among them, so none is passed on or kept as
 a cause: only the primary message and the names of table, column and constraint.
@@ -13,9 +13,9 @@ from typing import Final
 import psycopg
 
 from fw_actors.errors import OverloadedError
-from fw_actors.store.errors import ConstraintViolation, StatementError, UniqueViolation
+from fw_actors.store.statement import ConstraintViolation, StatementError, UniqueViolation
 
-# All that executing a statement can raise; the others come from values that can't be sent.
+# All errors of executing a statement; the last two come from values that can't be sent.
 REFUSALS: Final = (psycopg.Error, UnicodeError, OverflowError)
 
 LOST: Final = "The connection to the database was lost; nothing was changed."
@@ -29,7 +29,7 @@ CAUGHT_OUTSIDE: Final = (
     "given up the transaction and nothing was changed."
 )
 
-# SQLSTATE, or its class (the first two characters): what a caller is told.
+# By SQLSTATE, or its class (the first two characters): the message for the caller.
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _OVERLOADED: Final = MappingProxyType(
     {
@@ -84,7 +84,9 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
 
 
 def _without_state(error: BaseException) -> Exception:
-    """What libpq or psycopg raises by itself: a lost connection, or a value that can't be sent."""
+    """Translate errors that libpq or psycopg raise themselves: a lost connection, a value that
+    can't be sent.
+    """
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return OverloadedError(LOST)
     return StatementError(f"A statement can't be sent: {type(error).__name__}: {error}")

@@ -22,11 +22,11 @@ from typing import Final
 import psycopg
 import trio
 
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store.postgres_connection import (
-    MS_PER_SECOND,
-    Backoff,
     PostgresConnection,
     PostgresSettings,
+    ReconnectBackoff,
     one_line,
 )
 
@@ -39,13 +39,13 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Notices:
-    """A connection that hears of others' commits and tells them of ours.
+    """A connection that receives notices of external commits and sends ours.
 
     Raises: psycopg.Error from every method when the connection is lost.
     """
 
     def __init__(self, settings: PostgresSettings) -> None:
-        # A NOTIFY writes a commit record that nobody has to wait for.
+        # A NOTIFY writes a commit record; no caller waits for it.
         self._connection = PostgresConnection(replace(settings, durable=False))
         self._connection.execute(_LISTEN)
 
@@ -58,7 +58,7 @@ class Notices:
         self._connection.execute(_NOTIFY)
 
     def heard(self) -> bool:
-        """Return whether another process has told so since the last call."""
+        """Return whether another process has sent a notice since the last call."""
         own = self._connection.raw.info.backend_pid
         told = [notice.pid != own for notice in self._connection.raw.notifies(timeout=0)]
         return any(told)  # read to the end before
@@ -72,7 +72,7 @@ class InlineNotices:
     """Tells and hears on the caller's own task, for stores without threads.
 
     Args:
-        noticed: called by `look_now` when another process has committed.
+        noticed: called by `poll` when another process has committed.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class InlineNotices:
         with suppress(psycopg.Error):
             self._notices.tell()
 
-    def look_now(self) -> None:
-        """Hear what others told; a lost connection is replaced, and counts as heard."""
+    def poll(self) -> None:
+        """Receive notices; a lost connection is replaced, and counts as a notice."""
         try:
             heard = self._notices.heard()
         except psycopg.Error:
@@ -116,7 +116,7 @@ class NoticeThread:
     ) -> None:
         self._settings, self._noticed = settings, noticed
         self._notices: Notices | None = notices
-        self._backoff = Backoff()
+        self._backoff = ReconnectBackoff()
         self._owed = threading.Event()
         self._closing = threading.Event()
         self._told_at = 0.0
@@ -132,8 +132,8 @@ class NoticeThread:
             self._owed.set()
             self._ring()
 
-    def look_now(self) -> None:
-        """Do nothing: what others tell is heard at once."""
+    def poll(self) -> None:
+        """Do nothing: notices are received at once."""
 
     async def close(self) -> None:
         """Tell what is owed, and end."""
@@ -150,7 +150,7 @@ class NoticeThread:
         while not self._closing.is_set():
             try:
                 self._step()
-            except Exception as error:  # whatever it was: this thread serves until it is closed
+            except Exception as error:  # any error: this thread serves until it is closed
                 self._lose(error)
         if self._notices is not None:
             with suppress(psycopg.Error):
@@ -169,7 +169,7 @@ class NoticeThread:
             return
         until_next = self._told_at + BETWEEN_NOTICES_SECONDS - time.monotonic()
         if self._owed.is_set() and until_next <= 0:
-            self._owed.clear()  # first, so that a commit from now on is told again
+            self._owed.clear()  # first, so that a later commit is notified again
             self._notices.tell()
             self._told_at = time.monotonic()
         elif not self._heard(self._notices):
@@ -190,7 +190,7 @@ class NoticeThread:
         if self._notices is not None:
             self._notices.close()
             self._notices = None
-        self._owed.set()  # whether the last notice was told is not known
+        self._owed.set()  # the last notice may not have been sent
         if self._backoff.failed():
             _log.warning("lost the connection for notices of commits: %s", one_line(error))
 
@@ -206,5 +206,5 @@ class NoticeThread:
             self._woken.recv(4096)
 
     def _send(self, fn: Callable[[], None]) -> None:
-        with suppress(trio.RunFinishedError):  # nobody is left to hear it
+        with suppress(trio.RunFinishedError):  # trio has ended
             self._token.run_sync_soon(fn)

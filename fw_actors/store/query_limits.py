@@ -1,4 +1,4 @@
-"""Ends a query that takes too long, or whose caller has gone, from a thread of its own.
+"""Interrupts queries that exceed their time or whose caller was cancelled, from its own thread.
 
 Each thread that runs calls has one `QueryLimit`, which says what may be interrupted there at this
 moment. One `QueryWatch` for all of them looks at those that are busy and interrupts. An interrupt
@@ -26,20 +26,20 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Abandonable(Protocol):
-    """A call whose caller may go."""
+    """A work item whose caller may be cancelled."""
 
     abandoned: bool
 
 
 class Stoppable(Protocol):
-    """A transaction that can be told to run no further statement."""
+    """A transaction that can be stopped from another thread."""
 
     def stop(self, refusal: Exception) -> None:
         """Refuse every further statement. Called in another thread."""
 
 
 class QueryLimit:
-    """What one thread runs, and until when it may.
+    """The running query of one thread and its deadline.
 
     `begin` and `end` are called in that thread, `check` by the watch. `fired` says that the call
     at hand was interrupted; code that runs long within one row asks for it.
@@ -123,7 +123,7 @@ class QueryLimit:
 
 
 class QueryWatch:
-    """The thread that checks limits: while one is busy, and at once when it is told to.
+    """The thread that checks limits: periodically while a query runs, and at once on request.
 
     It sleeps without end while nothing runs.
     """
@@ -142,7 +142,7 @@ class QueryWatch:
         self._thread = threading.Thread(target=self._watch, name="fw-query-watch", daemon=True)
         self._thread.start()
 
-    def look_now(self) -> None:
+    def check_now(self) -> None:
         """Check at once: a caller has gone."""
         self._told.set()
 
@@ -163,7 +163,7 @@ class QueryWatch:
             for limit in self._limits:
                 try:
                     limit.check(now)
-                except Exception:  # the next look tries again
+                except Exception:  # the next check tries again
                     _log.exception("a query could not be interrupted")
             self._busy.clear()
             if any(limit.is_busy for limit in self._limits):

@@ -194,7 +194,7 @@ JOB: Final = Table(
     Column("lease", Text, nullable=True),  # token of the holder
     _time("created"),
     Column("error", Text, nullable=True),
-    # Partial, so that finished rows cost nothing; led by what a claim asks for.
+    # Partial, so that finished rows cost nothing; leads with the columns of a claim.
     Index(
         "fw_job_due",
         "queue",

@@ -13,14 +13,14 @@ from types import MappingProxyType
 from typing import Final
 
 from fw_actors.errors import ConfigurationError, OverloadedError
-from fw_actors.store.errors import ConstraintViolation, StatementError, UniqueViolation
 from fw_actors.store.like_patterns import LIKE_LONG, like_long
 from fw_actors.store.query_limits import QueryLimit
+from fw_actors.store.statement import ConstraintViolation, StatementError, UniqueViolation
 
-# All that executing a statement can raise; the last three come from binding its values.
+# All errors of executing a statement; the last three come from binding its values.
 REFUSALS: Final = (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeError)
 
-# Primary result code: what a caller is told. https://www.sqlite.org/rescode.html
+# By primary result code: the message for the caller. https://www.sqlite.org/rescode.html
 _OVERLOADED: Final = MappingProxyType(
     {
         sqlite3.SQLITE_BUSY: "The database is locked by another process. Try again in a moment.",
@@ -217,7 +217,7 @@ class SqliteConnection:
         Raises: sqlite3.Error; a disk that failed to take commits before this one is one, too.
         """
         self.cursor.execute("COMMIT")
-        changed = self.raw.total_changes != self._changes  # what was undone since counts as well
+        changed = self.raw.total_changes != self._changes  # includes changes undone since
         if not self._waits_for_disk:
             self._ahead_of_disk |= changed
         elif self._ahead_of_disk:
@@ -226,7 +226,7 @@ class SqliteConnection:
             self._ahead_of_disk = False
 
     def note_undone(self) -> None:
-        """Take note that the transaction was rolled back to a savepoint: `commit` goes by it."""
+        """Record a rollback to a savepoint, which `commit` must know of."""
         self._undone = True  # at worst the log is waited for twice
 
     def wait_for_disk(self, wait: bool) -> None:
@@ -288,7 +288,7 @@ def make_file(path: Path) -> None:
 
 
 def _make(path: Path) -> None:
-    """Make an empty file where there is none; a file that is there is not opened.
+    """Create an empty file if there is none; an existing file is not opened.
 
     Closing any descriptor of a file takes away all POSIX locks that this process has on it: those
     of other stores on it, too. The next program that closes the database would take itself for
@@ -309,7 +309,7 @@ def _make(path: Path) -> None:
 def refusal_to_open(path: Path, error: sqlite3.Error) -> Exception:
     """Return what opening `path` raises when SQLite failed with `error`."""
     if code_of(error) & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-        return ConfigurationError([f"The file {path} is no intact SQLite database: {error}."])
+        return ConfigurationError([f"The file {path} is not an intact SQLite database: {error}."])
     return translate(error)
 
 

@@ -9,24 +9,23 @@ from typing import Any, Final, NoReturn
 from sqlalchemy.sql import ClauseElement
 
 from fw_actors.errors import OverloadedError, ValidationError
-from fw_actors.store.errors import StatementError
 from fw_actors.store.sqlite_connection import REFUSALS, SqliteConnection, translate
-from fw_actors.store.statement import SQLITE, Form, Statement, compile_form
+from fw_actors.store.statement import SQLITE, Form, Statement, StatementError, compile_form
 from fw_actors.store.transaction import AfterCommit, Row, Tx
 
-# Statements of apps never share a cached preparation with ours, which the guard let pass.
+# Apps' statements must not reuse a cached preparation of ours, which the guard let pass.
 _RAW_PREFIX: Final = "/* fw.db.sql */ "
 
 
 class SqliteTx(Tx):
-    """See `Tx`. Made by the store for each call; `end()` is called when its function returns."""
+    """An SQLite transaction. Made for each item; `end()` is called when its function returns."""
 
     def __init__(self, connection: SqliteConnection, now: int) -> None:
         self.now = now
         self.writable = connection.writable
         self.callbacks: list[AfterCommit] = []
         self.failure: BaseException | None = None
-        self._connection = connection
+        self.connection = connection
         self._cursor = connection.cursor
         self._execute = connection.cursor.execute
         self._depth = 0
@@ -75,9 +74,9 @@ class SqliteTx(Tx):
             yield
         except BaseException:
             del self.callbacks[kept:]
-            if self._connection.in_transaction:
+            if self.connection.in_transaction:
                 self._command(f"ROLLBACK TO {name}")
-                self._connection.note_undone()
+                self.connection.note_undone()
                 self._command(f"RELEASE {name}")
             raise
         else:
@@ -99,7 +98,7 @@ class SqliteTx(Tx):
         return frozenset(name for (name,) in found)
 
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        guard = self._connection.guard
+        guard = self.connection.guard
         guard.active = True
         try:
             cursor = self._execute(_RAW_PREFIX + text, params or {})
@@ -120,15 +119,15 @@ class SqliteTx(Tx):
         if not self.writable:
             yield
             return
-        limit = self._connection.limit
-        limit.begin(self._connection.raw.interrupt)
+        limit = self.connection.limit
+        limit.begin(self.connection.raw.interrupt)
         try:
             yield
         finally:
             limit.end()
 
     def stop(self, refusal: Exception) -> None:
-        """See `query_limits.Stoppable`."""
+        """Refuse further statements, see `query_limits.Stoppable`."""
 
         def stopped(*_statement: object) -> NoReturn:
             raise refusal
@@ -152,12 +151,12 @@ class SqliteTx(Tx):
             raise self._refused(error) from error
 
     def _refused(self, error: BaseException) -> Exception:
-        if not self._connection.in_transaction:
+        if not self.connection.in_transaction:
             # SQLite has ended the transaction; a further statement would commit by itself.
             self.failure = error
             self._execute = _lost
-        if self._connection.limit.fired:
-            return self._connection.limit.refusal()
+        if self.connection.limit.fired:
+            return self.connection.limit.refusal()
         return translate(error, writable=self.writable)
 
 

@@ -1,4 +1,11 @@
-"""SQL as SQLAlchemy Core constructs, compiled once for each dialect."""
+"""SQL as SQLAlchemy Core constructs, compiled once for each dialect, and what a statement raises.
+
+SQLite compares text by its bytes; a PostgreSQL database may have any collation. So every text
+column is made with COLLATE "C", and order, comparison, `lower` and `like` agree on both.
+
+A store that can't take the work at this moment raises `fw_actors.errors.OverloadedError` (503);
+the other errors here are no answer to a caller, services turn them into one.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +13,75 @@ from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Any, Final
 
-from sqlalchemy import Insert
+from sqlalchemy import Column, Insert
+from sqlalchemy.dialects.postgresql.base import PGTypeCompiler
+from sqlalchemy.dialects.postgresql.psycopg import dialect
 from sqlalchemy.dialects.sqlite import pysqlite
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.types import String, Text
 
-from fw_actors.store.errors import StatementError
-from fw_actors.store.postgres_connection import PostgresDialect
+
+class StoreError(Exception):
+    """A statement that the database refused. Raise one of its children."""
+
+    def __init__(self, message: str) -> None:
+        if type(self) is StoreError:
+            raise TypeError("StoreError is a family; raise one of its children")
+        super().__init__(message)
+
+
+class UniqueViolation(StoreError):
+    """Raised when a row would have a key or a unique value that another row has.
+
+    `table` is empty where the database names none (an index over an expression); `columns` are
+    in the order of the index, or hold the index's own name then.
+    """
+
+    def __init__(self, table: str, columns: tuple[str, ...]) -> None:
+        self.table = table
+        self.columns = columns
+        super().__init__(f"Another row of {table or 'this table'} has this {', '.join(columns)}.")
+
+
+class ConstraintViolation(StoreError):
+    """Raised when a row breaks a NOT NULL, CHECK or FOREIGN KEY rule of its table."""
+
+
+class StatementError(StoreError):
+    """Raised for a defect: a statement or value that the database can't take, a write in a read.
+
+    Also for a transaction that is used after it ended.
+    """
+
+
+_BY_CODE_POINT: Final = ' COLLATE "C"'
+
+
+class _TypeCompiler(PGTypeCompiler):
+    def visit_TEXT(self, type_: Text, **kw: Any) -> str:  # noqa: N802
+        return super().visit_TEXT(type_, **kw) + _collation(type_, **kw)
+
+    def visit_VARCHAR(self, type_: String, **kw: Any) -> str:  # noqa: N802
+        return super().visit_VARCHAR(type_, **kw) + _collation(type_, **kw)
+
+
+def _collation(type_: String, *, type_expression: object = None, **_: Any) -> str:
+    """Only a column that is being made has one; a cast has not."""
+    wanted = isinstance(type_expression, Column) and type_.collation is None
+    return _BY_CODE_POINT if wanted else ""
+
+
+class PostgresDialect(dialect):
+    """Positional parameters, and the store's collation in DDL."""
+
+    type_compiler_cls = _TypeCompiler
+    supports_statement_cache = True
+
+    def __init__(self) -> None:
+        super().__init__(paramstyle="format")  # type: ignore[no-untyped-call]
+
 
 SQLITE: Final = "sqlite"
 POSTGRESQL: Final = "postgresql"
@@ -32,7 +100,7 @@ class Form:
     """A construct compiled for one dialect.
 
     `text` is the SQL; `resolve(params)` gives the SQL to run and its values in order (the SQL
-    differs from `text` only where an IN list takes as many places as it has values);
+    differs from `text` only where an IN list has as many placeholders as values);
     `names` are the parameters that a caller must give.
     """
 
@@ -75,7 +143,7 @@ class Statement:
 def compile_form(construct: ClauseElement, dialect: str) -> Form:
     """Compile `construct` for one dialect."""
     if isinstance(construct, Insert):
-        construct = construct.inline()  # or PostgreSQL's form returns a key that nobody asked for
+        construct = construct.inline()  # else PostgreSQL's form returns an unrequested key
     compiled = construct.compile(dialect=_DIALECTS[dialect])
     if not isinstance(compiled, SQLCompiler):  # DDL takes no values
         return Form(str(compiled).strip(), frozenset(), _without_values(str(compiled).strip()))

@@ -1,28 +1,30 @@
-"""The store interface, and its implementation over one writer and several reader threads."""
+"""The store: transactions on the executors of one database, and what it has done so far."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from fw_actors.runtime.clock import Clock
-from fw_actors.store.executor import Counts, Lane
+from fw_actors.store.executor import EngineCounts, Executor
 from fw_actors.store.transaction import Tx
 
 T = TypeVar("T")
 
+_log: Final = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class StoreStatistics:
-    """What a store has done since it was opened, for `/metrics` and the console."""
+    """Counters of a store since it was opened, for `/metrics` and the console."""
 
     waiting_writes: int
     """Calls of `write` not answered yet; more than `max_waiting_writes` are refused."""
     waiting_reads: int
-    """Calls of `read` not answered yet; more than `max_waiting_reads` are refused, of those that
-    are reserved and of the others each."""
+    """Calls of `read` not answered yet. More than `max_waiting_reads` are refused; reserved reads
+    are counted on their own."""
     max_waiting_writes: int
     max_waiting_reads: int
     commits: int
@@ -30,7 +32,7 @@ class StoreStatistics:
     committed: int
     """Calls of `write` whose function returned and is committed."""
     rolled_back: int
-    """Calls of `write` whose function raised, so that what it did was undone alone."""
+    """Calls of `write` whose function raised; its changes alone were undone."""
     refused: int
     """Calls of `write` answered 503: the queue or disk was full, the database locked, …"""
     skipped: int
@@ -38,12 +40,67 @@ class StoreStatistics:
     reads: int
     """Calls of `read` whose function ran."""
     largest_group: int
-    foreign_commits: int
+    external_commits: int
     """How often commits of other processes were noticed."""
 
 
-class Store(Protocol):
-    """Transactions for the service. All methods are called from trio's thread."""
+class Listeners:
+    """Callbacks for commits of other processes; called on trio's thread."""
+
+    def __init__(self) -> None:
+        self._callbacks: dict[object, Callable[[], None]] = {}
+
+    def add(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Add a callback; return the function that removes it."""
+        key = object()
+        self._callbacks[key] = callback
+
+        def end() -> None:
+            self._callbacks.pop(key, None)
+
+        return end
+
+    def notify(self) -> None:
+        """Call all callbacks, in the order in which they were added."""
+        for callback in tuple(self._callbacks.values()):
+            try:
+                callback()
+            except Exception:
+                _log.exception("a listener for commits of other processes failed")
+
+
+class Store:
+    """Transactions for the service. All methods are called on trio's thread.
+
+    Args:
+        writes: the executor of `write`.
+        reads: the executor of `read`.
+        lookups: the executor that is reserved for short reads.
+        listeners: called for commits of other processes.
+        counts: those of the engines, each written by a thread of its own.
+        poll: checks at once whether another process has committed.
+        closed: called when all executors are closed.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        writes: Executor,
+        reads: Executor,
+        lookups: Executor,
+        listeners: Listeners,
+        counts: Sequence[EngineCounts],
+        *,
+        poll: Callable[[], None],
+        max_waiting_writes: int,
+        max_waiting_reads: int,
+        closed: Callable[[], None] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._writes, self._reads, self._lookups = writes, reads, lookups
+        self._listeners, self._counts = listeners, tuple(counts)
+        self._poll, self._closed = poll, closed
+        self._max_writes, self._max_reads = max_waiting_writes, max_waiting_reads
 
     async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
         """Run `fn` in a transaction of its own and return its result once that is durable.
@@ -65,138 +122,62 @@ class Store(Protocol):
             by another process, full disk, I/O error); nothing was changed then, unless the
             disk failed during the commit itself, when only a later read can tell.
         """
+        result: T = await self._writes.execute(fn, self._clock.now(), durable=durable)
+        return result
 
     async def read(self, fn: Callable[[Tx], T], *, reserved: bool = False) -> T:
         """Run `fn` against one snapshot, beside the writers, and return its result.
 
         It sees every write that was answered before the call. Cancelled, it is withdrawn if it
-        has not begun, and else interrupted: what it runs is ended, and its caller gets the
+        has not begun; otherwise its statement is interrupted, and its caller gets the
         cancellation.
 
-        `reserved`: run it where searches don't go. For reads by a key, at once done, that must not
-        wait behind those: sessions, tries to sign in, readiness.
+        `reserved`: run it on a thread that never runs searches. For short reads by a key that
+        must not wait behind searches: sessions, sign-in attempts, readiness.
 
         Raises: OverloadedError when too many calls wait, when the call has waited, or `fn` has run
             for longer than a query may take (`extra.reason` tells the latter), or when the
             database can't be read.
         """
+        executor = self._lookups if reserved else self._reads
+        result: T = await executor.execute(fn, self._clock.now())
+        return result
 
-    def on_foreign_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
+    def on_external_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Have `callback` called on trio's thread when another process has committed.
 
         Within about a second; several commits may be one call, and a call may come without
         one. Returns a function that ends it.
         """
+        return self._listeners.add(callback)
 
-    def look_now(self) -> None:
-        """Look at once for commits of other processes, instead of within a second."""
+    def poll(self) -> None:
+        """Check at once for commits of other processes, instead of within a second."""
+        self._poll()
 
     def statistics(self) -> StoreStatistics:
         """Return what the store has done so far."""
-
-
-_log: Final = logging.getLogger(__name__)
-
-
-class Listeners:
-    """Callbacks for commits of other processes; called on trio's thread."""
-
-    def __init__(self) -> None:
-        self._callbacks: dict[object, Callable[[], None]] = {}
-
-    def add(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Add a callback; return what removes it."""
-        key = object()
-        self._callbacks[key] = callback
-
-        def end() -> None:
-            self._callbacks.pop(key, None)
-
-        return end
-
-    def tell(self) -> None:
-        """Call all of them, in the order in which they came."""
-        for callback in tuple(self._callbacks.values()):
-            try:
-                callback()
-            except Exception:
-                _log.exception("a listener for commits of other processes failed")
-
-
-class Lanes(NamedTuple):
-    """The ways to a store's engines. `lookups` is reserved for short reads; `ended` is called when
-    all are closed."""
-
-    writes: Lane
-    reads: Lane
-    lookups: Lane
-    ended: Callable[[], None] = lambda: None
-
-
-class LaneStore:
-    """See `Store`.
-
-    Args:
-        counts: those of its engines, each written by a thread of its own.
-        look: looks for commits of other processes now.
-    """
-
-    def __init__(
-        self,
-        clock: Clock,
-        lanes: Lanes,
-        listeners: Listeners,
-        counts: Sequence[Counts],
-        *,
-        look: Callable[[], None],
-        max_waiting_writes: int,
-        max_waiting_reads: int,
-    ) -> None:
-        self._clock, self._lanes = clock, lanes
-        self._writes, self._reads = lanes.writes, lanes.reads
-        self._listeners, self._counts, self._look = listeners, tuple(counts), look
-        self._max_writes, self._max_reads = max_waiting_writes, max_waiting_reads
-
-    async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
-        """See `Store.write`."""
-        result: T = await self._writes.call(fn, self._clock.now(), durable=durable)
-        return result
-
-    async def read(self, fn: Callable[[Tx], T], *, reserved: bool = False) -> T:
-        """See `Store.read`."""
-        lane = self._lanes.lookups if reserved else self._reads
-        result: T = await lane.call(fn, self._clock.now())
-        return result
-
-    def on_foreign_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """See `Store.on_foreign_commit`."""
-        return self._listeners.add(callback)
-
-    def look_now(self) -> None:
-        """See `Store.look_now`."""
-        self._look()
-
-    def statistics(self) -> StoreStatistics:
-        """See `Store.statistics`."""
         counts = self._counts
+        executors = (self._writes, self._reads, self._lookups)
         return StoreStatistics(
             waiting_writes=self._writes.waiting,
-            waiting_reads=self._reads.waiting + self._lanes.lookups.waiting,
+            waiting_reads=self._reads.waiting + self._lookups.waiting,
             max_waiting_writes=self._max_writes,
             max_waiting_reads=self._max_reads,
             commits=sum(each.commits for each in counts),
             committed=sum(each.committed for each in counts),
             rolled_back=sum(each.rolled_back for each in counts),
             refused=sum(each.refused for each in counts) + self._writes.refused,
-            skipped=sum(lane.skipped for lane in self._lanes[:-1]),
+            skipped=sum(executor.skipped for executor in executors),
             reads=sum(each.reads for each in counts),
             largest_group=max(each.largest_group for each in counts),
-            foreign_commits=sum(each.foreign_commits for each in counts),
+            external_commits=sum(each.external_commits for each in counts),
         )
 
     async def close(self) -> None:
-        """Answer what waits, then close the connections; the writers are last to go."""
-        await self._lanes.lookups.close()
+        """Answer the waiting calls, then close the connections; the writers go last."""
+        await self._lookups.close()
         await self._reads.close()
         await self._writes.close()
-        self._lanes.ended()
+        if self._closed is not None:
+            self._closed()

@@ -96,12 +96,13 @@ class Tx(ABC):
 
     @abstractmethod
     def columns(self, table: str) -> Mapping[str, str]:
-        """Return a table's columns by name, each with its type as the database calls it, in lower
-        case; none when there is no such table."""
+        """Return the columns of a table by name, each with the database's type name in lower case;
+        empty when the table does not exist.
+        """
 
     @abstractmethod
     def indexes(self, table: str) -> frozenset[str]:
-        """Return the names of a table's indexes; none when there is no such table."""
+        """Return the names of a table's indexes; empty when the table does not exist."""
 
     @abstractmethod
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:

@@ -15,12 +15,12 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core.webhooks import DEFAULT_TIMEOUT
+from fw_actors.documents.core import DEFAULT_TIMEOUT
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import ValidationError
-from fw_actors.http import Origin, Target, parse_target
-from fw_actors.rules.concurrency import ReceiverPlaces, startable
+from fw_actors.http import Endpoint, Origin, parse_endpoint
+from fw_actors.rules.concurrency import ReceiverSlots, startable
 from fw_actors.store import (
     AllRows,
     FramedRow,
@@ -275,15 +275,15 @@ class ClaimPlan:
 
     def __init__(
         self,
-        receivers: dict[Origin | None, ReceiverPlaces],
+        receivers: dict[Origin | None, ReceiverSlots],
         free: int,
         places: int,
         per_receiver: int,
     ) -> None:
         self._known, self._free = receivers, free
         self._places, self._per_receiver = places, per_receiver
-        self._copies: dict[Origin | None, ReceiverPlaces] = {}
-        self._targets: dict[Hook | None, Target | None] = {}
+        self._copies: dict[Origin | None, ReceiverSlots] = {}
+        self._targets: dict[Hook | None, Endpoint | None] = {}
 
     def free(self, hook: Hook | None) -> int:
         """Return how many of this Webhook's deliveries may start now."""
@@ -294,13 +294,13 @@ class ClaimPlan:
         self._copy(hook).take(count)
         self._free -= count
 
-    def target(self, hook: Hook | None) -> Target | None:
+    def target(self, hook: Hook | None) -> Endpoint | None:
         """Return where this Webhook's deliveries go; found out once a look."""
         if hook not in self._targets:
             self._targets[hook] = target_of(hook)
         return self._targets[hook]
 
-    def _copy(self, hook: Hook | None) -> ReceiverPlaces:
+    def _copy(self, hook: Hook | None) -> ReceiverSlots:
         target = self.target(hook)
         origin = target.origin if target is not None else None
         copy = self._copies.get(origin)
@@ -313,25 +313,25 @@ class ClaimPlan:
         return copy
 
 
-def new_receiver(origin: Origin | None, places: int, per_receiver: int) -> ReceiverPlaces:
+def new_receiver(origin: Origin | None, places: int, per_receiver: int) -> ReceiverSlots:
     """Return the places of a receiver that is not known yet; of `places` in all.
 
     Where nothing is sent (deleted, disabled) nobody has to be spared.
     """
     if origin is None:
-        return ReceiverPlaces(limit=places, window=places)
-    return ReceiverPlaces(limit=per_receiver)
+        return ReceiverSlots(limit=places, window=places)
+    return ReceiverSlots(limit=per_receiver)
 
 
-def target_of(hook: Hook | None) -> Target | None:
+def target_of(hook: Hook | None) -> Endpoint | None:
     """Return where a Webhook's deliveries go; None when nothing is to be sent."""
     return _parsed(hook.url) if hook is not None and hook.enabled else None
 
 
 @lru_cache(URLS_KEPT)
-def _parsed(url: str) -> Target | None:
+def _parsed(url: str) -> Endpoint | None:
     """Taking a URL apart costs more than what else a look does for its Webhook."""
     try:
-        return parse_target(url, development=True)  # judged when it was written
+        return parse_endpoint(url, development=True)  # judged when it was written
     except ValidationError:
         return None

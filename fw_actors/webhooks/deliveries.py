@@ -13,17 +13,18 @@ from typing import Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core.webhooks import DEFAULT_TIMEOUT
+from fw_actors.documents.core import DEFAULT_TIMEOUT
 from fw_actors.documents.registry import Registry
 from fw_actors.rules.delivery import (
     LEASE_MARGIN_SECONDS,
     LONGEST_SECONDS,
     Backoff,
+    DeliveryStatus,
     Ending,
-    Status,
     Verdict,
-    judge,
+    decide,
 )
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import AllRows, JsonRows, Statement, Tx, jobs, rows_as_json
 from fw_actors.store.jobs import held_of
 from fw_actors.store.schema import JOB
@@ -118,7 +119,7 @@ class OutcomeBatch(NamedTuple):
     """What attempts make of their deliveries, ready to be written; made by `judged`."""
 
     held: list[tuple[int, str]]
-    statuses: list[Status]
+    statuses: list[DeliveryStatus]
     rows: str
     sent: list[tuple[int, str]]
     others: list[jobs.Settlement]
@@ -147,7 +148,7 @@ class Deliveries:
             .values(
                 {name: held[name] for name in COLUMNS}
                 | {
-                    "sent": sa.case((held.status == Status.SENT.value, held.last_attempt)),
+                    "sent": sa.case((held.status == DeliveryStatus.SENT.value, held.last_attempt)),
                     "modified": held.last_attempt,
                 }
             )
@@ -173,7 +174,7 @@ class Deliveries:
         """
         self._rows.heads(tx)
         jobs.lease(tx, QUEUE, "", 0, 0, "")
-        jobs.following(tx, QUEUE, "")
+        jobs.next_due(tx, QUEUE, "")
         self._rows.leased(tx, (), "")
         jobs.delete_held(tx, (_NO_JOB,))
         self.settle_all(tx, self.judged(()))
@@ -190,14 +191,14 @@ class Deliveries:
             if free <= 0:
                 more = True
                 continue
-            lease_ms = (_timeout(hook) + LEASE_MARGIN_SECONDS) * 1000
+            lease_ms = (_timeout(hook) + LEASE_MARGIN_SECONDS) * MS_PER_SECOND
             count = jobs.lease(tx, QUEUE, head.webhook, free, lease_ms, token)
             places.take(hook, count)
             if count:  # else another process has them
                 leases.append(Lease(head.webhook, hook, tx.now + lease_ms))
             if count == free:
                 more = True
-            elif (following := jobs.following(tx, QUEUE, head.webhook)) is not None:
+            elif (following := jobs.next_due(tx, QUEUE, head.webhook)) is not None:
                 later.append(following)  # what was due stood before it
         leased = self._leased(tx, leases, token) if leases else None
         return ClaimedBatch(leased, more, min(later, default=None))
@@ -217,7 +218,7 @@ class Deliveries:
         ready = OutcomeBatch([], [], "", [], [])
         rows = []
         for due, ended in attempts:
-            verdict = judge(
+            verdict = decide(
                 ended.ending,
                 attempts_before=due.attempts,
                 max_attempts=due.max_attempts,
@@ -228,7 +229,7 @@ class Deliveries:
             job, token = due.job.id, due.job.lease
             ready.held.append((job, token))
             ready.statuses.append(verdict.status)
-            if verdict.status is Status.SENT:
+            if verdict.status is DeliveryStatus.SENT:
                 ready.sent.append((job, token))
             else:
                 settled = jobs.Settlement(job, token, verdict.next_attempt, error_of(ended))
@@ -236,12 +237,12 @@ class Deliveries:
             rows.append((job, token, *values(ended, verdict)))
         return ready._replace(rows=rows_as_json(rows))
 
-    def settle_all(self, tx: Tx, judged: OutcomeBatch) -> Sequence[Status | None]:
+    def settle_all(self, tx: Tx, judged: OutcomeBatch) -> Sequence[DeliveryStatus | None]:
         """Write outcomes: all of them by one statement, on condition of the leases' tokens.
 
         Returns: the new statuses; None for a lease that is lost, of which nothing is written.
         """
-        told: Sequence[Status | None] = judged.statuses
+        told: Sequence[DeliveryStatus | None] = judged.statuses
         lost: set[tuple[int, str]] = set()
         if tx.run(self._settle, settled=judged.rows) < len(told):
             found = msgspec.json.decode(tx.scalar(self._lost, settled=judged.rows))

@@ -12,9 +12,9 @@ from fw_actors.documents.handle import Fw
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.special_fields import iso
 from fw_actors.errors import NotFoundError, ValidationError
-from fw_actors.http import NetworkError, Sender, Times, parse_target
+from fw_actors.http import NetworkError, Sender, Times, parse_endpoint
 from fw_actors.ops.site import Site
-from fw_actors.rules.delivery import Backoff, Status, error_of_answer
+from fw_actors.rules.delivery import Backoff, DeliveryStatus, error_of_answer
 from fw_actors.rules.explanation import Waiting
 from fw_actors.rules.signing import signed_headers
 from fw_actors.rules.tokens import DeliveryIds
@@ -51,7 +51,7 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> Waiting:
         ahead, under_way = _beside(tx, same, next_at, number)
     return Waiting(
         now=tx.now,
-        status=Status(row["status"]),
+        status=DeliveryStatus(row["status"]),
         attempts=row["attempts"],
         max_attempts=row["max_attempts"],
         error=_sentence(row["error"]),
@@ -121,7 +121,7 @@ class Trial:
         hook = await read(lambda fw: self._hook(fw, webhook))
         try:
             key = self._keys.of(hook)
-            target = parse_target(hook.url, development=True)  # judged when it was written
+            target = parse_endpoint(hook.url, development=True)  # judged when it was written
         except NoSigningKey as reason:
             return TrialResult(None, str(reason), StepTimes())
         except ValidationError as reason:

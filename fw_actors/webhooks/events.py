@@ -27,7 +27,7 @@ from fw_actors.documents.registry import Registry
 from fw_actors.documents.special_fields import iso
 from fw_actors.errors import DuplicateError, NotFoundError, ValidationError
 from fw_actors.rules.redaction import Treatment, treatment
-from fw_actors.rules.signing import UnusableEventNameError, judge_event_name
+from fw_actors.rules.signing import UnusableEventNameError, validate_event_name
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.store import Statement, Tx, UniqueViolation, jobs
 from fw_actors.store.schema import JOB
@@ -47,13 +47,6 @@ _HOOKS: Final = {
     "on_trash": ("on_trash",),
 }
 _WRITTEN: Final = (
-    "name",
-    "owner",
-    "creation",
-    "modified",
-    "modified_by",
-    "docstatus",
-    "idx",
     "webhook",
     "event",
     "status",
@@ -81,10 +74,7 @@ class EventRecorder(Observer):
     ) -> None:
         """`off`: FW_WEBHOOKS=off, nothing is queued. `recorded` is called after each commit that
         holds a delivery, on trio's thread."""
-        table = registry.tables["Webhook Delivery"].table
-        self._insert = Statement(
-            sa.insert(table).values({name: sa.bindparam(name) for name in _WRITTEN})
-        )
+        self._deliveries = rows.RowInserter(registry, "Webhook Delivery", _WRITTEN)
         self._subscriptions = subscriptions
         self._ids = ids
         self._off = off
@@ -173,15 +163,10 @@ class EventRecorder(Observer):
                 self._subscriptions.name_now(tx, subscription),
             )
             try:
-                tx.run(
-                    self._insert,
-                    name=delivery,
-                    owner=fw.user,
-                    creation=tx.now,
-                    modified=tx.now,
-                    modified_by=fw.user,
-                    docstatus=0,
-                    idx=0,
+                self._deliveries.insert(
+                    tx,
+                    delivery,
+                    fw.user,
                     webhook=webhook,
                     event=event,
                     status="Queued",
@@ -231,7 +216,7 @@ def _event_name(name: object) -> str:
     if not isinstance(name, str):
         raise ValidationError("An event's name is text.", field="name")
     try:
-        judge_event_name(name)
+        validate_event_name(name)
     except UnusableEventNameError as error:
         raise ValidationError(str(error), field="name") from None
     return str.__str__(name)  # the text of an Enum's member is its value

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core.webhooks import DEFAULT_MAX_ATTEMPTS
+from fw_actors.documents.core import DEFAULT_MAX_ATTEMPTS
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import Rights
 from fw_actors.documents.query import Query
@@ -30,13 +30,13 @@ from fw_actors.errors import (
     PermissionDeniedError,
 )
 from fw_actors.ops.audit import Action, AuditLog
-from fw_actors.rules.delivery import Status
+from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx, jobs
 from fw_actors.store.schema import BULK_REPLAY, JOB
 from fw_actors.webhooks.events import QUEUE
 
-FINAL: Final = (Status.SENT.value, Status.FAILED.value)
+FINAL: Final = (DeliveryStatus.SENT.value, DeliveryStatus.FAILED.value)
 """Where a replay begins; the other two are refused."""
 
 _DELIVERY: Final = "Webhook Delivery"
@@ -49,7 +49,7 @@ class Replayed(msgspec.Struct, frozen=True):
     """A delivery whose fresh attempts have begun."""
 
     delivery: str
-    status: str = Status.QUEUED.value
+    status: str = DeliveryStatus.QUEUED.value
 
 
 class Replays:
@@ -69,7 +69,7 @@ class Replays:
             sa.update(table)
             .where(d.name == name, d.status == sa.bindparam("previous"))
             .values(
-                status=Status.QUEUED.value,
+                status=DeliveryStatus.QUEUED.value,
                 attempts=0,
                 max_attempts=sa.bindparam("most"),
                 next_attempt=sa.bindparam("now"),

@@ -8,9 +8,9 @@ from typing import Final
 import sqlalchemy as sa
 
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.vault import UnreadableError, Vault
+from fw_actors.documents.vault import UnreadableError, VaultCipher
 from fw_actors.errors import ValidationError
-from fw_actors.http import parse_target
+from fw_actors.http import parse_endpoint
 from fw_actors.rules.signing import UnusableSecretError, key_of, mac_of
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import Hook
@@ -28,7 +28,7 @@ class SigningKeys:
     A sealed secret never changes its meaning, so that nothing has to be forgotten for being old.
     """
 
-    def __init__(self, vault: Vault) -> None:
+    def __init__(self, vault: VaultCipher) -> None:
         self._vault = vault
         self._kept: dict[tuple[str, str], HMAC] = {}
 
@@ -64,6 +64,6 @@ def receivers_of(tx: Tx, registry: Registry) -> dict[str, str]:
 
 def _receiver(url: str | None) -> str:
     try:
-        return str(parse_target(url or "", development=True).origin)  # judged when it was written
+        return str(parse_endpoint(url or "", development=True).origin)  # judged when it was written
     except ValidationError:
         return ""

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
-from fw_actors.documents.core.webhooks import CUSTOM, DEFAULT_MAX_ATTEMPTS, DOCUMENT
+from fw_actors.documents.core import CUSTOM, DEFAULT_MAX_ATTEMPTS, DOCUMENT
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
@@ -23,13 +23,13 @@ from fw_actors.documents.hooks import Observer
 from fw_actors.documents.permissions import MANAGERS_ONLY
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import ValidationError
-from fw_actors.http import parse_target
+from fw_actors.http import parse_endpoint
 from fw_actors.rules.signing import (
     DOCUMENT_EVENTS,
     UnusableEventNameError,
     UnusableSecretError,
-    judge_event_name,
-    judge_secret,
+    validate_event_name,
+    validate_secret,
 )
 from fw_actors.store import Row, Statement, Tx
 
@@ -160,16 +160,18 @@ def _grouped(rows: list[Row]) -> Subscriptions:
 class WebhookRules(Observer):
     """Observes Webhook documents."""
 
+    doctypes = frozenset({"Webhook"})
+
     def __init__(self, registry: Registry, *, development: bool) -> None:
         self._registry = registry
         self._development = development
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Refuse a Webhook that could not work. Raises: ValidationError naming the field."""
-        if doc.doctype != "Webhook" or event == "on_trash":
+        if event == "on_trash":
             return
         values = doc.__dict__
-        parse_target(values["url"], development=self._development)
+        parse_endpoint(values["url"], development=self._development)
         if values["event_type"] == DOCUMENT:
             self._judge_document(values)
         if values["event_type"] == CUSTOM:
@@ -198,13 +200,13 @@ def _judge_custom(event: object) -> None:
     if not event:
         raise ValidationError("Say which custom event is wanted.", field="custom_event")
     try:
-        judge_event_name(str(event))
+        validate_event_name(str(event))
     except UnusableEventNameError as error:
         raise ValidationError(str(error), field="custom_event") from None
 
 
 def _judge_written_secret(secret: str) -> None:
     try:
-        judge_secret(secret)
+        validate_secret(secret)
     except UnusableSecretError as error:
         raise ValidationError(str(error), field="secret") from None

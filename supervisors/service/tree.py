@@ -202,7 +202,7 @@ def _nudged_by_others(parts: Parts) -> Iterator[None]:
         for name in WORKERS.values():
             parts.runtime.ref(name).tell(WakeUp())
 
-    forget = parts.site.store.on_foreign_commit(nudge)
+    forget = parts.site.store.on_external_commit(nudge)
     try:
         yield
     finally:

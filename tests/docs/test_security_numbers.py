@@ -13,24 +13,23 @@ from fw_actors.access.attempts import MOST_OF_A_USER as ADDRESSES_OF_A_USER
 from fw_actors.access.recovery import MAILS_AN_HOUR
 from fw_actors.access.sessions import MOST_OF_A_USER
 from fw_actors.actors.queue_worker import MOST_TRIES
-from fw_actors.config.deployment import DEFAULT_ARGON2
-from fw_actors.config.policy import judge_policy
+from fw_actors.config.load import DEFAULT_ARGON2
+from fw_actors.config.policy import parse_policy
 from fw_actors.documents.permissions import RECORDS
 from fw_actors.documents.query import MOST_FILTERS, MOST_VALUES
 from fw_actors.documents.rest import MOST, MOST_BYTES
 from fw_actors.documents.validation import MOST_ROWS
-from fw_actors.hashing.hasher import KEPT_FOR_KNOWN, Lane
+from fw_actors.hashing.hasher import KEPT_FOR_KNOWN, HashQueue
 from fw_actors.http.dial import MAX_PER_HOST, MAX_THREADS
-from fw_actors.http.response import MAX_ANSWER
+from fw_actors.http.response import MAX_RESPONSE
 from fw_actors.mail.smtp import AT_ONCE
 from fw_actors.ops.error_log import KEPT_DAYS
-from fw_actors.rules.denied_limit import RECORDED_PER_MINUTE
 from fw_actors.rules.identifiers import sharing_network
-from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, WIDER_48, WIDER_56
+from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECORDED_PER_MINUTE, WIDER_48, WIDER_56
 from fw_actors.rules.password_policy import MAX_RUNES
 from fw_actors.rules.redaction import SHORTEST_SECRET
 from fw_actors.rules.tokens import BEARER_BYTES
-from fw_actors.store.trio_sqlite import MAX_WAITING_READS, MAX_WAITING_WRITES
+from fw_actors.store.sqlite import MAX_WAITING_READS, MAX_WAITING_WRITES
 from fw_actors.webhooks.replay import BATCH
 from web import response
 from web.connections import (
@@ -46,7 +45,7 @@ from web.operations import LARGE, SMALL
 from web.request import FIRST_SECONDS, LEAST_BYTES_PER_SECOND, MOST_SECONDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
-POLICY = judge_policy("{}").sections
+POLICY = parse_policy("{}").sections
 AUTH, OPS, WEB = POLICY["auth"], POLICY["ops"], POLICY["web"]
 MINUTES = ADDRESS_WINDOW_MS // 60_000
 CONNECTIONS = ConnectionLimits()
@@ -60,7 +59,7 @@ ROWS: list[tuple[str, list[object]]] = [  # how a row begins, and the numbers th
      [MINUTES, AUTH["recoveryAttempts"], 429]),
     ("recovery mails to an identifier in an hour", [MAILS_AN_HOUR]),
     ("wrong API keys from an address in", [MINUTES, WRONG_KEYS.limit, 429]),
-    ("hashes", [Lane.SIGN_IN.value, Lane.RECOVERY.value, 503]),
+    ("hashes", [HashQueue.SIGN_IN.value, HashQueue.RECOVERY.value, 503]),
     ("connections of an address (IPv6: a /64) that keep the server waiting", [1, ADDRESS_SHARE]),
     ("unfinished bodies together; of an address",
      [CONNECTIONS.body_bytes // MIB, CONNECTIONS.body_bytes_by_address // MIB]),
@@ -77,7 +76,7 @@ ROWS: list[tuple[str, list[object]]] = [  # how a row begins, and the numbers th
     ("event streams", [response.MOST, 503]),
     ("deliveries in flight; to one receiver",
      [OPS["deliveryConcurrency"], OPS["perReceiverConcurrency"]]),
-    ("a delivery", [MAX_ANSWER // KIB]),
+    ("a delivery", [MAX_RESPONSE // KIB]),
     ("replays of many", [BATCH]),
     ("attempts of a delivery, a mail, a job", [MOST_TRIES]),
     ("mails at once; look-ups of names", [AT_ONCE, MAX_THREADS, MAX_PER_HOST]),
@@ -102,7 +101,7 @@ def test_what_the_page_says_of_requests_is_so() -> None:
 
 
 def test_what_the_page_says_of_the_queue_for_hashes_is_so() -> None:
-    assert f"{KEPT_FOR_KNOWN[Lane.SIGN_IN]} of the places can't be taken by strangers" in PAGE
+    assert f"{KEPT_FOR_KNOWN[HashQueue.SIGN_IN]} of the places can't be taken by strangers" in PAGE
     assert f"from which it has signed in within {KNOWN_DAYS} days" in PAGE
     assert f"the last {ADDRESSES_OF_A_USER} addresses of an account rest" in PAGE
     assert sharing_network("2001:db8::1").endswith("/48")

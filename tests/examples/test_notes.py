@@ -70,7 +70,7 @@ async def test_sharing_a_note_tells_its_subscribers(site: Site) -> None:
     share = site.registry.functions[SHARE]
     note = await site.write("ada", lambda fw: rest.insert(fw, "Note", {"title": "Tea"}))
     arguments = {"note": note["name"], "with_whom": "bob"}
-    share.judge(arguments)
+    share.validate(arguments)
     told = await site.write("ada", lambda fw: share(fw, **arguments))
     assert len(told["deliveries"]) == 1
     assert (await payloads(site))[-1]["data"] == {"title": "Tea", "with": "bob"}

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fw_actors.errors import BadRequestError, ValidationError
-from fw_actors.http import ProtocolError, Times, parse_target
-from fw_actors.http.response import AnswerReader
+from fw_actors.http import ProtocolError, Times, parse_endpoint
+from fw_actors.http.response import ResponseReader
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.rules.redaction import Treatment, treatment
 from fw_actors.webhooks.deliveries import readable
@@ -29,7 +29,7 @@ HEADS = st.sampled_from(
 @given(st.lists(HEADS | st.binary(max_size=30), max_size=12))
 def test_an_answer_of_any_bytes_is_an_answer_or_a_protocol_error(parts: list[bytes]) -> None:
     """Once a whole head is in, its status decides (B-141); at most 512 bytes are kept (B-170)."""
-    reader, satisfied = AnswerReader(), False
+    reader, satisfied = ResponseReader(), False
     with suppress(ProtocolError):
         for part in parts:
             satisfied = satisfied or reader.feed(part)
@@ -61,7 +61,7 @@ def test_json_edges_are_taken_as_they_are_or_refused(value: Any) -> None:
 def test_any_text_is_a_target_whose_parts_can_be_sent_or_is_refused(text: str) -> None:
     """No byte of a URL can end a header line."""
     with suppress(ValidationError):
-        target = parse_target(text, development=True)
+        target = parse_endpoint(text, development=True)
         for part in (target.authority, target.path):
             assert part.isascii()
             assert part.isprintable()

@@ -30,7 +30,7 @@ def test_a_backup_needs_a_database_and_a_new_name(fw: CommandLine) -> None:
     assert not (fw.folder / "data").exists()
     fw.done("migrate")
     fw.done("backup", "copy.db")
-    assert "is there already" in fw.refused("backup", "copy.db")
+    assert "already exists" in fw.refused("backup", "copy.db")
 
 
 def test_postgresql_is_dumped_and_restored_by_its_own_tools(

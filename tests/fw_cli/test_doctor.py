@@ -54,7 +54,7 @@ def test_a_damaged_database_is_a_problem(fw: CommandLine) -> None:
     result = fw.run("doctor")
     assert result.exit_code == 1
     assert "problem" in result.stdout
-    assert "fw.db is no intact SQLite database" in result.stdout
+    assert "fw.db is not an intact SQLite database" in result.stdout
 
 
 def test_a_key_that_everybody_may_read_is_a_warning(fw: CommandLine) -> None:

@@ -17,7 +17,7 @@ import trio
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError
 from fw_actors.ops.site import Site
 from fw_actors.ops.sweeps import webhook_batches
-from fw_actors.rules.delivery import Backoff, Ending, Status
+from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import Hook, LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
@@ -62,7 +62,9 @@ class Depot:
     def claim(self, tx: Tx) -> list[LeasedDelivery]:
         return self.deliveries.claim(tx, Anywhere(), f"token {next(TOKENS)}").due
 
-    def settle(self, dues: list[LeasedDelivery], ending: Ending, tx: Tx) -> list[Status | None]:
+    def settle(
+        self, dues: list[LeasedDelivery], ending: Ending, tx: Tx
+    ) -> list[DeliveryStatus | None]:
         at = tx.now
         judged = self.deliveries.judged([(due, AttemptOutcome(ending, at)) for due in dues])
         return list(self.deliveries.settle_all(tx, judged))
@@ -120,7 +122,7 @@ async def test_of_a_group_only_what_was_taken_over_is_lost(depot: Depot, overlap
     late = partial(depot.settle, dues, Ending.DELIVERED)
     first = partial(depot.take_over, most=dues[0].job.id)
     _, told = await overlap(first, partial(depot.site.store.write, late))
-    assert told == [None, Status.SENT, Status.SENT]
+    assert told == [None, DeliveryStatus.SENT, DeliveryStatus.SENT]
     assert await depot.states() == [("Queued", 0), ("Sent", 1), ("Sent", 1)]
 
 

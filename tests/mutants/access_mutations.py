@@ -102,7 +102,7 @@ ACCESS: Final = (
     ),
     Mutation(
         "who fills the queue for hashes keeps it",
-        "fw_actors/rules/fair_queue.py",
+        "fw_actors/rules/concurrency.py",
         "longest = self._line_to_shorten(requester)",
         "longest = None",
         "tests/security/test_floods.py",
@@ -169,8 +169,8 @@ ACCESS: Final = (
     Mutation(
         "API keys outlive being disabled",
         _KEYS,
-        'event == "on_trash" or not doc.__dict__["enabled"]):',
-        'event == "on_trash"):',
+        'elif event == "on_trash" or not doc.__dict__["enabled"]:',
+        'elif event == "on_trash":',
     ),
     Mutation(
         "API keys outlive a recovery",

@@ -51,7 +51,7 @@ ASVS_ACCESS: Final = (
         "an account without a hash costs no argon2 run",
         _HASHER,
         "            return self._verify(stored, password",
-        "            if stored is None:\n                return Verified(False)\n"
+        "            if stored is None:\n                return PasswordCheck(False)\n"
         "            return self._verify(stored, password",
         "tests/fw_actors/hashing/test_hasher.py::"
         "test_no_or_a_damaged_hash_is_a_wrong_password_after_exactly_one_run",
@@ -140,8 +140,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "new passwords are not judged where they are hashed",
         _HASHER,
-        "        judge_password(password, minimum",
-        "        return\n        judge_password(password, minimum",
+        "        validate_password(password, minimum",
+        "        return\n        validate_password(password, minimum",
         _TEST_LINKS + "no_path_to_a_password_escapes_the_policy",
     ),
     Mutation(
@@ -162,7 +162,7 @@ ASVS_ACCESS: Final = (
     ),
     Mutation(
         "an account has a hint to its password",
-        "fw_actors/documents/core/access.py",
+        "fw_actors/documents/core.py",
         "    language = Data(length=20)\n",
         "    language = Data(length=20)\n    hint = Data()\n",
         "tests/fw_actors/documents/core/test_account_fields.py::"
@@ -402,8 +402,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "a wrong password hashes in any number of threads",
         "fw_actors/hashing/hasher.py",
-        "lane: FairQueue(lane.value, ",
-        "lane: FairQueue(lane.value * 1000, ",
+        "queue: FairQueue(queue.value, ",
+        "queue: FairQueue(queue.value * 1000, ",
         "tests/fw_actors/hashing/test_places.py::test_who_finds_the_queue_full_is_refused_at_once",
     ),
     Mutation(
@@ -463,13 +463,13 @@ ASVS_ACCESS: Final = (
     Mutation(
         "a changed right leaves no Audit Event",
         "fw_actors/ops/audit.py",
-        "if audited is None:\n            return\n        action: Action",
-        "return\n        action: Action",
+        "        audited = AUDITED[doc.doctype]\n        action: Action",
+        "        return\n        audited = AUDITED[doc.doctype]\n        action: Action",
         "tests/access/test_rights_audit.py::test_each_act_of_a_manager_leaves_one_event",
     ),
     Mutation(
         "refusals beyond the limit are not counted",
-        "fw_actors/rules/denied_limit.py",
+        "fw_actors/rules/lockout.py",
         "return more + 1",
         "return more",
         "tests/access/test_denied_events.py::test_beyond_twenty_one_event_counts_the_others",

@@ -34,7 +34,7 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "a shell starts pg_dump",
-        "fw_actors/store/postgres_backup.py",
+        "fw_actors/store/backup.py",
         "stdin=subprocess.DEVNULL, capture_output",
         "shell=True, stdin=subprocess.DEVNULL, capture_output",
         _TEST_SOURCE + "no_shell_reads_a_command",
@@ -134,7 +134,7 @@ ASVS_DATA: Final = (
     Mutation(
         "a body writes what the service alone writes",
         "fw_actors/documents/rest.py",
-        '            raise BadRequestError(f"{key} is not to be written.", field=key)\n',
+        '            raise BadRequestError(f"{key} can\'t be written.", field=key)\n',
         "            values[key] = value\n",
         "tests/fw_actors/documents/test_rest.py::"
         "test_the_shape_of_a_body_is_judged_and_the_key_named",
@@ -200,7 +200,7 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "a site is in development mode unless it says otherwise",
-        "fw_actors/config/deployment.py",
+        "fw_actors/config/load.py",
         'parsing.one_of("production", "development"), "production")',
         'parsing.one_of("production", "development"), "development")',
         "tests/fw_actors/config/test_load.py::"
@@ -253,14 +253,14 @@ ASVS_DATA: Final = (
     Mutation(
         "passwords are hashed by argon2i",
         "fw_actors/hashing/hasher.py",
-        "self._argon2 = argon2.PasswordHasher(\n",
-        "self._argon2 = argon2.PasswordHasher(\n            type=argon2.Type.I,\n",
+        "self.argon2_hasher = argon2.PasswordHasher(\n",
+        "self.argon2_hasher = argon2.PasswordHasher(\n            type=argon2.Type.I,\n",
         "tests/fw_actors/hashing/test_hasher.py::"
         "test_a_hash_is_argon2id_with_the_parameters_of_the_site",
     ),
     Mutation(
         "a hash costs 1 MiB unless the site says otherwise",
-        "fw_actors/config/deployment.py",
+        "fw_actors/config/load.py",
         "Argon2(19 * 1024, 2, 1)",
         "Argon2(1024, 1, 1)",
         "tests/fw_actors/config/test_load.py::"
@@ -326,7 +326,7 @@ ASVS_DATA: Final = (
     Mutation(
         "the password for mail goes in clear text",
         _SMTP,
-        "if not isinstance(connected, ssl.SSLSocket) and not _is_loopback(connected):",
+        "if not isinstance(connected, ssl.SSLSocket) and not is_loopback_peer(connected):",
         "if connected is None:",
         "tests/fw_actors/mail/test_smtp.py::test_no_auth_in_clear_text_to_another_host",
     ),
@@ -377,7 +377,7 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "a flood keeps the places that wait for a hash",
-        "fw_actors/rules/fair_queue.py",
+        "fw_actors/rules/concurrency.py",
         "longest = self._line_to_shorten(requester)",
         "longest = None",
         "tests/fw_actors/rules/test_fair_queue.py::"

@@ -105,7 +105,7 @@ ASVS_HOUSE: Final = (
     ),
     Mutation(
         "Audit Events may be changed",
-        "fw_actors/documents/core/records.py",
+        "fw_actors/documents/core.py",
         'name="Audit Event", naming="random", read_only=True',
         'name="Audit Event", naming="random", read_only=False',
         "tests/fw_actors/ops/test_audit.py::test_nobody_writes_one_as_a_document",

@@ -71,8 +71,8 @@ DELIVERY: Final = (
     Mutation(
         "an event outlives the refusal that it was part of",
         "fw_actors/documents/handle.py",
-        "        with self._fw.tx.savepoint():\n            return self._publisher.emit(",
-        "        if True:\n            return self._publisher.emit(",
+        "        with self._fw.tx.savepoint():\n            return self._emit(",
+        "        if True:\n            return self._emit(",
         "tests/fw_actors/webhooks/test_events.py",
     ),
     Mutation(

@@ -43,7 +43,7 @@ class Weather:
         self.refused = self.torn = self.defect = self.slow = 0.0
 
 
-class FaultyStore:
+class FaultyStore(Store):
     """See `Store`. `committed` is called after each write, before anybody learns of it."""
 
     def __init__(
@@ -106,13 +106,13 @@ class FaultyStore:
             self._weather.struck_at = trio.current_time()
         return happens
 
-    def on_foreign_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """See `Store.on_foreign_commit`."""
-        return self._inner.on_foreign_commit(callback)
+    def on_external_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """See `Store.on_external_commit`."""
+        return self._inner.on_external_commit(callback)
 
-    def look_now(self) -> None:
-        """See `Store.look_now`."""
-        self._inner.look_now()
+    def poll(self) -> None:
+        """See `Store.poll`."""
+        self._inner.poll()
 
     def statistics(self) -> StoreStatistics:
         """See `Store.statistics`."""

@@ -8,7 +8,7 @@ from typing import Protocol
 import trio
 
 from fw_actors.http import ConnectError, Origin
-from fw_actors.http.connection import Broken, Connection, Progress, Step
+from fw_actors.http.connection import Broken, Connection, ExchangeStep, Progress
 from tests.simulation.life import Life
 
 
@@ -53,8 +53,8 @@ class Wire:
         del self._to_sender[:limit]
         return data
 
-    def is_quiet(self) -> bool:
-        """See `Connection.is_quiet`."""
+    def is_reusable(self) -> bool:
+        """See `Connection.is_reusable`."""
         return not (self._to_sender or self._ended or self._reset or self._hung_up)
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class VirtualDialler:
 
     async def dial(self, origin: Origin, progress: Progress) -> Connection:
         """See `Dialler.dial`."""
-        progress.enter(Step.CONNECT)
+        progress.enter(ExchangeStep.CONNECT)
         await self._life.step()
         listener = self._listeners.get(origin)
         if listener is None:

@@ -14,13 +14,13 @@ from fw_actors.actors.counters import Counter, DeliveryMeter
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.config import Argon2, Config
-from fw_actors.hashing import Hasher, Lane, Verified
+from fw_actors.hashing import Hasher, HashQueue, PasswordCheck
 from fw_actors.hashing.hasher import ANYBODY
 from fw_actors.http import Sender
 from fw_actors.http.dial import Resolver
 from fw_actors.http.pool import Pool
 from fw_actors.ops.site import Site, open_site
-from fw_actors.rules.fair_queue import Requester
+from fw_actors.rules.concurrency import Requester
 from fw_actors.runtime import Runtime, SeededEntropy, open_runtime
 from supervisors.service.parts import Parts
 from supervisors.service.queues import kept_connections
@@ -47,12 +47,12 @@ class RecordingHasher(Hasher):
         self,
         stored: str | None,
         password: str,
-        lane: Lane = Lane.SIGN_IN,
+        lane: HashQueue = HashQueue.SIGN_IN,
         *,
         decoy: Argon2 | None = None,
         requester: Requester = ANYBODY,
         may_begin: Callable[[], bool] = lambda: True,
-    ) -> Verified:
+    ) -> PasswordCheck:
         """See `Hasher.verify`."""
 
         def begins() -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import trio
 
 from fw_actors.config import Config
-from fw_actors.http import Origin, parse_target
+from fw_actors.http import Origin, parse_endpoint
 from fw_actors.mail import MailMessage
 from supervisors import SupervisorFailed
 from tests.simulation.faulty_store import InjectedDefect, Weather
@@ -135,7 +135,7 @@ class World:
 
     def _listeners(self) -> dict[Origin, Any]:
         return {
-            parse_target(self.url(number), development=False).origin: receiver
+            parse_endpoint(self.url(number), development=False).origin: receiver
             for number, receiver in enumerate(self.receivers)
         }
 

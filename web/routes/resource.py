@@ -202,7 +202,7 @@ class MethodRoutes:
         """Run an app's function in a write transaction; the body is its keyword arguments."""
         function = self._find(exchange)
         arguments: dict[str, Any] = exchange.body
-        function.judge(arguments)
+        function.validate(arguments)
         _require_role(exchange.known_caller, function)
 
         def run(fw: Fw) -> bytes:

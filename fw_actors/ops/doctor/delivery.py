@@ -9,25 +9,25 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.core.webhooks import DOCUMENT
+from fw_actors.documents.core import DOCUMENT
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.vault import UnreadableError
 from fw_actors.errors import ValidationError
-from fw_actors.http import parse_target
+from fw_actors.http import parse_endpoint
 from fw_actors.ops import app_jobs
 from fw_actors.ops.console_facts import queues
 from fw_actors.ops.site import Site
-from fw_actors.rules.delivery import Status
+from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Finding, Section, ServiceState, ok, warning
 from fw_actors.rules.signing import UnusableSecretError, key_of
+from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import QueueStats, Tx
 from fw_actors.store.schema import JOB
 from fw_actors.webhooks import events
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.signing_keys import receivers_of
 
-MS_PER_DAY: Final = 86_400_000
 KEY_BYTES: Final = (24, 64)  # Standard Webhooks; B-25
 _MOST_NAMED: Final = 5
 
@@ -107,9 +107,9 @@ def _odd(names: tuple[str, ...], what: str, todo: str) -> Iterator[Finding]:
 def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
     deliveries = site.registry.tables["Webhook Delivery"].table.c
     ended = sa.func.coalesce(deliveries.last_attempt, deliveries.modified)
-    retrying = sa.select(sa.func.count()).where(deliveries.status == Status.RETRYING.value)
+    retrying = sa.select(sa.func.count()).where(deliveries.status == DeliveryStatus.RETRYING.value)
     failed = sa.select(sa.func.count()).where(
-        deliveries.status == Status.FAILED.value, ended > tx.now - MS_PER_DAY
+        deliveries.status == DeliveryStatus.FAILED.value, ended > tx.now - MS_PER_DAY
     )
     c = site.registry.tables["Webhook"].table.c
     hooks = tx.rows(
@@ -143,7 +143,7 @@ def _is_odd(site: Site, secret: str | None, row_id: str) -> bool:
 
 def _is_allowed(site: Site, url: str) -> bool:
     try:
-        parse_target(url, development=site.config.deployment.mode == "development")
+        parse_endpoint(url, development=site.config.deployment.mode == "development")
     except ValidationError:
         return False
     return True

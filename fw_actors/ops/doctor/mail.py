@@ -15,11 +15,11 @@ from fw_actors.errors import ConfigurationError
 from fw_actors.mail import MailFault, load_method, probe
 from fw_actors.ops.doctor.system import is_local
 from fw_actors.ops.site import Site
-from fw_actors.rules.delivery import Status
+from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Finding, Section, ok, problem, warning
+from fw_actors.runtime.clock import MS_PER_DAY
 
 PROBE_SECONDS: Final = 10.0
-MS_PER_DAY: Final = 86_400_000
 _DEFAULT_SENDER: Final = "fw@localhost"
 _TELLING: Final = frozenset({"debug", "info"})  # the levels at which the log has `mail.sent`
 
@@ -38,7 +38,7 @@ async def mail_facts(site: Site) -> MailFacts:
     failed = await site.store.read(
         lambda tx: tx.scalar(
             sa.select(sa.func.count()).where(
-                deliveries.status == Status.FAILED.value,
+                deliveries.status == DeliveryStatus.FAILED.value,
                 deliveries.modified > tx.now - MS_PER_DAY,
             )
         )

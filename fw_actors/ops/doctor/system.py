@@ -16,8 +16,8 @@ from fw_actors.config import Config, Deployment
 from fw_actors.ops.site import Site
 from fw_actors.rules.findings import Finding, Section, ok, problem, warning
 from fw_actors.store import Tx
+from fw_actors.store.backup import examine_file
 from fw_actors.store.schema import JOB, SESSION
-from fw_actors.store.sqlite_backup import examine_file
 
 TOLERATED_MS: Final = 5_000
 _OLDEST_MS: Final = 1_735_689_600_000  # 2025: before this program was

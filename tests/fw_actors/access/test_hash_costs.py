@@ -50,7 +50,7 @@ class RaisedDoor(Door):
 
     def __init__(self, office: Office) -> None:
         hasher = Hasher(RAISED, 8, office.site.entropy, inline=True)
-        hasher._argon2 = self.runs = RecordedRuns(RAISED)
+        hasher.argon2_hasher = self.runs = RecordedRuns(RAISED)
         super().__init__(office, hasher)
         self._tries = 0
 

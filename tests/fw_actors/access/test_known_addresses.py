@@ -9,7 +9,7 @@ import trio
 
 from fw_actors.access.attempts import MOST_OF_A_USER
 from fw_actors.hashing import Hasher
-from fw_actors.rules.fair_queue import Requester
+from fw_actors.rules.concurrency import Requester
 from tests.fw_actors.access.test_sign_in import Door
 from tests.fw_actors.office import Office
 from tests.site_kit import CHEAP

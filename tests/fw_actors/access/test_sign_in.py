@@ -250,7 +250,7 @@ async def test_honest_sign_ins_at_once_lock_nobody(door: Door) -> None:
 
 async def test_parallel_sign_ins_survive_that_one_of_them_rehashes(door: Door) -> None:
     """A hash is made anew at sign-in when the parameters have changed (A-50)."""
-    hasher = Hasher(Argon2(72, 1, 1), 8, door.office.site.entropy, places=1, inline=True)
+    hasher = Hasher(Argon2(72, 1, 1), 8, door.office.site.entropy, slots=1, inline=True)
     answers = await guesses(Door(door.office, hasher), [PASSWORD] * 4)
     assert answers == {"in": 4}
     (row,) = await door.office.sql("SELECT hash FROM fw_password")

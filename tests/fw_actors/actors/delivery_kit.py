@@ -16,8 +16,8 @@ from fw_actors.actors.dispatcher import Dispatcher
 from fw_actors.actors.outcome_writer import OutcomeWriter
 from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.documents import rest
-from fw_actors.http import Answer, AnswerTimeout, ConnectError, Sender, Target
-from fw_actors.http.request import MakeHeaders
+from fw_actors.http import ConnectError, Endpoint, ReceiverResponse, ResponseTimeout, Sender
+from fw_actors.http.exchange import MakeHeaders
 from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import Backoff
 from fw_actors.runtime import KeyedPool, Runtime, SilentLog, open_runtime
@@ -65,8 +65,8 @@ class Receiver:
         return [round(post.at) for post in self.posts]
 
     async def post(
-        self, target: Target, body: bytes, make_headers: MakeHeaders, *, timeout: float
-    ) -> Answer:
+        self, target: Endpoint, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> ReceiverResponse:
         answer = self.answers[min(len(self.posts), len(self.answers) - 1)]
         headers = {key.decode(): value.decode() for key, value in make_headers()}
         self.posts.append(Got(trio.current_time() - self.began, target.display, body, headers))
@@ -77,19 +77,19 @@ class Receiver:
         finally:
             self.in_flight -= 1
 
-    async def _answer(self, answer: str, timeout: float) -> Answer:
+    async def _answer(self, answer: str, timeout: float) -> ReceiverResponse:
         if answer == "hang":
             await trio.sleep_forever()
         if answer == "timeout":
             await trio.sleep(timeout)
-            raise AnswerTimeout(f"no answer within {timeout} s.")
+            raise ResponseTimeout(f"no answer within {timeout} s.")
         if answer == "refused":
             raise ConnectError("the connection was refused.")
         if answer == "defect":
             raise RuntimeError("a defect of ours")
         await trio.sleep(self.busy)
         status, _, retry_after = answer.partition(" after ")
-        told = Answer(int(status), b"what the receiver said", None, retry_after or None)
+        told = ReceiverResponse(int(status), b"what the receiver said", None, retry_after or None)
         told.times.answer = self.busy * 1000
         return told
 
@@ -102,8 +102,8 @@ class SocketReceiver(Receiver):
         self._sender = sender
 
     async def post(
-        self, target: Target, body: bytes, make_headers: MakeHeaders, *, timeout: float
-    ) -> Answer:
+        self, target: Endpoint, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> ReceiverResponse:
         return await self._sender.post(target, body, make_headers, timeout=timeout)
 
 

@@ -79,7 +79,7 @@ async def test_a_function_that_gives_back_a_coroutine_has_failed(
         await site.do(lambda fw: fw.enqueue(jobs_app.leave_undone))
         await trio.sleep(1)
         (job,) = await site.jobs()
-        assert "leave_undone gave back a coroutine" in job["error"]
+        assert "leave_undone returned a coroutine" in job["error"]
         assert "half by Administrator" not in await roles(site)
 
 

@@ -9,8 +9,8 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.actors.delivery import Attempt
-from fw_actors.http import Answer, Target, parse_target
-from fw_actors.http.request import MakeHeaders
+from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
+from fw_actors.http.exchange import MakeHeaders
 from fw_actors.store import Tx, jobs
 from tests.fw_actors.actors.delivery_kit import URL, Post, Receiver, delivering
 
@@ -151,8 +151,8 @@ class SlowToReach(Receiver):
     """The first connection to it is ready only when the lease is over."""
 
     async def post(
-        self, target: Target, body: bytes, make_headers: MakeHeaders, *, timeout: float
-    ) -> Answer:
+        self, target: Endpoint, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> ReceiverResponse:
         if trio.current_time() - self.began < LEASE_SECONDS:
             await trio.sleep(LEASE_SECONDS)
         return await super().post(target, body, make_headers, timeout=timeout)
@@ -183,7 +183,7 @@ async def test_an_attempt_that_waited_until_its_lease_is_too_short_is_given_back
         due = await post.lease()
         await post.change(webhook, url=ELSEWHERE)  # what is leased from now on goes there
         await trio.sleep(waited)
-        post.pool[due.delivery].tell(Attempt(due, parse_target(URL)))
+        post.pool[due.delivery].tell(Attempt(due, parse_endpoint(URL)))
         found = await post.settled(due.delivery)
     assert (found["status"], found["attempts"]) == ("Sent", 1)
     assert [got.url for got in receiver.posts] == [sent_to]

@@ -19,7 +19,7 @@ from fw_actors.actors.outcome_writer import (
     Recorded,
 )
 from fw_actors.errors import OverloadedError
-from fw_actors.rules.delivery import Ending, Status
+from fw_actors.rules.delivery import DeliveryStatus, Ending
 from fw_actors.runtime import ActorError, Ref, SeededEntropy, TrioClock, open_runtime
 from fw_actors.store import LeasedJob, Store, Tx
 from fw_actors.webhooks.claims import LeasedDelivery
@@ -77,12 +77,12 @@ class Memory:
             raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
         return Names(names, min((self.due[n] for n in names if n in self.due), default=None))
 
-    def settle_all(self, tx: Tx, judged: Names) -> list[Status | None]:
+    def settle_all(self, tx: Tx, judged: Names) -> list[DeliveryStatus | None]:
         return [self._settle(delivery) for delivery in judged.names]
 
-    def _settle(self, delivery: str) -> Status | None:
+    def _settle(self, delivery: str) -> DeliveryStatus | None:
         self._group.append(delivery)
-        return None if delivery in self.lost else Status.SENT
+        return None if delivery in self.lost else DeliveryStatus.SENT
 
     @property
     def written(self) -> list[str]:
@@ -170,7 +170,9 @@ async def test_outcomes_that_come_while_one_is_written_are_written_together(
         await desk.record("second", "third", "fourth")
         await trio.sleep(1)
         assert desk.memory.groups == [["first"], ["second", "third", "fourth"]]
-        assert desk.answers == dict.fromkeys(desk.memory.written, Recorded(Status.SENT, None))
+        assert desk.answers == dict.fromkeys(
+            desk.memory.written, Recorded(DeliveryStatus.SENT, None)
+        )
 
 
 async def test_a_few_outcomes_are_waited_for_and_enough_are_written_at_once(
@@ -210,7 +212,9 @@ async def test_an_outcome_that_cannot_be_written_holds_up_no_other(
         assert desk.memory.written == ["good", "better"]
         assert desk.error("bad").startswith("UnicodeEncodeError")
         del desk.answers["bad"]
-        assert desk.answers == dict.fromkeys(desk.memory.written, Recorded(Status.SENT, None))
+        assert desk.answers == dict.fromkeys(
+            desk.memory.written, Recorded(DeliveryStatus.SENT, None)
+        )
     assert [event for event, _ in desk.log.said if event == "delivery.group_split"] != []
 
 
@@ -237,7 +241,7 @@ async def test_a_lost_lease_is_answered_without_a_status(autojump_clock: MockClo
         await trio.sleep(1)
         assert desk.answers == {
             "late": Recorded(None, None),
-            "early": Recorded(Status.SENT, None),
+            "early": Recorded(DeliveryStatus.SENT, None),
         }
 
 

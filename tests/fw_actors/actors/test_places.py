@@ -12,8 +12,8 @@ from trio.testing import MockClock
 from fw_actors.actors.delivery import Attempt, SlotFreed
 from fw_actors.actors.dispatcher import GATHER_SECONDS
 from fw_actors.actors.queue_worker import WakeUp
-from fw_actors.http import Answer, Target, parse_target
-from fw_actors.http.request import MakeHeaders
+from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
+from fw_actors.http.exchange import MakeHeaders
 from tests.fw_actors.actors.delivery_kit import Receiver, delivering
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -23,8 +23,8 @@ class Town(Receiver):
     """Several receivers by host: those named `bad…` hang, the others answer at once."""
 
     async def post(
-        self, target: Target, body: bytes, make_headers: MakeHeaders, *, timeout: float
-    ) -> Answer:
+        self, target: Endpoint, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> ReceiverResponse:
         self.answers = ["timeout"] if target.origin.host.startswith("bad") else ["200"]
         return await super().post(target, body, make_headers, timeout=timeout)
 
@@ -176,7 +176,7 @@ async def test_what_was_leased_and_finds_no_place_is_given_back_untried(
     async with delivering(tmp_path, receiver, delivery_concurrency=1) as post:
         await post.webhook(timeout=10)
         due = await post.lease()
-        elsewhere = parse_target("https://elsewhere.example/")
+        elsewhere = parse_endpoint("https://elsewhere.example/")
         assert post.pool[due.delivery].tell(Attempt(due, elsewhere))  # the one place
         [delivery] = await post.emit()
         await trio.sleep(5.2)  # between two looks

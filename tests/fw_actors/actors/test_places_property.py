@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from fw_actors.http import Answer, AnswerTimeout, Target
-from fw_actors.http.request import MakeHeaders
+from fw_actors.http import Endpoint, ReceiverResponse, ResponseTimeout
+from fw_actors.http.exchange import MakeHeaders
 from tests.fw_actors.actors.delivery_kit import Got, Receiver, delivering
 
 SLOW = 1.0  # "an attempt that waits over 1 s for an answer's head"
@@ -48,8 +48,8 @@ class Town(Receiver):
     broken: list[str] = field(default_factory=list)
 
     async def post(
-        self, target: Target, body: bytes, make_headers: MakeHeaders, *, timeout: float
-    ) -> Answer:
+        self, target: Endpoint, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> ReceiverResponse:
         house = self.houses[target.origin.host]
         now = trio.current_time()
         self._judge(house, now)
@@ -62,13 +62,13 @@ class Town(Receiver):
             if pace is None:
                 await trio.sleep(timeout)
                 self._shrink(house)
-                raise AnswerTimeout(f"no answer within {timeout} s.")
+                raise ResponseTimeout(f"no answer within {timeout} s.")
             await trio.sleep(pace)
             if pace > SLOW:
                 self._shrink(house)
             else:
                 house.window, house.slow = min(self.per_receiver, house.window * 2), False
-            answer = Answer(204, b"", None, None)
+            answer = ReceiverResponse(204, b"", None, None)
             answer.times.answer = pace * 1000
             return answer
         finally:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fw_actors.config.deployment import (
+from fw_actors.config.load import (
     DEFAULT_ARGON2,
     DEFAULT_BIND,
     DEFAULT_DATABASE,
@@ -16,7 +16,15 @@ from fw_actors.config.deployment import (
 )
 from fw_actors.config.model import MOST_ARGON2, Argon2
 from fw_actors.config.parsing import VARIABLES
-from fw_actors.config.policy import RESERVED_APPS, SECTIONS, Flag, Kind, Number, Text, Whole
+from fw_actors.config.policy import (
+    RESERVED_APPS,
+    SECTIONS,
+    FlagKind,
+    Kind,
+    NumberKind,
+    TextKind,
+    WholeKind,
+)
 
 PAGE = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
 ROWS = {
@@ -28,15 +36,15 @@ ROWS = {
 
 def words(kind: Kind) -> str:
     match kind:
-        case Whole(low, high):
+        case WholeKind(low, high):
             return f"{low} to {high}"
-        case Number(low, high):
+        case NumberKind(low, high):
             return f"{low:g} to {high:g}"
-        case Flag(or_null=True):
+        case FlagKind(or_null=True):
             return "true, false or null"
-        case Flag():
+        case FlagKind():
             return "true or false"
-        case Text():
+        case TextKind():
             return "text"
     raise AssertionError(f"no words for {kind}")
 

@@ -52,7 +52,7 @@ def test_comments_and_empty_lines_say_nothing_whatever_ends_the_lines() -> None:
         ('A="hidden', "line 2: the quotes around A's value are not closed"),
         ("A='hidden\"", "line 2: the quotes around A's value are not closed"),
         ('A="hid"den', "line 2: the quotes around A's value are not closed"),
-        ("B=hidden", "line 2: B stands there twice"),
+        ("B=hidden", "line 2: B is defined twice"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named_without_its_value(line: str, says: str) -> None:

@@ -29,8 +29,8 @@ def declare(body: Body) -> Any:
 
 REFUSED: list[tuple[Body, str]] = [
     ({"code": Data(unique=True, length=LONGEST + 1)}, "code: too long for an index"),
-    ({"code": Text(unique=True)}, "code: what has no length can't be in an index"),
-    ({"code": JSON(unique=True, length=9)}, "code: what has no length can't be in an index"),
+    ({"code": Text(unique=True)}, "code: a field without a length can't be in an index"),
+    ({"code": JSON(unique=True, length=9)}, "code: a field without a length can't be in an index"),
     ({"code": Select(options=["é" * 2000], unique=True)}, "code: too long for an index"),
     (
         {"a": Data(length=400), "b": Data(length=400), "unique_together": (("a", "b"),)},
@@ -38,10 +38,13 @@ REFUSED: list[tuple[Body, str]] = [
     ),
     (
         {"a": Date(), "b": Text(), "index_together": (("a", "b"),)},
-        "a, b: what has no length can't be in an index",
+        "a, b: a field without a length can't be in an index",
     ),
-    ({"a": Vault(), "index_together": (("a",),)}, "a: what has no length can't be in an index"),
-    ({f"f{n}": Int() for n in range(401)}, "there are 401 fields, at most 400 are possible"),
+    (
+        {"a": Vault(), "index_together": (("a",),)},
+        "a: a field without a length can't be in an index",
+    ),
+    ({f"f{n}": Int() for n in range(401)}, "there must be at most 400 fields, not 401"),
 ]
 
 
@@ -55,8 +58,8 @@ def test_what_a_store_could_not_hold_stops_the_start(body: Body, says: str) -> N
 
 
 TOLD_ONCE: list[tuple[Body, str]] = [
-    ({"code": Data(unique=True, length="x")}, "code: length is a whole number from 1"),
-    ({"code": Select(options=5, unique=True)}, "code: options is a list of texts"),
+    ({"code": Data(unique=True, length="x")}, "code: length must be a whole number, 1 or more"),
+    ({"code": Select(options=5, unique=True)}, "code: options must be a list of texts"),
     ({"code": Password(unique=True)}, "code: a Password cannot be unique"),
     ({"rows": Table(5, unique=True)}, "rows: a Table cannot be unique"),
 ]

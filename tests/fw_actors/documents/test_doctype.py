@@ -67,7 +67,7 @@ def test_any_other_naming_is_a_mistake(naming: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "1st", "Sales  Order", " X", "X ", "A-B", "A/B", "x" * 61])
 def test_a_doctype_name_is_words_of_letters_and_digits(name: str) -> None:
-    assert any("name is letters" in problem for problem in declare(name=name).problems)
+    assert any("name must be letters" in problem for problem in declare(name=name).problems)
 
 
 STANDARD = ["name", "owner", "creation", "modified", "modified_by", "docstatus", "idx", "parent",
@@ -82,7 +82,7 @@ def test_the_names_of_every_document_are_no_field_names(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["Title", "_x", "ümlaut", "x" * 61])
 def test_a_field_name_begins_with_a_small_letter(name: str) -> None:
-    assert any("a field name is" in problem for problem in declare({name: Data()}).problems)
+    assert any("a field name must be" in problem for problem in declare({name: Data()}).problems)
 
 
 def test_two_fields_that_differ_in_letter_case_alone_are_a_mistake() -> None:
@@ -145,9 +145,9 @@ def test_an_abstract_class_is_no_doctype() -> None:
 
 
 ODD: list[tuple[dict[str, Any], str]] = [  # what an app may write in all innocence
-    ({"naming": 5}, "naming is"),
-    ({"name": 5}, "name is letters"),
-    ({"permissions": ["Boss"]}, "permissions is a dict"),
+    ({"naming": 5}, "naming must be"),
+    ({"name": 5}, "name must be letters"),
+    ({"permissions": ["Boss"]}, "permissions must be a dict"),
     ({"permissions": {"a/b": "read"}}, "'a/b' can't be a role"),
     ({"permissions": {"": "read"}}, "'' can't be a role"),
     ({"permissions": {" Boss": "read"}}, "' Boss' can't be a role"),

@@ -335,7 +335,7 @@ async def test_what_is_no_text_is_refused_by_name(desk: Desk) -> None:
 
     def work(fw: Any) -> None:
         for text, params in ((None, {}), ("SELECT 1", [1]), ("SELECT :a", 1), ("SELECT :a", "a")):
-            with pytest.raises(ValidationError, match="SQL is text"):
+            with pytest.raises(ValidationError, match="SQL must be text"):
                 fw.db.sql(text, params)
         with pytest.raises(NotFoundError, match="FW_SECRET_7"):
             fw.secret(7)

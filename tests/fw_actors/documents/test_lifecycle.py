@@ -440,7 +440,7 @@ async def test_a_document_that_was_not_inserted_has_no_later_verbs(desk: Desk) -
             lambda doc: doc.db_set("vat", "1"),
         ]
         for verb in verbs:
-            with pytest.raises(ConflictError, match="not inserted yet"):
+            with pytest.raises(ConflictError, match="not been inserted yet"):
                 verb(fw.new_doc("Customer", name="Ada", title="Ada"))
 
     await desk.do(work)

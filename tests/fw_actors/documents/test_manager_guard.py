@@ -86,8 +86,8 @@ def without_flag(verb: Callable[[Any, bool], Any]) -> Callable[[Any], Any]:
 class Handed:
     """A handle with which documents are read before the scopes hold, as app code may have them."""
 
-    def __init__(self, fw: Any, rights: Any) -> None:
-        self._fw, self._rights = fw, rights
+    def __init__(self, desk: Desk, fw: Any, rights: Any) -> None:
+        self._desk, self._fw, self._rights = desk, fw, rights
 
     def get_doc(self, doctype: str, name: str) -> Any:
         doc = self._fw.get_doc(doctype, name)
@@ -99,7 +99,7 @@ class Handed:
 
     def limited(self) -> Any:
         fw = self._fw
-        return type(fw)(fw._surroundings, fw.tx, self._rights)
+        return type(fw)(self._desk.site.surroundings, fw.tx, self._rights)
 
 
 @pytest.mark.parametrize("limited", [SAM, CLERK])
@@ -112,7 +112,7 @@ async def test_no_verb_makes_changes_or_ends_a_system_manager(scene: Desk, limit
         for name, verb in VERBS.items():
             for flag in (False, True):
                 try:
-                    verb(Handed(fw, rights), flag)
+                    verb(Handed(scene, fw, rights), flag)
                 except PermissionDeniedError:
                     refused.add((name, flag))
         return refused

@@ -33,23 +33,23 @@ def names(fields: object) -> list[str]:
 
 
 def test_each_field_is_where_it_belongs() -> None:
-    plan = Planned.meta.plan
-    assert names(plan.accepted) == ["text", "count", "flag", "any", "to"]
-    assert names(plan.secrets) == ["door", "token"]
-    assert names(plan.checked) == ["text", "to", "rows"]
-    assert plan.same == (
+    groups = Planned.meta.groups
+    assert names(groups.accepted) == ["text", "count", "flag", "any", "to"]
+    assert names(groups.secrets) == ["door", "token"]
+    assert names(groups.checked) == ["text", "to", "rows"]
+    assert groups.same == (
         "name", "owner", "modified_by", "docstatus", "idx", "text", "count", "flag", "to", "door",
     )  # fmt: skip
-    assert names(plan.encoded) == ["any"]
-    assert names(plan.sealed) == ["token"]
-    assert names(plan.decoded) == ["flag", "any", "token"]
-    assert names(plan.limited) == ["count"]
-    assert names(plan.levelled) == []
-    assert names(PlanRow.meta.plan.levelled) == ["text"]
+    assert names(groups.encoded) == ["any"]
+    assert names(groups.sealed) == ["token"]
+    assert names(groups.decoded) == ["flag", "any", "token"]
+    assert names(groups.limited) == ["count"]
+    assert names(groups.levelled) == []
+    assert names(PlanRow.meta.groups.levelled) == ["text"]
 
 
 def test_rows_keep_whose_they_are() -> None:
-    assert {"parent", "parenttype", "parentfield"} <= set(PlanRow.meta.plan.same)
+    assert {"parent", "parenttype", "parentfield"} <= set(PlanRow.meta.groups.same)
 
 
 def test_hooks_are_methods_and_no_fields() -> None:

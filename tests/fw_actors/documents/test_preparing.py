@@ -105,6 +105,6 @@ async def test_a_hook_that_gives_back_a_coroutine_takes_its_write_with_it(
     async def later() -> None: ...
 
     monkeypatch.setattr(desk.shop.Order, "validate", lambda doc, fw: later())
-    with pytest.raises(RuntimeError, match=r"Sales Order\.validate gave back a coroutine"):
+    with pytest.raises(RuntimeError, match=r"Sales Order\.validate returned a coroutine"):
         await desk.do(order)
     assert await desk.do(lambda fw: fw.count(ORDER)) == 0

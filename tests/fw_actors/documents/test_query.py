@@ -114,7 +114,7 @@ async def test_any_other_filter_is_a_bad_request(shelf: Desk) -> None:
 async def test_a_value_that_does_not_fit_is_refused_by_the_name_of_its_column(desk: Desk) -> None:
     """A value of a wrong type is 400 with the key's name (H-18, D-61)."""
     for column in ("creation", "modified", "docstatus", "idx"):
-        with pytest.raises(BadRequestError, match=f"^{column} takes"):
+        with pytest.raises(BadRequestError, match=f"^{column} must be"):
             await names(desk, [[column, "=", []]])
 
 

@@ -220,7 +220,7 @@ def test_a_role_that_no_role_can_be_is_told_with_the_function_that_names_it() ->
         Registry((), (fly, crawl))
     first, second = refusal.value.problems
     assert first.startswith(f"{__file__}: function fly: roles: 'a/b' can't be a role")
-    assert second == f"{__file__}: function crawl: roles is a list of names"
+    assert second == f"{__file__}: function crawl: roles must be a list of names"
 
 
 def test_a_function_that_could_never_be_called_is_told_at_the_start() -> None:

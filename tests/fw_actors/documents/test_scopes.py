@@ -124,14 +124,12 @@ async def test_a_verb_judges_what_is_stored_not_what_the_object_says(
         verb(doc)
 
     # The object came from elsewhere: a link within, while the stored one leads beyond.
-    await denied(scene, lambda fw: work_unscoped_read(fw, work))
+    await denied(scene, lambda fw: work_unscoped_read(scene, fw, work))
 
 
-def work_unscoped_read(fw: Any, work: Callable[[Any], Any]) -> Any:
+def work_unscoped_read(scene: Desk, fw: Any, work: Callable[[Any], Any]) -> Any:
     """Run `work` with a handle whose `as_user` gives an unscoped one, as a test alone may."""
-    fw.as_user = lambda name: type(fw)(
-        fw._surroundings, fw.tx, fw._surroundings.accounts.rights(fw.tx, name)
-    )
+    fw.as_user = lambda name: scene.site.handle(fw.tx, name)
     return work(fw)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.documents.vault import UnreadableError, Vault
+from fw_actors.documents.vault import UnreadableError, VaultCipher
 from fw_actors.errors import ValidationError
 from fw_actors.runtime import SeededEntropy
 from tests.fw_actors.documents.conftest import Desk
@@ -18,8 +18,8 @@ PLACE = ("Webhook", "secret", "row1")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 
 
-def vault(key: str | None = "a key") -> Vault:
-    return Vault(key, SeededEntropy(1))
+def vault(key: str | None = "a key") -> VaultCipher:
+    return VaultCipher(key, SeededEntropy(1))
 
 
 @given(TEXTS, st.text(st.characters(exclude_categories=["Cs"]), min_size=1))

@@ -66,7 +66,7 @@ def test_it_ends_no_process(end: type[BaseException]) -> None:
     "arguments", [{"name": "a"}, {"name": "a", "reason": "b"}, {"name": "a", "force": True}]
 )
 def test_arguments_that_it_takes_are_taken(arguments: dict[str, Any]) -> None:
-    close.judge(arguments)
+    close.validate(arguments)
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -81,14 +81,14 @@ def test_an_argument_missing_or_unknown_is_a_bad_request(
 ) -> None:
     """A missing or unknown argument is 400 (D-182)."""
     with pytest.raises(BadRequestError) as refusal:
-        close.judge(arguments)
+        close.validate(arguments)
     assert refusal.value.extra == {"field": field}
 
 
 def test_a_function_of_any_keyword_takes_any_but_its_handle() -> None:
-    ping.judge({"a": 1, "b": 2})
+    ping.validate({"a": 1, "b": 2})
     with pytest.raises(BadRequestError):
-        ping.judge({"fw": 1})
+        ping.validate({"fw": 1})
 
 
 def test_an_argument_may_have_any_name() -> None:
@@ -110,7 +110,7 @@ def test_one_that_gives_back_a_coroutine_has_done_nothing_and_fails() -> None:
     def hidden(fw: Any) -> Any:
         return later()
 
-    with pytest.raises(RuntimeError, match="hidden gave back a coroutine"):
+    with pytest.raises(RuntimeError, match="hidden returned a coroutine"):
         hidden("fw")
 
 
@@ -123,7 +123,7 @@ def test_one_that_gives_back_a_coroutine_has_done_nothing_and_fails() -> None:
     ],
 )
 def test_arguments_of_the_annotated_types_are_taken(arguments: dict[str, Any]) -> None:
-    sum_up.judge(arguments)
+    sum_up.validate(arguments)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_arguments_of_the_annotated_types_are_taken(arguments: dict[str, Any]) -
 def test_an_argument_of_another_type_is_a_bad_request(name: str, value: Any) -> None:
     """A wrong type is 400 with the argument's name (D-182); a function met a 500 by it."""
     with pytest.raises(BadRequestError) as refusal:
-        sum_up.judge({name: value})
+        sum_up.validate({name: value})
     assert refusal.value.extra == {"field": name}
 
 
@@ -148,7 +148,7 @@ def test_annotations_that_say_nothing_of_json_judge_nothing(annotation: str) -> 
     def later(fw: Any, count: int) -> None: ...
 
     later.__annotations__["count"] = annotation
-    whitelist(later).judge({"count": "any"})
+    whitelist(later).validate({"count": "any"})
 
 
 @pytest.mark.parametrize(
@@ -159,20 +159,20 @@ def test_bare_containers_are_types_of_json(annotation: str, value: Any) -> None:
     def later(fw: Any, what: Any) -> None: ...
 
     later.__annotations__["what"] = annotation
-    whitelist(later).judge({"what": value})
+    whitelist(later).validate({"what": value})
     with pytest.raises(BadRequestError):
-        whitelist(later).judge({"what": "text"})
+        whitelist(later).validate({"what": "text"})
 
 
 def test_a_refusal_quotes_no_more_than_a_line_of_the_value() -> None:
     def later(fw: Any, kind: Literal["a"]) -> None: ...
 
     with pytest.raises(BadRequestError) as refusal:
-        whitelist(later).judge({"kind": "x" * 1_000})
+        whitelist(later).validate({"kind": "x" * 1_000})
     assert len(refusal.value.message) < 200
 
 
 def test_the_annotation_of_any_further_keywords_judges_none() -> None:
     def later(fw: Any, **more: int) -> None: ...
 
-    whitelist(later).judge({"more": "any"})
+    whitelist(later).validate({"more": "any"})

@@ -7,7 +7,7 @@ import pytest
 from fw_actors.config import Argon2
 from fw_actors.errors import PasswordPolicyError
 from fw_actors.hashing import Hasher
-from fw_actors.hashing.common_passwords import common_passwords
+from fw_actors.hashing.hasher import common_passwords
 from fw_actors.runtime import SeededEntropy
 
 

@@ -9,16 +9,16 @@ import pytest
 
 from fw_actors.config import Argon2
 from fw_actors.errors import PasswordPolicyError
-from fw_actors.hashing import Hasher, Lane
+from fw_actors.hashing import Hasher, HashQueue
 from fw_actors.runtime import SeededEntropy
 
 CHEAP = Argon2(memory_kib=64, time=1, parallelism=1)
 
 
 def make(
-    parameters: Argon2 = CHEAP, *, places: int = 1, minimum: int = 8, inline: bool = True
+    parameters: Argon2 = CHEAP, *, slots: int = 1, minimum: int = 8, inline: bool = True
 ) -> Hasher:
-    return Hasher(parameters, minimum, SeededEntropy(1), places=places, inline=inline)
+    return Hasher(parameters, minimum, SeededEntropy(1), slots=slots, inline=inline)
 
 
 async def hashed(hasher: Hasher, password: str) -> str:
@@ -80,13 +80,13 @@ async def test_a_hash_with_other_parameters_is_outdated() -> None:
     hasher = make()
     verified = await hasher.verify(old, "correct horse")
     assert (verified.ok, verified.outdated) == (True, True)
-    fresh = await hasher.rehash("correct horse", lane=Lane.SIGN_IN)
+    fresh = await hasher.rehash("correct horse", queue=HashQueue.SIGN_IN)
     verified = await hasher.verify(fresh, "correct horse")
     assert (verified.ok, verified.outdated) == (True, False)
 
 
 async def test_a_password_from_before_a_stricter_policy_is_rehashed_all_the_same() -> None:
-    assert await make(minimum=100).rehash("short", lane=Lane.SIGN_IN)
+    assert await make(minimum=100).rehash("short", queue=HashQueue.SIGN_IN)
 
 
 DAMAGED = [
@@ -118,7 +118,7 @@ class CountedRuns(argon2.PasswordHasher):
 
 def counted(hasher: Hasher) -> CountedRuns:
     runs = CountedRuns(time_cost=1, memory_cost=64, parallelism=1)
-    hasher._argon2 = runs
+    hasher.argon2_hasher = runs
     return runs
 
 
@@ -145,7 +145,7 @@ async def test_an_empty_or_over_long_password_costs_one_run_too(password: str) -
 
 async def test_over_long_is_wrong_even_where_the_hash_would_match() -> None:
     hasher = make()
-    stored = await hasher.rehash("x" * 257, lane=Lane.SIGN_IN)
+    stored = await hasher.rehash("x" * 257, queue=HashQueue.SIGN_IN)
     assert not (await hasher.verify(stored, "x" * 257)).ok
 
 
@@ -156,7 +156,7 @@ class Broken(argon2.PasswordHasher):
 
 async def test_a_defect_inside_a_hash_gives_its_place_back() -> None:
     hasher = make()
-    hasher._argon2 = Broken()
+    hasher.argon2_hasher = Broken()
     with pytest.raises(MemoryError):
-        await hasher.rehash("x", lane=Lane.SIGN_IN)
+        await hasher.rehash("x", queue=HashQueue.SIGN_IN)
     assert hasher.statistics().running == 0

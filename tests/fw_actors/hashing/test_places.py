@@ -12,20 +12,20 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fw_actors.errors import OverloadedError
-from fw_actors.hashing.hasher import Lane, Places
+from fw_actors.hashing.hasher import HashQueue, HashSlots
 
 
 class Gate:
     """Work whose threads go on when the test says so."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: HashSlots) -> None:
         self.places = places
         self.entered: list[str] = []
         self.at_once = self.most_at_once = 0
         self._lock = threading.Lock()
         self._go = threading.Semaphore(0)
 
-    async def run(self, name: str, lane: Lane = Lane.SIGN_IN) -> str:
+    async def run(self, name: str, lane: HashQueue = HashQueue.SIGN_IN) -> str:
         return await self.places.run(lane, partial(self._work, name))
 
     def _work(self, name: str) -> str:
@@ -47,7 +47,7 @@ class Gate:
 
 @pytest.fixture
 def gate() -> Gate:
-    return Gate(Places(1))
+    return Gate(HashSlots(1))
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -64,7 +64,7 @@ async def test_what_was_run_is_returned(gate: Gate) -> None:
 
 async def test_no_more_run_at_once_than_there_are_places() -> None:
     """At most one hash per core runs at a time (A-112)."""
-    gate = Gate(Places(2))
+    gate = Gate(HashSlots(2))
     async with trio.open_nursery() as nursery:
         for number in range(6):
             nursery.start_soon(gate.run, f"{number}")
@@ -76,9 +76,9 @@ async def test_no_more_run_at_once_than_there_are_places() -> None:
     assert (gate.places.running, gate.places.waiting) == (0, 0)
 
 
-@pytest.mark.parametrize(("lane", "most"), [(Lane.SIGN_IN, 64), (Lane.RECOVERY, 16)])
+@pytest.mark.parametrize(("lane", "most"), [(HashQueue.SIGN_IN, 64), (HashQueue.RECOVERY, 16)])
 async def test_who_finds_the_queue_full_is_refused_at_once(
-    gate: Gate, lane: Lane, most: int
+    gate: Gate, lane: HashQueue, most: int
 ) -> None:
     """At most 64 sign-ins wait, and 16 recoveries and password changes, then 503 (A-113, A-114)."""
     async with trio.open_nursery() as nursery:
@@ -99,7 +99,7 @@ async def test_a_flood_of_sign_ins_does_not_starve_recovery(gate: Gate) -> None:
         for number in range(9):
             nursery.start_soon(gate.run, f"sign-in {number}")
             await wait_all_tasks_blocked()
-        nursery.start_soon(gate.run, "recovery", Lane.RECOVERY)
+        nursery.start_soon(gate.run, "recovery", HashQueue.RECOVERY)
         await wait_all_tasks_blocked()
         gate.open(10)
     assert gate.entered.index("recovery") <= 2
@@ -182,7 +182,7 @@ async def test_a_hash_gives_way_to_other_requests_and_nothing_else_does() -> Non
     def priority() -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
-    assert await Places(1).run(Lane.SIGN_IN, priority) == max(own, 10)
+    assert await HashSlots(1).run(HashQueue.SIGN_IN, priority) == max(own, 10)
     assert await trio.to_thread.run_sync(priority) == own
 
 
@@ -202,7 +202,7 @@ async def test_where_the_system_gives_no_thread_nothing_is_begun_and_no_place_is
 
 
 async def test_a_defect_fails_its_caller_alone_and_gives_the_place_to_the_next() -> None:
-    places = Places(1)
+    places = HashSlots(1)
     gate = Gate(places)
 
     def broken() -> None:
@@ -211,7 +211,7 @@ async def test_a_defect_fails_its_caller_alone_and_gives_the_place_to_the_next()
 
     async def unlucky() -> None:
         with pytest.raises(MemoryError):
-            await places.run(Lane.SIGN_IN, broken)
+            await places.run(HashQueue.SIGN_IN, broken)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(unlucky)

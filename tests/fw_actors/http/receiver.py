@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from fw_actors.http import Target, parse_target
+from fw_actors.http import Endpoint, parse_endpoint
 
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
@@ -26,8 +26,8 @@ class Receiver:
     connections: int = 0
     requests: list[bytes] = field(default_factory=list)
 
-    def target(self, host: str = "127.0.0.1", path: str = "/hook") -> Target:
-        return parse_target(f"{self.scheme}://{host}:{self.port}{path}")
+    def target(self, host: str = "127.0.0.1", path: str = "/hook") -> Endpoint:
+        return parse_endpoint(f"{self.scheme}://{host}:{self.port}{path}")
 
 
 class Talk:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from fw_actors.http import AnswerTimeout, Sender, open_sender, parse_target
+from fw_actors.http import ResponseTimeout, Sender, open_sender, parse_endpoint
 from fw_actors.http.dial import MAX_PER_HOST, MAX_THREADS
 from tests.fw_actors.http.dead_names import DeadNames
 from tests.fw_actors.http.receiver import OK, Receiver, headers, once, receiving
@@ -15,7 +15,7 @@ LONG, SHORT = 60.0, 0.5
 
 
 async def post(sender: Sender, receiver: Receiver, host: str, timeout: float) -> int:
-    target = parse_target(f"http://{host}:{receiver.port}/hook", development=True)
+    target = parse_endpoint(f"http://{host}:{receiver.port}/hook", development=True)
     return (await sender.post(target, b"{}", headers, timeout=timeout)).status
 
 
@@ -44,7 +44,7 @@ async def test_the_deadline_holds_while_no_name_server_answers() -> None:
     ended = []
 
     async def late(sender: Sender, receiver: Receiver, number: int) -> None:
-        with pytest.raises(AnswerTimeout, match=f"dead{number}"):
+        with pytest.raises(ResponseTimeout, match=f"dead{number}"):
             await post(sender, receiver, f"dead{number}.example", SHORT)
         ended.append(number)
 
@@ -64,6 +64,6 @@ async def test_one_dead_name_takes_two_threads_however_often_it_is_tried() -> No
     with DeadNames() as names:
         async with receiving(once(OK)) as receiver, open_sender(lookup=names.lookup) as sender:
             for _ in range(5):
-                with pytest.raises(AnswerTimeout):
+                with pytest.raises(ResponseTimeout):
                     await post(sender, receiver, "dead.example", SHORT)
             assert names.swallowed == sender.statistics().resolver.threads == MAX_PER_HOST

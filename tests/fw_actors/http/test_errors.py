@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fw_actors.http import (
-    AnswerTimeout,
     ConnectError,
     DnsError,
     NetworkError,
     ProtocolError,
+    ResponseTimeout,
     TlsError,
 )
 
@@ -17,7 +17,7 @@ KINDS = [
     (DnsError, "dns"),
     (ConnectError, "connect"),
     (TlsError, "tls"),
-    (AnswerTimeout, "timeout"),
+    (ResponseTimeout, "timeout"),
     (ProtocolError, "protocol"),
 ]
 

@@ -14,7 +14,7 @@ import trio.lowlevel
 import trio.testing
 import trustme
 
-from fw_actors.http import AnswerTimeout, NetworkError, Sender, open_sender
+from fw_actors.http import NetworkError, ResponseTimeout, Sender, open_sender
 from tests.fw_actors.http.receiver import (
     OK,
     Receiver,
@@ -113,7 +113,7 @@ async def test_ten_thousand_attempts_that_time_out_leave_nothing_behind() -> Non
         nonlocal timeouts
         for number in range(TIMEOUTS // AT_ONCE):
             seconds = (number % 5) * 0.01  # none at all is one, too
-            with pytest.raises(AnswerTimeout):
+            with pytest.raises(ResponseTimeout):
                 await sender.post(receiver.target(), b"{}", headers, timeout=seconds)
             timeouts += 1
 

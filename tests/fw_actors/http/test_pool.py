@@ -35,7 +35,7 @@ class Fake:
     async def receive_ready(self, limit: int) -> bytes:
         return b""
 
-    def is_quiet(self) -> bool:
+    def is_reusable(self) -> bool:
         return self.quiet and not self.broken
 
     def close(self) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.http import Answer, ProtocolError, Times
-from fw_actors.http.response import MAX_ANSWER, AnswerReader
+from fw_actors.http import ProtocolError, ReceiverResponse, Times
+from fw_actors.http.response import MAX_RESPONSE, ResponseReader
 
 END = b""  # the receiver closed the connection
 
@@ -36,8 +36,10 @@ CASES = [  # bytes, whether the end follows, status, body, whether a next answer
 ]  # fmt: skip
 
 
-def read(pieces: Iterable[bytes], *, short_way: bool = True) -> tuple[AnswerReader, Answer]:
-    reader = AnswerReader(short_way=short_way)
+def read(
+    pieces: Iterable[bytes], *, fast_path: bool = True
+) -> tuple[ResponseReader, ReceiverResponse]:
+    reader = ResponseReader(fast_path=fast_path)
     for piece in pieces:
         if reader.ended:
             break
@@ -51,7 +53,7 @@ def test_an_answer_reads_the_same_however_it_is_cut(
     cut: str, data: bytes, ends: bool, status: int, body: bytes, reusable: bool
 ) -> None:
     pieces = [bytes([byte]) for byte in data] if cut == "byte by byte" else [data]
-    reader, answer = read([*pieces, END] if ends else pieces, short_way=cut != "by h11")
+    reader, answer = read([*pieces, END] if ends else pieces, fast_path=cut != "by h11")
     assert (answer.status, answer.body) == (status, body)
     assert (reader.ended, reader.reusable) == (True, reusable)
 
@@ -80,7 +82,7 @@ WRONG = [
     [END],
     [b"HTTP/1.1 100 C\r\n\r\n" * 21],
     [b"HTTP/1.1 100 C\r\nno colon\r\n\r\n" * 21 + b"HTTP/1.1 200 OK\r\n\r\n"],
-    [b"HTTP/1.1 200 OK\r\nx: " + b"a" * (MAX_ANSWER - 20)],
+    [b"HTTP/1.1 200 OK\r\nx: " + b"a" * (MAX_RESPONSE - 20)],
 ]
 
 
@@ -180,13 +182,13 @@ def test_no_header_line_changes_what_the_status_line_says(
     lines: list[bytes],
     end: bytes,
     behind: bytes,
-    short_way: bool,
+    fast_path: bool,
     size: int,
 ) -> None:
     """The status decides, with any lines between a valid status line and the blank line (B-141)."""
     head = end.join([b"HTTP/1.1 %d%b" % (status, reason), *lines, b"", b""])
     data = head + behind
-    reader = AnswerReader(short_way=short_way)
+    reader = ResponseReader(fast_path=fast_path)
     for at in range(0, len(data), size):
         if not reader.ended:
             reader.feed(data[at : at + size])
@@ -201,8 +203,8 @@ def test_no_header_line_changes_what_the_status_line_says(
 def test_a_head_must_end_within_64_kib_with_the_interim_answers_before_it() -> None:
     """At most 64 KiB of an answer are read (B-143)."""
     interim = b"HTTP/1.1 103 E\r\nlink: " + b"a" * 10_000 + b"\r\n\r\n"
-    reader = AnswerReader()
-    for _ in range(MAX_ANSWER // len(interim)):
+    reader = ResponseReader()
+    for _ in range(MAX_RESPONSE // len(interim)):
         reader.feed(interim)
     with pytest.raises(ProtocolError, match="64 KiB"):
         reader.feed(interim[: reader.room])
@@ -210,7 +212,7 @@ def test_a_head_must_end_within_64_kib_with_the_interim_answers_before_it() -> N
 
 def test_a_body_is_taken_up_to_64_kib_with_its_head() -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n"
-    reader = AnswerReader()
+    reader = ResponseReader()
     assert not reader.feed(head)
     assert reader.feed(b"a" * 512), "what a delivery keeps is there"
     assert not reader.ended
@@ -219,12 +221,12 @@ def test_a_body_is_taken_up_to_64_kib_with_its_head() -> None:
 
 
 def test_a_connection_that_breaks_leaves_what_came_after_the_head() -> None:
-    reader = AnswerReader()
+    reader = ResponseReader()
     reader.feed(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf")
     reader.break_off()
     assert reader.answer(Times()).body == b"half"
     with pytest.raises(ProtocolError):
-        AnswerReader().break_off()
+        ResponseReader().break_off()
 
 
 LOCATIONS = [
@@ -246,4 +248,4 @@ def test_a_location_is_kept_without_what_may_be_secret(sent: bytes, kept: str) -
 
 def test_an_answer_is_asked_for_after_its_head_only() -> None:
     with pytest.raises(ValueError, match="before its head"):
-        AnswerReader().answer(Times())
+        ResponseReader().answer(Times())

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fw_actors.errors import ValidationError
-from fw_actors.http import parse_target
-from fw_actors.http.request import MOST_KEPT, RequestWriter
+from fw_actors.http import parse_endpoint
+from fw_actors.http.exchange import MOST_KEPT, RequestWriter
 
 VISIBLE = st.characters(min_codepoint=0x21, max_codepoint=0x7E)
 VALUES = st.text(VISIBLE, min_size=1).map(str.encode)
@@ -23,7 +23,7 @@ VALUES = st.text(VISIBLE, min_size=1).map(str.encode)
 def test_h11_reads_what_was_meant(path: str, body: bytes, values: dict[bytes, bytes]) -> None:
     """An HTTP/1.1 server reads what we write as it was meant (B-130)."""
     try:
-        target = parse_target(f"https://h:8443/{path}")
+        target = parse_endpoint(f"https://h:8443/{path}")
     except ValidationError:
         return
     data = RequestWriter("1").write(target, body, list(values.items()))
@@ -69,23 +69,23 @@ BAD = [
 @pytest.mark.parametrize("headers", BAD)
 def test_a_header_that_can_not_be_sent_so_is_a_defect(headers: list[tuple[bytes, bytes]]) -> None:
     with pytest.raises(ValueError, match="header"):
-        RequestWriter("1").write(parse_target("https://h"), b"", headers)
+        RequestWriter("1").write(parse_endpoint("https://h"), b"", headers)
 
 
 def test_a_refused_value_is_not_shown() -> None:
     with pytest.raises(ValueError, match="webhook-signature") as caught:
         RequestWriter("1").write(
-            parse_target("https://h"), b"", [(b"webhook-signature", b"v1,secret ")]
+            parse_endpoint("https://h"), b"", [(b"webhook-signature", b"v1,secret ")]
         )
     assert "secret" not in str(caught.value)
 
 
 def test_any_number_of_sets_of_names_is_written_and_few_are_kept() -> None:
-    writer, target = RequestWriter("1%d"), parse_target("https://h")
+    writer, target = RequestWriter("1%d"), parse_endpoint("https://h")
     for number in range(3 * MOST_KEPT):
         data = writer.write(target, b"", [(b"x-%d" % number, b"100%b")])
         assert data.endswith(b"fw-webhooks/1%%d\r\naccept: */*\r\nx-%d: 100%%b\r\n\r\n" % number)
-    assert len(writer._forms) == MOST_KEPT
+    assert writer.kept_heads == MOST_KEPT
 
 
 def test_a_version_that_can_not_stand_in_a_header_is_refused() -> None:

@@ -12,10 +12,10 @@ import trio.testing
 import trustme
 
 from fw_actors.http import (
-    AnswerTimeout,
     ConnectError,
     PoolLimits,
     ProtocolError,
+    ResponseTimeout,
     Sender,
     open_sender,
 )
@@ -205,7 +205,7 @@ async def byte_by_byte(talk: Talk) -> None:
 @pytest.mark.parametrize("script", [silent, drip, byte_by_byte])
 async def test_a_head_that_does_not_come_is_a_timeout(script: Script) -> None:
     async with receiving(script) as receiver, open_sender() as sender:
-        with pytest.raises(AnswerTimeout, match=r"127\.0\.0\.1 did not answer within 0\.3 s"):
+        with pytest.raises(ResponseTimeout, match=r"127\.0\.0\.1 did not answer within 0\.3 s"):
             await sender.post(receiver.target(), b"{}", headers, timeout=SHORT)
 
 
@@ -214,7 +214,7 @@ async def test_a_receiver_that_reads_nothing_is_a_timeout() -> None:
         await trio.sleep_forever()
 
     async with receiving(script) as receiver, open_sender() as sender:
-        with pytest.raises(AnswerTimeout, match="did not take the whole request"):
+        with pytest.raises(ResponseTimeout, match="did not take the whole request"):
             await sender.post(receiver.target(), BIG, headers, timeout=SHORT)
         assert sender.statistics().pool.in_use == 0
 
@@ -338,7 +338,7 @@ async def test_a_kept_connection_that_dies_with_the_request_is_replaced_once() -
         first = await sender.post(receiver.target(), b"{}", make, timeout=LONG)
         second = await sender.post(receiver.target(), b"{}", make, timeout=LONG)
         assert (first.status, second.status, receiver.connections, made) == (200, 200, 2, 3)
-        with pytest.raises(AnswerTimeout):  # the third connection never answers
+        with pytest.raises(ResponseTimeout):  # the third connection never answers
             await sender.post(receiver.target(), b"{}", make, timeout=SHORT)
         assert receiver.connections == 3
 
@@ -492,7 +492,7 @@ async def test_leaving_the_block_closes_idle_connections() -> None:
 
 async def test_leaving_the_block_ends_a_post_that_waits_on_a_kept_connection() -> None:
     """Its deadline goes with the sender; nothing may wait for ever."""
-    late: list[AnswerTimeout] = []
+    late: list[ResponseTimeout] = []
 
     async def script(talk: Talk) -> None:
         await talk.request()
@@ -504,7 +504,7 @@ async def test_leaving_the_block_ends_a_post_that_waits_on_a_kept_connection() -
     async def post(sender: Sender, receiver: Receiver) -> None:
         try:
             await sender.post(receiver.target(), b"{}", headers, timeout=600)
-        except AnswerTimeout as error:
+        except ResponseTimeout as error:
             late.append(error)
             ended.set()
 
@@ -532,7 +532,7 @@ async def test_a_kept_connection_that_falls_silent_is_a_timeout_and_not_replaced
 ) -> None:
     """`timeout` is one deadline over everything, on a kept connection too (B-140)."""
     async with keeping_silent(said, scheme) as (receiver, sender):
-        with pytest.raises(AnswerTimeout, match="did not answer within"):
+        with pytest.raises(ResponseTimeout, match="did not answer within"):
             await sender.post(receiver.target(), b"{}", headers, timeout=SHORT)
         assert receiver.connections == 1
         pool = sender.statistics().pool
@@ -555,7 +555,7 @@ async def test_a_receiver_that_stops_reading_a_kept_connection_is_a_timeout() ->
 
     async with receiving(script) as receiver, open_sender() as sender:
         await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
-        with pytest.raises(AnswerTimeout, match="did not take the whole request"):
+        with pytest.raises(ResponseTimeout, match="did not take the whole request"):
             await sender.post(receiver.target(), BIG, headers, timeout=SHORT)
         assert sender.statistics().pool.in_use == 0
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fw_actors.errors import ValidationError
-from fw_actors.http import Origin, is_loopback, parse_target
+from fw_actors.http import Origin, is_loopback, parse_endpoint
 
 GOOD = [  # url, origin, host header, what stands in the request line
     ("https://example.com", Origin("https", "example.com", 443), "example.com", "/"),
@@ -30,7 +30,7 @@ GOOD = [  # url, origin, host header, what stands in the request line
 def test_a_good_url_is_taken_apart_in_one_canonical_form(
     url: str, origin: Origin, authority: str, path: str
 ) -> None:
-    target = parse_target(url)
+    target = parse_endpoint(url)
     assert (target.origin, target.authority, target.path) == (origin, authority, path)
 
 
@@ -91,19 +91,19 @@ BAD = [
 @pytest.mark.parametrize(("url", "words"), BAD, ids=lambda value: repr(value)[:40])
 def test_a_bad_url_is_refused_with_what_to_change(url: str, words: str) -> None:
     with pytest.raises(ValidationError, match=words) as caught:
-        parse_target(url)
+        parse_endpoint(url)
     assert caught.value.extra == {"field": "url"}
 
 
 def test_development_takes_http_everywhere() -> None:
     """https is required outside development mode (B-12)."""
-    assert parse_target("http://example.com", development=True).origin.port == 80
+    assert parse_endpoint("http://example.com", development=True).origin.port == 80
     with pytest.raises(ValidationError):
-        parse_target("ftp://example.com", development=True)
+        parse_endpoint("ftp://example.com", development=True)
 
 
 def test_a_url_of_2048_characters_is_taken() -> None:
-    assert len(parse_target("https://h/" + "a" * 2038).path) == 2039
+    assert len(parse_endpoint("https://h/" + "a" * 2038).path) == 2039
 
 
 LOOPBACK = [
@@ -126,7 +126,7 @@ def test_a_loopback_host_is_a_literal_one(host: str, expected: bool) -> None:
 
 def test_what_is_shown_of_a_target_has_no_query() -> None:
     """Receiver URLs are shown without user info and query (O-101)."""
-    target = parse_target("https://h/x?token=1")
+    target = parse_endpoint("https://h/x?token=1")
     assert target.display == "https://h/x"
     assert "token" not in repr(target)
 
@@ -134,10 +134,10 @@ def test_what_is_shown_of_a_target_has_no_query() -> None:
 @given(st.text(), st.sampled_from(["https://", "https://h/", "https://h", "http://[", ""]))
 def test_whatever_passes_is_visible_ascii(text: str, before: str) -> None:
     try:
-        target = parse_target(before + text)
+        target = parse_endpoint(before + text)
     except ValidationError:
         return
     sent = target.authority + target.path
     assert all("!" <= character <= "~" for character in sent)
-    again = parse_target(f"{target.origin.scheme}://{target.authority}{target.path}")
+    again = parse_endpoint(f"{target.origin.scheme}://{target.authority}{target.path}")
     assert again == target

@@ -13,7 +13,7 @@ import trustme
 
 from fw_actors.http import Origin
 from fw_actors.http.connection import PlainConnection
-from fw_actors.http.tls import Records, TlsConnection, secure
+from fw_actors.http.tls import RecordStream, TlsConnection, secure
 
 RECORDS = [
     b"\x16\x03\x03\x00\x03abc",
@@ -22,9 +22,9 @@ RECORDS = [
 ]
 
 
-def records_over(sock: socket.socket) -> Records:
+def records_over(sock: socket.socket) -> RecordStream:
     sock.setblocking(False)
-    return Records(PlainConnection(Origin("https", "h", 443), sock))
+    return RecordStream(PlainConnection(Origin("https", "h", 443), sock))
 
 
 async def test_records_that_came_together_are_handed_up_one_by_one() -> None:
@@ -33,10 +33,10 @@ async def test_records_that_came_together_are_handed_up_one_by_one() -> None:
         records = records_over(here)
         there.sendall(b"".join(RECORDS))
         read = [await records.receive_some()]
-        assert not records.is_quiet()
+        assert not records.is_reusable()
         read += [await records.receive_some() for _ in RECORDS[1:]]
         assert read == RECORDS
-        assert records.is_quiet()
+        assert records.is_reusable()
 
 
 @pytest.mark.parametrize("size", [1, 4, 5, 6, 11])
@@ -74,7 +74,7 @@ async def test_what_is_cut_off_is_handed_up_before_the_end(cut: bytes) -> None:
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[tuple[TlsConnection, trio.SSLStream[Records]]]:
+async def connected() -> AsyncIterator[tuple[TlsConnection, trio.SSLStream[RecordStream]]]:
     """Both ends of a TLS connection on a pair of sockets."""
     authority = trustme.CA()
     receiving, sending = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
@@ -103,7 +103,7 @@ async def test_what_is_there_of_many_records_is_read_without_waiting() -> None:
         assert read == sent
         await server.send_all(b"next")  # and it serves on
         assert await connection.receive(9) == b"next"
-        assert connection.is_quiet()
+        assert connection.is_reusable()
 
 
 async def test_a_record_that_is_there_in_part_is_not_waited_for_and_not_lost() -> None:

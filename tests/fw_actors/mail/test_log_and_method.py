@@ -72,7 +72,7 @@ async def test_an_exception_is_a_retry_and_nothing_of_its_text_is_told(
 async def test_a_method_that_gives_back_a_coroutine_has_sent_nothing() -> None:
     async def later() -> None: ...
 
-    with pytest.raises(MailNotSent, match=r"^method: shop.mail.send gave back a coroutine"):
+    with pytest.raises(MailNotSent, match=r"^method: shop.mail.send returned a coroutine"):
         await transport(lambda fw, message: later()).send(MESSAGE)
 
 

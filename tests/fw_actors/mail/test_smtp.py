@@ -110,7 +110,7 @@ async def test_no_auth_in_clear_text_to_another_host(
 ) -> None:
     """No sign-in in clear text; judged on the connected address, not on the name (O-55)."""
     server = make(users={"desk": "s3cret"})
-    monkeypatch.setattr(smtp, "_is_loopback", lambda connected: False)
+    monkeypatch.setattr(smtp, "is_loopback_peer", lambda connected: False)
     with pytest.raises(MailRefused, match=r"auth: .*clear text"):
         await transport(server.port, user="desk", password="s3cret").send(MESSAGE)
     assert (server.auths, server.commands) == ([], [])
@@ -127,7 +127,7 @@ def test_which_peers_are_loopback(peer: str, loopback: bool) -> None:
         def getpeername(self) -> tuple[str, int]:
             return (peer, 25)
 
-    assert smtp._is_loopback(Connected()) is loopback  # type: ignore[arg-type]
+    assert smtp.is_loopback_peer(Connected()) is loopback  # type: ignore[arg-type]
 
 
 async def test_a_wrong_password_is_told_without_it(make: Make) -> None:

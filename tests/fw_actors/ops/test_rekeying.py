@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fw_actors.documents.vault import Vault
+from fw_actors.documents.vault import VaultCipher
 from fw_actors.errors import ConfigurationError, ConflictError
 from fw_actors.ops import rekeying
 from fw_actors.ops.rekeying import Rekeying
@@ -30,8 +30,8 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rekeying, "BATCH", 2)
 
 
-def vault(key: str) -> Vault:
-    return Vault(key, SeededEntropy(7))
+def vault(key: str) -> VaultCipher:
+    return VaultCipher(key, SeededEntropy(7))
 
 
 def rekeying_of(office: Office, old: str = SECRET_KEY, new: str = NEW_KEY) -> Rekeying:

@@ -8,11 +8,11 @@ import pytest
 from fw_actors.rules.delivery import (
     NEXT,
     Backoff,
+    DeliveryStatus,
     Ending,
-    Status,
     Verdict,
+    decide,
     ending_of,
-    judge,
     outcome,
 )
 
@@ -40,7 +40,7 @@ def test_every_ending_has_a_row() -> None:
 
 def test_there_are_the_four_states_of_the_contract() -> None:
     """The status is Queued, Retrying, Sent or Failed (B-160)."""
-    assert sorted(Status) == ["Failed", "Queued", "Retrying", "Sent"]
+    assert sorted(DeliveryStatus) == ["Failed", "Queued", "Retrying", "Sent"]
 
 
 @pytest.mark.parametrize(("ending", "remaining", "exhausted"), TABLE)
@@ -62,16 +62,16 @@ BACKOFF = Backoff(30.0, 3600.0)
 
 def test_a_retry_is_due_one_wait_after_the_end_of_the_attempt() -> None:
     """The wait is counted from the end of the attempt, without jitter (B-192)."""
-    verdict = judge(
+    verdict = decide(
         Ending.TRANSIENT, attempts_before=2, max_attempts=6, ended=1_000, backoff=BACKOFF
     )
-    assert verdict == Verdict(Status.RETRYING, 3, 1_000 + 120_000)
+    assert verdict == Verdict(DeliveryStatus.RETRYING, 3, 1_000 + 120_000)
 
 
 def test_six_transient_endings_are_five_retries_and_a_failure() -> None:
     """`max_attempts` is 6 by default, and counts all tries (B-27, B-164)."""
     states = [
-        judge(Ending.TRANSIENT, attempts_before=n, max_attempts=6, ended=0, backoff=BACKOFF).status
+        decide(Ending.TRANSIENT, attempts_before=n, max_attempts=6, ended=0, backoff=BACKOFF).status
         for n in range(6)
     ]
     assert states == ["Retrying"] * 5 + ["Failed"]
@@ -80,7 +80,7 @@ def test_six_transient_endings_are_five_retries_and_a_failure() -> None:
 @pytest.mark.parametrize("ending", [e for e in Ending if e is not Ending.TRANSIENT])
 def test_a_final_verdict_has_no_next_attempt(ending: Ending) -> None:
     """`next_attempt` is null once final (B-172)."""
-    verdict = judge(ending, attempts_before=0, max_attempts=6, ended=5, backoff=BACKOFF)
+    verdict = decide(ending, attempts_before=0, max_attempts=6, ended=5, backoff=BACKOFF)
     assert (verdict.next_attempt, verdict.attempts) == (None, 1)
 
 

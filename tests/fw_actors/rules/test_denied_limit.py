@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fw_actors.rules.denied_limit import minute_of, more_refused
+from fw_actors.rules.lockout import minute_of, more_refused
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.delivery import Status
-from fw_actors.rules.explanation import Reason, Waiting, explain
+from fw_actors.rules.delivery import DeliveryStatus
+from fw_actors.rules.explanation import Waiting, WaitReason, explain
 from fw_actors.rules.findings import ServiceState
 
 NOW = 1_800_000_000_000
 RECEIVER = "https://receiver.test:443"
 DUE = Waiting(
-    NOW, Status.QUEUED, 0, 6, "No error was noted.", True, NOW - 1, False, 0, RECEIVER, 0, 0
+    NOW, DeliveryStatus.QUEUED, 0, 6, "No error was noted.", True, NOW - 1, False, 0, RECEIVER, 0, 0
 )
 RUNS = ServiceState(running=True, health={RECEIVER: "healthy"})
 SPEED = (
@@ -42,46 +42,50 @@ ENDED = (
     ("changes", "reason", "due_at", "text"),
     [
         (
-            {"status": Status.SENT, "next_at": None},
-            Reason.SENT, None, "It was sent, and the receiver answered 2xx.",
+            {"status": DeliveryStatus.SENT, "next_at": None},
+            WaitReason.SENT, None, "It was sent, and the receiver answered 2xx.",
         ),
         (
-            {"status": Status.FAILED, "attempts": 6, "next_at": None, "error": "The error."},
-            Reason.FAILED, None,
+            {"status": DeliveryStatus.FAILED, "attempts": 6, "next_at": None,
+             "error": "The error."},
+            WaitReason.FAILED, None,
             "It failed for good after 6 of 6 attempts. The error. To send it again: fw webhooks "
             "replay.",
         ),
         (
-            {"next_at": None}, Reason.NO_JOB, None,
+            {"next_at": None}, WaitReason.NO_JOB, None,
             "It has no job that is due at any time: fw_job was changed by hand. It is not sent by "
             "itself.",
         ),
         (
-            {"leased": True, "next_at": NOW + 1500}, Reason.UNDER_WAY, None,
+            {"leased": True, "next_at": NOW + 1500}, WaitReason.UNDER_WAY, None,
             "A process has leased it for an attempt. The lease lasts 1.5 s more; if that process "
             "has died, another one takes the delivery over then.",
         ),
-        ({"leased": True}, Reason.LEASE_ENDED, None, ENDED.format(0)),
-        ({"leased": True, "deaths": 2}, Reason.LEASE_ENDED, None, ENDED.format(2)),
-        ({"hook_enabled": False}, Reason.DISABLED, NOW - 1, DISABLED),
+        ({"leased": True}, WaitReason.LEASE_ENDED, None, ENDED.format(0)),
+        ({"leased": True, "deaths": 2}, WaitReason.LEASE_ENDED, None, ENDED.format(2)),
+        ({"hook_enabled": False}, WaitReason.DISABLED, NOW - 1, DISABLED),
         (
-            {"hook_enabled": None, "next_at": NOW + 9}, Reason.DELETED, NOW + 9,
+            {"hook_enabled": None, "next_at": NOW + 9}, WaitReason.DELETED, NOW + 9,
             "Its Webhook was deleted: it fails when its turn comes, and nothing is sent.",
         ),
         (
-            {"status": Status.RETRYING, "attempts": 2, "next_at": NOW + 60_000},
-            Reason.BACKOFF, NOW + 60_000, "Attempt 2 of 6 failed. No error was noted.",
+            {"status": DeliveryStatus.RETRYING, "attempts": 2, "next_at": NOW + 60_000},
+            WaitReason.BACKOFF, NOW + 60_000, "Attempt 2 of 6 failed. No error was noted.",
         ),
         (
             {"next_at": NOW + 60_000},
-            Reason.BACKOFF, NOW + 60_000, "It was not tried yet, and is not due yet.",
+            WaitReason.BACKOFF, NOW + 60_000, "It was not tried yet, and is not due yet.",
         ),
-        ({}, Reason.PLACE, NOW - 1, f"{AHEAD.format(0, 0)} {SPEED}"),
-        ({"ahead": 103, "under_way": 1}, Reason.PLACE, NOW - 1, f"{AHEAD.format(103, 1)} {SPEED}"),
+        ({}, WaitReason.PLACE, NOW - 1, f"{AHEAD.format(0, 0)} {SPEED}"),
+        (
+            {"ahead": 103, "under_way": 1}, WaitReason.PLACE, NOW - 1,
+            f"{AHEAD.format(103, 1)} {SPEED}",
+        ),
     ],
 )  # fmt: skip
 def test_each_state_has_its_reason_its_time_and_its_words(
-    changes: dict[str, Any], reason: Reason, due_at: int | None, text: str
+    changes: dict[str, Any], reason: WaitReason, due_at: int | None, text: str
 ) -> None:
     told = explain(replace(DUE, **changes), RUNS)
     assert (told.reason, told.due_at, told.text) == (reason, due_at, text)
@@ -106,7 +110,7 @@ def test_what_waits_for_a_paused_receiver_says_so() -> None:
     st.builds(
         Waiting,
         now=st.just(NOW),
-        status=st.sampled_from(Status),
+        status=st.sampled_from(DeliveryStatus),
         attempts=st.integers(0, 10),
         max_attempts=st.integers(1, 10),
         error=st.just("No error was noted."),
@@ -123,6 +127,6 @@ def test_what_waits_for_a_paused_receiver_says_so() -> None:
 def test_no_time_is_told_at_which_it_would_go(facts: Waiting, service: ServiceState) -> None:
     """A due time is the job's own; one that is leased or final has none."""
     told = explain(facts, service)
-    waits = facts.status in (Status.QUEUED, Status.RETRYING) and not facts.leased
+    waits = facts.status in (DeliveryStatus.QUEUED, DeliveryStatus.RETRYING) and not facts.leased
     assert told.due_at == (facts.next_at if waits else None)
     assert not (service.running and "does not run" in told.text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fw_actors.errors import PasswordPolicyError
-from fw_actors.rules.password_policy import judge_password
+from fw_actors.rules.password_policy import validate_password
 
 
 def rule(
@@ -18,7 +18,7 @@ def rule(
 ) -> str:
     """The rule that a password breaks; empty when it is taken."""
     try:
-        judge_password(password, minimum=minimum, name=name, email=email, common=common)
+        validate_password(password, minimum=minimum, name=name, email=email, common=common)
     except PasswordPolicyError as error:
         return str(error.extra["rule"])
     return ""

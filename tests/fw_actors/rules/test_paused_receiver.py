@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fw_actors.rules.concurrency import ReceiverPlaces, startable
+from fw_actors.rules.concurrency import ReceiverSlots, startable
 
 
 def test_nothing_starts_at_a_paused_receiver() -> None:
-    receiver = ReceiverPlaces(limit=16, window=8)
+    receiver = ReceiverSlots(limit=16, window=8)
     receiver.take(2)
     receiver.paused = True
     assert (receiver.health, startable(receiver, 512, 512)) == ("paused", 0)
@@ -17,7 +17,7 @@ def test_nothing_starts_at_a_paused_receiver() -> None:
 
 
 def test_a_slow_receiver_says_so_unless_it_is_paused() -> None:
-    receiver = ReceiverPlaces(limit=16, window=8)
+    receiver = ReceiverSlots(limit=16, window=8)
     receiver.take(1)
     receiver.timed_out()
     assert receiver.health == "slow"

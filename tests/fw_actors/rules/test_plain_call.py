@@ -34,7 +34,7 @@ def test_a_coroutine_is_told_and_closed() -> None:
     async def later() -> None: ...
 
     made: list[Any] = [later(), later()]
-    with pytest.raises(RuntimeError, match=r"^shop\.f gave back a coroutine"):
+    with pytest.raises(RuntimeError, match=r"^shop\.f returned a coroutine"):
         call_plainly("shop.f", made.pop)
     coroutine = made[0]
     assert is_left_undone(coroutine)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.concurrency import ReceiverPlaces, startable
+from fw_actors.rules.concurrency import ReceiverSlots, startable
 
 
 def test_a_receiver_starts_with_one_place_and_doubles_with_each_answer_up_to_the_limit() -> None:
     """A receiver starts with one place and doubles with each answer up to the limit (B-231)."""
-    receiver = ReceiverPlaces(limit=16)
+    receiver = ReceiverSlots(limit=16)
     windows = [receiver.window]
     for _ in range(6):
         receiver.take(1)
@@ -20,35 +20,35 @@ def test_a_receiver_starts_with_one_place_and_doubles_with_each_answer_up_to_the
 
 
 def test_a_head_that_takes_over_a_second_sets_it_back_to_one() -> None:
-    receiver = ReceiverPlaces(limit=16, window=16)
+    receiver = ReceiverSlots(limit=16, window=16)
     receiver.take(1)
     receiver.answered(1.001)
     assert (receiver.window, receiver.slow) == (1, True)
 
 
 def test_a_head_within_a_second_is_no_slow_one() -> None:
-    receiver = ReceiverPlaces(limit=16, window=4)
+    receiver = ReceiverSlots(limit=16, window=4)
     receiver.take(1)
     receiver.answered(1.0)
     assert (receiver.window, receiver.slow) == (8, False)
 
 
 def test_a_timeout_sets_it_back_to_one() -> None:
-    receiver = ReceiverPlaces(limit=16, window=16)
+    receiver = ReceiverSlots(limit=16, window=16)
     receiver.take(1)
     receiver.timed_out()
     assert (receiver.window, receiver.slow, receiver.in_flight) == (1, True, 0)
 
 
 def test_an_end_that_says_nothing_of_the_pace_changes_only_what_is_in_flight() -> None:
-    receiver = ReceiverPlaces(limit=16, window=4)
+    receiver = ReceiverSlots(limit=16, window=4)
     receiver.take(3)
     receiver.ended()
     assert (receiver.window, receiver.slow, receiver.in_flight, receiver.free) == (4, False, 2, 2)
 
 
 def test_a_window_that_shrinks_below_what_is_in_flight_leaves_nothing_free() -> None:
-    receiver = ReceiverPlaces(limit=16, window=4)
+    receiver = ReceiverSlots(limit=16, window=4)
     receiver.take(4)
     receiver.timed_out()
     assert receiver.free == 0
@@ -56,18 +56,18 @@ def test_a_window_that_shrinks_below_what_is_in_flight_leaves_nothing_free() -> 
 
 def test_a_quarter_of_all_places_is_closed_to_slow_receivers() -> None:
     """A quarter of `deliveryConcurrency` is closed to slow receivers (B-233)."""
-    slow = ReceiverPlaces(limit=16, slow=True)
+    slow = ReceiverSlots(limit=16, slow=True)
     assert [startable(slow, free, 512) for free in (512, 129, 128, 1, 0)] == [1, 1, 0, 0, 0]
 
 
 def test_a_healthy_receiver_may_take_the_last_place() -> None:
-    assert startable(ReceiverPlaces(limit=16), 1, 512) == 1
+    assert startable(ReceiverSlots(limit=16), 1, 512) == 1
 
 
 @given(st.integers(1, 64), st.booleans(), st.integers(0, 100), st.integers(0, 600))
 def test_never_more_start_than_are_free_anywhere(
     window: int, slow: bool, in_flight: int, free: int
 ) -> None:
-    receiver = ReceiverPlaces(64, window, slow, in_flight)
+    receiver = ReceiverSlots(64, window, slow, in_flight)
     started = startable(receiver, free, 512)
     assert 0 <= started <= min(free, max(0, window - in_flight))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.config.policy import Judged, judge_policy
+from fw_actors.config.policy import ParsedPolicy, parse_policy
 
 # section, key, default, lowest, highest: the table of section `auth` and others, written out again
 WHOLE_NUMBERS = [
@@ -44,8 +44,8 @@ TEXTS = [("site", "name"), ("login", "notice"), ("login", "demoUser"), ("login",
 NO_NUMBERS: list[object] = [True, False, None, "30", "", [], {}, [3]]
 
 
-def judge(document: object) -> Judged:
-    return judge_policy(json.dumps(document))
+def judge(document: object) -> ParsedPolicy:
+    return parse_policy(json.dumps(document))
 
 
 def only_problem(document: object) -> str:
@@ -109,7 +109,7 @@ def test_a_number_that_may_have_a_fraction_is_judged_by_its_range(
     for value in (0, 0.09, 86400.1, -1):
         assert f"{section}.{key}" in only_problem({section: {key: value}})
     assert f"{section}.{key}" in "".join(
-        judge_policy(f'{{"{section}": {{"{key}": 1e999}}}}').problems
+        parse_policy(f'{{"{section}": {{"{key}": 1e999}}}}').problems
     )
 
 
@@ -203,19 +203,19 @@ def test_a_name_from_the_file_is_shown_cut_and_escaped() -> None:
         ("3", "must hold an object, not a number"),
         ('{"auth": []}', "auth must be an object, not a list"),
         ('{"auth": null}', "auth must be an object, not null"),
-        ('{"auth": {"sessionDays": NaN}}', "NaN is no number"),
-        ('{"auth": {"sessionDays": -Infinity}}', "-Infinity is no number"),
+        ('{"auth": {"sessionDays": NaN}}', "NaN is not a number"),
+        ('{"auth": {"sessionDays": -Infinity}}', "-Infinity is not a number"),
         ('{"auth": {"sessionDays": ' + "1" * 5000 + "}}", "too many digits"),
         ("[" * 100_000, "nested too deeply"),
-        ('{"auth": {"sessionDays": 3, "sessionDays": 3}}', '"sessionDays" stands there twice'),
-        ('{"auth": {}, "auth": {}}', '"auth" stands there twice'),
+        ('{"auth": {"sessionDays": 3, "sessionDays": 3}}', '"sessionDays" is defined twice'),
+        ('{"auth": {}, "auth": {}}', '"auth" is defined twice'),
         ('{"apps": {}}', "apps must be a list of modules, not an object"),
     ],
     ids=lambda text: text[:20],
 )
 def test_a_file_that_is_no_policy_is_refused(text: str, says: str) -> None:
     """Broken JSON, another value than an object, and duplicate keys are refused (C-11, C-13)."""
-    problems = judge_policy(text).problems
+    problems = parse_policy(text).problems
     assert len(problems) == 1
     assert says in problems[0]
 
@@ -230,7 +230,7 @@ def test_apps_are_names_of_modules_in_their_order() -> None:
 )
 def test_an_app_may_not_have_a_name_of_the_frameworks_own(app: str) -> None:
     """web, supervisors, tests, scripts and fw_* are refused as app names (D-166)."""
-    assert "name of the framework itself" in only_problem({"apps": [app]})
+    assert "reserved for the framework" in only_problem({"apps": [app]})
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ KNOWN_NAMES = st.sampled_from([*judge({}).sections, "apps", "name", "sessionDays
 
 @given(st.text() | JSON_VALUES.map(json.dumps))
 def test_the_judge_takes_any_text_and_answers_in_printable_sentences(text: str) -> None:
-    judged = judge_policy(text)
+    judged = parse_policy(text)
     assert all(problem.isprintable() for problem in judged.problems)
 
 

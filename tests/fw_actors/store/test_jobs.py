@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from fw_actors.store import LeasedJob, Store, Tx, jobs
-from fw_actors.store.jobs import LEASED_FIELDS
 from tests.fw_actors.store.conftest import OpenStore
 
 LEASE_MS = 40_000
@@ -200,10 +199,10 @@ async def test_the_one_that_follows_is_the_next_of_its_partition_that_is_not_due
     await queue.write(put("w2", next_at=now + 1))
     await queue.write(lambda tx: jobs.enqueue(tx, queue="mail", partition="w1", next_at=now + 2))
 
-    async def following(partition: str) -> int | None:
-        return await queue.read(lambda tx: jobs.following(tx, "webhook", partition))
+    async def next_due(partition: str) -> int | None:
+        return await queue.read(lambda tx: jobs.next_due(tx, "webhook", partition))
 
-    assert [await following(each) for each in ("w1", "w2", "w3")] == [now + 3, now + 1, None]
+    assert [await next_due(each) for each in ("w1", "w2", "w3")] == [now + 3, now + 1, None]
 
 
 async def test_stats_tell_every_state_apart(queue: Store, clock: SteppedClock) -> None:
@@ -221,10 +220,6 @@ async def test_stats_tell_every_state_apart(queue: Store, clock: SteppedClock) -
     ]
 
 
-def test_the_claim_returns_the_fields_of_a_leased_job_in_order() -> None:
-    assert LeasedJob.__struct_fields__ == LEASED_FIELDS
-
-
 async def test_what_a_wrong_clock_set_far_away_is_due_now(
     queue: Store, clock: SteppedClock
 ) -> None:
@@ -238,7 +233,7 @@ async def test_what_a_wrong_clock_set_far_away_is_due_now(
     other = await queue.write(
         lambda tx: jobs.enqueue_numbered(tx, queue="mail", next_at=latest + 1)
     )
-    assert await queue.write(lambda tx: jobs.recall(tx, "webhook", latest)) == len(far)
+    assert await queue.write(lambda tx: jobs.reschedule(tx, "webhook", latest)) == len(far)
     times = await queue.read(lambda tx: {n: row(tx, n)["next_at"] for n in (near, *far, other)})
     assert times == {near: latest, other: latest + 1} | dict.fromkeys(far, clock.ms)
     assert await queue.read(lambda tx: row(tx, failed)["next_at"]) is None

@@ -10,7 +10,7 @@ from sqlalchemy import insert, text
 from fw_actors.errors import ConfigurationError
 from fw_actors.runtime.clock import SeededEntropy
 from fw_actors.store import Tx, migrations
-from fw_actors.store.migrations import FIRST_VERSION, STEPS, Step, migrate
+from fw_actors.store.migrations import FIRST_VERSION, STEPS, MigrationStep, migrate
 from fw_actors.store.schema import METADATA
 from tests.fw_actors.store.conftest import OpenStore
 
@@ -28,7 +28,7 @@ def forget_networks(tx: Tx) -> None:
         tx.run(text(f"ALTER TABLE fw_login_attempt DROP COLUMN {name}"))
 
 
-WITH_COLOUR = (*STEPS, Step(FIRST_VERSION + len(STEPS) + 1, add_colour))
+WITH_COLOUR = (*STEPS, MigrationStep(FIRST_VERSION + len(STEPS) + 1, add_colour))
 
 
 async def test_a_new_database_has_every_table_of_the_schema(open_store: OpenStore) -> None:
@@ -94,7 +94,7 @@ async def test_a_step_that_fails_leaves_the_database_as_it_was(open_store: OpenS
     def fail(tx: Tx) -> None:
         raise ValueError("broken")
 
-    steps = (*WITH_COLOUR, Step(WITH_COLOUR[-1].version + 1, fail))
+    steps = (*WITH_COLOUR, MigrationStep(WITH_COLOUR[-1].version + 1, fail))
     async with open_store(inline=True) as store:
         with pytest.raises(ValueError, match="broken"):
             await store.write(lambda tx: migrate(tx, ENTROPY, steps))

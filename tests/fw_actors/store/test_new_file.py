@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fw_actors.errors import ConfigurationError
-from fw_actors.store.files import new_file
+from fw_actors.store.backup import new_file
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_file_gets_its_name_when_it_is_whole(target: Path) -> None:
 def test_a_file_that_is_there_is_left_as_it_is(target: Path) -> None:
     killed_before_the_draft_was_removed(target, "the first")
     with (
-        pytest.raises(ConfigurationError, match="is there already"),
+        pytest.raises(ConfigurationError, match="already exists"),
         new_file(target) as draft,
     ):
         draft.write_text("the second")

@@ -11,7 +11,7 @@ import trio
 
 from fw_actors.runtime.clock import SeededEntropy, SystemClock
 from fw_actors.store import open_sqlite
-from fw_actors.store.files import open_in_thread
+from fw_actors.store.executor import open_in_thread
 
 
 class Door:

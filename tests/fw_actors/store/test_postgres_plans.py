@@ -14,7 +14,7 @@ import trio
 from sqlalchemy import text
 
 from fw_actors.store import LeasedJob, Statement, Store, Tx, jobs
-from fw_actors.store.jobs import CLAIM, FOLLOWING, HEADS
+from fw_actors.store.jobs import CLAIM, HEADS, NEXT_DUE
 from fw_actors.store.statement import POSTGRESQL
 from tests.fw_actors.store.conftest import OpenStore
 
@@ -50,7 +50,7 @@ def plan(tx: Tx, statement: Statement, options: str = "COSTS OFF", **params: Any
 
 async def test_a_claim_seeks_in_the_partial_index_once(store: Store) -> None:
     """Through a materialised CTE, or more rows than LIMIT may be taken (B-237)."""
-    given: dict[str, Any] = {"queue": "webhook", "partition": "w0", "now": 20_000, "places": 5}
+    given: dict[str, Any] = {"queue": "webhook", "partition": "w0", "now": 20_000, "limit": 5}
     found = await store.read(lambda tx: plan(tx, CLAIM, **given))
     assert "CTE due" in found
     assert "Index Scan using fw_job_due on fw_job" in found
@@ -61,7 +61,7 @@ async def test_a_claim_seeks_in_the_partial_index_once(store: Store) -> None:
 
 async def test_what_comes_due_next_is_one_seek(store: Store) -> None:
     given: dict[str, Any] = {"queue": "webhook", "partition": "w0", "now": 20_000}
-    found = await store.read(lambda tx: plan(tx, FOLLOWING, **given))
+    found = await store.read(lambda tx: plan(tx, NEXT_DUE, **given))
     assert "using fw_job_due on fw_job" in found, found
     assert "Seq Scan on fw_job" not in found, found
 

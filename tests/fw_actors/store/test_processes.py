@@ -59,32 +59,32 @@ async def test_a_commit_of_another_store_is_noticed_without_being_asked_for(
     async with open_store() as ours, open_store() as theirs:
         await ours.write(create_notes)
         noticed = trio.Event()
-        ours.on_foreign_commit(noticed.set)
+        ours.on_external_commit(noticed.set)
         await theirs.write(add("from outside"))
         with trio.fail_after(30):
             await noticed.wait()
         assert await ours.read(texts) == ["from outside"]
-        assert ours.statistics().foreign_commits >= 1
+        assert ours.statistics().external_commits >= 1
 
 
 async def test_a_look_at_once_notices_what_was_told_before(open_store: OpenStore) -> None:
     called: list[str] = []
     async with open_store(inline=True) as ours, open_store(inline=True) as theirs:
-        leave = ours.on_foreign_commit(lambda: called.append("noticed"))
+        leave = ours.on_external_commit(lambda: called.append("noticed"))
         await ours.write(create_notes)
         await ours.write(add("our own"))
-        ours.look_now()
+        ours.poll()
         assert called == []
         await theirs.write(add("theirs"))
         for _ in range(1000):  # a notice travels for a moment
-            ours.look_now()
+            ours.poll()
             if called:
                 break
             await trio.sleep(0.02)
         assert called == ["noticed"]
         leave()
         await theirs.write(add("more of theirs"))
-        ours.look_now()
+        ours.poll()
         assert called == ["noticed"]
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fw_actors.errors import ConfigurationError
-from fw_actors.store import sqlite_backup
-from fw_actors.store.sqlite_backup import back_up_file
+from fw_actors.store import backup
+from fw_actors.store.backup import back_up_file
 
 
 def nothing(done: int, total: int) -> None:
@@ -37,7 +37,7 @@ def rows(path: Path) -> int:
 def test_a_copy_is_one_moment_though_others_commit_meanwhile(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_backup, "PAGES_AT_ONCE", 50)
+    monkeypatch.setattr(backup, "PAGES_AT_ONCE", 50)
     steps: list[tuple[int, int]] = []
     with closing(sqlite3.connect(source, isolation_level=None)) as busy:
 
@@ -66,7 +66,7 @@ def test_a_copy_is_for_its_owner_alone_and_leaves_nothing_beside_it(
 def test_a_file_that_is_there_is_never_replaced(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "copy.db"
     target.write_text("an older backup")
-    with pytest.raises(ConfigurationError, match="is there already"):
+    with pytest.raises(ConfigurationError, match="already exists"):
         back_up_file(source, target, nothing)
     assert target.read_text() == "an older backup"
 

@@ -8,8 +8,8 @@ import pytest
 
 from fw_actors.errors import OverloadedError
 from fw_actors.store import ConstraintViolation, StatementError, UniqueViolation
-from fw_actors.store.errors import StoreError
 from fw_actors.store.sqlite_connection import translate
+from fw_actors.store.statement import StoreError
 
 
 def failure(code: int, message: str = "as SQLite says") -> sqlite3.OperationalError:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fw_actors.store import sqlite_backup
-from fw_actors.store.sqlite_backup import examine_file
+from fw_actors.store import backup
+from fw_actors.store.backup import examine_file
 
 
 @pytest.fixture
@@ -42,5 +42,5 @@ def test_what_is_no_database_is_a_fault_too(file: Path) -> None:
 def test_a_large_file_is_checked_but_for_its_indexes(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_backup, "WHOLE_CHECK_BYTES", 1000)
+    monkeypatch.setattr(backup, "WHOLE_CHECK_BYTES", 1000)
     assert examine_file(file).thorough is False

@@ -13,9 +13,9 @@ from sqlalchemy import text as sql
 
 from fw_actors.errors import OverloadedError
 from fw_actors.store import Tx, UniqueViolation
-from fw_actors.store.executor import Call
+from fw_actors.store.executor import WorkItem
+from fw_actors.store.sqlite import GroupCommit
 from fw_actors.store.sqlite_connection import TURN_SECONDS, SqliteConnection
-from fw_actors.store.sqlite_engines import GroupCommit
 from tests.fw_actors.store.notes import (
     ADD,
     Refused,
@@ -30,11 +30,11 @@ Fn = Callable[[Tx], Any]
 
 def run(engine: GroupCommit, *functions: Fn) -> list[Any]:
     """Run groups until nothing waits; give each function's result or exception."""
-    calls = [Call(function, 0) for function in functions]
-    waiting = list(calls)
+    items = [WorkItem(function, 0) for function in functions]
+    waiting = list(items)
     while waiting:
         engine.run(lambda: waiting.pop(0) if waiting else None)
-    answers = [call.answer for call in calls]
+    answers = [item.answer for item in items]
     return [a.error if isinstance(a, outcome.Error) else a and a.unwrap() for a in answers]
 
 
@@ -115,10 +115,12 @@ def test_when_sqlite_ends_the_transaction_nobody_is_told_ok_and_nothing_more_run
     def late(tx: Tx) -> None:
         ran.append("late")
 
-    calls = [Call(fn, 0) for fn in (add("a"), add_then_refuse, _sqlite_ends_the_transaction, late)]
-    waiting = list(calls)
+    items = [
+        WorkItem(fn, 0) for fn in (add("a"), add_then_refuse, _sqlite_ends_the_transaction, late)
+    ]
+    waiting = list(items)
     engine.run(lambda: waiting.pop(0) if waiting else None)
-    errors = [call.answer.error for call in calls[:3] if isinstance(call.answer, outcome.Error)]
+    errors = [item.answer.error for item in items[:3] if isinstance(item.answer, outcome.Error)]
     assert [type(error) for error in errors] == [OverloadedError] * 3
     assert len({id(error) for error in errors}) == 3, "each caller has an exception of its own"
     assert ran == []
@@ -168,17 +170,17 @@ def test_a_transaction_of_another_process_is_looked_for_in_short_turns(
     """SQLite's own waiting sleeps longer each time, and two that deliver mostly slept."""
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    turns: list[float] = []
+    serialising: list[float] = []
 
     def turn(seconds: float) -> None:
-        turns.append(seconds)
-        if len(turns) == 20:
+        serialising.append(seconds)
+        if len(serialising) == 20:
             other.execute("COMMIT")
 
     monkeypatch.setattr("fw_actors.store.sqlite_connection.time.sleep", turn)
     connection.wait_for_locks(600)
     assert run(engine, add("a")) == [1]
-    assert turns == [TURN_SECONDS] * 20
+    assert serialising == [TURN_SECONDS] * 20
     other.close()
 
 

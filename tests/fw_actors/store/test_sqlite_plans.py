@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import text
 
 from fw_actors.store import Statement, Store, Tx, jobs
-from fw_actors.store.jobs import CLAIM, FOLLOWING, HEADS
+from fw_actors.store.jobs import CLAIM, HEADS, NEXT_DUE
+from fw_actors.store.sqlite_transaction import SqliteTx
 from fw_actors.store.statement import SQLITE
 from tests.fw_actors.store.conftest import OpenStore
 
@@ -52,7 +53,7 @@ async def test_heads_seek_in_the_partial_index_for_each_partition(store: Store) 
 
 
 async def test_what_comes_due_next_is_one_seek(store: Store) -> None:
-    steps = await store.read(lambda tx: plan(tx, FOLLOWING))
+    steps = await store.read(lambda tx: plan(tx, NEXT_DUE))
     seek = "SEARCH fw_job USING COVERING INDEX fw_job_due (queue=? AND partition=? AND next_at>?)"
     assert steps == [seek]
 
@@ -74,7 +75,7 @@ async def test_heads_do_not_walk_over_what_is_due(store: Store) -> None:
 
 
 def instructions(tx: Tx, fn: Callable[[], object]) -> int:
-    connection = tx._connection.raw  # type: ignore[attr-defined]
+    connection = cast(SqliteTx, tx).connection.raw
     counter = itertools.count()
     connection.set_progress_handler(lambda: next(counter) < 0, 1)
     fn()

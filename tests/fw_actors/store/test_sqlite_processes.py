@@ -45,7 +45,7 @@ async def test_a_commit_of_another_process_is_noticed_without_being_asked_for(
 ) -> None:
     """A commit of another process is noticed within a second (O-17)."""
     noticed = trio.Event()
-    threaded.on_foreign_commit(noticed.set)
+    threaded.on_external_commit(noticed.set)
     await commit_elsewhere(path)
     with trio.fail_after(10):
         await noticed.wait()
@@ -55,10 +55,10 @@ async def test_a_commit_of_another_process_is_noticed_without_being_asked_for(
 async def test_our_own_commits_are_not_noticed(open_store: OpenStore) -> None:
     called: list[str] = []
     async with open_store(inline=True) as store:
-        store.on_foreign_commit(lambda: called.append("noticed"))
+        store.on_external_commit(lambda: called.append("noticed"))
         await store.write(create_notes)
         await store.write(add("a"))
-        store.look_now()
+        store.poll()
     assert called == []
 
 
@@ -68,15 +68,15 @@ async def test_a_look_at_once_notices_too_and_a_listener_can_leave(
     called: list[str] = []
     async with open_store(inline=True) as store:
         await store.write(create_notes)
-        leave = store.on_foreign_commit(lambda: called.append("left"))
-        store.on_foreign_commit(lambda: called.append("stays"))
+        leave = store.on_external_commit(lambda: called.append("left"))
+        store.on_external_commit(lambda: called.append("stays"))
         await commit_elsewhere(path)
-        store.look_now()
-        store.look_now()
+        store.poll()
+        store.poll()
         leave()
         leave()
         assert called == ["left", "stays"]
-        assert store.statistics().foreign_commits == 1
+        assert store.statistics().external_commits == 1
 
 
 async def test_a_locked_database_gives_503_and_the_store_recovers_by_itself(

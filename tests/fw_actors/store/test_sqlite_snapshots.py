@@ -10,10 +10,10 @@ import outcome
 import pytest
 
 from fw_actors.errors import OverloadedError
-from fw_actors.store import StatementError, Tx, sqlite_engines
-from fw_actors.store.executor import Call, run_alone
+from fw_actors.store import StatementError, Tx, sqlite
+from fw_actors.store.executor import WorkItem, run_alone
+from fw_actors.store.sqlite import MAX_READS, GroupCommit, SnapshotReads
 from fw_actors.store.sqlite_connection import SqliteConnection
-from fw_actors.store.sqlite_engines import MAX_READS, GroupCommit, SnapshotReads
 from tests.fw_actors.store.notes import add, create_notes, texts
 
 
@@ -21,18 +21,18 @@ from tests.fw_actors.store.notes import add, create_notes, texts
 def reader(
     path: Path, engine: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SnapshotReads]:
-    monkeypatch.setattr(sqlite_engines, "SNAPSHOT_SECONDS", 60.0)  # a group ends by number alone
+    monkeypatch.setattr(sqlite, "SNAPSHOT_SECONDS", 60.0)  # a group ends by number alone
     run_alone(engine, create_notes, 0)
     reader = SnapshotReads(SqliteConnection(path, busy_seconds=1.0, writable=False))
     yield reader
     reader.close()
 
 
-def read(reader: SnapshotReads, *steps: Callable[[], Call | None]) -> list[Any]:
+def read(reader: SnapshotReads, *steps: Callable[[], WorkItem | None]) -> list[Any]:
     """Serve one group; each step gives the next call at the moment when it is pulled."""
     waiting = list(steps)
-    calls = reader.run(lambda: waiting.pop(0)() if waiting else None)
-    answers = [call.answer for call in calls]
+    items = reader.run(lambda: waiting.pop(0)() if waiting else None)
+    answers = [item.answer for item in items]
     return [a.error if isinstance(a, outcome.Error) else a and a.unwrap() for a in answers]
 
 
@@ -40,42 +40,42 @@ def test_who_asked_before_the_snapshot_shares_it(
     reader: SnapshotReads, engine: GroupCommit
 ) -> None:
     """What is committed in between is seen by neither or by both."""
-    first, second = Call(texts, 0), Call(texts, 0)
+    first, second = WorkItem(texts, 0), WorkItem(texts, 0)
 
-    def write_between() -> Call:
+    def write_between() -> WorkItem:
         run_alone(engine, add("a"), 0)
         return second
 
     assert read(reader, lambda: first, write_between) == [[], []]
-    assert read(reader, lambda: Call(texts, 0)) == [["a"]]
+    assert read(reader, lambda: WorkItem(texts, 0)) == [["a"]]
 
 
 def test_who_asked_after_a_commit_sees_it_also_within_a_group(
     reader: SnapshotReads, engine: GroupCommit
 ) -> None:
-    def write_then_ask() -> Call:
+    def write_then_ask() -> WorkItem:
         run_alone(engine, add("a"), 0)
-        return Call(texts, 0)
+        return WorkItem(texts, 0)
 
-    assert read(reader, lambda: Call(texts, 0), write_then_ask) == [[], ["a"]]
+    assert read(reader, lambda: WorkItem(texts, 0), write_then_ask) == [[], ["a"]]
 
 
 def test_a_read_that_fails_leaves_the_others_their_answers(reader: SnapshotReads) -> None:
     def write(tx: Tx) -> None:
         add("a")(tx)
 
-    calls = [Call(texts, 0), Call(write, 0), Call(texts, 0)]
-    before, refused, after = read(reader, *(lambda c=c: c for c in calls))
+    items = [WorkItem(texts, 0), WorkItem(write, 0), WorkItem(texts, 0)]
+    before, refused, after = read(reader, *(lambda c=c: c for c in items))
     assert (before, after) == ([], [])
     assert isinstance(refused, StatementError)
 
 
 def test_no_snapshot_outlives_its_group(reader: SnapshotReads, path: Path) -> None:
     """An old snapshot would keep the write-ahead log from being copied back."""
-    calls = [Call(texts, 0) for _ in range(MAX_READS + 1)]
-    read(reader, *(lambda c=c: c for c in calls))
-    assert not reader._connection.in_transaction
-    assert calls[-1].answer is None  # a group has an end
+    items = [WorkItem(texts, 0) for _ in range(MAX_READS + 1)]
+    read(reader, *(lambda c=c: c for c in items))
+    assert not reader.is_reading
+    assert items[-1].answer is None  # a group has an end
 
 
 def test_memory_that_runs_out_refuses_one_read_and_ends_no_thread(
@@ -88,6 +88,6 @@ def test_memory_that_runs_out_refuses_one_read_and_ends_no_thread(
 
     with monkeypatch.context() as patch:
         patch.setattr(SqliteConnection, "execute", lambda self, text: fail(text))
-        (refused,) = read(reader, lambda: Call(texts, 0))
+        (refused,) = read(reader, lambda: WorkItem(texts, 0))
     assert isinstance(refused, OverloadedError)
-    assert read(reader, lambda: Call(texts, 0)) == [[]]
+    assert read(reader, lambda: WorkItem(texts, 0)) == [[]]

@@ -10,6 +10,7 @@ import threading
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 import trio
@@ -17,6 +18,7 @@ from sqlalchemy import text as sql
 
 from fw_actors.errors import ConfigurationError, OverloadedError
 from fw_actors.store import Store, Tx
+from fw_actors.store.sqlite_transaction import SqliteTx
 from fw_actors.store.statement import SQLITE
 from tests.fw_actors.store.conftest import OpenStore
 from tests.fw_actors.store.notes import Refused, add, add_then_refuse, create_notes, texts
@@ -100,7 +102,7 @@ async def test_a_commit_waits_for_the_disk_where_one_of_its_writes_has_to(
         assert gate.wait(10)
 
     def level(tx: Tx) -> int:
-        connection = tx._connection.raw  # type: ignore[attr-defined]
+        connection = cast(SqliteTx, tx).connection.raw
         return connection.execute("PRAGMA synchronous").fetchone()[0]  # type: ignore[no-any-return]
 
     found: dict[int, int] = {}

@@ -12,7 +12,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fw_actors.rules.delivery import Backoff, Ending, Status
+from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
 from fw_actors.store import StatementError, statement
 from fw_actors.webhooks.claims import Hook, Lease, Leased, LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, ClaimedBatch, Deliveries, readable
@@ -63,7 +63,7 @@ class Depot:
 
     async def settle(
         self, due: LeasedDelivery, ending: str = "DELIVERED", **ended: Any
-    ) -> Status | None:
+    ) -> DeliveryStatus | None:
         at = self.office.site.clock.now()
         outcome = AttemptOutcome(Ending[ending], at, **ended)
         return await self.office.site.store.write(
@@ -72,7 +72,7 @@ class Depot:
 
     async def settle_all(
         self, attempts: list[tuple[LeasedDelivery, AttemptOutcome]]
-    ) -> Sequence[Status | None]:
+    ) -> Sequence[DeliveryStatus | None]:
         return await self.office.site.store.write(
             lambda tx: self.deliveries.settle_all(tx, self.deliveries.judged(attempts))
         )

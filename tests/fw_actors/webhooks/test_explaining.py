@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from fw_actors.errors import NotFoundError
-from fw_actors.rules.explanation import Reason, Waiting, explain
+from fw_actors.rules.explanation import Waiting, WaitReason, explain
 from fw_actors.rules.findings import ServiceState
 from fw_actors.store import jobs
 from fw_actors.webhooks.diagnostics import waiting
@@ -59,9 +59,9 @@ async def test_a_lease_is_seen_and_so_is_its_end(office: Office) -> None:
     hook = await office.subscribe()
     delivery = await emit(office)
     await office.site.store.write(lambda tx: jobs.claim(tx, "webhook", hook, 1, 5000, "token"))
-    assert explain(await look(office, delivery), STOPPED).reason is Reason.UNDER_WAY
+    assert explain(await look(office, delivery), STOPPED).reason is WaitReason.UNDER_WAY
     await trio.sleep(5)
-    assert explain(await look(office, delivery), STOPPED).reason is Reason.LEASE_ENDED
+    assert explain(await look(office, delivery), STOPPED).reason is WaitReason.LEASE_ENDED
 
 
 async def test_a_webhook_that_is_off_or_gone_is_seen(office: Office) -> None:

@@ -8,17 +8,19 @@ import hmac
 import pytest
 from msgspec.structs import replace
 
-from fw_actors.documents.vault import Vault
+from fw_actors.documents.vault import VaultCipher
 from fw_actors.rules.signing import sign
 from fw_actors.runtime import SeededEntropy
 from fw_actors.webhooks.claims import Hook
 from fw_actors.webhooks.signing_keys import MOST_KEPT, NoSigningKey, SigningKeys
 
 ENTROPY = SeededEntropy(1)
-VAULT = Vault("a key", ENTROPY)
+VAULT = VaultCipher("a key", ENTROPY)
 
 
-def hook(secret: str | None = "a signing secret", row: str = "r", vault: Vault = VAULT) -> Hook:
+def hook(
+    secret: str | None = "a signing secret", row: str = "r", vault: VaultCipher = VAULT
+) -> Hook:
     sealed = None if secret is None else vault.seal(secret, "Webhook", "secret", row)
     return Hook("w", True, "https://x.test", 10, sealed, row)
 
@@ -72,7 +74,7 @@ def test_a_secret_missing_or_unreadable_says_which(
 ) -> None:
     """A missing or changed key is `secret_unreadable`, nothing stored `secret_missing` (B-169)."""
     with pytest.raises(NoSigningKey, match=f"^{error}") as reason:
-        SigningKeys(Vault(key, ENTROPY)).of(webhook)
+        SigningKeys(VaultCipher(key, ENTROPY)).of(webhook)
     assert "signing secret" not in str(reason.value).replace("the signing secret", "").replace(
         "no signing secret", ""
     )

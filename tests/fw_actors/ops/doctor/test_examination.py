@@ -12,7 +12,7 @@ from fw_actors.config import LoginPolicy
 from fw_actors.ops.doctor import examine
 from fw_actors.ops.doctor.access import BATCH, DemoFacts, secret_facts, sign_in_facts
 from fw_actors.ops.doctor.delivery import queue_facts, webhook_facts
-from fw_actors.rules.delivery import Status
+from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Level, ServiceState
 from fw_actors.store import jobs
 from tests.fw_actors.office import Office, open_office
@@ -20,7 +20,7 @@ from tests.fw_actors.office import Office, open_office
 DAY = 86_400
 
 
-async def end(office: Office, delivery: str, status: Status) -> None:
+async def end(office: Office, delivery: str, status: DeliveryStatus) -> None:
     now = office.site.clock.now()
     await office.do(
         lambda fw: fw.db.sql(
@@ -40,10 +40,10 @@ async def test_webhooks_and_deliveries_are_counted_as_the_contract_says(office: 
     """The doctor counts enabled, retrying, and failed in the last 24 hours (O-131)."""
     await office.subscribe()
     await office.subscribe("never.sent", enabled=0)
-    await end(office, await emit(office), Status.FAILED)
+    await end(office, await emit(office), DeliveryStatus.FAILED)
     await trio.sleep(DAY - 1)
-    await end(office, await emit(office), Status.FAILED)
-    await end(office, await emit(office), Status.RETRYING)
+    await end(office, await emit(office), DeliveryStatus.FAILED)
+    await end(office, await emit(office), DeliveryStatus.RETRYING)
     facts = await webhook_facts(office.site)
     assert (facts.off, facts.enabled, facts.retrying, facts.failed) == (False, 1, 1, 2)
     await trio.sleep(1)

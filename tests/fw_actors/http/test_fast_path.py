@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fw_actors.http import Times
-from fw_actors.http.fast_path import read_short
-from fw_actors.http.response import AnswerReader
+from fw_actors.http.fast_path import read_plain
+from fw_actors.http.response import ResponseReader
 
 LINES = st.sampled_from(
     [
@@ -76,10 +76,10 @@ def answers(draw: st.DrawFn) -> bytes:
 @example(b"HTTP/1.1 200 OK\r\nconnection: keep-alive\r\ncontent-length: 600\r\n\r\n" + b"x" * 600)
 def test_where_the_short_way_answers_h11_says_the_same(data: bytes) -> None:
     """The short reader of plain answers agrees with h11 wherever it answers (B-130)."""
-    plain = read_short(data)
+    plain = read_plain(data)
     if plain is None:
         return
-    reader = AnswerReader(short_way=False)
+    reader = ResponseReader(fast_path=False)
     reader.feed(data)
     answer = reader.answer(Times())
     assert (answer.status, answer.body) == (plain.status, plain.body[:512])
@@ -96,7 +96,7 @@ PLAIN = [
 
 @pytest.mark.parametrize("data", PLAIN)
 def test_the_plainest_answers_do_go_the_short_way(data: bytes) -> None:
-    assert read_short(data) is not None
+    assert read_plain(data) is not None
 
 
 UNUSUAL = [
@@ -116,4 +116,4 @@ UNUSUAL = [
 
 @pytest.mark.parametrize("data", UNUSUAL)
 def test_everything_else_is_left_to_h11(data: bytes) -> None:
-    assert read_short(data) is None
+    assert read_plain(data) is None
