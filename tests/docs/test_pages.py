@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+import click.testing
 import pytest
 
 from fw_actors import errors
 from fw_actors.ops.audit import Action
-from fw_cli.http_reference import NOBODY, SITE, http_reference
+from fw_cli.http_reference import NO_GATEWAY, SITE, http_reference
+from fw_cli.made_pages import PAGES, main, outdated
 from fw_cli.main import cli
 from fw_cli.reference import command_line
 from tests.supervisors.service.test_readings import EXPECTED
@@ -42,6 +44,22 @@ def test_the_pages_are_built_and_no_link_is_broken(tmp_path: Path) -> None:
     assert "POST /api/auth/forgot-password" in (tmp_path / "http.html").read_text()
 
 
+def test_generated_pages_are_up_to_date() -> None:
+    """scripts/docs writes them."""
+    assert outdated(DOCS) == []
+
+
+def test_made_pages_check_names_what_is_outdated_and_writing_mends_it(tmp_path: Path) -> None:
+    (tmp_path / "http.md").write_text("# HTTP\n")
+    run = click.testing.CliRunner().invoke
+    refused = run(main, ["--check", "--folder", str(tmp_path)])
+    assert refused.exit_code == 1
+    assert "docs/command-line.md and docs/http.md must be generated again" in refused.output
+    assert run(main, ["--folder", str(tmp_path)]).exit_code == 0
+    assert {path.name for path in tmp_path.iterdir()} == set(PAGES)
+    assert run(main, ["--check", "--folder", str(tmp_path)]).exit_code == 0
+
+
 def test_the_first_page_leads_to_every_other() -> None:
     pages = {path.name for path in DOCS.glob("*.md")}
     assert set(LINK.findall((DOCS / "index.md").read_text())) == pages - {"index.md"}
@@ -49,7 +67,7 @@ def test_the_first_page_leads_to_every_other() -> None:
 
 def test_every_operation_and_every_refusal_is_on_the_page_of_http() -> None:
     page = http_reference()
-    paths = api_paths(NOBODY, NOBODY, SITE, Traffic())
+    paths = api_paths(NO_GATEWAY, NO_GATEWAY, SITE, Traffic())
     assert [
         heading
         for path in paths
