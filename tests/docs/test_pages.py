@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ HISTOGRAM = re.compile(r"_seconds_(bucket|sum|count)$")
 OF_THE_FRONT = {"fw_requests", "fw_request_seconds", "fw_forwarded_ignored"}
 LINK = re.compile(r"\]\(([a-z-]+\.md)\)")
 SPOKEN = re.compile(r"(?:`|\bscripts/)fw ((?:[a-z]+[ -]?)+)")
+FILE = re.compile(r"`((?:fw_actors|fw_cli|supervisors|web|tests|docs|scripts)/[\w./-]+)`")
 METRIC = re.compile(r"\bfw_[a-z_]+\b")
 
 
@@ -58,6 +60,31 @@ def test_made_pages_check_names_what_is_outdated_and_writing_mends_it(tmp_path: 
     assert run(main, ["--folder", str(tmp_path)]).exit_code == 0
     assert {path.name for path in tmp_path.iterdir()} == set(PAGES)
     assert run(main, ["--check", "--folder", str(tmp_path)]).exit_code == 0
+
+
+def test_architecture_names_files_packages_and_settings_that_exist() -> None:
+    page = (DOCS / "architecture.md").read_text()
+    files = FILE.findall(page)
+    assert len(files) > 15
+    assert [file for file in files if not (ROOT / file).exists()] == []
+    packages = re.findall(r"^\| `([a-z_.]+)` \|", page.split("## Flow")[0], re.MULTILINE)
+    assert [name for name in packages if not (ROOT / name.replace(".", "/")).is_dir()] == []
+    settings = set(re.findall(r"`((?:web|ops|auth)\.[a-zA-Z]+)`", page))
+    configuration = (DOCS / "configuration.md").read_text()
+    assert [name for name in settings if name.partition(".")[2] not in configuration] == []
+
+
+def test_architecture_has_the_layers_that_are_checked() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contract = project["tool"]["importlinter"]["contracts"][0]
+    layers = re.findall(r"[a-z_.]+", " ".join(contract["layers"]))
+    drawing = (DOCS / "architecture.md").read_text().split("```")[1]
+    below = drawing
+    for layer in layers:  # each stands below the one before
+        name = layer.removeprefix("fw_actors.").replace(".", r"\.")
+        found = re.search(rf"\b{name}\b", below)
+        assert found is not None, layer
+        below = below[found.end() :]
 
 
 def test_the_first_page_leads_to_every_other() -> None:
