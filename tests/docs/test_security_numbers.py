@@ -102,9 +102,9 @@ def test_what_the_page_says_of_requests_is_so() -> None:
 
 
 def test_what_the_page_says_of_the_queue_for_hashes_is_so() -> None:
-    assert f"{KEPT_FOR_KNOWN[Lane.SIGN_IN]} of the places can't be taken by strangers" in PAGE
+    assert f"{KEPT_FOR_KNOWN[Lane.SIGN_IN]} of the slots are reserved" in PAGE
     assert f"from which it has signed in within {KNOWN_DAYS} days" in PAGE
-    assert f"the last {ADDRESSES_OF_A_USER} addresses of an account rest" in PAGE
+    assert f"the last {ADDRESSES_OF_A_USER} addresses of an account are stored" in PAGE
     assert sharing_network("2001:db8::1").endswith("/48")
     assert sharing_network("192.0.2.1").endswith("/24")
     assert "(the /48 of IPv6, the /24 of IPv4)" in PAGE
