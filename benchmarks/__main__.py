@@ -92,7 +92,11 @@ def main(
     _judge_rows(suites, only, long=long)
     errors = Console(stderr=True)
     effort = Effort(
-        events, rounds, lambda line: errors.print(line, style="dim"), long, frozenset(only)
+        events,
+        rounds,
+        lambda line: errors.print(line, style="dim", soft_wrap=True),
+        long,
+        frozenset(only),
     )
     measured = SUITES | {"flows": partial(flows.rows, checkout=checkout.absolute(), trace=trace)}
     rows = [row for suite in suites or sorted(SUITES) for row in measured[suite](effort)]

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -116,6 +117,10 @@ class Flow:
             yield f"{number}. {'task' if task else 'thread'} {owner}"
             for file, within in groupby(calls, key=lambda call: call.file):
                 yield f"   {file}: {', '.join(call.function for call in within)}"
+
+    def stretches(self) -> list[tuple[str, int]]:
+        """Return each file with its number of stretches; those to which most changes lead first."""
+        return Counter(file for file, _ in groupby(call.file for call in self.calls)).most_common()
 
 
 def _changes(places: Sequence[object]) -> int:
@@ -289,5 +294,6 @@ def rows(effort: Effort, checkout: Path = ROOT, *, trace: bool = False) -> list[
             row = Row("flows", f"{name}/{each}", "", ours, reference, named, reference / ours)
             found.append(row)
         if trace:
-            effort.tell("\n".join([f"-- {name}", *flow.trace()]))
+            most = [f"   {count:3} {file}" for file, count in flow.stretches()]
+            effort.tell("\n".join([f"-- {name}", *flow.trace(), "stretches by file:", *most]))
     return found

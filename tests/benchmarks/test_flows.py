@@ -41,6 +41,11 @@ def test_trace_names_each_task_once_and_groups_by_file() -> None:
     ]
 
 
+def test_stretches_count_how_often_a_flow_enters_a_file() -> None:
+    flow = Flow([Call(*each) for each in (READER, READER, WRITER, CALLBACK, READER)])
+    assert flow.stretches() == [("a/read.py", 2), ("b/write.py", 1)]
+
+
 @pytest.mark.timeout(180)
 def test_rows_count_both_flows_of_the_service() -> None:
     told: list[str] = []
