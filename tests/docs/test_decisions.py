@@ -31,7 +31,7 @@ def entries() -> list[tuple[str, str, str]]:
     ]
 
 
-def test_numbers_of_decisions_are_consecutive() -> None:
+def test_decision_numbers_are_consecutive() -> None:
     numbers = [int(number) for number, _, _ in entries()]
     assert numbers == list(range(1, len(numbers) + 1))
     assert len(numbers) > 100
