@@ -73,7 +73,7 @@ def test_operating_page_names_only_events_in_its_section_on_the_log() -> None:
     assert named - SERVICE == set()
 
 
-def test_runtime_page_lists_exactly_the_events_of_the_runtime() -> None:
+def test_the_page_of_the_runtime_names_all_its_events_and_no_other() -> None:
     """ "Its events:" claims to be the whole list."""
     text = (ROOT / "docs" / "runtime.md").read_text()
     told = re.search(r"Its\s+events: (.*?)\. Everything", text, re.DOTALL)
