@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import click
 from rich.console import Console
 
-from benchmarks import nodes, runtime, sender, store
+from benchmarks import flows, nodes, runtime, sender, store
 from benchmarks.access import suite as access
 from benchmarks.console import suite as console
 from benchmarks.delivery import suite as delivery
 from benchmarks.documents import suite as documents
 from benchmarks.report import table, write_json
-from benchmarks.rows import Effort
+from benchmarks.rows import Effort, Row
 
-SUITES = {
+SUITES: Final[dict[str, Callable[[Effort], Iterable[Row]]]] = {
     "access": access.rows,
     "console": console.rows,
     "delivery": delivery.rows,
     "documents": documents.rows,
+    "flows": flows.rows,
     "nodes": nodes.rows,
     "runtime": runtime.rows,
     "sender": sender.rows,
@@ -60,14 +63,26 @@ SUITES = {
     metavar="NAME",
     help="Only this row, of the suite delivery; may be given again for more.",
 )
+@click.option(
+    "--flows-of",
+    "checkout",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=flows.ROOT,
+    help="Another checkout of the repository whose flows are counted.",
+)
+@click.option(
+    "--flows-trace", "trace", is_flag=True, help="Print the calls of each flow, in order of time."
+)
 def main(
     suites: tuple[str, ...],
     file: Path | None,
     events: int,
     rounds: int,
     only: tuple[str, ...],
+    checkout: Path,
     *,
     long: bool,
+    trace: bool,
 ) -> None:
     """Measure SUITEs (all, when none is named) and print a table.
 
@@ -77,9 +92,14 @@ def main(
     _judge_rows(suites, only, long=long)
     errors = Console(stderr=True)
     effort = Effort(
-        events, rounds, lambda line: errors.print(line, style="dim"), long, frozenset(only)
+        events,
+        rounds,
+        lambda line: errors.print(line, style="dim", soft_wrap=True),
+        long,
+        frozenset(only),
     )
-    rows = [row for suite in suites or sorted(SUITES) for row in SUITES[suite](effort)]
+    measured = SUITES | {"flows": partial(flows.rows, checkout=checkout.absolute(), trace=trace)}
+    rows = [row for suite in suites or sorted(SUITES) for row in measured[suite](effort)]
     Console().print(table(rows))
     if file is not None:
         write_json(file, rows)

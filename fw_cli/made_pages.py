@@ -1,20 +1,58 @@
-"""The pages of the documentation that are made from the code: a hook of mkdocs."""
+"""The pages of the documentation that are generated: `python -m fw_cli.made_pages [--check]`.
+
+The pages are in the repository, so that they can be read and reviewed there; `scripts/docs` writes
+them, and `scripts/check` compares them with what the code generates.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
+
+import click
 
 from fw_cli.http_reference import http_reference
 from fw_cli.reference import command_line
 
+DOCS: Final = Path(__file__).parents[1] / "docs"
 PAGES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
     {"command-line.md": command_line, "http.md": http_reference}
 )
 
 
-def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Put what is made in the place of its page; mkdocs calls this for every page."""
-    made = PAGES.get(page.file.src_uri)
-    return markdown if made is None else made()
+def outdated(folder: Path) -> list[str]:
+    """Return the names of the pages in `folder` that differ from what the code generates."""
+    return [
+        name
+        for name, generate in PAGES.items()
+        if not (folder / name).exists() or (folder / name).read_text() != generate()
+    ]
+
+
+def write(folder: Path) -> None:
+    """Write the outdated pages; leave the others untouched."""
+    for name in outdated(folder):
+        (folder / name).write_text(PAGES[name]())
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 when a page is outdated.")
+@click.option(
+    "--folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=DOCS,
+    help="The folder of the pages instead of docs/.",
+)
+def main(folder: Path, *, check: bool) -> None:
+    """Write the generated pages of the documentation."""
+    if not check:
+        write(folder)
+    elif names := outdated(folder):
+        pages = " and ".join(f"docs/{name}" for name in names)
+        raise click.ClickException(f"{pages} must be generated again: run scripts/docs.")
+
+
+if __name__ == "__main__":
+    main()

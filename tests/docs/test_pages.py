@@ -6,16 +6,19 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+import click.testing
 import pytest
 
 from fw_actors import errors
 from fw_actors.ops.audit import Action
-from fw_cli.http_reference import NOBODY, SITE, http_reference
+from fw_cli.http_reference import NO_GATEWAY, SITE, http_reference
+from fw_cli.made_pages import PAGES, main, outdated
 from fw_cli.main import cli
 from fw_cli.reference import command_line
 from tests.supervisors.service.test_readings import EXPECTED
@@ -29,10 +32,11 @@ HISTOGRAM = re.compile(r"_seconds_(bucket|sum|count)$")
 OF_THE_FRONT = {"fw_requests", "fw_request_seconds", "fw_forwarded_ignored"}
 LINK = re.compile(r"\]\(([a-z-]+\.md)\)")
 SPOKEN = re.compile(r"(?:`|\bscripts/)fw ((?:[a-z]+[ -]?)+)")
+FILE = re.compile(r"`((?:fw_actors|fw_cli|supervisors|web|tests|docs|scripts)/[\w./-]+)`")
 METRIC = re.compile(r"\bfw_[a-z_]+\b")
 
 
-def test_the_pages_are_built_and_no_link_is_broken(tmp_path: Path) -> None:
+def test_pages_build_without_a_broken_link(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "mkdocs", "--quiet", "build", "--strict", "-d", str(tmp_path)]
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -42,14 +46,55 @@ def test_the_pages_are_built_and_no_link_is_broken(tmp_path: Path) -> None:
     assert "POST /api/auth/forgot-password" in (tmp_path / "http.html").read_text()
 
 
-def test_the_first_page_leads_to_every_other() -> None:
+def test_generated_pages_are_up_to_date() -> None:
+    """scripts/docs writes them."""
+    assert outdated(DOCS) == []
+
+
+def test_made_pages_check_reports_outdated_pages_until_they_are_written(tmp_path: Path) -> None:
+    (tmp_path / "http.md").write_text("# HTTP\n")
+    run = click.testing.CliRunner().invoke
+    refused = run(main, ["--check", "--folder", str(tmp_path)])
+    assert refused.exit_code == 1
+    assert "docs/command-line.md and docs/http.md must be generated again" in refused.output
+    assert run(main, ["--folder", str(tmp_path)]).exit_code == 0
+    assert {path.name for path in tmp_path.iterdir()} == set(PAGES)
+    assert run(main, ["--check", "--folder", str(tmp_path)]).exit_code == 0
+
+
+def test_architecture_names_files_packages_and_settings_that_exist() -> None:
+    page = (DOCS / "architecture.md").read_text()
+    files = FILE.findall(page)
+    assert len(files) > 15
+    assert [file for file in files if not (ROOT / file).exists()] == []
+    packages = re.findall(r"^\| `([a-z_.]+)` \|", page.split("## Flow")[0], re.MULTILINE)
+    assert [name for name in packages if not (ROOT / name.replace(".", "/")).is_dir()] == []
+    settings = set(re.findall(r"`((?:web|ops|auth)\.[a-zA-Z]+)`", page))
+    configuration = (DOCS / "configuration.md").read_text()
+    assert [name for name in settings if name.partition(".")[2] not in configuration] == []
+
+
+def test_architecture_has_the_layers_that_are_checked() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contract = project["tool"]["importlinter"]["contracts"][0]
+    layers = re.findall(r"[a-z_.]+", " ".join(contract["layers"]))
+    drawing = (DOCS / "architecture.md").read_text().split("```")[1]
+    below = drawing
+    for layer in layers:  # each stands below the one before
+        name = layer.removeprefix("fw_actors.").replace(".", r"\.")
+        found = re.search(rf"\b{name}\b", below)
+        assert found is not None, layer
+        below = below[found.end() :]
+
+
+def test_index_links_to_every_page() -> None:
     pages = {path.name for path in DOCS.glob("*.md")}
     assert set(LINK.findall((DOCS / "index.md").read_text())) == pages - {"index.md"}
 
 
-def test_every_operation_and_every_refusal_is_on_the_page_of_http() -> None:
+def test_http_page_has_every_operation_and_error() -> None:
     page = http_reference()
-    paths = api_paths(NOBODY, NOBODY, SITE, Traffic())
+    paths = api_paths(NO_GATEWAY, NO_GATEWAY, SITE, Traffic())
     assert [
         heading
         for path in paths
@@ -73,7 +118,7 @@ def commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command
 
 
 @pytest.mark.parametrize(("path", "command"), list(commands(cli, "fw")))
-def test_every_command_and_option_says_what_it_does(path: str, command: click.Command) -> None:
+def test_command_and_options_have_help_and_a_section(path: str, command: click.Command) -> None:
     assert command.help
     if not isinstance(command, click.Group):
         assert f"## {path}\n" in command_line()
@@ -91,7 +136,7 @@ def unknown_command(words: list[str]) -> bool:
     return group is None
 
 
-def test_every_command_that_is_spoken_of_is_there() -> None:
+def test_mentioned_commands_exist() -> None:
     files = [ROOT / "README.md", *DOCS.glob("*.md")]
     for folder in ("fw_actors", "fw_cli", "supervisors", "web"):
         files += (ROOT / folder).rglob("*.py")
@@ -108,23 +153,23 @@ def named(text: str) -> set[str]:
     return found
 
 
-def test_every_number_is_on_the_page_of_operating_and_no_other() -> None:
+def test_operating_page_lists_exactly_the_metrics() -> None:
     table = (DOCS / "operating.md").read_text().split("## Numbers")[1]
     assert named(table) == set(EXPECTED.split()) | OF_THE_FRONT
 
 
-def test_every_action_of_an_audit_event_is_on_the_page_of_operating_and_no_other() -> None:
+def test_operating_page_lists_exactly_the_audit_actions() -> None:
     table = (DOCS / "operating.md").read_text().split("## Audit Events")[1].split("## Numbers")[0]
     told = re.findall(r"^\| `([A-Za-z_.]+)` \|", table, re.MULTILINE)
     assert sorted(told) == sorted(action.value for action in Action)
 
 
 @pytest.mark.parametrize("file", ["prometheus/alerts.yml", "grafana/fw.json"])
-def test_alerts_and_dashboard_ask_for_numbers_that_there_are(file: str) -> None:
+def test_alerts_and_dashboard_use_existing_metrics(file: str) -> None:
     assert named((ROOT / "deploy" / file).read_text()) <= set(EXPECTED.split()) | OF_THE_FRONT
 
 
-def test_the_dashboard_has_a_panel_for_each_of_its_places() -> None:
+def test_dashboard_panels_do_not_overlap() -> None:
     panels: list[dict[str, Any]] = json.loads((ROOT / "deploy/grafana/fw.json").read_text())[
         "panels"
     ]

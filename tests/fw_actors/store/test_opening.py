@@ -1,4 +1,4 @@
-"""A start that is cancelled ends at once: docs/decisions.md, The process and the command line."""
+"""A start that is cancelled ends at once: ADR-017."""
 
 from __future__ import annotations
 

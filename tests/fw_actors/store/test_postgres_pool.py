@@ -1,4 +1,4 @@
-"""How long a server that can't be reached is left alone: docs/decisions.md, The store."""
+"""How long a server that can't be reached is left alone: ADR-036."""
 
 from __future__ import annotations
 
