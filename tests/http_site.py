@@ -17,7 +17,7 @@ from supervisors.service.tree import RunningService, open_service
 from tests.mail_kit import Log
 from tests.site_kit import START_MS, make_config
 from tests.staff import PASSWORD, Staffed
-from tests.web.asgi import Client, Reply
+from tests.web.client import AppClient, ClientResponse
 from web.app import FrontEnd, make_app
 from web.settings import Settings
 
@@ -59,19 +59,19 @@ class HttpSite(Staffed):
         peer: str = PEER,
         csrf: bool = True,
         headers: Sequence[tuple[str, str]] = (),
-    ) -> Reply:
+    ) -> ClientResponse:
         """Send a request, by a session, by an API key, or as nobody."""
         lines = list(headers)
         if key is not None:
             lines.append(("Authorization", f"Bearer {key}"))
-        client = Client(self.app, peer)
+        client = AppClient(self.app, peer)
         return await client.ask(method, path, body, headers=lines, sid=sid, csrf=csrf)
 
-    async def op(self, name: str, body: object = None, **given: Any) -> Reply:
+    async def op(self, name: str, body: object = None, **given: Any) -> ClientResponse:
         """Call an operation of core.services."""
         return await self.ask("POST", SERVICES + name, body, **given)
 
-    async def login(self, usr: str, pwd: str = PASSWORD, **given: Any) -> Reply:
+    async def login(self, usr: str, pwd: str = PASSWORD, **given: Any) -> ClientResponse:
         return await self.ask("POST", "/api/login", {"usr": usr, "pwd": pwd}, **given)
 
     async def sid(self, usr: str, pwd: str = PASSWORD, **given: Any) -> str:

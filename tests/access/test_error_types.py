@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.http_site import PEER, HttpSite
-from tests.web.asgi import Client, Reply
+from tests.web.client import AppClient, ClientResponse
 
-Scene = Callable[[HttpSite, str], Awaitable[Reply]]
+Scene = Callable[[HttpSite, str], Awaitable[ClientResponse]]
 ROWS: dict[str, tuple[int, Scene]] = {}
 
 
@@ -25,86 +25,86 @@ def row(kind: str, status: int) -> Callable[[Scene], Scene]:
 
 
 @row("BadRequestError", 400)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.op("users.unlockUser", {"usr": "x"}, sid=sid)
 
 
 @row("InvalidTokenError", 400)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.ask("POST", "/api/auth/token", {"token": "x" * 32})
 
 
 @row("AuthenticationError", 401)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.login("boss", "wrong")
 
 
 @row("PermissionDeniedError", 403)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.ask("PUT", "/api/resource/User/boss", {"fullName": "x"}, sid=sid)
 
 
 @row("CSRFError", 403)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.op("sessions.revokeMyOtherSessions", sid=sid, csrf=False)
 
 
 @row("NotFoundError", 404)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.op("sessions.revokeMySession", {"id": "x"}, sid=sid)
 
 
 @row("MethodNotAllowedError", 405)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.ask("GET", "/api/login")
 
 
 @row("RequestTimeoutError", 408)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     lines = [("X-FW-CSRF", "1"), ("Content-Type", "application/json"), ("Content-Length", "9")]
-    return await Client(site.app, PEER).send("POST", "/api/login", lines, [b"{"], ends=False)
+    return await AppClient(site.app, PEER).send("POST", "/api/login", lines, [b"{"], ends=False)
 
 
 @row("PayloadTooLargeError", 413)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.ask("POST", "/api/login", b" " * 65_537)
 
 
 @row("UnsupportedMediaTypeError", 415)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     lines = [("X-FW-CSRF", "1"), ("Content-Type", "text/plain"), ("Content-Length", "2")]
-    return await Client(site.app, PEER).send("POST", "/api/login", lines, [b"{}"])
+    return await AppClient(site.app, PEER).send("POST", "/api/login", lines, [b"{}"])
 
 
 @row("DuplicateError", 409)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.op("users.invite", {"email": "boss@example.test"}, sid=sid)
 
 
 @row("ConflictError", 409)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.op("users.resendInvite", {"user": "boss"}, sid=sid)
 
 
 @row("ValidationError", 422)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.op("api_keys.createMyAPIKey", {"label": "x", "days": 0}, sid=sid)
 
 
 @row("PasswordPolicyError", 422)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     body = {"name": "ann", "email": "ann@example.test", "new_password": "short"}
     return await site.ask("POST", "/api/resource/User", body, sid=sid)
 
 
 @row("TooManyRequestsError", 429)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     *_, last = [await site.login("nobody", "wrong") for _ in range(5)]
     return last
 
 
 @row("OverloadedError", 503)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     site.service.gateway.drain()
     return await site.ask("GET", "/api/ready")
 

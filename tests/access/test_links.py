@@ -11,7 +11,7 @@ import trio
 from fw_actors.errors import PasswordPolicyError
 from tests.http_site import HttpSite
 from tests.staff import PASSWORD
-from tests.web.asgi import Reply
+from tests.web.client import ClientResponse
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -40,7 +40,7 @@ def links(site: HttpSite) -> list[str]:
     return [str(line["link"]) for line in site.log.of("mail.sent") if "link" in line]
 
 
-async def spend(site: HttpSite, path: str, token: str, password: str = OTHER) -> Reply:
+async def spend(site: HttpSite, path: str, token: str, password: str = OTHER) -> ClientResponse:
     return await site.ask("POST", path, {"token": token, "password": password}, csrf=False)
 
 
@@ -159,7 +159,7 @@ async def test_two_submissions_at_once_are_one_success(site: HttpSite) -> None:
     assert sorted(statuses) == [200] + [400] * 4
 
 
-def refusal(reply: Reply) -> str:
+def refusal(reply: ClientResponse) -> str:
     """What a reply refuses with; nothing where it is done."""
     return "" if reply.status == 200 else str(reply.error["type"])
 

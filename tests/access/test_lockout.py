@@ -12,21 +12,21 @@ from fw_actors.access import attempts
 from fw_actors.errors import OverloadedError
 from tests.http_site import HttpSite, http_site
 from tests.staff import PASSWORD
-from tests.web.asgi import Reply
+from tests.web.client import ClientResponse
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 MINUTES = 15
 
 
-async def lock(site: HttpSite, usr: str = "ann") -> Reply:
+async def lock(site: HttpSite, usr: str = "ann") -> ClientResponse:
     """Fail until the identifier is locked; the answer that locked it."""
     replies = [await site.login(usr, "wrong") for _ in range(5)]
     assert [reply.status for reply in replies] == [401] * 4 + [429]
     return replies[-1]
 
 
-def seconds(reply: Reply) -> int:
+def seconds(reply: ClientResponse) -> int:
     """What a 429 says, in header and envelope."""
     assert (reply.status, reply.error["type"]) == (429, "TooManyRequestsError")
     told = int(reply.header("retry-after") or "0")

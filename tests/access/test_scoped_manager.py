@@ -17,7 +17,7 @@ import pytest
 
 from tests.http_site import HttpSite, http_site
 from tests.staff import PASSWORD
-from tests.web.asgi import Reply
+from tests.web.client import ClientResponse
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 APPS = Path(__file__).parent.parent / "fw_actors" / "documents" / "apps"
@@ -41,11 +41,13 @@ class Bureau:
     boss: str
     hook: str
 
-    async def ask(self, method: str, path: str, body: object = None, **given: Any) -> Reply:
+    async def ask(
+        self, method: str, path: str, body: object = None, **given: Any
+    ) -> ClientResponse:
         """Send a request as sam."""
         return await self.site.ask(method, path, body, sid=self.sam, **given)
 
-    async def op(self, name: str, body: object) -> Reply:
+    async def op(self, name: str, body: object) -> ClientResponse:
         return await self.site.op(name, body, sid=self.sam)
 
     async def rows(self) -> dict[str, list[dict[str, Any]]]:
@@ -56,7 +58,7 @@ class Bureau:
             found[table] = sorted(rows, key=repr)
         return found
 
-    async def refused(self, reply: Reply) -> None:
+    async def refused(self, reply: ClientResponse) -> None:
         assert (reply.status, reply.error["type"]) == (403, "PermissionDeniedError"), reply.body
 
     async def reads_webhooks(self, sid: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.web.asgi import Client
+from tests.web.client import AppClient
 from tests.web.fakes import FakeDocuments, FakeGateway, app_of
 
 
@@ -19,5 +19,5 @@ def documents() -> FakeDocuments:
 
 
 @pytest.fixture
-def client(gateway: FakeGateway, documents: FakeDocuments) -> Client:
-    return Client(app_of(gateway, documents))
+def client(gateway: FakeGateway, documents: FakeDocuments) -> AppClient:
+    return AppClient(app_of(gateway, documents))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.asgi import Client
+from tests.web.client import AppClient
 from tests.web.fakes import SID, FakeDocuments, FakeGateway, app_of
 from tests.web.serving import served
 
@@ -36,7 +36,7 @@ async def test_a_path_is_decoded_once(
     assert json.loads(body)["data"]["name"] == name
 
 
-async def test_a_query_is_decoded_once(client: Client, documents: FakeDocuments) -> None:
+async def test_a_query_is_decoded_once(client: AppClient, documents: FakeDocuments) -> None:
     filters = '[["title","=","%2541"]]'
     encoded = filters.replace("%", "%25").replace('"', "%22")
     assert (
@@ -46,7 +46,7 @@ async def test_a_query_is_decoded_once(client: Client, documents: FakeDocuments)
     assert listing == {"filters": json.loads(filters)}
 
 
-async def test_a_body_is_decoded_once(client: Client, documents: FakeDocuments) -> None:
+async def test_a_body_is_decoded_once(client: AppClient, documents: FakeDocuments) -> None:
     body: dict[str, Any] = {"name": "A", "title": '"\\u0041&lt;%41"'}
     reply = await client.ask("POST", "/api/resource/Order", body, sid=SID)
     assert reply.status == 201

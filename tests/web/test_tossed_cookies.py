@@ -7,7 +7,7 @@ from urllib.request import Request
 
 import pytest
 
-from tests.web.asgi import Client, Reply
+from tests.web.client import AppClient, ClientResponse
 from tests.web.fakes import KEY, PASSWORD, SID, FakeGateway, app_of
 
 HOST = "fw.example.org"
@@ -21,7 +21,7 @@ KEY_AND_COOKIE = [("Authorization", f"Bearer {KEY}"), ("Cookie", f"sid={SID}")]
 class Answered:
     """An answer as `http.cookiejar` reads it."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: ClientResponse) -> None:
         self._reply = reply
 
     def info(self) -> Answered:
@@ -34,7 +34,7 @@ class Answered:
 class Browser:
     """Asks with the cookies that it was given, by the rules of RFC 6265."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: AppClient) -> None:
         self.client = client
         self.jar = CookieJar()
 
@@ -47,7 +47,7 @@ class Browser:
             )
         )  # fmt: skip
 
-    async def ask(self, method: str, path: str, body: object = None) -> Reply:
+    async def ask(self, method: str, path: str, body: object = None) -> ClientResponse:
         request = Request(f"http://{HOST}{path}")
         self.jar.add_cookie_header(request)
         headers = list(PAGE)
@@ -63,16 +63,16 @@ class Browser:
 
 
 @pytest.fixture
-def site(gateway: FakeGateway) -> Client:
-    return Client(app_of(gateway, url=f"http://{HOST}"))
+def site(gateway: FakeGateway) -> AppClient:
+    return AppClient(app_of(gateway, url=f"http://{HOST}"))
 
 
 @pytest.fixture
-def browser(site: Client) -> Browser:
+def browser(site: AppClient) -> Browser:
     return Browser(site)
 
 
-def cleared(reply: Reply) -> list[str]:
+def cleared(reply: ClientResponse) -> list[str]:
     return [value for name, value in reply.headers if name == "set-cookie"]
 
 
@@ -112,7 +112,7 @@ async def test_with_cookies_tossed_before_the_second_sign_in_holds_at_the_latest
 
 @pytest.mark.parametrize("credentials", [TWO, KEY_AND_COOKIE])
 async def test_signing_in_and_out_reads_no_session_and_clears_the_cookies(
-    site: Client, gateway: FakeGateway, credentials: list[tuple[str, str]]
+    site: AppClient, gateway: FakeGateway, credentials: list[tuple[str, str]]
 ) -> None:
     page = await site.ask("GET", "/login", headers=credentials)
     assert page.status == 200, "nobody is signed in, so the form is shown"
@@ -133,22 +133,22 @@ async def test_signing_in_and_out_reads_no_session_and_clears_the_cookies(
     assert not [call for call in gateway.asked if call[0] == "authenticate_key"]
 
 
-async def test_elsewhere_two_cookies_are_refused_and_cleared(site: Client) -> None:
+async def test_elsewhere_two_cookies_are_refused_and_cleared(site: AppClient) -> None:
     reply = await site.ask("POST", PROFILE, {}, headers=TWO)
     assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
     assert "sid=; Max-Age=0; Path=/; Domain=example.org" in cleared(reply)
 
 
-async def test_a_key_beside_a_cookie_is_refused_and_clears_nothing(site: Client) -> None:
+async def test_a_key_beside_a_cookie_is_refused_and_clears_nothing(site: AppClient) -> None:
     reply = await site.ask("POST", PROFILE, {}, headers=KEY_AND_COOKIE)
     assert (reply.status, cleared(reply)) == (400, [])
 
 
-async def test_a_program_that_asks_for_a_page_is_told(site: Client) -> None:
+async def test_a_program_that_asks_for_a_page_is_told(site: AppClient) -> None:
     reply = await site.ask("GET", "/app", headers=TWO)
     assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
 
 
-async def test_a_form_of_sign_in_still_needs_its_header(site: Client) -> None:
+async def test_a_form_of_sign_in_still_needs_its_header(site: AppClient) -> None:
     reply = await site.ask("POST", "/api/logout", {}, headers=TWO, csrf=False)
     assert (reply.status, reply.error["type"]) == (403, "CSRFError")

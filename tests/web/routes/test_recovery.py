@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fw_actors.errors import TooManyRequestsError
-from tests.web.asgi import Client
+from tests.web.client import AppClient
 from tests.web.fakes import SID, TOKEN, FakeGateway
 
 PEER = "203.0.113.9"
@@ -20,7 +20,9 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_the_routes_ask_for_no_csrf_header_and_no_session(client: Client, name: str) -> None:
+async def test_the_routes_ask_for_no_csrf_header_and_no_session(
+    client: AppClient, name: str
+) -> None:
     """The routes ask for no CSRF header and no session (A-210, H-81)."""
     reply = await client.ask("POST", f"/api/auth/{name}", BODIES[name], csrf=False)
     assert reply.status == 200
@@ -30,7 +32,7 @@ async def test_the_routes_ask_for_no_csrf_header_and_no_session(client: Client, 
 
 @pytest.mark.parametrize("typed", [" Ann ", "", "  ", "x" * 400, "\u202eann"])
 async def test_forgot_password_passes_on_what_was_typed_and_from_where(
-    client: Client, gateway: FakeGateway, typed: str
+    client: AppClient, gateway: FakeGateway, typed: str
 ) -> None:
     """The answer is `{ok: true}` to every well-formed request (A-211)."""
     reply = await client.ask("POST", "/api/auth/forgot-password", {"usr": typed})
@@ -38,7 +40,7 @@ async def test_forgot_password_passes_on_what_was_typed_and_from_where(
     assert gateway.asked == [("forgot_password", typed, PEER)]
 
 
-async def test_a_good_token_is_told_what_it_is_for(client: Client) -> None:
+async def test_a_good_token_is_told_what_it_is_for(client: AppClient) -> None:
     reply = await client.ask("POST", "/api/auth/token", {"token": TOKEN})
     assert reply.json == {
         "kind": "recovery",
@@ -49,7 +51,7 @@ async def test_a_good_token_is_told_what_it_is_for(client: Client) -> None:
 
 
 async def test_a_reset_and_an_acceptance_pass_on_token_password_and_name(
-    client: Client, gateway: FakeGateway
+    client: AppClient, gateway: FakeGateway
 ) -> None:
     """A password is taken as it is, control characters and all (H-14)."""
     odd = {"token": TOKEN, "password": " \t\x07odd "}
@@ -61,7 +63,7 @@ async def test_a_reset_and_an_acceptance_pass_on_token_password_and_name(
 
 
 @pytest.mark.parametrize("name", ["token", "reset-password", "accept-invite"])
-async def test_a_bad_token_is_refused(client: Client, name: str) -> None:
+async def test_a_bad_token_is_refused(client: AppClient, name: str) -> None:
     reply = await client.ask("POST", f"/api/auth/{name}", {**BODIES[name], "token": "A" * 32})
     assert (reply.status, reply.error["type"]) == (400, "InvalidTokenError")
     assert "extra" not in reply.error
@@ -84,7 +86,7 @@ async def test_a_bad_token_is_refused(client: Client, name: str) -> None:
     ],
 )
 async def test_a_malformed_body_is_named_and_goes_no_further(
-    client: Client, gateway: FakeGateway, name: str, body: dict[str, Any], field: str
+    client: AppClient, gateway: FakeGateway, name: str, body: dict[str, Any], field: str
 ) -> None:
     """A malformed request moves no counter (H-16)."""
     reply = await client.ask("POST", f"/api/auth/{name}", body)
@@ -93,7 +95,7 @@ async def test_a_malformed_body_is_named_and_goes_no_further(
     assert gateway.asked == []
 
 
-async def test_a_signed_in_manager_is_answered_like_everybody(client: Client) -> None:
+async def test_a_signed_in_manager_is_answered_like_everybody(client: AppClient) -> None:
     """The public answer of `forgot-password` never changes (A-212, A-195)."""
     reply = await client.ask(
         "POST", "/api/auth/forgot-password", {"usr": "ann"}, headers=[("cookie", f"sid={SID}")]
@@ -102,7 +104,7 @@ async def test_a_signed_in_manager_is_answered_like_everybody(client: Client) ->
 
 
 async def test_over_the_throttle_is_429(
-    client: Client, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+    client: AppClient, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(token: str, address: str) -> None:
         raise TooManyRequestsError(12.2)
@@ -115,7 +117,7 @@ async def test_over_the_throttle_is_429(
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE"])
 async def test_nothing_but_a_post_is_taken(
-    client: Client, gateway: FakeGateway, method: str
+    client: AppClient, gateway: FakeGateway, method: str
 ) -> None:
     """Mail scanners open links, so only a POST is taken (A-188)."""
     reply = await client.ask(method, "/api/auth/reset-password")

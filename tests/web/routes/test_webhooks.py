@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fw_actors.errors import ConflictError, FwError, NotFoundError, PermissionDeniedError
-from tests.web.asgi import Client
+from tests.web.client import AppClient
 from tests.web.fakes import SID, FakeGateway
 
 REPLAY = "/api/method/core.services.webhooks.replay"
@@ -13,7 +13,7 @@ TEST = "/api/method/core.services.webhooks.test"
 
 
 async def test_a_replay_answers_the_delivery_and_queued(
-    client: Client, gateway: FakeGateway
+    client: AppClient, gateway: FakeGateway
 ) -> None:
     headers = [("X-Request-Id", "r-7")]
     reply = await client.ask("POST", REPLAY, {"delivery": "msg_1"}, sid=SID, headers=headers)
@@ -21,7 +21,9 @@ async def test_a_replay_answers_the_delivery_and_queued(
     assert gateway.asked == [("replay", "ann", "msg_1", "r-7")]
 
 
-async def test_a_test_answers_status_error_and_times(client: Client, gateway: FakeGateway) -> None:
+async def test_a_test_answers_status_error_and_times(
+    client: AppClient, gateway: FakeGateway
+) -> None:
     """Over HTTP it is 200 with `error` (B-272)."""
     reply = await client.ask("POST", TEST, {"webhook": "hook"}, sid=SID)
     assert (reply.status, reply.json) == (
@@ -45,7 +47,7 @@ REFUSALS = [
 @pytest.mark.parametrize(("refusal", "status"), REFUSALS)
 @pytest.mark.parametrize(("path", "body"), [(REPLAY, {"delivery": "x"}), (TEST, {"webhook": "x"})])
 async def test_a_refusal_comes_in_the_envelope(
-    client: Client,
+    client: AppClient,
     gateway: FakeGateway,
     path: str,
     body: dict[str, str],
@@ -60,7 +62,7 @@ async def test_a_refusal_comes_in_the_envelope(
 @pytest.mark.parametrize("path", [REPLAY, TEST])
 @pytest.mark.parametrize("body", [{}, {"delivery": 5, "webhook": 5}, {"x": "y"}, [], "x", None])
 async def test_a_malformed_body_is_400(
-    client: Client, gateway: FakeGateway, path: str, body: object
+    client: AppClient, gateway: FakeGateway, path: str, body: object
 ) -> None:
     assert (await client.ask("POST", path, body, sid=SID)).status == 400
     assert gateway.asked == []
@@ -68,7 +70,7 @@ async def test_a_malformed_body_is_400(
 
 @pytest.mark.parametrize("path", [REPLAY, TEST])
 async def test_it_takes_a_session_the_csrf_header_and_post(
-    client: Client, gateway: FakeGateway, path: str
+    client: AppClient, gateway: FakeGateway, path: str
 ) -> None:
     body = {"delivery": "x"}
     assert (await client.ask("POST", path, body)).status == 401
