@@ -37,7 +37,7 @@ _HEAD: Final = (
 def http_reference() -> str:
     """Return the whole page: every refusal and every operation, in the order in which they are
     served."""
-    document = described(api_paths(NOBODY, NOBODY, SITE, Traffic()), SITE.name)
+    document = described(api_paths(NOBODY, SITE, Traffic()), SITE.name)
     return _HEAD + "\n".join([*_refusals(), "", *_operations(document)])
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import trio
 
-from fw_actors.documents import rest
 from fw_actors.runtime import SeededEntropy, TrioClock
 from supervisors.service.tree import RunningService, open_service
 from tests.mail_kit import Log
@@ -104,5 +103,5 @@ async def http_site(folder: Path, seed: int = 1, **changes: Any) -> AsyncIterato
     opening = open_service(config, log=log, front=False, clock=clock, entropy=entropy, inline=True)
     async with opening as service:
         settings = Settings(name="tests", url=URL, trust=config.deployment.trust_proxy)
-        app = make_app(service.gateway, rest, settings, entropy)
+        app = make_app(service.gateway, settings, entropy)
         yield HttpSite(service.site, service, app, clock, log)

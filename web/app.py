@@ -18,11 +18,12 @@ from quart.wrappers import Request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 
+from fw_actors.actors.console import Console
+from fw_actors.actors.gateway import Gateway
 from fw_actors.config import ProxyTrustPolicy
 from fw_actors.errors import QUERY_TIMEOUT, InternalError, NotFoundError, OverloadedError
 from fw_actors.runtime.clock import Entropy
 from web.exchange import UNROUTED, Exchange, Traffic, request_id_of
-from web.gateway import Console, Documents, Gateway
 from web.guard import admit
 from web.operations import Path
 from web.pages.routes import page_paths
@@ -52,37 +53,33 @@ PATH_LENGTH_LOGGED: Final = 200
 
 def make_app(
     gateway: Gateway,
-    documents: Documents,
     settings: Settings,
     entropy: Entropy,
     console: Console | None = None,
 ) -> FrontEnd:
     """Return the application that serves `gateway`.
 
-    `documents` is `fw_actors.documents.rest`; `entropy` makes request ids; without
-    a `console` there is no page of it.
+    `entropy` makes request ids; without a `console` there is no page of it.
     """
     traffic, streams = Traffic(), EventStreams()
     paths = [
-        *api_paths(gateway, documents, settings, traffic),
-        *page_paths(gateway, documents, settings, console, streams),
+        *api_paths(gateway, settings, traffic),
+        *page_paths(gateway, settings, console, streams),
     ]
     if console is not None:
         paths += ConsoleRoutes(gateway, console).paths()
-    description = DescriptionRoutes(paths, settings.name, gateway, documents)
+    description = DescriptionRoutes(paths, settings.name, gateway)
     return FrontEnd([*paths, *description.paths()], gateway, settings, entropy, traffic, streams)
 
 
-def api_paths(
-    gateway: Gateway, documents: Documents, settings: Settings, traffic: Traffic
-) -> list[Path]:
+def api_paths(gateway: Gateway, settings: Settings, traffic: Traffic) -> list[Path]:
     """Return the paths for programs, in the order in which the reference lists them."""
     return [
         *AccessRoutes(gateway, settings).paths(),
         *RecoveryRoutes(gateway).paths(),
         *SelfServiceRoutes(gateway).paths(),
         *UserRoutes(gateway).paths(),
-        *ResourceRoutes(gateway, documents).paths(),
+        *ResourceRoutes(gateway).paths(),
         *WebhookRoutes(gateway).paths(),
         *BulkReplayRoutes(gateway).paths(),
         *MethodRoutes(gateway).paths(),
@@ -252,7 +249,7 @@ class FrontEnd:
                 path=path,
                 exc_info=error,
             )
-            self._gateway.note_defect(f"{method} {path}", error, exchange.request_id)
+            self._gateway.errors.note(f"{method} {path}", error, exchange.request_id)
         refused = refused.reworded(self._settings.scrubber.scrub_known)
         if refused.extra.get("reason") == QUERY_TIMEOUT:
             route = UNROUTED if exchange.path is None else exchange.path.rule

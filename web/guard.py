@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 
 from quart.wrappers import Request
 
+from fw_actors.actors.gateway import Gateway
 from fw_actors.errors import (
     AuthenticationError,
     BadRequestError,
@@ -24,7 +25,6 @@ from fw_actors.errors import (
     UnsupportedMediaTypeError,
 )
 from web.exchange import Exchange
-from web.gateway import Gateway
 from web.json_input import has_control
 from web.operations import LARGE, BodyRule, Operation, Path, Session
 from web.request import sids
@@ -143,7 +143,7 @@ async def _authenticate(
     if session is Session.IGNORED:
         return
     if key is not None:
-        exchange.caller = await gateway.authenticate_key(key, exchange.address)
+        exchange.caller = await gateway.keys.caller(key, exchange.address)
         return
     if exchange.sid is not None:
         try:

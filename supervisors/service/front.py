@@ -11,7 +11,6 @@ import trio
 from fw_actors.actors.console import Console
 from fw_actors.actors.gateway import Gateway
 from fw_actors.config import Config
-from fw_actors.documents import rest
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.system import lone_error
 from supervisors.children import ChildSpec, task_child
@@ -55,7 +54,7 @@ def application(parts: Parts, gateway: Gateway, console: Console | None = None) 
         trust=config.deployment.trust_proxy,
         scrubber=config.scrubber,
     )
-    return make_app(gateway, rest, settings, parts.site.entropy, console)
+    return make_app(gateway, settings, parts.site.entropy, console)
 
 
 @asynccontextmanager

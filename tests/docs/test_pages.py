@@ -49,7 +49,7 @@ def test_the_first_page_leads_to_every_other() -> None:
 
 def test_every_operation_and_every_refusal_is_on_the_page_of_http() -> None:
     page = http_reference()
-    paths = api_paths(NOBODY, NOBODY, SITE, Traffic())
+    paths = api_paths(NOBODY, SITE, Traffic())
     assert [
         heading
         for path in paths

@@ -29,7 +29,7 @@ async def test_a_path_is_decoded_once(
     gateway: FakeGateway, documents: FakeDocuments, path: bytes, name: str
 ) -> None:
     documents.held[name] = {"name": name}
-    async with served(app_of(gateway, documents)) as server:
+    async with served(app_of(gateway)) as server:
         got = await server.exchange(ASK % (b"/api/resource/Order/" + path, SID.encode()))
     head, _, body = got.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200"), got

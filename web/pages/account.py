@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from fw_actors.access.api_keys import KeyFacts
 from fw_actors.access.sessions import SessionFacts
 from fw_actors.access.types import Caller
+from fw_actors.actors.gateway import Gateway
 from fw_actors.errors import PermissionDeniedError
 from fw_actors.rules.password_policy import MAX_RUNES
 from web.exchange import Exchange
-from web.gateway import Gateway
 from web.operations import Operation, Path
 from web.pages.rendering import Rendering, shell
 from web.response import Answer, iso_time

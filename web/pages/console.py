@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from fw_actors.actors.console import Console
+from fw_actors.actors.gateway import Gateway
 from fw_actors.errors import PermissionDeniedError
 from web.exchange import Exchange
-from web.gateway import Console, Gateway
 from web.guard import api_key_of
 from web.operations import Operation, Path
 from web.pages.rendering import Rendering, Shell, shell
@@ -70,7 +71,7 @@ class ConsolePages:
         if exchange.sid is not None:
             caller = await self._gateway.authenticate(exchange.sid)
         elif key is not None:
-            caller = await self._gateway.authenticate_key(key, exchange.address)
+            caller = await self._gateway.keys.caller(key, exchange.address)
         await self._gateway.read(caller, refuse_who_manages_nothing, exchange.request_id)
 
 

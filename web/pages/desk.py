@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fw_actors.documents import permissions
+from fw_actors.actors.gateway import Gateway
+from fw_actors.documents import permissions, rest
 from fw_actors.documents.doctype import Meta
 from fw_actors.errors import BadRequestError, PermissionDeniedError
 from web.exchange import Exchange
-from web.gateway import Documents, Gateway
 from web.operations import Operation, Path
 from web.pages.document_extras import PLAIN, SPECIAL, history
 from web.pages.form import editable, inputs, sections
@@ -40,8 +40,8 @@ class Acts:
 class DeskPages:
     """The paths of this module, over one gateway."""
 
-    def __init__(self, gateway: Gateway, documents: Documents, rendering: Rendering) -> None:
-        self._gateway, self._documents, self._rendering = gateway, documents, rendering
+    def __init__(self, gateway: Gateway, rendering: Rendering) -> None:
+        self._gateway, self._rendering = gateway, rendering
 
     def paths(self) -> list[Path]:
         """Return what is served."""
@@ -65,7 +65,7 @@ class DeskPages:
             exchange,
             "list.html",
             doctype,
-            lambda fw: {"list": listing(fw, self._documents, doctype, asked)},
+            lambda fw: {"list": listing(fw, doctype, asked)},
         )
 
     async def document(self, exchange: Exchange) -> Answer:
@@ -74,7 +74,7 @@ class DeskPages:
         special = SPECIAL.get(doctype, PLAIN)
 
         def view(fw: Fw) -> dict[str, Any]:
-            values = self._documents.read(fw, doctype, name)
+            values = rest.read(fw, doctype, name)
             meta = fw.documents.registry.meta(doctype)
             return {
                 **_form(fw, meta, values),

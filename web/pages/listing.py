@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
+from fw_actors.documents import rest
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.fields import Check, Field, Link, Select
 from fw_actors.errors import BadRequestError
-from web.gateway import Documents
 from web.pages.rendering import document_path, list_path, new_path
 from web.pages.wording import DOCSTATUS, columns_of, described, label_of
 
@@ -174,7 +174,7 @@ class Listing:
     after: str | None
 
 
-def listing(fw: Fw, documents: Documents, doctype: str, asked: Mapping[str, str]) -> Listing:
+def listing(fw: Fw, doctype: str, asked: Mapping[str, str]) -> Listing:
     """Return the page of the list that the address asks for.
 
     Raises: what the list of the JSON API raises; BadRequestError for a page that is no number.
@@ -187,7 +187,7 @@ def listing(fw: Fw, documents: Documents, doctype: str, asked: Mapping[str, str]
     searched = asked.get(SEARCHED) or (texts[0] if texts else "name")
     number = _page_number(asked.get(PAGE, ""))
     filters = _filters(meta, values, asked.get(SEARCH, ""), searched)
-    found = documents.list_documents(
+    found = rest.list_documents(
         fw,
         doctype,
         {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from web.gateway import Console, Documents, Gateway
+from fw_actors.actors.console import Console
+from fw_actors.actors.gateway import Gateway
 from web.operations import Path
 from web.pages.account import AccountPages
 from web.pages.console import ConsolePages
@@ -15,7 +16,6 @@ from web.settings import Settings
 
 def page_paths(
     gateway: Gateway,
-    documents: Documents,
     settings: Settings,
     console: Console | None,
     streams: EventStreams,
@@ -31,5 +31,5 @@ def page_paths(
         *consoles,
         *SignInPages(settings, rendering).paths(),
         *AccountPages(gateway, settings, rendering).paths(),
-        *DeskPages(gateway, documents, rendering).paths(),
+        *DeskPages(gateway, rendering).paths(),
     ]

@@ -10,10 +10,10 @@ import msgspec
 import structlog
 
 from fw_actors.access.types import Profile, SignInAttempt
+from fw_actors.actors.gateway import Gateway
 from fw_actors.errors import BadRequestError, OverloadedError
 from web import response_schemas
 from web.exchange import Exchange
-from web.gateway import Gateway
 from web.json_input import Texts, read_struct
 from web.operations import SMALL, BodyRule, Operation, Path, Session
 from web.request import clear_cookie, set_cookie
@@ -85,7 +85,7 @@ class AccessRoutes:
 
     async def admit_address(self, exchange: Exchange) -> None:
         """Refuse an address that has used up its tries, whatever its request holds."""
-        await self._gateway.admit_sign_in(exchange.address, exchange.request_id)
+        await self._gateway.lockouts.admit_address(exchange.address, exchange.request_id)
 
     async def sign_in(self, exchange: Exchange) -> Answer:
         """Make a session and set its cookie; a `sid` that came along is ended, never adopted."""
@@ -93,7 +93,7 @@ class AccessRoutes:
         if not body.usr.strip():
             await self.admit_address(exchange)
             raise BadRequestError("Type your name or e-mail.", field="usr")
-        signed_in = await self._gateway.sign_in(
+        signed_in = await self._gateway.lockouts.sign_in(
             SignInAttempt(
                 usr=body.usr,
                 pwd=body.pwd,
@@ -184,13 +184,13 @@ class RecoveryRoutes:
 
     async def admit_address(self, exchange: Exchange) -> None:
         """Refuse an address that has asked too often, whatever its request holds."""
-        await self._gateway.admit_link_use(exchange.address)
+        await self._gateway.recovery.admit_address(exchange.address)
 
     async def forgot_password(self, exchange: Exchange) -> Answer:
         """Answer every well-formed request alike, whoever is meant, also when nothing is queued."""
         body: ForgotPasswordRequest = exchange.body
         try:
-            await self._gateway.forgot_password(body.usr, exchange.address)
+            await self._gateway.recovery.ask(body.usr, exchange.address)
         except OverloadedError as refusal:  # never an error (A-215): told to the log alone
             _log.error(
                 "web.recovery_not_queued", request_id=exchange.request_id, error=refusal.message
@@ -201,7 +201,7 @@ class RecoveryRoutes:
         """Tell what a link is good for, without spending it."""
         await self.admit_address(exchange)
         body: TokenRequest = exchange.body
-        facts = await self._gateway.look_at_link(body.token, exchange.address)
+        facts = await self._gateway.recovery.look(body.token, exchange.address)
         told = {
             "kind": facts.kind.value,
             "user": facts.user,
@@ -214,7 +214,7 @@ class RecoveryRoutes:
         """Set a new password by a recovery link; nobody is signed in by that."""
         await self.admit_address(exchange)
         body: ResetPasswordRequest = exchange.body
-        await self._gateway.reset_password(
+        await self._gateway.recovery.reset(
             body.token, body.password, exchange.address, exchange.request_id
         )
         return answer_json({"ok": True})
@@ -223,7 +223,7 @@ class RecoveryRoutes:
         """Set the first password by an invitation link; nobody is signed in by that."""
         await self.admit_address(exchange)
         body: AcceptInviteRequest = exchange.body
-        await self._gateway.accept_invite(
+        await self._gateway.invitation.accept(
             body.token,
             body.password,
             given(body.full_name),

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from fw_actors.access.recovery import SentLink
+from fw_actors.actors.console import Console
+from fw_actors.actors.gateway import Gateway
 from web import response_schemas
 from web.exchange import Exchange
-from web.gateway import Console, Gateway
 from web.json_input import read_struct
 from web.operations import BodyRule, Operation, Path
 from web.pages.console import refuse_who_manages_nothing

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Final
 
+from fw_actors.actors.gateway import Gateway
+from fw_actors.documents import rest
 from web.exchange import Exchange
-from web.gateway import Documents, Gateway
 from web.operations import Operation, Path, Session
 from web.response import Answer, encode
 
@@ -17,11 +18,8 @@ PATH: Final = "/api/openapi.json"
 class DescriptionRoutes:
     """The path of the document about all `paths` and itself."""
 
-    def __init__(
-        self, paths: Sequence[Path], site: str, gateway: Gateway, documents: Documents
-    ) -> None:
-        self._described, self._site = paths, site
-        self._gateway, self._documents = gateway, documents
+    def __init__(self, paths: Sequence[Path], site: str, gateway: Gateway) -> None:
+        self._described, self._site, self._gateway = paths, site, gateway
 
     def paths(self) -> list[Path]:
         """Return what is served."""
@@ -33,9 +31,7 @@ class DescriptionRoutes:
             return Answer(self._for_guests)
         from web.openapi import with_documents
 
-        found = await self._gateway.read(
-            exchange.caller, self._documents.described, exchange.request_id
-        )
+        found = await self._gateway.read(exchange.caller, rest.described, exchange.request_id)
         return Answer(encode(with_documents(self._generic, found)))
 
     @cached_property

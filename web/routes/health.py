@@ -17,10 +17,10 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 
 from fw_actors.access.types import Caller, Reading
+from fw_actors.actors.gateway import Gateway
 from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.errors import OverloadedError, PermissionDeniedError
 from web.exchange import Exchange, Traffic
-from web.gateway import Gateway
 from web.operations import Operation, Path, Session
 from web.request import is_loopback
 from web.response import Answer, answer_json, says_forwarded
@@ -84,7 +84,7 @@ class HealthRoutes:
                 "The metrics are for this machine, and for the API key of a System Manager."
             )
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Readings([*await self._gateway.snapshot(), *self._traffic.readings()]))
+        registry.register(_Readings([*await self._gateway.readings(), *self._traffic.readings()]))
         registry.register(self._process)
         return Answer(generate_latest(registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 

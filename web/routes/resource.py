@@ -10,9 +10,11 @@ from urllib.parse import quote
 import msgspec
 
 from fw_actors.access.types import Caller
+from fw_actors.actors.gateway import Gateway
+from fw_actors.documents import rest
+from fw_actors.documents.functions import Whitelisted
 from fw_actors.errors import BadRequestError, NotFoundError, PermissionDeniedError
 from web.exchange import Exchange
-from web.gateway import Documents, Gateway, WhitelistedFunction
 from web.json_input import MAX_INTEGER, Texts, read_argument, read_object, read_struct
 from web.operations import BodyRule, Operation, Path
 from web.response import Answer, answer_json, encode
@@ -42,9 +44,8 @@ NEW_NAME: Final = BodyRule(partial(read_struct, kind=RenameRequest))
 class ResourceRoutes:
     """The paths of this module, over one gateway."""
 
-    def __init__(self, gateway: Gateway, documents: Documents) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._documents = documents
 
     def paths(self) -> list[Path]:
         """Return what is served."""
@@ -72,7 +73,7 @@ class ResourceRoutes:
         doctype, wanted = exchange.argument("doctype"), _listing(exchange.query)
         found = await self._gateway.read(
             exchange.known_caller,
-            lambda fw: self._documents.list_documents(fw, doctype, wanted),
+            lambda fw: rest.list_documents(fw, doctype, wanted),
             exchange.request_id,
         )
         return answer_json(found)
@@ -81,16 +82,14 @@ class ResourceRoutes:
         """Insert a document; 201."""
         doctype, caller = exchange.argument("doctype"), exchange.known_caller
         body = await self._gateway.prepare(caller, doctype, None, exchange.body)
-        return await self._write(
-            exchange, lambda fw: self._documents.insert(fw, doctype, body), 201
-        )
+        return await self._write(exchange, lambda fw: rest.insert(fw, doctype, body), 201)
 
     async def read(self, exchange: Exchange) -> Answer:
         """Read a document."""
         doctype, name = _place(exchange)
         document = await self._gateway.read(
             exchange.known_caller,
-            lambda fw: self._documents.read(fw, doctype, name),
+            lambda fw: rest.read(fw, doctype, name),
             exchange.request_id,
         )
         return answer_json({"data": document})
@@ -99,14 +98,14 @@ class ResourceRoutes:
         """Save the changed fields of a document."""
         doctype, name = _place(exchange)
         body = await self._gateway.prepare(exchange.known_caller, doctype, name, exchange.body)
-        return await self._write(exchange, lambda fw: self._documents.save(fw, doctype, name, body))
+        return await self._write(exchange, lambda fw: rest.save(fw, doctype, name, body))
 
     async def delete(self, exchange: Exchange) -> Answer:
         """Delete a document."""
         doctype, name = _place(exchange)
         gone = await self._gateway.write(
             exchange.known_caller,
-            lambda fw: self._documents.delete(fw, doctype, name),
+            lambda fw: rest.delete(fw, doctype, name),
             exchange.request_id,
         )
         return answer_json(gone)
@@ -114,19 +113,19 @@ class ResourceRoutes:
     async def submit(self, exchange: Exchange) -> Answer:
         """Submit a draft."""
         doctype, name = _place(exchange)
-        return await self._write(exchange, lambda fw: self._documents.submit(fw, doctype, name))
+        return await self._write(exchange, lambda fw: rest.submit(fw, doctype, name))
 
     async def cancel(self, exchange: Exchange) -> Answer:
         """Cancel a submitted document."""
         doctype, name = _place(exchange)
-        return await self._write(exchange, lambda fw: self._documents.cancel(fw, doctype, name))
+        return await self._write(exchange, lambda fw: rest.cancel(fw, doctype, name))
 
     async def rename(self, exchange: Exchange) -> Answer:
         """Give a document another name."""
         doctype, name = _place(exchange)
         body: RenameRequest = exchange.body
         return await self._write(
-            exchange, lambda fw: self._documents.rename(fw, doctype, name, {"name": body.name})
+            exchange, lambda fw: rest.rename(fw, doctype, name, {"name": body.name})
         )
 
     async def export(self, exchange: Exchange) -> Answer:
@@ -134,7 +133,7 @@ class ResourceRoutes:
         doctype, name = _place(exchange)
         document = await self._gateway.read(
             exchange.known_caller,
-            lambda fw: self._documents.export(fw, doctype, name),
+            lambda fw: rest.export(fw, doctype, name),
             exchange.request_id,
         )
         return answer_json(document, 200, ("Content-Disposition", _attachment(doctype, name)))
@@ -211,13 +210,13 @@ class MethodRoutes:
 
         return Answer(await self._gateway.write(exchange.known_caller, run, exchange.request_id))
 
-    def _find(self, exchange: Exchange) -> WhitelistedFunction:
-        function = self._gateway.whitelisted(exchange.argument("path"))
+    def _find(self, exchange: Exchange) -> Whitelisted:
+        function = self._gateway.functions.get(exchange.argument("path"))
         if function is None:
             raise NotFoundError("There is nothing under this path.")
         return function
 
 
-def _require_role(caller: Caller, function: WhitelistedFunction) -> None:
+def _require_role(caller: Caller, function: Whitelisted) -> None:
     if function.roles and not caller.roles & {ADMINISTRATOR_ROLE, *function.roles}:
         raise PermissionDeniedError

@@ -9,9 +9,9 @@ import msgspec
 
 from fw_actors.access.administration import in_person
 from fw_actors.access.types import PasswordChange, Profile
+from fw_actors.actors.gateway import Gateway
 from web import response_schemas
 from web.exchange import Exchange
-from web.gateway import Gateway
 from web.json_input import Texts
 from web.operations import Path
 from web.response import Answer, answer_json, iso_time
@@ -123,7 +123,7 @@ class SelfServiceRoutes:
         """Set a new password by the current one; the other sessions end."""
         caller = exchange.known_caller
         body: PasswordRequest = exchange.body
-        changed = await self._gateway.change_password(
+        changed = await self._gateway.lockouts.change_password(
             PasswordChange(
                 user=caller.user,
                 session=in_person(caller),

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
+from fw_actors.actors.gateway import Gateway
 from fw_actors.errors import PermissionDeniedError
 from fw_actors.webhooks.diagnostics import TrialResult
 from fw_actors.webhooks.replay import Run
 from web.exchange import Exchange
-from web.gateway import Gateway
 from web.json_input import Texts
 from web.operations import Path
 from web.response import Answer, answer_json, iso_time

@@ -33,8 +33,8 @@ class ManagersGateway(FakeGateway):
     async def authenticate(self, sid: str) -> Caller:
         return await super().authenticate("ended" if self.is_revoked else sid)
 
-    async def authenticate_key(self, key: str, address: str) -> Caller:
-        return await super().authenticate_key("revoked" if self.is_revoked else key, address)
+    async def caller(self, key: str, address: str) -> Caller:
+        return await super().caller("revoked" if self.is_revoked else key, address)
 
     async def read(self, caller: Caller, fn: Callable[[Any], T], request_id: str = "") -> T:
         return fn(MANAGER)

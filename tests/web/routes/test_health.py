@@ -29,7 +29,7 @@ async def test_the_numbers_are_in_the_format_of_prometheus(
     client: AppClient, gateway: FakeGateway
 ) -> None:
     client.peer = "127.0.0.1"
-    gateway.readings = [
+    gateway.numbers = [
         Reading("fw_password_hashes", "counter", "Hashes, decoys too.", 3),
         Reading("fw_deliveries", "counter", "Deliveries.", 2, {"outcome": "Sent"}),
         Reading("fw_deliveries", "counter", "Deliveries.", 1, {"outcome": "Failed"}),

@@ -109,7 +109,7 @@ async def test_over_the_throttle_is_429(
     async def refuse(token: str, address: str) -> None:
         raise TooManyRequestsError(12.2)
 
-    monkeypatch.setattr(gateway, "look_at_link", refuse)
+    monkeypatch.setattr(gateway, "look", refuse)
     reply = await client.ask("POST", "/api/auth/token", {"token": TOKEN})
     assert (reply.status, reply.header("retry-after")) == (429, "13")
     assert reply.error["extra"] == {"retryAfter": 13}

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
+from fw_actors.documents import rest
 from fw_actors.errors import ConflictError
 from tests.web.client import AppClient
 from tests.web.fakes import SID, FakeDocuments, FakeGateway
@@ -176,7 +177,7 @@ async def test_what_json_can_not_show_undoes_the_write(
 
     monkeypatch.setattr(gateway, "write", write)
     for verb in ("insert", "save", "submit", "cancel", "rename"):
-        monkeypatch.setattr(documents, verb, lambda *args: {"value": object()})
+        monkeypatch.setattr(rest, verb, lambda *args: {"value": object()})
     for method, path, body in (
         ("POST", "", {"name": "b"}), ("PUT", "/a", {}), ("POST", "/a/submit", None),
         ("POST", "/a/cancel", None), ("POST", "/a/rename", {"name": "c"}),
