@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from fw_actors import errors
 from fw_cli.reference import plain
-from web.app import api_paths
+from web.app import api_routes
 from web.exchange import Traffic
-from web.openapi import SESSION, described
+from web.openapi import SESSION, describe
 from web.settings import Settings
 
 SITE: Final = Settings("fw", "http://127.0.0.1:8000")
@@ -37,7 +37,7 @@ _HEAD: Final = (
 def http_reference() -> str:
     """Return the whole page: every refusal and every operation, in the order in which they are
     served."""
-    document = described(api_paths(NOBODY, SITE, Traffic()), SITE.name)
+    document = describe(api_routes(NOBODY, SITE, Traffic()), SITE.name)
     return _HEAD + "\n".join([*_refusals(), "", *_operations(document)])
 
 

@@ -67,8 +67,8 @@ async def answering_while_starting(
     """
     settings = Settings(name=config.site.name, url=bound.url, max_requests=0)
     gateway, traffic = cast("Any", _StartingGateway()), Traffic()
-    paths = HealthRoutes(gateway, traffic).paths()
-    app = FrontEnd(paths, gateway, settings, entropy, traffic, EventStreams())
+    routes = HealthRoutes(gateway, traffic).routes()
+    app = FrontEnd(routes, gateway, settings, entropy, traffic, EventStreams())
     stop, ended = trio.Event(), trio.Event()
     own = Bound(bound.socket.dup(), bound.url)
 

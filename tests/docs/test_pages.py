@@ -19,7 +19,7 @@ from fw_cli.http_reference import NOBODY, SITE, http_reference
 from fw_cli.main import cli
 from fw_cli.reference import command_line
 from tests.supervisors.service.test_readings import EXPECTED
-from web.app import api_paths
+from web.app import api_routes
 from web.exchange import Traffic
 from web.openapi import DESCRIBED
 
@@ -49,7 +49,7 @@ def test_the_first_page_leads_to_every_other() -> None:
 
 def test_every_operation_and_every_refusal_is_on_the_page_of_http() -> None:
     page = http_reference()
-    paths = api_paths(NOBODY, SITE, Traffic())
+    paths = api_routes(NOBODY, SITE, Traffic())
     assert [
         heading
         for path in paths

@@ -77,8 +77,8 @@ ASVS_DATA: Final = (
     Mutation(
         "a format string is made of input",
         _JSON_IN,
-        'f"{field} holds no finite number."',
-        'field.format("holds no finite number.")',
+        'f"{field} must be a finite number."',
+        'field.format("must be a finite number.")',
         _TEST_SOURCE + "no_format_string_is_made_of_input",
     ),
     Mutation(

@@ -246,15 +246,15 @@ ASVS_FRONT: Final = (
     Mutation(
         "requests in hand have no end",
         _APP,
-        "yield self._in_hand <= self._settings.max_requests",
+        "yield self._active_requests <= self._settings.max_requests",
         "yield True",
         "tests/web/test_app.py::test_more_requests_than_places_are_turned_away_and_places_come_back",
     ),
     Mutation(
         "a defect is told to the client",
         _APP,
-        "refused = InternalError(exchange.request_id)",
-        'refused = InternalError(f"{exchange.request_id} {error}")',
+        "expected = InternalError(exchange.request_id)",
+        'expected = InternalError(f"{exchange.request_id} {error}")',
         "tests/web/test_app.py::test_a_defect_is_logged_and_tells_only_the_request_id",
     ),
     Mutation(
@@ -275,15 +275,15 @@ ASVS_FRONT: Final = (
     Mutation(
         "refused requests leave no line in the log",
         _APP,
-        "        log = self._log.debug if route in LOOKED_AT else self._log.info\n",
+        "        log = self._log.debug if route in MONITORED else self._log.info\n",
         "        if status in (400, 401, 403):\n            return\n"
-        "        log = self._log.debug if route in LOOKED_AT else self._log.info\n",
+        "        log = self._log.debug if route in MONITORED else self._log.info\n",
         "tests/access/test_refusals_logged.py::test_a_try_to_pass_by_a_check_is_logged_with_its_user",
     ),
     Mutation(
         "anybody's word for an address is believed",
         "web/request.py",
-        "    return trust.every_peer or (peer is not None and _holds(trust, peer))\n",
+        "    return trust.every_peer or (peer is not None and _is_listed(trust, peer))\n",
         "    return True\n",
         "tests/web/test_client_address.py::test_who_is_believed_says_where_a_request_comes_from",
     ),

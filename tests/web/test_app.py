@@ -213,7 +213,7 @@ async def test_more_requests_than_places_are_turned_away_and_places_come_back() 
         assert reply.header("X-Request-Id") == "mine"
         assert (await client.ask("GET", "/api/boot")).header("X-Request-Id")
         gateway.release.set()
-    assert client.app.in_hand == 0
+    assert client.app.active_requests == 0
     assert (await client.ask("GET", "/api/boot")).status == 200
 
 
@@ -227,9 +227,9 @@ async def test_a_client_that_goes_away_cancels_its_request_and_gives_the_place_b
             b'{"usr": "ann", "pwd":"x"}'
         )
         await trio.testing.wait_all_tasks_blocked(0.05)
-        assert (gateway.waiting, app.in_hand) == (1, 1)
+        assert (gateway.waiting, app.active_requests) == (1, 1)
         await stream.aclose()
-    assert (gateway.waiting, app.in_hand) == (0, 0)
+    assert (gateway.waiting, app.active_requests) == (0, 0)
 
 
 async def test_a_failure_outside_of_any_operation_is_answered_in_the_envelope(
@@ -238,7 +238,7 @@ async def test_a_failure_outside_of_any_operation_is_answered_in_the_envelope(
     def broken(self: Traffic, *_: object) -> None:
         raise ValueError("inside")
 
-    monkeypatch.setattr(Traffic, "answered", broken)
+    monkeypatch.setattr(Traffic, "record", broken)
     with structlog.testing.capture_logs():
         reply = await client.ask("GET", "/api/health")
     assert (reply.status, reply.error["type"]) == (500, "InternalError")

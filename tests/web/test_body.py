@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.errors import PayloadTooLargeError, RequestTimeoutError
-from web.request import LINGER_SECONDS, LimitedBody, body_due
+from web.request import LINGER_SECONDS, LimitedBody, body_deadline
 
 
 def arrived(*parts: bytes, ended: bool = True) -> LimitedBody:
@@ -43,7 +43,7 @@ def test_nothing_beyond_the_largest_limit_is_kept() -> None:
 
 def test_a_body_that_was_given_up_is_a_timeout() -> None:
     body = arrived(b"a", ended=False)
-    body.set_late()
+    body.set_timed_out()
     with pytest.raises(RequestTimeoutError):
         body.read(10)
 
@@ -54,7 +54,7 @@ def test_a_body_that_was_given_up_is_a_timeout() -> None:
 def test_a_body_is_due_at_500_bytes_a_second_after_10_seconds_and_whole_after_30(
     received: int, seconds: float
 ) -> None:
-    assert body_due(100.0, received) == 100.0 + seconds
+    assert body_deadline(100.0, received) == 100.0 + seconds
 
 
 async def test_what_is_dropped_is_waited_for_and_forgotten(
@@ -68,12 +68,12 @@ async def test_what_is_dropped_is_waited_for_and_forgotten(
         body.set_complete()
 
     nursery.start_soon(end)
-    await body.drop()
+    await body.discard()
     assert body.ended
     assert body.read(10) == b""
 
 
 async def test_dropping_has_an_end_too(autojump_clock: MockClock) -> None:
     start = trio.current_time()
-    await arrived(b"a", ended=False).drop()
+    await arrived(b"a", ended=False).discard()
     assert trio.current_time() - start == pytest.approx(LINGER_SECONDS)

@@ -34,10 +34,10 @@ class Stream:
     """Notes when it was cut."""
 
     def __init__(self) -> None:
-        self.cut_at: float | None = None
+        self.aborted_at: float | None = None
 
-    def cut(self) -> None:
-        self.cut_at = trio.current_time()
+    def abort(self) -> None:
+        self.aborted_at = trio.current_time()
 
 
 def connect(opened: OpenConnections, peer: str = "192.0.2.1") -> ClientConnection:
@@ -46,7 +46,7 @@ def connect(opened: OpenConnections, peer: str = "192.0.2.1") -> ClientConnectio
 
 def closed_at(connection: ClientConnection) -> float | None:
     stream: Any = connection.stream
-    return cast("Stream", stream).cut_at
+    return cast("Stream", stream).aborted_at
 
 
 def are_open(*connections: ClientConnection) -> list[bool]:
@@ -61,7 +61,7 @@ def opened() -> OpenConnections:
 @asynccontextmanager
 async def watched(opened: OpenConnections) -> AsyncIterator[None]:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(opened.close_late)
+        nursery.start_soon(opened.close_expired)
         yield
         nursery.cancel_scope.cancel()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from web.request import clear_cookie, clear_every_cookie, is_secure, set_cookie, sids
+from web.request import clear_cookie, clear_every_cookie, is_secure, session_ids, set_cookie
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from web.request import clear_cookie, clear_every_cookie, is_secure, set_cookie,
     ],
 )
 def test_every_cookie_of_that_name_is_found(lines: list[str], found: list[str]) -> None:
-    assert sids(lines) == found
+    assert session_ids(lines) == found
 
 
 def test_the_cookie_has_the_attributes_of_the_spec() -> None:

@@ -7,11 +7,11 @@ import trio
 import trio.testing
 
 from fw_actors.errors import OverloadedError
-from web.response import MOST, RETRY, EventStreams, SendPart, event
+from web.response import MOST, RETRY, EventStreams, SendPart, sse_event
 
 
 async def endless(send: SendPart) -> None:
-    await send(event(b"{}"))
+    await send(sse_event(b"{}"))
     await trio.sleep_forever()
 
 
@@ -21,7 +21,7 @@ async def test_a_stream_sends_its_events_until_all_are_ended() -> None:
     async def send(part: bytes) -> None:
         sent.append(part)
 
-    answer = streams.answer(endless)
+    answer = streams.open(endless)
     assert answer.stream is not None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(answer.stream, send)
@@ -39,21 +39,21 @@ async def test_no_more_than_sixteen_are_open() -> None:
 
     async with trio.open_nursery() as nursery:
         for _ in range(MOST):
-            answer = streams.answer(endless)
+            answer = streams.open(endless)
             assert answer.stream is not None
             nursery.start_soon(answer.stream, send)
         await trio.testing.wait_all_tasks_blocked()
         with pytest.raises(OverloadedError):
-            streams.answer(endless)
+            streams.open(endless)
         streams.end()
 
 
 async def test_none_is_opened_while_the_service_stops() -> None:
     streams = EventStreams()
-    late = streams.answer(endless)
+    late = streams.open(endless)
     streams.end()
     with pytest.raises(OverloadedError):
-        streams.answer(endless)
+        streams.open(endless)
     sent: list[bytes] = []
 
     async def send(part: bytes) -> None:

@@ -13,7 +13,8 @@ from tests.web.serving import BODY, BOOT, SIGN_IN, SIGN_IN_HEAD, answer, rest, s
 from web.app import FrontEnd
 from web.exchange import Exchange
 from web.operations import Operation
-from web.response import RETRY, Answer, SendPart, event
+from web.request import front_request
+from web.response import RETRY, Response, SendPart, sse_event
 
 LAST = b"GET /api/boot HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
@@ -27,15 +28,15 @@ def endless(app: FrontEnd) -> None:
     """Have /api/boot answer with events without an end."""
 
     async def events(send: SendPart) -> None:
-        await send(event(b"{}"))
+        await send(sse_event(b"{}"))
         await trio.sleep_forever()
 
-    async def handle(_: Exchange) -> Answer:
-        return app.streams.answer(events)
+    async def handle(_: Exchange) -> Response:
+        return app.streams.open(events)
 
-    operations = app._fixed["/api/boot"].operations
+    operations = app.routes["/api/boot"].operations
     assert isinstance(operations, dict)
-    operations["GET"] = Operation(handle, operations["GET"].session)
+    operations["GET"] = Operation(handle, operations["GET"].authentication)
 
 
 async def test_requests_sent_at_once_are_answered_in_their_order(gateway: FakeGateway) -> None:
@@ -106,8 +107,8 @@ async def test_an_answer_without_an_end_comes_part_by_part_until_the_client_goes
                 got += await stream.receive_some()
             assert RETRY in got
             assert b"transfer-encoding: chunked" in got.lower()
-            assert (len(app.streams), app.in_hand) == (1, 1)
-        await until(lambda: (len(app.streams), app.in_hand) == (0, 0))
+            assert (len(app.streams), app.active_requests) == (1, 1)
+        await until(lambda: (len(app.streams), app.active_requests) == (0, 0))
 
 
 async def test_an_answer_without_an_end_is_ended_well_by_a_stop(gateway: FakeGateway) -> None:
@@ -121,13 +122,13 @@ async def test_an_answer_without_an_end_is_ended_well_by_a_stop(gateway: FakeGat
 
 
 async def test_too_many_at_once_are_turned_away_and_their_connections_live_on(
-    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+    gateway: FakeGateway,
 ) -> None:
-    """At most 1,000 requests at once; more get 503 (H-120)."""
-    app = app_of(gateway)
+    """Beyond the limit of requests in progress, a request gets 503 (H-120)."""
+    app = app_of(gateway, max_requests=1)
+    other = front_request("GET", b"/api/boot", [], "1.1", None)
     async with served(app) as site, await site.connect() as stream:
-        with monkeypatch.context() as patch:
-            patch.setattr(app, "_in_hand", app.max_requests)
+        with app.slot(other):
             await stream.send_all(BOOT)
             got = await answer(stream)
             assert got.startswith(b"HTTP/1.1 503 ")
@@ -145,12 +146,12 @@ async def test_a_failure_in_the_midst_of_an_answer_ends_its_connection_alone(
         await send(b"a part")
         raise ValueError("a defect")
 
-    async def handle(_: Exchange) -> Answer:
-        return Answer(b"", stream=broken)
+    async def handle(_: Exchange) -> Response:
+        return Response(b"", stream=broken)
 
     operations: Mapping[str, Operation] = app._fixed["/api/health"].operations
     assert isinstance(operations, dict)
-    operations["GET"] = Operation(handle, operations["GET"].session)
+    operations["GET"] = Operation(handle, operations["GET"].authentication)
     async with served(app) as site:
         with structlog.testing.capture_logs() as logs:
             got = await site.exchange(BOOT.replace(b"boot", b"health"))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fw_actors.errors import BadRequestError
-from web.json_input import PLAIN, Texts, depth_of, read_argument, read_object, read_struct
+from web.json_input import PLAIN, CharacterRules, depth_of, read_argument, read_object, read_struct
 
 
 class Order(msgspec.Struct, forbid_unknown_fields=True):
@@ -20,7 +20,7 @@ class Order(msgspec.Struct, forbid_unknown_fields=True):
     lines: list[dict[str, Any]] = []
 
 
-def refused(body: bytes, texts: Texts = PLAIN) -> str | None:
+def refused(body: bytes, texts: CharacterRules = PLAIN) -> str | None:
     with pytest.raises(BadRequestError) as caught:
         read_object(body, texts)
     field = caught.value.extra.get("field")
@@ -94,17 +94,17 @@ def test_what_is_allowed_comes_as_it_was_sent(value: object) -> None:
 def test_tab_and_line_breaks_pass_where_the_caller_says(text: str) -> None:
     body = json.dumps({"a": text, "b": {"c": [text]}}).encode()
     assert refused(body) == "a"
-    assert refused(body, Texts(lines=("a",))) == "b"
-    assert read_object(body, Texts(lines=("a", "b")))["b"] == {"c": [text]}
-    assert read_object(body, Texts(every_line=True))["a"] == text
+    assert refused(body, CharacterRules(lines=("a",))) == "b"
+    assert read_object(body, CharacterRules(lines=("a", "b")))["b"] == {"c": [text]}
+    assert read_object(body, CharacterRules(every_line=True))["a"] == text
 
 
 def test_other_controls_pass_nowhere_but_in_passwords() -> None:
     """Passwords are exempt from the rule, but for lone surrogates (H-14)."""
     body = b'{"pwd": "\\u0000\\u001b"}'
-    assert refused(body, Texts(every_line=True)) == "pwd"
-    assert read_object(body, Texts(free=("pwd",))) == {"pwd": "\0\x1b"}
-    assert refused(b'{"pwd": "\\udc00"}', Texts(free=("pwd",))) == "pwd"
+    assert refused(body, CharacterRules(every_line=True)) == "pwd"
+    assert read_object(body, CharacterRules(free=("pwd",))) == {"pwd": "\0\x1b"}
+    assert refused(b'{"pwd": "\\udc00"}', CharacterRules(free=("pwd",))) == "pwd"
 
 
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"k":', "}")])

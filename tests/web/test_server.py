@@ -162,7 +162,7 @@ async def test_a_client_that_goes_away_cancels_its_request() -> None:
             await stream.send_all(SIGN_IN)
             await gateway.began.wait()
         await gateway.cancelled.wait()
-        while app.in_hand:
+        while app.active_requests:
             await trio.lowlevel.checkpoint()
 
 

@@ -79,7 +79,7 @@ async def test_a_cut_connection_neither_reads_nor_sends(
 ) -> None:
     """Its descriptor may be another connection's by then."""
     ours, theirs = pair
-    ours.cut()
+    ours.abort()
     with pytest.raises(trio.ClosedResourceError):
         await ours.receive_some()
     with pytest.raises(trio.ClosedResourceError):
@@ -130,5 +130,5 @@ async def test_cutting_ends_what_is_under_way_even_under_a_shield(
         nursery.start_soon(send)
         nursery.start_soon(read)
         await trio.testing.wait_all_tasks_blocked(0.01)
-        ours.cut()
+        ours.abort()
     await closed(theirs)

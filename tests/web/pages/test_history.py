@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from web.pages.document_extras import Change, changes_of
+from web.pages.document_extras import FieldChange, changes_of
 
 
 def row(change: str, **changed: list[Any]) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def row(change: str, **changed: list[Any]) -> dict[str, Any]:
 
 def test_a_field_is_told_with_its_old_and_its_new_value() -> None:
     data = {"changed": {"full_name": [None, "Ada"]}, "rows": []}
-    assert changes_of(data) == (Change("Full name", "empty", "Ada"),)
+    assert changes_of(data) == (FieldChange("Full name", "empty", "Ada"),)
 
 
 @pytest.mark.parametrize(
@@ -23,19 +23,21 @@ def test_a_field_is_told_with_its_old_and_its_new_value() -> None:
     [
         (
             row("added", item=[None, "Nut"], count=[None, 3]),
-            Change("Order lines, row added", "", "Item: Nut, Count: 3"),
+            FieldChange("Order lines, row added", "", "Item: Nut, Count: 3"),
         ),
         (
             row("removed", item=["Nut", None], count=[3, None]),
-            Change("Order lines, row removed", "Item: Nut, Count: 3", "nothing"),
+            FieldChange("Order lines, row removed", "Item: Nut, Count: 3", "nothing"),
         ),
-        (row("changed", count=[3, 4]), Change("Order lines, Count", "3", "4")),
-        (row("changed", idx=[1, 2]), Change("Order lines, position", "1", "2")),
-        (row("added"), Change("Order lines, row added", "", "empty")),
+        (row("changed", count=[3, 4]), FieldChange("Order lines, Count", "3", "4")),
+        (row("changed", idx=[1, 2]), FieldChange("Order lines, position", "1", "2")),
+        (row("added"), FieldChange("Order lines, row added", "", "empty")),
     ],
     ids=["added", "removed", "changed", "moved", "added without values"],
 )
-def test_a_child_row_is_told_by_what_became_of_it(change: dict[str, Any], expected: Change) -> None:
+def test_a_child_row_is_told_by_what_became_of_it(
+    change: dict[str, Any], expected: FieldChange
+) -> None:
     assert changes_of({"changed": {}, "rows": [change]}) == (expected,)
 
 
@@ -48,5 +50,5 @@ def test_what_is_long_is_cut_and_what_is_much_is_counted() -> None:
     data = {"changed": {}, "rows": [row("added", item=[None, "x" * 500])] * 60}
     told = changes_of(data)
     assert len(told) == 50
-    assert told[-1] == Change("And", "", "11 more")
+    assert told[-1] == FieldChange("And", "", "11 more")
     assert max(len(change.new) for change in told) == 80
