@@ -25,7 +25,7 @@ PEER = "203.0.113.9"
 SERVICES = "/api/method/core.services."
 
 
-class WallClock(TrioClock):
+class ForwardClock(TrioClock):
     """A wall clock that a test sets forward without any time passing for timers and scans."""
 
     ahead = 0
@@ -40,7 +40,7 @@ class HttpSite(Staffed):
 
     service: RunningService
     app: FrontEnd
-    clock: WallClock
+    clock: ForwardClock
     log: Log = field(default_factory=Log)
 
     def pass_time(self, seconds: float) -> None:
@@ -98,7 +98,7 @@ async def http_site(folder: Path, seed: int = 1, **changes: Any) -> AsyncIterato
     Whoever runs it once more on the same folder gives another `seed`: ids are random.
     """
     config = make_config(folder, **changes)
-    clock = WallClock(START_MS + round(trio.current_time() * 1000))
+    clock = ForwardClock(START_MS + round(trio.current_time() * 1000))
     entropy, log = SeededEntropy(seed), Log()
     opening = open_service(config, log=log, front=False, clock=clock, entropy=entropy, inline=True)
     async with opening as service:

@@ -9,39 +9,14 @@ import pytest
 import trio
 
 from fw_actors.errors import PasswordPolicyError
+from tests.access.link_kit import ACCEPT, FORGOT, OTHER, RESET, links, spend, token_for
 from tests.http_site import HttpSite
 from tests.staff import PASSWORD
 from tests.web.client import ClientResponse
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
-OTHER = "another decent passphrase"
-FORGOT = "/api/auth/forgot-password"
-RESET = "/api/auth/reset-password"
-ACCEPT = "/api/auth/accept-invite"
-
-
 Path = Callable[[HttpSite, str], Awaitable[str]]
-
-
-async def token_for(site: HttpSite, name: str, **given: Any) -> str:
-    """Ask for a recovery as anybody may; the token of the mail."""
-    before, asked = len(site.log.of("mail.sent")), len(links(site))
-    reply = await site.ask("POST", FORGOT, {"usr": name}, csrf=False, **given)
-    assert (reply.status, reply.json) == (200, {"ok": True})
-    while len(links(site)) == asked:
-        before += 1  # the mail about a changed password may come first
-        await site.log.wait("mail.sent", before)
-    return links(site)[-1].partition("#token=")[2]
-
-
-def links(site: HttpSite) -> list[str]:
-    """The links that the log was told, in order."""
-    return [str(line["link"]) for line in site.log.of("mail.sent") if "link" in line]
-
-
-async def spend(site: HttpSite, path: str, token: str, password: str = OTHER) -> ClientResponse:
-    return await site.ask("POST", path, {"token": token, "password": password}, csrf=False)
 
 
 async def invited(site: HttpSite) -> str:

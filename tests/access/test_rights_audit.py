@@ -11,7 +11,7 @@ import pytest
 
 from fw_actors.errors import ConflictError
 from tests.access.audit_kit import new_events
-from tests.access.test_links import ACCEPT, RESET, spend, token_for
+from tests.access.link_kit import ACCEPT, RESET, spend, token_for
 from tests.http_site import HttpSite
 from tests.staff import PASSWORD
 

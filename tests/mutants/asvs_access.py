@@ -323,8 +323,7 @@ ASVS_ACCESS: Final = (
         "web/routes/resource.py",
         "    if function.roles and not caller.roles & ",
         "    if not function and not caller.roles & ",
-        "tests/web/routes/test_methods.py::"
-        "test_a_function_is_for_its_roles_and_without_any_for_all",
+        "tests/web/routes/test_methods.py::test_function_requires_its_roles_or_any_user",
     ),
     Mutation(
         "scopes limit no document",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+import trio
+
 from fw_actors.access.administration import SelfService, UserAdministration
 from fw_actors.access.types import (
     Caller,
@@ -189,6 +191,27 @@ class FakeGateway:
 
     async def readings(self) -> Sequence[Reading]:
         return self.numbers
+
+
+class HeldGateway(FakeGateway):
+    """Lets sign-ins wait until they are released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.release, self.began, self.cancelled = trio.Event(), trio.Event(), trio.Event()
+        self.waiting = 0
+
+    async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
+        self.waiting += 1
+        self.began.set()
+        try:
+            await self.release.wait()
+        except trio.Cancelled:
+            self.cancelled.set()
+            raise
+        finally:
+            self.waiting -= 1
+        return await super().sign_in(attempt)
 
 
 DOCUMENT_FUNCTIONS = (

@@ -25,7 +25,7 @@ ASK = b"GET %s HTTP/1.1\r\nHost: x\r\nCookie: sid=%s\r\nConnection: close\r\n\r\
         (b"a+b", "a+b"),
     ],
 )
-async def test_a_path_is_decoded_once(
+async def test_path_is_decoded_once(
     gateway: FakeGateway, documents: FakeDocuments, path: bytes, name: str
 ) -> None:
     documents.held[name] = {"name": name}
@@ -36,7 +36,7 @@ async def test_a_path_is_decoded_once(
     assert json.loads(body)["data"]["name"] == name
 
 
-async def test_a_query_is_decoded_once(client: AppClient, documents: FakeDocuments) -> None:
+async def test_query_is_decoded_once(client: AppClient, documents: FakeDocuments) -> None:
     filters = '[["title","=","%2541"]]'
     encoded = filters.replace("%", "%25").replace('"', "%22")
     assert (
@@ -46,7 +46,7 @@ async def test_a_query_is_decoded_once(client: AppClient, documents: FakeDocumen
     assert listing == {"filters": json.loads(filters)}
 
 
-async def test_a_body_is_decoded_once(client: AppClient, documents: FakeDocuments) -> None:
+async def test_body_is_decoded_once(client: AppClient, documents: FakeDocuments) -> None:
     body: dict[str, Any] = {"name": "A", "title": '"\\u0041&lt;%41"'}
     reply = await client.ask("POST", "/api/resource/Order", body, sid=SID)
     assert reply.status == 201

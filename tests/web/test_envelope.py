@@ -33,7 +33,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("error", "status", "extra"), TABLE)
-def test_each_refusal_has_its_status_type_and_extra(
+def test_error_response_has_status_type_and_extra(
     error: FwError, status: int, extra: dict[str, object] | None
 ) -> None:
     answer = error_response(error)
@@ -44,7 +44,7 @@ def test_each_refusal_has_its_status_type_and_extra(
     assert shown.get("extra") == extra
 
 
-def test_headers_that_belong_to_a_refusal_come_along() -> None:
+def test_error_response_has_the_headers_of_the_error() -> None:
     assert dict(error_response(errors.TooManyRequestsError(12.1)).headers) == {"Retry-After": "13"}
     assert dict(error_response(errors.OverloadedError()).headers) == {"Retry-After": "1"}
     assert dict(error_response(errors.MethodNotAllowedError(("GET", "PUT"))).headers) == {
@@ -52,7 +52,7 @@ def test_headers_that_belong_to_a_refusal_come_along() -> None:
     }
 
 
-def test_a_refusal_is_found_inside_the_groups_of_nurseries() -> None:
+def test_error_in_finds_an_error_inside_groups() -> None:
     error = errors.NotFoundError("Gone.")
     assert error_in(error) is error
     assert error_in(ExceptionGroup("", [ExceptionGroup("", [error])])) is error

@@ -15,7 +15,7 @@ async def endless(send: SendPart) -> None:
     await trio.sleep_forever()
 
 
-async def test_a_stream_sends_its_events_until_all_are_ended() -> None:
+async def test_event_stream_sends_events_until_ended() -> None:
     streams, sent = EventStreams(), list[bytes]()
 
     async def send(part: bytes) -> None:
@@ -31,7 +31,7 @@ async def test_a_stream_sends_its_events_until_all_are_ended() -> None:
     assert len(streams) == 0
 
 
-async def test_no_more_than_sixteen_are_open() -> None:
+async def test_event_streams_are_sixteen_at_most() -> None:
     streams = EventStreams()
 
     async def send(part: bytes) -> None:
@@ -48,7 +48,7 @@ async def test_no_more_than_sixteen_are_open() -> None:
         streams.end()
 
 
-async def test_none_is_opened_while_the_service_stops() -> None:
+async def test_event_streams_are_not_opened_while_stopping() -> None:
     streams = EventStreams()
     late = streams.open(endless)
     streams.end()

@@ -14,7 +14,7 @@ SMUGGLED = b"GET /api/boot HTTP/1.1\r\nHost: x\r\nX-Request-Id: smuggled\r\n\r\n
 
 @pytest.mark.parametrize(("data", "status"), REFUSED.values(), ids=REFUSED.keys())
 @pytest.mark.parametrize("step", [None, 1])
-async def test_a_request_with_ambiguous_framing_is_refused_and_nothing_after_it_is_answered(
+async def test_framing_that_is_ambiguous_ends_the_connection(
     gateway: FakeGateway, data: bytes, status: int, step: int | None
 ) -> None:
     """Input that is no HTTP request is answered bare (H-130, H-129). At once, and byte by byte."""
@@ -43,9 +43,7 @@ async def send_in_steps(stream: trio.SocketStream, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("method", [b"get", b"Get", b"gET", b"oPTIONS"])
-async def test_a_method_in_other_letters_is_another_method(
-    gateway: FakeGateway, method: bytes
-) -> None:
+async def test_method_is_case_sensitive(gateway: FakeGateway, method: bytes) -> None:
     """RFC 9110 9.1: a proxy's rule for GET does not see it. It is 405 (H-131)."""
     async with served(app_of(gateway)) as site:
         got = await site.exchange(GET.replace(b"GET", method) + b"\r\n" + SMUGGLED)
@@ -55,7 +53,7 @@ async def test_a_method_in_other_letters_is_another_method(
     assert b"smuggled" not in got
 
 
-async def test_a_post_in_other_letters_does_nothing(gateway: FakeGateway) -> None:
+async def test_method_in_other_letters_runs_no_operation(gateway: FakeGateway) -> None:
     """Nor is it one that needs no X-FW-CSRF."""
     body = b'{"usr": "ann", "pwd": "correct horse"}'
     async with served(app_of(gateway)) as site:
@@ -64,7 +62,7 @@ async def test_a_post_in_other_letters_does_nothing(gateway: FakeGateway) -> Non
     assert not gateway.attempts
 
 
-async def test_head_in_other_letters_is_not_head(gateway: FakeGateway) -> None:
+async def test_method_head_in_other_letters_has_a_body(gateway: FakeGateway) -> None:
     """Its refusal has a body, and nothing is out of step."""
     async with served(app_of(gateway)) as site:
         got = await site.exchange(GET.replace(b"GET", b"head") + b"\r\n")
@@ -73,7 +71,7 @@ async def test_head_in_other_letters_is_not_head(gateway: FakeGateway) -> None:
 
 
 @pytest.mark.parametrize(("data", "status"), TAKEN.values(), ids=TAKEN.keys())
-async def test_what_is_plain_is_taken_in_the_envelope_and_the_connection_stays_in_step(
+async def test_framing_that_is_plain_keeps_the_connection_in_step(
     gateway: FakeGateway, data: bytes, status: int
 ) -> None:
     """400 here is the envelope's: `{}` lacks a key."""
@@ -88,7 +86,7 @@ async def test_what_is_plain_is_taken_in_the_envelope_and_the_connection_stays_i
         assert b"\r\nx-request-id: next\r\n" in got
 
 
-async def test_http_1_0_is_spoken_and_its_connection_ends(gateway: FakeGateway) -> None:
+async def test_http_1_0_is_served_and_its_connection_ends(gateway: FakeGateway) -> None:
     async with served(app_of(gateway)) as site:
         got = await site.exchange(b"GET /api/health HTTP/1.0\r\n\r\n" + SMUGGLED)
     assert got.startswith(b"HTTP/1.1 200 ")
@@ -97,7 +95,7 @@ async def test_http_1_0_is_spoken_and_its_connection_ends(gateway: FakeGateway) 
 
 
 @pytest.mark.parametrize("status", [b"400", b"413"])
-async def test_a_body_in_chunks_leaves_the_next_request_as_it_was_sent(
+async def test_chunked_body_leaves_the_next_request_unchanged(
     gateway: FakeGateway, status: bytes
 ) -> None:
     """Also where the next one came in the same piece, and is refused for its framing."""

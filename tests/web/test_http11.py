@@ -39,7 +39,7 @@ def endless(app: FrontEnd) -> None:
     operations["GET"] = Operation(handle, operations["GET"].authentication)
 
 
-async def test_requests_sent_at_once_are_answered_in_their_order(gateway: FakeGateway) -> None:
+async def test_pipelined_requests_are_answered_in_order(gateway: FakeGateway) -> None:
     async with served(app_of(gateway)) as site:
         got = await site.exchange(BOOT + SIGN_IN + LAST)
     assert got.count(b"HTTP/1.1 200 ") == 3
@@ -47,7 +47,7 @@ async def test_requests_sent_at_once_are_answered_in_their_order(gateway: FakeGa
 
 
 @pytest.mark.parametrize("size", [1, 7, len(BODY)])
-async def test_a_body_may_come_in_parts_of_any_size(gateway: FakeGateway, size: int) -> None:
+async def test_body_is_read_from_parts_of_any_size(gateway: FakeGateway, size: int) -> None:
     async with served(app_of(gateway)) as site, await site.connect() as stream:
         await stream.send_all(SIGN_IN_HEAD % len(BODY))
         for start in range(0, len(BODY), size):
@@ -55,7 +55,7 @@ async def test_a_body_may_come_in_parts_of_any_size(gateway: FakeGateway, size: 
         assert (await answer(stream)).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_a_body_may_come_in_chunks(gateway: FakeGateway) -> None:
+async def test_body_is_read_from_chunks(gateway: FakeGateway) -> None:
     head = SIGN_IN_HEAD.replace(b"Content-Length: %d", b"Transfer-Encoding: chunked")
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in BODY) + b"0\r\n\r\n"
     async with served(app_of(gateway)) as site:
@@ -63,7 +63,7 @@ async def test_a_body_may_come_in_chunks(gateway: FakeGateway) -> None:
     assert got.count(b"HTTP/1.1 200 ") == 2
 
 
-async def test_who_asks_whether_to_send_the_body_is_told_to_go_on(gateway: FakeGateway) -> None:
+async def test_expect_100_is_answered_before_the_body(gateway: FakeGateway) -> None:
     """RFC 9110 §10.1.1."""
     head = (SIGN_IN_HEAD % len(BODY)).replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")
     async with served(app_of(gateway)) as site, await site.connect() as stream:
@@ -73,7 +73,7 @@ async def test_who_asks_whether_to_send_the_body_is_told_to_go_on(gateway: FakeG
         assert (await answer(stream)).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_an_answer_without_a_body_leaves_the_connection_in_step(gateway: FakeGateway) -> None:
+async def test_response_without_a_body_keeps_the_connection_in_step(gateway: FakeGateway) -> None:
     """RFC 9110 §9.3.2: HEAD tells the length and sends nothing of it."""
     async with served(app_of(gateway)) as site:
         options = b"OPTIONS /api/boot HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -86,7 +86,7 @@ async def test_an_answer_without_a_body_leaves_the_connection_in_step(gateway: F
     assert b"content-length" not in heads[1]
 
 
-async def test_an_answer_leaves_in_one_piece(gateway: FakeGateway) -> None:
+async def test_response_is_sent_in_one_piece(gateway: FakeGateway) -> None:
     async with served(app_of(gateway)) as site, await site.connect() as stream:
         await stream.send_all(BOOT)
         got = await stream.receive_some()
@@ -94,7 +94,7 @@ async def test_an_answer_leaves_in_one_piece(gateway: FakeGateway) -> None:
         assert got.endswith(b"}")
 
 
-async def test_an_answer_without_an_end_comes_part_by_part_until_the_client_goes(
+async def test_event_stream_is_sent_in_parts_until_the_client_leaves(
     gateway: FakeGateway,
 ) -> None:
     app = app_of(gateway)
@@ -111,7 +111,7 @@ async def test_an_answer_without_an_end_comes_part_by_part_until_the_client_goes
         await until(lambda: (len(app.streams), app.active_requests) == (0, 0))
 
 
-async def test_an_answer_without_an_end_is_ended_well_by_a_stop(gateway: FakeGateway) -> None:
+async def test_event_stream_is_completed_by_a_stop(gateway: FakeGateway) -> None:
     app = app_of(gateway)
     endless(app)
     async with served(app) as site, await site.connect() as stream:
@@ -121,7 +121,7 @@ async def test_an_answer_without_an_end_is_ended_well_by_a_stop(gateway: FakeGat
         assert (await rest(stream)).endswith(b"0\r\n\r\n")
 
 
-async def test_too_many_at_once_are_turned_away_and_their_connections_live_on(
+async def test_overload_is_503_and_keeps_the_connection(
     gateway: FakeGateway,
 ) -> None:
     """Beyond the limit of requests in progress, a request gets 503 (H-120)."""
@@ -137,7 +137,7 @@ async def test_too_many_at_once_are_turned_away_and_their_connections_live_on(
         assert (await answer(stream)).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_a_failure_in_the_midst_of_an_answer_ends_its_connection_alone(
+async def test_failure_while_streaming_ends_only_its_connection(
     gateway: FakeGateway,
 ) -> None:
     app = app_of(gateway)

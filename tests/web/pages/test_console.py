@@ -49,7 +49,7 @@ class SlowConsole:
 
 
 @pytest.mark.parametrize("credential", ["session", "key"])
-async def test_no_view_is_sent_once_the_credential_is_known_to_have_ended(
+async def test_console_stream_ends_with_its_credential(
     credential: str, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("web.pages.console.encode", lambda view: b"%d" % view.number)

@@ -13,7 +13,7 @@ def row(change: str, **changed: list[Any]) -> dict[str, Any]:
     return {"table": "order_lines", "row": "r1", "change": change, "changed": changed}
 
 
-def test_a_field_is_told_with_its_old_and_its_new_value() -> None:
+def test_history_shows_old_and_new_value_of_a_field() -> None:
     data = {"changed": {"full_name": [None, "Ada"]}, "rows": []}
     assert changes_of(data) == (FieldChange("Full name", "empty", "Ada"),)
 
@@ -35,18 +35,18 @@ def test_a_field_is_told_with_its_old_and_its_new_value() -> None:
     ],
     ids=["added", "removed", "changed", "moved", "added without values"],
 )
-def test_a_child_row_is_told_by_what_became_of_it(
+def test_history_shows_added_removed_and_changed_rows(
     change: dict[str, Any], expected: FieldChange
 ) -> None:
     assert changes_of({"changed": {}, "rows": [change]}) == (expected,)
 
 
-def test_a_version_that_names_no_field_tells_nothing() -> None:
+def test_history_is_empty_for_a_version_without_fields() -> None:
     assert changes_of({"changed": {}, "rows": []}) == ()
     assert changes_of(None) == ()
 
 
-def test_what_is_long_is_cut_and_what_is_much_is_counted() -> None:
+def test_history_cuts_long_values_and_counts_further_changes() -> None:
     data = {"changed": {}, "rows": [row("added", item=[None, "x" * 500])] * 60}
     told = changes_of(data)
     assert len(told) == 50

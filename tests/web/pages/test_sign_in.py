@@ -13,7 +13,7 @@ PAGES = ["/login", "/forgot-password", "/reset-password", "/accept-invite"]
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_a_page_is_html_under_a_strict_policy(client: AppClient, path: str) -> None:
+async def test_page_is_html_under_a_strict_policy(client: AppClient, path: str) -> None:
     reply = await client.ask("GET", path)
     assert reply.status == 200
     assert reply.header("Content-Type") == "text/html; charset=utf-8"
@@ -27,21 +27,21 @@ async def test_a_page_is_html_under_a_strict_policy(client: AppClient, path: str
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_a_page_holds_no_inline_script_or_style(client: AppClient, path: str) -> None:
+async def test_page_has_no_inline_script_or_style(client: AppClient, path: str) -> None:
     text = (await client.ask("GET", path)).body.decode()
     assert "<style" not in text
     assert not re.search(r"\sstyle=|\son[a-z]+=", text)
     assert not re.search(r"<script(?![^>]*\ssrc=)", text)
 
 
-async def test_the_front_door_leads_to_the_desk_or_to_sign_in(client: AppClient) -> None:
+async def test_root_redirects_to_the_desk_or_to_sign_in(client: AppClient) -> None:
     """`/` leads to `/login` or to `/app` (H-150)."""
     guest, known = await client.ask("GET", "/"), await client.ask("GET", "/", sid=SID)
     assert (guest.status, guest.header("Location")) == (303, "/login")
     assert (known.status, known.header("Location")) == (303, "/app")
 
 
-async def test_a_page_for_the_signed_in_leads_a_guest_to_sign_in_and_back(
+async def test_page_redirects_a_guest_to_sign_in_and_back(
     client: AppClient,
 ) -> None:
     reply = await client.ask("GET", "/app/Sales%20Order?status=New")
@@ -50,13 +50,13 @@ async def test_a_page_for_the_signed_in_leads_a_guest_to_sign_in_and_back(
     assert reply.header("Set-Cookie") is None
 
 
-async def test_a_session_that_has_ended_is_taken_away(client: AppClient) -> None:
+async def test_page_clears_the_cookie_of_an_ended_session(client: AppClient) -> None:
     reply = await client.ask("GET", "/app", sid="x" * 32)
     assert (reply.status, reply.header("Location")) == (303, "/login")
     assert (reply.header("Set-Cookie") or "").startswith("sid=; Max-Age=0")
 
 
-async def test_who_is_signed_in_needs_no_sign_in_page(client: AppClient) -> None:
+async def test_login_page_redirects_a_signed_in_user(client: AppClient) -> None:
     reply = await client.ask("GET", "/login?next=/app/Order", sid=SID)
     assert (reply.status, reply.header("Location")) == (303, "/app/Order")
 
@@ -64,7 +64,7 @@ async def test_who_is_signed_in_needs_no_sign_in_page(client: AppClient) -> None
 BROWSER = [("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")]
 
 
-async def test_a_refusal_of_a_page_is_a_page_to_a_browser(client: AppClient) -> None:
+async def test_error_page_is_sent_to_a_browser(client: AppClient) -> None:
     reply = await client.ask("GET", "/login?unknown=1", headers=BROWSER)
     assert (reply.status, reply.header("Content-Type")) == (400, "text/html; charset=utf-8")
     assert b"Unknown query parameter" in reply.body
@@ -74,9 +74,7 @@ async def test_a_refusal_of_a_page_is_a_page_to_a_browser(client: AppClient) -> 
 
 
 @pytest.mark.parametrize("path", ["/", "/login", "/reset-password", "/accept-invite", "/app"])
-async def test_a_refusal_of_a_page_is_the_envelope_to_whom_asks_for_no_page(
-    client: AppClient, path: str
-) -> None:
+async def test_error_page_is_the_envelope_for_other_clients(client: AppClient, path: str) -> None:
     """Every refusal is in the envelope, or a page for who asks for one (H-154, H-56, H-57)."""
     for headers in ([], [("Accept", "*/*")]):
         reply = await client.ask("POST", path, headers=headers)
@@ -84,7 +82,7 @@ async def test_a_refusal_of_a_page_is_the_envelope_to_whom_asks_for_no_page(
         assert reply.header("Allow") == "GET, HEAD, OPTIONS"
 
 
-async def test_the_notice_is_shown_as_written_and_never_as_html(gateway: FakeGateway) -> None:
+async def test_login_page_escapes_the_notice(gateway: FakeGateway) -> None:
     """The notice is plain text (A-341)."""
     login = {"notice": "<b>one</b>\ntwo", "demoUser": 'a"b', "demoPassword": "c'd"}
     text = (await AppClient(app_of(gateway, login=login)).ask("GET", "/login")).body.decode()
@@ -92,11 +90,11 @@ async def test_the_notice_is_shown_as_written_and_never_as_html(gateway: FakeGat
     assert 'data-user="a&#34;b"' in text
 
 
-async def test_no_demo_account_is_offered_unless_there_is_one(client: AppClient) -> None:
+async def test_login_page_shows_a_demo_account_only_if_set(client: AppClient) -> None:
     assert b"Demo account" not in (await client.ask("GET", "/login")).body
 
 
-async def test_the_policy_of_the_site_is_told(gateway: FakeGateway) -> None:
+async def test_link_page_shows_the_password_policy(gateway: FakeGateway) -> None:
     strict = AppClient(app_of(gateway, min_password_length=11, refuse_common_passwords=True))
     for path in ("/reset-password", "/accept-invite"):
         told = (await strict.ask("GET", path)).body
@@ -106,7 +104,7 @@ async def test_the_policy_of_the_site_is_told(gateway: FakeGateway) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_a_form_that_is_sent_before_its_script_is_there_tells_no_address_what_it_holds(
+async def test_form_without_its_script_puts_nothing_into_the_address(
     client: AppClient, path: str
 ) -> None:
     """No password in a query: the button waits for the script, and the form would be a POST."""

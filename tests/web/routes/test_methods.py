@@ -35,7 +35,7 @@ def app_functions(gateway: FakeGateway) -> None:
     gateway.functions["shop.no_json"] = Whitelisted(no_json, [])
 
 
-async def test_emit_queues_the_event_and_tells_the_deliveries(
+async def test_emit_queues_the_event_and_returns_the_deliveries(
     client: AppClient, publisher: FakeGateway
 ) -> None:
     assert (await client.ask("POST", EMIT, EVENT, sid=SID)).json == {"deliveries": ["msg_1"]}
@@ -51,7 +51,7 @@ async def test_emit_queues_the_event_and_tells_the_deliveries(
     ("roles", "status"),
     [(["Event Publisher"], 200), (["System Manager"], 200), (["Sales User"], 403), ([], 403)],
 )
-async def test_emit_is_for_publishers(
+async def test_emit_requires_a_publisher(
     client: AppClient, gateway: FakeGateway, roles: list[str], status: int
 ) -> None:
     gateway.roles = frozenset(roles)
@@ -72,7 +72,7 @@ async def test_emit_is_for_publishers(
         ({"extra": 1}, "extra"),
     ],
 )
-async def test_emit_names_what_is_malformed_before_it_looks_at_roles(
+async def test_emit_validates_the_body_before_roles(
     client: AppClient, gateway: FakeGateway, change: dict[str, object], field: str
 ) -> None:
     """Body 400 comes before role 403 (H-21)."""
@@ -81,7 +81,7 @@ async def test_emit_names_what_is_malformed_before_it_looks_at_roles(
     assert not gateway.webhooks.emitted
 
 
-async def test_a_whitelisted_function_gets_the_body_as_arguments_and_may_write(
+async def test_function_gets_the_body_as_arguments_and_may_write(
     client: AppClient,
 ) -> None:
     reply = await client.ask(
@@ -94,7 +94,7 @@ async def test_a_whitelisted_function_gets_the_body_as_arguments_and_may_write(
 @pytest.mark.parametrize(
     ("body", "field"), [({}, "name"), ({"name": "a", "x": 1}, "x"), (None, "name")]
 )
-async def test_arguments_that_it_does_not_take_are_400(
+async def test_function_answers_400_for_unknown_arguments(
     client: AppClient, gateway: FakeGateway, body: object, field: str
 ) -> None:
     gateway.roles = frozenset()
@@ -111,7 +111,7 @@ async def test_arguments_that_it_does_not_take_are_400(
         ("open_order", [], 200),
     ],
 )
-async def test_a_function_is_for_its_roles_and_without_any_for_all(
+async def test_function_requires_its_roles_or_any_user(
     client: AppClient, gateway: FakeGateway, function: str, roles: list[str], status: int
 ) -> None:
     gateway.roles = frozenset(roles)
@@ -119,14 +119,14 @@ async def test_a_function_is_for_its_roles_and_without_any_for_all(
     assert (await client.ask("POST", path, {"name": "a"}, sid=SID)).status == status
 
 
-async def test_functions_are_for_the_signed_in_by_post_only(client: AppClient) -> None:
+async def test_function_requires_a_session_and_post(client: AppClient) -> None:
     path = "/api/method/shop.close_order"
     assert (await client.ask("POST", path, {"name": "a"})).status == 401
     assert (await client.ask("GET", path, sid=SID)).status == 405
     assert (await client.ask("POST", "/api/method/shop.other", {}, sid=SID)).status == 404
 
 
-async def test_a_value_that_is_no_json_is_a_defect_found_inside_the_transaction(
+async def test_function_result_without_a_json_form_undoes_its_writes(
     client: AppClient, gateway: FakeGateway
 ) -> None:
     """`FakeGateway.write` lets through what `fn` raises: a real one rolls back for it."""

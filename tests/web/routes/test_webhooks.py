@@ -12,7 +12,7 @@ REPLAY = "/api/method/core.services.webhooks.replay"
 TEST = "/api/method/core.services.webhooks.test"
 
 
-async def test_a_replay_answers_the_delivery_and_queued(
+async def test_replay_returns_the_delivery_and_its_status(
     client: AppClient, gateway: FakeGateway
 ) -> None:
     headers = [("X-Request-Id", "r-7")]
@@ -21,7 +21,7 @@ async def test_a_replay_answers_the_delivery_and_queued(
     assert gateway.asked == [("replay", "ann", "msg_1", "r-7")]
 
 
-async def test_a_test_answers_status_error_and_times(
+async def test_trial_returns_status_error_and_times(
     client: AppClient, gateway: FakeGateway
 ) -> None:
     """Over HTTP it is 200 with `error` (B-272)."""
@@ -46,7 +46,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("refusal", "status"), REFUSALS)
 @pytest.mark.parametrize(("path", "body"), [(REPLAY, {"delivery": "x"}), (TEST, {"webhook": "x"})])
-async def test_a_refusal_comes_in_the_envelope(
+async def test_webhook_errors_are_in_the_envelope(
     client: AppClient,
     gateway: FakeGateway,
     path: str,
@@ -61,7 +61,7 @@ async def test_a_refusal_comes_in_the_envelope(
 
 @pytest.mark.parametrize("path", [REPLAY, TEST])
 @pytest.mark.parametrize("body", [{}, {"delivery": 5, "webhook": 5}, {"x": "y"}, [], "x", None])
-async def test_a_malformed_body_is_400(
+async def test_webhook_operations_answer_400_for_a_malformed_body(
     client: AppClient, gateway: FakeGateway, path: str, body: object
 ) -> None:
     assert (await client.ask("POST", path, body, sid=SID)).status == 400
@@ -69,7 +69,7 @@ async def test_a_malformed_body_is_400(
 
 
 @pytest.mark.parametrize("path", [REPLAY, TEST])
-async def test_it_takes_a_session_the_csrf_header_and_post(
+async def test_webhook_operations_need_session_csrf_header_and_post(
     client: AppClient, gateway: FakeGateway, path: str
 ) -> None:
     body = {"delivery": "x"}

@@ -17,7 +17,7 @@ def headers(answer: Response) -> dict[bytes, bytes]:
     return dict(found)
 
 
-def test_every_answer_has_the_headers_of_interface_1() -> None:
+def test_encoder_adds_the_common_headers() -> None:
     found = headers(Response(b"{}"))
     assert found[b"x-request-id"] == b"r-1"
     assert found[b"cache-control"] == b"no-store"
@@ -29,17 +29,17 @@ def test_every_answer_has_the_headers_of_interface_1() -> None:
     assert b"strict-transport-security" in found
 
 
-def test_an_answer_may_be_kept_where_it_says_so() -> None:
+def test_encoder_keeps_a_cache_header_of_the_response() -> None:
     assert headers(Response(b"", cache="max-age=60"))[b"cache-control"] == b"max-age=60"
 
 
-def test_what_has_no_body_has_no_length() -> None:
+def test_encoder_adds_no_length_without_a_body() -> None:
     """RFC 9110 §8.6: no Content-Length in a 204."""
     assert b"content-length" not in headers(Response(b"", 204))
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\n", "\r", "\0"])
-def test_a_header_that_would_hold_a_line_end_is_not_sent(end: str) -> None:
+def test_encoder_rejects_a_line_end_in_a_header(end: str) -> None:
     with pytest.raises(ValueError, match="Content-Disposition"):
         REPLIES.encode(
             Response(b"", headers=(("Content-Disposition", f"a{end}Set-Cookie: b"),)), "r-1"
