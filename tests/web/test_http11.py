@@ -149,7 +149,7 @@ async def test_failure_while_streaming_ends_only_its_connection(
     async def handle(_: Exchange) -> Response:
         return Response(b"", stream=broken)
 
-    operations: Mapping[str, Operation] = app._fixed["/api/health"].operations
+    operations: Mapping[str, Operation] = app.routes["/api/health"].operations
     assert isinstance(operations, dict)
     operations["GET"] = Operation(handle, operations["GET"].authentication)
     async with served(app) as site:

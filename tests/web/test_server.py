@@ -238,12 +238,12 @@ async def test_server_closes_all_connections_when_cancelled() -> None:
 async def test_server_survives_a_failing_connection(
     gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(*_: object) -> None:
+    def broken(head: bytes) -> None:
         raise ValueError("a defect of the server")
 
     async with served(app_of(gateway)) as site:
         with structlog.testing.capture_logs() as logs, monkeypatch.context() as patch:
-            patch.setattr("web.http11.Http11Connection._read_body", broken)
+            patch.setattr("web.http11.head_fault", broken)
             assert await site.exchange(BOOT) == b""
             while not logs:
                 await trio.lowlevel.checkpoint()
