@@ -110,7 +110,7 @@ async def _(site: HttpSite, sid: str) -> ClientResponse:
 
 
 @pytest.mark.parametrize("kind", ROWS)
-async def test_each_error_type_comes_in_the_envelope(site: HttpSite, kind: str) -> None:
+async def test_error_types_are_in_the_envelope(site: HttpSite, kind: str) -> None:
     status, scene = ROWS[kind]
     await site.hire("boss", "System Manager")
     reply = await scene(site, await site.sid("boss"))
@@ -124,7 +124,7 @@ async def test_each_error_type_comes_in_the_envelope(site: HttpSite, kind: str) 
         assert error["extra"] == {"retryAfter": int(reply.header("retry-after") or 0)}
 
 
-async def test_a_defect_tells_its_request_id_and_nothing_else(
+async def test_error_of_a_defect_shows_only_its_request_id(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message of a 500 holds nothing but the request id (H-66)."""
@@ -139,7 +139,7 @@ async def test_a_defect_tells_its_request_id_and_nothing_else(
     assert b"secret" not in reply.body
 
 
-def test_the_table_names_every_type() -> None:
+def test_error_table_has_every_type() -> None:
     """The table of errors, written out (H-51, H-52, H-53, H-54, H-55, H-56, H-57, H-58,
     H-59, H-60, H-61, H-62, H-63, H-64, H-65, H-66, H-67)."""
     assert {*ROWS, "InternalError"} == {

@@ -37,7 +37,7 @@ ASVS_FRONT: Final = (
         "web/pages/rendering.py",
         "autoescape=True",
         "autoescape=False",
-        _HOSTILE + "a_value_on_a_page_is_shown_and_never_run",
+        _HOSTILE + "hostile_value_on_a_page_is_only_shown",
     ),
     Mutation(
         "a header takes a line end",
@@ -51,14 +51,14 @@ ASVS_FRONT: Final = (
         "web/pages/rendering.py",
         "return f\"{list_path(doctype)}/{quote(name, safe='')}\"",
         'return f"{list_path(doctype)}/{name}"',
-        _HOSTILE + "a_name_in_a_link_is_encoded_for_its_place",
+        _HOSTILE + "hostile_name_in_a_link_is_encoded",
     ),
     Mutation(
         "quotes in an answer's JSON are not escaped",
         "web/response.py",
         "return ENCODER.encode(value)",
         "return ENCODER.encode(value).replace(b'\\\\\"', b'\"')",
-        _HOSTILE + "a_value_in_an_answer_stays_one_string_of_its_json",
+        _HOSTILE + "hostile_value_in_json_stays_one_string",
     ),
     Mutation(
         "a script makes HTML of a text",
@@ -269,8 +269,7 @@ ASVS_FRONT: Final = (
         _APP,
         "user=None if exchange.caller is None else exchange.caller.user,",
         "user=None,",
-        "tests/access/test_refusals_logged.py::"
-        "test_what_is_refused_for_want_of_rights_is_logged_with_its_user",
+        "tests/access/test_refusals_logged.py::test_log_names_the_user_of_a_403",
     ),
     Mutation(
         "refused requests leave no line in the log",
@@ -278,7 +277,7 @@ ASVS_FRONT: Final = (
         "        log = self._log.debug if route in MONITORED else self._log.info\n",
         "        if status in (400, 401, 403):\n            return\n"
         "        log = self._log.debug if route in MONITORED else self._log.info\n",
-        "tests/access/test_refusals_logged.py::test_a_try_to_pass_by_a_check_is_logged_with_its_user",
+        "tests/access/test_refusals_logged.py::test_log_names_the_user_of_a_bypassed_check",
     ),
     Mutation(
         "anybody's word for an address is believed",
