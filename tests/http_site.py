@@ -1,4 +1,4 @@
-"""A whole service in virtual time, asked over HTTP in memory: every layer but the sockets."""
+"""A whole service in virtual time, with HTTP over a socket pair: all layers but the listener."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class HttpSite(Staffed):
     log: Log = field(default_factory=Log)
 
     def pass_time(self, seconds: float) -> None:
-        """Set the wall clock forward: what the store judges by it is that much later."""
+        """Set the wall clock forward, by which the store decides."""
         self.clock.ahead += round(seconds * 1000)
 
     async def ask(
@@ -84,7 +84,7 @@ class HttpSite(Staffed):
         return (await self.op("profile.getMyProfile", sid=sid)).status == 200
 
     async def key(self, sid: str, **arguments: Any) -> dict[str, Any]:
-        """Make an API key; what was told of it."""
+        """Create an API key; return the response's fields."""
         reply = await self.op("api_keys.createMyAPIKey", {"label": "test", **arguments}, sid=sid)
         assert reply.status == 200, reply.body
         told: dict[str, Any] = reply.json

@@ -14,7 +14,7 @@ ACCEPT = "/api/auth/accept-invite"
 
 
 async def token_for(site: HttpSite, name: str, **given: Any) -> str:
-    """Ask for a recovery as anybody may; the token of the mail."""
+    """Ask for a recovery as a guest; return the token in the mail."""
     before, asked = len(site.log.of("mail.sent")), len(links(site))
     reply = await site.ask("POST", FORGOT, {"usr": name}, csrf=False, **given)
     assert (reply.status, reply.json) == (200, {"ok": True})
@@ -25,7 +25,7 @@ async def token_for(site: HttpSite, name: str, **given: Any) -> str:
 
 
 def links(site: HttpSite) -> list[str]:
-    """The links that the log was told, in order."""
+    """Return the links in the log, in order."""
     return [str(line["link"]) for line in site.log.of("mail.sent") if "link" in line]
 
 

@@ -24,7 +24,7 @@ UNQUOTED = "/:@!$&'()*+,;=?%[]|^`{}\"<>\\~#"
 
 @dataclass(frozen=True)
 class ClientResponse:
-    """What came back."""
+    """A response as the client has read it."""
 
     status: int
     headers: list[Pair]
@@ -36,7 +36,7 @@ class ClientResponse:
 
     @property
     def error(self) -> dict[str, Any]:
-        """The envelope's inside; fails where the answer is no envelope."""
+        """The content of the error envelope; fails for any other response."""
         assert set(self.json) == {"error"}
         found: dict[str, Any] = self.json["error"]
         assert set(found) <= {"type", "message", "extra"}
@@ -126,7 +126,7 @@ async def connected(app: FrontEnd, peer: str = "203.0.113.9") -> AsyncIterator[t
 
 
 async def _exchange(stream: trio.SocketStream, method: str, data: bytes) -> ClientResponse:
-    """Send `data`, a request in whole or in part, and read what is answered."""
+    """Send `data`, a request in whole or in part, and read the response."""
     reader = h11.Connection(h11.CLIENT)
     reader.send(h11.Request(method=method, target="/", headers=[("Host", "x")]))
     async with trio.open_nursery() as nursery:
@@ -146,7 +146,7 @@ async def _exchange(stream: trio.SocketStream, method: str, data: bytes) -> Clie
 
 
 async def _send(stream: trio.SocketStream, data: bytes) -> None:
-    with suppress(trio.BrokenResourceError):  # refused before it was whole
+    with suppress(trio.BrokenResourceError):  # answered before it was complete
         await stream.send_all(data)
 
 

@@ -1,4 +1,4 @@
-"""A service in memory: what the front end asks for, answered without a store."""
+"""A fake service in memory for tests of the front end."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ REFUSED: dict[str, tuple[bytes, int]] = {
     "a coding with a parameter": (POST + b"Transfer-Encoding: chunked;x=y\r\n\r\n0\r\n\r\n", 501),
     "an unknown coding": (POST + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 501),
     "a coding behind a control": (POST + b"Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n", 400),
-    # How chunks are told apart: RFC 9112 7.1.
+    # The format of chunks: RFC 9112 7.1.
     "a chunk of another size": (CHUNKED + b"\r\n3\r\n{}\r\n0\r\n\r\n", 400),
     "a chunk without its end": (CHUNKED + b"\r\n2\r\n{}0\r\n\r\n", 400),
     "a chunk size with a sign": (CHUNKED + b"\r\n+2\r\n{}\r\n0\r\n\r\n", 400),

@@ -47,7 +47,7 @@ async def rest(stream: trio.SocketStream) -> bytes:
 
 
 async def answer(stream: trio.SocketStream) -> bytes:
-    """Read one answer whose body is a JSON object."""
+    """Read one response whose body is a JSON object."""
     got = b""
     while not got.endswith(b"}"):
         part = await stream.receive_some()

@@ -229,7 +229,7 @@ async def test_unread_responses_have_their_own_limits(
 async def test_unread_response_beyond_every_limit_stays_if_alone(
     opened: OpenConnections,
 ) -> None:
-    """An app may answer with what it likes, and no wait would make it smaller."""
+    """An app's response may have any size, and waiting would not make it smaller."""
     made = [connect(opened) for _ in range(2)] + [connect(opened, "192.0.2.2")]
     for each in made:
         each.wait_for(Awaited.READING)

@@ -1,4 +1,4 @@
-"""One client without an account does not take every place: what honest clients get meanwhile."""
+"""A client without an account cannot take all slots: other clients are served meanwhile."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def opened(site: LiveSite, count: int, data: bytes, stack: ExitStack) -> list[so
 
 
 def statuses(site: LiveSite) -> list[int]:
-    """What an honest client is told, on a connection of its own each."""
+    """Return the statuses of an honest client, each on a new connection."""
     paths = ("/api/health", "/api/ready", "/api/boot", "/login")
     return [httpx.get(site.url + path, timeout=60).status_code for path in paths]
 
@@ -69,7 +69,7 @@ def statuses(site: LiveSite) -> list[int]:
 def test_flood_of_incomplete_requests_blocks_no_other_client(
     request: pytest.FixtureRequest, kind: str, data: bytes
 ) -> None:
-    """Each of these alone would hold a place for 10 s and more, all of them every place."""
+    """Each of these alone would hold a slot for 10 s and more, all of them every slot."""
     site: LiveSite = request.getfixturevalue(kind)
     with ExitStack() as stack:
         opened(site, MANY, data, stack)

@@ -17,7 +17,7 @@ SMUGGLED = b"GET /api/boot HTTP/1.1\r\nHost: x\r\nX-Request-Id: smuggled\r\n\r\n
 async def test_framing_that_is_ambiguous_ends_the_connection(
     gateway: FakeGateway, data: bytes, status: int, step: int | None
 ) -> None:
-    """Input that is no HTTP request is answered bare (H-130, H-129). At once, and byte by byte."""
+    """Invalid HTTP gets a bare status (H-130, H-129), sent at once and byte by byte."""
     async with served(app_of(gateway)) as site, await site.connect() as stream:
         sent = data + SMUGGLED
         if step is None:
@@ -63,7 +63,7 @@ async def test_method_in_other_letters_runs_no_operation(gateway: FakeGateway) -
 
 
 async def test_method_head_in_other_letters_has_a_body(gateway: FakeGateway) -> None:
-    """Its refusal has a body, and nothing is out of step."""
+    """Its error has a body, and the connection stays in step."""
     async with served(app_of(gateway)) as site:
         got = await site.exchange(GET.replace(b"GET", b"head") + b"\r\n")
     assert got.startswith(b"HTTP/1.1 405 ")
@@ -98,7 +98,7 @@ async def test_http_1_0_is_served_and_its_connection_ends(gateway: FakeGateway) 
 async def test_chunked_body_leaves_the_next_request_unchanged(
     gateway: FakeGateway, status: bytes
 ) -> None:
-    """Also where the next one came in the same piece, and is refused for its framing."""
+    """Also if the next one came in the same segment, and has invalid framing."""
     body = b"{}" if status == b"400" else b" " * 70_000
     chunks = b"\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
     async with served(app_of(gateway)) as site:

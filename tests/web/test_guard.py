@@ -184,7 +184,7 @@ async def test_guard_answers_429_before_415_and_400(
 async def test_forgot_password_answers_ok_to_a_throttled_address(
     client: AppClient, gateway: FakeGateway
 ) -> None:
-    """Beyond its requests an address is still answered `{ok: true}`, and nothing is done (A-96)."""
+    """A throttled address still gets `{ok: true}`, and nothing is done (A-96)."""
     gateway.shut_out.add(client.peer)
     reply = await client.ask("POST", "/api/auth/forgot-password", {"usr": "ann"})
     assert reply.json == {"ok": True}

@@ -1,4 +1,4 @@
-"""HTTP/1.1 on one connection, on real sockets: how bodies come in and answers go out."""
+"""HTTP/1.1 on one connection, on real sockets: request bodies and responses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def endless(app: FrontEnd) -> None:
-    """Have /api/boot answer with events without an end."""
+    """Replace /api/boot by an endless event stream."""
 
     async def events(send: SendPart) -> None:
         await send(sse_event(b"{}"))
@@ -74,7 +74,7 @@ async def test_expect_100_is_answered_before_the_body(gateway: FakeGateway) -> N
 
 
 async def test_response_without_a_body_keeps_the_connection_in_step(gateway: FakeGateway) -> None:
-    """RFC 9110 §9.3.2: HEAD tells the length and sends nothing of it."""
+    """RFC 9110 §9.3.2: HEAD has the length and no body."""
     async with served(app_of(gateway)) as site:
         options = b"OPTIONS /api/boot HTTP/1.1\r\nHost: x\r\n\r\n"
         got = await site.exchange(BOOT.replace(b"GET", b"HEAD") + options + LAST)

@@ -1,4 +1,4 @@
-"""JSON that is refused, with the key's name (H-12)."""
+"""JSON that is rejected, with the key's name (H-12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent for an answer: the headers that every response has (H-30, H-32, H-33, H-34)."""
+"""The headers that every response has (H-30, H-32, H-33, H-34)."""
 
 from __future__ import annotations
 

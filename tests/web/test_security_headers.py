@@ -1,4 +1,4 @@
-"""What a browser is told to allow: the headers of answers of every kind."""
+"""Security headers of responses of every kind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ YEAR = 365 * 86_400
 
 
 async def replies(client: AppClient) -> list[ClientResponse]:
-    """Answers of every kind: of the interface, pages, files, refusals, redirects."""
+    """Responses of every kind: of the API, pages, files, errors, redirects."""
     page = await client.ask("GET", "/login")
     file = re.search(r'href="(/static/[^"]+\.css)"', page.body.decode())
     assert file is not None
@@ -47,7 +47,7 @@ async def replies(client: AppClient) -> list[ClientResponse]:
 
 
 def policy_of(reply: ClientResponse) -> dict[str, str]:
-    """The directives of an answer's Content-Security-Policy."""
+    """The directives of a response's Content-Security-Policy."""
     text = reply.header("Content-Security-Policy") or ""
     found = [each.strip().partition(" ") for each in text.split(";") if each.strip()]
     assert len({name for name, _, _ in found}) == len(found)

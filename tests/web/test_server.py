@@ -41,7 +41,7 @@ async def test_server_serves_requests_of_a_connection_in_turn(gateway: FakeGatew
 async def test_server_answers_invalid_http_with_a_bare_status(
     gateway: FakeGateway, data: bytes, status: bytes
 ) -> None:
-    """Input that is no HTTP request is answered bare (H-129)."""
+    """Invalid HTTP gets a bare status (H-129)."""
     async with served(app_of(gateway)) as site:
         got = await site.exchange(data)
         assert got.startswith(b"HTTP/1.1 " + status)
@@ -76,7 +76,7 @@ async def test_server_serves_http_1_0_without_a_host(gateway: FakeGateway) -> No
 async def test_server_ignores_an_upgrade_to_web_sockets(
     gateway: FakeGateway, target: bytes, status: bytes
 ) -> None:
-    """Only what is no HTTP request at all is answered bare (H-129; RFC 9110 §7.8)."""
+    """Only invalid HTTP gets a bare status (H-129; RFC 9110 §7.8)."""
     upgrade = (
         target + b" HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
@@ -126,7 +126,7 @@ async def test_server_logs_no_error_for_garbage_after_a_request(
 
 @pytest.mark.parametrize("size", [66 * 1024, 2 * 1024 * 1024])
 async def test_server_lets_a_client_read_its_413(gateway: FakeGateway, size: int) -> None:
-    """The answer waits for the rest of the body; TCP would reset the connection otherwise."""
+    """The response waits for the rest of the body; TCP would reset the connection otherwise."""
     async with served(app_of(gateway)) as site, await site.connect() as stream:
         await stream.send_all(SIGN_IN_HEAD % size + b"x" * size)
         assert (await answer(stream)).startswith(b"HTTP/1.1 413 ")
@@ -255,7 +255,7 @@ async def test_server_survives_a_failing_connection(
 async def test_server_survives_a_failing_accept(
     gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, failure: int
 ) -> None:
-    """Linux tells of it at accept(2); it is no failure of the socket that listens."""
+    """Linux reports it at accept(2); the listening socket has not failed."""
     accept = trio.SocketListener.accept
     failures = [failure]
 

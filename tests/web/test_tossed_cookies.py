@@ -19,7 +19,7 @@ KEY_AND_COOKIE = [("Authorization", f"Bearer {KEY}"), ("Cookie", f"sid={SID}")]
 
 
 class Answered:
-    """An answer as `http.cookiejar` reads it."""
+    """A response as `http.cookiejar` reads it."""
 
     def __init__(self, reply: ClientResponse) -> None:
         self._reply = reply

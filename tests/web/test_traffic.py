@@ -1,4 +1,4 @@
-"""Requests are counted by route and status, and told in one log line each."""
+"""Requests are counted by route and status, and logged in one line each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the history of a document tells of a Version (H-162)."""
+"""The history of a document shows its Versions (H-162)."""
 
 from __future__ import annotations
 

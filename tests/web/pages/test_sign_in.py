@@ -1,4 +1,4 @@
-"""Pages as answers: headers, redirects, refusals (H-33, H-154)."""
+"""Pages as responses: headers, redirects, errors (H-33, H-154)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_error_page_is_sent_to_a_browser(client: AppClient) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/login", "/reset-password", "/accept-invite", "/app"])
 async def test_error_page_is_the_envelope_for_other_clients(client: AppClient, path: str) -> None:
-    """Every refusal is in the envelope, or a page for who asks for one (H-154, H-56, H-57)."""
+    """An error is a page only for a client that accepts HTML (H-154, H-56, H-57)."""
     for headers in ([], [("Accept", "*/*")]):
         reply = await client.ask("POST", path, headers=headers)
         assert (reply.status, reply.error["type"]) == (405, "MethodNotAllowedError")

@@ -117,7 +117,7 @@ async def test_sign_in_makes_no_attempt_of_a_malformed_body(
 
 
 async def test_sign_in_counts_an_empty_password(client: AppClient, gateway: FakeGateway) -> None:
-    """The token is judged before the password that comes with it (A-186, A-187)."""
+    """The token is validated before the password that comes with it (A-186, A-187)."""
     reply = await client.ask("POST", "/api/login", {"usr": "ann", "pwd": ""})
     assert (reply.status, reply.error["type"]) == (401, "AuthenticationError")
     assert len(gateway.attempts) == 1
@@ -198,7 +198,7 @@ async def test_boot_returns_the_profile_of_a_user(client: AppClient) -> None:
 
 
 async def test_profile_is_read_by_post_and_get(client: AppClient) -> None:
-    """Operations that only read also answer GET (H-20); `{}` takes no body too (H-19)."""
+    """Operations that only read also take GET (H-20); `{}` takes no body too (H-19)."""
     for reply in (
         await client.ask("POST", PROFILE, {}, sid=SID),
         await client.ask("POST", PROFILE, sid=SID),

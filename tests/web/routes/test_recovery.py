@@ -32,7 +32,7 @@ async def test_recovery_needs_no_csrf_header_and_no_session(client: AppClient, n
 async def test_forgot_password_passes_on_text_and_address(
     client: AppClient, gateway: FakeGateway, typed: str
 ) -> None:
-    """The answer is `{ok: true}` to every well-formed request (A-211)."""
+    """The response is `{ok: true}` to every well-formed request (A-211)."""
     reply = await client.ask("POST", "/api/auth/forgot-password", {"usr": typed})
     assert reply.json == {"ok": True}
     assert gateway.asked == [("forgot_password", typed, PEER)]
@@ -94,7 +94,7 @@ async def test_recovery_names_the_field_of_a_malformed_body(
 
 
 async def test_recovery_ignores_the_session_of_a_manager(client: AppClient) -> None:
-    """The public answer of `forgot-password` never changes (A-212, A-195)."""
+    """The public response of `forgot-password` never changes (A-212, A-195)."""
     reply = await client.ask(
         "POST", "/api/auth/forgot-password", {"usr": "ann"}, headers=[("cookie", f"sid={SID}")]
     )
