@@ -1,4 +1,4 @@
-"""What the front end calls: messages to the actors, transactions on the site."""
+"""The service for the front end: its parts, and operations that need several of them."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from fw_actors.webhooks.replay import BulkReplays, Replayed
 T = TypeVar("T")
 
 READY_SECONDS: Final = 2.0
-"""A store that takes longer than that does not answer (H-102)."""
+"""The deadline of the store for a readiness check (H-102)."""
 
 
 class Gateway:
-    """The service as the front end sees it: its parts, and what takes more than one of them.
+    """The service for the front end: its parts, and operations that need several of them.
 
     Refusals are those of `fw_actors.errors`. Every call may be cancelled, since a request ends
     when its client goes away.

@@ -1,4 +1,4 @@
-"""The web front as a child of the service, on an address that is bound before anything runs."""
+"""The front end as a child of the service, on an address that is bound before anything starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from web.settings import Settings, login_screen
 
 @contextmanager
 def listening(config: Config) -> Iterator[Bound]:
-    """Bind the configured address, so that a taken one is told before anything is opened.
+    """Bind the configured address first, so that a taken one fails before anything is opened.
 
     Raises: ConfigurationError.
     """
@@ -34,7 +34,7 @@ def listening(config: Config) -> Iterator[Bound]:
     try:
         yield bound
     finally:
-        bound.socket.close()  # no difference where the server has closed it
+        bound.socket.close()  # without effect if the server has closed it
 
 
 def application(parts: Parts, gateway: Gateway, console: Console | None = None) -> FrontEnd:
@@ -61,9 +61,9 @@ def application(parts: Parts, gateway: Gateway, console: Console | None = None) 
 async def answering_while_starting(
     config: Config, bound: Bound, entropy: Entropy
 ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Tell whoever asks that the service lives, and is not ready, while its store is opened.
+    """Serve health, and report no readiness, while the store is opened.
 
-    Gives the function that ends this, after which the address is free for the service itself.
+    Yields the function that ends this; after it the address is free for the service itself.
     """
     settings = Settings(name=config.site.name, url=bound.url, max_requests=0)
     gateway, traffic = cast("Any", _StartingGateway()), Traffic()
@@ -88,10 +88,10 @@ async def answering_while_starting(
 
 
 class _StartingGateway:
-    """What is there of the service before it is open."""
+    """The gateway of a service that is not open yet."""
 
     async def ready(self) -> bool:
-        """Say that it is not."""
+        """Report no readiness."""
         return False
 
 
@@ -100,9 +100,9 @@ def front(parts: Parts, bound: Bound, gateway: Gateway, console: Console) -> Chi
     app, stop = application(parts, gateway, console), trio.Event()
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
-        # Of its own, since the server closes what it is given: one that fails is started again.
+        # A duplicate, since the server closes its socket, and a failed server is started again.
         own = Bound(bound.socket.dup(), bound.url)
         await serve(app, own, stop=stop, task_status=task_status)
-        bound.socket.close()  # stopped: from now on nobody waits for an answer in vain
+        bound.socket.close()  # stopped: new connections are refused from now on
 
     return task_child("web", run, stop=stop.set, shutdown_seconds=DRAIN_SECONDS)

@@ -111,7 +111,7 @@ class FieldChange:
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """One version: who changed what, when."""
+    """One version: the time, the user and the changes."""
 
     at: str
     by: str
