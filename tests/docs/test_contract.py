@@ -15,7 +15,7 @@ MOST_RULES_WITHOUT_A_TEST: Final = 193
 NUMBERS = [number for number, _ in rules()]
 
 
-def test_citation_leads_to_a_rule() -> None:
+def test_every_citation_leads_to_a_rule() -> None:
     known = set(NUMBERS)
     astray = {
         str(file.relative_to(ROOT)): sorted(numbers - known)
@@ -25,25 +25,25 @@ def test_citation_leads_to_a_rule() -> None:
     assert astray == {}
 
 
-def test_citations_are_found_in_code_and_pages() -> None:
+def test_code_and_tests_do_cite_rules() -> None:
     suffixes = Counter(file.suffix for file in cited())
     assert suffixes[".py"] > 100
     assert suffixes[".md"] > 0
 
 
-def test_rule_numbers_are_unique() -> None:
+def test_no_number_is_given_twice() -> None:
     assert [number for number, times in Counter(NUMBERS).items() if times > 1] == []
 
 
 @pytest.mark.parametrize("area", "ABCDHOR")
-def test_rule_numbers_ascend_within_an_area(area: str) -> None:
+def test_the_numbers_of_an_area_ascend(area: str) -> None:
     own = [int(number[2:]) for number in NUMBERS if number[0] == area]
     assert own
     assert own == sorted(own)
 
 
 @pytest.mark.parametrize("text", ["A-10", "(A-10)", "A-10, B-200.", "`H-31`: refused", "see R-99;"])
-def test_citations_finds_a_number_alone(text: str) -> None:
+def test_a_number_alone_is_a_citation(text: str) -> None:
     assert citations(text)
 
 
@@ -62,10 +62,10 @@ def test_citations_finds_a_number_alone(text: str) -> None:
         "F-22",
     ],
 )
-def test_citations_ignores_similar_words(text: str) -> None:
+def test_what_only_looks_like_a_number_is_none(text: str) -> None:
     assert citations(text) == frozenset()
 
 
-def test_rules_without_a_test_do_not_increase() -> None:
+def test_the_rules_that_no_test_cites_become_fewer() -> None:
     """`python -m tests.docs.contract` prints them."""
     assert len(untested()) <= MOST_RULES_WITHOUT_A_TEST

@@ -53,19 +53,19 @@ SERVICE = {event for event in logged("fw_actors", "supervisors", "web", "fw_cli"
 AREAS = {event.partition(".")[0] for event in SERVICE} - {"fw"}
 
 
-def test_logged_finds_the_events_of_the_code() -> None:
+def test_the_events_of_the_code_are_found() -> None:
     """Else the tests below would have nothing to compare."""
     assert {"web.request", "delivery.ended", "job.failed", "mail.sent", "sign_in.ended"} <= SERVICE
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_page_names_only_events_of_the_code(page: Path) -> None:
+def test_every_event_that_a_page_names_is_written_by_the_code(page: Path) -> None:
     named = {name for name in TOKEN.findall(page.read_text()) if "." in name}
     events = {name for name in named if name.partition(".")[0] in AREAS}
     assert events - SERVICE - {action.value for action in Action} == set()
 
 
-def test_operating_page_names_only_events_in_its_section_on_the_log() -> None:
+def test_the_page_of_operating_names_only_events_where_it_tells_of_the_log() -> None:
     text = (ROOT / "docs" / "operating.md").read_text()
     section = text.split("## The log")[1].split("\n## ")[0]
     named = {name for name in TOKEN.findall(section) if "." in name}
@@ -73,7 +73,7 @@ def test_operating_page_names_only_events_in_its_section_on_the_log() -> None:
     assert named - SERVICE == set()
 
 
-def test_runtime_page_lists_exactly_the_events_of_the_runtime() -> None:
+def test_the_page_of_the_runtime_names_all_its_events_and_no_other() -> None:
     """ "Its events:" claims to be the whole list."""
     text = (ROOT / "docs" / "runtime.md").read_text()
     told = re.search(r"Its\s+events: (.*?)\. Everything", text, re.DOTALL)

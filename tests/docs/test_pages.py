@@ -32,7 +32,7 @@ SPOKEN = re.compile(r"(?:`|\bscripts/)fw ((?:[a-z]+[ -]?)+)")
 METRIC = re.compile(r"\bfw_[a-z_]+\b")
 
 
-def test_pages_build_without_a_broken_link(tmp_path: Path) -> None:
+def test_the_pages_are_built_and_no_link_is_broken(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "mkdocs", "--quiet", "build", "--strict", "-d", str(tmp_path)]
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -42,12 +42,12 @@ def test_pages_build_without_a_broken_link(tmp_path: Path) -> None:
     assert "POST /api/auth/forgot-password" in (tmp_path / "http.html").read_text()
 
 
-def test_index_links_to_every_page() -> None:
+def test_the_first_page_leads_to_every_other() -> None:
     pages = {path.name for path in DOCS.glob("*.md")}
     assert set(LINK.findall((DOCS / "index.md").read_text())) == pages - {"index.md"}
 
 
-def test_http_page_has_every_operation_and_error() -> None:
+def test_every_operation_and_every_refusal_is_on_the_page_of_http() -> None:
     page = http_reference()
     paths = api_routes(NOBODY, SITE, Traffic())
     assert [
@@ -73,7 +73,7 @@ def commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command
 
 
 @pytest.mark.parametrize(("path", "command"), list(commands(cli, "fw")))
-def test_command_and_options_have_help_and_a_section(path: str, command: click.Command) -> None:
+def test_every_command_and_option_says_what_it_does(path: str, command: click.Command) -> None:
     assert command.help
     if not isinstance(command, click.Group):
         assert f"## {path}\n" in command_line()
@@ -91,7 +91,7 @@ def unknown_command(words: list[str]) -> bool:
     return group is None
 
 
-def test_mentioned_commands_exist() -> None:
+def test_every_command_that_is_spoken_of_is_there() -> None:
     files = [ROOT / "README.md", *DOCS.glob("*.md")]
     for folder in ("fw_actors", "fw_cli", "supervisors", "web"):
         files += (ROOT / folder).rglob("*.py")
@@ -108,23 +108,23 @@ def named(text: str) -> set[str]:
     return found
 
 
-def test_operating_page_lists_exactly_the_metrics() -> None:
+def test_every_number_is_on_the_page_of_operating_and_no_other() -> None:
     table = (DOCS / "operating.md").read_text().split("## Numbers")[1]
     assert named(table) == set(EXPECTED.split()) | OF_THE_FRONT
 
 
-def test_operating_page_lists_exactly_the_audit_actions() -> None:
+def test_every_action_of_an_audit_event_is_on_the_page_of_operating_and_no_other() -> None:
     table = (DOCS / "operating.md").read_text().split("## Audit Events")[1].split("## Numbers")[0]
     told = re.findall(r"^\| `([A-Za-z_.]+)` \|", table, re.MULTILINE)
     assert sorted(told) == sorted(action.value for action in Action)
 
 
 @pytest.mark.parametrize("file", ["prometheus/alerts.yml", "grafana/fw.json"])
-def test_alerts_and_dashboard_use_existing_metrics(file: str) -> None:
+def test_alerts_and_dashboard_ask_for_numbers_that_there_are(file: str) -> None:
     assert named((ROOT / "deploy" / file).read_text()) <= set(EXPECTED.split()) | OF_THE_FRONT
 
 
-def test_dashboard_panels_do_not_overlap() -> None:
+def test_the_dashboard_has_a_panel_for_each_of_its_places() -> None:
     panels: list[dict[str, Any]] = json.loads((ROOT / "deploy/grafana/fw.json").read_text())[
         "panels"
     ]

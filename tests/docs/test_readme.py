@@ -43,7 +43,7 @@ def in_a_terminal(script: str, port: int) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.timeout(240)
-def test_readme_first_event_reaches_its_receiver(tmp_path: Path) -> None:
+def test_the_first_event_reaches_its_receiver(tmp_path: Path) -> None:
     _, receiver, event, *_ = BLOCK.findall(README)
     port = free_port()
     with LiveSite(tmp_path) as site:

@@ -41,7 +41,7 @@ def anchors(file: Path) -> frozenset[str]:
     )
 
 
-def test_answers_cover_both_levels_once() -> None:
+def test_every_requirement_of_both_levels_has_one_answer() -> None:
     assert [len(STANDARD.numbers[level]) for level in (1, 2)] == [OF_LEVEL_1, OF_LEVEL_2]
     wanted = {(number, level) for level, numbers in STANDARD.numbers.items() for number in numbers}
     answered = [(each.number, each.level) for each in STANDARD.requirements]
@@ -50,19 +50,19 @@ def test_answers_cover_both_levels_once() -> None:
     assert len(answered) == len(wanted)
 
 
-def test_security_page_matches_asvs_toml() -> None:
+def test_the_page_is_what_the_file_gives() -> None:
     """`scripts/asvs` writes it."""
     page = PAGE.read_text()
     assert with_section(page, section(STANDARD)) == page
 
 
-def test_security_page_has_a_row_for_each_requirement() -> None:
+def test_every_number_is_a_row_of_the_page() -> None:
     rows = re.findall(r"^\| (\d+\.\d+\.\d+) \|", PAGE.read_text(), re.MULTILINE)
     assert rows == [each.number for each in STANDARD.requirements]
 
 
 @parametrized(list(STANDARD.requirements))
-def test_answer_has_requirement_and_reason(row: Requirement) -> None:
+def test_an_answer_says_what_is_asked_and_why_it_is_so(row: Requirement) -> None:
     assert row.answer in ANSWERS
     assert row.about
     assert row.why
@@ -70,17 +70,17 @@ def test_answer_has_requirement_and_reason(row: Requirement) -> None:
 
 
 @parametrized([row for row in STANDARD.requirements if row.answer == YES])
-def test_yes_names_a_test_with_a_fault_or_a_page(row: Requirement) -> None:
+def test_a_yes_is_held_by_a_test_that_a_fault_fails_or_by_a_page(row: Requirement) -> None:
     assert bool(row.faults) is not bool(row.page)
 
 
 @parametrized([row for row in STANDARD.requirements if row.tests or row.faults])
-def test_fault_of_a_row_names_one_of_its_tests(row: Requirement) -> None:
+def test_each_fault_of_a_row_is_found_by_one_of_its_tests(row: Requirement) -> None:
     assert {FAULTS[fault].found_by for fault in row.faults} == set(row.tests)
 
 
 @parametrized([row for row in STANDARD.requirements if row.tests])
-def test_tests_of_a_row_exist(row: Requirement) -> None:
+def test_each_test_of_a_row_is_a_function_that_there_is(row: Requirement) -> None:
     for test in row.tests:
         path, separator, name = test.partition("::")
         assert separator, test
@@ -88,15 +88,15 @@ def test_tests_of_a_row_exist(row: Requirement) -> None:
 
 
 @parametrized([row for row in STANDARD.requirements if row.page])
-def test_page_of_a_row_has_its_heading(row: Requirement) -> None:
+def test_the_page_of_a_row_has_its_heading(row: Requirement) -> None:
     file, _, heading = (row.page or "").partition("#")
     assert heading in anchors(ROOT / "docs" / file)
 
 
-def test_fault_belongs_to_a_row() -> None:
+def test_each_fault_belongs_to_a_row() -> None:
     named = {fault for row in STANDARD.requirements for fault in row.faults}
     assert set(FAULTS) == named
 
 
-def test_security_page_begins_with_the_threat_model() -> None:
+def test_the_threat_model_stands_at_the_top() -> None:
     assert HEADING.findall(PAGE.read_text())[0] == "Threat model"

@@ -85,13 +85,13 @@ ROWS: list[tuple[str, list[object]]] = [  # how a row begins, and the numbers th
 
 
 @pytest.mark.parametrize(("begin", "numbers"), ROWS, ids=[begin for begin, _ in ROWS])
-def test_security_page_limit_equals_that_of_the_code(begin: str, numbers: list[object]) -> None:
+def test_a_limit_on_the_page_is_that_of_the_code(begin: str, numbers: list[object]) -> None:
     (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| {begin}")]
     rest = row.removeprefix(f"| {begin}").replace(",", "")
     assert re.findall(r"\d+", rest)[: len(numbers)] == [str(number) for number in numbers]
 
 
-def test_security_page_is_right_on_requests() -> None:
+def test_what_the_page_says_of_requests_is_so() -> None:
     assert f"| {SPARE_CONNECTIONS:,} more than requests; {WEB['maxRequests']:,} |" in PAGE
     assert f"| {MOST_HEAD_BYTES // KIB} KiB in {REQUEST_SECONDS:.0f} s; " in PAGE
     assert f"{LARGE // MIB} MiB ({SMALL // KIB} KiB under `/api/login` and `/api/auth/`)" in PAGE
@@ -101,7 +101,7 @@ def test_security_page_is_right_on_requests() -> None:
     ) in PAGE
 
 
-def test_security_page_is_right_on_the_queue_for_hashes() -> None:
+def test_what_the_page_says_of_the_queue_for_hashes_is_so() -> None:
     assert f"{KEPT_FOR_KNOWN[Lane.SIGN_IN]} of the places can't be taken by strangers" in PAGE
     assert f"from which it has signed in within {KNOWN_DAYS} days" in PAGE
     assert f"the last {ADDRESSES_OF_A_USER} addresses of an account rest" in PAGE
@@ -110,7 +110,7 @@ def test_security_page_is_right_on_the_queue_for_hashes() -> None:
     assert "(the /48 of IPv6, the /24 of IPv4)" in PAGE
 
 
-def test_security_page_is_right_on_records() -> None:
+def test_what_the_page_says_of_records_is_so() -> None:
     assert f"| {OPS['auditRetentionDays']} days (`ops.auditRetentionDays`) |" in PAGE
     assert f"| {KEPT_DAYS} days |" in PAGE
     assert all(doctype in PAGE for doctype in RECORDS)
@@ -119,7 +119,7 @@ def test_security_page_is_right_on_records() -> None:
     assert "One of fewer than six characters is left" in PAGE
 
 
-def test_security_page_is_right_on_passwords_and_sessions() -> None:
+def test_what_the_page_says_of_passwords_and_sessions_is_so() -> None:
     minimum, days = AUTH["minPasswordLength"], AUTH["sessionDays"]
     assert f"{minimum} to {MAX_RUNES} characters by default" in PAGE
     assert f"{days} days by default" in PAGE

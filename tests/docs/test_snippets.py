@@ -26,7 +26,7 @@ def free_port() -> int:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("page", BEFORE)
-def test_commands_of_a_page_work(page: str, tmp_path: Path) -> None:
+def test_what_stands_on_the_page_works(page: str, tmp_path: Path) -> None:
     blocks = BLOCK.findall((DOCS / f"{page}.md").read_text())
     assert blocks
     script = "set -eu\ntrap 'fw stop >/dev/null' EXIT\n" + BEFORE[page] + "\n".join(blocks)
