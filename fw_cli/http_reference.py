@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from fw_actors import errors
 from fw_cli.reference import plain
-from web.app import api_paths
+from web.app import api_routes
 from web.exchange import Traffic
-from web.openapi import SESSION, described
+from web.openapi import SESSION, describe
 from web.settings import Settings
 
 SITE: Final = Settings("fw", "http://127.0.0.1:8000")
@@ -39,7 +39,7 @@ _HEAD: Final = (
 
 def http_reference() -> str:
     """Return the whole page: each error type, then each operation in the order of the routes."""
-    document = described(api_paths(NO_GATEWAY, NO_GATEWAY, SITE, Traffic()), SITE.name)
+    document = describe(api_routes(NO_GATEWAY, SITE, Traffic()), SITE.name)
     return _HEAD + "\n".join([*_errors(), "", *_operations(document)])
 
 

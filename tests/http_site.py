@@ -1,4 +1,4 @@
-"""A whole service in virtual time, asked over HTTP in memory: every layer but the sockets."""
+"""A whole service in virtual time, with HTTP over a socket pair: all layers but the listener."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import Any
 
 import trio
 
-from fw_actors.documents import rest
 from fw_actors.runtime import SeededEntropy, TrioClock
 from supervisors.service.tree import RunningService, open_service
 from tests.mail_kit import Log
 from tests.site_kit import START_MS, make_config
 from tests.staff import PASSWORD, Staffed
-from tests.web.asgi import Client, Reply
+from tests.web.client import AppClient, ClientResponse
 from web.app import FrontEnd, make_app
 from web.settings import Settings
 
@@ -26,7 +25,7 @@ PEER = "203.0.113.9"
 SERVICES = "/api/method/core.services."
 
 
-class WallClock(TrioClock):
+class ForwardClock(TrioClock):
     """A wall clock that a test sets forward without any time passing for timers and scans."""
 
     ahead = 0
@@ -41,11 +40,11 @@ class HttpSite(Staffed):
 
     service: RunningService
     app: FrontEnd
-    clock: WallClock
+    clock: ForwardClock
     log: Log = field(default_factory=Log)
 
     def pass_time(self, seconds: float) -> None:
-        """Set the wall clock forward: what the store judges by it is that much later."""
+        """Set the wall clock forward, by which the store decides."""
         self.clock.ahead += round(seconds * 1000)
 
     async def ask(
@@ -59,19 +58,19 @@ class HttpSite(Staffed):
         peer: str = PEER,
         csrf: bool = True,
         headers: Sequence[tuple[str, str]] = (),
-    ) -> Reply:
+    ) -> ClientResponse:
         """Send a request, by a session, by an API key, or as nobody."""
         lines = list(headers)
         if key is not None:
             lines.append(("Authorization", f"Bearer {key}"))
-        client = Client(self.app, peer)
+        client = AppClient(self.app, peer)
         return await client.ask(method, path, body, headers=lines, sid=sid, csrf=csrf)
 
-    async def op(self, name: str, body: object = None, **given: Any) -> Reply:
+    async def op(self, name: str, body: object = None, **given: Any) -> ClientResponse:
         """Call an operation of core.services."""
         return await self.ask("POST", SERVICES + name, body, **given)
 
-    async def login(self, usr: str, pwd: str = PASSWORD, **given: Any) -> Reply:
+    async def login(self, usr: str, pwd: str = PASSWORD, **given: Any) -> ClientResponse:
         return await self.ask("POST", "/api/login", {"usr": usr, "pwd": pwd}, **given)
 
     async def sid(self, usr: str, pwd: str = PASSWORD, **given: Any) -> str:
@@ -85,7 +84,7 @@ class HttpSite(Staffed):
         return (await self.op("profile.getMyProfile", sid=sid)).status == 200
 
     async def key(self, sid: str, **arguments: Any) -> dict[str, Any]:
-        """Make an API key; what was told of it."""
+        """Create an API key; return the response's fields."""
         reply = await self.op("api_keys.createMyAPIKey", {"label": "test", **arguments}, sid=sid)
         assert reply.status == 200, reply.body
         told: dict[str, Any] = reply.json
@@ -99,10 +98,10 @@ async def http_site(folder: Path, seed: int = 1, **changes: Any) -> AsyncIterato
     Whoever runs it once more on the same folder gives another `seed`: ids are random.
     """
     config = make_config(folder, **changes)
-    clock = WallClock(START_MS + round(trio.current_time() * 1000))
+    clock = ForwardClock(START_MS + round(trio.current_time() * 1000))
     entropy, log = SeededEntropy(seed), Log()
     opening = open_service(config, log=log, front=False, clock=clock, entropy=entropy, inline=True)
     async with opening as service:
         settings = Settings(name="tests", url=URL, trust=config.deployment.trust_proxy)
-        app = make_app(service.gateway, rest, settings, entropy)
+        app = make_app(service.gateway, settings, entropy)
         yield HttpSite(service.site, service, app, clock, log)

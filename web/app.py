@@ -1,13 +1,12 @@
-"""The application: requests in, operations carried out, one envelope for all refusals.
+"""The application: routes requests, runs operations, and turns errors into responses.
 
-The request is Quart's, and Werkzeug's URL map finds the path. What else Quart offers (contexts,
-signals, hooks, sessions, error pages) is not used: one method stands in its place, so that a
-refused sign-in costs no more than an empty route. `http11` cancels what its client left.
+The request is quart-trio's and the URL map Werkzeug's. Quart's own dispatch (contexts, signals,
+hooks, sessions, error pages) is not used: docs/web.md has what it would cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -18,29 +17,30 @@ from quart.wrappers import Request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 
+from fw_actors.actors.console import Console
+from fw_actors.actors.gateway import Gateway
 from fw_actors.config import ProxyTrustPolicy
 from fw_actors.errors import QUERY_TIMEOUT, InternalError, NotFoundError, OverloadedError
 from fw_actors.runtime.clock import Entropy
 from web.exchange import UNROUTED, Exchange, Traffic, request_id_of
-from web.gateway import Console, Documents, Gateway
 from web.guard import admit
-from web.operations import Path
-from web.pages.routes import page_paths
+from web.operations import Route
+from web.pages.routes import page_routes
 from web.request import NONE_READ, clear_every_cookie
 from web.response import (
-    Answer,
     EventStreams,
-    Replies,
-    Reply,
+    Response,
+    ResponseEncoder,
+    WireResponse,
     common_headers,
-    refusal,
-    refusal_in,
-    says_forwarded,
+    error_in,
+    error_response,
+    has_forwarding_header,
 )
 from web.routes.access import AccessRoutes, RecoveryRoutes
 from web.routes.administration import ConsoleRoutes, UserRoutes
 from web.routes.description import DescriptionRoutes
-from web.routes.health import ALWAYS_SERVED, LOOKED_AT, HealthRoutes
+from web.routes.health import ALWAYS_SERVED, MONITORED, HealthRoutes
 from web.routes.resource import MethodRoutes, ResourceRoutes
 from web.routes.self_service import SelfServiceRoutes
 from web.routes.webhooks import BulkReplayRoutes, WebhookRoutes
@@ -52,145 +52,141 @@ PATH_LENGTH_LOGGED: Final = 200
 
 def make_app(
     gateway: Gateway,
-    documents: Documents,
     settings: Settings,
     entropy: Entropy,
     console: Console | None = None,
 ) -> FrontEnd:
-    """Return the application that serves `gateway`.
+    """Return the application over `gateway`.
 
-    `documents` is `fw_actors.documents.rest`; `entropy` makes request ids; without
-    a `console` there is no page of it.
+    `entropy` makes request ids. Without a `console` its page and operations are left out.
     """
     traffic, streams = Traffic(), EventStreams()
-    paths = [
-        *api_paths(gateway, documents, settings, traffic),
-        *page_paths(gateway, documents, settings, console, streams),
+    routes = [
+        *api_routes(gateway, settings, traffic),
+        *page_routes(gateway, settings, console, streams),
     ]
     if console is not None:
-        paths += ConsoleRoutes(gateway, console).paths()
-    description = DescriptionRoutes(paths, settings.name, gateway, documents)
-    return FrontEnd([*paths, *description.paths()], gateway, settings, entropy, traffic, streams)
+        routes += ConsoleRoutes(gateway, console).routes()
+    description = DescriptionRoutes(routes, settings.name, gateway)
+    return FrontEnd([*routes, *description.routes()], gateway, settings, entropy, traffic, streams)
 
 
-def api_paths(
-    gateway: Gateway, documents: Documents, settings: Settings, traffic: Traffic
-) -> list[Path]:
-    """Return the paths for programs, in the order in which the reference lists them."""
+def api_routes(gateway: Gateway, settings: Settings, traffic: Traffic) -> list[Route]:
+    """Return the routes for programs, in the order of the HTTP reference."""
     return [
-        *AccessRoutes(gateway, settings).paths(),
-        *RecoveryRoutes(gateway).paths(),
-        *SelfServiceRoutes(gateway).paths(),
-        *UserRoutes(gateway).paths(),
-        *ResourceRoutes(gateway, documents).paths(),
-        *WebhookRoutes(gateway).paths(),
-        *BulkReplayRoutes(gateway).paths(),
-        *MethodRoutes(gateway).paths(),
-        *HealthRoutes(gateway, traffic).paths(),
+        *AccessRoutes(gateway, settings).routes(),
+        *RecoveryRoutes(gateway).routes(),
+        *SelfServiceRoutes(gateway).routes(),
+        *UserRoutes(gateway).routes(),
+        *ResourceRoutes(gateway).routes(),
+        *WebhookRoutes(gateway).routes(),
+        *BulkReplayRoutes(gateway).routes(),
+        *MethodRoutes(gateway).routes(),
+        *HealthRoutes(gateway, traffic).routes(),
     ]
 
 
 class FrontEnd:
-    """The application. One for each listening address."""
+    """The application: one for each listening address."""
 
     def __init__(
         self,
-        paths: Iterable[Path],
+        routes: Iterable[Route],
         gateway: Gateway,
         settings: Settings,
         entropy: Entropy,
         traffic: Traffic,
         streams: EventStreams,
     ) -> None:
-        self.url_map = Map(merge_slashes=False)  # a path that is nearly right is not right
+        self.url_map = Map(merge_slashes=False)  # no redirect from a path with two slashes
         self._gateway = gateway
         self._settings = settings
         self._entropy = entropy
         self._traffic = traffic
-        self._replies = Replies(common_headers(settings))
-        self._log = structlog.get_logger("web").bind()  # at each call it would be made anew
-        self._in_hand = 0
+        self._encoder = ResponseEncoder(common_headers(settings))
+        self._log = structlog.get_logger("web").bind()  # else made anew at each call
+        self._active_requests = 0
         self.stopping = False
-        """Whether only health and readiness are told any more; set by the server."""
+        """Whether only health and readiness are still served; set by the server."""
         self.streams = streams
-        """Open event streams; whoever stops the server ends them first."""
-        self._paths = {path.rule: path for path in paths}
-        for rule in self._paths:
-            # No methods given: the guard tells 405 from 404, and it alone.
+        """Open event streams; a stopping server ends them first."""
+        self.routes: Mapping[str, Route] = {route.rule: route for route in routes}
+        for rule in self.routes:
+            # Without methods: only the guard tells 405 from 404.
             self.url_map.add(Rule(rule, endpoint=rule))
-        self._fixed = {rule: path for rule, path in self._paths.items() if "<" not in rule}
+        self._fixed = {rule: route for rule, route in self.routes.items() if "<" not in rule}
 
     @property
-    def in_hand(self) -> int:
-        """How many requests are being served at this moment."""
-        return self._in_hand
+    def active_requests(self) -> int:
+        """The number of requests in progress."""
+        return self._active_requests
 
     @property
     def max_requests(self) -> int:
-        """How many requests may be in hand at once."""
+        """The limit of requests in progress."""
         return self._settings.max_requests
 
     @property
     def trust(self) -> ProxyTrustPolicy:
-        """Which proxies are believed."""
+        """Which proxies are trusted."""
         return self._settings.trust
 
     @contextmanager
-    def place(self, request: Request) -> Iterator[bool]:
-        """Count a request in hand; say whether it may be served, or there are too many.
+    def slot(self, request: Request) -> Iterator[bool]:
+        """Count a request in progress; yield whether it is within the limit.
 
-        What tells of health and readiness is served in any case, and not counted: a service under
-        attack that seems to be dead is restarted, or taken out of its balancer.
+        Health and readiness are always served, and not counted: a service that seems dead under
+        attack is restarted, or taken out of its load balancer.
         """
         if request.path in ALWAYS_SERVED:
             yield True
             return
-        self._in_hand += 1
+        self._active_requests += 1
         try:
-            yield self._in_hand <= self._settings.max_requests and not self.stopping
+            yield self._active_requests <= self._settings.max_requests and not self.stopping
         finally:
-            self._in_hand -= 1
+            self._active_requests -= 1
 
     def body_limit(self, request: Request) -> int:
-        """Return how many bytes the body of `request` may have; -1 where it is not read."""
-        path = self._path_of(request)
-        operation = None if path is None else path.operations.get(request.method)
+        """Return the limit of the request's body in bytes; -1 if the operation reads none."""
+        route = self._route_of(request)
+        operation = None if route is None else route.operations.get(request.method)
         if operation is None or operation.body is None:
             return NONE_READ
         return operation.body.limit
 
-    async def reply_to(self, request: Request) -> Reply:
-        """Answer a request, whatever comes of it; the place of Quart's contexts and handlers.
+    async def respond(self, request: Request) -> WireResponse:
+        """Return the response to a request, whatever its operation raises.
 
-        Raises: what holds a cancellation, which belongs to the server.
+        Raises: only groups that hold a cancellation, which belongs to the server.
         """
         try:
-            return await self._reply_to(request)
+            return await self._respond(request)
         except Exception as error:  # outside of any operation
             request_id = request_id_of(request, self._settings, self._entropy)
             self._log.error("web.request_failed", request_id=request_id, exc_info=error)
-            return self._replies.of(refusal(InternalError(request_id)), request_id)
+            return self._encoder.encode(error_response(InternalError(request_id)), request_id)
 
-    async def _reply_to(self, request: Request) -> Reply:
-        exchange = Exchange(request, self._settings, self._entropy, self._path_of(request))
+    async def _respond(self, request: Request) -> WireResponse:
+        exchange = Exchange(request, self._settings, self._entropy, self._route_of(request))
         began = trio.current_time()
         try:
-            answer = await self._serve(exchange)
+            response = await self._serve(exchange)
         except (Exception, BaseExceptionGroup) as error:
-            answer = self._refuse(error, exchange)
+            response = self._response_of(error, exchange)
         if exchange.clears_cookies:
-            answer = self._clearing(answer, request)
-        self._tell(exchange, answer.status, trio.current_time() - began)
-        return self._replies.of(answer, exchange.request_id)
+            response = self._with_cleared_cookies(response, request)
+        self._record(exchange, response.status, trio.current_time() - began)
+        return self._encoder.encode(response, exchange.request_id)
 
-    def _clearing(self, answer: Answer, request: Request) -> Answer:
-        """Take every cookie `sid` away; one that the answer itself sets comes last, and stays."""
+    def _with_cleared_cookies(self, response: Response, request: Request) -> Response:
+        """Clear every cookie `sid`; one that the response sets comes last, and stays."""
         cleared = clear_every_cookie(self._settings.url, request.path)
         lines = [("Set-Cookie", line) for line in cleared]
-        return replace(answer, headers=(*lines, *answer.headers))
+        return replace(response, headers=(*lines, *response.headers))
 
-    def _path_of(self, request: Request) -> Path | None:
-        """Route by path alone: what a Host header says is no concern of ours."""
+    def _route_of(self, request: Request) -> Route | None:
+        """Return the route by path alone, whatever the Host header says."""
         fixed = self._fixed.get(request.path)
         if fixed is not None:
             return fixed
@@ -200,16 +196,16 @@ class FrontEnd:
         except HTTPException:
             return None
         request.view_args = dict(arguments)
-        return self._paths[rule.endpoint]
+        return self.routes[rule.endpoint]
 
-    def _tell(self, exchange: Exchange, status: int, seconds: float) -> None:
-        """Count and log what came of a request: one line, without its query and its body."""
+    def _record(self, exchange: Exchange, status: int, seconds: float) -> None:
+        """Count a request and log it in one line, without its query and its body."""
         request = exchange.request
-        route = UNROUTED if exchange.path is None else exchange.path.rule
-        self._traffic.answered(route, status, seconds)
-        if self._settings.trust.is_off and says_forwarded(request.headers.keys()):
-            self._traffic.forwarded_ignored()
-        log = self._log.debug if route in LOOKED_AT else self._log.info
+        route = UNROUTED if exchange.route is None else exchange.route.rule
+        self._traffic.record(route, status, seconds)
+        if self._settings.trust.is_off and has_forwarding_header(request.headers.keys()):
+            self._traffic.record_ignored_forwarding()
+        log = self._log.debug if route in MONITORED else self._log.info
         log(
             "web.request",
             request_id=exchange.request_id,
@@ -221,28 +217,29 @@ class FrontEnd:
             duration_ms=round(seconds * 1000, 1),
         )
 
-    def turned_away(self, request: Request) -> Reply:
-        """Answer without further work, which is the point: what is too much must cost little."""
-        answer = refusal(OverloadedError())
-        self._traffic.answered(UNROUTED, answer.status, 0.0)
-        return self._replies.of(answer, request_id_of(request, self._settings, self._entropy))
+    def overload_response(self, request: Request) -> WireResponse:
+        """Return 503 without further work: rejecting excess requests must be cheap."""
+        response = error_response(OverloadedError())
+        self._traffic.record(UNROUTED, response.status, 0.0)
+        request_id = request_id_of(request, self._settings, self._entropy)
+        return self._encoder.encode(response, request_id)
 
-    async def _serve(self, exchange: Exchange) -> Answer:
-        if exchange.path is None:
+    async def _serve(self, exchange: Exchange) -> Response:
+        if exchange.route is None:
             raise NotFoundError("There is nothing under this path.")
-        operation = await admit(exchange, exchange.path, self._gateway)
+        operation = await admit(exchange, exchange.route, self._gateway)
         return await operation.handle(exchange)
 
-    def _refuse(self, error: BaseException, exchange: Exchange) -> Answer:
-        """Make an answer of what was raised; a defect is logged and tells only the request id.
+    def _response_of(self, error: BaseException, exchange: Exchange) -> Response:
+        """Return the response to an error; that of a defect holds only the request id.
 
-        Raises: `error` itself when a cancellation is in it, which belongs to the server.
+        Raises: `error` itself if it holds a cancellation, which belongs to the server.
         """
-        refused = refusal_in(error)
-        if refused is None:
+        expected = error_in(error)
+        if expected is None:
             if isinstance(error, BaseExceptionGroup) and not isinstance(error, ExceptionGroup):
                 raise error
-            refused = InternalError(exchange.request_id)
+            expected = InternalError(exchange.request_id)
             method = exchange.request.method[:METHOD_LENGTH_LOGGED]
             path = exchange.request.path[:PATH_LENGTH_LOGGED]
             self._log.error(
@@ -252,10 +249,10 @@ class FrontEnd:
                 path=path,
                 exc_info=error,
             )
-            self._gateway.note_defect(f"{method} {path}", error, exchange.request_id)
-        refused = refused.reworded(self._settings.scrubber.scrub_known)
-        if refused.extra.get("reason") == QUERY_TIMEOUT:
-            route = UNROUTED if exchange.path is None else exchange.path.rule
+            self._gateway.errors.note(f"{method} {path}", error, exchange.request_id)
+        expected = expected.reworded(self._settings.scrubber.scrub_known)
+        if expected.extra.get("reason") == QUERY_TIMEOUT:
+            route = UNROUTED if exchange.route is None else exchange.route.rule
             self._log.warning("web.query_timeout", request_id=exchange.request_id, route=route)
-        as_page = None if exchange.path is None else exchange.path.refuse
-        return refusal(refused) if as_page is None else as_page(exchange, refused)
+        error_page = None if exchange.route is None else exchange.route.error_page
+        return error_response(expected) if error_page is None else error_page(exchange, expected)

@@ -1,8 +1,8 @@
-"""Open connections: their bounds, their clients, their sockets.
+"""Open connections: their limits, clients and sockets.
 
-A connection keeps the server waiting while its client has sent no whole request, or does not read
-its response. Only such a connection may be closed to make room for another one, and the one that
-has done so longest is closed first; a connection with a whole request in hand is never closed.
+A connection keeps the server waiting while its client has not sent a complete request, or does not
+read its response. Only such a connection may be closed to make room for another one, the longest
+waiting first; a connection whose request is being served is never closed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ PART_BYTES: Final = 256 * 1024
 
 
 class ClientStream(trio.abc.HalfCloseableStream):
-    """A socket stream whose sends and reads all have an end.
+    """A socket stream with a deadline on sends.
 
     Sends are shielded from cancellation: without a deadline, a client that stops reading would
-    hold its connection for ever, and the stop of the service too. So each part of an answer has
-    `SEND_SECONDS`, and `cut` ends whatever is under way.
+    hold its connection, and the stop of the service, for ever. Each part of a response has
+    `SEND_SECONDS`, and `abort` ends all sends and reads.
     """
 
     def __init__(self, inner: trio.SocketStream) -> None:
@@ -35,18 +35,18 @@ class ClientStream(trio.abc.HalfCloseableStream):
         self.socket = inner.socket
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all of `data`, whatever cancels its sender: who is answered gets all of it.
+        """Send all of `data`, even if the sender is cancelled.
 
-        No checkpoint where all of it goes at once.
+        Without a checkpoint if the socket takes all of it at once.
 
-        Raises: BrokenResourceError when the client takes none of it.
+        Raises: BrokenResourceError when the client does not read.
         """
         await self.send_rest(data, self.send_now(data))
 
     async def send_rest(self, data: bytes | bytearray | memoryview, sent: int) -> None:
-        """Send what is left of `data` after its first `sent` bytes.
+        """Send the rest of `data` after its first `sent` bytes.
 
-        Raises: BrokenResourceError when the client takes none of it.
+        Raises: BrokenResourceError when the client does not read.
         """
         with memoryview(data) as whole:
             for start in range(sent, len(whole), PART_BYTES):
@@ -57,51 +57,51 @@ class ClientStream(trio.abc.HalfCloseableStream):
                     raise trio.BrokenResourceError("The client does not read.")
 
     def send_now(self, data: bytes | bytearray | memoryview) -> int:
-        """Send what goes without waiting: nearly always all of it; return how many bytes that were.
+        """Send without waiting, and return how many bytes were sent: nearly always all.
 
-        By way of trio's stream an answer waits for a pass of the scheduler, and costs several
-        times as much.
+        Through trio's stream a response waits for a pass of the scheduler, and costs several times
+        as much.
         """
         try:
             return os.write(self.socket.fileno(), data)
         except OSError:
-            return 0  # no room, or gone: found out below
+            return 0  # no room, or closed: `send_rest` finds out
 
     async def _send(self, part: memoryview) -> None:
         try:
             await self._inner.send_all(part)
-        except trio.BusyResourceError:  # nothing more will come: it is just being said
+        except trio.BusyResourceError:  # a half-close is under way
             raise trio.BrokenResourceError("The connection is closing.") from None
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait until there is room to send."""
+        """Wait until the socket may take more."""
         await self._inner.wait_send_all_might_not_block()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Return what has arrived. Raises: ClosedResourceError while and after it closes.
+        """Return received bytes. Raises: ClosedResourceError once it is closed.
 
-        Waits first: a client sends its next request when it has the answer to the last one.
+        Waits first: a client sends its next request after the response to the last one.
         """
         while self.socket.fileno() >= 0:
             await trio.lowlevel.wait_readable(self.socket)
             try:
                 return os.read(self.socket.fileno(), max_bytes or PART_BYTES)
             except BlockingIOError:
-                continue  # epoll may be wrong: a segment with a bad checksum, say
+                continue  # epoll may be wrong, as for a segment with a bad checksum
             except OSError:
                 break
         raise trio.ClosedResourceError
 
     async def send_eof(self) -> None:
-        """Say that nothing more will be sent."""
+        """Half-close: nothing more will be sent."""
         await self._inner.send_eof()
 
     async def aclose(self) -> None:
-        """Close. Unread bytes make it a reset: read what the client still sends before."""
+        """Close. Unread bytes make it a reset: read them before."""
         await self._inner.aclose()
 
-    def cut(self) -> None:
-        """Close at once; whoever waits on it, shielded or not, gets ClosedResourceError."""
+    def abort(self) -> None:
+        """Close at once; pending operations, shielded or not, raise ClosedResourceError."""
         self.socket.close()
 
 
@@ -111,7 +111,7 @@ ADDRESS_SHARE: Final = 8
 
 
 class Awaited(Enum):
-    """What a client keeps the server waiting for."""
+    """What the server waits for: a request, the rest of a body, the client's reading."""
 
     REQUEST = auto()
     BODY = auto()
@@ -122,11 +122,10 @@ class Awaited(Enum):
 class ConnectionLimits:
     """Limits of the connections of one server.
 
-    `connections`: open at once. `by_address`: of these, how many of one client address may keep
-    the server waiting. `body_bytes`, `body_bytes_by_address`: of unfinished request bodies, in all
-    and of one address. `unread_bytes`, `unread_bytes_by_address`: of responses whose clients are
-    slow to read them. `request_seconds`: from the last response, or from the beginning, until the
-    head of a request is whole.
+    `connections`: open at once. `by_address`: those of one client address that keep the server
+    waiting. `body_bytes`, `body_bytes_by_address`: incomplete request bodies, in all and of one
+    address. `unread_bytes`, `unread_bytes_by_address`: responses that clients are slow to read.
+    `request_seconds`: from the last response, or the start, to the end of a request's head.
     """
 
     connections: int = 2_000
@@ -139,19 +138,19 @@ class ConnectionLimits:
 
     @classmethod
     def for_requests(cls, most: int) -> ConnectionLimits:
-        """Return the limits for a server that serves at most `most` requests at once."""
+        """Return the limits for a server of at most `most` concurrent requests."""
         connections = most + SPARE_CONNECTIONS
         return cls(connections, connections // ADDRESS_SHARE)
 
     def bytes_held(self, awaited: Awaited) -> tuple[int, int]:
-        """Return how many bytes may be kept while clients are waited for: in all, of an address."""
+        """Return the limits of bytes held while waiting for clients: in all, of one address."""
         if awaited is Awaited.READING:
             return self.unread_bytes, self.unread_bytes_by_address
         return self.body_bytes, self.body_bytes_by_address
 
 
 class ClientConnection:
-    """One open connection as its server counts it."""
+    """One open connection and what its client keeps the server waiting for."""
 
     __slots__ = ("address", "awaited", "held_bytes", "opened", "since", "stream")
 
@@ -164,23 +163,23 @@ class ClientConnection:
         self.held_bytes = 0
 
     def wait_for(self, awaited: Awaited) -> None:
-        """Note that from now on the client keeps the server waiting for `awaited`."""
+        """Note that the client keeps the server waiting for `awaited` from now on."""
         self.opened.begin_wait(self, awaited)
 
     def end_wait(self) -> None:
-        """Note that the client does not keep the server waiting any more."""
+        """Note that the client no longer keeps the server waiting."""
         self.opened.end_wait(self)
 
     def hold(self, count: int) -> None:
-        """Note how many bytes of its unfinished body, or of its response, are kept."""
+        """Note how many bytes of its incomplete body, or of its response, are held."""
         self.opened.hold(self, count)
 
 
 class OpenConnections:
     """All open connections of a server, within `limits`.
 
-    `is_exempt` says of a peer's address whether it is a trusted proxy, which speaks for many
-    clients: limits by address are not applied to it.
+    `is_exempt` tells trusted proxies, which speak for many clients, by their address: limits by
+    address do not apply to them.
     """
 
     def __init__(self, limits: ConnectionLimits, is_exempt: Callable[[str], bool]) -> None:
@@ -198,15 +197,15 @@ class OpenConnections:
         return len(self._open)
 
     def held_bytes(self, awaited: Awaited) -> int:
-        """Return how many bytes are kept while clients keep the server waiting for `awaited`."""
+        """Return the number of bytes held while waiting for `awaited`."""
         return self._held_bytes[awaited]
 
     def count(self, awaited: Awaited) -> int:
-        """Return how many connections keep the server waiting for `awaited`."""
+        """Return the number of connections that keep the server waiting for `awaited`."""
         return len(self._waiting[awaited])
 
     def add(self, stream: ClientStream, peer: str) -> ClientConnection:
-        """Count a new connection, which waits for its first request."""
+        """Add a new connection, which waits for its first request."""
         address = None if self._is_exempt(peer) else counted_address(peer)
         connection = ClientConnection(self, stream, address)
         self._open[connection] = None
@@ -214,19 +213,19 @@ class OpenConnections:
         return connection
 
     def discard(self, connection: ClientConnection) -> None:
-        """Count a connection no more; one that is not counted is no error."""
+        """Remove a connection; an unknown one is no error."""
         if connection.awaited is not None:
             self.end_wait(connection)
         self._open.pop(connection, None)
-        self._tell_change()
+        self._notify_change()
 
     def begin_wait(self, connection: ClientConnection, awaited: Awaited) -> None:
         """Note that a client keeps the server waiting.
 
-        Where too many of its address do, the oldest of them is closed.
+        Beyond the limit of its address, the longest waiting one of these is closed.
         """
         if connection not in self._open:
-            return  # closed meanwhile
+            return  # already closed
         if connection.awaited is not None:
             self.end_wait(connection)
         connection.awaited = awaited
@@ -238,10 +237,10 @@ class OpenConnections:
             if len(same) > self._limits.by_address:
                 self.close(next(iter(same)))
         if self._changed is not None:
-            self._tell_change()
+            self._notify_change()
 
     def end_wait(self, connection: ClientConnection) -> None:
-        """Note that a client keeps the server waiting no longer."""
+        """Note that a client no longer keeps the server waiting."""
         if connection.awaited is None:
             return
         if connection.held_bytes:
@@ -256,14 +255,14 @@ class OpenConnections:
                 del self._by_address[connection.address]
 
     def hold(self, connection: ClientConnection, count: int) -> None:
-        """Note how many bytes are kept of an unfinished body, or of a response that is not read.
+        """Note how many bytes are held of an incomplete body, or of an unread response.
 
         Beyond a limit the connection that has waited longest with such bytes is closed: of the
-        same address, or of all. One that is left alone stays: an app may answer with more.
+        same address, or of all. The last one stays: an app's response may exceed every limit.
         """
         awaited = connection.awaited
         if awaited is None:
-            return  # closed meanwhile
+            return  # already closed
         most, most_of_address = self._limits.bytes_held(awaited)
         self._held_bytes[awaited] += count - connection.held_bytes
         connection.held_bytes = count
@@ -284,12 +283,12 @@ class OpenConnections:
             self.close(each)
 
     def close(self, connection: ClientConnection) -> None:
-        """Close a connection at once, and count it no more."""
+        """Close a connection at once, and remove it."""
         self.discard(connection)
-        connection.stream.cut()
+        connection.stream.abort()
 
     def close_longest_waiting(self) -> bool:
-        """Close the connection that has kept the server waiting longest; say whether one has."""
+        """Close the longest waiting connection; say whether there was one."""
         first = [next(iter(waiting)) for waiting in self._waiting.values() if waiting]
         if not first:
             return False
@@ -297,26 +296,26 @@ class OpenConnections:
         return True
 
     async def make_room(self) -> None:
-        """Return when there is room for one more connection; close one that waits, if need be."""
+        """Return when there is room for one more connection; close a waiting one if necessary."""
         while len(self._open) >= self._limits.connections and not self.close_longest_waiting():
             await self._change()
 
-    async def close_late(self) -> None:
+    async def close_expired(self) -> None:
         """Close connections that wait too long for a request, until cancelled."""
         waiting, seconds = self._waiting[Awaited.REQUEST], self._limits.request_seconds
         while True:
-            # One that begins to wait later is due later: nothing is missed in the meantime.
+            # Those that begin to wait later expire later: none is missed in the meantime.
             first = next((each.since for each in waiting), trio.current_time())
             await trio.sleep_until(first + seconds)
             now = trio.current_time()
-            for connection in list(_late(waiting, now - seconds)):
+            for connection in list(_expired(waiting, now - seconds)):
                 self.close(connection)
 
     async def end(self) -> None:
-        """Close those that wait for a request; return when all others of this moment are closed.
+        """Close those that wait for a request; return when all other present ones are closed.
 
-        `ending` tells them to close after their response. Connections that come meanwhile are
-        taken, and are not waited for.
+        `ending` has them close after their response. Connections that arrive meanwhile are served,
+        and not waited for.
         """
         self.ending = True
         for connection in list(self._waiting[Awaited.REQUEST]):
@@ -335,14 +334,14 @@ class OpenConnections:
             self._changed = trio.Event()
         await self._changed.wait()
 
-    def _tell_change(self) -> None:
+    def _notify_change(self) -> None:
         if self._changed is not None:
             self._changed.set()
             self._changed = None
 
 
-def _late(waiting: dict[ClientConnection, None], since: float) -> Iterator[ClientConnection]:
-    """Yield the connections, the longest waiting first, that wait since `since` or longer."""
+def _expired(waiting: dict[ClientConnection, None], since: float) -> Iterator[ClientConnection]:
+    """Yield the connections that have waited since `since` or longer, longest first."""
     for connection in waiting:
         if connection.since > since:
             return

@@ -1,4 +1,4 @@
-"""The state of one request in progress, and the count of those answered."""
+"""The state of one request in progress, and the counters of all requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quart.wrappers import Request
 from fw_actors.access.types import Caller, Reading
 from fw_actors.actors.counters import Histogram
 from fw_actors.runtime.clock import Entropy
-from web.operations import Path
+from web.operations import Route
 from web.request import LimitedBody, came_over_tls, client_address, is_secure, is_trusted
 from web.settings import Settings
 
@@ -23,7 +23,7 @@ UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\xa0-\xff]")
 
 
 class Exchange:
-    """A request and what is known of it. Filled in by the guard, read by the handlers."""
+    """A request and what is known of it; the guard fills it in, handlers read it."""
 
     __slots__ = (
         "_address",
@@ -31,44 +31,44 @@ class Exchange:
         "body",
         "caller",
         "clears_cookies",
-        "path",
         "query",
         "request",
         "request_id",
+        "route",
         "sid",
     )
 
     def __init__(
-        self, request: Request, settings: Settings, entropy: Entropy, path: Path | None = None
+        self, request: Request, settings: Settings, entropy: Entropy, route: Route | None = None
     ) -> None:
-        """`path` is what is served under the request's path, None for nothing."""
+        """`route` is that of the request's path; None is 404."""
         self.request = request
-        self.path = path
+        self.route = route
         self._address: str | None = None
         self.request_id = request_id_of(request, settings, entropy)
         self._settings = settings
         self.sid: str | None = None
         self.clears_cookies = False
-        """Whether the request's cookies `sid` are to be taken away by the answer."""
+        """Whether the response clears the request's cookies `sid`."""
         self.caller: Caller | None = None
         self.body: Any = None
         self.query: Mapping[str, str] = {}
 
     @property
     def known_caller(self) -> Caller:
-        """Who calls, in an operation that requires it."""
+        """The caller, in an operation that requires one."""
         if self.caller is None:
             raise LookupError("The operation does not require a session.")
         return self.caller
 
     @property
-    def arriving(self) -> LimitedBody:
+    def incoming_body(self) -> LimitedBody:
         """The body as it arrives."""
         return cast("LimitedBody", self.request.body)
 
     @property
     def has_body(self) -> bool:
-        """Whether the request says that a body comes with it."""
+        """Whether the headers announce a body."""
         request = self.request
         return bool(request.content_length) or "Transfer-Encoding" in request.headers
 
@@ -100,7 +100,7 @@ class Exchange:
 
     @property
     def user_agent(self) -> str:
-        """What the client calls itself, cut to what a list of sessions shows."""
+        """The User-Agent, cut to the length that a list of sessions shows."""
         text = self.request.headers.get("User-Agent", "")[:USER_AGENT_LENGTH]
         return UNPRINTABLE.sub("?", text)
 
@@ -112,42 +112,41 @@ def peer_of(request: Request) -> str:
 
 
 def request_id_of(request: Request, settings: Settings, entropy: Entropy) -> str:
-    """Keep an incoming id when it is fit to be logged (H-30), else make one.
+    """Return the request's own id if it is fit to be logged (H-30), else a new one.
 
-    It stands in records of what was done. Where proxies are trusted, theirs is the word that
-    counts: one that a client sends past them is its own invention.
+    The id stands in audit records. With trusted proxies, only an id from one of them is kept.
     """
-    given = request.headers.getlist("X-Request-Id")
-    if len(given) == 1 and REQUEST_ID.fullmatch(given[0]):
+    value_or_none = request.headers.getlist("X-Request-Id")
+    if len(value_or_none) == 1 and REQUEST_ID.fullmatch(value_or_none[0]):
         trust = settings.trust
         if trust.is_off or is_trusted(peer_of(request), trust):
-            return given[0]
+            return value_or_none[0]
     return entropy.bytes(ID_BYTES).hex()
 
 
 UNROUTED: Final = "none"
-"""The route of a request whose path is not served: paths from outside are no labels."""
+"""The label of requests without a route: a path from outside must not become a label."""
 
 
 class Traffic:
-    """Requests by route and status, and how long they took."""
+    """Counts requests by route and status, and their durations."""
 
     def __init__(self) -> None:
         self._requests: defaultdict[tuple[str, int], int] = defaultdict(int)
         self._seconds = Histogram()
         self._forwarded_ignored = 0
 
-    def answered(self, route: str, status: int, seconds: float) -> None:
+    def record(self, route: str, status: int, seconds: float) -> None:
         """Count a request."""
         self._requests[route, status] += 1
         self._seconds.observe(seconds)
 
-    def forwarded_ignored(self) -> None:
-        """Count a request with X-Forwarded-* that FW_TRUST_PROXY=off ignores."""
+    def record_ignored_forwarding(self) -> None:
+        """Count a request whose X-Forwarded-* FW_TRUST_PROXY=off ignores."""
         self._forwarded_ignored += 1
 
     def readings(self) -> Iterator[Reading]:
-        """Yield the numbers of this moment."""
+        """Yield the present values."""
         for (route, status), count in self._requests.items():
             labels = {"route": route, "status": str(status)}
             yield Reading("fw_requests", "counter", "Requests answered.", count, labels)

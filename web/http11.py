@@ -1,12 +1,13 @@
 """HTTP/1.1 on one connection, over h11.
 
-One task reads for as long as the connection lives. A request is handed to the application when its
-body is there, and is answered by a task of its own, so that the reader notices when the client
-goes away. A reply leaves in one piece, unless it is a large one.
+One task reads for the life of the connection. A request whose body is complete runs in a task of
+its own, so that the reader notices when the client leaves. A response is sent in one piece unless
+it is large.
 
-h11 judges most of a head (RFC 9112). What stands here is what it lets pass and another reader, a
-proxy in front say, may take otherwise: where the two disagree on where a request ends, one client
-can put a request into another one's mouth. All of it is refused, and the connection is closed.
+h11 validates most of a head (RFC 9112). The checks here are for heads that h11 accepts and another
+reader, such as a proxy in front, may frame otherwise: where the two disagree about the end of a
+request, one client can smuggle a request into another's connection. Such requests get an error
+status, and the connection is closed.
 """
 
 from __future__ import annotations
@@ -23,8 +24,15 @@ import trio
 from fw_actors.errors import FwError
 from web.app import FrontEnd
 from web.connections import PART_BYTES, Awaited, ClientConnection
-from web.request import NONE_READ, FrontRequest, LimitedBody, PeerAddress, body_due, front_request
-from web.response import Line, Reply
+from web.request import (
+    NONE_READ,
+    FrontRequest,
+    LimitedBody,
+    PeerAddress,
+    body_deadline,
+    front_request,
+)
+from web.response import HeaderLine, WireResponse
 
 MOST_HEAD_BYTES: Final = 16 * 1024
 HEAD_END: Final = b"\r\n\r\n"
@@ -42,19 +50,19 @@ VERSION_NOT_SUPPORTED: Final = 505
 
 
 def unfinished_head_fault(received: bytes) -> int | None:
-    """Return the status for bytes that cannot become a head any more, or None."""
+    """Return the status for bytes that cannot become a valid head any more, or None."""
     if len(received) >= MOST_HEAD_BYTES:
         return HEAD_TOO_LARGE
     if received and received[0] < FIRST_PRINTABLE:
-        return BAD_REQUEST  # an empty line, TLS, or anything else that is no HTTP
+        return BAD_REQUEST  # an empty line, TLS, or another protocol
     return BAD_REQUEST if received.count(b"\n") != received.count(b"\r\n") else None
 
 
 def head_fault(head: bytes) -> int | None:
-    """Return the status for a head that is refused by its bytes alone, or None.
+    """Return the status for a head whose bytes alone make it invalid, or None.
 
-    `head`: from the request line to the empty line. A line end is CR LF and nothing else (RFC 9112
-    2.2 lets a server also take a lone LF), and no line continues the one before (5.2: obs-fold).
+    `head` reaches from the request line to the empty line. A line ends with CR LF only (RFC 9112
+    2.2 lets a server accept a lone LF too), and no line continues the one before (5.2: obs-fold).
     """
     if len(head) > MOST_HEAD_BYTES:
         return HEAD_TOO_LARGE
@@ -65,7 +73,7 @@ def head_fault(head: bytes) -> int | None:
 
 
 def request_fault(request: h11.Request, head: bytes) -> int | None:
-    """Return the status for a request that is refused by what h11 has read in `head`, or None."""
+    """Return the status for a request that h11 has parsed and this server rejects, or None."""
     if request.http_version not in VERSIONS:
         return VERSION_NOT_SUPPORTED
     lengths = chunked = 0
@@ -80,7 +88,7 @@ def request_fault(request: h11.Request, head: bytes) -> int | None:
 
 
 def declared_length(head: bytes) -> int | None:
-    """Return the one Content-Length that `head` has, or None where there is not exactly one."""
+    """Return the Content-Length in `head`, or None unless there is exactly one valid value."""
     found = CONTENT_LENGTH.findall(head)
     if len(found) != 1:
         return None
@@ -97,14 +105,14 @@ NAME: Final = b"date"
 
 
 class DateLine:
-    """Gives the header line of the present second."""
+    """The Date header, made once a second."""
 
     def __init__(self) -> None:
         self._second = -1
         self._line = (NAME, b"")
 
     def line(self) -> tuple[bytes, bytes]:
-        """Return the name and the value."""
+        """Return the header's name and value."""
         second = int(trio.current_time())
         if second != self._second:
             self._second = second
@@ -119,8 +127,8 @@ CLOSE: Final = (b"connection", b"close")
 WITHOUT_BODY: Final = frozenset({204, 304})
 
 
-class _Refused(Exception):
-    """The request is no HTTP that is served: `status` is all that the client is told."""
+class _RejectedRequest(Exception):
+    """Raised for requests that are answered by a bare `status`."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -128,7 +136,7 @@ class _Refused(Exception):
 
 
 class Http11Connection:
-    """One client's connection."""
+    """Serves one client's connection."""
 
     def __init__(
         self,
@@ -143,60 +151,60 @@ class Http11Connection:
         self._date = date
         self._peer = peer
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD_BYTES)
-        self._received = b""  # and not yet given to h11
-        self._rest = 0  # bytes of a body of known length that h11 has not been given
-        self._tail = b""  # the last bytes that h11 was given of a body in chunks
+        self._received = b""  # not yet passed to h11
+        self._rest = 0  # bytes of a body of known length not yet passed to h11
+        self._tail = b""  # the last bytes of a chunked body passed to h11
         self._chunked = False
         self._served = 0
         self._must_close = False
         self._nursery: trio.Nursery
-        self._answering: trio.CancelScope | None = None
-        self._answered: trio.Event | None = None
+        self._request_scope: trio.CancelScope | None = None
+        self._response_sent: trio.Event | None = None
         self._closing = False
 
     async def serve(self) -> None:
-        """Serve requests until one side ends the connection. A defect is raised."""
+        """Serve requests until one side ends the connection. Defects are raised."""
         async with trio.open_nursery() as self._nursery:
             try:
                 await self._serve_requests()
             except trio.ClosedResourceError:
-                pass  # by the client, or by this server
+                pass  # closed by the client, or by this server
             finally:
-                if self._answering is not None:
-                    self._answering.cancel()
+                if self._request_scope is not None:
+                    self._request_scope.cancel()
 
     async def _serve_requests(self) -> None:
         try:
             while (request := await self._read_head()) is not None:
                 await self._read_body(request)
                 self._client.end_wait()
-                self._answering = trio.CancelScope()
-                self._nursery.start_soon(self._answer, request, self._answering)
+                self._request_scope = trio.CancelScope()
+                self._nursery.start_soon(self._serve_request, request, self._request_scope)
                 if not await self._read_on(request.body):
                     break
         except h11.RemoteProtocolError as error:
-            await self._refuse(error.error_status_hint)
-        except _Refused as refused:
-            await self._refuse(refused.status)
+            await self._send_status(error.error_status_hint)
+        except _RejectedRequest as rejected:
+            await self._send_status(rejected.status)
         if self._closing:
             while await self._receive():  # unread bytes would reset the connection
                 pass
 
     async def _receive(self) -> bytes:
-        """Return what has come, nothing at the client's end. Raises: ClosedResourceError."""
+        """Return received bytes, none at the client's end. Raises: ClosedResourceError."""
         return bytes(await self._stream.receive_some(MOST_RECEIVED))
 
     # Reading
 
     async def _read_head(self) -> FrontRequest | None:
-        """Return the next request without its body, or None when the client has left.
+        """Return the next request without its body, or None if the client has left.
 
-        Raises: _Refused, RemoteProtocolError, ClosedResourceError.
+        Raises: _RejectedRequest, RemoteProtocolError, ClosedResourceError.
         """
         while (end := self._received.find(HEAD_END)) < 0:
             fault = unfinished_head_fault(self._received)
             if fault is not None:
-                raise _Refused(fault)
+                raise _RejectedRequest(fault)
             data = await self._receive()
             if not data or self._closing:
                 return None
@@ -205,14 +213,14 @@ class Http11Connection:
         head, self._received = self._received[:end], self._received[end:]
         fault = head_fault(head)
         if fault is not None:
-            raise _Refused(fault)
+            raise _RejectedRequest(fault)
         self._h11.receive_data(head)
         event = self._h11.next_event()
         if not isinstance(event, h11.Request):
-            raise _Refused(400)
+            raise _RejectedRequest(400)
         fault = request_fault(event, head)
         if fault is not None:
-            raise _Refused(fault)
+            raise _RejectedRequest(fault)
         return self._begin(event, head)
 
     def _begin(self, request: h11.Request, head: bytes) -> FrontRequest:
@@ -233,12 +241,12 @@ class Http11Connection:
         )
 
     async def _read_body(self, request: FrontRequest) -> None:
-        """Read the body until it is whole, is too large for its operation, or comes too slowly.
+        """Read the body until it is complete, too large for its operation, or too slow.
 
-        Raises: RemoteProtocolError, _Refused; ClosedResourceError when the client leaves.
+        Raises: RemoteProtocolError, _RejectedRequest; ClosedResourceError when the client leaves.
         """
         body = request.body
-        if self._take(body):  # most often it came with the head
+        if self._take(body):  # in most cases it came with the head
             return
         limit = self._front.body_limit(request)
         if limit == NONE_READ or self._rest + body.received > limit:
@@ -251,10 +259,10 @@ class Http11Connection:
         began = trio.current_time()
         while body.received <= limit:
             self._client.hold(body.kept)
-            with trio.move_on_at(body_due(began, body.received)) as scope:
+            with trio.move_on_at(body_deadline(began, body.received)) as scope:
                 self._received = await self._receive()
             if scope.cancelled_caught:
-                body.set_late()
+                body.set_timed_out()
                 return
             if not self._received:
                 raise trio.ClosedResourceError
@@ -262,9 +270,9 @@ class Http11Connection:
                 return
 
     def _take(self, body: LimitedBody) -> bool:
-        """Read of the body what has come; say whether it is whole now.
+        """Take the received bytes of the body; say whether it is complete.
 
-        Raises: RemoteProtocolError, _Refused.
+        Raises: RemoteProtocolError, _RejectedRequest.
         """
         while True:
             event = self._h11.next_event()
@@ -279,7 +287,7 @@ class Http11Connection:
                 return False
 
     def _feed(self) -> bool:
-        """Give h11 more of the body; say whether there was any."""
+        """Pass more of the body to h11; say whether there was any."""
         if not self._received:
             return False
         if self._chunked:
@@ -292,21 +300,21 @@ class Http11Connection:
         return bool(part)
 
     def _end_chunks(self) -> None:
-        """Take back what h11 was given beyond the last chunk. Raises: _Refused.
+        """Take back what was passed to h11 beyond the last chunk. Raises: _RejectedRequest.
 
-        h11 takes a lone LF for the end of the trailer section.
+        h11 accepts a lone LF as the end of the trailer section; this server does not.
         """
         self._received, _ = self._h11.trailing_data
         if not self._tail[: len(self._tail) - len(self._received)].endswith(LAST_CHUNK_END):
             self._must_close = True
-            raise _Refused(400)
+            raise _RejectedRequest(400)
 
     async def _read_on(self, body: LimitedBody) -> bool:
-        """Read while the request is answered; say whether a next one may have begun.
+        """Read while the request is served; say whether a next one may have begun.
 
         False: the client has left, or the connection is closing. Raises: ClosedResourceError.
         """
-        with suppress(h11.RemoteProtocolError, _Refused):  # told by the end of the connection
+        with suppress(h11.RemoteProtocolError, _RejectedRequest):  # the connection ends anyhow
             while not body.ended and not self._closing:
                 self._received = await self._receive()
                 if not self._received:
@@ -316,80 +324,86 @@ class Http11Connection:
             self._received = await self._receive()
             if not self._received:
                 return False
-        if self._answering is not None and not self._closing:
-            self._answered = trio.Event()
-            await self._answered.wait()
+        if self._request_scope is not None and not self._closing:
+            self._response_sent = trio.Event()
+            await self._response_sent.wait()
         return not self._closing
 
-    # Answering
+    # Responding
 
-    async def _answer(self, request: FrontRequest, scope: trio.CancelScope) -> None:
-        """Answer a request, and go on to the next one or close the connection."""
+    async def _serve_request(self, request: FrontRequest, scope: trio.CancelScope) -> None:
+        """Serve a request, then wait for the next one or close the connection."""
         is_sent = False
         try:
             with scope:
-                await self._reply_to(request)
+                await self._respond(request)
                 is_sent = True
         except h11.LocalProtocolError:
-            # What came after the request was no HTTP: the connection takes no answer any more.
+            # The bytes after the request were not HTTP: h11 sends nothing any more.
             structlog.get_logger("web").debug("web.client_broke_protocol")
-        self._answering = None
+        self._request_scope = None
         if is_sent and self._may_go_on():
             self._client.wait_for(Awaited.REQUEST)
         else:
             await self._close()
-        if self._answered is not None:
-            self._answered.set()
-            self._answered = None
+        if self._response_sent is not None:
+            self._response_sent.set()
+            self._response_sent = None
 
-    async def _reply_to(self, request: FrontRequest) -> None:
+    async def _respond(self, request: FrontRequest) -> None:
         front, body = self._front, request.body
-        with front.place(request) as has_place:
-            reply = await front.reply_to(request) if has_place else front.turned_away(request)
-            if reply.stream is not None and request.method != "HEAD":
-                await self._send_parts(reply)
+        with front.slot(request) as has_slot:
+            response = (
+                await front.respond(request) if has_slot else front.overload_response(request)
+            )
+            if response.stream is not None and request.method != "HEAD":
+                await self._send_parts(response)
                 return
-        if not body.ended and not body.late and not self._h11.they_are_waiting_for_100_continue:
+        if (
+            not body.ended
+            and not body.timed_out
+            and not self._h11.they_are_waiting_for_100_continue
+        ):
             self._client.wait_for(Awaited.BODY)
-            await body.drop()
+            await body.discard()
             self._client.end_wait()
-        await self._send_whole(reply, request)
+        await self._send_whole(response, request)
 
-    async def _send_whole(self, reply: Reply, request: FrontRequest) -> None:
-        parts = [self._bytes_of(self._head_of(reply, request.body))]
-        if reply.body and request.method != "HEAD" and reply.status not in WITHOUT_BODY:
-            parts.append(self._bytes_of(h11.Data(data=reply.body)))
+    async def _send_whole(self, response: WireResponse, request: FrontRequest) -> None:
+        parts = [self._bytes_of(self._head_of(response, request.body))]
+        if response.body and request.method != "HEAD" and response.status not in WITHOUT_BODY:
+            parts.append(self._bytes_of(h11.Data(data=response.body)))
         parts.append(self._bytes_of(h11.EndOfMessage()))
-        if len(reply.body) <= PART_BYTES:
+        if len(response.body) <= PART_BYTES:
             parts = [b"".join(parts)]
-        for part in parts:  # a large body is not copied: it may wait for its client
+        for part in parts:  # a large body is not copied: it may have to wait for its client
             await self._write(part)
 
-    async def _send_parts(self, reply: Reply) -> None:
-        assert reply.stream is not None
+    async def _send_parts(self, response: WireResponse) -> None:
+        assert response.stream is not None
 
         async def send(part: bytes) -> None:
             await self._write(self._bytes_of(h11.Data(data=part)))
             await (
                 trio.lowlevel.cancel_shielded_checkpoint()
-            )  # a send need not wait: others are next
+            )  # a send may not wait: let other tasks run
 
-        await self._write(self._bytes_of(self._head_of(reply, None)))
-        with suppress(FwError):  # the session has ended since; asking again, the client is told
-            await reply.stream(send)
+        await self._write(self._bytes_of(self._head_of(response, None)))
+        with suppress(FwError):  # the session has ended; the client's next request shows it
+            await response.stream(send)
         await self._write(self._bytes_of(h11.EndOfMessage()))
 
-    def _head_of(self, reply: Reply, body: LimitedBody | None) -> h11.Response:
-        headers: list[Line] = [*reply.headers, self._date.line()]
+    def _head_of(self, response: WireResponse, body: LimitedBody | None) -> h11.Response:
+        headers: list[HeaderLine] = [*response.headers, self._date.line()]
         if self._must_close or self._client.opened.ending or (body is not None and not body.ended):
             headers.append(CLOSE)
-        return h11.Response(headers=headers, status_code=reply.status)
+        return h11.Response(headers=headers, status_code=response.status)
 
     def _bytes_of(self, event: Any) -> bytes:
         return self._h11.send(event) or b""
 
     async def _write(self, data: bytes) -> None:
-        """Send; a client that does not read ends its request."""
+        """Send; a client that does not read cancels its request."""
         try:
             sent = self._stream.send_now(data)
             if sent < len(data):
@@ -399,11 +413,11 @@ class Http11Connection:
                 self._client.end_wait()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self._must_close = True
-            if self._answering is not None:
-                self._answering.cancel()
+            if self._request_scope is not None:
+                self._request_scope.cancel()
 
-    async def _refuse(self, status: int) -> None:
-        """Answer with a status alone, which is the connection's last one."""
+    async def _send_status(self, status: int) -> None:
+        """Send a bare status as the last response of the connection."""
         if self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             headers = [(b"content-length", b"0"), CLOSE, self._date.line()]
             head = h11.Response(status_code=status, headers=headers)
@@ -411,21 +425,21 @@ class Http11Connection:
         await self._close()
 
     def _may_go_on(self) -> bool:
-        """Prepare for a next request; say whether there may be one."""
+        """Prepare for a next request; say whether the connection allows one."""
         if self._must_close or self._client.opened.ending:
             return False
         if self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
             return False
-        if self._chunked:  # what h11 was given of the next request was taken back
+        if self._chunked:  # bytes of the next request were taken back from h11
             self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD_BYTES)
         else:
             self._h11.start_next_cycle()
         return True
 
     async def _close(self) -> None:
-        """Say that nothing more follows; the reader goes on for a moment, and drops what comes.
+        """Half-close; the reader goes on for a moment, and discards what it reads.
 
-        TCP resets a connection that is closed with bytes unread, and the client would lose a
+        TCP resets a connection that is closed with unread bytes, and the client would lose a
         response that it has not read yet.
         """
         self._closing = True

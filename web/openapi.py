@@ -1,10 +1,10 @@
 """The OpenAPI document: operations and DocTypes.
 
 quart-schema reads view functions, and the front end has none: each operation is described by a
-stand-in, on an application that serves nothing.
+placeholder, on a Quart application that serves nothing.
 
-The generic `/api/resource/{doctype}` stays; a path with the DocType in it says more, and OpenAPI
-has readers look for such a one first.
+Beside the generic `/api/resource/{doctype}`, each DocType gets paths of its own with its fields;
+OpenAPI has readers match such concrete paths first.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from quart_schema import (
 
 from fw_actors.version import __version__
 from web.guard import CSRF_FREE_PREFIX, SAFE
-from web.operations import Operation, Path, Session
+from web.operations import Authentication, Operation, Route
 from web.response import CSRF_HEADER
-from web.response_schemas import Refusal
+from web.response_schemas import ErrorResponse
 
 if TYPE_CHECKING:
     from fw_actors.documents.rest import Described
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 DESCRIBED: Final = ("/api/", "/metrics")
 SESSION, KEY = "session", "key"
-ANYBODY: Final[dict[str, list[str]]] = {}
+NO_SECURITY: Final[dict[str, list[str]]] = {}
 OPEN_OBJECT: Final = {"type": "object"}
 
 
-def described(paths: Iterable[Path], site: str) -> dict[str, Any]:
-    """Return the document of a site's operations: OpenAPI 3.1, as JSON's types."""
+def describe(routes: Iterable[Route], site: str) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of a site's operations."""
     app = Quart("fw", static_folder=None)
     schema = QuartSchema(
         app,
@@ -57,70 +57,70 @@ def described(paths: Iterable[Path], site: str) -> dict[str, Any]:
         },
         conversion_preference="msgspec",
     )
-    shown = [path for path in paths if path.rule.startswith(DESCRIBED)]
-    for path in shown:
-        for verb, operation in path.operations.items():
+    shown = [route for route in routes if route.rule.startswith(DESCRIBED)]
+    for route in shown:
+        for verb, operation in route.operations.items():
             app.add_url_rule(
-                path.rule,
-                endpoint=f"{verb} {path.rule}",
-                view_func=_stand_in(path, verb, operation),
+                route.rule,
+                endpoint=f"{verb} {route.rule}",
+                view_func=_placeholder(route, operation),
                 methods=[verb],
                 provide_automatic_options=False,
             )
     document: dict[str, Any] = schema.openapi_provider.schema()
     document["components"]["schemas"] = _components(shown)
-    for path in shown:
-        for verb, operation in path.operations.items():
-            rule = path.rule.replace("<", "{").replace(">", "}")
-            _complete(document["paths"][rule][verb.lower()], path, verb, operation)
+    for route in shown:
+        for verb, operation in route.operations.items():
+            rule = route.rule.replace("<", "{").replace(">", "}")
+            _complete(document["paths"][rule][verb.lower()], route, verb, operation)
     return document
 
 
-def _stand_in(path: Path, verb: str, operation: Operation) -> Callable[[], str]:
-    """Return a function that quart-schema finds all about an operation on."""
+def _placeholder(route: Route, operation: Operation) -> Callable[[], str]:
+    """Return a view function that carries an operation's description for quart-schema."""
 
     def view() -> str:
-        raise LookupError("This application only describes.")
+        raise LookupError("This application describes operations and serves none.")
 
     view.__doc__ = operation.handle.__doc__
-    operation_id(f"{path.rule.strip('/')}")(view)
+    operation_id(f"{route.rule.strip('/')}")(view)
     if operation.body is not None and operation.body.kind is not None:
         document_request(operation.body.kind)(view)
     if operation.query:
         known = [(name, str | msgspec.UnsetType, msgspec.UNSET) for name in sorted(operation.query)]
         document_querystring(msgspec.defstruct("Query", known))(view)
-    if operation.answer is not None:
-        document_response(operation.answer, operation.status)(view)
-    document_response(Refusal, "default")(view)  # type: ignore[arg-type]
-    if operation.session is not Session.IGNORED:
-        guests = [ANYBODY] if operation.session is Session.OPTIONAL else []
+    if operation.response is not None:
+        document_response(operation.response, operation.status)(view)
+    document_response(ErrorResponse, "default")(view)  # type: ignore[arg-type]
+    if operation.authentication is not Authentication.IGNORED:
+        guests = [NO_SECURITY] if operation.authentication is Authentication.OPTIONAL else []
         security_scheme([{SESSION: []}, {KEY: []}, *guests])(view)
     return view
 
 
-def _components(paths: Iterable[Path]) -> dict[str, Any]:
-    """Return the schemas of all structs; quart-schema leaves out those inside of others."""
-    operations = [each for path in paths for each in path.operations.values()]
-    structs: dict[type[msgspec.Struct], None] = {Refusal: None}
+def _components(routes: Iterable[Route]) -> dict[str, Any]:
+    """Return the schemas of all structs; quart-schema leaves out nested ones."""
+    operations = [each for route in routes for each in route.operations.values()]
+    structs: dict[type[msgspec.Struct], None] = {ErrorResponse: None}
     for each in operations:
-        structs |= {kind: None for kind in (each.answer, each.body and each.body.kind) if kind}
+        structs |= {kind: None for kind in (each.response, each.body and each.body.kind) if kind}
     _, components = msgspec.json.schema_components(
         structs, ref_template="#/components/schemas/{name}"
     )
     return components
 
 
-def _complete(shown: dict[str, Any], path: Path, verb: str, operation: Operation) -> None:
-    """Say what quart-schema has no words for."""
+def _complete(shown: dict[str, Any], route: Route, verb: str, operation: Operation) -> None:
+    """Add what quart-schema cannot express."""
     rule = operation.body
     if rule is not None:
         body = shown.setdefault(
             "requestBody", {"content": {"application/json": {"schema": OPEN_OBJECT}}}
         )
-        body["required"] = not rule.may_be_absent
-    if operation.answer is None:
+        body["required"] = not rule.optional
+    if operation.response is None:
         shown["responses"][operation.status] = {"description": "Done."}
-    if verb not in SAFE and not path.rule.startswith(CSRF_FREE_PREFIX):
+    if verb not in SAFE and not route.rule.startswith(CSRF_FREE_PREFIX):
         text = "Any value; a request by API key needs none."
         schema = {"type": "string", "minLength": 1}
         shown["parameters"] = [
@@ -131,7 +131,7 @@ def _complete(shown: dict[str, Any], path: Path, verb: str, operation: Operation
 
 _GENERIC: Final = "/api/resource/{doctype}"
 _ONE: Final = "/{name}"
-# (what follows the DocType, verb): what the caller must be allowed
+# (path after the DocType, verb): the action that the caller must be allowed
 _ACTIONS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
     {
         ("", "get"): "list",
@@ -149,7 +149,7 @@ _BODIES: Final = MappingProxyType({("", "post"): "inserted", (_ONE, "put"): "sav
 
 
 def with_documents(document: Mapping[str, Any], found: Sequence[Described]) -> dict[str, Any]:
-    """Return the document of all operations with those of each DocType beside them."""
+    """Return the document with the operations of each DocType added."""
     paths: dict[str, Any] = dict(document["paths"])
     schemas: dict[str, Any] = dict(document["components"]["schemas"])
     for each in found:
@@ -180,7 +180,7 @@ def _schemas(each: Described) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _named(doctype: str, kind: str) -> str:
-    """Return the name of a component; no struct of the operations has a dot in its own."""
+    """Return the name of a component; the dot keeps it apart from those of structs."""
     return f"{doctype.replace(' ', '_')}.{kind}"
 
 
@@ -193,12 +193,12 @@ def _operation(generic: Mapping[str, Any], doctype: str, suffix: str, verb: str)
     if (suffix, verb) in _BODIES:
         schema = _reference(doctype, _BODIES[suffix, verb])
         operation["requestBody"] = {**generic["requestBody"], **_json(schema)}
-    answers = dict(generic["responses"])
-    for status in answers.keys() & {"200", "201"}:
-        if "content" in answers[status] and verb != "delete":
+    responses = dict(generic["responses"])
+    for status in responses.keys() & {"200", "201"}:
+        if "content" in responses[status] and verb != "delete":
             schema = _listing(doctype) if (suffix, verb) == ("", "get") else _document(doctype)
-            answers[status] = {**answers[status], **_json(schema)}
-    return {**operation, "responses": answers}
+            responses[status] = {**responses[status], **_json(schema)}
+    return {**operation, "responses": responses}
 
 
 def _json(schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Operations as data: which path takes which verb, and what each asks of a request."""
+"""Routes and operations as data: the verbs of a path, and what each requires of a request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from fw_actors.errors import FwError
 from web.request import KIB, MIB
-from web.response import Answer
+from web.response import Response
 
 if TYPE_CHECKING:
     from web.exchange import Exchange
@@ -20,69 +20,69 @@ SMALL: Final = 64 * KIB
 LARGE: Final = MIB
 
 
-class Session(Enum):
-    """What an operation makes of the request's credentials."""
+class Authentication(Enum):
+    """Whether an operation reads the request's credentials."""
 
-    IGNORED = "not looked at"
-    OPTIONAL = "a guest is served as well"
-    REQUIRED = "401 without"
+    IGNORED = "credentials are not read"
+    OPTIONAL = "guests are served too"
+    REQUIRED = "401 without credentials"
 
 
 @dataclass(frozen=True)
 class BodyRule:
     """How an operation's body is read: `read` decodes it or raises BadRequestError.
 
-    `may_be_absent`: no body counts as `{}`. `limit` in bytes.
+    `limit` is in bytes. With `optional`, a missing body counts as `{}`.
     """
 
     read: Callable[[bytes], Any]
     limit: int = LARGE
-    may_be_absent: bool = False
+    optional: bool = False
 
     @property
     def kind(self) -> type[msgspec.Struct] | None:
-        """The struct that the body is read as, where `read` is one of `read_struct`."""
+        """The struct that the body is decoded to, if `read` is a partial of `read_struct`."""
         kind: type[msgspec.Struct] | None = getattr(self.read, "keywords", {}).get("kind")
         return kind
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One verb of a path. Without a body rule, a body that comes along is dropped unread.
+    """One verb of a path. Without a body rule, a request body is discarded unread.
 
-    `query` names the parameters that are taken; None leaves that to the handler. `admit` is asked
-    only where query or body are refused, and may refuse in their place (address 429 comes before
-    415 and 400, H-21); the handler of such an operation refuses the same by itself.
-    `ambiguous_as_guest`: a request with two cookies `sid`, or with a key and one, is served as if
-    it had neither, and its cookies are taken away (A-173, A-174).
-    `answer` and `status` are what a carried out operation answers, for the description.
+    `query` names the allowed parameters; None leaves validation to the handler. `admit` is called
+    only when query or body are invalid, and may raise another error in place of theirs: the
+    address's 429 comes before 415 and 400 (H-21). The handler itself raises it for valid requests.
+    With `ambiguous_as_guest`, a request with two cookies `sid`, or with a cookie and an API key, is
+    served as if it had neither, and its cookies are cleared (A-173, A-174).
+    `response` and `status` describe a successful response in the OpenAPI document.
     """
 
-    handle: Callable[[Exchange], Awaitable[Answer]]
-    session: Session = Session.REQUIRED
+    handle: Callable[[Exchange], Awaitable[Response]]
+    authentication: Authentication = Authentication.REQUIRED
     body: BodyRule | None = None
     query: frozenset[str] | None = frozenset()
     admit: Callable[[Exchange], Awaitable[None]] | None = None
-    answer: type[msgspec.Struct] | None = None
+    response: type[msgspec.Struct] | None = None
     status: int = 200
     ambiguous_as_guest: bool = False
 
 
 @dataclass(frozen=True)
-class Path:
-    """A path and its verbs. `rule` is Quart's; its arguments are texts without a slash.
+class Route:
+    """A path and its verbs. `rule` is a rule of Werkzeug's; arguments hold no slash.
 
-    `find` is called first of all, for paths that exist only sometimes; it raises NotFoundError.
-    `refuse` makes the answer of a refusal, where it is not to be the envelope.
+    `find` is called first, for paths that exist only at times; it raises NotFoundError.
+    `error_page` renders errors as pages; without it they are the JSON envelope.
     """
 
     rule: str
     operations: Mapping[str, Operation]
     find: Callable[[Exchange], object] | None = None
-    refuse: Callable[[Exchange, FwError], Answer] | None = None
+    error_page: Callable[[Exchange, FwError], Response] | None = None
 
     @property
     def verbs(self) -> tuple[str, ...]:
-        """The verbs that are taken; HEAD goes with GET."""
+        """The allowed verbs; HEAD comes with GET."""
         head = ("HEAD",) if "GET" in self.operations else ()
         return (*self.operations, *head, "OPTIONS")

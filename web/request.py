@@ -33,20 +33,20 @@ LINGER_SECONDS: Final = 2.0
 NONE_READ: Final = -1
 
 
-def body_due(began: float, received: int) -> float:
-    """Return when more of an unfinished body must have come, `received` bytes after `began`.
+def body_deadline(began: float, received: int) -> float:
+    """Return when more of an incomplete body must arrive, given `received` bytes since `began`.
 
-    10 s at first, a second more for each 500 bytes, and 30 s for all of it: what Apache's
-    mod_reqtimeout calls a minimum rate.
+    10 s, a second more for each 500 bytes, and at most 30 s: a minimum rate as of Apache's
+    mod_reqtimeout.
     """
     return began + min(FIRST_SECONDS + received / LEAST_BYTES_PER_SECOND, MOST_SECONDS)
 
 
 class LimitedBody(TrioBody):
-    """Takes the place of Quart's body, which keeps all that comes.
+    """A body of bounded memory, in place of Quart's, which keeps every byte.
 
-    The connection appends the parts as they arrive. What goes beyond the limit is counted and
-    dropped, so that memory stays bounded.
+    The connection appends the parts as they arrive. Bytes beyond the limit are counted and
+    discarded.
     """
 
     def __init__(
@@ -56,53 +56,53 @@ class LimitedBody(TrioBody):
         self._limit = MOST_KEPT
         self._received = 0
         self._keeping = True
-        self._late = False
+        self._timed_out = False
         self._ended = False
-        self._moved: trio.Event | None = None
+        self._progress: trio.Event | None = None
 
     @property
     def ended(self) -> bool:
-        """Whether all of it has arrived."""
+        """Whether the body is complete."""
         return self._ended
 
     @property
-    def late(self) -> bool:
-        """Whether it was given up because it came too slowly."""
-        return self._late
+    def timed_out(self) -> bool:
+        """Whether it arrived too slowly, and is not read any more."""
+        return self._timed_out
 
     @property
     def received(self) -> int:
-        """How many bytes have arrived."""
+        """The number of bytes received."""
         return self._received
 
     @property
     def kept(self) -> int:
-        """How many bytes are kept."""
+        """The number of bytes in memory."""
         return len(self._kept)
 
     def append(self, data: bytes) -> None:
-        """Take a part that has arrived."""
+        """Add a part that has arrived."""
         self._received += len(data)
         if self._keeping and self._received <= self._limit:
             self._kept += data
         else:
             self._kept.clear()
-        self._tell()
+        self._notify()
 
     def set_complete(self) -> None:
-        """Note that nothing follows."""
+        """Note that the body is complete."""
         self._ended = True
-        self._tell()
+        self._notify()
 
-    def set_late(self) -> None:
-        """Note that it came too slowly, and is not waited for any more."""
-        self._late = True
+    def set_timed_out(self) -> None:
+        """Note that it arrived too slowly, and is not read any more."""
+        self._timed_out = True
 
     def read(self, limit: int) -> bytes:
         """Return the body.
 
         Raises: PayloadTooLargeError when it has more than `limit` bytes; RequestTimeoutError when
-            it is not whole.
+            it is incomplete.
         """
         if self._received > limit:
             self._kept.clear()
@@ -111,23 +111,23 @@ class LimitedBody(TrioBody):
             raise RequestTimeoutError
         return bytes(self._kept)
 
-    async def drop(self, seconds: float = LINGER_SECONDS) -> None:
-        """Let what still arrives arrive, for a while, and forget it.
+    async def discard(self, seconds: float = LINGER_SECONDS) -> None:
+        """Read the rest for a while, and discard it.
 
-        A client that is answered and cut off while it still sends may never read the response: TCP
-        resets a connection that is closed with bytes unread.
+        TCP resets a connection that is closed with unread bytes: a client that still sends may
+        lose the response.
         """
         self._kept.clear()
         self._keeping = False
         with trio.move_on_after(seconds):
             while not self._ended and self._received <= MOST_DROPPED:
-                self._moved = trio.Event()
-                await self._moved.wait()
+                self._progress = trio.Event()
+                await self._progress.wait()
 
-    def _tell(self) -> None:
-        if self._moved is not None:
-            self._moved.set()
-            self._moved = None
+    def _notify(self) -> None:
+        if self._progress is not None:
+            self._progress.set()
+            self._progress = None
 
 
 NO_PATH: Final = "*"
@@ -135,7 +135,7 @@ PeerAddress = tuple[str, int]
 
 
 class FrontRequest(TrioRequest):
-    """A request whose body is kept only up to a limit."""
+    """A request of quart-trio's whose body is kept only up to a limit."""
 
     body_class = LimitedBody
     body: LimitedBody
@@ -150,8 +150,8 @@ def front_request(
 ) -> FrontRequest:
     """Return a request; `client` is the peer's address and port.
 
-    Quart stumbles over an empty path (`GET ?x`) and takes two leading slashes for one: both are
-    made a path that nothing is served under.
+    Quart fails on an empty path (`GET ?x`) and takes two leading slashes for one: both become a
+    path without a route.
     """
     raw_path, _, query = target.partition(b"?")
     path = unquote(raw_path.decode("ascii"))
@@ -174,7 +174,7 @@ def front_request(
 
 
 async def _push(*_: object) -> None:
-    """HTTP/1.1 knows no push."""
+    """Do nothing: HTTP/1.1 has no push."""
 
 
 LONGEST: Final = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
@@ -185,26 +185,26 @@ Address = IPv4Address | IPv6Address
 def client_address(peer: str, forwarded_for: Sequence[str], trust: ProxyTrustPolicy) -> str:
     """Return the client's address in its canonical form, IPv4-mapped IPv6 as IPv4.
 
-    `forwarded_for`: the lines of X-Forwarded-For as they came; together they are one list, read
-    from the right, since everything left of the first stranger is the stranger's own invention.
+    `forwarded_for`: the lines of X-Forwarded-For; together they are one list, read from the right,
+    since the first untrusted address may have invented everything to its left.
     """
     own = _address(peer)
     peer = peer if own is None else str(own)
-    if not forwarded_for or not _believes(own, trust):
+    if not forwarded_for or not _is_believed(own, trust):
         return peer
     address: Address | None = own
     for entry in reversed(",".join(forwarded_for).split(",")):
         address = _address(entry.strip(" \t"))
         if address is None:
             return peer
-        if trust.every_peer or not _holds(trust, address):
+        if trust.every_peer or not _is_listed(trust, address):
             break
     return peer if address is None else str(address)
 
 
 def came_over_tls(peer: str, forwarded_proto: Sequence[str], trust: ProxyTrustPolicy) -> bool:
-    """Say whether a believed proxy took the request over TLS; the right-most entry counts."""
-    if not forwarded_proto or not _believes(_address(peer), trust):
+    """Say whether a trusted proxy received the request over TLS; the last entry counts."""
+    if not forwarded_proto or not _is_believed(_address(peer), trust):
         return False
     return ",".join(forwarded_proto).rpartition(",")[2].strip(" \t").lower() == "https"
 
@@ -216,16 +216,16 @@ def is_loopback(peer: str) -> bool:
 
 
 def is_trusted(peer: str, trust: ProxyTrustPolicy) -> bool:
-    """Say whether `peer` is a proxy whose word counts: it speaks for many clients."""
-    return _believes(_address(peer), trust)
+    """Say whether `peer` is a trusted proxy, which speaks for many clients."""
+    return _is_believed(_address(peer), trust)
 
 
-def _believes(peer: Address | None, trust: ProxyTrustPolicy) -> bool:
-    """Say whether what a peer forwards is believed; one without an address only under `on`."""
-    return trust.every_peer or (peer is not None and _holds(trust, peer))
+def _is_believed(peer: Address | None, trust: ProxyTrustPolicy) -> bool:
+    """Say whether a peer's headers are trusted; one without an address only under `on`."""
+    return trust.every_peer or (peer is not None and _is_listed(trust, peer))
 
 
-def _holds(trust: ProxyTrustPolicy, address: Address) -> bool:
+def _is_listed(trust: ProxyTrustPolicy, address: Address) -> bool:
     return any(address in network for network in trust.networks)
 
 
@@ -253,8 +253,8 @@ MOST_CLEARING_BYTES: Final = 2_400  # proxies take 4 KiB of header lines, nginx 
 PATH_SAFE: Final = "/:@!$&'()*+,=~"
 
 
-def sids(cookie_lines: Iterable[str]) -> list[str]:
-    """Return the value of every cookie named `sid`, empty ones too; more than one is a refusal."""
+def session_ids(cookie_lines: Iterable[str]) -> list[str]:
+    """Return the values of all cookies named `sid`, empty ones too; more than one is an error."""
     found = []
     for line in cookie_lines:
         for part in line.split(";"):
@@ -265,7 +265,7 @@ def sids(cookie_lines: Iterable[str]) -> list[str]:
 
 
 def is_secure(policy: bool | None, site_is_https: bool, over_tls: bool) -> bool:
-    """Decide the attribute Secure. `policy` is `auth.secureCookie`; None decides per request."""
+    """Return the attribute Secure. `policy` is `auth.secureCookie`; None decides per request."""
     return site_is_https or over_tls if policy is None else policy
 
 
@@ -275,18 +275,18 @@ def set_cookie(sid: str, max_age: int, *, secure: bool) -> str:
 
 
 def clear_cookie(*, secure: bool) -> str:
-    """Return the value of Set-Cookie that takes the cookie away."""
+    """Return the value of Set-Cookie that clears the cookie."""
     return _line("", 0, secure)
 
 
 def clear_every_cookie(site_url: str, path: str) -> list[str]:
-    """Return the values of Set-Cookie that take away every cookie `sid` a request could bring.
+    """Return the values of Set-Cookie that clear every cookie `sid` a request could bring.
 
     Args:
         site_url: where browsers reach the site; a cookie may be for its host or a parent domain.
         path: of the request, unquoted; a cookie may be for it or a folder above it.
 
-    The shortest paths come first, and what is beyond 2,400 bytes is left out.
+    The shortest paths come first; values beyond 2,400 bytes together are left out.
     """
     domains = ["", *(f"; Domain={domain}" for domain in _domains(site_url))]
     found: list[str] = []
@@ -304,7 +304,7 @@ def clear_every_cookie(site_url: str, path: str) -> list[str]:
 def _domains(site_url: str) -> Iterator[str]:
     """Yield the host of a URL and its parent domains; none for an address or a single name.
 
-    A browser ignores a public suffix, so that nobody needs to know those.
+    Public suffixes need not be known: a browser ignores them.
     """
     host = (urlsplit(site_url).hostname or "").rstrip(".")
     try:

@@ -1,7 +1,7 @@
 """Responses: headers, JSON, the error envelope, event streams.
 
-Quart's Response does the same by way of a Headers object, an iterable body and a context manager,
-which take longer than most operations behind them.
+Quart's Response does the same with a Headers object, an iterable body and a context manager, which
+take longer than most operations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENCODER: Final = msgspec.json.Encoder()
 
 
 def encode(value: Any) -> bytes:
-    """Return `value` as JSON in UTF-8. Raises TypeError for what JSON can't hold."""
+    """Return `value` as JSON in UTF-8. Raises: TypeError for values without a form in JSON."""
     return ENCODER.encode(value)
 
 
@@ -38,15 +38,15 @@ def iso_time(milliseconds: int) -> str:
 JSON: Final = "application/json; charset=utf-8"
 
 SendBody = Callable[[Callable[[bytes], Awaitable[None]]], Awaitable[None]]
-"""Sends a body part by part, by the function that it is given."""
+"""Sends a body part by part, through the function that it is called with."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a handler gives back: the response but for the headers that every response has.
+class Response:
+    """A handler's response, without the headers that every response has.
 
-    `cache` stands for the usual `Cache-Control: no-store`. `stream` sends the body part by part
-    in place of `body`.
+    `cache` replaces `Cache-Control: no-store`. `stream` sends the body part by part in place of
+    `body`.
     """
 
     body: bytes
@@ -57,21 +57,21 @@ class Answer:
     stream: SendBody | None = None
 
 
-def answer_json(value: Any, status: int = 200, *headers: tuple[str, str]) -> Answer:
-    """Return `value` as JSON."""
-    return Answer(encode(value), status, headers=headers)
+def json_response(value: Any, status: int = 200, *headers: tuple[str, str]) -> Response:
+    """Return a response with `value` as JSON."""
+    return Response(encode(value), status, headers=headers)
 
 
-def refusal(error: FwError) -> Answer:
-    """Return the envelope of a refusal, with the headers that belong to it."""
+def error_response(error: FwError) -> Response:
+    """Return the envelope of an error, with the error's headers."""
     shown: dict[str, Any] = {"type": type(error).__name__, "message": error.message}
     if error.extra:
         shown["extra"] = error.extra
-    return Answer(encode({"error": shown}), error.status, headers=tuple(error.headers.items()))
+    return Response(encode({"error": shown}), error.status, headers=tuple(error.headers.items()))
 
 
-def refusal_in(error: BaseException) -> FwError | None:
-    """Return the refusal that `error` is, or holds alone when nurseries have wrapped it."""
+def error_in(error: BaseException) -> FwError | None:
+    """Return `error` itself, or the only error in its groups, if that is an FwError."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error if isinstance(error, FwError) else None
@@ -82,13 +82,13 @@ KIND: Final = "text/event-stream; charset=utf-8"
 RETRY: Final = b"retry: 2000\n\n"
 
 SendPart = Callable[[bytes], Awaitable[None]]
-"""Sends a part of the answer's body; waits while the client does not read."""
+"""Sends a part of the body; waits while the client does not read."""
 
 
 class EventStreams:
     """The open streams of an application.
 
-    An open one would hold a stop for its whole grace time: `end` ends them first.
+    A stop ends them first by `end`; else each would last for its whole drain time.
     """
 
     def __init__(self) -> None:
@@ -98,10 +98,10 @@ class EventStreams:
     def __len__(self) -> int:
         return len(self._open)
 
-    def answer(self, events: Callable[[SendPart], Awaitable[None]]) -> Answer:
-        """Return an answer whose body is what `events` sends, until it returns or is ended.
+    def open(self, events: Callable[[SendPart], Awaitable[None]]) -> Response:
+        """Return a response whose body is what `events` sends, until it returns or is ended.
 
-        Raises: OverloadedError when there are 16 already, or the service is stopping.
+        Raises: OverloadedError when 16 are open, or the service is stopping.
         """
         if self._over or len(self._open) >= MOST:
             raise OverloadedError("Too many consoles are open. Close one and try again.")
@@ -116,17 +116,17 @@ class EventStreams:
                 finally:
                     del self._open[scope]
 
-        return Answer(b"", content_type=KIND, stream=run)
+        return Response(b"", content_type=KIND, stream=run)
 
     def end(self) -> None:
-        """End all, and open no more."""
+        """End all streams, and open no more."""
         self._over = True
         for scope in self._open:
             scope.cancel()
 
 
-def event(data: bytes) -> bytes:
-    """Return one event; `data` is JSON on one line."""
+def sse_event(data: bytes) -> bytes:
+    """Return one server-sent event; `data` is JSON on one line."""
     return b"data: " + data + b"\n\n"
 
 
@@ -138,11 +138,11 @@ REQUEST_ID: Final = "X-Request-Id"
 CSRF_HEADER: Final = "X-FW-CSRF"
 CACHE_CONTROL: Final = "Cache-Control"
 ALWAYS: Final[Headers] = (
-    # No answer is the same for the next one who asks, errors included.
+    # No response is valid for another client, errors included.
     (CACHE_CONTROL, "no-store"),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
-    # Strict for pages; for JSON it forbids whatever a browser might make of it.
+    # Strict for pages; for JSON it forbids whatever a browser might do with it.
     (
         "Content-Security-Policy",
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -154,19 +154,19 @@ HSTS_AGE: Final = "max-age=31536000"
 
 
 def common_headers(settings: Settings) -> Headers:
-    """Return what every answer of the site has."""
+    """Return the headers of every response of the site."""
     if not settings.is_https:
         return ALWAYS
     subdomains = "; includeSubDomains" if settings.hsts_include_sub_domains else ""
     return (*ALWAYS, (HSTS, HSTS_AGE + subdomains))
 
 
-def says_forwarded(names: Iterable[str]) -> bool:
-    """Say whether one of a request's headers is what a proxy adds (RFC 7239, X-Forwarded-*)."""
+def has_forwarding_header(names: Iterable[str]) -> bool:
+    """Say whether a proxy has added one of the headers (RFC 7239, X-Forwarded-*)."""
     return any(n == FORWARDED or n.startswith(X_FORWARDED) for n in map(str.lower, names))
 
 
-Line = tuple[bytes, bytes]
+HeaderLine = tuple[bytes, bytes]
 
 LINE_END: Final = re.compile("[\r\n\0]")
 CACHE: Final = CACHE_CONTROL.lower().encode()
@@ -174,43 +174,43 @@ ID: Final = REQUEST_ID.lower().encode()
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """What is sent. `stream` sends the body part by part in place of `body`."""
+class WireResponse:
+    """A response with all its header lines; `stream` sends the body in place of `body`."""
 
     status: int
-    headers: list[Line]
+    headers: list[HeaderLine]
     body: bytes
     stream: SendBody | None
 
 
-class Replies:
-    """Makes replies with the headers that every answer of a site has."""
+class ResponseEncoder:
+    """Completes responses with the headers that all responses of a site have."""
 
     def __init__(self, common: Headers) -> None:
-        self._common = lines(common)
+        self._common = header_lines(common)
         self._uncached = [line for line in self._common if line[0] != CACHE]
 
-    def of(self, answer: Answer, request_id: str) -> Reply:
-        """Return the reply for an answer. Raises: ValueError for a header that holds a line end."""
-        headers = [(b"content-type", answer.content_type.encode())]
-        if answer.stream is None and answer.status != HTTPStatus.NO_CONTENT:
-            headers.append((b"content-length", b"%d" % len(answer.body)))
-        if answer.cache is None:
+    def encode(self, response: Response, request_id: str) -> WireResponse:
+        """Return a response as it is sent. Raises: ValueError for a line end in a header."""
+        headers = [(b"content-type", response.content_type.encode())]
+        if response.stream is None and response.status != HTTPStatus.NO_CONTENT:
+            headers.append((b"content-length", b"%d" % len(response.body)))
+        if response.cache is None:
             headers += self._common
         else:
             headers += self._uncached
-            headers.append((CACHE, answer.cache.encode()))
-        if answer.headers:
-            headers += lines(answer.headers)
+            headers.append((CACHE, response.cache.encode()))
+        if response.headers:
+            headers += header_lines(response.headers)
         headers.append((ID, request_id.encode()))
-        return Reply(answer.status, headers, answer.body, answer.stream)
+        return WireResponse(response.status, headers, response.body, response.stream)
 
 
-def lines(headers: Iterable[tuple[str, str]]) -> list[Line]:
-    """Return headers as ASGI wants them. Raises: ValueError for one that holds a line end."""
+def header_lines(headers: Iterable[tuple[str, str]]) -> list[HeaderLine]:
+    """Return headers as h11 takes them. Raises: ValueError for a line end in a header."""
     found = []
     for name, value in headers:
         if LINE_END.search(value):
-            raise ValueError(f"The header {name} would hold a line end.")
+            raise ValueError(f"The header {name} must not contain a line end.")
         found.append((name.lower().encode(), value.encode()))
     return found

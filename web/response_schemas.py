@@ -1,4 +1,4 @@
-"""What operations answer, as types: for the OpenAPI document (H-105)."""
+"""Schemas of successful responses and errors, for the OpenAPI document (H-105)."""
 
 from __future__ import annotations
 
@@ -9,51 +9,54 @@ import msgspec
 Struct = msgspec.Struct
 
 
-class Refused(Struct, frozen=True):
-    """Why a request was refused."""
+class ErrorDetails(Struct, frozen=True):
+    """The type of an error, its message, and further fields of that type."""
 
     type: str
     message: str
     extra: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
-class Refusal(Struct, frozen=True):
-    """The envelope of every refusal (H-50)."""
+class ErrorResponse(Struct, frozen=True):
+    """The envelope of every error (H-50)."""
 
-    error: Refused
+    error: ErrorDetails
 
 
-class Done(Struct, frozen=True):
-    """It is done."""
+class OkResponse(Struct, frozen=True):
+    """The operation succeeded."""
 
     ok: bool
 
 
-class DoneToSessions(Struct, frozen=True, rename="camel"):
-    """It is done, and so many sessions ended."""
+class SessionsEndedResponse(Struct, frozen=True, rename="camel"):
+    """The operation succeeded and ended this many sessions."""
 
     ok: bool
     sessions_ended: int
 
 
-class DoneToKeys(Struct, frozen=True, rename="camel"):
-    """It is done, and so many API keys ended."""
+class KeysEndedResponse(Struct, frozen=True, rename="camel"):
+    """The operation succeeded and ended this many API keys."""
 
     ok: bool
     keys_ended: int
 
 
-class AccessRevoked(Struct, frozen=True, rename="camel"):
-    """It is done, and so many sessions ended; `keysEnded` is there when keys were asked for."""
+class AccessRevokedResponse(Struct, frozen=True, rename="camel"):
+    """The sessions that ended; `keysEnded` is there if the request asked for keys too."""
 
     ok: bool
     sessions_ended: int
     keys_ended: int | msgspec.UnsetType = msgspec.UNSET
 
 
-class RunAnswer(Struct, frozen=True, rename="camel"):
-    """How far a replay of many has come; `error` says why it failed. `total` is how many matched
-    when it was begun, `refused` how many could not be replayed, by why."""
+class ReplayRunDetails(Struct, frozen=True, rename="camel"):
+    """The progress of a bulk replay.
+
+    `total`: deliveries that matched at the start. `refused`: those that could not be replayed, by
+    reason. `error`: why the run failed.
+    """
 
     id: str
     user: str
@@ -68,13 +71,13 @@ class RunAnswer(Struct, frozen=True, rename="camel"):
     ended: str | None
 
 
-class RunKnown(Struct, frozen=True):
-    """The run that is on, or else the last one; null before the first."""
+class ReplayRunResponse(Struct, frozen=True):
+    """The present run, else the last one; null before the first."""
 
-    run: RunAnswer | None
+    run: ReplayRunDetails | None
 
 
-class ProfileAnswer(Struct, frozen=True, rename="camel"):
+class ProfileResponse(Struct, frozen=True, rename="camel"):
     """The own account."""
 
     name: str
@@ -85,15 +88,15 @@ class ProfileAnswer(Struct, frozen=True, rename="camel"):
 
 
 class SignInScreen(Struct, frozen=True, rename="camel"):
-    """What the sign-in screen shows to anyone."""
+    """The public content of the sign-in screen."""
 
     notice: str | msgspec.UnsetType = msgspec.UNSET
     demo_user: str | msgspec.UnsetType = msgspec.UNSET
     demo_password: str | msgspec.UnsetType = msgspec.UNSET
 
 
-class SiteAnswer(Struct, frozen=True, rename="camel"):
-    """The site as everybody sees it."""
+class SiteDetails(Struct, frozen=True, rename="camel"):
+    """The public part of the site's settings."""
 
     name: str
     url: str
@@ -101,15 +104,15 @@ class SiteAnswer(Struct, frozen=True, rename="camel"):
     login: SignInScreen
 
 
-class BootAnswer(Struct, frozen=True):
-    """What a client needs first; `user` is null for a guest."""
+class BootResponse(Struct, frozen=True):
+    """The site and the user, for a client that starts; `user` is null for a guest."""
 
-    site: SiteAnswer
-    user: ProfileAnswer | None
+    site: SiteDetails
+    user: ProfileResponse | None
 
 
-class SignedInAnswer(Struct, frozen=True, rename="camel"):
-    """Who is signed in, and until when; the session is in the cookie."""
+class SignedInResponse(Struct, frozen=True, rename="camel"):
+    """The signed-in user and the end of the session, which is in the cookie."""
 
     ok: bool
     user: str
@@ -117,8 +120,8 @@ class SignedInAnswer(Struct, frozen=True, rename="camel"):
     expires: str
 
 
-class LinkAnswer(Struct, frozen=True, rename="camel"):
-    """What a link is good for."""
+class LinkResponse(Struct, frozen=True, rename="camel"):
+    """The kind, account and expiry of a link."""
 
     kind: str
     user: str
@@ -126,8 +129,8 @@ class LinkAnswer(Struct, frozen=True, rename="camel"):
     expires: str
 
 
-class SessionShown(Struct, frozen=True, rename="camel"):
-    """A session by its handle."""
+class SessionDetails(Struct, frozen=True, rename="camel"):
+    """A session; `id` is its handle."""
 
     id: str
     ip: str
@@ -138,13 +141,13 @@ class SessionShown(Struct, frozen=True, rename="camel"):
     current: bool
 
 
-class SessionsAnswer(Struct, frozen=True):
+class SessionsResponse(Struct, frozen=True):
     """The own live sessions."""
 
-    sessions: list[SessionShown]
+    sessions: list[SessionDetails]
 
 
-class KeyShown(Struct, frozen=True, rename="camel"):
+class KeyDetails(Struct, frozen=True, rename="camel"):
     """An API key without its secret."""
 
     name: str
@@ -154,14 +157,14 @@ class KeyShown(Struct, frozen=True, rename="camel"):
     last_used: str | None
 
 
-class KeysAnswer(Struct, frozen=True):
+class KeysResponse(Struct, frozen=True):
     """The own API keys."""
 
-    keys: list[KeyShown]
+    keys: list[KeyDetails]
 
 
-class MadeKeyAnswer(Struct, frozen=True):
-    """A new API key, shown this once."""
+class NewKeyResponse(Struct, frozen=True):
+    """A new API key; `key` is shown only once."""
 
     name: str
     label: str
@@ -169,8 +172,8 @@ class MadeKeyAnswer(Struct, frozen=True):
     key: str
 
 
-class InvitedAnswer(Struct, frozen=True):
-    """A new account; the link only where the log is the mail."""
+class InvitedResponse(Struct, frozen=True):
+    """A new account; `link` only if mail is written to the log."""
 
     user: str
     email: str
@@ -178,35 +181,35 @@ class InvitedAnswer(Struct, frozen=True):
     link: str | msgspec.UnsetType = msgspec.UNSET
 
 
-class SentLinkAnswer(Struct, frozen=True):
-    """A link is on its way; it stands here only where the log is the mail."""
+class SentLinkResponse(Struct, frozen=True):
+    """A link was mailed; `link` only if mail is written to the log."""
 
     ok: bool
     expires: str
     link: str | msgspec.UnsetType = msgspec.UNSET
 
 
-class EmittedAnswer(Struct, frozen=True):
-    """The deliveries that the event makes."""
+class EmittedResponse(Struct, frozen=True):
+    """The deliveries of the event."""
 
     deliveries: list[str]
 
 
-class ReplayedAnswer(Struct, frozen=True):
-    """A delivery that is sent again, and its status as that begins."""
+class ReplayedResponse(Struct, frozen=True):
+    """A delivery that is sent again, and its new status."""
 
     delivery: str
     status: str
 
 
-class DocumentAnswer(Struct, frozen=True):
+class DocumentResponse(Struct, frozen=True):
     """A document."""
 
     data: dict[str, Any]
 
 
-class ListAnswer(Struct, frozen=True):
-    """A page of documents, and how many there are in all."""
+class ListResponse(Struct, frozen=True):
+    """A page of documents, and the number of all that match."""
 
     data: list[dict[str, Any]]
     total: int

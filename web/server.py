@@ -1,8 +1,8 @@
-"""The server on a socket of ours: bind, accept, serve, drain.
+"""The HTTP server: binds, accepts, serves, drains.
 
-The accept loop is ours for what servers for ASGI lack: a bound on connections under which a client
-that sends nothing gives way, a connection whose failure ends that connection alone, a deadline on
-sends, and a stop that is over in time whatever clients do.
+It has what Hypercorn lacks: a limit of connections under which silent clients are closed first, a
+failure of one connection that ends only that one, a deadline on sends, and a stop that ends in time
+whatever clients do. docs/web.md has the figures.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from web.request import is_trusted
 BACKLOG: Final = 1024
 DRAIN_SECONDS: Final = 10.0
 NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-# What accept(2) tells of a connection that has failed while it waited; the next one may be fine.
+# Errors of accept(2) for a connection that failed in the queue; the next one may be fine.
 GONE: Final = frozenset(
     {
         errno.ECONNABORTED,
@@ -36,19 +36,19 @@ GONE: Final = frozenset(
         errno.EPROTO,
     }
 )
-WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # told apart, not bound  # nosec B104
+WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # compared, not bound  # nosec B104
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A socket that listens, and the URL under which this machine reaches it."""
+    """A listening socket, and its URL on this machine."""
 
     socket: socket.socket
     url: str
 
 
 def bind(host: str, port: int) -> Bound:
-    """Listen at `host` and `port`; port 0 takes a free one.
+    """Listen at `host` and `port`; port 0 picks a free one.
 
     Raises: ConfigurationError when the address is taken or not this machine's.
     """
@@ -72,7 +72,7 @@ def bind(host: str, port: int) -> Bound:
 
 
 def url_of(host: str, port: int) -> str:
-    """Return the URL under which this machine reaches what listens at `host` and `port`."""
+    """Return the URL on this machine for a server at `host` and `port`."""
     name = WILDCARDS.get(host, host)
     name = f"[{name}]" if ":" in name else name
     return f"http://{name}:{port}"
@@ -91,12 +91,12 @@ async def serve(
     limits: ConnectionLimits | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve `app` on `bound` until `stop` is set; then finish what is in hand and return.
+    """Serve `app` on `bound` until `stop` is set; then finish the requests in progress.
 
-    From `stop` on idle connections end, and new requests are answered 503, but for health and
-    readiness; after `drain_seconds` the rest is cut off. `task_status` is told the URL. Cancelled,
-    it cuts off at once. Closes the socket. `limits` follow from the application's limit of
-    requests unless they are given.
+    After `stop` idle connections are closed, and new requests get 503 except for health and
+    readiness; after `drain_seconds`, or when cancelled, all connections are closed. Starts with the
+    URL as `task_status`. Closes the socket. `limits` default to those for the application's limit
+    of requests.
     """
     server = _Server(app, limits or ConnectionLimits.for_requests(app.max_requests))
     listener = _Listener(
@@ -106,7 +106,7 @@ async def serve(
         try:
             async with trio.open_nursery() as accepting:
                 await accepting.start(server.accept, listener, connections)
-                accepting.start_soon(server.connections.close_late)
+                accepting.start_soon(server.connections.close_expired)
                 task_status.started(bound.url)
                 await stop.wait()
                 await server.drain(drain_seconds)
@@ -117,7 +117,7 @@ async def serve(
 
 
 class _Listener(trio.abc.Listener[ClientStream]):
-    """Accepts a connection when there is room for it, or where a waiting one gives way."""
+    """Accepts a connection when there is room, or when a waiting one can be closed."""
 
     def __init__(self, inner: trio.SocketListener, connections: OpenConnections) -> None:
         self._inner = inner
@@ -128,7 +128,7 @@ class _Listener(trio.abc.Listener[ClientStream]):
         try:
             await self._connections.make_room()
         except BaseException:
-            stream.cut()
+            stream.abort()
             raise
         return stream
 
@@ -139,7 +139,7 @@ class _Listener(trio.abc.Listener[ClientStream]):
             except OSError as error:
                 if error.errno in GONE:
                     continue
-                # Fewer descriptors than connections are allowed: the bound is found out here.
+                # The limit of descriptors is lower than that of connections.
                 if error.errno not in NO_ROOM or not self._connections.close_longest_waiting():
                     raise
 
@@ -148,7 +148,7 @@ class _Listener(trio.abc.Listener[ClientStream]):
 
 
 class _Server:
-    """The connections of one serving application."""
+    """Serves the connections of one application."""
 
     def __init__(self, app: FrontEnd, limits: ConnectionLimits) -> None:
         self._front = app
@@ -165,18 +165,18 @@ class _Server:
     ) -> None:
         """Start a task in `connections` for each client, until cancelled."""
         await trio.serve_listeners(
-            self._attend, [listener], handler_nursery=connections, task_status=task_status
+            self._serve_connection, [listener], handler_nursery=connections, task_status=task_status
         )
 
     async def drain(self, seconds: float) -> None:
-        """Let each connection end after its request in hand, for at most `seconds`."""
+        """Wait for requests in progress, then close connections; at most `seconds`."""
         self._front.stopping = True
         self._front.streams.end()
         with trio.move_on_after(seconds):
             await self.connections.end()
 
-    async def _attend(self, stream: ClientStream) -> None:
-        """Serve one connection. A failure in it is logged and ends it alone."""
+    async def _serve_connection(self, stream: ClientStream) -> None:
+        """Serve one connection; a failure is logged and ends only this one."""
         peer = _peer_of(stream)
         client = self.connections.add(stream, "" if peer is None else peer[0])
         try:
@@ -188,7 +188,7 @@ class _Server:
 
 
 def _peer_of(stream: ClientStream) -> tuple[str, int] | None:
-    """Return the address and the port at the other end, None where it has none or is gone."""
+    """Return the peer's address and port, or None without an address or connection."""
     try:
         name: Any = stream.socket.getpeername()
     except OSError:

@@ -1,4 +1,4 @@
-"""What the front end has to know of the site's configuration."""
+"""The part of the site's configuration that the front end needs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from fw_actors.rules.redaction import Scrubber
 
 @dataclass(frozen=True)
 class Settings:
-    """A site as the front end presents it.
+    """The site's settings for the front end.
 
-    `url`: the public one, without a slash at its end, or else the one that is listened at.
-    `login`: what the sign-in screen may show to anyone (A-340).
-    `min_password_length`: counted in runes; pages tell it before they send.
-    `refuse_common_passwords`: as the policy has it, told in the same place.
-    `self_service_api_keys`, `api_key_days`: as the policy has them, for the page of the account.
-    `scrubber`: removes the site's secrets from what a refusal tells.
-    `hsts_include_sub_domains`: whether browsers are told to use https for all subdomains as well.
+    `url`: the public one without a trailing slash, else that of the listening address.
+    `login`: the public content of the sign-in screen (A-340).
+    `min_password_length`: in runes; pages check it before they send.
+    `refuse_common_passwords`: the policy's, shown beside it.
+    `self_service_api_keys`, `api_key_days`: the policy's, for the account page.
+    `scrubber`: removes the site's secrets from error messages.
+    `hsts_include_sub_domains`: whether HSTS covers all subdomains.
     `secure_cookie`: `auth.secureCookie`; None decides per request.
     """
 
@@ -37,14 +37,14 @@ class Settings:
 
     @property
     def is_https(self) -> bool:
-        """Say whether the site is reached over TLS."""
+        """Say whether the site is served over TLS."""
         return self.url.startswith("https://")
 
 
 def login_screen(
     notice: str | None, demo_user: str | None, demo_password: str | None
 ) -> dict[str, str]:
-    """Return the public `login` part; the demo account only when both halves are set."""
+    """Return the public content of the sign-in screen; a demo account needs name and password."""
     shown = {"notice": notice} if notice else {}
     if demo_user and demo_password:
         shown |= {"demoUser": demo_user, "demoPassword": demo_password}

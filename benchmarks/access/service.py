@@ -57,6 +57,14 @@ def empty_route() -> Iterator[Served]:
         yield Served(int(line))
 
 
+@contextmanager
+def front_end() -> Iterator[Served]:
+    """Serve our front end without a service behind it."""
+    command = [sys.executable, "-m", "benchmarks.access.front_end"]
+    with _started(command, str(_ROOT), dict(os.environ)) as line:
+        yield Served(int(line))
+
+
 def _run(arguments: list[str], folder: str, environ: dict[str, str]) -> None:
     subprocess.run(
         [sys.executable, "-P", "-m", "fw_cli", *arguments],

@@ -19,6 +19,8 @@ from benchmarks.rows import Comparison, Effort, Row
 SUITE: Final = "access"
 CSRF: Final = ("X-FW-CSRF", "1")
 EMPTY: Final = "empty JSON route of Quart-Trio"
+SAME: Final = "same JSON from a route of Quart-Trio"
+BOOT: Final = "/api/boot"
 PROFILE: Final = "/api/method/core.services.profile.getMyProfile"
 TRIES_TO_LOCK: Final = 5
 MEMORY_MIB: Final = 50.0  # what the counters of all identifiers may take in the process
@@ -35,6 +37,9 @@ def rows(effort: Effort) -> Iterator[Row]:
         yield _sign_ins(ours, effort)
         yield _throttled(ours, reference, effort)
         yield _authenticated(ours, reference, effort)
+        yield _boot(ours, reference, effort)
+        with service.front_end() as bare:
+            yield _front_end(bare, reference, effort)
         yield _under_flood(ours, effort)
     yield _identifiers(effort)
 
@@ -71,12 +76,28 @@ def _throttled(ours: Served, reference: Served, effort: Effort) -> Row:
 
 
 def _authenticated(ours: Served, reference: Served, effort: Effort) -> Row:
-    with httpx.Client(base_url=f"http://127.0.0.1:{ours.port}", headers=[CSRF]) as client:
-        client.post("/api/login", json={"usr": "user0", "pwd": PASSWORD}).raise_for_status()
-        cookie = ("Cookie", f"sid={client.cookies['sid']}")
-    mine = request("GET", PROFILE, headers=[cookie])
+    mine = request("GET", PROFILE, headers=[_signed_in(ours)])
     empty = request("GET", "/")
     return _requests("authenticated_get", ours, mine, 200, reference, empty, effort)
+
+
+def _signed_in(ours: Served) -> tuple[str, str]:
+    """Return the header Cookie of a new session."""
+    with httpx.Client(base_url=f"http://127.0.0.1:{ours.port}", headers=[CSRF]) as client:
+        client.post("/api/login", json={"usr": "user0", "pwd": PASSWORD}).raise_for_status()
+        return "Cookie", f"sid={client.cookies['sid']}"
+
+
+def _boot(ours: Served, reference: Served, effort: Effort) -> Row:
+    """The whole service; the reference reads no session and no store."""
+    asked = request("GET", BOOT, headers=[_signed_in(ours)])
+    return _requests("boot", ours, asked, 200, reference, asked, effort, SAME)
+
+
+def _front_end(bare: Served, reference: Served, effort: Effort) -> Row:
+    """The front ends alone: our own against Quart-Trio under Hypercorn."""
+    asked = request("GET", BOOT)
+    return _requests("front_end", bare, asked, 200, reference, asked, effort, SAME)
 
 
 def _requests(
@@ -87,6 +108,7 @@ def _requests(
     reference: Served,
     empty: bytes,
     effort: Effort,
+    reference_name: str = EMPTY,
 ) -> Row:
     count = round(effort.events * REQUESTS_AN_EVENT)
     return Comparison(
@@ -95,7 +117,7 @@ def _requests(
         unit="requests/s",
         ours=lambda: load(ours.port, asked, status, count).rate,
         reference=lambda: load(reference.port, empty, 200, count).rate,
-        reference_name=EMPTY,
+        reference_name=reference_name,
     ).measure(effort)
 
 

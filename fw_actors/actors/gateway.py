@@ -1,4 +1,4 @@
-"""What the front end calls: messages to the actors, transactions on the site."""
+"""The service for the front end: its parts, and operations that need several of them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,8 @@ from fw_actors.access.recovery import Invitation, Recovery
 from fw_actors.access.sessions import SEEN_EVERY_MS, LiveSession, Sessions
 from fw_actors.access.types import (
     Caller,
-    LinkFacts,
-    PasswordChange,
-    PasswordChanged,
     Profile,
     Reading,
-    SignedIn,
-    SignInAttempt,
 )
 from fw_actors.actors.lockout import Lockouts
 from fw_actors.actors.store_probe import read_with_deadline
@@ -33,6 +28,7 @@ from fw_actors.errors import (
     OverloadedError,
     PermissionDeniedError,
 )
+from fw_actors.ops.error_log import ErrorRecorder
 from fw_actors.ops.site import Site
 from fw_actors.runtime import Ref
 from fw_actors.store import Tx, installation_key
@@ -42,11 +38,15 @@ from fw_actors.webhooks.replay import BulkReplays, Replayed
 T = TypeVar("T")
 
 READY_SECONDS: Final = 2.0
-"""A store that takes longer than that does not answer (H-102)."""
+"""The deadline of the store for a readiness check (H-102)."""
 
 
 class Gateway:
-    """The service as the front end sees it; refusals are those of `fw_actors.errors`."""
+    """The service for the front end: its parts, and operations that need several of them.
+
+    Refusals are those of `fw_actors.errors`. Every call may be cancelled, since a request ends
+    when its client goes away.
+    """
 
     def __init__(
         self,
@@ -60,62 +60,29 @@ class Gateway:
         readings: Callable[[], Awaitable[Sequence[Reading]]],
         probe: Ref,
     ) -> None:
-        """`readings` gives the numbers for `/metrics`; `probe` is an StoreProbe."""
-        self._site, self._lockouts, self._keys = site, lockouts, keys
-        self._recovery, self._invitation, self._trial = recovery, invitation, trial
+        """`readings` returns the numbers for `/metrics`; `probe` is a StoreProbe."""
+        self._site, self._trial, self._probe = site, trial, probe
         self._sessions = Sessions(site.registry, site.config.auth.session_idle_days)
-        self._readings, self._probe = readings, probe
         self._ready = False
+        self.lockouts, self.keys = lockouts, keys
+        self.recovery, self.invitation = recovery, invitation
         self.own = SelfService(site.config.auth, site.accounts, site.api_keys, site.outbox)
+        """What users do with their own accounts, inside `read` and `write`."""
         self.users = users
-
-    async def admit_sign_in(self, address: str, request_id: str) -> None:
-        """Let an address try to sign in. Raises: TooManyRequestsError."""
-        await self._lockouts.admit_address(address, request_id)
-
-    async def admit_link_use(self, address: str) -> None:
-        """Let an address use a link. Raises: TooManyRequestsError."""
-        await self._recovery.admit_address(address)
-
-    async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
-        """Make a session, by way of the identifier's LockoutActor."""
-        return await self._lockouts.sign_in(attempt)
-
-    async def change_password(self, change: PasswordChange) -> PasswordChanged:
-        """Set a new password by the current one, by way of the account name's LockoutActor."""
-        return await self._lockouts.change_password(change)
+        """What System Managers do with accounts, inside `write`."""
+        self.bulk: BulkReplays = site.bulk
+        """Replays of all deliveries that match, inside `read` and `write`."""
+        self.functions: Mapping[str, Whitelisted] = site.registry.functions
+        """The functions of apps that HTTP may call, by `<module>.<function>`."""
+        self.errors: ErrorRecorder = site.errors
+        self.readings = readings
 
     async def sign_out(self, sid: str) -> None:
-        """End a session; one that is unknown is no error."""
+        """End a session; an unknown one is no error."""
         await self._site.store.write(lambda tx: sessions.end(tx, sid))
 
-    async def forgot_password(self, usr: str, address: str) -> None:
-        """Queue a recovery mail, or nothing; the caller is told the same in any case."""
-        await self._recovery.ask(usr, address)
-
-    async def look_at_link(self, token: str, address: str) -> LinkFacts:
-        """Return what a link's token is good for. InvalidTokenError, TooManyRequestsError."""
-        return await self._recovery.look(token, address)
-
-    async def reset_password(
-        self, token: str, password: str, address: str, request_id: str = ""
-    ) -> None:
-        """Spend a recovery token for a new password. As above, and PasswordPolicyError."""
-        await self._recovery.reset(token, password, address, request_id)
-
-    async def accept_invite(
-        self,
-        token: str,
-        password: str,
-        full_name: str | None,
-        address: str,
-        request_id: str = "",
-    ) -> None:
-        """Spend an invitation token for the first password. As above, and ValidationError."""
-        await self._invitation.accept(token, password, full_name, address, request_id)
-
     async def authenticate(self, sid: str) -> Caller:
-        """Return whose session it is, with the roles of now. Raises: AuthenticationError."""
+        """Return whose session it is, with the present roles. Raises: AuthenticationError."""
 
         def work(tx: Tx) -> tuple[LiveSession, tuple[str, ...], int]:
             session = self._sessions.live(tx, sid)
@@ -123,20 +90,16 @@ class Gateway:
 
         session, roles, now = await self._site.store.read(work, reserved=True)
         if now - session.last_seen >= SEEN_EVERY_MS:
-            with suppress(OverloadedError):  # who may only read is not refused for a note's sake
+            with suppress(OverloadedError):  # a read must not fail because a note can't be written
                 await self._site.store.write(lambda tx: sessions.seen(tx, session.id))
         return Caller(session.user, frozenset(roles), session=session.id)
-
-    async def authenticate_key(self, key: str, address: str) -> Caller:
-        """Return whose API key it is. Raises: AuthenticationError, TooManyRequestsError."""
-        return await self._keys.caller(key, address)
 
     async def read(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
         """Run `fn` against one snapshot as the caller."""
         return await self._site.store.read(lambda tx: fn(self._handle(tx, caller, request_id)))
 
     async def profile(self, caller: Caller) -> Profile:
-        """Return what the caller may see of the own account."""
+        """Return what the caller may see of the own account; does not queue behind searches."""
         return await self._site.store.read(
             lambda tx: self.own.profile(self._handle(tx, caller, "")), reserved=True
         )
@@ -148,45 +111,40 @@ class Gateway:
     async def prepare(
         self, caller: Caller, doctype: str, name: str | None, body: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return the body of a write with what takes long done: a new password hashed."""
+        """Return the body of a write with a new password hashed; `name` is None for an insert.
+
+        Hashing takes too long for a transaction.
+        Raises: PermissionDeniedError, PasswordPolicyError, OverloadedError.
+        """
         if doctype != "User" or not isinstance(body.get(NEW_PASSWORD), str):
             return body
 
-        def proposed(tx: Tx) -> dict[str, Any]:
+        def look(tx: Tx) -> dict[str, Any]:
             user = rest.proposed(self._handle(tx, caller, ""), doctype, name, body)
             return {field: user.__dict__[field] for field in ("name", "email")}
 
-        account = await self._site.store.read(proposed)
+        account = await self._site.store.read(look)
         return await self._site.new_passwords.prepare(body, account)
 
     async def replay(self, caller: Caller, delivery: str, request_id: str) -> Replayed:
-        """Send a delivery again. PermissionDeniedError, NotFoundError, ConflictError."""
-        told = await self.write(
+        """Send a delivery again.
+
+        Raises: PermissionDeniedError, which is kept as an Audit Event; NotFoundError,
+            ConflictError.
+        """
+        result = await self.write(
             caller, lambda fw: self._site.replays.replay(fw, delivery), request_id
         )
-        if isinstance(told, PermissionDeniedError):
-            raise told
-        return told
-
-    @property
-    def bulk(self) -> BulkReplays:
-        """Replays of all deliveries that match, inside `read` and `write`."""
-        return self._site.bulk
+        if isinstance(result, PermissionDeniedError):
+            raise result
+        return result
 
     async def test_webhook(self, caller: Caller, webhook: str) -> TrialResult:
-        """Send a Webhook a test event. PermissionDeniedError, NotFoundError."""
+        """Send a Webhook a test event. Raises: PermissionDeniedError, NotFoundError."""
         return await self._trial.send(webhook, lambda fn: self.read(caller, fn))
 
-    def whitelisted(self, path: str) -> Whitelisted | None:
-        """Return the app's function under `<module>.<function>`, or None."""
-        return self._site.registry.functions.get(path)
-
-    def note_defect(self, method: str, error: BaseException, request_id: str) -> None:
-        """Keep an unhandled error for the Error Log."""
-        self._site.errors.note(method, error, request_id)
-
     async def ready(self) -> bool:
-        """Whether requests can be served: not while starting, draining or without a store."""
+        """Say whether requests can be served: not while starting, draining or without a store."""
         if not self._ready:
             return False
         row = await read_with_deadline(
@@ -195,19 +153,15 @@ class Gateway:
         return row is not None
 
     def open(self) -> None:
-        """From here on requests are served."""
+        """Report readiness from now on."""
         self._ready = True
 
     def drain(self) -> None:
-        """From here on it is not: it stops."""
+        """Report no readiness any more: the service stops."""
         self._ready = False
 
-    async def snapshot(self) -> Sequence[Reading]:
-        """Return the numbers of this moment."""
-        return await self._readings()
-
     def _handle(self, tx: Tx, caller: Caller, request_id: str) -> Fw:
-        """A caller who was disabled since is nobody any more."""
+        """Return the caller's handle; one who was disabled since counts as unauthenticated."""
         try:
             return self._site.handle(tx, caller.user, request_id)
         except NotFoundError:

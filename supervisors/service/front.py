@@ -1,4 +1,4 @@
-"""The web front as a child of the service, on an address that is bound before anything runs."""
+"""The front end as a child of the service, on an address that is bound before anything starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import trio
 from fw_actors.actors.console import Console
 from fw_actors.actors.gateway import Gateway
 from fw_actors.config import Config
-from fw_actors.documents import rest
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.system import unwrap_single_error
 from supervisors.children import ChildSpec, task_child
@@ -27,7 +26,7 @@ from web.settings import Settings, login_screen
 
 @contextmanager
 def listening(config: Config) -> Iterator[Bound]:
-    """Bind the configured address, so that a taken one is told before anything is opened.
+    """Bind the configured address first, so that a taken one fails before anything is opened.
 
     Raises: ConfigurationError.
     """
@@ -35,7 +34,7 @@ def listening(config: Config) -> Iterator[Bound]:
     try:
         yield bound
     finally:
-        bound.socket.close()  # no difference where the server has closed it
+        bound.socket.close()  # without effect if the server has closed it
 
 
 def application(parts: Parts, gateway: Gateway, console: Console | None = None) -> FrontEnd:
@@ -55,21 +54,21 @@ def application(parts: Parts, gateway: Gateway, console: Console | None = None) 
         trust=config.deployment.trust_proxy,
         scrubber=config.scrubber,
     )
-    return make_app(gateway, rest, settings, parts.site.entropy, console)
+    return make_app(gateway, settings, parts.site.entropy, console)
 
 
 @asynccontextmanager
 async def answering_while_starting(
     config: Config, bound: Bound, entropy: Entropy
 ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Tell whoever asks that the service lives, and is not ready, while its store is opened.
+    """Serve health, and report no readiness, while the store is opened.
 
-    Gives the function that ends this, after which the address is free for the service itself.
+    Yields the function that ends this; after it the address is free for the service itself.
     """
     settings = Settings(name=config.site.name, url=bound.url, max_requests=0)
     gateway, traffic = cast("Any", _StartingGateway()), Traffic()
-    paths = HealthRoutes(gateway, traffic).paths()
-    app = FrontEnd(paths, gateway, settings, entropy, traffic, EventStreams())
+    routes = HealthRoutes(gateway, traffic).routes()
+    app = FrontEnd(routes, gateway, settings, entropy, traffic, EventStreams())
     stop, ended = trio.Event(), trio.Event()
     own = Bound(bound.socket.dup(), bound.url)
 
@@ -89,10 +88,10 @@ async def answering_while_starting(
 
 
 class _StartingGateway:
-    """What is there of the service before it is open."""
+    """The gateway of a service that is not open yet."""
 
     async def ready(self) -> bool:
-        """Say that it is not."""
+        """Report no readiness."""
         return False
 
 
@@ -101,9 +100,9 @@ def front(parts: Parts, bound: Bound, gateway: Gateway, console: Console) -> Chi
     app, stop = application(parts, gateway, console), trio.Event()
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
-        # Of its own, since the server closes what it is given: one that fails is started again.
+        # A duplicate, since the server closes its socket, and a failed server is started again.
         own = Bound(bound.socket.dup(), bound.url)
         await serve(app, own, stop=stop, task_status=task_status)
-        bound.socket.close()  # stopped: from now on nobody waits for an answer in vain
+        bound.socket.close()  # stopped: new connections are refused from now on
 
     return task_child("web", run, stop=stop.set, shutdown_seconds=DRAIN_SECONDS)

@@ -34,7 +34,7 @@ async def listed(site: HttpSite, sid: str) -> list[dict[str, Any]]:
     return keys
 
 
-async def test_a_key_is_shown_once_and_acts_as_its_user(site: HttpSite, sid: str) -> None:
+async def test_api_key_is_shown_once_and_acts_as_its_user(site: HttpSite, sid: str) -> None:
     """The key is shown this once (A-267); no CSRF header is needed with it (H-81)."""
     made = await site.key(sid, label="backup")
     assert set(made) == {"name", "label", "expires", "key"}
@@ -50,7 +50,7 @@ async def test_a_key_is_shown_once_and_acts_as_its_user(site: HttpSite, sid: str
         assert secret not in (await site.op(path, sid=sid)).body.decode()
 
 
-async def test_only_the_secrets_sha_256_rests(site: HttpSite, sid: str) -> None:
+async def test_api_key_is_stored_as_sha_256(site: HttpSite, sid: str) -> None:
     """The id and the SHA-256 of the secret are stored, and nothing else of a key (A-260)."""
     made = await site.key(sid)
     secret = made["key"].rpartition("_")[2]
@@ -67,7 +67,7 @@ async def test_only_the_secrets_sha_256_rests(site: HttpSite, sid: str) -> None:
         *("fwk_{id}_{secret}x", "fwk_{id}_{swapped}", "fwk_{id}_{secret} "),
     ],
 )
-async def test_wrong_keys_are_told_alike(site: HttpSite, sid: str, presented: str) -> None:
+async def test_api_key_errors_are_alike(site: HttpSite, sid: str, presented: str) -> None:
     """A bad key is 401 (A-263); the body never says whose it is (A-262)."""
     made = await site.key(sid)
     secret = made["key"].rpartition("_")[2]
@@ -84,7 +84,7 @@ async def test_wrong_keys_are_told_alike(site: HttpSite, sid: str, presented: st
     }
 
 
-async def test_a_revoked_key_is_dead_at_once(site: HttpSite, sid: str) -> None:
+async def test_api_key_ends_at_once_when_revoked(site: HttpSite, sid: str) -> None:
     one, two = await site.key(sid), await site.key(sid)
     reply = await site.op("api_keys.revokeMyAPIKey", {"name": one["name"]}, sid=sid)
     assert reply.json == {"ok": True}
@@ -95,7 +95,7 @@ async def test_a_revoked_key_is_dead_at_once(site: HttpSite, sid: str) -> None:
     assert len(await site.rows("SELECT * FROM fw_api_key")) == 1
 
 
-async def test_a_request_that_a_recovery_overtakes_leaves_no_key(site: HttpSite, sid: str) -> None:
+async def test_api_key_is_not_created_after_a_recovery(site: HttpSite, sid: str) -> None:
     """A recovery ends keys and sessions; one that is being made is no exception (A-221)."""
     gateway = site.service.gateway
     thief = await gateway.authenticate(sid)
@@ -109,7 +109,7 @@ async def test_a_request_that_a_recovery_overtakes_leaves_no_key(site: HttpSite,
     assert await site.rows("SELECT * FROM fw_api_key") == []
 
 
-async def test_anothers_key_is_told_as_one_that_never_was(site: HttpSite, sid: str) -> None:
+async def test_api_key_of_another_user_looks_unknown(site: HttpSite, sid: str) -> None:
     await site.hire("bob", "System Manager")
     theirs = await site.sid("bob")
     made = await site.key(theirs)
@@ -125,7 +125,7 @@ async def test_anothers_key_is_told_as_one_that_never_was(site: HttpSite, sid: s
     ("policy", "days", "lives"),
     [(0, None, None), (0, 1, 1), (0, 3650, 3650), (10, None, 10), (10, 100, 10), (10, 3, 3)],
 )
-async def test_a_key_lives_its_days_within_the_policy(
+async def test_api_key_expires_within_the_policy(
     tmp_path: Path, policy: int, days: int | None, lives: int | None
 ) -> None:
     """`days` is between 1 and 3650, and cut to `apiKeyDays` when that is not 0 (A-268, A-269)."""
@@ -162,7 +162,7 @@ async def test_a_key_lives_its_days_within_the_policy(
         ({"label": "x", "user": "bob"}, 400, "user"),
     ],
 )
-async def test_a_bad_argument_makes_no_key(
+async def test_api_key_is_not_created_with_bad_arguments(
     site: HttpSite, sid: str, body: Any, status: int, field: str
 ) -> None:
     reply = await site.op("api_keys.createMyAPIKey", body, sid=sid)
@@ -171,7 +171,7 @@ async def test_a_bad_argument_makes_no_key(
     assert await site.rows("SELECT * FROM fw_api_key") == []
 
 
-async def test_a_site_may_keep_keys_from_its_users(tmp_path: Path) -> None:
+async def test_api_key_creation_may_be_disabled(tmp_path: Path) -> None:
     """With self-service keys switched off the operation is 403 (A-270)."""
     async with http_site(tmp_path, self_service_api_keys=False) as site:
         await site.hire("ann")
@@ -180,7 +180,7 @@ async def test_a_site_may_keep_keys_from_its_users(tmp_path: Path) -> None:
         assert reply.error["type"] == "PermissionDeniedError"
 
 
-async def test_a_user_has_a_hundred_keys_at_most(site: HttpSite, sid: str) -> None:
+async def test_api_keys_are_limited_to_a_hundred(site: HttpSite, sid: str) -> None:
     last, *_ = [await site.key(sid) for _ in range(100)]
     reply = await site.op("api_keys.createMyAPIKey", {"label": "x"}, sid=sid)
     assert reply.error["type"] == "ConflictError"
@@ -188,7 +188,7 @@ async def test_a_user_has_a_hundred_keys_at_most(site: HttpSite, sid: str) -> No
     await site.key(sid)
 
 
-async def test_last_used_is_written_at_most_once_a_minute(site: HttpSite, sid: str) -> None:
+async def test_api_key_last_used_is_written_once_a_minute(site: HttpSite, sid: str) -> None:
     made = await site.key(sid)
     assert [key["lastUsed"] for key in await listed(site, sid)] == [None]
     for wait, told in [(0, "08:00:00"), (59, "08:00:00"), (1, "08:01:00")]:
@@ -199,7 +199,7 @@ async def test_last_used_is_written_at_most_once_a_minute(site: HttpSite, sid: s
 
 
 @pytest.mark.parametrize("change", ["disabled", "deleted"])
-async def test_keys_go_with_their_user(site: HttpSite, sid: str, change: str) -> None:
+async def test_api_keys_are_deleted_with_their_user(site: HttpSite, sid: str, change: str) -> None:
     """Disabling ends keys at once, and enabling revives none (A-20); deleting takes them along
     (A-21)."""
     made = await site.key(sid)
@@ -230,7 +230,7 @@ async def set_on_the_form(site: HttpSite, boss: str) -> None:
 
 
 @pytest.mark.parametrize("set_password", [recover, set_on_the_form])
-async def test_keys_end_with_a_password_that_was_set_without_the_old_one(
+async def test_api_keys_end_with_a_password_set_without_the_old_one(
     site: HttpSite, sid: str, set_password: Callable[[HttpSite, str], Awaitable[None]]
 ) -> None:
     """A thief with a session makes keys, and a recovery follows a theft (A-274, A-221)."""
@@ -244,7 +244,7 @@ async def test_keys_end_with_a_password_that_was_set_without_the_old_one(
     assert left == [{"name": other["name"]}]
 
 
-async def test_all_of_the_own_keys_end_at_once(site: HttpSite, sid: str) -> None:
+async def test_api_keys_of_the_own_account_end_at_once(site: HttpSite, sid: str) -> None:
     keys = [(await site.key(sid, days=days))["key"] for days in (1, 2, 3)]
     site.pass_time(86_400 + 1)
     reply = await site.op("api_keys.revokeAllMyAPIKeys", sid=sid)
@@ -254,7 +254,7 @@ async def test_all_of_the_own_keys_end_at_once(site: HttpSite, sid: str) -> None
     assert (await site.op("api_keys.revokeAllMyAPIKeys", sid=sid)).json["keysEnded"] == 0
 
 
-async def test_keys_outlive_what_else_changes_of_their_user(site: HttpSite, sid: str) -> None:
+async def test_api_keys_survive_other_changes_of_their_user(site: HttpSite, sid: str) -> None:
     """A change of one's own password leaves API keys (A-249)."""
     made = await site.key(sid)
     change = {"current": PASSWORD, "password": "another decent passphrase"}
@@ -266,18 +266,14 @@ async def test_keys_outlive_what_else_changes_of_their_user(site: HttpSite, sid:
         assert await works(site, made["key"]) == 200
 
 
-async def test_a_key_of_an_account_disabled_behind_all_rules_is_refused(
-    site: HttpSite, sid: str
-) -> None:
+async def test_api_key_of_a_disabled_account_is_rejected(site: HttpSite, sid: str) -> None:
     """Expiry, disabling and deletion are judged at every use of a key (A-265)."""
     made = await site.key(sid)
     await site.rows("UPDATE doc_user SET enabled = 0")
     assert await works(site, made["key"]) == 401
 
 
-async def test_the_fiftieth_wrong_key_of_an_address_is_401_and_the_next_429(
-    site: HttpSite, sid: str
-) -> None:
+async def test_api_key_errors_of_an_address_are_429_after_fifty(site: HttpSite, sid: str) -> None:
     """The 50th wrong key is 401, the next 429; sign-ins are unaffected (A-98, A-99)."""
     made = await site.key(sid)
     wrong = [f"fwk_{n:012d}_{'x' * 32}" for n in range(52)]
@@ -290,7 +286,7 @@ async def test_the_fiftieth_wrong_key_of_an_address_is_401_and_the_next_429(
     assert await works(site, made["key"], peer="192.0.2.1") == 200
 
 
-async def test_a_key_with_a_cookie_or_another_key_is_refused(site: HttpSite, sid: str) -> None:
+async def test_api_key_beside_another_credential_is_rejected(site: HttpSite, sid: str) -> None:
     """A request with both a key and a `sid` cookie is refused with 400 (A-172)."""
     key = (await site.key(sid))["key"]
     assert (await site.op("profile.getMyProfile", key=key, sid=sid)).status == 400
@@ -298,7 +294,7 @@ async def test_a_key_with_a_cookie_or_another_key_is_refused(site: HttpSite, sid
     assert (await site.op("profile.getMyProfile", key=key, headers=twice)).status == 400
 
 
-async def test_a_manager_sees_and_deletes_keys_and_makes_none(site: HttpSite, sid: str) -> None:
+async def test_api_keys_are_listed_and_deleted_by_managers(site: HttpSite, sid: str) -> None:
     """API Key is a built-in DocType that only its operation inserts (A-276, D-220)."""
     made = await site.key(sid)
     await site.hire("boss", "System Manager")
@@ -318,7 +314,7 @@ async def test_a_manager_sees_and_deletes_keys_and_makes_none(site: HttpSite, si
     assert await works(site, made["key"]) == 401
 
 
-async def test_code_makes_no_key_either(site: HttpSite, sid: str) -> None:
+async def test_api_key_is_not_created_by_app_code(site: HttpSite, sid: str) -> None:
     with pytest.raises(PermissionDeniedError):
         await site.do(
             lambda fw: fw.new_doc("API Key", name="0" * 12, user="ann", label="x").insert()

@@ -45,7 +45,7 @@ async def address_of(site: HttpSite, lines: Sequence[tuple[str, str]]) -> str:
         (ProxyTrustPolicy(False, ()), [(FORWARDED, "6.6.6.6")], PEER),
     ],
 )
-async def test_a_session_is_noted_with_the_clients_address(
+async def test_session_records_the_clients_address(
     tmp_path: Path, trust: ProxyTrustPolicy, lines: list[tuple[str, str]], address: str
 ) -> None:
     async with http_site(tmp_path, trust_proxy=trust) as site:
@@ -53,7 +53,7 @@ async def test_a_session_is_noted_with_the_clients_address(
         assert await address_of(site, lines) == address
 
 
-async def test_an_ipv6_household_has_one_budget(tmp_path: Path) -> None:
+async def test_address_budget_is_shared_by_an_ipv6_household(tmp_path: Path) -> None:
     """IPv6 is counted per /64 (A-93), for sign-ins, links and keys alike, and per /56 and /48
     (A-94)."""
     async with http_site(tmp_path, address_attempts=3, recovery_attempts=3) as site:

@@ -35,20 +35,20 @@ def singles(actor: str, count: int, first: int = 0) -> list[tuple[str, str, None
     return [(actor, f"msg_{number:03}", None) for number in range(first, first + count)]
 
 
-async def test_up_to_twenty_a_minute_each_refusal_has_an_event(site: HttpSite) -> None:
+async def test_denied_events_are_single_up_to_twenty_a_minute(site: HttpSite) -> None:
     """A refused replay leaves an event with the action Denied and no detail (O-81, O-86)."""
     await site.hire("ann")
     await replay(site, await site.sid("ann"), LIMIT)
     assert await denials(site) == singles("ann", LIMIT)
 
 
-async def test_beyond_twenty_one_event_counts_the_others(site: HttpSite) -> None:
+async def test_denied_events_beyond_twenty_are_counted_in_one(site: HttpSite) -> None:
     await site.hire("ann")
     await replay(site, await site.sid("ann"), 50)
     assert await denials(site) == [*singles("ann", LIMIT), ("ann", None, {"more": 30})]
 
 
-async def test_each_minute_of_the_clock_has_twenty_of_its_own(site: HttpSite) -> None:
+async def test_denied_events_have_a_new_limit_each_minute(site: HttpSite) -> None:
     await site.hire("ann")
     sid = await site.sid("ann")
     await replay(site, sid, 22)
@@ -62,7 +62,7 @@ async def test_each_minute_of_the_clock_has_twenty_of_its_own(site: HttpSite) ->
     assert sorted(found[2 * LIMIT :], key=lambda row: row[2]["more"]) == counted
 
 
-async def test_the_flood_of_one_user_hides_no_refusal_of_another(site: HttpSite) -> None:
+async def test_denied_events_are_limited_for_each_user(site: HttpSite) -> None:
     await site.hire("ann")
     await site.hire("bob")
     await replay(site, await site.sid("ann"), 30)
@@ -72,7 +72,7 @@ async def test_the_flood_of_one_user_hides_no_refusal_of_another(site: HttpSite)
     ]  # fmt: skip
 
 
-async def test_replays_of_many_count_like_those_of_one(site: HttpSite) -> None:
+async def test_denied_events_of_bulk_replays_count_like_single_ones(site: HttpSite) -> None:
     await site.hire("ann")
     sid = await site.sid("ann")
     await replay(site, sid, 19)
@@ -84,7 +84,7 @@ async def test_replays_of_many_count_like_those_of_one(site: HttpSite) -> None:
     ]  # fmt: skip
 
 
-async def test_a_restart_and_another_process_go_on_counting(tmp_path: Path) -> None:
+async def test_denied_events_are_counted_across_processes(tmp_path: Path) -> None:
     """What is stored decides, not what a process remembers."""
     async with http_site(tmp_path) as site:
         await site.hire("ann")
@@ -97,7 +97,7 @@ async def test_a_restart_and_another_process_go_on_counting(tmp_path: Path) -> N
         assert await denials(site) == [*singles("ann", LIMIT), ("ann", None, {"more": 6})]
 
 
-async def test_a_system_manager_reads_how_many_were_refused(site: HttpSite) -> None:
+async def test_denied_events_are_readable_by_a_system_manager(site: HttpSite) -> None:
     await site.hire("ann")
     await site.hire("boss", "System Manager")
     await replay(site, await site.sid("ann"), 25)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.http_site import PEER, HttpSite
-from tests.web.asgi import Client, Reply
+from tests.web.client import AppClient, ClientResponse
 
-Scene = Callable[[HttpSite, str], Awaitable[Reply]]
+Scene = Callable[[HttpSite, str], Awaitable[ClientResponse]]
 ROWS: dict[str, tuple[int, Scene]] = {}
 
 
@@ -25,92 +25,92 @@ def row(kind: str, status: int) -> Callable[[Scene], Scene]:
 
 
 @row("BadRequestError", 400)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.op("users.unlockUser", {"usr": "x"}, sid=sid)
 
 
 @row("InvalidTokenError", 400)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.ask("POST", "/api/auth/token", {"token": "x" * 32})
 
 
 @row("AuthenticationError", 401)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.login("boss", "wrong")
 
 
 @row("PermissionDeniedError", 403)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.ask("PUT", "/api/resource/User/boss", {"fullName": "x"}, sid=sid)
 
 
 @row("CSRFError", 403)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.op("sessions.revokeMyOtherSessions", sid=sid, csrf=False)
 
 
 @row("NotFoundError", 404)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.op("sessions.revokeMySession", {"id": "x"}, sid=sid)
 
 
 @row("MethodNotAllowedError", 405)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.ask("GET", "/api/login")
 
 
 @row("RequestTimeoutError", 408)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     lines = [("X-FW-CSRF", "1"), ("Content-Type", "application/json"), ("Content-Length", "9")]
-    return await Client(site.app, PEER).send("POST", "/api/login", lines, [b"{"], ends=False)
+    return await AppClient(site.app, PEER).send("POST", "/api/login", lines, [b"{"], ends=False)
 
 
 @row("PayloadTooLargeError", 413)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.ask("POST", "/api/login", b" " * 65_537)
 
 
 @row("UnsupportedMediaTypeError", 415)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     lines = [("X-FW-CSRF", "1"), ("Content-Type", "text/plain"), ("Content-Length", "2")]
-    return await Client(site.app, PEER).send("POST", "/api/login", lines, [b"{}"])
+    return await AppClient(site.app, PEER).send("POST", "/api/login", lines, [b"{}"])
 
 
 @row("DuplicateError", 409)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.op("users.invite", {"email": "boss@example.test"}, sid=sid)
 
 
 @row("ConflictError", 409)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.op("users.resendInvite", {"user": "boss"}, sid=sid)
 
 
 @row("ValidationError", 422)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     return await site.op("api_keys.createMyAPIKey", {"label": "x", "days": 0}, sid=sid)
 
 
 @row("PasswordPolicyError", 422)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     body = {"name": "ann", "email": "ann@example.test", "new_password": "short"}
     return await site.ask("POST", "/api/resource/User", body, sid=sid)
 
 
 @row("TooManyRequestsError", 429)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     *_, last = [await site.login("nobody", "wrong") for _ in range(5)]
     return last
 
 
 @row("OverloadedError", 503)
-async def _(site: HttpSite, sid: str) -> Reply:
+async def _(site: HttpSite, sid: str) -> ClientResponse:
     site.service.gateway.drain()
     return await site.ask("GET", "/api/ready")
 
 
 @pytest.mark.parametrize("kind", ROWS)
-async def test_each_error_type_comes_in_the_envelope(site: HttpSite, kind: str) -> None:
+async def test_error_types_are_in_the_envelope(site: HttpSite, kind: str) -> None:
     status, scene = ROWS[kind]
     await site.hire("boss", "System Manager")
     reply = await scene(site, await site.sid("boss"))
@@ -124,7 +124,7 @@ async def test_each_error_type_comes_in_the_envelope(site: HttpSite, kind: str) 
         assert error["extra"] == {"retryAfter": int(reply.header("retry-after") or 0)}
 
 
-async def test_a_defect_tells_its_request_id_and_nothing_else(
+async def test_error_of_a_defect_shows_only_its_request_id(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message of a 500 holds nothing but the request id (H-66)."""
@@ -132,14 +132,14 @@ async def test_a_defect_tells_its_request_id_and_nothing_else(
     async def broken(attempt: object) -> None:
         raise ValueError("a secret of the inside")
 
-    monkeypatch.setattr(site.service.gateway, "sign_in", broken)
+    monkeypatch.setattr(site.service.gateway.lockouts, "sign_in", broken)
     reply = await site.login("x", "y", headers=[("X-Request-Id", "r-1")])
     assert (reply.status, reply.error["type"]) == (500, "InternalError")
     assert "r-1" in reply.error["message"]
     assert b"secret" not in reply.body
 
 
-def test_the_table_names_every_type() -> None:
+def test_error_table_has_every_type() -> None:
     """The table of errors, written out (H-51, H-52, H-53, H-54, H-55, H-56, H-57, H-58,
     H-59, H-60, H-61, H-62, H-63, H-64, H-65, H-66, H-67)."""
     assert {*ROWS, "InternalError"} == {

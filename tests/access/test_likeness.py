@@ -44,7 +44,7 @@ async def ask(site: HttpSite, path: str, name: str) -> tuple[int, bytes, list[st
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_a_refused_sign_in_is_the_same_work_for_every_name(wide: HttpSite) -> None:
+async def test_sign_in_failure_is_the_same_work_for_every_name(wide: HttpSite) -> None:
     """A refused sign-in costs exactly one argon2 verification (A-44)."""
     answers, works = [], []
     for name in NAMES:
@@ -58,7 +58,7 @@ async def test_a_refused_sign_in_is_the_same_work_for_every_name(wide: HttpSite)
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_forgot_password_answers_alike_and_hashes_nothing(wide: HttpSite) -> None:
+async def test_forgot_password_responds_alike_and_hashes_nothing(wide: HttpSite) -> None:
     """The answer is the same for known and unknown names (A-212), and nothing is hashed
     (A-213)."""
     hashes, *_ = work_so_far(wide)
@@ -68,7 +68,9 @@ async def test_forgot_password_answers_alike_and_hashes_nothing(wide: HttpSite) 
 
 
 @pytest.mark.parametrize("path", ["/api/login", "/api/auth/forgot-password"])
-async def test_times_of_known_and_unknown_names_rank_alike(wide: HttpSite, path: str) -> None:
+async def test_sign_in_times_of_known_and_unknown_names_rank_alike(
+    wide: HttpSite, path: str
+) -> None:
     """A name that takes longer does so in each sample; what else runs here does not."""
     shares: list[float] = []
     while len(shares) < SAMPLES and not (shares and LEAST < shares[-1] < MOST):

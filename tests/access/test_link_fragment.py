@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from tests.http_site import HttpSite
 
 
-async def test_a_links_token_stands_in_its_fragment_alone(site: HttpSite) -> None:
+async def test_link_has_its_token_in_the_fragment_only(site: HttpSite) -> None:
     await site.hire("boss", "System Manager")
     reply = await site.op("users.invite", {"email": "new@example.test"}, sid=await site.sid("boss"))
     parts = urlsplit(reply.json["link"])

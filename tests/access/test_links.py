@@ -9,39 +9,14 @@ import pytest
 import trio
 
 from fw_actors.errors import PasswordPolicyError
+from tests.access.link_kit import ACCEPT, FORGOT, OTHER, RESET, links, spend, token_for
 from tests.http_site import HttpSite
 from tests.staff import PASSWORD
-from tests.web.asgi import Reply
+from tests.web.client import ClientResponse
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
-OTHER = "another decent passphrase"
-FORGOT = "/api/auth/forgot-password"
-RESET = "/api/auth/reset-password"
-ACCEPT = "/api/auth/accept-invite"
-
-
 Path = Callable[[HttpSite, str], Awaitable[str]]
-
-
-async def token_for(site: HttpSite, name: str, **given: Any) -> str:
-    """Ask for a recovery as anybody may; the token of the mail."""
-    before, asked = len(site.log.of("mail.sent")), len(links(site))
-    reply = await site.ask("POST", FORGOT, {"usr": name}, csrf=False, **given)
-    assert (reply.status, reply.json) == (200, {"ok": True})
-    while len(links(site)) == asked:
-        before += 1  # the mail about a changed password may come first
-        await site.log.wait("mail.sent", before)
-    return links(site)[-1].partition("#token=")[2]
-
-
-def links(site: HttpSite) -> list[str]:
-    """The links that the log was told, in order."""
-    return [str(line["link"]) for line in site.log.of("mail.sent") if "link" in line]
-
-
-async def spend(site: HttpSite, path: str, token: str, password: str = OTHER) -> Reply:
-    return await site.ask("POST", path, {"token": token, "password": password}, csrf=False)
 
 
 async def invited(site: HttpSite) -> str:
@@ -52,7 +27,7 @@ async def invited(site: HttpSite) -> str:
     return str(reply.json["link"]).partition("#token=")[2]
 
 
-async def test_a_recovery_sets_the_password_ends_all_sessions_and_signs_nobody_in(
+async def test_recovery_sets_the_password_and_ends_all_sessions(
     site: HttpSite,
 ) -> None:
     """A recovery ends all of the user's sessions (A-221) and makes none (A-222)."""
@@ -65,7 +40,7 @@ async def test_a_recovery_sets_the_password_ends_all_sessions_and_signs_nobody_i
     assert [(await site.login("ann", pwd)).status for pwd in (PASSWORD, OTHER)] == [401, 200]
 
 
-async def test_an_invitation_signs_nobody_in(site: HttpSite) -> None:
+async def test_invitation_makes_no_session(site: HttpSite) -> None:
     """An invited account refuses every sign-in until a password is set (A-230, A-231)."""
     token = await invited(site)
     assert [(await site.login("ida", pwd)).status for pwd in ("", PASSWORD)] == [401, 401]
@@ -74,7 +49,7 @@ async def test_an_invitation_signs_nobody_in(site: HttpSite) -> None:
     assert (await site.login("ida", OTHER)).status == 200
 
 
-async def test_every_unusable_token_gets_the_same_answer(site: HttpSite) -> None:
+async def test_link_tokens_that_are_unusable_get_the_same_response(site: HttpSite) -> None:
     """A token that is unknown, expired, spent or of the other kind gets one identical answer
     (A-185, A-184)."""
     await site.hire("ann")
@@ -94,7 +69,7 @@ async def test_every_unusable_token_gets_the_same_answer(site: HttpSite) -> None
         assert (await spend(site, path, token)).status == 200, "the other kind's try spent nothing"
 
 
-async def test_an_invitation_works_for_its_hours_and_not_longer(site: HttpSite) -> None:
+async def test_invitation_expires_after_its_hours(site: HttpSite) -> None:
     """An invitation link is valid for `inviteHours` (A-183)."""
     token = await invited(site)
     site.pass_time(72 * 3600 - 1)
@@ -106,7 +81,7 @@ async def test_an_invitation_works_for_its_hours_and_not_longer(site: HttpSite) 
     assert (await spend(site, ACCEPT, token)).error["type"] == "InvalidTokenError"
 
 
-async def test_a_link_begins_with_the_sites_url_whatever_the_request_says(site: HttpSite) -> None:
+async def test_link_begins_with_the_sites_url(site: HttpSite) -> None:
     """The base of a link comes from the configuration, never from the Host header (A-190)."""
     await site.hire("ann")
     forged = [("Host", "evil.example"), ("X-Forwarded-Host", "evil.example"),
@@ -117,7 +92,7 @@ async def test_a_link_begins_with_the_sites_url_whatever_the_request_says(site: 
     assert "evil" not in str(site.log.of("mail.sent"))
 
 
-async def test_mail_goes_to_the_stored_address(site: HttpSite) -> None:
+async def test_link_mail_goes_to_the_stored_address(site: HttpSite) -> None:
     """Mail goes to the stored address, never to the typed one (A-217)."""
     await site.hire("ann", email="Ann.L@Example.test")
     await site.ask("POST", FORGOT, {"usr": "\uff41nn.l@EXAMPLE.TEST"}, csrf=False)
@@ -126,7 +101,7 @@ async def test_mail_goes_to_the_stored_address(site: HttpSite) -> None:
 
 
 @pytest.mark.parametrize("verb", ["GET", "HEAD"])
-async def test_looking_at_the_page_spends_nothing(site: HttpSite, verb: str) -> None:
+async def test_link_is_not_spent_by_its_page(site: HttpSite, verb: str) -> None:
     """Only a POST with the password spends a link; GET and HEAD of the page never do (A-188)."""
     await site.hire("ann")
     token = await token_for(site, "ann")
@@ -136,7 +111,7 @@ async def test_looking_at_the_page_spends_nothing(site: HttpSite, verb: str) -> 
     assert (await spend(site, RESET, token)).status == 200
 
 
-async def test_a_token_is_taken_from_the_body_alone(site: HttpSite) -> None:
+async def test_link_token_is_read_from_the_body_only(site: HttpSite) -> None:
     await site.hire("ann")
     token = await token_for(site, "ann")
     body = {"token": token, "password": OTHER}
@@ -144,7 +119,7 @@ async def test_a_token_is_taken_from_the_body_alone(site: HttpSite) -> None:
     assert (await spend(site, RESET, token)).status == 200
 
 
-async def test_two_submissions_at_once_are_one_success(site: HttpSite) -> None:
+async def test_link_is_spent_once_by_two_submissions(site: HttpSite) -> None:
     """Two submissions of one link do not both succeed (A-182)."""
     await site.hire("ann")
     token = await token_for(site, "ann")
@@ -159,7 +134,7 @@ async def test_two_submissions_at_once_are_one_success(site: HttpSite) -> None:
     assert sorted(statuses) == [200] + [400] * 4
 
 
-def refusal(reply: Reply) -> str:
+def refusal(reply: ClientResponse) -> str:
     """What a reply refuses with; nothing where it is done."""
     return "" if reply.status == 200 else str(reply.error["type"])
 
@@ -205,7 +180,7 @@ PATHS = (by_form, by_code, by_recovery, by_self_service, by_a_managers_link)
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.__name__)
-async def test_every_path_to_a_password_ends_the_other_sessions(site: HttpSite, path: Path) -> None:
+async def test_password_change_of_any_kind_ends_other_sessions(site: HttpSite, path: Path) -> None:
     """Each path ends the sessions (A-162); the command line's own is in
     `tests/fw_cli/test_user.py`. Links end as well (A-194), keys unless the owner set it by the old
     one (A-274), and the owner is told (A-297)."""
@@ -226,7 +201,7 @@ async def test_every_path_to_a_password_ends_the_other_sessions(site: HttpSite, 
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.__name__)
-async def test_no_path_to_a_password_escapes_the_policy(site: HttpSite, path: Path) -> None:
+async def test_password_change_of_any_kind_meets_the_policy(site: HttpSite, path: Path) -> None:
     """The policy is applied where hashing happens, so that all call sites obey it (A-130)."""
     await site.hire("ann")
     await site.hire("boss", "System Manager")
@@ -236,7 +211,7 @@ async def test_no_path_to_a_password_escapes_the_policy(site: HttpSite, path: Pa
     assert (await site.login("ann", PASSWORD)).status == 200
 
 
-async def test_the_recovery_routes_share_the_bucket_of_an_address(site: HttpSite) -> None:
+async def test_recovery_routes_share_the_budget_of_an_address(site: HttpSite) -> None:
     """20 requests of an address in 15 minutes, then 429 (A-95); `forgot-password` goes on
     answering `{ok: true}` and does nothing (A-96)."""
     await site.hire("ann")

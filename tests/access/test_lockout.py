@@ -13,21 +13,21 @@ from fw_actors.access import attempts
 from fw_actors.errors import OverloadedError
 from tests.http_site import HttpSite, http_site
 from tests.staff import PASSWORD
-from tests.web.asgi import Reply
+from tests.web.client import ClientResponse
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 MINUTES = 15
 
 
-async def lock(site: HttpSite, usr: str = "ann") -> Reply:
+async def lock(site: HttpSite, usr: str = "ann") -> ClientResponse:
     """Fail until the identifier is locked; the answer that locked it."""
     replies = [await site.login(usr, "wrong") for _ in range(5)]
     assert [reply.status for reply in replies] == [401] * 4 + [429]
     return replies[-1]
 
 
-def seconds(reply: Reply) -> int:
+def seconds(reply: ClientResponse) -> int:
     """What a 429 says, in header and envelope."""
     assert (reply.status, reply.error["type"]) == (429, "TooManyRequestsError")
     told = int(reply.header("retry-after") or "0")
@@ -35,13 +35,13 @@ def seconds(reply: Reply) -> int:
     return told
 
 
-async def test_the_failure_that_reaches_the_limit_is_answered_429(site: HttpSite) -> None:
+async def test_lockout_answers_the_last_failure_with_429(site: HttpSite) -> None:
     """The failure that reaches `maxLoginAttempts` locks and is answered 429 (A-69)."""
     await site.hire("ann")
     assert seconds(await lock(site)) == MINUTES * 60
 
 
-async def test_the_correct_password_is_no_way_out(site: HttpSite) -> None:
+async def test_lockout_refuses_the_correct_password(site: HttpSite) -> None:
     """A locked identifier refuses the correct password too (A-71)."""
     await site.hire("ann")
     await lock(site)
@@ -51,7 +51,7 @@ async def test_the_correct_password_is_no_way_out(site: HttpSite) -> None:
     assert await site.rows("SELECT * FROM fw_session") == []
 
 
-async def test_the_wait_falls_and_no_try_prolongs_it(site: HttpSite) -> None:
+async def test_lockout_is_not_prolonged_by_attempts(site: HttpSite) -> None:
     """A lock ends after `lockoutMinutes` (A-72), and no attempt prolongs it (A-73); seconds
     are whole and rounded up (H-65)."""
     await site.hire("ann")
@@ -67,7 +67,7 @@ async def test_the_wait_falls_and_no_try_prolongs_it(site: HttpSite) -> None:
     assert again == [401] * 4 + [429], "a lock that is over leaves a whole budget"
 
 
-async def test_a_restart_keeps_a_lock(tmp_path: Path) -> None:
+async def test_lockout_survives_a_restart(tmp_path: Path) -> None:
     """Attempts are stored in the table `fw_login_attempt` (A-61) and survive (A-77)."""
     async with http_site(tmp_path) as site:
         await site.hire("ann")
@@ -78,7 +78,7 @@ async def test_a_restart_keeps_a_lock(tmp_path: Path) -> None:
             assert 0 < seconds(await site.login(usr, PASSWORD)) <= MINUTES * 60
 
 
-async def test_a_lock_that_is_known_refuses_without_a_write(site: HttpSite) -> None:
+async def test_lockout_that_is_known_needs_no_write(site: HttpSite) -> None:
     """A flood at a locked name makes nobody wait for the writer."""
     await lock(site, "ann")
     seconds(await site.login("ann", PASSWORD))
@@ -89,7 +89,7 @@ async def test_a_lock_that_is_known_refuses_without_a_write(site: HttpSite) -> N
     assert (after.committed, after.reads) == (before.committed, before.reads + 3)
 
 
-async def test_a_sign_in_takes_two_writes_and_no_read(site: HttpSite) -> None:
+async def test_sign_in_takes_two_writes_and_no_read(site: HttpSite) -> None:
     """Charge and look-up; settlement and session."""
     await site.hire("ann")
     before = site.site.store.statistics()
@@ -98,7 +98,7 @@ async def test_a_sign_in_takes_two_writes_and_no_read(site: HttpSite) -> None:
     assert (after.committed, after.reads) == (before.committed + 2, before.reads)
 
 
-async def test_a_clock_that_goes_back_opens_nothing_early(site: HttpSite) -> None:
+async def test_lockout_is_not_shortened_by_a_clock_that_goes_back(site: HttpSite) -> None:
     """A clock that jumps gives no negative Retry-After and no early unlock (A-81)."""
     await site.hire("ann")
     await lock(site)
@@ -108,7 +108,7 @@ async def test_a_clock_that_goes_back_opens_nothing_early(site: HttpSite) -> Non
     assert (await site.login("ann", PASSWORD)).status == 200
 
 
-async def test_a_lock_is_the_typed_identifiers_alone(site: HttpSite) -> None:
+async def test_lockout_is_of_the_typed_identifier_only(site: HttpSite) -> None:
     """Failures are counted per typed identifier, not per resolved account (A-60)."""
     await site.hire("ann")
     await site.hire("bob")
@@ -144,7 +144,7 @@ MALFORMED: tuple[tuple[int, Any, dict[str, Any]], ...] = (
 )
 
 
-async def test_a_malformed_request_moves_no_counter(site: HttpSite) -> None:
+async def test_lockout_does_not_count_malformed_requests(site: HttpSite) -> None:
     """A malformed request moves no counter (H-16)."""
     await site.hire("ann")
     for status, body, given in MALFORMED:
@@ -157,7 +157,7 @@ async def test_a_malformed_request_moves_no_counter(site: HttpSite) -> None:
     assert await site.rows("SELECT * FROM fw_login_attempt") == []
 
 
-async def test_what_was_typed_may_be_anything_else(site: HttpSite) -> None:
+async def test_sign_in_accepts_any_other_text(site: HttpSite) -> None:
     """Passwords may have control characters (H-14); an empty one is a try (A-35); a name
     that no account can have takes the decoy path (A-33, A-43, A-119, A-42)."""
     await site.hire("ann")
@@ -173,7 +173,7 @@ async def test_what_was_typed_may_be_anything_else(site: HttpSite) -> None:
         assert hashes().hashes == number + 1, "one for the account, one for each try"
 
 
-async def test_every_try_is_one_hash_and_a_429_none(site: HttpSite) -> None:
+async def test_sign_in_hashes_once_and_never_for_429(site: HttpSite) -> None:
     """`fw_password_hashes_total` counts decoys too (A-119), and a throttled attempt hashes
     nothing (A-42)."""
     await site.hire("ann")
@@ -201,7 +201,7 @@ async def test_every_try_is_one_hash_and_a_429_none(site: HttpSite) -> None:
         ("/api/auth/token", {"token": "x" * 32}),
     ],
 )
-async def test_a_counter_that_can_not_be_written_refuses_the_try(
+async def test_sign_in_fails_if_its_counter_cannot_be_written(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, str]
 ) -> None:
     """A counter that cannot be written refuses the try with 503 (A-78)."""
@@ -220,7 +220,7 @@ async def test_a_counter_that_can_not_be_written_refuses_the_try(
 
 
 @pytest.mark.parametrize("usr", ["ann", "nobody"])
-async def test_forgot_password_tells_nobody_that_the_store_takes_no_writes(
+async def test_forgot_password_hides_a_store_without_writes(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch, usr: str
 ) -> None:
     """`forgot-password` answers `{ok: true}` while the store takes no writes (A-215)."""
@@ -239,7 +239,7 @@ async def test_forgot_password_tells_nobody_that_the_store_takes_no_writes(
     assert usr not in str(line)
 
 
-async def test_a_sid_that_a_client_brings_is_never_adopted(site: HttpSite) -> None:
+async def test_sign_in_never_adopts_the_clients_sid(site: HttpSite) -> None:
     """A `sid` that the client brings is never adopted, and none is read from a query (A-151)."""
     await site.hire("ann")
     brought = "a" * 32
@@ -254,7 +254,7 @@ async def test_a_sid_that_a_client_brings_is_never_adopted(site: HttpSite) -> No
     assert await site.alive(live)
 
 
-async def test_the_cookie_is_that_of_the_contract(tmp_path: Path) -> None:
+async def test_sign_in_sets_the_cookie_of_the_contract(tmp_path: Path) -> None:
     """The attributes of the cookie (A-170, A-171), and one value for the stored expiry and Max-Age
     (A-152)."""
     async with http_site(tmp_path, session_days=3) as site:

@@ -24,9 +24,7 @@ BROWSER = [("Accept", "text/html")]
         ("Nothing", 404),
     ],
 )
-async def test_no_form_is_shown_for_what_nobody_makes_by_one(
-    site: HttpSite, doctype: str, status: int
-) -> None:
+async def test_new_page_is_denied_without_a_form(site: HttpSite, doctype: str, status: int) -> None:
     await site.hire("admin", "System Manager")
     reply = await site.ask("GET", f"/new/{doctype}", sid=await site.sid("admin"), headers=BROWSER)
     assert (reply.status, reply.header("Content-Type")) == (status, "text/html; charset=utf-8")
@@ -34,9 +32,7 @@ async def test_no_form_is_shown_for_what_nobody_makes_by_one(
 
 
 @pytest.mark.parametrize("doctype", ["User%20Permission", "Webhook"])
-async def test_no_form_is_shown_for_what_scopes_forbid_to_write(
-    site: HttpSite, doctype: str
-) -> None:
+async def test_new_page_is_denied_by_scopes(site: HttpSite, doctype: str) -> None:
     """Scopes refuse Webhooks and User Permission rows altogether (A-314, A-319)."""
     await site.hire("boss", "System Manager")
     await site.hire("admin", "System Manager")

@@ -41,7 +41,7 @@ def assert_fits(document: dict[str, Any], schema: dict[str, Any], value: Any) ->
         assert isinstance(value, kinds[schema["type"]])
 
 
-async def test_every_path_of_the_interface_is_described(site: HttpSite) -> None:
+async def test_openapi_has_every_path_of_the_contract(site: HttpSite) -> None:
     document = await document_of(site)
     assert document["openapi"].startswith("3.1")
     paths = document["paths"]
@@ -58,7 +58,7 @@ async def test_every_path_of_the_interface_is_described(site: HttpSite) -> None:
     assert all(each["summary"] for path in paths.values() for each in path.values())
 
 
-async def test_what_a_request_takes_is_described(site: HttpSite) -> None:
+async def test_openapi_describes_requests(site: HttpSite) -> None:
     document = await document_of(site)
     login = document["paths"]["/api/login"]["post"]
     body = login["requestBody"]
@@ -74,7 +74,7 @@ async def test_what_a_request_takes_is_described(site: HttpSite) -> None:
     assert listing["security"] == [{"session": []}, {"key": []}]
 
 
-async def test_answers_are_as_described(site: HttpSite) -> None:
+async def test_openapi_describes_responses(site: HttpSite) -> None:
     """A tour of the access operations, and each answer held against the document."""
     document = await document_of(site)
     await site.hire("boss", "System Manager")
@@ -119,14 +119,14 @@ async def test_answers_are_as_described(site: HttpSite) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/api/nowhere"), ("POST", "/api/login")])
-async def test_refusals_are_as_described(site: HttpSite, method: str, path: str) -> None:
+async def test_openapi_describes_errors(site: HttpSite, method: str, path: str) -> None:
     document = await document_of(site)
     reply = await site.ask(method, path, {})
     refusal = document["paths"]["/api/login"]["post"]["responses"]["default"]
     assert_fits(document, refusal["content"]["application/json"]["schema"], reply.json)
 
 
-async def test_the_metrics_are_open_to_a_managers_key(site: HttpSite) -> None:
+async def test_metrics_are_open_to_a_managers_key(site: HttpSite) -> None:
     """The numbers are open to a System Manager's key, and 403 for others (H-104)."""
     await site.hire("boss", "System Manager")
     await site.hire("ann")

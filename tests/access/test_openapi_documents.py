@@ -102,7 +102,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-async def test_what_the_document_takes_the_service_takes_and_answers_as_told(
+async def test_openapi_schemas_accept_what_the_service_accepts(
     site: HttpSite,
 ) -> None:
     boss = await reader(site, "System Manager")
@@ -131,7 +131,7 @@ async def assert_the_rest_is_as_told(boss: Reader, path: str, doc: dict[str, Any
 
 
 @pytest.mark.parametrize("bad", range(0, len(BAD), 12))
-async def test_what_the_document_refuses_the_service_refuses(site: HttpSite, bad: int) -> None:
+async def test_openapi_schemas_reject_what_the_service_rejects(site: HttpSite, bad: int) -> None:
     boss = await reader(site, "System Manager")
     for path, body in BAD[bad : bad + 12]:
         assert boss.refused("POST", path, body), body
@@ -139,7 +139,7 @@ async def test_what_the_document_refuses_the_service_refuses(site: HttpSite, bad
         assert reply.status in (400, 422), (body, reply.body)
 
 
-async def test_a_read_document_may_be_sent_back_as_it_is_but_for_what_nobody_writes(
+async def test_openapi_allows_sending_a_read_document_back(
     site: HttpSite,
 ) -> None:
     boss = await reader(site, "System Manager")
@@ -151,7 +151,7 @@ async def test_a_read_document_may_be_sent_back_as_it_is_but_for_what_nobody_wri
     assert (await boss.ask("PUT", f"{ORDER}/{doc['name']}", doc)).status == 200
 
 
-async def test_each_caller_is_told_the_own_doctypes_actions_and_levels(site: HttpSite) -> None:
+async def test_openapi_shows_the_callers_doctypes_and_levels(site: HttpSite) -> None:
     """A field above the own permlevel is absent on read, and 403 on a changed write (D-90)."""
     ann = await reader(site, "Reader", name="ann")
     paths = {path for path in ann.document["paths"] if path.startswith("/api/resource/")}
@@ -169,13 +169,13 @@ async def test_each_caller_is_told_the_own_doctypes_actions_and_levels(site: Htt
         )
 
 
-async def test_guests_are_told_of_no_doctype(site: HttpSite) -> None:
+async def test_openapi_shows_guests_no_doctype(site: HttpSite) -> None:
     reply = await site.ask("GET", "/api/openapi.json")
     assert not [path for path in reply.json["paths"] if "Sales" in path or "User/" in path]
     assert not [name for name in reply.json["components"]["schemas"] if "." in name]
 
 
-async def test_what_the_service_alone_writes_is_read_only(site: HttpSite) -> None:
+async def test_openapi_marks_the_services_fields_read_only(site: HttpSite) -> None:
     """Webhook Delivery is read only, but for replay (B-182)."""
     boss = await reader(site, "System Manager")
     path = "/api/resource/Webhook%20Delivery"
@@ -183,7 +183,7 @@ async def test_what_the_service_alone_writes_is_read_only(site: HttpSite) -> Non
     assert "Has Role" not in str(list(boss.document["paths"]))
 
 
-async def test_the_document_is_whole(site: HttpSite) -> None:
+async def test_openapi_document_is_complete(site: HttpSite) -> None:
     """Every reference leads to a schema, and no two operations have one id."""
     boss = await reader(site, "System Manager")
     schemas = boss.document["components"]["schemas"]

@@ -7,7 +7,7 @@ from tests.http_site import HttpSite
 TEN_YEARS = 10 * 365 * 86_400
 
 
-async def test_a_password_is_good_for_as_long_as_nobody_changes_it(site: HttpSite) -> None:
+async def test_password_does_not_expire(site: HttpSite) -> None:
     await site.hire("ann")
     site.pass_time(TEN_YEARS)
     reply = await site.login("ann")

@@ -10,13 +10,13 @@ from tests.http_site import HttpSite
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_a_service_whose_store_answers_is_ready(site: HttpSite) -> None:
+async def test_readiness_is_200_while_the_store_answers(site: HttpSite) -> None:
     reply = await site.ask("GET", "/api/ready")
     assert (reply.status, reply.json) == (200, {"ok": True})
 
 
 @pytest.mark.parametrize("trouble", [OverloadedError(), StatementError("the file is malformed")])
-async def test_a_service_whose_store_does_not_answer_is_not_ready_and_is_again(
+async def test_readiness_follows_the_store(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch, trouble: Exception
 ) -> None:
     async def refuse(*args: object) -> None:

@@ -18,7 +18,7 @@ def refused(logs: list[Any]) -> list[tuple[int, str | None, str, str]]:
     ]
 
 
-async def test_what_is_refused_for_want_of_rights_is_logged_with_its_user(site: HttpSite) -> None:
+async def test_log_names_the_user_of_a_403(site: HttpSite) -> None:
     await site.hire("ann")
     sid = await site.sid("ann")
     with structlog.testing.capture_logs() as logs:
@@ -32,7 +32,7 @@ async def test_what_is_refused_for_want_of_rights_is_logged_with_its_user(site: 
     ]
 
 
-async def test_a_try_to_pass_by_a_check_is_logged_with_its_user(site: HttpSite) -> None:
+async def test_log_names_the_user_of_a_bypassed_check(site: HttpSite) -> None:
     await site.hire("ann")
     sid = await site.sid("ann")
     own = "/api/method/core.services.profile.updateMyProfile"

@@ -11,7 +11,7 @@ import pytest
 
 from fw_actors.errors import ConflictError
 from tests.access.audit_kit import new_events
-from tests.access.test_links import ACCEPT, RESET, spend, token_for
+from tests.access.link_kit import ACCEPT, RESET, spend, token_for
 from tests.http_site import HttpSite
 from tests.staff import PASSWORD
 
@@ -283,25 +283,25 @@ async def judge(desk: Desk, act: Act, expected: Sequence[Any], actor: str) -> No
 
 
 @pytest.mark.parametrize("name", BY_MANAGER)
-async def test_each_act_of_a_manager_leaves_one_event(desk: Desk, name: str) -> None:
+async def test_audit_has_one_event_for_each_act_of_a_manager(desk: Desk, name: str) -> None:
     act, *expected = BY_MANAGER[name]
     await judge(desk, act, expected, "boss")
 
 
 @pytest.mark.parametrize("name", BY_OWNER)
-async def test_each_act_of_an_owner_leaves_one_event(desk: Desk, name: str) -> None:
+async def test_audit_has_one_event_for_each_act_of_an_owner(desk: Desk, name: str) -> None:
     act, *expected = BY_OWNER[name]
     await judge(desk, act, expected, "ann")
 
 
 @pytest.mark.parametrize("name", IN_PYTHON)
-async def test_each_act_in_python_leaves_one_event(desk: Desk, name: str) -> None:
+async def test_audit_has_one_event_for_each_act_in_python(desk: Desk, name: str) -> None:
     act, *expected = IN_PYTHON[name]
     actor = "boss" if name == "permissions ignored" else "Administrator"
     await judge(desk, lambda d: d.site.do(partial(act, d)), expected, actor)
 
 
-async def test_an_accepted_invitation_leaves_one_event_of_the_invited_user(desk: Desk) -> None:
+async def test_audit_has_the_invited_user_as_actor(desk: Desk) -> None:
     body = {"email": "ida@example.test", "name": "ida"}
     invited = await desk.site.op("users.invite", body, sid=desk.boss)
     token = str(invited.json["link"]).partition("#token=")[2]
@@ -312,13 +312,13 @@ async def test_an_accepted_invitation_leaves_one_event_of_the_invited_user(desk:
 
 
 @pytest.mark.parametrize("name", NO_CHANGE_OF_RIGHTS)
-async def test_what_changes_no_right_leaves_no_event(desk: Desk, name: str) -> None:
+async def test_audit_has_no_event_without_a_change_of_rights(desk: Desk, name: str) -> None:
     async with new_events(desk.site) as events:
         await NO_CHANGE_OF_RIGHTS[name](desk)
     assert events == []
 
 
-async def test_an_event_is_undone_with_what_it_tells_of(desk: Desk) -> None:
+async def test_audit_event_is_undone_with_its_act(desk: Desk) -> None:
     async with new_events(desk.site) as events:
         await desk.site.site.rollback(
             "Administrator", lambda fw: save(fw, "User", "ann", new_password=OTHER)
@@ -326,7 +326,7 @@ async def test_an_event_is_undone_with_what_it_tells_of(desk: Desk) -> None:
     assert events == []
 
 
-async def test_a_refusal_that_app_code_catches_hides_no_later_act(desk: Desk) -> None:
+async def test_audit_is_complete_after_an_error_that_an_app_catches(desk: Desk) -> None:
     """The keys of a User go along with it without events; those of one that stays do not."""
 
     def work(fw: Any) -> None:
@@ -340,7 +340,7 @@ async def test_a_refusal_that_app_code_catches_hides_no_later_act(desk: Desk) ->
     assert sorted(event[0] for event in events) == ["api_key.delete", "user_permission.create"]
 
 
-async def test_events_of_passwords_tell_the_request(desk: Desk) -> None:
+async def test_audit_events_of_passwords_have_the_request_id(desk: Desk) -> None:
     token, site = await token_for(desk.site, "ann"), desk.site
     await site.ask("POST", RESET, {"token": token, "password": OTHER}, headers=[ID], csrf=False)
     ann = await site.sid("ann", OTHER)
@@ -353,7 +353,7 @@ async def test_events_of_passwords_tell_the_request(desk: Desk) -> None:
     ]  # fmt: skip
 
 
-async def test_no_event_holds_a_url_a_secret_an_address_or_a_password(desk: Desk) -> None:
+async def test_audit_events_hold_no_secrets(desk: Desk) -> None:
     await desk.put("ann", {"new_password": OTHER, "email": "anna@example.test"})
     await desk.recover()
     await desk.send("PUT", f"{HOOK}/{desk.hook}", {"url": URL + "/2", "secret": SECRET + "2"})
@@ -363,12 +363,12 @@ async def test_no_event_holds_a_url_a_secret_an_address_or_a_password(desk: Desk
         assert value not in text
 
 
-async def test_a_password_of_another_leaves_no_version(desk: Desk) -> None:
+async def test_version_is_not_written_for_a_password(desk: Desk) -> None:
     """It is no stored field: its Audit Event is all that tells of it."""
     await desk.put("ann", {"new_password": OTHER})
     versions = "SELECT name FROM doc_version WHERE ref_doctype = 'User' AND docname = 'ann'"
     assert await desk.site.rows(versions) == []
 
 
-async def test_the_first_start_of_a_site_leaves_no_event(site: HttpSite) -> None:
+async def test_audit_is_empty_after_the_first_start(site: HttpSite) -> None:
     assert await site.rows("SELECT name FROM doc_audit_event") == []

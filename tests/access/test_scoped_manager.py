@@ -17,7 +17,7 @@ import pytest
 
 from tests.http_site import HttpSite, http_site
 from tests.staff import PASSWORD
-from tests.web.asgi import Reply
+from tests.web.client import ClientResponse
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 APPS = Path(__file__).parent.parent / "fw_actors" / "documents" / "apps"
@@ -41,11 +41,13 @@ class Bureau:
     boss: str
     hook: str
 
-    async def ask(self, method: str, path: str, body: object = None, **given: Any) -> Reply:
+    async def ask(
+        self, method: str, path: str, body: object = None, **given: Any
+    ) -> ClientResponse:
         """Send a request as sam."""
         return await self.site.ask(method, path, body, sid=self.sam, **given)
 
-    async def op(self, name: str, body: object) -> Reply:
+    async def op(self, name: str, body: object) -> ClientResponse:
         return await self.site.op(name, body, sid=self.sam)
 
     async def rows(self) -> dict[str, list[dict[str, Any]]]:
@@ -56,7 +58,7 @@ class Bureau:
             found[table] = sorted(rows, key=repr)
         return found
 
-    async def refused(self, reply: Reply) -> None:
+    async def refused(self, reply: ClientResponse) -> None:
         assert (reply.status, reply.error["type"]) == (403, "PermissionDeniedError"), reply.body
 
     async def reads_webhooks(self, sid: str) -> bool:
@@ -99,7 +101,7 @@ async def bureau(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         yield Bureau(site, await site.sid("sam"), await site.sid("boss"), hook)
 
 
-async def test_scopes_are_not_shed_by_a_puppet(bureau: Bureau) -> None:
+async def test_scoped_manager_cannot_use_a_puppet_account(bureau: Bureau) -> None:
     """A System Manager of one's own making would be without scopes."""
     before = await bureau.rows()
     made = {"name": "puppet", "email": "puppet@x.test", "roles": MANAGER, "new_password": OTHER}
@@ -111,7 +113,7 @@ async def test_scopes_are_not_shed_by_a_puppet(bureau: Bureau) -> None:
     assert not await bureau.reads_webhooks(bureau.sam)
 
 
-async def test_scopes_are_not_shed_by_the_password_of_another_manager(bureau: Bureau) -> None:
+async def test_scoped_manager_cannot_set_another_managers_password(bureau: Bureau) -> None:
     before = await bureau.rows()
     for user in ("root", "off", "new"):
         path = f"/api/resource/User/{user}"
@@ -120,7 +122,7 @@ async def test_scopes_are_not_shed_by_the_password_of_another_manager(bureau: Bu
     assert await bureau.rows() == before
 
 
-async def test_scopes_are_not_shed_by_a_link_to_another_managers_account(bureau: Bureau) -> None:
+async def test_scoped_manager_cannot_get_a_link_to_another_manager(bureau: Bureau) -> None:
     """With transport `log` the link would be in the answer."""
     before = await bureau.rows()
     for name, user in (("sendPasswordReset", "root"), ("resendInvite", "new")):
@@ -131,7 +133,7 @@ async def test_scopes_are_not_shed_by_a_link_to_another_managers_account(bureau:
 
 
 @pytest.mark.parametrize("user", ["root", "off", "new"])
-async def test_every_write_and_act_on_another_managers_account_is_refused(
+async def test_scoped_manager_cannot_change_another_managers_account(
     bureau: Bureau, user: str
 ) -> None:
     before = await bureau.rows()
@@ -152,7 +154,7 @@ async def test_every_write_and_act_on_another_managers_account_is_refused(
     assert await bureau.site.alive(bureau.boss)
 
 
-async def test_nobody_gets_the_role_and_the_role_stays(bureau: Bureau) -> None:
+async def test_scoped_manager_cannot_grant_or_change_the_role(bureau: Bureau) -> None:
     before = await bureau.rows()
     await bureau.refused(await bureau.ask("PUT", "/api/resource/User/ann", {"roles": MANAGER}))
     role = "/api/resource/Role/System%20Manager"
@@ -164,13 +166,13 @@ async def test_nobody_gets_the_role_and_the_role_stays(bureau: Bureau) -> None:
     assert await bureau.rows() == before
 
 
-async def test_the_key_of_another_manager_stays_theirs(bureau: Bureau) -> None:
+async def test_scoped_manager_cannot_delete_another_managers_key(bureau: Bureau) -> None:
     key = await bureau.site.key(bureau.boss)
     await bureau.refused(await bureau.ask("DELETE", f"/api/resource/API%20Key/{key['name']}"))
     assert (await bureau.site.op("profile.getMyProfile", key=key["key"])).status == 200
 
 
-async def test_no_scope_is_written_and_none_goes_with_its_user(bureau: Bureau) -> None:
+async def test_scoped_manager_cannot_write_scopes(bureau: Bureau) -> None:
     ann = {"user": "ann", "allow": "Customer", "for_value": "Near"}
     made = await bureau.site.ask("POST", "/api/resource/User%20Permission", ann, sid=bureau.boss)
     rows = await bureau.site.rows("SELECT name FROM doc_user_permission")
@@ -189,7 +191,7 @@ async def test_no_scope_is_written_and_none_goes_with_its_user(bureau: Bureau) -
     assert await bureau.rows() == before
 
 
-async def test_ordinary_accounts_stay_the_scoped_managers(bureau: Bureau) -> None:
+async def test_scoped_manager_administers_ordinary_accounts(bureau: Bureau) -> None:
     """They are invited, changed, unlocked, signed out, disabled and deleted as before."""
     invited = await bureau.op("users.invite", {"email": "ida@x.test", "roles": ["Event Publisher"]})
     assert (invited.status, "link" in invited.json) == (200, True)
@@ -213,7 +215,7 @@ async def test_ordinary_accounts_stay_the_scoped_managers(bureau: Bureau) -> Non
     assert (await bureau.ask("DELETE", "/api/resource/Role/Writer")).status == 200
 
 
-async def test_the_own_account_stays_ones_own(bureau: Bureau) -> None:
+async def test_scoped_manager_keeps_the_own_account(bureau: Bureau) -> None:
     """The own account stays with self-service (A-240, A-242)."""
     site = bureau.site
     told = await bureau.op("profile.updateMyProfile", {"fullName": "Sam", "language": "de"})
@@ -226,7 +228,7 @@ async def test_the_own_account_stays_ones_own(bureau: Bureau) -> None:
     assert not await bureau.reads_webhooks(await site.sid("sam", OTHER))
 
 
-async def test_an_invited_manager_with_scopes_accepts_the_invitation(bureau: Bureau) -> None:
+async def test_scoped_manager_may_accept_an_invitation(bureau: Bureau) -> None:
     site = bureau.site
     scope = {"user": "new", "allow": "Customer", "for_value": "Near"}
     await site.do(lambda fw: fw.new_doc("User Permission", **scope).insert())
@@ -258,7 +260,7 @@ def counted(fw: Any, doctype: str) -> tuple[int, list[Any]]:
     return fw.count(doctype), fw.get_all(doctype)
 
 
-async def test_records_tell_nothing_of_what_scopes_hide(bureau: Bureau) -> None:
+async def test_scoped_manager_sees_no_records_of_hidden_documents(bureau: Bureau) -> None:
     """Not by list, read, export, filter or total, nor in Python."""
     await leave_records(bureau)
     for doctype in RECORDS:
@@ -275,7 +277,7 @@ async def test_records_tell_nothing_of_what_scopes_hide(bureau: Bureau) -> None:
         assert await bureau.site.do(partial(counted, doctype=doctype), "sam") == (0, [])
 
 
-async def test_pages_show_no_record_of_what_scopes_hide(bureau: Bureau) -> None:
+async def test_scoped_manager_sees_no_hidden_records_on_pages(bureau: Bureau) -> None:
     """Neither the record's own pages, nor the history of a document that is within reach."""
     await leave_records(bureau)
     for doctype in RECORDS:
@@ -290,7 +292,7 @@ async def test_pages_show_no_record_of_what_scopes_hide(bureau: Bureau) -> None:
     assert not any(f"/api/resource/{quote(d)}" in described.json["paths"] for d in RECORDS)
 
 
-async def test_of_the_scopes_one_sees_the_own(bureau: Bureau) -> None:
+async def test_scoped_manager_sees_only_own_scopes(bureau: Bureau) -> None:
     """Another's would name documents beyond the own scopes."""
     other = {"user": "ann", "allow": "Customer", "for_value": "Far"}
     foreign = await bureau.site.do(lambda fw: fw.new_doc("User Permission", **other).insert().name)
@@ -321,7 +323,9 @@ OFFERS = (b'data-act="delete"', b'data-act="rename"', b'type="submit" form="docu
         ("Customer/Near", True),
     ],
 )
-async def test_pages_offer_what_is_not_refused(bureau: Bureau, path: str, offered: bool) -> None:
+async def test_scoped_manager_is_offered_allowed_actions_only(
+    bureau: Bureau, path: str, offered: bool
+) -> None:
     page = await bureau.ask("GET", f"/app/{path}", headers=BROWSER)
     assert page.status == 200
     assert [offer in page.body for offer in OFFERS] == [offered] * 3
@@ -329,7 +333,7 @@ async def test_pages_offer_what_is_not_refused(bureau: Bureau, path: str, offere
     assert all(offer in boss.body for offer in OFFERS)
 
 
-async def test_pages_offer_no_change_of_scopes(bureau: Bureau) -> None:
+async def test_scoped_manager_is_offered_no_change_of_scopes(bureau: Bureau) -> None:
     name = (await bureau.site.rows("SELECT name FROM doc_user_permission"))[0]["name"]
     page = await bureau.ask("GET", f"/app/User%20Permission/{name}", headers=BROWSER)
     assert (page.status, any(offer in page.body for offer in OFFERS)) == (200, False)

@@ -34,7 +34,7 @@ ALL: tuple[tuple[str, dict[str, str]], ...] = (
 
 
 @pytest.mark.parametrize(("name", "body"), ALL)
-async def test_each_operation_asks_for_a_session(site: HttpSite, name: str, body: Any) -> None:
+async def test_self_service_requires_a_session(site: HttpSite, name: str, body: Any) -> None:
     """Each operation acts on the account of its session, and asks for one (A-240)."""
     assert (await site.op(name, body)).error["type"] == "AuthenticationError"
     assert (await site.op(name, body, sid="x" * 32)).status == 401
@@ -42,9 +42,7 @@ async def test_each_operation_asks_for_a_session(site: HttpSite, name: str, body
 
 
 @pytest.mark.parametrize(("name", "body"), ONLY_SESSIONS)
-async def test_a_key_does_nothing_to_passwords_sessions_and_keys(
-    site: HttpSite, name: str, body: Any
-) -> None:
+async def test_self_service_is_closed_to_api_keys(site: HttpSite, name: str, body: Any) -> None:
     """A key does not call the operations on password, sessions and keys (A-264)."""
     await site.hire("ann")
     sid = await site.sid("ann")
@@ -53,7 +51,7 @@ async def test_a_key_does_nothing_to_passwords_sessions_and_keys(
     assert await site.alive(sid)
 
 
-async def test_a_profile_is_read_and_its_two_fields_are_written(site: HttpSite) -> None:
+async def test_profile_has_two_writable_fields(site: HttpSite) -> None:
     """Only these two fields are ever written (A-242, A-241)."""
     await site.hire("ann", "Event Publisher")
     sid = await site.sid("ann")
@@ -82,7 +80,7 @@ async def test_a_profile_is_read_and_its_two_fields_are_written(site: HttpSite) 
         ({"language": "x" * 21}, 422, "language"),
     ],
 )
-async def test_any_other_profile_is_refused_and_changes_nothing(
+async def test_profile_rejects_other_fields(
     site: HttpSite, body: Any, status: int, field: str
 ) -> None:
     await site.hire("ann")
@@ -93,7 +91,7 @@ async def test_any_other_profile_is_refused_and_changes_nothing(
 
 
 @pytest.mark.parametrize("role", ["Event Publisher", "System Manager"])
-async def test_nobody_writes_the_own_user_record(site: HttpSite, role: str) -> None:
+async def test_user_record_is_not_writable_by_its_user(site: HttpSite, role: str) -> None:
     """A user has no write permission on the own User record (A-24, A-25)."""
     await site.hire("ann", role)
     await site.hire("boss", "System Manager")
@@ -117,7 +115,7 @@ async def test_nobody_writes_the_own_user_record(site: HttpSite, role: str) -> N
         ("nobody", {"new_password": "short"}, "NotFoundError"),
     ],
 )
-async def test_what_is_refused_anyway_is_refused_before_its_password_is_judged_and_hashed(
+async def test_user_write_is_denied_before_its_password_is_hashed(
     site: HttpSite, user: str, body: Any, kind: str
 ) -> None:
     """A malformed body is 400 and a role or scope 403, before the work is done (H-21)."""
@@ -130,7 +128,7 @@ async def test_what_is_refused_anyway_is_refused_before_its_password_is_judged_a
     assert site.service.site.hasher.statistics().hashes == before
 
 
-async def test_a_new_password_ends_the_other_sessions_and_spares_this_one(site: HttpSite) -> None:
+async def test_password_change_ends_all_sessions_but_its_own(site: HttpSite) -> None:
     """Self-service spares the caller's own session (A-248, A-243)."""
     await site.hire("ann")
     mine, *others = [await site.sid("ann") for _ in range(3)]
@@ -148,7 +146,7 @@ async def test_a_new_password_ends_the_other_sessions_and_spares_this_one(site: 
     ]  # fmt: skip
 
 
-async def test_wrong_current_passwords_share_the_names_budget(site: HttpSite) -> None:
+async def test_password_change_shares_the_budget_of_sign_ins(site: HttpSite) -> None:
     """A wrong `current` is 401 and counts as a failed sign-in for the account's name (A-244,
     A-245)."""
     await site.hire("ann")
@@ -165,7 +163,7 @@ async def test_wrong_current_passwords_share_the_names_budget(site: HttpSite) ->
     assert (await site.op("profile.changeMyPassword", right, sid=sid)).status == 200
 
 
-async def test_a_right_current_password_clears_the_failures(site: HttpSite) -> None:
+async def test_password_change_clears_the_failures(site: HttpSite) -> None:
     await site.hire("ann")
     sid = await site.sid("ann")
     for _ in range(4):
@@ -188,7 +186,7 @@ async def test_a_right_current_password_clears_the_failures(site: HttpSite) -> N
         ("ann@EXAMPLE.test", "equalsAccountName"),
     ],
 )
-async def test_a_new_password_meets_the_policy(site: HttpSite, password: str, rule: str) -> None:
+async def test_password_change_meets_the_policy(site: HttpSite, password: str, rule: str) -> None:
     """The policy holds for a changed password too (A-130, A-138)."""
     await site.hire("ann")
     sid = await site.sid("ann")
@@ -198,7 +196,7 @@ async def test_a_new_password_meets_the_policy(site: HttpSite, password: str, ru
     assert (await site.login("ann")).status == 200
 
 
-async def test_a_site_may_refuse_common_passwords_on_every_way_over_http(tmp_path: Path) -> None:
+async def test_password_policy_may_reject_common_ones_everywhere(tmp_path: Path) -> None:
     """The policy is applied where hashing happens, so that all call sites obey it (A-135,
     A-130)."""
     async with http_site(tmp_path, refuse_common_passwords=True) as site:
@@ -222,7 +220,7 @@ async def test_a_site_may_refuse_common_passwords_on_every_way_over_http(tmp_pat
             assert (reply.status, reply.error["extra"]) == (422, {"rule": "common"})
 
 
-async def test_own_sessions_are_listed_by_handles(site: HttpSite) -> None:
+async def test_sessions_are_listed_by_handles(site: HttpSite) -> None:
     """Sessions are listed by handles, with address, browser and times (A-250, A-155)."""
     await site.hire("ann")
     await site.hire("bob")
@@ -246,7 +244,7 @@ async def test_own_sessions_are_listed_by_handles(site: HttpSite) -> None:
     assert second not in reply.body.decode()
 
 
-async def test_a_session_is_ended_by_its_handle(site: HttpSite) -> None:
+async def test_session_is_ended_by_its_handle(site: HttpSite) -> None:
     await site.hire("ann")
     mine, other = await site.sid("ann"), await site.sid("ann")
     listed = (await site.op("sessions.listMySessions", sid=other)).json["sessions"]
@@ -259,7 +257,7 @@ async def test_a_session_is_ended_by_its_handle(site: HttpSite) -> None:
     assert again.error["type"] == "NotFoundError"
 
 
-async def test_anothers_handle_and_a_sid_are_no_handles(site: HttpSite) -> None:
+async def test_session_is_not_ended_by_a_sid_or_a_foreign_handle(site: HttpSite) -> None:
     """Another user's handle is 404, in the words for one that never was (A-251, A-157)."""
     await site.hire("ann", "System Manager")
     await site.hire("bob")
@@ -274,7 +272,7 @@ async def test_anothers_handle_and_a_sid_are_no_handles(site: HttpSite) -> None:
     assert await site.alive(mine)
 
 
-async def test_the_other_sessions_end_at_once(site: HttpSite) -> None:
+async def test_sessions_other_than_this_one_end_at_once(site: HttpSite) -> None:
     await site.hire("ann")
     await site.hire("bob")
     theirs = await site.sid("bob")
@@ -285,7 +283,7 @@ async def test_the_other_sessions_end_at_once(site: HttpSite) -> None:
     assert [await site.alive(sid) for sid in (mine, theirs, *others)] == [True, True, False, False]
 
 
-async def test_expired_sessions_are_neither_listed_nor_counted(tmp_path: Path) -> None:
+async def test_sessions_that_expired_are_neither_listed_nor_counted(tmp_path: Path) -> None:
     async with http_site(tmp_path, session_days=1, scheduler=False) as site:
         await site.hire("ann")
         await site.sid("ann")
@@ -296,7 +294,7 @@ async def test_expired_sessions_are_neither_listed_nor_counted(tmp_path: Path) -
         assert reply.json["sessionsEnded"] == 0
 
 
-async def test_a_session_is_seen_at_most_once_a_minute(site: HttpSite) -> None:
+async def test_session_last_seen_is_written_once_a_minute(site: HttpSite) -> None:
     """`lastSeen` is written at most once a minute (A-156)."""
     await site.hire("ann")
     sid = await site.sid("ann")
@@ -311,7 +309,7 @@ async def test_a_session_is_seen_at_most_once_a_minute(site: HttpSite) -> None:
     assert commits().committed == before + 1
 
 
-async def test_a_store_that_takes_no_writes_refuses_no_read(
+async def test_session_is_read_while_the_store_takes_no_writes(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`lastSeen` and `lastUsed` are notes: without them a full disk would sign everybody out."""

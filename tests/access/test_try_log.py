@@ -18,7 +18,7 @@ def lines(site: HttpSite, event: str = "sign_in.ended") -> list[dict[str, Any]]:
     return [dict(fields) for fields in site.log.of(event)]
 
 
-async def test_a_sign_in_is_one_line_with_request_outcome_and_user(site: HttpSite) -> None:
+async def test_attempt_log_has_one_line_for_a_sign_in(site: HttpSite) -> None:
     await site.hire("ann")
     await site.login("ANN", headers=[("X-Request-Id", "r-1")])
     (line,) = lines(site)
@@ -26,7 +26,7 @@ async def test_a_sign_in_is_one_line_with_request_outcome_and_user(site: HttpSit
     assert line == {"request_id": "r-1", "outcome": "signed_in", "address": PEER, "user": "ann"}
 
 
-async def test_each_refusal_is_one_line_that_names_nobody(site: HttpSite) -> None:
+async def test_attempt_log_names_no_user_of_a_failure(site: HttpSite) -> None:
     """People type passwords into the name field, so no line holds what was typed (A-55)."""
     await site.hire("ann")
     for usr in ("ann", PASSWORD_AS_NAME):
@@ -41,7 +41,7 @@ async def test_each_refusal_is_one_line_that_names_nobody(site: HttpSite) -> Non
     assert PASSWORD_AS_NAME not in str(site.log.entries)
 
 
-async def test_a_refused_address_is_one_line(site: HttpSite) -> None:
+async def test_attempt_log_has_one_line_for_a_throttled_address(site: HttpSite) -> None:
     for number in range(52):
         await site.login(f"nobody-{number}", "wrong")
     assert len(lines(site)) == 52
@@ -49,7 +49,7 @@ async def test_a_refused_address_is_one_line(site: HttpSite) -> None:
         assert (last["outcome"], last["address"]) == ("throttled", PEER)
 
 
-async def test_a_malformed_request_of_a_refused_address_is_a_line_without_a_counter(
+async def test_attempt_log_has_no_counter_for_a_malformed_request(
     site: HttpSite,
 ) -> None:
     for number in range(50):
@@ -63,7 +63,7 @@ async def test_a_malformed_request_of_a_refused_address_is_a_line_without_a_coun
     ("current", "password", "outcome"),
     [(PASSWORD, OTHER, "changed"), ("wrong", OTHER, "wrong"), (PASSWORD, "short", "refused")],
 )
-async def test_a_changed_password_is_one_line(
+async def test_attempt_log_has_one_line_for_a_password_change(
     site: HttpSite, current: str, password: str, outcome: str
 ) -> None:
     await site.hire("ann")
@@ -74,7 +74,7 @@ async def test_a_changed_password_is_one_line(
     assert line == {"request_id": "r-2", "outcome": outcome, "user": "ann"}
 
 
-async def test_what_is_counted_for_the_metrics_is_what_is_logged(site: HttpSite) -> None:
+async def test_attempt_log_agrees_with_the_metrics(site: HttpSite) -> None:
     await site.hire("ann")
     await site.login("ann")
     for _ in range(6):
@@ -85,13 +85,13 @@ async def test_what_is_counted_for_the_metrics_is_what_is_logged(site: HttpSite)
         assert f'fw_sign_ins_total{{outcome="{outcome}"}} {told.count(outcome)}.0' in page
 
 
-async def test_a_malformed_request_is_no_try(site: HttpSite) -> None:
+async def test_attempt_log_ignores_malformed_requests(site: HttpSite) -> None:
     for body in ({"usr": "ann"}, {"usr": " ", "pwd": "x"}, b"{"):
         await site.ask("POST", "/api/login", body)
     assert lines(site) == []
 
 
-def test_a_try_shows_no_password_in_a_log_either() -> None:
+def test_attempt_log_never_shows_a_password() -> None:
     attempt = SignInAttempt("ann", PASSWORD, PEER, "", "a sid", "r")
     assert PASSWORD not in repr(attempt)
     assert "a sid" not in repr(attempt)

@@ -23,9 +23,7 @@ async def boss(site: HttpSite) -> str:
     return await site.sid("boss")
 
 
-async def test_an_invitation_hands_its_link_back_where_the_log_is_the_mail(
-    site: HttpSite, boss: str
-) -> None:
+async def test_invitation_returns_its_link_if_mail_is_logged(site: HttpSite, boss: str) -> None:
     """`link` is handed back only to a System Manager's request, and only when the transport is
     `log` (A-195, A-232)."""
     body = {"email": "Ida@Example.Test", "fullName": "Ida", "roles": ["Event Publisher"]}
@@ -60,7 +58,7 @@ async def test_an_invitation_hands_its_link_back_where_the_log_is_the_mail(
         ({"name": "new"}, 400, "BadRequestError"),
     ],
 )
-async def test_a_refused_invitation_leaves_nothing(
+async def test_invitation_that_fails_leaves_nothing(
     site: HttpSite, boss: str, body: Any, status: int, kind: str
 ) -> None:
     reply = await site.op("users.invite", body, sid=boss)
@@ -70,7 +68,7 @@ async def test_a_refused_invitation_leaves_nothing(
 
 
 @pytest.mark.parametrize("email", ["", "   ", "no address", "hidden\u200b@example.test"])
-async def test_an_unusable_address_is_told_as_that_although_it_would_be_the_name(
+async def test_invitation_names_the_email_of_an_unusable_address(
     site: HttpSite, boss: str, email: str
 ) -> None:
     """A value that breaks a rule is 422 with its field (H-63), also where the canonical e-mail
@@ -80,7 +78,9 @@ async def test_an_unusable_address_is_told_as_that_although_it_would_be_the_name
 
 
 @pytest.mark.parametrize("name", ["invite", *ON_ONE])
-async def test_the_operations_are_for_system_managers(site: HttpSite, boss: str, name: str) -> None:
+async def test_user_administration_requires_a_system_manager(
+    site: HttpSite, boss: str, name: str
+) -> None:
     """The operations `users.*` are for System Managers only (A-290)."""
     await site.hire("ann", "Event Publisher")
     sid = await site.sid("ann")
@@ -92,13 +92,15 @@ async def test_the_operations_are_for_system_managers(site: HttpSite, boss: str,
 
 
 @pytest.mark.parametrize("name", ON_ONE)
-async def test_an_unknown_user_is_404(site: HttpSite, boss: str, name: str) -> None:
+async def test_user_administration_answers_404_for_an_unknown_user(
+    site: HttpSite, boss: str, name: str
+) -> None:
     for user in ("nobody", "x" * 1000, "\u202e"):
         reply = await site.op(f"users.{name}", {"user": user}, sid=boss)
         assert reply.error["type"] == "NotFoundError"
 
 
-async def test_a_managers_key_may_administer(site: HttpSite, boss: str) -> None:
+async def test_user_administration_accepts_a_managers_key(site: HttpSite, boss: str) -> None:
     """A key acts as its user (A-261)."""
     key = (await site.key(boss))["key"]
     reply = await site.op("users.invite", {"email": "ida@example.test"}, key=key, csrf=False)
@@ -110,7 +112,7 @@ async def test_a_managers_key_may_administer(site: HttpSite, boss: str) -> None:
     [("resendInvite", "ann"), ("sendPasswordReset", "ida"), ("sendPasswordReset", "off"),
      ("resendInvite", "off")],
 )  # fmt: skip
-async def test_a_link_that_would_not_fit_is_409(
+async def test_user_administration_answers_409_for_the_wrong_link(
     site: HttpSite, boss: str, name: str, user: str
 ) -> None:
     """A resend to an account with a password, and a reset of an invited or disabled one, are 409
@@ -124,7 +126,7 @@ async def test_a_link_that_would_not_fit_is_409(
     assert reply.error["type"] == "ConflictError"
 
 
-async def test_a_reset_link_sets_a_password_and_ends_sessions(site: HttpSite, boss: str) -> None:
+async def test_reset_link_sets_a_password_and_ends_sessions(site: HttpSite, boss: str) -> None:
     await site.hire("ann")
     sid = await site.sid("ann")
     reply = await site.op("users.sendPasswordReset", {"user": "ann"}, sid=boss)
@@ -136,7 +138,7 @@ async def test_a_reset_link_sets_a_password_and_ends_sessions(site: HttpSite, bo
     assert not await site.alive(sid)
 
 
-async def test_a_users_sessions_end(site: HttpSite, boss: str) -> None:
+async def test_revoke_ends_a_users_sessions(site: HttpSite, boss: str) -> None:
     await site.hire("ann")
     sids = [await site.sid("ann") for _ in range(3)]
     key = (await site.key(sids[0]))["key"]
@@ -146,9 +148,7 @@ async def test_a_users_sessions_end(site: HttpSite, boss: str) -> None:
     assert (await site.op("profile.getMyProfile", key=key)).status == 200
 
 
-async def test_a_users_keys_end_with_the_sessions_where_that_is_asked_for(
-    site: HttpSite, boss: str
-) -> None:
+async def test_revoke_ends_keys_on_request(site: HttpSite, boss: str) -> None:
     await site.hire("ann")
     sid, mine = await site.sid("ann"), (await site.key(boss))["key"]
     keys = [(await site.key(sid))["key"] for _ in range(2)]
@@ -167,7 +167,7 @@ async def test_a_users_keys_end_with_the_sessions_where_that_is_asked_for(
 
 
 @pytest.mark.parametrize("spelling", ["ann", " ANN@example.TEST "])
-async def test_an_unlock_clears_both_spellings(site: HttpSite, boss: str, spelling: str) -> None:
+async def test_unlock_clears_name_and_email(site: HttpSite, boss: str, spelling: str) -> None:
     """An unlock clears both spellings, name and e-mail (A-293, A-76)."""
     await site.hire("ann")
     await site.hire("bob")
@@ -182,7 +182,7 @@ async def test_an_unlock_clears_both_spellings(site: HttpSite, boss: str, spelli
     assert again.status == 200, "to unlock what is open is done already"
 
 
-async def test_the_last_system_manager_stays(site: HttpSite, boss: str) -> None:
+async def test_disable_spares_the_last_system_manager(site: HttpSite, boss: str) -> None:
     """The last System Manager is not disabled, deleted or deprived of the role (A-22)."""
     await site.hire("second", "System Manager")
     second = await site.sid("second")
@@ -206,7 +206,7 @@ def _change(user: str, values: dict[str, Any], fw: Any) -> None:
     doc.save()
 
 
-async def test_each_operation_leaves_an_audit_event_and_a_refused_one_none(
+async def test_user_administration_leaves_audit_events_of_successes(
     site: HttpSite, boss: str
 ) -> None:
     await site.hire("ann")

@@ -40,7 +40,7 @@ def sid_of(page: Page) -> str:
 
 def test_the_desk_shows_the_places_that_one_may_open(page: Page) -> None:
     page.goto("/app")
-    places = page.get_by_role("navigation", name="Places")
+    places = page.get_by_role("navigation", name="Document types")
     expect(places.get_by_role("link", name="Sales Order")).to_be_visible()
     expect(places.get_by_role("link", name="Webhook", exact=True)).to_have_count(0)
     expect(places.get_by_role("link", name="Console")).to_have_count(0)
@@ -51,7 +51,7 @@ def test_the_menu_of_a_small_screen_opens_and_closes(page: Page) -> None:
     page.set_viewport_size({"width": 360, "height": 700})
     page.goto("/app")
     menu = page.get_by_role("button", name="Menu")
-    places = page.get_by_role("navigation", name="Places")
+    places = page.get_by_role("navigation", name="Document types")
     expect(places).to_be_hidden()
     menu.click()
     expect(places).to_be_visible()

@@ -127,8 +127,8 @@ def test_forgot_password_answers_alike_for_everybody(page: Page) -> None:
     look(page, "forgot")
     page.get_by_label("Name or e-mail").fill("who is that")
     page.get_by_role("button", name="Send the link").click()
-    expect(page.get_by_role("heading", name="Look into your mail")).to_be_visible()
-    expect(page.get_by_role("heading", name="Look into your mail")).to_be_focused()
+    expect(page.get_by_role("heading", name="Check your mail")).to_be_visible()
+    expect(page.get_by_role("heading", name="Check your mail")).to_be_focused()
     look(page, "forgot-sent")
 
 
@@ -139,7 +139,7 @@ def recovery_link(page: Page, site: LiveSite, usr: str) -> str:
     page.goto("/forgot-password")
     page.get_by_label("Name or e-mail").fill(usr)
     page.get_by_role("button", name="Send the link").click()
-    expect(page.get_by_role("heading", name="Look into your mail")).to_be_visible()
+    expect(page.get_by_role("heading", name="Check your mail")).to_be_visible()
     found = eventually(lambda: re.search(r"http\S+#token=[\w-]+", log.read_text()[before:]))
     assert found is not None
     return found.group()

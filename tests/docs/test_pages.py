@@ -22,7 +22,7 @@ from fw_cli.made_pages import PAGES, main, outdated
 from fw_cli.main import cli
 from fw_cli.reference import command_line
 from tests.supervisors.service.test_readings import EXPECTED
-from web.app import api_paths
+from web.app import api_routes
 from web.exchange import Traffic
 from web.openapi import DESCRIBED
 
@@ -94,7 +94,7 @@ def test_index_links_to_every_page() -> None:
 
 def test_http_page_has_every_operation_and_error() -> None:
     page = http_reference()
-    paths = api_paths(NO_GATEWAY, NO_GATEWAY, SITE, Traffic())
+    paths = api_routes(NO_GATEWAY, SITE, Traffic())
     assert [
         heading
         for path in paths

@@ -26,7 +26,7 @@ from supervisors.service.front import application
 from supervisors.service.parts import Parts
 from supervisors.service.tree import DELIVERY_OUTCOMES, SIGN_IN_OUTCOMES, WORKERS, run_parts
 from tests.site_kit import inline_site
-from tests.web.asgi import Client, Reply
+from tests.web.client import AppClient, ClientResponse
 
 PASSWORD = "a password of the tests"
 NAMES = ("Webhook", "Webhook Delivery", "Note", "User", "Role", "manager", "share", "token", "x")
@@ -96,7 +96,7 @@ def target_of(rule: str, parts: list[str]) -> str:
     return re.sub(r"<[^>]+>", quoted, rule)
 
 
-def judge(reply: Reply, asked: str) -> None:
+def judge(reply: ClientResponse, asked: str) -> None:
     """Fail unless the answer is one that the contract knows."""
     assert reply.status != 500, asked
     if reply.status >= 400 and reply.body and asked.split()[1].startswith("/api/"):
@@ -106,7 +106,7 @@ def judge(reply: Reply, asked: str) -> None:
 
 
 @asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[tuple[Client, str, list[str]]]:
+async def served(folder: Path) -> AsyncIterator[tuple[AppClient, str, list[str]]]:
     """Run a real site behind its application; give a client, a manager's sid, and all paths."""
     log = SilentLog()
     async with inline_site(folder, apps=("examples.notes",)) as site, open_sender() as sender:
@@ -123,7 +123,7 @@ async def served(folder: Path) -> AsyncIterator[tuple[Client, str, list[str]]]:
             )  # fmt: skip
             async with run_parts(parts, None) as service:
                 app = application(parts, service.gateway)
-                client = Client(app)
+                client = AppClient(app)
                 usr = {"usr": "manager", "pwd": PASSWORD}
                 reply = await client.ask("POST", "/api/login", usr)
                 sid = str(reply.header("set-cookie")).partition("sid=")[2].partition(";")[0]

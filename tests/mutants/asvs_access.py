@@ -69,7 +69,7 @@ ASVS_ACCESS: Final = (
         '                    self._directory.find(tx, identified.canonical or ""),\n'
         "                )\n"
         "            )\n",
-        "tests/access/test_lockout.py::test_a_counter_that_can_not_be_written_refuses_the_try",
+        "tests/access/test_lockout.py::test_sign_in_fails_if_its_counter_cannot_be_written",
     ),
     Mutation(
         "one identifier is sent any number of recovery mails",
@@ -84,22 +84,21 @@ ASVS_ACCESS: Final = (
         "fw_actors/access/api_keys.py",
         "Budget(50, ",
         "Budget(50_000, ",
-        "tests/access/test_api_keys.py::"
-        "test_the_fiftieth_wrong_key_of_an_address_is_401_and_the_next_429",
+        "tests/access/test_api_keys.py::test_api_key_errors_of_an_address_are_429_after_fifty",
     ),
     Mutation(
         "wrong current passwords are not counted",
         _CHANGE,
         "            wait = attempts.charge(tx, charge, key, self._budget)\n",
         "            wait = None\n",
-        _TEST_OWN + "wrong_current_passwords_share_the_names_budget",
+        _TEST_OWN + "password_change_shares_the_budget_of_sign_ins",
     ),
     Mutation(
         "a password changes without the current one",
         _CHANGE,
         "            if not verified.ok:\n",
         "            if verified is None:\n",
-        _TEST_OWN + "wrong_current_passwords_share_the_names_budget",
+        _TEST_OWN + "password_change_shares_the_budget_of_sign_ins",
     ),
     Mutation(
         "passwords of four characters are taken unless the site says otherwise",
@@ -142,7 +141,7 @@ ASVS_ACCESS: Final = (
         _HASHER,
         "        validate_password(password, minimum",
         "        return\n        validate_password(password, minimum",
-        _TEST_LINKS + "no_path_to_a_password_escapes_the_policy",
+        _TEST_LINKS + "password_change_of_any_kind_meets_the_policy",
     ),
     Mutation(
         "a password is cut and folded before it is hashed",
@@ -157,8 +156,7 @@ ASVS_ACCESS: Final = (
         "        if now is None or not now.enabled or ",
         "        if now is None or not now.enabled or (now.password_changed or 0) < (\n"
         "            tx.now - 365 * 86_400_000\n        ) or ",
-        "tests/access/test_password_lifetime.py::"
-        "test_a_password_is_good_for_as_long_as_nobody_changes_it",
+        "tests/access/test_password_lifetime.py::test_password_does_not_expire",
     ),
     Mutation(
         "an account has a hint to its password",
@@ -181,7 +179,7 @@ ASVS_ACCESS: Final = (
         _LINKS,
         '_T.expires > sa.bindparam("now")',
         '_T.expires + 10**12 > sa.bindparam("now")',
-        _TEST_LINKS + "an_invitation_works_for_its_hours_and_not_longer",
+        _TEST_LINKS + "invitation_expires_after_its_hours",
     ),
     Mutation(
         "a link may be spent twice",
@@ -189,7 +187,7 @@ ASVS_ACCESS: Final = (
         "    tx.run(_END, user=user)\n",
         "    reopen = sa.update(TOKEN).where(_T.user == _USER).values(spent=None)\n"
         "    tx.run(Statement(reopen), user=user)\n",
-        _TEST_LINKS + "two_submissions_at_once_are_one_success",
+        _TEST_LINKS + "link_is_spent_once_by_two_submissions",
     ),
     Mutation(
         "an invitation resets a password",
@@ -203,7 +201,7 @@ ASVS_ACCESS: Final = (
         _LINKS,
         "#token={token}",
         "?token={token}",
-        "tests/access/test_link_fragment.py::test_a_links_token_stands_in_its_fragment_alone",
+        "tests/access/test_link_fragment.py::test_link_has_its_token_in_the_fragment_only",
     ),
     Mutation(
         "whoever accepts an invitation is signed in",
@@ -214,7 +212,7 @@ ASVS_ACCESS: Final = (
         '        cookie = ("Set-Cookie", "sid=made; Path=/")\n'
         "        return Answer(done.body, done.status, headers=(cookie,))\n\n"
         "    post = Operation(signed_in, ",
-        _TEST_LINKS + "an_invitation_signs_nobody_in",
+        _TEST_LINKS + "invitation_makes_no_session",
     ),
     Mutation(
         "a changed password ends no sessions",
@@ -280,28 +278,28 @@ ASVS_ACCESS: Final = (
         "fw_actors/access/users.py",
         "return sessions.end_all(fw.tx, str(",
         "return len(str(",
-        "tests/access/test_user_administration.py::test_a_users_sessions_end",
+        "tests/access/test_user_administration.py::test_revoke_ends_a_users_sessions",
     ),
     Mutation(
         "another user's session is ended by its handle",
         _SESSIONS,
         "SESSION.c.id == _HANDLE,\n        SESSION.c.user == _USER,\n",
         "SESSION.c.id == _HANDLE,\n        _USER.is_not(None),\n",
-        _TEST_OWN + "anothers_handle_and_a_sid_are_no_handles",
+        _TEST_OWN + "session_is_not_ended_by_a_sid_or_a_foreign_handle",
     ),
     Mutation(
         "one's own User record may be written",
         _RIGHTS,
         '        if meta.name == "User" and name == self.user:\n',
         "        if name is self:\n",
-        _TEST_OWN + "nobody_writes_the_own_user_record",
+        _TEST_OWN + "user_record_is_not_writable_by_its_user",
     ),
     Mutation(
         "a profile takes more than its two fields",
         "web/routes/self_service.py",
         "class ProfileRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ",
         "class ProfileRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=False, ",
-        _TEST_OWN + "any_other_profile_is_refused_and_changes_nothing",
+        _TEST_OWN + "profile_rejects_other_fields",
     ),
     Mutation(
         "actions on documents need no role",
@@ -316,15 +314,14 @@ ASVS_ACCESS: Final = (
         _RIGHTS,
         "        return self.user == ADMINISTRATOR or SYSTEM_MANAGER in self.roles\n",
         "        return True\n",
-        "tests/access/test_user_administration.py::test_the_operations_are_for_system_managers",
+        "tests/access/test_user_administration.py::test_user_administration_requires_a_system_manager",
     ),
     Mutation(
         "a function of an app is for everybody",
         "web/routes/resource.py",
         "    if function.roles and not caller.roles & ",
         "    if not function and not caller.roles & ",
-        "tests/web/routes/test_methods.py::"
-        "test_a_function_is_for_its_roles_and_without_any_for_all",
+        "tests/web/routes/test_methods.py::test_function_requires_its_roles_or_any_user",
     ),
     Mutation(
         "scopes limit no document",
@@ -368,28 +365,28 @@ ASVS_ACCESS: Final = (
         "fw_actors/access/api_keys.py",
         "MOST_KEYS: Final = 100 ",
         "MOST_KEYS: Final = 10**9 ",
-        "tests/access/test_api_keys.py::test_a_user_has_a_hundred_keys_at_most",
+        "tests/access/test_api_keys.py::test_api_keys_are_limited_to_a_hundred",
     ),
     Mutation(
         "an API key changes passwords",
         "fw_actors/access/administration.py",
         "    if caller.session is None:\n",
         "    if caller is None:\n",
-        _TEST_OWN + "a_key_does_nothing_to_passwords_sessions_and_keys",
+        _TEST_OWN + "self_service_is_closed_to_api_keys",
     ),
     Mutation(
         "tries to sign in leave no line in the log",
         "fw_actors/actors/lockout.py",
         'self._log.info("sign_in.ended", ',
         'self._log.info("ended", ',
-        "tests/access/test_try_log.py::test_each_refusal_is_one_line_that_names_nobody",
+        "tests/access/test_try_log.py::test_attempt_log_names_no_user_of_a_failure",
     ),
     Mutation(
         "changes of passwords leave no line in the log",
         "fw_actors/actors/lockout.py",
         '            "password_change.ended",\n',
         '            "ended",\n',
-        "tests/access/test_try_log.py::test_a_changed_password_is_one_line",
+        "tests/access/test_try_log.py::test_attempt_log_has_one_line_for_a_password_change",
     ),
     Mutation(
         "what a manager does with accounts leaves no Audit Event",
@@ -397,7 +394,7 @@ ASVS_ACCESS: Final = (
         "        self._audit.record(fw, Action.UNLOCK, user)\n",
         "",
         "tests/access/test_user_administration.py::"
-        "test_each_operation_leaves_an_audit_event_and_a_refused_one_none",
+        "test_user_administration_leaves_audit_events_of_successes",
     ),
     Mutation(
         "a wrong password hashes in any number of threads",
@@ -411,8 +408,7 @@ ASVS_ACCESS: Final = (
         "fw_actors/rules/password_policy.py",
         "if password.casefold() in common:",
         "if password is common:",
-        "tests/access/test_self_service.py::"
-        "test_a_site_may_refuse_common_passwords_on_every_way_over_http",
+        "tests/access/test_self_service.py::test_password_policy_may_reject_common_ones_everywhere",
     ),
     Mutation(
         "a new site takes common passwords",
@@ -451,27 +447,27 @@ ASVS_ACCESS: Final = (
         "if fw.rights.scoped and _concerns_managers(fw, doc) and not "
         "_changes_own_profile(fw, doc):",
         "if fw is None:",
-        "tests/access/test_scoped_manager.py::test_scopes_are_not_shed_by_a_puppet",
+        "tests/access/test_scoped_manager.py::test_scoped_manager_cannot_use_a_puppet_account",
     ),
     Mutation(
         "a scoped manager reads the records",
         "fw_actors/documents/permissions.py",
         "(*MANAGERS_ONLY, *RECORDS)",
         "MANAGERS_ONLY",
-        "tests/access/test_scoped_manager.py::test_records_tell_nothing_of_what_scopes_hide",
+        "tests/access/test_scoped_manager.py::test_scoped_manager_sees_no_records_of_hidden_documents",
     ),
     Mutation(
         "a changed right leaves no Audit Event",
         "fw_actors/ops/audit.py",
         "        audited = AUDITED[doc.doctype]\n        action: Action",
         "        return\n        audited = AUDITED[doc.doctype]\n        action: Action",
-        "tests/access/test_rights_audit.py::test_each_act_of_a_manager_leaves_one_event",
+        "tests/access/test_rights_audit.py::test_audit_has_one_event_for_each_act_of_a_manager",
     ),
     Mutation(
         "refusals beyond the limit are not counted",
         "fw_actors/rules/lockout.py",
         "return more + 1",
         "return more",
-        "tests/access/test_denied_events.py::test_beyond_twenty_one_event_counts_the_others",
+        "tests/access/test_denied_events.py::test_denied_events_beyond_twenty_are_counted_in_one",
     ),
 )

@@ -16,7 +16,6 @@ import pytest
 import structlog
 import trio
 
-from fw_actors.documents import rest
 from fw_actors.runtime import SeededEntropy, SystemClock
 from fw_actors.store import Tx
 from supervisors.service.tree import open_service
@@ -51,7 +50,7 @@ async def a_site(folder: Path, **changes: Any) -> AsyncIterator[HttpSite]:
     clock: Any = SystemClock()
     async with open_service(config, log=log, front=False, clock=clock, entropy=entropy) as service:
         settings = Settings(name="tests", url=URL, trust=config.deployment.trust_proxy)
-        app = make_app(service.gateway, rest, settings, entropy)
+        app = make_app(service.gateway, settings, entropy)
         site = HttpSite(service.site, service, app, clock, log)
         await site.hire("wendy", "Note Writer")
         yield site

@@ -85,7 +85,7 @@ class AccessWork:
         usr = self.dice.choice((account.name, account.email, "nobody"))
         await self.client.ask(
             f"forgot the password of {usr}",
-            lambda up: up.gateway.forgot_password(usr, self.client.address),
+            lambda up: up.gateway.recovery.ask(usr, self.client.address),
         )
 
     async def invite(self) -> None:
@@ -168,7 +168,9 @@ class AccessWork:
         attempt = SignInAttempt(usr, password, self.client.address, "simulated", None, "")
         version = account.version if account is not None else 0
         certain = account is not None and account.certain
-        told = await self.client.ask(f"signs in as {usr}", lambda up: up.gateway.sign_in(attempt))
+        told = await self.client.ask(
+            f"signs in as {usr}", lambda up: up.gateway.lockouts.sign_in(attempt)
+        )
         if account is None:
             if isinstance(told, SignedIn):
                 self.world.broke(f"a wrong password of {usr} was taken")
@@ -192,9 +194,11 @@ class AccessWork:
 
         async def work(up: Up) -> None:
             if kind is LinkKind.RECOVERY:
-                await up.gateway.reset_password(letter.token, password, self.client.address)
+                await up.gateway.recovery.reset(letter.token, password, self.client.address)
             else:
-                await up.gateway.accept_invite(letter.token, password, None, self.client.address)
+                await up.gateway.invitation.accept(
+                    letter.token, password, None, self.client.address
+                )
 
         with account.change() as version:
             account.passwords.append(password)

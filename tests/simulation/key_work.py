@@ -50,7 +50,7 @@ class KeyWork:
         state, version = key.state, account.version
 
         async def work(up: Up) -> Caller:
-            caller = await up.gateway.authenticate_key(key.text, self.client.address)
+            caller = await up.gateway.keys.caller(key.text, self.client.address)
             await self._reach_too_far(up, caller)
             return caller
 
@@ -82,7 +82,7 @@ class KeyWork:
         id = "0" * 12 if owner is None else self.dice.choice(owner.keys).name
         wrong = self.dice.choice((f"fwk_{id}_{WRONG_SECRET}", f"fwk_{id}", "Bearer"))
         told = await self.client.ask(
-            "shows a wrong key", lambda up: up.gateway.authenticate_key(wrong, self.client.address)
+            "shows a wrong key", lambda up: up.gateway.keys.caller(wrong, self.client.address)
         )
         if isinstance(told, Caller):
             self.world.broke(f"a wrong key was taken as one of {told.user}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.web.asgi import Client
-from tests.web.fakes import FakeDocuments, FakeGateway, app_of
+from fw_actors.documents import rest
+from tests.web.client import AppClient
+from tests.web.fakes import DOCUMENT_FUNCTIONS, FakeDocuments, FakeGateway, app_of
 
 
 @pytest.fixture
@@ -14,10 +15,14 @@ def gateway() -> FakeGateway:
 
 
 @pytest.fixture
-def documents() -> FakeDocuments:
-    return FakeDocuments()
+def documents(monkeypatch: pytest.MonkeyPatch) -> FakeDocuments:
+    """The documents that every application of the test serves."""
+    fake = FakeDocuments()
+    for name in DOCUMENT_FUNCTIONS:
+        monkeypatch.setattr(rest, name, getattr(fake, name))
+    return fake
 
 
 @pytest.fixture
-def client(gateway: FakeGateway, documents: FakeDocuments) -> Client:
-    return Client(app_of(gateway, documents))
+def client(gateway: FakeGateway, documents: FakeDocuments) -> AppClient:
+    return AppClient(app_of(gateway))

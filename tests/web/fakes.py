@@ -1,9 +1,11 @@
-"""A service in memory: what the front end asks for, answered without a store."""
+"""A fake service in memory for tests of the front end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
+
+import trio
 
 from fw_actors.access.administration import SelfService, UserAdministration
 from fw_actors.access.types import (
@@ -17,6 +19,7 @@ from fw_actors.access.types import (
     SignedIn,
     SignInAttempt,
 )
+from fw_actors.actors.gateway import Gateway
 from fw_actors.documents.functions import Whitelisted
 from fw_actors.errors import (
     AuthenticationError,
@@ -29,7 +32,6 @@ from fw_actors.runtime.clock import SeededEntropy
 from fw_actors.webhooks.diagnostics import StepTimes, TrialResult
 from fw_actors.webhooks.replay import BulkReplays, Replayed
 from web.app import FrontEnd, make_app
-from web.gateway import WhitelistedFunction
 from web.settings import Settings
 
 T = TypeVar("T")
@@ -74,7 +76,10 @@ class FakeOwn:
 
 
 class FakeGateway:
-    """One user, ann, with one session; `refuse` is raised by the next sign-in or call."""
+    """One user, ann, with one session, in place of the gateway and of its parts.
+
+    `refuse` is raised by the next sign-in or call.
+    """
 
     def __init__(self) -> None:
         self.roles = frozenset(ANN.roles)
@@ -85,18 +90,16 @@ class FakeGateway:
         self.request_ids: list[str] = []
         self.webhooks = FakeWebhooks()
         self.functions: dict[str, Whitelisted] = {}
-        self.readings: list[Reading] = []
+        self.numbers: list[Reading] = []
         self.is_ready = True
         self.shut_out: set[str] = set()
         self.defects: list[tuple[str, BaseException, str]] = []
         self.own = cast("SelfService", FakeOwn())
         self.users = cast("UserAdministration", None)
         self.bulk = cast("BulkReplays", None)
+        self.lockouts = self.keys = self.recovery = self.invitation = self.errors = self
 
-    async def admit_sign_in(self, address: str, request_id: str) -> None:
-        await self.admit_link_use(address)
-
-    async def admit_link_use(self, address: str) -> None:
+    async def admit_address(self, address: str, request_id: str = "") -> None:
         if address in self.shut_out:
             raise TooManyRequestsError(60)
 
@@ -111,33 +114,31 @@ class FakeGateway:
     async def sign_out(self, sid: str) -> None:
         self.ended.append(sid)
 
-    async def forgot_password(self, usr: str, address: str) -> None:
+    async def ask(self, usr: str, address: str) -> None:
         self.asked.append(("forgot_password", usr, address))
 
-    async def look_at_link(self, token: str, address: str) -> LinkFacts:
+    async def look(self, token: str, address: str) -> LinkFacts:
         self.asked.append(("look_at_link", token, address))
         if token != TOKEN:
             raise InvalidTokenError
         return LinkFacts(LinkKind.RECOVERY, ANN.name, ANN.full_name, ANN.email, EXPIRES)
 
-    async def reset_password(
-        self, token: str, password: str, address: str, request_id: str
-    ) -> None:
+    async def reset(self, token: str, password: str, address: str, request_id: str) -> None:
         self.asked.append(("reset_password", token, password, address))
-        await self.look_at_link(token, address)
+        await self.look(token, address)
 
-    async def accept_invite(
+    async def accept(
         self, token: str, password: str, full_name: str | None, address: str, request_id: str
     ) -> None:
         self.asked.append(("accept_invite", token, password, full_name, address))
-        await self.look_at_link(token, address)
+        await self.look(token, address)
 
     async def authenticate(self, sid: str) -> Caller:
         if sid != SID:
             raise AuthenticationError
         return Caller(ANN.name, self.roles, session="handle")
 
-    async def authenticate_key(self, key: str, address: str) -> Caller:
+    async def caller(self, key: str, address: str) -> Caller:
         self.asked.append(("authenticate_key", key, address))
         if key != KEY:
             raise AuthenticationError("This API key is not valid.")
@@ -182,21 +183,44 @@ class FakeGateway:
             raise self.refuse
         return TrialResult(None, "timeout: late.", StepTimes(dns=1.5, connect=2.0))
 
-    def whitelisted(self, path: str) -> WhitelistedFunction | None:
-        return self.functions.get(path)
-
-    def note_defect(self, method: str, error: BaseException, request_id: str) -> None:
+    def note(self, method: str, error: BaseException, request_id: str) -> None:
         self.defects.append((method, error, request_id))
 
     async def ready(self) -> bool:
         return self.is_ready
 
-    async def snapshot(self) -> Sequence[Reading]:
-        return self.readings
+    async def readings(self) -> Sequence[Reading]:
+        return self.numbers
+
+
+class HeldGateway(FakeGateway):
+    """Lets sign-ins wait until they are released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.release, self.began, self.cancelled = trio.Event(), trio.Event(), trio.Event()
+        self.waiting = 0
+
+    async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
+        self.waiting += 1
+        self.began.set()
+        try:
+            await self.release.wait()
+        except trio.Cancelled:
+            self.cancelled.set()
+            raise
+        finally:
+            self.waiting -= 1
+        return await super().sign_in(attempt)
+
+
+DOCUMENT_FUNCTIONS = (
+    "list_documents", "insert", "read", "save", "delete", "submit", "cancel", "rename", "export",
+)  # fmt: skip
 
 
 class FakeDocuments:
-    """Orders in a dict; notes what was asked with which handle."""
+    """Orders in a dict, in place of `fw_actors.documents.rest`; notes what was asked."""
 
     def __init__(self) -> None:
         self.held: dict[str, dict[str, Any]] = {}
@@ -249,11 +273,7 @@ class FakeDocuments:
         return self.held[name]
 
 
-def app_of(
-    gateway: FakeGateway,
-    documents: FakeDocuments | None = None,
-    **settings: Any,
-) -> FrontEnd:
+def app_of(gateway: FakeGateway, **settings: Any) -> FrontEnd:
     """Return an application over the fakes."""
     site = Settings(**{"name": "bb", "url": "http://127.0.0.1:1", **settings})
-    return make_app(gateway, cast("Any", documents or FakeDocuments()), site, SeededEntropy(1))
+    return make_app(cast("Gateway", gateway), site, SeededEntropy(1))

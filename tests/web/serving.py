@@ -22,7 +22,7 @@ SIGN_IN_HEAD = (
 SIGN_IN = SIGN_IN_HEAD % len(BODY) + BODY
 
 
-class Served:
+class RunningServer:
     """A server that runs, and connections to it."""
 
     def __init__(self, bound: Bound, stop: trio.Event) -> None:
@@ -47,7 +47,7 @@ async def rest(stream: trio.SocketStream) -> bytes:
 
 
 async def answer(stream: trio.SocketStream) -> bytes:
-    """Read one answer whose body is a JSON object."""
+    """Read one response whose body is a JSON object."""
     got = b""
     while not got.endswith(b"}"):
         part = await stream.receive_some()
@@ -59,7 +59,7 @@ async def answer(stream: trio.SocketStream) -> bytes:
 @asynccontextmanager
 async def served(
     app: FrontEnd, drain_seconds: float = 5, limits: ConnectionLimits | None = None
-) -> AsyncIterator[Served]:
+) -> AsyncIterator[RunningServer]:
     """Serve `app` on a port of 127.0.0.1, as in production."""
     bound, stop = bind("127.0.0.1", 0), trio.Event()
     async with trio.open_nursery() as nursery:
@@ -73,7 +73,7 @@ async def served(
         )
         assert await nursery.start(run) == bound.url
         with trio.fail_after(20):
-            yield Served(bound, stop)
+            yield RunningServer(bound, stop)
         stop.set()
     with pytest.raises(OSError, match="attempts to connect"):
         await trio.open_tcp_stream("127.0.0.1", int(bound.url.rpartition(":")[2]))

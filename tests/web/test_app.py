@@ -9,17 +9,16 @@ import pytest
 import structlog
 import trio
 
-from fw_actors.access.types import SignedIn, SignInAttempt
 from fw_actors.config import ProxyTrustPolicy
 from fw_actors.errors import OverloadedError
-from tests.web.asgi import Client, Reply, connected
-from tests.web.fakes import PASSWORD, SID, FakeGateway, app_of
+from tests.web.client import AppClient, ClientResponse, connected
+from tests.web.fakes import PASSWORD, SID, FakeGateway, HeldGateway, app_of
 from web.exchange import Traffic
 
 GOOD = {"usr": "ann", "pwd": PASSWORD}
 
 
-async def some_of_each(client: Client) -> list[Reply]:
+async def some_of_each(client: AppClient) -> list[ClientResponse]:
     """Answers of every kind of way out."""
     return [
         await client.ask("GET", "/api/boot"),
@@ -51,7 +50,9 @@ async def some_of_each(client: Client) -> list[Reply]:
         "?x",
     ],
 )
-async def test_an_unknown_path_is_404_for_every_verb(client: Client, path: str) -> None:
+async def test_app_answers_404_for_an_unknown_path_and_any_verb(
+    client: AppClient, path: str
+) -> None:
     for method in ("GET", "POST", "DELETE", "OPTIONS", "BREW"):
         reply = await client.ask(method, path)
         assert (reply.status, reply.error["type"]) == (404, "NotFoundError")
@@ -67,21 +68,21 @@ async def test_an_unknown_path_is_404_for_every_verb(client: Client, path: str) 
         ("BREW", "/api/resource/Order/a", "GET, PUT, DELETE, HEAD, OPTIONS"),
     ],
 )
-async def test_a_wrong_verb_is_405_and_told_the_right_ones(
-    client: Client, method: str, path: str, allowed: str
+async def test_app_answers_405_with_the_allowed_verbs(
+    client: AppClient, method: str, path: str, allowed: str
 ) -> None:
     reply = await client.ask(method, path)
     assert (reply.status, reply.error["type"]) == (405, "MethodNotAllowedError")
     assert reply.header("Allow") == allowed
 
 
-async def test_options_tells_the_verbs_and_head_is_answered_as_get(client: Client) -> None:
+async def test_app_answers_options_with_verbs_and_head_as_get(client: AppClient) -> None:
     reply = await client.ask("OPTIONS", "/api/resource/Order")
     assert (reply.status, reply.header("Allow")) == (204, "GET, POST, HEAD, OPTIONS")
     assert (await client.ask("HEAD", "/api/health")).status == 200
 
 
-async def test_every_answer_is_json_that_nobody_may_keep(client: Client) -> None:
+async def test_app_answers_json_that_is_not_cached(client: AppClient) -> None:
     for reply in await some_of_each(client):
         assert reply.header("Content-Type") == "application/json; charset=utf-8"
         assert reply.header("Cache-Control") == "no-store"
@@ -95,23 +96,23 @@ async def test_every_answer_is_json_that_nobody_may_keep(client: Client) -> None
             assert reply.header("Content-Length") == str(len(reply.body))
 
 
-async def test_hsts_is_for_sites_that_are_https(gateway: FakeGateway) -> None:
-    client = Client(app_of(gateway, url="https://fw.example.test"))
+async def test_app_sends_hsts_on_https_sites_only(gateway: FakeGateway) -> None:
+    client = AppClient(app_of(gateway, url="https://fw.example.test"))
     for reply in await some_of_each(client):
         assert reply.header("Strict-Transport-Security") == "max-age=31536000"
 
 
-async def test_hsts_is_for_subdomains_where_the_policy_says_so(gateway: FakeGateway) -> None:
+async def test_app_sends_hsts_for_subdomains_by_policy(gateway: FakeGateway) -> None:
     url = "https://fw.example.test"
-    client = Client(app_of(gateway, url=url, hsts_include_sub_domains=True))
+    client = AppClient(app_of(gateway, url=url, hsts_include_sub_domains=True))
     for reply in await some_of_each(client):
         told = reply.header("Strict-Transport-Security")
         assert told == "max-age=31536000; includeSubDomains"
-    client = Client(app_of(gateway, hsts_include_sub_domains=True))
+    client = AppClient(app_of(gateway, hsts_include_sub_domains=True))
     assert (await client.ask("GET", "/")).header("Strict-Transport-Security") is None
 
 
-async def test_every_answer_has_a_request_id_of_its_own(client: Client) -> None:
+async def test_app_gives_each_response_its_own_request_id(client: AppClient) -> None:
     ids = [reply.header("X-Request-Id") or "" for reply in await some_of_each(client)]
     assert all(re.fullmatch(r"[A-Za-z0-9._-]{1,64}", found) for found in ids)
     assert len(set(ids)) == len(ids)
@@ -131,8 +132,8 @@ async def test_every_answer_has_a_request_id_of_its_own(client: Client) -> None:
         ("é", False),
     ],
 )
-async def test_an_incoming_request_id_is_kept_when_it_is_fit(
-    client: Client, given: str, kept: bool
+async def test_request_id_is_kept_if_fit_to_be_logged(
+    client: AppClient, given: str, kept: bool
 ) -> None:
     reply = await client.ask("GET", "/api/boot", headers=[("X-Request-Id", given)])
     assert (reply.header("X-Request-Id") == given) is kept
@@ -147,18 +148,18 @@ async def test_an_incoming_request_id_is_kept_when_it_is_fit(
         ("203.0.113.9", ProxyTrustPolicy(networks=(ip_network("10.0.0.0/8"),)), False),
     ],
 )
-async def test_where_proxies_are_trusted_a_client_past_them_chooses_no_request_id(
+async def test_request_id_of_a_client_past_the_proxy_is_replaced(
     gateway: FakeGateway, peer: str, trust: ProxyTrustPolicy, kept: bool
 ) -> None:
     """Else it could have its acts recorded under the id of another one's."""
-    client = Client(app_of(gateway, trust=trust), peer)
+    client = AppClient(app_of(gateway, trust=trust), peer)
     reply = await client.ask("POST", "/api/login", GOOD, headers=[("X-Request-Id", "theirs")])
     assert (reply.header("X-Request-Id") == "theirs") is kept
     assert (gateway.attempts[0].request_id == "theirs") is kept
 
 
-async def test_a_defect_is_logged_and_tells_only_the_request_id(
-    client: Client, gateway: FakeGateway
+async def test_app_logs_a_defect_and_shows_only_the_request_id(
+    client: AppClient, gateway: FakeGateway
 ) -> None:
     gateway.refuse = ValueError("the secret is hunter2")
     with structlog.testing.capture_logs() as logs:
@@ -173,35 +174,18 @@ async def test_a_defect_is_logged_and_tells_only_the_request_id(
     assert gateway.defects == [("POST /api/login", gateway.refuse, "r-1")]
 
 
-async def test_a_refusal_inside_a_nursery_is_a_refusal(
-    client: Client, gateway: FakeGateway
+async def test_app_finds_an_error_inside_exception_groups(
+    client: AppClient, gateway: FakeGateway
 ) -> None:
     gateway.refuse = ExceptionGroup("nursery", [OverloadedError(retry_after=3)])
     reply = await client.ask("POST", "/api/login", GOOD)
     assert (reply.status, reply.header("Retry-After")) == (503, "3")
 
 
-class HeldGateway(FakeGateway):
-    """Lets sign-ins wait until they are released."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.release = trio.Event()
-        self.waiting = 0
-
-    async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
-        self.waiting += 1
-        try:
-            await self.release.wait()
-        finally:
-            self.waiting -= 1
-        return await super().sign_in(attempt)
-
-
-async def test_more_requests_than_places_are_turned_away_and_places_come_back() -> None:
+async def test_app_answers_503_beyond_max_requests_and_frees_slots() -> None:
     """At most web.maxRequests are served at once; more get 503 (H-120)."""
     gateway = HeldGateway()
-    client = Client(app_of(gateway, max_requests=3))
+    client = AppClient(app_of(gateway, max_requests=3))
     async with trio.open_nursery() as nursery:
         for _ in range(3):
             nursery.start_soon(client.ask, "POST", "/api/login", GOOD)
@@ -213,11 +197,11 @@ async def test_more_requests_than_places_are_turned_away_and_places_come_back() 
         assert reply.header("X-Request-Id") == "mine"
         assert (await client.ask("GET", "/api/boot")).header("X-Request-Id")
         gateway.release.set()
-    assert client.app.in_hand == 0
+    assert client.app.active_requests == 0
     assert (await client.ask("GET", "/api/boot")).status == 200
 
 
-async def test_a_client_that_goes_away_cancels_its_request_and_gives_the_place_back() -> None:
+async def test_app_frees_the_slot_of_a_client_that_leaves() -> None:
     gateway = HeldGateway()
     app = app_of(gateway)
     async with connected(app) as stream:
@@ -227,18 +211,18 @@ async def test_a_client_that_goes_away_cancels_its_request_and_gives_the_place_b
             b'{"usr": "ann", "pwd":"x"}'
         )
         await trio.testing.wait_all_tasks_blocked(0.05)
-        assert (gateway.waiting, app.in_hand) == (1, 1)
+        assert (gateway.waiting, app.active_requests) == (1, 1)
         await stream.aclose()
-    assert (gateway.waiting, app.in_hand) == (0, 0)
+    assert (gateway.waiting, app.active_requests) == (0, 0)
 
 
-async def test_a_failure_outside_of_any_operation_is_answered_in_the_envelope(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+async def test_app_answers_a_failure_outside_operations_in_the_envelope(
+    client: AppClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(self: Traffic, *_: object) -> None:
         raise ValueError("inside")
 
-    monkeypatch.setattr(Traffic, "answered", broken)
+    monkeypatch.setattr(Traffic, "record", broken)
     with structlog.testing.capture_logs():
         reply = await client.ask("GET", "/api/health")
     assert (reply.status, reply.error["type"]) == (500, "InternalError")
@@ -247,6 +231,6 @@ async def test_a_failure_outside_of_any_operation_is_answered_in_the_envelope(
 
 
 @pytest.mark.parametrize("host", ["", "a b", "[", "\u00ff", "x" * 300, "fw.example.test:99999"])
-async def test_the_host_header_decides_nothing(client: Client, host: str) -> None:
+async def test_app_ignores_the_host_header(client: AppClient, host: str) -> None:
     reply = await client.ask("GET", "/api/boot", headers=[("Host", host)], sid=SID)
     assert (reply.status, reply.json["site"]["url"]) == (200, "http://127.0.0.1:1")

@@ -34,7 +34,7 @@ ROWS = [  # trust, peer, X-Forwarded-For lines, address
 
 
 @pytest.mark.parametrize(("trust", "peer", "lines", "address"), ROWS)
-def test_who_is_believed_says_where_a_request_comes_from(
+def test_client_address_follows_trusted_proxies_only(
     trust: ProxyTrustPolicy, peer: str, lines: list[str], address: str
 ) -> None:
     assert client_address(peer, lines, trust) == address
@@ -56,7 +56,9 @@ def test_who_is_believed_says_where_a_request_comes_from(
     ],
 )
 @pytest.mark.parametrize("trust", [ON, NETS])
-def test_a_malformed_entry_means_the_peer(trust: ProxyTrustPolicy, entry: str) -> None:
+def test_client_address_is_the_peer_for_a_malformed_entry(
+    trust: ProxyTrustPolicy, entry: str
+) -> None:
     """Zone, port, brackets, empty."""
     assert client_address("10.0.0.1", [entry], trust) == "10.0.0.1"
 
@@ -73,7 +75,7 @@ def test_a_malformed_entry_means_the_peer(trust: ProxyTrustPolicy, entry: str) -
         (NETS, "10.9.9.9", ["https"], True),
     ],
 )
-def test_the_forwarded_scheme_is_believed_under_the_same_rule(
+def test_came_over_tls_follows_trusted_proxies_only(
     trust: ProxyTrustPolicy, peer: str, lines: list[str], over_tls: bool
 ) -> None:
     assert came_over_tls(peer, lines, trust) is over_tls
@@ -91,5 +93,5 @@ def test_the_forwarded_scheme_is_believed_under_the_same_rule(
         ("localhost", False),
     ],
 )
-def test_loopback_is_known_in_all_its_forms(peer: str, is_ours: bool) -> None:
+def test_is_loopback_knows_all_forms(peer: str, is_ours: bool) -> None:
     assert is_loopback(peer) is is_ours

@@ -34,10 +34,10 @@ class Stream:
     """Notes when it was cut."""
 
     def __init__(self) -> None:
-        self.cut_at: float | None = None
+        self.aborted_at: float | None = None
 
-    def cut(self) -> None:
-        self.cut_at = trio.current_time()
+    def abort(self) -> None:
+        self.aborted_at = trio.current_time()
 
 
 def connect(opened: OpenConnections, peer: str = "192.0.2.1") -> ClientConnection:
@@ -46,7 +46,7 @@ def connect(opened: OpenConnections, peer: str = "192.0.2.1") -> ClientConnectio
 
 def closed_at(connection: ClientConnection) -> float | None:
     stream: Any = connection.stream
-    return cast("Stream", stream).cut_at
+    return cast("Stream", stream).aborted_at
 
 
 def are_open(*connections: ClientConnection) -> list[bool]:
@@ -61,12 +61,12 @@ def opened() -> OpenConnections:
 @asynccontextmanager
 async def watched(opened: OpenConnections) -> AsyncIterator[None]:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(opened.close_late)
+        nursery.start_soon(opened.close_expired)
         yield
         nursery.cancel_scope.cancel()
 
 
-async def test_each_has_its_whole_time_from_the_last_request(
+async def test_connection_has_its_full_time_from_the_last_request(
     opened: OpenConnections, autojump_clock: MockClock
 ) -> None:
     async with watched(opened):
@@ -83,7 +83,7 @@ async def test_each_has_its_whole_time_from_the_last_request(
         assert len(opened) == 0
 
 
-async def test_one_with_a_request_in_hand_is_left_alone(
+async def test_connection_with_a_request_in_progress_never_expires(
     opened: OpenConnections, autojump_clock: MockClock
 ) -> None:
     async with watched(opened):
@@ -93,7 +93,7 @@ async def test_one_with_a_request_in_hand_is_left_alone(
         assert are_open(busy) == [True]
 
 
-async def test_where_there_is_no_room_the_one_that_waits_longest_gives_way(
+async def test_make_room_closes_the_longest_waiting_connection(
     opened: OpenConnections, autojump_clock: MockClock
 ) -> None:
     made = []
@@ -110,7 +110,7 @@ async def test_where_there_is_no_room_the_one_that_waits_longest_gives_way(
     assert are_open(*made) == [True, True, False, False, True, True]
 
 
-async def test_requests_in_hand_never_give_way(
+async def test_make_room_closes_no_request_in_progress(
     opened: OpenConnections, nursery: trio.Nursery
 ) -> None:
     made = [connect(opened, f"192.0.2.{number}") for number in range(6)]
@@ -138,7 +138,7 @@ async def test_requests_in_hand_never_give_way(
         ("2001:db8::1", "2001:db8:0:1::1"),
     ],
 )
-async def test_an_address_with_too_many_loses_its_own_oldest_and_nobody_else_does(
+async def test_address_beyond_its_limit_loses_only_its_own_oldest(
     opened: OpenConnections, peer: str, others: str
 ) -> None:
     other = connect(opened, others)
@@ -146,19 +146,19 @@ async def test_an_address_with_too_many_loses_its_own_oldest_and_nobody_else_doe
     assert are_open(other, *made) == [True, False, False, True, True, True]
 
 
-async def test_ipv6_is_counted_by_64_bits(opened: OpenConnections) -> None:
+async def test_ipv6_addresses_are_counted_by_64_bits(opened: OpenConnections) -> None:
     made = [connect(opened, f"2001:db8::{number}") for number in range(1, 5)]
     assert are_open(*made) == [False, True, True, True]
 
 
-async def test_a_trusted_proxy_may_keep_as_many_waiting_as_there_are(
+async def test_trusted_proxy_may_keep_all_connections_waiting(
     opened: OpenConnections,
 ) -> None:
     made = [connect(opened, PROXY) for _ in range(6)]
     assert all(are_open(*made))
 
 
-async def test_only_waiting_ones_are_counted_for_an_address(opened: OpenConnections) -> None:
+async def test_address_is_counted_by_waiting_connections_only(opened: OpenConnections) -> None:
     made = []
     for _ in range(5):
         made.append(connect(opened))
@@ -169,7 +169,7 @@ async def test_only_waiting_ones_are_counted_for_an_address(opened: OpenConnecti
     assert are_open(*made) == [False, False, True, True, True]
 
 
-async def test_unfinished_bodies_of_an_address_have_a_bound_of_their_own(
+async def test_incomplete_bodies_of_an_address_have_their_own_limit(
     opened: OpenConnections,
 ) -> None:
     silent, first, second = (connect(opened) for _ in range(3))
@@ -186,7 +186,7 @@ async def test_unfinished_bodies_of_an_address_have_a_bound_of_their_own(
     assert opened.held_bytes(Awaited.BODY) == 61
 
 
-async def test_unfinished_bodies_have_a_bound_in_all_and_the_oldest_gives_way(
+async def test_incomplete_bodies_beyond_the_limit_close_the_oldest(
     opened: OpenConnections,
 ) -> None:
     made = [connect(opened, f"192.0.2.{number}") for number in range(4)]
@@ -198,7 +198,7 @@ async def test_unfinished_bodies_have_a_bound_in_all_and_the_oldest_gives_way(
     assert opened.held_bytes(Awaited.BODY) == 60
 
 
-async def test_bodies_by_way_of_a_trusted_proxy_share_the_bound_in_all(
+async def test_incomplete_bodies_of_a_proxy_share_the_total_limit(
     opened: OpenConnections,
 ) -> None:
     made = [connect(opened, PROXY) for _ in range(3)]
@@ -208,7 +208,7 @@ async def test_bodies_by_way_of_a_trusted_proxy_share_the_bound_in_all(
     assert are_open(*made) == [False, True, True]
 
 
-async def test_responses_that_are_not_read_have_bounds_of_their_own(
+async def test_unread_responses_have_their_own_limits(
     opened: OpenConnections,
 ) -> None:
     body = connect(opened, "192.0.2.9")
@@ -226,10 +226,10 @@ async def test_responses_that_are_not_read_have_bounds_of_their_own(
     assert opened.held_bytes(Awaited.BODY) == 60
 
 
-async def test_a_response_beyond_every_bound_is_sent_where_it_is_alone(
+async def test_unread_response_beyond_every_limit_stays_if_alone(
     opened: OpenConnections,
 ) -> None:
-    """An app may answer with what it likes, and no wait would make it smaller."""
+    """An app's response may have any size, and waiting would not make it smaller."""
     made = [connect(opened) for _ in range(2)] + [connect(opened, "192.0.2.2")]
     for each in made:
         each.wait_for(Awaited.READING)
@@ -237,7 +237,7 @@ async def test_a_response_beyond_every_bound_is_sent_where_it_is_alone(
     assert are_open(*made) == [False, False, True]
 
 
-async def test_at_the_end_those_that_wait_are_closed_and_the_others_waited_for(
+async def test_end_closes_waiting_connections_and_awaits_the_others(
     opened: OpenConnections, nursery: trio.Nursery
 ) -> None:
     waiting, busy, reading = (connect(opened) for _ in range(3))

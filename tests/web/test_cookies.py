@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from web.request import clear_cookie, clear_every_cookie, is_secure, set_cookie, sids
+from web.request import clear_cookie, clear_every_cookie, is_secure, session_ids, set_cookie
 
 
 @pytest.mark.parametrize(
@@ -19,11 +19,11 @@ from web.request import clear_cookie, clear_every_cookie, is_secure, set_cookie,
         (["sid=a=b"], ["a=b"]),
     ],
 )
-def test_every_cookie_of_that_name_is_found(lines: list[str], found: list[str]) -> None:
-    assert sids(lines) == found
+def test_session_ids_finds_every_cookie_of_the_name(lines: list[str], found: list[str]) -> None:
+    assert session_ids(lines) == found
 
 
-def test_the_cookie_has_the_attributes_of_the_spec() -> None:
+def test_set_cookie_has_the_attributes_of_the_contract() -> None:
     whole = "sid=abc; Max-Age=60; Path=/; HttpOnly; SameSite=Lax"
     assert set_cookie("abc", 60, secure=False) == whole
     assert set_cookie("abc", 60, secure=True) == whole + "; Secure"
@@ -40,14 +40,14 @@ def test_the_cookie_has_the_attributes_of_the_spec() -> None:
         (False, True, True, False),
     ],
 )
-def test_secure_is_the_policys_or_decided_per_request(
+def test_is_secure_follows_the_policy_or_the_request(
     policy: bool | None, site_is_https: bool, over_tls: bool, secure: bool
 ) -> None:
     """`secureCookie` null means that it is decided per request (A-171)."""
     assert is_secure(policy, site_is_https, over_tls) is secure
 
 
-def test_every_path_and_parent_domain_of_a_cookie_is_cleared() -> None:
+def test_clear_every_cookie_covers_paths_and_parent_domains() -> None:
     """RFC 6265 5.1.3, 5.1.4: these are all the cookies that the request could bring."""
     lines = clear_every_cookie("https://fw.apps.example.org:8443", "/app/Sales Order")
     domains = ["", "; Domain=fw.apps.example.org", "; Domain=apps.example.org"]
@@ -57,7 +57,7 @@ def test_every_path_and_parent_domain_of_a_cookie_is_cleared() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost", "fw"])
-def test_an_address_and_a_single_name_have_no_parent_domain(host: str) -> None:
+def test_clear_every_cookie_has_no_domain_for_addresses(host: str) -> None:
     assert clear_every_cookie(f"http://{host}:8000", "/") == ["sid=; Max-Age=0; Path=/"]
 
 
@@ -69,14 +69,14 @@ def test_an_address_and_a_single_name_have_no_parent_domain(host: str) -> None:
         ("https://" + "a." * 60 + "example.org", "/api/resource/A/b"),
     ],
 )
-def test_what_is_cleared_fits_into_the_head_that_a_proxy_takes(url: str, path: str) -> None:
+def test_clear_every_cookie_fits_into_a_proxys_head_limit(url: str, path: str) -> None:
     """nginx takes 4 KiB, the other headers included, and answers 502 to more."""
     lines = clear_every_cookie(url, path)
     assert lines[0] == "sid=; Max-Age=0; Path=/"
     assert sum(len(f"Set-Cookie: {line}\r\n") for line in lines) <= 2400
 
 
-def test_a_path_can_smuggle_no_attribute_into_the_cookie() -> None:
+def test_clear_every_cookie_quotes_the_path() -> None:
     for line in clear_every_cookie("https://fw.example.org", "/a; Domain=x\r\nX: y\0/b"):
         assert line.count(";") <= 3
         assert line.isprintable()

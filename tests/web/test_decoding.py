@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.asgi import Client
+from tests.web.client import AppClient
 from tests.web.fakes import SID, FakeDocuments, FakeGateway, app_of
 from tests.web.serving import served
 
@@ -25,18 +25,18 @@ ASK = b"GET %s HTTP/1.1\r\nHost: x\r\nCookie: sid=%s\r\nConnection: close\r\n\r\
         (b"a+b", "a+b"),
     ],
 )
-async def test_a_path_is_decoded_once(
+async def test_path_is_decoded_once(
     gateway: FakeGateway, documents: FakeDocuments, path: bytes, name: str
 ) -> None:
     documents.held[name] = {"name": name}
-    async with served(app_of(gateway, documents)) as server:
+    async with served(app_of(gateway)) as server:
         got = await server.exchange(ASK % (b"/api/resource/Order/" + path, SID.encode()))
     head, _, body = got.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200"), got
     assert json.loads(body)["data"]["name"] == name
 
 
-async def test_a_query_is_decoded_once(client: Client, documents: FakeDocuments) -> None:
+async def test_query_is_decoded_once(client: AppClient, documents: FakeDocuments) -> None:
     filters = '[["title","=","%2541"]]'
     encoded = filters.replace("%", "%25").replace('"', "%22")
     assert (
@@ -46,7 +46,7 @@ async def test_a_query_is_decoded_once(client: Client, documents: FakeDocuments)
     assert listing == {"filters": json.loads(filters)}
 
 
-async def test_a_body_is_decoded_once(client: Client, documents: FakeDocuments) -> None:
+async def test_body_is_decoded_once(client: AppClient, documents: FakeDocuments) -> None:
     body: dict[str, Any] = {"name": "A", "title": '"\\u0041&lt;%41"'}
     reply = await client.ask("POST", "/api/resource/Order", body, sid=SID)
     assert reply.status == 201

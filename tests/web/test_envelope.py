@@ -8,7 +8,7 @@ import pytest
 
 from fw_actors import errors
 from fw_actors.errors import FwError
-from web.response import refusal, refusal_in
+from web.response import error_in, error_response
 
 TABLE = [
     (errors.BadRequestError("Wrong.", field="a"), 400, {"field": "a"}),
@@ -33,10 +33,10 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("error", "status", "extra"), TABLE)
-def test_each_refusal_has_its_status_type_and_extra(
+def test_error_response_has_status_type_and_extra(
     error: FwError, status: int, extra: dict[str, object] | None
 ) -> None:
-    answer = refusal(error)
+    answer = error_response(error)
     shown = json.loads(answer.body)["error"]
     assert answer.status == status
     assert shown["type"] == type(error).__name__
@@ -44,17 +44,17 @@ def test_each_refusal_has_its_status_type_and_extra(
     assert shown.get("extra") == extra
 
 
-def test_headers_that_belong_to_a_refusal_come_along() -> None:
-    assert dict(refusal(errors.TooManyRequestsError(12.1)).headers) == {"Retry-After": "13"}
-    assert dict(refusal(errors.OverloadedError()).headers) == {"Retry-After": "1"}
-    assert dict(refusal(errors.MethodNotAllowedError(("GET", "PUT"))).headers) == {
+def test_error_response_has_the_headers_of_the_error() -> None:
+    assert dict(error_response(errors.TooManyRequestsError(12.1)).headers) == {"Retry-After": "13"}
+    assert dict(error_response(errors.OverloadedError()).headers) == {"Retry-After": "1"}
+    assert dict(error_response(errors.MethodNotAllowedError(("GET", "PUT"))).headers) == {
         "Allow": "GET, PUT"
     }
 
 
-def test_a_refusal_is_found_inside_the_groups_of_nurseries() -> None:
+def test_error_in_finds_an_error_inside_groups() -> None:
     error = errors.NotFoundError("Gone.")
-    assert refusal_in(error) is error
-    assert refusal_in(ExceptionGroup("", [ExceptionGroup("", [error])])) is error
-    assert refusal_in(ExceptionGroup("", [error, ValueError()])) is None
-    assert refusal_in(ValueError()) is None
+    assert error_in(error) is error
+    assert error_in(ExceptionGroup("", [ExceptionGroup("", [error])])) is error
+    assert error_in(ExceptionGroup("", [error, ValueError()])) is None
+    assert error_in(ValueError()) is None

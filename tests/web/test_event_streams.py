@@ -7,21 +7,21 @@ import trio
 import trio.testing
 
 from fw_actors.errors import OverloadedError
-from web.response import MOST, RETRY, EventStreams, SendPart, event
+from web.response import MOST, RETRY, EventStreams, SendPart, sse_event
 
 
 async def endless(send: SendPart) -> None:
-    await send(event(b"{}"))
+    await send(sse_event(b"{}"))
     await trio.sleep_forever()
 
 
-async def test_a_stream_sends_its_events_until_all_are_ended() -> None:
+async def test_event_stream_sends_events_until_ended() -> None:
     streams, sent = EventStreams(), list[bytes]()
 
     async def send(part: bytes) -> None:
         sent.append(part)
 
-    answer = streams.answer(endless)
+    answer = streams.open(endless)
     assert answer.stream is not None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(answer.stream, send)
@@ -31,7 +31,7 @@ async def test_a_stream_sends_its_events_until_all_are_ended() -> None:
     assert len(streams) == 0
 
 
-async def test_no_more_than_sixteen_are_open() -> None:
+async def test_event_streams_are_sixteen_at_most() -> None:
     streams = EventStreams()
 
     async def send(part: bytes) -> None:
@@ -39,21 +39,21 @@ async def test_no_more_than_sixteen_are_open() -> None:
 
     async with trio.open_nursery() as nursery:
         for _ in range(MOST):
-            answer = streams.answer(endless)
+            answer = streams.open(endless)
             assert answer.stream is not None
             nursery.start_soon(answer.stream, send)
         await trio.testing.wait_all_tasks_blocked()
         with pytest.raises(OverloadedError):
-            streams.answer(endless)
+            streams.open(endless)
         streams.end()
 
 
-async def test_none_is_opened_while_the_service_stops() -> None:
+async def test_event_streams_are_not_opened_while_stopping() -> None:
     streams = EventStreams()
-    late = streams.answer(endless)
+    late = streams.open(endless)
     streams.end()
     with pytest.raises(OverloadedError):
-        streams.answer(endless)
+        streams.open(endless)
     sent: list[bytes] = []
 
     async def send(part: bytes) -> None:

@@ -1,4 +1,4 @@
-"""One client without an account does not take every place: what honest clients get meanwhile."""
+"""A client without an account cannot take all slots: other clients are served meanwhile."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def opened(site: LiveSite, count: int, data: bytes, stack: ExitStack) -> list[so
 
 
 def statuses(site: LiveSite) -> list[int]:
-    """What an honest client is told, on a connection of its own each."""
+    """Return the statuses of an honest client, each on a new connection."""
     paths = ("/api/health", "/api/ready", "/api/boot", "/login")
     return [httpx.get(site.url + path, timeout=60).status_code for path in paths]
 
@@ -66,10 +66,10 @@ def statuses(site: LiveSite) -> list[int]:
 @pytest.mark.usefixtures("many_descriptors")
 @pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n", UNFINISHED])
 @pytest.mark.parametrize("kind", ["site", "proxied"])
-def test_a_flood_of_unfinished_requests_keeps_nobody_from_being_answered(
+def test_flood_of_incomplete_requests_blocks_no_other_client(
     request: pytest.FixtureRequest, kind: str, data: bytes
 ) -> None:
-    """Each of these alone would hold a place for 10 s and more, all of them every place."""
+    """Each of these alone would hold a slot for 10 s and more, all of them every slot."""
     site: LiveSite = request.getfixturevalue(kind)
     with ExitStack() as stack:
         opened(site, MANY, data, stack)
@@ -77,7 +77,7 @@ def test_a_flood_of_unfinished_requests_keeps_nobody_from_being_answered(
 
 
 @pytest.mark.usefixtures("many_descriptors")
-def test_an_unfinished_request_takes_no_place_of_a_whole_one(proxied: LiveSite) -> None:
+def test_incomplete_request_takes_no_slot(proxied: LiveSite) -> None:
     """At most 1,000 requests at once (H-120); these 1,001 are none yet (H-121)."""
     with ExitStack() as stack:
         unfinished = opened(proxied, 1_001, UNFINISHED, stack)
@@ -102,7 +102,7 @@ async def drip(stream: trio.SocketStream, data: bytes) -> None:
             await stream.send_all(data)
 
 
-async def test_health_and_readiness_are_told_when_every_place_is_taken(
+async def test_health_and_readiness_are_served_without_free_slots(
     gateway: FakeGateway,
 ) -> None:
     app = app_of(gateway, max_requests=0)
@@ -112,7 +112,7 @@ async def test_health_and_readiness_are_told_when_every_place_is_taken(
             assert got.startswith(b"HTTP/1.1 " + status)
 
 
-async def test_an_address_with_too_many_connections_loses_its_own_oldest(
+async def test_address_beyond_its_limit_loses_its_oldest_connection(
     gateway: FakeGateway,
 ) -> None:
     limits = ConnectionLimits(connections=100, by_address=2)
@@ -131,7 +131,7 @@ async def test_an_address_with_too_many_connections_loses_its_own_oldest(
         await first.aclose()
 
 
-async def test_connections_of_a_trusted_proxy_have_no_bound_but_that_of_all(
+async def test_trusted_proxy_has_no_limit_of_its_address(
     gateway: FakeGateway,
 ) -> None:
     trust = ProxyTrustPolicy(every_peer=True, networks=())
@@ -145,7 +145,7 @@ async def test_connections_of_a_trusted_proxy_have_no_bound_but_that_of_all(
 
 
 @pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.1\r\n", UNFINISHED])
-async def test_a_new_connection_does_not_wait_for_silent_ones_to_time_out(
+async def test_new_connection_closes_a_silent_one_at_the_limit(
     gateway: FakeGateway, autojump_clock: MockClock, data: bytes
 ) -> None:
     """Where the bound by address does not hold, since all come from a trusted proxy."""
@@ -165,7 +165,7 @@ async def test_a_new_connection_does_not_wait_for_silent_ones_to_time_out(
             await stream.aclose()
 
 
-async def test_a_request_in_hand_is_answered_however_many_connections_come(
+async def test_request_in_progress_survives_any_number_of_connections(
     gateway: FakeGateway,
 ) -> None:
     limits = ConnectionLimits(connections=4, by_address=4)
@@ -178,7 +178,7 @@ async def test_a_request_in_hand_is_answered_however_many_connections_come(
             await stream.aclose()
 
 
-async def test_the_bytes_of_unfinished_bodies_are_bounded(gateway: FakeGateway) -> None:
+async def test_incomplete_bodies_are_limited_in_bytes(gateway: FakeGateway) -> None:
     limits = ConnectionLimits(body_bytes=100_000, body_bytes_by_address=50_000)
     part = b" " * 30_000
     async with served(app_of(gateway), limits=limits) as site:
@@ -194,7 +194,7 @@ async def test_the_bytes_of_unfinished_bodies_are_bounded(gateway: FakeGateway) 
         await second.aclose()
 
 
-async def test_a_body_that_comes_too_slowly_is_408_and_its_connection_ends(
+async def test_slow_body_is_408_and_ends_the_connection(
     gateway: FakeGateway, autojump_clock: MockClock
 ) -> None:
     """A byte a second is less than 500: 408 (H-125, H-58)."""
@@ -211,7 +211,7 @@ async def test_a_body_that_comes_too_slowly_is_408_and_its_connection_ends(
     assert trio.current_time() - start < 12
 
 
-async def test_a_head_that_does_not_end_has_15_seconds(
+async def test_incomplete_head_has_15_seconds(
     gateway: FakeGateway, autojump_clock: MockClock
 ) -> None:
     async with served(app_of(gateway)) as site, await site.connect() as stream:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from trio.testing import MockClock
 
-from tests.web.asgi import Client, Pair
+from tests.web.client import AppClient, Pair
 from tests.web.fakes import PASSWORD, SID, FakeGateway
 
 GOOD = {"usr": "ann", "pwd": PASSWORD}
@@ -32,29 +32,31 @@ ORDER: list[tuple[str, str, list[Pair], int]] = [
 
 
 @pytest.mark.parametrize(("method", "target", "headers", "status"), ORDER)
-async def test_the_first_fault_decides(
-    client: Client, method: str, target: str, headers: list[Pair], status: int
+async def test_guard_raises_the_first_error_in_order(
+    client: AppClient, method: str, target: str, headers: list[Pair], status: int
 ) -> None:
     reply = await client.send(method, target, headers, [b"{"])
     assert reply.status == status, reply.body
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-async def test_what_may_change_something_needs_the_csrf_header(client: Client, method: str) -> None:
+async def test_guard_requires_the_csrf_header_for_unsafe_verbs(
+    client: AppClient, method: str
+) -> None:
     path = "/api/login" if method == "POST" else "/api/resource/Order/a"
     for headers in ([], [("X-FW-CSRF", "")], [("X-FW-CSRF", "1"), CROSS_SITE]):
         reply = await client.ask(method, path, GOOD, sid=None, csrf=False, headers=headers)
         assert (reply.status, reply.error["type"]) == (403, "CSRFError")
 
 
-async def test_any_value_of_the_csrf_header_will_do(client: Client) -> None:
+async def test_guard_accepts_any_value_of_the_csrf_header(client: AppClient) -> None:
     for value in ("x", "0", "false"):
         headers = [("X-FW-CSRF", value), ("Sec-Fetch-Site", "same-origin")]
         reply = await client.ask("POST", "/api/login", GOOD, csrf=False, headers=headers)
         assert reply.status == 200
 
 
-async def test_a_request_with_an_api_key_needs_no_csrf_header(client: Client) -> None:
+async def test_guard_requires_no_csrf_header_with_an_api_key(client: AppClient) -> None:
     """An API key needs no CSRF header (H-81); 401: this site knows no such key."""
     path = "/api/method/core.services.profile.getMyProfile"
     key = ("Authorization", "Bearer fwk_abc_def")
@@ -62,7 +64,7 @@ async def test_a_request_with_an_api_key_needs_no_csrf_header(client: Client) ->
     assert (reply.status, reply.error["type"]) == (401, "AuthenticationError")
 
 
-async def test_two_credentials_are_one_too_many(client: Client) -> None:
+async def test_guard_rejects_two_credentials(client: AppClient) -> None:
     key = ("Authorization", "Bearer fwk_abc_def")
     for headers in (
         [("Cookie", f"sid={SID}; sid={SID}")],
@@ -77,13 +79,13 @@ async def test_two_credentials_are_one_too_many(client: Client) -> None:
         assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
 
 
-async def test_the_scheme_of_a_proxy_in_front_is_not_an_api_key(client: Client) -> None:
+async def test_guard_ignores_other_authorization_schemes(client: AppClient) -> None:
     basic = ("Authorization", "Basic YTpi")
     assert (await client.ask("GET", "/api/boot", headers=[basic], sid=SID)).json["user"]
 
 
 @pytest.mark.parametrize("sid", ["A" * 32, "x", "..%2f", "0", "", "y" * 5000])
-async def test_a_session_that_is_not_there_is_401(client: Client, sid: str) -> None:
+async def test_guard_answers_401_without_a_session(client: AppClient, sid: str) -> None:
     reply = await client.ask("GET", "/api/resource/Order", sid=sid)
     assert (reply.status, reply.error["type"]) == (401, "AuthenticationError")
 
@@ -100,8 +102,8 @@ async def test_a_session_that_is_not_there_is_401(client: Client, sid: str) -> N
         "",
     ],
 )
-async def test_a_body_of_another_kind_is_415(
-    client: Client, gateway: FakeGateway, kind: str | None
+async def test_guard_answers_415_for_other_content_types(
+    client: AppClient, gateway: FakeGateway, kind: str | None
 ) -> None:
     reply = await client.ask("POST", "/api/login", GOOD, kind=kind)
     assert (reply.status, reply.error["type"]) == (415, "UnsupportedMediaTypeError")
@@ -111,13 +113,13 @@ async def test_a_body_of_another_kind_is_415(
 @pytest.mark.parametrize(
     "kind", ["application/json; charset=utf-8", "Application/JSON;charset=UTF-8"]
 )
-async def test_utf_8_may_be_said(client: Client, kind: str) -> None:
+async def test_guard_accepts_charset_utf_8(client: AppClient, kind: str) -> None:
     assert (await client.ask("POST", "/api/login", GOOD, kind=kind)).status == 200
 
 
 @pytest.mark.parametrize("parts", [2, 64])
-async def test_a_body_without_a_length_is_limited_as_it_comes(
-    client: Client, gateway: FakeGateway, parts: int
+async def test_guard_limits_a_body_without_a_length(
+    client: AppClient, gateway: FakeGateway, parts: int
 ) -> None:
     """The limit is 64 KiB under /api/login (H-11)."""
     headers = [CHUNKED, CSRF, JSON_KIND]
@@ -127,14 +129,16 @@ async def test_a_body_without_a_length_is_limited_as_it_comes(
     assert not gateway.attempts
 
 
-async def test_a_document_may_be_larger_than_a_sign_in(client: Client) -> None:
+async def test_guard_limits_bodies_by_operation(client: AppClient) -> None:
     body = {"name": "big", "remarks": "x" * (1024 * 1024 - 100)}
     assert (await client.ask("POST", "/api/resource/Order", body, sid=SID)).status == 201
     body["remarks"] += "x" * 200
     assert (await client.ask("POST", "/api/resource/Order", body, sid=SID)).status == 413
 
 
-async def test_a_body_that_stalls_is_408(client: Client, autojump_clock: MockClock) -> None:
+async def test_guard_answers_408_for_an_incomplete_body(
+    client: AppClient, autojump_clock: MockClock
+) -> None:
     headers = [("Content-Length", "40"), CSRF, JSON_KIND]
     reply = await client.send("POST", "/api/login", headers, [b'{"usr"'], ends=False)
     assert (reply.status, reply.error["type"]) == (408, "RequestTimeoutError")
@@ -153,8 +157,8 @@ async def test_a_body_that_stalls_is_408(client: Client, autojump_clock: MockClo
         ("/api/resource/Order?" + "&".join("limit=1" for _ in range(100)), None),
     ],
 )
-async def test_a_query_or_path_that_is_not_understood_is_400(
-    client: Client, target: str, field: str | None
+async def test_guard_answers_400_for_a_bad_query_or_path(
+    client: AppClient, target: str, field: str | None
 ) -> None:
     reply = await client.ask("GET", target, sid=SID)
     assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
@@ -164,8 +168,8 @@ async def test_a_query_or_path_that_is_not_understood_is_400(
 @pytest.mark.parametrize(
     "path", ["/api/login", "/api/auth/token", "/api/auth/reset-password", "/api/auth/accept-invite"]
 )
-async def test_an_address_is_turned_away_before_its_body_is_looked_at(
-    client: Client, gateway: FakeGateway, path: str
+async def test_guard_answers_429_before_415_and_400(
+    client: AppClient, gateway: FakeGateway, path: str
 ) -> None:
     """The address's 429 comes before 415 and 400 (H-21)."""
     gateway.shut_out.add(client.peer)
@@ -177,10 +181,10 @@ async def test_an_address_is_turned_away_before_its_body_is_looked_at(
     assert (await client.ask("GET", path)).status == 405
 
 
-async def test_an_address_over_its_requests_is_told_ok_by_forgot_password(
-    client: Client, gateway: FakeGateway
+async def test_forgot_password_answers_ok_to_a_throttled_address(
+    client: AppClient, gateway: FakeGateway
 ) -> None:
-    """Beyond its requests an address is still answered `{ok: true}`, and nothing is done (A-96)."""
+    """A throttled address still gets `{ok: true}`, and nothing is done (A-96)."""
     gateway.shut_out.add(client.peer)
     reply = await client.ask("POST", "/api/auth/forgot-password", {"usr": "ann"})
     assert reply.json == {"ok": True}

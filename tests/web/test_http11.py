@@ -1,4 +1,4 @@
-"""HTTP/1.1 on one connection, on real sockets: how bodies come in and answers go out."""
+"""HTTP/1.1 on one connection, on real sockets: request bodies and responses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.web.serving import BODY, BOOT, SIGN_IN, SIGN_IN_HEAD, answer, rest, s
 from web.app import FrontEnd
 from web.exchange import Exchange
 from web.operations import Operation
-from web.response import RETRY, Answer, SendPart, event
+from web.request import front_request
+from web.response import RETRY, Response, SendPart, sse_event
 
 LAST = b"GET /api/boot HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
@@ -24,21 +25,21 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def endless(app: FrontEnd) -> None:
-    """Have /api/boot answer with events without an end."""
+    """Replace /api/boot by an endless event stream."""
 
     async def events(send: SendPart) -> None:
-        await send(event(b"{}"))
+        await send(sse_event(b"{}"))
         await trio.sleep_forever()
 
-    async def handle(_: Exchange) -> Answer:
-        return app.streams.answer(events)
+    async def handle(_: Exchange) -> Response:
+        return app.streams.open(events)
 
-    operations = app._fixed["/api/boot"].operations
+    operations = app.routes["/api/boot"].operations
     assert isinstance(operations, dict)
-    operations["GET"] = Operation(handle, operations["GET"].session)
+    operations["GET"] = Operation(handle, operations["GET"].authentication)
 
 
-async def test_requests_sent_at_once_are_answered_in_their_order(gateway: FakeGateway) -> None:
+async def test_pipelined_requests_are_answered_in_order(gateway: FakeGateway) -> None:
     async with served(app_of(gateway)) as site:
         got = await site.exchange(BOOT + SIGN_IN + LAST)
     assert got.count(b"HTTP/1.1 200 ") == 3
@@ -46,7 +47,7 @@ async def test_requests_sent_at_once_are_answered_in_their_order(gateway: FakeGa
 
 
 @pytest.mark.parametrize("size", [1, 7, len(BODY)])
-async def test_a_body_may_come_in_parts_of_any_size(gateway: FakeGateway, size: int) -> None:
+async def test_body_is_read_from_parts_of_any_size(gateway: FakeGateway, size: int) -> None:
     async with served(app_of(gateway)) as site, await site.connect() as stream:
         await stream.send_all(SIGN_IN_HEAD % len(BODY))
         for start in range(0, len(BODY), size):
@@ -54,7 +55,7 @@ async def test_a_body_may_come_in_parts_of_any_size(gateway: FakeGateway, size: 
         assert (await answer(stream)).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_a_body_may_come_in_chunks(gateway: FakeGateway) -> None:
+async def test_body_is_read_from_chunks(gateway: FakeGateway) -> None:
     head = SIGN_IN_HEAD.replace(b"Content-Length: %d", b"Transfer-Encoding: chunked")
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in BODY) + b"0\r\n\r\n"
     async with served(app_of(gateway)) as site:
@@ -62,7 +63,7 @@ async def test_a_body_may_come_in_chunks(gateway: FakeGateway) -> None:
     assert got.count(b"HTTP/1.1 200 ") == 2
 
 
-async def test_who_asks_whether_to_send_the_body_is_told_to_go_on(gateway: FakeGateway) -> None:
+async def test_expect_100_is_answered_before_the_body(gateway: FakeGateway) -> None:
     """RFC 9110 §10.1.1."""
     head = (SIGN_IN_HEAD % len(BODY)).replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")
     async with served(app_of(gateway)) as site, await site.connect() as stream:
@@ -72,8 +73,8 @@ async def test_who_asks_whether_to_send_the_body_is_told_to_go_on(gateway: FakeG
         assert (await answer(stream)).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_an_answer_without_a_body_leaves_the_connection_in_step(gateway: FakeGateway) -> None:
-    """RFC 9110 §9.3.2: HEAD tells the length and sends nothing of it."""
+async def test_response_without_a_body_keeps_the_connection_in_step(gateway: FakeGateway) -> None:
+    """RFC 9110 §9.3.2: HEAD has the length and no body."""
     async with served(app_of(gateway)) as site:
         options = b"OPTIONS /api/boot HTTP/1.1\r\nHost: x\r\n\r\n"
         got = await site.exchange(BOOT.replace(b"GET", b"HEAD") + options + LAST)
@@ -85,7 +86,7 @@ async def test_an_answer_without_a_body_leaves_the_connection_in_step(gateway: F
     assert b"content-length" not in heads[1]
 
 
-async def test_an_answer_leaves_in_one_piece(gateway: FakeGateway) -> None:
+async def test_response_is_sent_in_one_piece(gateway: FakeGateway) -> None:
     async with served(app_of(gateway)) as site, await site.connect() as stream:
         await stream.send_all(BOOT)
         got = await stream.receive_some()
@@ -93,7 +94,7 @@ async def test_an_answer_leaves_in_one_piece(gateway: FakeGateway) -> None:
         assert got.endswith(b"}")
 
 
-async def test_an_answer_without_an_end_comes_part_by_part_until_the_client_goes(
+async def test_event_stream_is_sent_in_parts_until_the_client_leaves(
     gateway: FakeGateway,
 ) -> None:
     app = app_of(gateway)
@@ -106,11 +107,11 @@ async def test_an_answer_without_an_end_comes_part_by_part_until_the_client_goes
                 got += await stream.receive_some()
             assert RETRY in got
             assert b"transfer-encoding: chunked" in got.lower()
-            assert (len(app.streams), app.in_hand) == (1, 1)
-        await until(lambda: (len(app.streams), app.in_hand) == (0, 0))
+            assert (len(app.streams), app.active_requests) == (1, 1)
+        await until(lambda: (len(app.streams), app.active_requests) == (0, 0))
 
 
-async def test_an_answer_without_an_end_is_ended_well_by_a_stop(gateway: FakeGateway) -> None:
+async def test_event_stream_is_completed_by_a_stop(gateway: FakeGateway) -> None:
     app = app_of(gateway)
     endless(app)
     async with served(app) as site, await site.connect() as stream:
@@ -120,14 +121,14 @@ async def test_an_answer_without_an_end_is_ended_well_by_a_stop(gateway: FakeGat
         assert (await rest(stream)).endswith(b"0\r\n\r\n")
 
 
-async def test_too_many_at_once_are_turned_away_and_their_connections_live_on(
-    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+async def test_overload_is_503_and_keeps_the_connection(
+    gateway: FakeGateway,
 ) -> None:
-    """At most 1,000 requests at once; more get 503 (H-120)."""
-    app = app_of(gateway)
+    """Beyond the limit of requests in progress, a request gets 503 (H-120)."""
+    app = app_of(gateway, max_requests=1)
+    other = front_request("GET", b"/api/boot", [], "1.1", None)
     async with served(app) as site, await site.connect() as stream:
-        with monkeypatch.context() as patch:
-            patch.setattr(app, "_in_hand", app.max_requests)
+        with app.slot(other):
             await stream.send_all(BOOT)
             got = await answer(stream)
             assert got.startswith(b"HTTP/1.1 503 ")
@@ -136,7 +137,7 @@ async def test_too_many_at_once_are_turned_away_and_their_connections_live_on(
         assert (await answer(stream)).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_a_failure_in_the_midst_of_an_answer_ends_its_connection_alone(
+async def test_failure_while_streaming_ends_only_its_connection(
     gateway: FakeGateway,
 ) -> None:
     app = app_of(gateway)
@@ -145,12 +146,12 @@ async def test_a_failure_in_the_midst_of_an_answer_ends_its_connection_alone(
         await send(b"a part")
         raise ValueError("a defect")
 
-    async def handle(_: Exchange) -> Answer:
-        return Answer(b"", stream=broken)
+    async def handle(_: Exchange) -> Response:
+        return Response(b"", stream=broken)
 
-    operations: Mapping[str, Operation] = app._fixed["/api/health"].operations
+    operations: Mapping[str, Operation] = app.routes["/api/health"].operations
     assert isinstance(operations, dict)
-    operations["GET"] = Operation(handle, operations["GET"].session)
+    operations["GET"] = Operation(handle, operations["GET"].authentication)
     async with served(app) as site:
         with structlog.testing.capture_logs() as logs:
             got = await site.exchange(BOOT.replace(b"boot", b"health"))

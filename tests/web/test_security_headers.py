@@ -1,4 +1,4 @@
-"""What a browser is told to allow: the headers of answers of every kind."""
+"""Security headers of responses of every kind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.web.asgi import Client, Reply
+from tests.web.client import AppClient, ClientResponse
 from tests.web.fakes import PASSWORD, SID, FakeGateway, app_of
 
 POLICY = {
@@ -22,8 +22,8 @@ POLICY = {
 YEAR = 365 * 86_400
 
 
-async def replies(client: Client) -> list[Reply]:
-    """Answers of every kind: of the interface, pages, files, refusals, redirects."""
+async def replies(client: AppClient) -> list[ClientResponse]:
+    """Responses of every kind: of the API, pages, files, errors, redirects."""
     page = await client.ask("GET", "/login")
     file = re.search(r'href="(/static/[^"]+\.css)"', page.body.decode())
     assert file is not None
@@ -46,30 +46,30 @@ async def replies(client: Client) -> list[Reply]:
     ]
 
 
-def policy_of(reply: Reply) -> dict[str, str]:
-    """The directives of an answer's Content-Security-Policy."""
+def policy_of(reply: ClientResponse) -> dict[str, str]:
+    """The directives of a response's Content-Security-Policy."""
     text = reply.header("Content-Security-Policy") or ""
     found = [each.strip().partition(" ") for each in text.split(";") if each.strip()]
     assert len({name for name, _, _ in found}) == len(found)
     return {name: sources for name, _, sources in found}
 
 
-async def test_every_answer_has_the_one_strict_content_policy(client: Client) -> None:
+async def test_headers_have_the_one_strict_content_policy(client: AppClient) -> None:
     for reply in await replies(client):
         assert policy_of(reply) == POLICY
 
 
-async def test_every_answer_forbids_to_guess_its_type(client: Client) -> None:
+async def test_headers_forbid_content_sniffing(client: AppClient) -> None:
     for reply in await replies(client):
         assert reply.header("X-Content-Type-Options") == "nosniff"
 
 
-async def test_every_answer_keeps_its_address_from_other_sites(client: Client) -> None:
+async def test_headers_send_no_referrer(client: AppClient) -> None:
     for reply in await replies(client):
         assert reply.header("Referrer-Policy") == "no-referrer"
 
 
-async def test_every_answer_names_its_content_type_with_its_charset(client: Client) -> None:
+async def test_headers_name_content_type_and_charset(client: AppClient) -> None:
     found = [reply.header("Content-Type") for reply in await replies(client)]
     kinds = {kind for kind in found if kind is not None}
     assert kinds == {
@@ -82,7 +82,7 @@ async def test_every_answer_names_its_content_type_with_its_charset(client: Clie
     assert len(found) == len([kind for kind in found if kind])
 
 
-async def test_no_answer_but_a_file_of_the_pages_is_to_be_kept(client: Client) -> None:
+async def test_headers_allow_caching_of_assets_only(client: AppClient) -> None:
     page, style, picture, script, *others = await replies(client)
     for file in (style, picture, script):
         assert "max-age" in (file.header("Cache-Control") or "")
@@ -90,10 +90,10 @@ async def test_no_answer_but_a_file_of_the_pages_is_to_be_kept(client: Client) -
         assert reply.header("Cache-Control") == "no-store"
 
 
-async def test_browsers_keep_to_https_for_a_year_on_a_site_that_is_https(
+async def test_headers_have_hsts_for_a_year_on_https_sites(
     gateway: FakeGateway,
 ) -> None:
-    client = Client(app_of(gateway, url="https://fw.example.test"))
+    client = AppClient(app_of(gateway, url="https://fw.example.test"))
     for reply in await replies(client):
         directives = (reply.header("Strict-Transport-Security") or "").split(";")
         ages = [each.strip() for each in directives if each.strip().startswith("max-age=")]
@@ -102,7 +102,7 @@ async def test_browsers_keep_to_https_for_a_year_on_a_site_that_is_https(
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:1", "null"])
-async def test_no_answer_is_opened_to_another_origin(client: Client, origin: str) -> None:
+async def test_headers_open_no_response_to_other_origins(client: AppClient, origin: str) -> None:
     asked = [("Origin", origin), ("Access-Control-Request-Method", "POST")]
     for method, path in (("OPTIONS", "/api/login"), ("GET", "/api/boot"), ("POST", "/api/login")):
         reply = await client.ask(method, path, headers=asked, sid=SID)
@@ -110,7 +110,7 @@ async def test_no_answer_is_opened_to_another_origin(client: Client, origin: str
 
 
 @pytest.mark.parametrize("path", ["/api/boot", "/api/login", "/login", "/app", "/api/resource/X"])
-async def test_trace_is_no_verb_of_any_path(client: Client, path: str) -> None:
+async def test_trace_is_405_everywhere(client: AppClient, path: str) -> None:
     reply = await client.ask("TRACE", path, headers=[("X-Mine", "echo-me")], sid=SID)
     assert reply.status == 405
     assert b"echo-me" not in reply.body

@@ -11,34 +11,14 @@ import pytest
 import structlog
 import trio
 
-from fw_actors.access.types import SignedIn, SignInAttempt
 from fw_actors.errors import ConfigurationError
-from tests.web.fakes import FakeGateway, app_of
+from tests.web.fakes import FakeGateway, HeldGateway, app_of
 from tests.web.serving import BOOT, SIGN_IN, SIGN_IN_HEAD, answer, rest, served
 from web.connections import ConnectionLimits
 from web.server import bind, serve
 
 
-class HeldGateway(FakeGateway):
-    """Lets sign-ins wait until they are released."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.release = trio.Event()
-        self.began = trio.Event()
-        self.cancelled = trio.Event()
-
-    async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
-        self.began.set()
-        try:
-            await self.release.wait()
-        except trio.Cancelled:
-            self.cancelled.set()
-            raise
-        return await super().sign_in(attempt)
-
-
-async def test_a_connection_serves_one_request_after_the_other(gateway: FakeGateway) -> None:
+async def test_server_serves_requests_of_a_connection_in_turn(gateway: FakeGateway) -> None:
     async with served(app_of(gateway)) as site, await site.connect() as stream:
         for _ in range(3):
             await stream.send_all(SIGN_IN)
@@ -58,10 +38,10 @@ async def test_a_connection_serves_one_request_after_the_other(gateway: FakeGate
         (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n", b"431"),
     ],
 )
-async def test_what_is_no_http_is_answered_bare_and_ends_the_connection(
+async def test_server_answers_invalid_http_with_a_bare_status(
     gateway: FakeGateway, data: bytes, status: bytes
 ) -> None:
-    """Input that is no HTTP request is answered bare (H-129)."""
+    """Invalid HTTP gets a bare status (H-129)."""
     async with served(app_of(gateway)) as site:
         got = await site.exchange(data)
         assert got.startswith(b"HTTP/1.1 " + status)
@@ -77,14 +57,14 @@ async def test_what_is_no_http_is_answered_bare_and_ends_the_connection(
         b"GET /%ff%00 HTTP/1.1\r\nHost: x\r\n",
     ],
 )
-async def test_odd_targets_are_404_in_the_envelope(gateway: FakeGateway, head: bytes) -> None:
+async def test_server_answers_odd_targets_with_404(gateway: FakeGateway, head: bytes) -> None:
     async with served(app_of(gateway)) as site:
         got = await site.exchange(head + b"Connection: close\r\n\r\n")
         assert got.startswith(b"HTTP/1.1 404 ")
         assert b'"NotFoundError"' in got
 
 
-async def test_an_old_client_without_a_host_is_served(gateway: FakeGateway) -> None:
+async def test_server_serves_http_1_0_without_a_host(gateway: FakeGateway) -> None:
     async with served(app_of(gateway)) as site:
         got = await site.exchange(b"GET /api/health HTTP/1.0\r\n\r\n")
         assert got.endswith(b'{"ok":true}')
@@ -93,10 +73,10 @@ async def test_an_old_client_without_a_host_is_served(gateway: FakeGateway) -> N
 @pytest.mark.parametrize(
     ("target", "status"), [(b"GET /api/boot", b"200"), (b"GET /nothing", b"404")]
 )
-async def test_a_web_socket_is_not_spoken_and_the_request_is_answered_as_any_other(
+async def test_server_ignores_an_upgrade_to_web_sockets(
     gateway: FakeGateway, target: bytes, status: bytes
 ) -> None:
-    """Only what is no HTTP request at all is answered bare (H-129; RFC 9110 §7.8)."""
+    """Only invalid HTTP gets a bare status (H-129; RFC 9110 §7.8)."""
     upgrade = (
         target + b" HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
@@ -117,7 +97,7 @@ async def test_a_web_socket_is_not_spoken_and_the_request_is_answered_as_any_oth
         b"PRI * HTTP/2.0\r\nHost: x\r\n",
     ],
 )
-async def test_nobody_is_spoken_to_in_http_2(gateway: FakeGateway, head: bytes) -> None:
+async def test_server_ignores_an_upgrade_to_http_2(gateway: FakeGateway, head: bytes) -> None:
     async with served(app_of(gateway)) as site, await site.connect() as stream:
         await stream.send_all(head + b"\r\n")
         assert bytes(await stream.receive_some(9)) == b"HTTP/1.1 "
@@ -127,7 +107,7 @@ async def test_nobody_is_spoken_to_in_http_2(gateway: FakeGateway, head: bytes) 
 @pytest.mark.parametrize(
     "then", [b"\0\xff", b"\r\n\r\n\r\n", b"GET \r\n", b"PRI * HTTP/2.0\r\n\r\n"]
 )
-async def test_garbage_behind_a_request_is_no_matter_for_the_log(
+async def test_server_logs_no_error_for_garbage_after_a_request(
     gateway: FakeGateway, caplog: pytest.LogCaptureFixture, first: bytes, then: bytes
 ) -> None:
     """Whoever likes may send it; a line and a traceback for each would drown the others."""
@@ -145,8 +125,8 @@ async def test_garbage_behind_a_request_is_no_matter_for_the_log(
 
 
 @pytest.mark.parametrize("size", [66 * 1024, 2 * 1024 * 1024])
-async def test_whoever_sends_too_much_can_read_the_refusal(gateway: FakeGateway, size: int) -> None:
-    """The answer waits for the rest of the body; TCP would reset the connection otherwise."""
+async def test_server_lets_a_client_read_its_413(gateway: FakeGateway, size: int) -> None:
+    """The response waits for the rest of the body; TCP would reset the connection otherwise."""
     async with served(app_of(gateway)) as site, await site.connect() as stream:
         await stream.send_all(SIGN_IN_HEAD % size + b"x" * size)
         assert (await answer(stream)).startswith(b"HTTP/1.1 413 ")
@@ -154,7 +134,7 @@ async def test_whoever_sends_too_much_can_read_the_refusal(gateway: FakeGateway,
         assert (await answer(stream)).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_a_client_that_goes_away_cancels_its_request() -> None:
+async def test_server_cancels_the_request_of_a_client_that_leaves() -> None:
     gateway = HeldGateway()
     app = app_of(gateway)
     async with served(app) as site:
@@ -162,11 +142,11 @@ async def test_a_client_that_goes_away_cancels_its_request() -> None:
             await stream.send_all(SIGN_IN)
             await gateway.began.wait()
         await gateway.cancelled.wait()
-        while app.in_hand:
+        while app.active_requests:
             await trio.lowlevel.checkpoint()
 
 
-async def test_a_stop_finishes_what_is_in_hand_and_serves_nothing_new() -> None:
+async def test_server_stop_finishes_requests_and_starts_none() -> None:
     """Ready is 503 while draining; a balancer has to be able to ask (H-102, H-135)."""
     gateway = HeldGateway()
     async with served(app_of(gateway)) as site:
@@ -190,7 +170,7 @@ async def test_a_stop_finishes_what_is_in_hand_and_serves_nothing_new() -> None:
             await stream.aclose()
 
 
-async def test_a_stop_is_over_in_time_whatever_a_request_does() -> None:
+async def test_server_stop_ends_in_time() -> None:
     gateway = HeldGateway()
     async with served(app_of(gateway), drain_seconds=0.05) as site:
         stream = await site.connect()
@@ -203,7 +183,7 @@ async def test_a_stop_is_over_in_time_whatever_a_request_does() -> None:
         await stream.aclose()
 
 
-async def test_a_client_that_reads_nothing_holds_neither_a_place_nor_the_stop(
+async def test_server_stop_is_not_held_by_a_client_that_does_not_read(
     gateway: FakeGateway,
 ) -> None:
     app = app_of(gateway, login={"notice": "x" * 30_000_000}, max_requests=1)
@@ -216,7 +196,7 @@ async def test_a_client_that_reads_nothing_holds_neither_a_place_nor_the_stop(
     await stream.aclose()
 
 
-async def test_responses_that_nobody_reads_are_bounded_in_bytes(gateway: FakeGateway) -> None:
+async def test_server_limits_the_bytes_of_unread_responses(gateway: FakeGateway) -> None:
     """Each is under way for as long as its client takes it in drops."""
     app = app_of(gateway, login={"notice": "x" * 10_000_000})
     limits = ConnectionLimits(unread_bytes=25_000_000, unread_bytes_by_address=25_000_000)
@@ -238,7 +218,7 @@ async def test_responses_that_nobody_reads_are_bounded_in_bytes(gateway: FakeGat
             await stream.aclose()
 
 
-async def test_cancelling_the_server_cuts_everything_off() -> None:
+async def test_server_closes_all_connections_when_cancelled() -> None:
     gateway = HeldGateway()
     bound = bind("127.0.0.1", 0)
     async with trio.open_nursery() as nursery:
@@ -255,15 +235,15 @@ async def test_cancelling_the_server_cuts_everything_off() -> None:
     await stream.aclose()
 
 
-async def test_a_connection_that_fails_inside_the_server_ends_alone(
+async def test_server_survives_a_failing_connection(
     gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(*_: object) -> None:
+    def broken(head: bytes) -> None:
         raise ValueError("a defect of the server")
 
     async with served(app_of(gateway)) as site:
         with structlog.testing.capture_logs() as logs, monkeypatch.context() as patch:
-            patch.setattr("web.http11.Http11Connection._read_body", broken)
+            patch.setattr("web.http11.head_fault", broken)
             assert await site.exchange(BOOT) == b""
             while not logs:
                 await trio.lowlevel.checkpoint()
@@ -272,10 +252,10 @@ async def test_a_connection_that_fails_inside_the_server_ends_alone(
 
 
 @pytest.mark.parametrize("failure", [errno.ECONNABORTED, errno.EPROTO, errno.EHOSTUNREACH])
-async def test_a_connection_that_fails_before_it_is_accepted_ends_alone(
+async def test_server_survives_a_failing_accept(
     gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, failure: int
 ) -> None:
-    """Linux tells of it at accept(2); it is no failure of the socket that listens."""
+    """Linux reports it at accept(2); the listening socket has not failed."""
     accept = trio.SocketListener.accept
     failures = [failure]
 
@@ -295,7 +275,7 @@ async def test_a_connection_that_fails_before_it_is_accepted_ends_alone(
     assert not failures
 
 
-def test_a_free_port_is_taken_and_told() -> None:
+def test_bind_picks_a_free_port() -> None:
     with bind("127.0.0.1", 0).socket as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigurationError, match=rf"FW_BIND: can't listen at 127.*:{port}: "):
@@ -307,7 +287,7 @@ def test_a_free_port_is_taken_and_told() -> None:
 @pytest.mark.parametrize(
     ("host", "shown"), [("0.0.0.0", "127.0.0.1"), ("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")]
 )
-def test_the_url_is_one_that_can_be_opened(host: str, shown: str) -> None:
+def test_url_of_can_be_opened(host: str, shown: str) -> None:
     if ":" in host and not socket.has_ipv6:
         return
     bound = bind(host, 0)

@@ -7,7 +7,7 @@ from urllib.request import Request
 
 import pytest
 
-from tests.web.asgi import Client, Reply
+from tests.web.client import AppClient, ClientResponse
 from tests.web.fakes import KEY, PASSWORD, SID, FakeGateway, app_of
 
 HOST = "fw.example.org"
@@ -19,9 +19,9 @@ KEY_AND_COOKIE = [("Authorization", f"Bearer {KEY}"), ("Cookie", f"sid={SID}")]
 
 
 class Answered:
-    """An answer as `http.cookiejar` reads it."""
+    """A response as `http.cookiejar` reads it."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: ClientResponse) -> None:
         self._reply = reply
 
     def info(self) -> Answered:
@@ -34,7 +34,7 @@ class Answered:
 class Browser:
     """Asks with the cookies that it was given, by the rules of RFC 6265."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: AppClient) -> None:
         self.client = client
         self.jar = CookieJar()
 
@@ -47,7 +47,7 @@ class Browser:
             )
         )  # fmt: skip
 
-    async def ask(self, method: str, path: str, body: object = None) -> Reply:
+    async def ask(self, method: str, path: str, body: object = None) -> ClientResponse:
         request = Request(f"http://{HOST}{path}")
         self.jar.add_cookie_header(request)
         headers = list(PAGE)
@@ -63,16 +63,16 @@ class Browser:
 
 
 @pytest.fixture
-def site(gateway: FakeGateway) -> Client:
-    return Client(app_of(gateway, url=f"http://{HOST}"))
+def site(gateway: FakeGateway) -> AppClient:
+    return AppClient(app_of(gateway, url=f"http://{HOST}"))
 
 
 @pytest.fixture
-def browser(site: Client) -> Browser:
+def browser(site: AppClient) -> Browser:
     return Browser(site)
 
 
-def cleared(reply: Reply) -> list[str]:
+def cleared(reply: ClientResponse) -> list[str]:
     return [value for name, value in reply.headers if name == "set-cookie"]
 
 
@@ -80,7 +80,7 @@ TOSSED = [(f".{HOST}", "/"), (".example.org", "/"), (".example.org", "/app")]
 
 
 @pytest.mark.parametrize(("domain", "path"), TOSSED)
-async def test_a_user_who_is_signed_in_is_led_to_sign_in_and_signs_in_again(
+async def test_two_cookies_redirect_a_user_to_sign_in_again(
     browser: Browser, domain: str, path: str
 ) -> None:
     await browser.ask("POST", "/api/login", GOOD)
@@ -96,7 +96,7 @@ async def test_a_user_who_is_signed_in_is_led_to_sign_in_and_signs_in_again(
 
 @pytest.mark.parametrize("domain", [f".{HOST}", ".example.org"])
 @pytest.mark.parametrize("path", ["/", "/api", "/api/", "/api/login", "/app", "/login"])
-async def test_with_cookies_tossed_before_the_second_sign_in_holds_at_the_latest(
+async def test_two_cookies_are_cleared_by_the_second_sign_in(
     browser: Browser, domain: str, path: str
 ) -> None:
     """A single one is no reason to clear: it may be the site's own, of a session that has ended."""
@@ -111,8 +111,8 @@ async def test_with_cookies_tossed_before_the_second_sign_in_holds_at_the_latest
 
 
 @pytest.mark.parametrize("credentials", [TWO, KEY_AND_COOKIE])
-async def test_signing_in_and_out_reads_no_session_and_clears_the_cookies(
-    site: Client, gateway: FakeGateway, credentials: list[tuple[str, str]]
+async def test_sign_in_and_sign_out_clear_two_cookies_unread(
+    site: AppClient, gateway: FakeGateway, credentials: list[tuple[str, str]]
 ) -> None:
     page = await site.ask("GET", "/login", headers=credentials)
     assert page.status == 200, "nobody is signed in, so the form is shown"
@@ -133,22 +133,22 @@ async def test_signing_in_and_out_reads_no_session_and_clears_the_cookies(
     assert not [call for call in gateway.asked if call[0] == "authenticate_key"]
 
 
-async def test_elsewhere_two_cookies_are_refused_and_cleared(site: Client) -> None:
+async def test_two_cookies_are_400_elsewhere_and_cleared(site: AppClient) -> None:
     reply = await site.ask("POST", PROFILE, {}, headers=TWO)
     assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
     assert "sid=; Max-Age=0; Path=/; Domain=example.org" in cleared(reply)
 
 
-async def test_a_key_beside_a_cookie_is_refused_and_clears_nothing(site: Client) -> None:
+async def test_api_key_beside_a_cookie_is_400_and_clears_nothing(site: AppClient) -> None:
     reply = await site.ask("POST", PROFILE, {}, headers=KEY_AND_COOKIE)
     assert (reply.status, cleared(reply)) == (400, [])
 
 
-async def test_a_program_that_asks_for_a_page_is_told(site: Client) -> None:
+async def test_two_cookies_are_400_to_a_program_that_asks_for_a_page(site: AppClient) -> None:
     reply = await site.ask("GET", "/app", headers=TWO)
     assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
 
 
-async def test_a_form_of_sign_in_still_needs_its_header(site: Client) -> None:
+async def test_sign_in_with_two_cookies_still_needs_the_csrf_header(site: AppClient) -> None:
     reply = await site.ask("POST", "/api/logout", {}, headers=TWO, csrf=False)
     assert (reply.status, reply.error["type"]) == (403, "CSRFError")

@@ -1,14 +1,14 @@
-"""Requests are counted by route and status, and told in one log line each."""
+"""Requests are counted by route and status, and logged in one line each."""
 
 from __future__ import annotations
 
 import pytest
 import structlog
 
-from tests.web.asgi import Client
+from tests.web.client import AppClient
 
 
-async def numbers(client: Client) -> dict[str, float]:
+async def numbers(client: AppClient) -> dict[str, float]:
     """The lines of `/metrics` that are numbers of requests."""
     client.peer = "127.0.0.1"
     lines = (await client.ask("GET", "/metrics")).body.decode().splitlines()
@@ -16,7 +16,7 @@ async def numbers(client: Client) -> dict[str, float]:
     return {name: float(value) for name, value in pairs}
 
 
-async def test_requests_are_counted_by_route_and_status(client: Client) -> None:
+async def test_traffic_is_counted_by_route_and_status(client: AppClient) -> None:
     for _ in range(2):
         await client.ask("GET", "/api/health")
     await client.ask("GET", "/no/such/path")
@@ -27,16 +27,14 @@ async def test_requests_are_counted_by_route_and_status(client: Client) -> None:
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Forwarded-Proto"])
-async def test_headers_of_a_proxy_that_is_not_trusted_are_counted(
-    client: Client, header: str
-) -> None:
+async def test_traffic_counts_ignored_forwarding_headers(client: AppClient, header: str) -> None:
     """doctor warns when such headers arrive while FW_TRUST_PROXY is off (O-137)."""
     await client.ask("GET", "/api/health", headers=[(header, "10.0.0.1")])
     await client.ask("GET", "/api/health", headers=[("X-Other", "10.0.0.1")])
     assert (await numbers(client))["fw_forwarded_ignored_total"] == 1
 
 
-async def test_a_request_is_one_line_without_query_and_body(client: Client) -> None:
+async def test_request_log_is_one_line_without_query_and_body(client: AppClient) -> None:
     with structlog.testing.capture_logs() as lines:
         await client.ask("POST", "/api/login?pwd=s3cret", {"usr": "anna", "pwd": "s3cret"})
     (line,) = [line for line in lines if line["event"] == "web.request"]

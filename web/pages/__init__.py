@@ -1,1 +1,1 @@
-"""The pages that people see: HTML made here, every change a call of the JSON API by a script."""
+"""Pages for browsers: HTML from templates; scripts change data through the JSON API."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 from fw_actors.access.api_keys import KeyFacts
 from fw_actors.access.sessions import SessionFacts
 from fw_actors.access.types import Caller
+from fw_actors.actors.gateway import Gateway
 from fw_actors.errors import PermissionDeniedError
 from fw_actors.rules.password_policy import MAX_RUNES
 from web.exchange import Exchange
-from web.gateway import Gateway
-from web.operations import Operation, Path
-from web.pages.rendering import Rendering, shell
-from web.response import Answer, iso_time
+from web.operations import Operation, Route
+from web.pages.rendering import Rendering, page_frame
+from web.response import Response, iso_time
 from web.routes.operations import time_or_null
 from web.settings import Settings
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
 
 
-# The first that is found counts: most browsers name others whose likeness they claim.
+# The first match counts: most browsers name others too, for compatibility.
 BROWSERS: Final = (
     ("Edg/", "Edge"),
     ("OPR/", "Opera"),
@@ -44,7 +44,7 @@ LONGEST: Final = 60
 
 
 def shown_agent(text: str) -> str:
-    """Return `Firefox on Linux`; what is no browser in its own words, cut to 60 characters."""
+    """Return `Firefox on Linux`; another client's own text, cut to 60 characters."""
     browser = next((name for mark, name in BROWSERS if mark in text), "")
     system = next((name for mark, name in SYSTEMS if mark in text), "")
     if browser:
@@ -56,18 +56,18 @@ HERE: Final = "account"
 
 
 class AccountPages:
-    """The path of this module, over one gateway."""
+    """The route of this module, over one gateway."""
 
     def __init__(self, gateway: Gateway, settings: Settings, rendering: Rendering) -> None:
         self._gateway, self._settings, self._rendering = gateway, settings, rendering
 
-    def paths(self) -> list[Path]:
-        """Return what is served."""
+    def routes(self) -> list[Route]:
+        """Return the routes."""
         page = {"GET": Operation(self.account)}
-        return [Path("/account", page, refuse=self._rendering.refuse)]
+        return [Route("/account", page, error_page=self._rendering.error_page)]
 
-    async def account(self, exchange: Exchange) -> Answer:
-        """Show the caller's account. An API key has none to show: 403."""
+    async def account(self, exchange: Exchange) -> Response:
+        """Show the caller's account; 403 for an API key."""
         caller = exchange.known_caller
         if caller.session is None:
             raise PermissionDeniedError("Sign in to see your account.")
@@ -79,7 +79,7 @@ class AccountPages:
     def _context(self, fw: Fw, caller: Caller) -> dict[str, Any]:
         own = self._gateway.own
         return {
-            "frame": shell(fw, HERE),
+            "frame": page_frame(fw, HERE),
             "profile": own.profile(fw),
             "sessions": [_session(each, caller) for each in own.sessions(fw, caller)],
             "keys": [_key(each) for each in own.keys(fw, caller)],

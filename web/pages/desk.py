@@ -1,4 +1,4 @@
-"""The desk of who is signed in: all places, lists, documents. Reads only; scripts call the API."""
+"""Pages of the desk: home, lists, documents, forms. They only read; scripts call the API."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fw_actors.documents import permissions
+from fw_actors.actors.gateway import Gateway
+from fw_actors.documents import permissions, rest
 from fw_actors.documents.doctype import Meta
 from fw_actors.errors import BadRequestError, PermissionDeniedError
 from web.exchange import Exchange
-from web.gateway import Documents, Gateway
-from web.operations import Operation, Path
-from web.pages.document_extras import PLAIN, SPECIAL, history
+from web.operations import Operation, Route
+from web.pages.document_extras import DOCUMENT_VIEWS, PLAIN, history
 from web.pages.form import editable, inputs, sections
 from web.pages.listing import NEVER_MADE, badge, listing, shortened
-from web.pages.rendering import Rendering, Shell, list_path, new_path, shell
+from web.pages.rendering import PageFrame, Rendering, list_path, new_path, page_frame
 from web.pages.wording import DOCSTATUS, TITLES
-from web.response import Answer
+from web.response import Response
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Acts:
-    """What the user may do with a document now."""
+class AllowedActions:
+    """The actions that the user may do with a document now."""
 
     save: bool
     submit: bool
@@ -38,49 +38,51 @@ class Acts:
 
 
 class DeskPages:
-    """The paths of this module, over one gateway."""
+    """The routes of this module, over one gateway."""
 
-    def __init__(self, gateway: Gateway, documents: Documents, rendering: Rendering) -> None:
-        self._gateway, self._documents, self._rendering = gateway, documents, rendering
+    def __init__(self, gateway: Gateway, rendering: Rendering) -> None:
+        self._gateway, self._rendering = gateway, rendering
 
-    def paths(self) -> list[Path]:
-        """Return what is served."""
-        refuse = self._rendering.refuse
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        error_page = self._rendering.error_page
         operations = {
             "/app": Operation(self.home),
             "/app/<doctype>": Operation(self.list, query=None),
             "/app/<doctype>/<name>": Operation(self.document),
             "/new/<doctype>": Operation(self.new),
         }
-        return [Path(rule, {"GET": each}, refuse=refuse) for rule, each in operations.items()]
+        return [
+            Route(rule, {"GET": each}, error_page=error_page) for rule, each in operations.items()
+        ]
 
-    async def home(self, exchange: Exchange) -> Answer:
-        """Show all places."""
+    async def home(self, exchange: Exchange) -> Response:
+        """Show all DocTypes that the user may list."""
         return await self._page(exchange, "home.html", "", lambda fw: {})
 
-    async def list(self, exchange: Exchange) -> Answer:
+    async def list(self, exchange: Exchange) -> Response:
         """Show a page of a DocType's list."""
         doctype, asked = exchange.argument("doctype"), exchange.query
         return await self._page(
             exchange,
             "list.html",
             doctype,
-            lambda fw: {"list": listing(fw, self._documents, doctype, asked)},
+            lambda fw: {"list": listing(fw, doctype, asked)},
         )
 
-    async def document(self, exchange: Exchange) -> Answer:
+    async def document(self, exchange: Exchange) -> Response:
         """Show a document's form."""
         doctype, name = exchange.argument("doctype"), exchange.argument("name")
-        special = SPECIAL.get(doctype, PLAIN)
+        special = DOCUMENT_VIEWS.get(doctype, PLAIN)
 
         def view(fw: Fw) -> dict[str, Any]:
-            values = self._documents.read(fw, doctype, name)
+            values = rest.read(fw, doctype, name)
             meta = fw.documents.registry.meta(doctype)
             return {
                 **_form(fw, meta, values),
                 "title": _title(values),
                 "state": badge(DOCSTATUS[values["docstatus"]]) if meta.submittable else None,
-                "acts": _acts(fw, meta, values),
+                "actions": _allowed_actions(fw, meta, values),
                 "history": history(fw, doctype, name),
                 "values": values,
                 **special.view(fw, values),
@@ -88,7 +90,7 @@ class DeskPages:
 
         return await self._page(exchange, special.template, doctype, view)
 
-    async def new(self, exchange: Exchange) -> Answer:
+    async def new(self, exchange: Exchange) -> Response:
         """Show the form for a new document."""
         doctype = exchange.argument("doctype")
 
@@ -99,39 +101,41 @@ class DeskPages:
                 **_form(fw, meta, None),
                 "title": f"New {doctype}",
                 "state": None,
-                "acts": Acts(True, False, False, False, False, False),
+                "actions": AllowedActions(True, False, False, False, False, False),
                 "history": (),
                 "values": None,
             }
 
-        return await self._page(exchange, SPECIAL.get(doctype, PLAIN).template, doctype, view)
+        return await self._page(
+            exchange, DOCUMENT_VIEWS.get(doctype, PLAIN).template, doctype, view
+        )
 
     async def _page(
-        self, exchange: Exchange, template: str, here: str, view: Callable[[Fw], dict[str, Any]]
-    ) -> Answer:
-        """Show what `view` makes of one snapshot, within the frame."""
+        self, exchange: Exchange, template: str, current: str, view: Callable[[Fw], dict[str, Any]]
+    ) -> Response:
+        """Render what `view` reads from one snapshot, within the frame."""
 
-        def both(fw: Fw) -> tuple[dict[str, Any], Shell]:
-            return view(fw), shell(fw, here)
+        def both(fw: Fw) -> tuple[dict[str, Any], PageFrame]:
+            return view(fw), page_frame(fw, current)
 
         context, frame = await self._gateway.read(exchange.known_caller, both, exchange.request_id)
         return self._rendering.page(template, frame=frame, **context)
 
 
 def _require_makeable(fw: Fw, meta: Meta) -> None:
-    """Refuse the form of what nobody makes by one, as the JSON API refuses the document."""
+    """Raise for DocTypes without a form, as the JSON API does for a document."""
     if meta.child:
         raise BadRequestError(f"{meta.name} rows are part of their parent's document.")
     fw.rights.require_writable(meta)
     fw.rights.require(meta, "create")
     if meta.read_only:
-        raise PermissionDeniedError(f"{meta.name} is written by the service alone.")
+        raise PermissionDeniedError(f"Only the service writes {meta.name} documents.")
     if meta.name in NEVER_MADE:
-        raise PermissionDeniedError(f"No form makes a new {meta.name}; see My account.")
+        raise PermissionDeniedError(f"New {meta.name} documents are created under My account.")
 
 
 def _form(fw: Fw, meta: Meta, values: dict[str, Any] | None) -> dict[str, Any]:
-    """Return what the template's form is made of."""
+    """Return the template's variables for the form."""
     return {
         "doctype": meta.name,
         "list_path": list_path(meta.name),
@@ -142,11 +146,11 @@ def _form(fw: Fw, meta: Meta, values: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _acts(fw: Fw, meta: Meta, values: dict[str, Any]) -> Acts:
+def _allowed_actions(fw: Fw, meta: Meta, values: dict[str, Any]) -> AllowedActions:
     state = values["docstatus"]
     writable = not meta.read_only and permissions.leaves_writable(fw, meta, values)
     may = fw.rights.allows
-    return Acts(
+    return AllowedActions(
         save=editable(fw, meta, values),
         submit=writable and meta.submittable and state == 0 and may(meta, "submit"),
         cancel=writable and meta.submittable and state == 1 and may(meta, "cancel"),

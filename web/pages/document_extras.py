@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from fw_actors.documents.special_fields import iso
-from web.pages.listing import Cell, badge, shortened, told
+from web.pages.listing import ListCell, badge, display_text, shortened
 from web.pages.rendering import document_path
 from web.pages.wording import label_of
 
@@ -27,15 +27,15 @@ class RecentDelivery:
     name: str
     path: str
     event: str
-    status: Cell
+    status: ListCell
     attempts: int
-    answer: str
+    response_status: str
     creation: str
 
 
 @dataclass(frozen=True)
-class Special:
-    """A template that extends `document.html`, and what it needs of the stored document."""
+class DocumentView:
+    """A template that extends `document.html`, and its further variables."""
 
     template: str
     view: Callable[[Fw, Mapping[str, Any]], dict[str, Any]]
@@ -78,18 +78,18 @@ def _nothing(fw: Fw, values: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-SPECIAL: Final[Mapping[str, Special]] = MappingProxyType(
+DOCUMENT_VIEWS: Final[Mapping[str, DocumentView]] = MappingProxyType(
     {
-        "Webhook": Special("webhook.html", _webhook),
-        "Webhook Delivery": Special("delivery.html", _delivery),
-        "User": Special("user.html", _nothing),
+        "Webhook": DocumentView("webhook.html", _webhook),
+        "Webhook Delivery": DocumentView("delivery.html", _delivery),
+        "User": DocumentView("user.html", _nothing),
     }
 )
-PLAIN: Final = Special("document.html", _nothing)
+PLAIN: Final = DocumentView("document.html", _nothing)
 
 
 def readable(text: str | None) -> str:
-    """Return JSON text with its structure in sight; anything else as it is."""
+    """Return JSON text indented; other text unchanged."""
     try:
         return json.dumps(json.loads(text or ""), ensure_ascii=False, indent=2)
     except (ValueError, RecursionError):
@@ -101,7 +101,7 @@ MOST: Final = 50
 
 
 @dataclass(frozen=True)
-class Change:
+class FieldChange:
     """A field's old and new value, as text."""
 
     label: str
@@ -110,15 +110,15 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One version: who changed what, when."""
+class HistoryEntry:
+    """One version: the time, the user and the changes."""
 
     at: str
     by: str
-    changes: tuple[Change, ...]
+    changes: tuple[FieldChange, ...]
 
 
-def history(fw: Fw, doctype: str, name: str) -> tuple[Entry, ...]:
+def history(fw: Fw, doctype: str, name: str) -> tuple[HistoryEntry, ...]:
     """Return the last 50 versions of a document; none where the user may not list Version."""
     meta = fw.documents.registry.metas.get(VERSION)
     if meta is None or fw.rights.shut_out(meta) or not fw.rights.allows(meta, "list"):
@@ -130,43 +130,47 @@ def history(fw: Fw, doctype: str, name: str) -> tuple[Entry, ...]:
         order_by="creation desc, name desc",
         limit=MOST,
     )
-    return tuple(Entry(r["creation"], r["owner"], changes_of(r["data"])) for r in rows)
+    return tuple(HistoryEntry(r["creation"], r["owner"], changes_of(r["data"])) for r in rows)
 
 
-def changes_of(data: Mapping[str, Any] | None) -> tuple[Change, ...]:
-    """Return what a Version's `data` tells, the document's fields before its rows.
+def changes_of(data: Mapping[str, Any] | None) -> tuple[FieldChange, ...]:
+    """Return the changes in a Version's `data`, the document's fields before its rows.
 
-    At most 50 changes; a last one says how many more there are.
+    At most 50; the last one says how many more there are.
     """
     changes = tuple(_changes(data or {}))
     if len(changes) <= MOST:
         return changes
-    more = Change("And", "", f"{len(changes) - MOST + 1} more")
+    more = FieldChange("And", "", f"{len(changes) - MOST + 1} more")
     return (*changes[: MOST - 1], more)
 
 
-def _changes(data: Mapping[str, Any]) -> Iterator[Change]:
+def _changes(data: Mapping[str, Any]) -> Iterator[FieldChange]:
     for field, (old, new) in (data.get("changed") or {}).items():
-        yield Change(label_of(field), shortened(told(old)), shortened(told(new)))
+        yield FieldChange(
+            label_of(field), shortened(display_text(old)), shortened(display_text(new))
+        )
     for row in data.get("rows") or ():
-        yield from _of_row(label_of(row["table"]), row["change"], row["changed"])
+        yield from _row_changes(label_of(row["table"]), row["change"], row["changed"])
 
 
-def _of_row(table: str, change: str, changed: Mapping[str, Any]) -> Iterator[Change]:
-    """A row that came or went is told at once, one that changed field by field."""
+def _row_changes(table: str, change: str, changed: Mapping[str, Any]) -> Iterator[FieldChange]:
+    """Yield one change for an added or removed row, one for each field of a changed row."""
     if change == "added":
-        yield Change(
-            f"{table}, row added", "", _summed_up((k, new) for k, (_, new) in changed.items())
+        yield FieldChange(
+            f"{table}, row added", "", _summary((k, new) for k, (_, new) in changed.items())
         )
     elif change == "removed":
-        gone = _summed_up((k, old) for k, (old, _) in changed.items())
-        yield Change(f"{table}, row removed", gone, "nothing")
+        gone = _summary((k, old) for k, (old, _) in changed.items())
+        yield FieldChange(f"{table}, row removed", gone, "nothing")
     else:
         for field, (old, new) in changed.items():
             label = "position" if field == "idx" else label_of(field)
-            yield Change(f"{table}, {label}", shortened(told(old)), shortened(told(new)))
+            yield FieldChange(
+                f"{table}, {label}", shortened(display_text(old)), shortened(display_text(new))
+            )
 
 
-def _summed_up(values: Iterable[tuple[str, Any]]) -> str:
+def _summary(values: Iterable[tuple[str, Any]]) -> str:
     """Return the fields of a row in one line: `Item: Screws, Quantity: 3`."""
-    return shortened(", ".join(f"{label_of(k)}: {told(v)}" for k, v in values)) or "empty"
+    return shortened(", ".join(f"{label_of(k)}: {display_text(v)}" for k, v in values)) or "empty"

@@ -1,4 +1,4 @@
-"""The form of a document, made from its DocType: which fields, as what, and who may change them."""
+"""The form of a document, made from its DocType: fields, inputs, permissions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SHOWN_WHEN: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("Webhook", "custom_event"): "event_type=Custom",
     }
 )
-"""Fields that apply for one value of another only."""
+"""Fields that are shown for one value of another field."""
 HINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
     {
         ("Webhook", "url"): "https; http for a loopback address only.",
@@ -64,12 +64,12 @@ SECTIONS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("Webhook Delivery", "reference_doctype"): "Event",
     }
 )
-"""Fields that begin a section, and its title."""
+"""The first fields of sections, and the titles."""
 
 
 @dataclass(frozen=True)
-class Input:
-    """A field of the form. `value` is text as inputs hold it; `rows` are those of a table."""
+class FormField:
+    """A field of the form. `value` is the input's text; `rows` are those of a table."""
 
     name: str
     id: str
@@ -87,22 +87,22 @@ class Input:
     hint: str = ""
     shown_when: str = ""
     section: str = ""
-    columns: tuple[Input, ...] = ()
-    rows: tuple[TableRow, ...] = ()
+    columns: tuple[FormField, ...] = ()
+    rows: tuple[FormRow, ...] = ()
 
 
 @dataclass(frozen=True)
-class TableRow:
-    """A row of a table; `name` is empty for one that is new."""
+class FormRow:
+    """A row of a table; `name` is empty for a new one."""
 
     name: str
-    cells: tuple[Input, ...]
+    cells: tuple[FormField, ...]
 
 
-def inputs(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> tuple[Input, ...]:
-    """Return the form of a document, or of a new one without `values`.
+def inputs(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> tuple[FormField, ...]:
+    """Return the form's fields; without `values` those of a new document.
 
-    Fields above the user's permlevel are left out; those that can't be changed now are locked.
+    Fields above the user's permlevel are left out; those that the user can't change are locked.
     """
     made = []
     for field in meta.fields.values():
@@ -137,8 +137,10 @@ def _is_locked(fw: Fw, meta: Meta, field: Field, values: Mapping[str, Any] | Non
     return bool(values and values["docstatus"] == SUBMITTED and not field.allow_on_submit)
 
 
-def _input(fw: Fw, meta: Meta, field: Field, value: Any, *, locked: bool, row: str = "") -> Input:
-    made = Input(
+def _input(
+    fw: Fw, meta: Meta, field: Field, value: Any, *, locked: bool, row: str = ""
+) -> FormField:
+    made = FormField(
         name=field.name,
         id=f"f-{row}{field.name}",
         label=label_of(field.name),
@@ -155,7 +157,7 @@ def _input(fw: Fw, meta: Meta, field: Field, value: Any, *, locked: bool, row: s
     if isinstance(field, Int):
         return replace(made, minimum=field.minimum, maximum=field.maximum)
     if isinstance(field, Select):
-        # With the stored value, which the DocType may no longer offer.
+        # With the stored value, which may not be an option any more.
         stored = [made.value] if made.value else []
         return replace(made, choices=tuple(dict.fromkeys((*field.options, *stored))))
     if isinstance(field, Link):
@@ -167,11 +169,11 @@ def _input(fw: Fw, meta: Meta, field: Field, value: Any, *, locked: bool, row: s
     return made
 
 
-def _table(fw: Fw, meta: Meta, field: Table, value: Any, made: Input) -> Input:
+def _table(fw: Fw, meta: Meta, field: Table, value: Any, made: FormField) -> FormField:
     child = child_of(field).meta
     fields = [f for f in child.fields.values() if fw.rights.sees_level(meta, f.permlevel)]
 
-    def cells(values: Mapping[str, Any] | None, row: str) -> tuple[Input, ...]:
+    def cells(values: Mapping[str, Any] | None, row: str) -> tuple[FormField, ...]:
         return tuple(
             _input(
                 fw,
@@ -184,33 +186,33 @@ def _table(fw: Fw, meta: Meta, field: Table, value: Any, made: Input) -> Input:
             for each in fields
         )
 
-    rows = (TableRow(v["name"], cells(v, str(n))) for n, v in enumerate(value or (), 1))
+    rows = (FormRow(v["name"], cells(v, str(n))) for n, v in enumerate(value or (), 1))
     return replace(made, columns=cells(None, "new"), rows=tuple(rows))
 
 
 def _watchable(fw: Fw, now: str) -> tuple[str, ...]:
-    """Return the DocTypes that a Webhook can watch, and the one that it does."""
+    """Return the DocTypes that a Webhook can watch, including its present one."""
     metas: Sequence[Meta] = sorted(fw.documents.registry.metas.values(), key=lambda m: m.name)
     names = [m.name for m in metas if not m.child and m.name not in UNWATCHABLE]
     return tuple(dict.fromkeys((*names, *([now] if now else []))))
 
 
 def _text(field: Field, value: Any) -> str:
-    """Return a value as an input holds it; of a secret only whether it is there."""
+    """Return a value as an input's text; of a secret only whether it is set."""
     if field.secret:
         return "configured" if value == CONFIGURED else ""
     if value is None or isinstance(field, Table):
         return ""
     if field.type == "JSON":
         return json.dumps(value, ensure_ascii=False, indent=2)
-    # Exactly: of a table that is saved, every row goes back as it stands in the form.
+    # Without rounding: saving a table sends every row back as the form has it.
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def sections(made: Sequence[Input]) -> Iterator[tuple[str, list[Input]]]:
-    """Yield the form's sections: a title, empty for the first, and its fields."""
+def sections(made: Sequence[FormField]) -> Iterator[tuple[str, list[FormField]]]:
+    """Yield the form's sections: the title, empty for the first, and the fields."""
     title = ""
-    found: list[Input] = []
+    found: list[FormField] = []
     for each in made:
         if each.section and found:
             yield title, found

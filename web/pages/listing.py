@@ -1,6 +1,6 @@
-"""Pages that list documents: search, filters, order, paging.
+"""List pages: search, filters, order, paging.
 
-The form is an ordinary GET: it works without script, and htmx only spares the reload.
+The form is a plain GET that works without scripts; htmx only avoids the reload.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
+from fw_actors.documents import rest
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.fields import Check, Field, Link, Select
 from fw_actors.errors import BadRequestError
-from web.gateway import Documents
 from web.pages.rendering import document_path, list_path, new_path
 from web.pages.wording import DOCSTATUS, columns_of, described, label_of
 
@@ -42,7 +42,7 @@ LONGEST: Final = 80
 
 
 @dataclass(frozen=True)
-class Cell:
+class ListCell:
     """A value to show: `kind` is text, time, number, check or badge; `tone` colours a badge."""
 
     kind: str
@@ -50,21 +50,21 @@ class Cell:
     tone: str = PLAIN
 
 
-EMPTY: Final = Cell("text", "")
+EMPTY: Final = ListCell("text", "")
 
 
-def cell(meta: Meta, name: str, value: Any) -> Cell:
-    """Return how a field's value is shown in a list."""
+def cell(meta: Meta, name: str, value: Any) -> ListCell:
+    """Return a field's value as a cell."""
     if name == "docstatus":
         return badge(DOCSTATUS[value])
     kind = _type_of(meta, name)
     if kind == "Check":
-        return Cell("check", "Yes" if value else "No")
+        return ListCell("check", "Yes" if value else "No")
     if value is None or value == "":
         return EMPTY
     if kind == "Select" or name == "action":
         return badge(str(value))
-    return Cell(kind_of(meta, name), shortened(str(value)))
+    return ListCell(kind_of(meta, name), shortened(str(value)))
 
 
 def kind_of(meta: Meta, name: str) -> str:
@@ -77,18 +77,18 @@ def _type_of(meta: Meta, name: str) -> str:
     return "Datetime" if name in _TIMES else "" if field is None else field.type
 
 
-def badge(text: str) -> Cell:
-    """Return a state as a badge of its colour."""
-    return Cell("badge", text, TONES.get(text, PLAIN))
+def badge(text: str) -> ListCell:
+    """Return a state as a coloured badge."""
+    return ListCell("badge", text, TONES.get(text, PLAIN))
 
 
 def shortened(text: str) -> str:
-    """Return `text` with its end cut where it is long."""
+    """Return `text`, cut if it is long."""
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
-def told(value: Any) -> str:
-    """Return any JSON value as a history shows it."""
+def display_text(value: Any) -> str:
+    """Return a JSON value as text for the history."""
     if value is None or value == "":
         return "empty"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -104,14 +104,14 @@ FILTERED_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
     "Version": ("ref_doctype", "docname"),
     "API Key": ("user",),
 }
-"""Text fields of built-in DocTypes that one looks up by their exact value."""
+"""Text fields of built-in DocTypes that are filtered by their exact value."""
 NEVER_MADE: Final = ("API Key",)
-"""DocTypes whose documents come to be by an operation alone."""
+"""DocTypes whose documents only an operation creates."""
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One value of a filter."""
+class FilterChoice:
+    """One option of a filter."""
 
     value: str
     label: str
@@ -119,19 +119,19 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Filter:
-    """A filter of the list; without choices it takes a text, of a DocType's names if `target`."""
+class ListFilter:
+    """A filter of the list; without choices a text field, of a DocType's names with `target`."""
 
     name: str
     label: str
     value: str
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[FilterChoice, ...] = ()
     target: str = ""
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column's head: `path` sorts by it, `order` says how it is sorted now."""
+class ListColumn:
+    """A column's head: `path` sorts by it, `order` is the present order."""
 
     name: str
     label: str
@@ -141,12 +141,12 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class ListRow:
     """A document in the list."""
 
     name: str
     path: str
-    cells: tuple[Cell, ...]
+    cells: tuple[ListCell, ...]
 
 
 @dataclass(frozen=True)
@@ -158,14 +158,14 @@ class Listing:
     path: str
     new: str | None
     search: str
-    searched: tuple[Choice, ...]
+    searched: tuple[FilterChoice, ...]
     sort: str
-    filters: tuple[Filter, ...]
+    filters: tuple[ListFilter, ...]
     filtered: bool
     matching: str
-    """The filters as the JSON API takes them."""
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    """The filters in the form of the JSON API."""
+    columns: tuple[ListColumn, ...]
+    rows: tuple[ListRow, ...]
     total: int
     first: int
     last: int
@@ -174,10 +174,10 @@ class Listing:
     after: str | None
 
 
-def listing(fw: Fw, documents: Documents, doctype: str, asked: Mapping[str, str]) -> Listing:
-    """Return the page of the list that the address asks for.
+def listing(fw: Fw, doctype: str, asked: Mapping[str, str]) -> Listing:
+    """Return the page of the list for the query `asked`.
 
-    Raises: what the list of the JSON API raises; BadRequestError for a page that is no number.
+    Raises: the errors of the JSON API's list; BadRequestError for a page that is no number.
     """
     meta = fw.documents.registry.meta(doctype)
     visible = _visible(fw, meta)
@@ -187,7 +187,7 @@ def listing(fw: Fw, documents: Documents, doctype: str, asked: Mapping[str, str]
     searched = asked.get(SEARCHED) or (texts[0] if texts else "name")
     number = _page_number(asked.get(PAGE, ""))
     filters = _filters(meta, values, asked.get(SEARCH, ""), searched)
-    found = documents.list_documents(
+    found = rest.list_documents(
         fw,
         doctype,
         {
@@ -208,7 +208,7 @@ def listing(fw: Fw, documents: Documents, doctype: str, asked: Mapping[str, str]
         path=path,
         new=new_path(doctype) if _is_makeable(fw, meta) else None,
         search=asked.get(SEARCH, ""),
-        searched=tuple(Choice(name, label_of(name), name == searched) for name in texts),
+        searched=tuple(FilterChoice(name, label_of(name), name == searched) for name in texts),
         sort=asked.get(SORT, ""),
         filters=tuple(_offered(meta, visible, values)),
         filtered=bool(filters),
@@ -239,7 +239,7 @@ def _visible(fw: Fw, meta: Meta) -> Mapping[str, Field]:
 
 
 def _searchable(meta: Meta, visible: Mapping[str, Field]) -> tuple[str, ...]:
-    """Return the text fields that may be searched, the telling ones first."""
+    """Return the text fields that may be searched, those of the list first."""
     shown = columns_of(meta, visible)
     texts = [n for n in shown if n in visible and visible[n].type in ("Data", "Link")]
     return tuple(dict.fromkeys((*texts, "name")))
@@ -249,7 +249,7 @@ def _page_number(text: str) -> int:
     if not text:
         return 1
     if not (text.isascii() and text.isdigit() and 1 <= len(text) <= 6 and int(text) >= 1):
-        raise BadRequestError("A page is a number from 1.", field=PAGE)
+        raise BadRequestError("The page must be a number from 1.", field=PAGE)
     return min(int(text), LAST_PAGE)
 
 
@@ -262,7 +262,7 @@ def _filters(meta: Meta, values: Mapping[str, str], search: str, searched: str) 
 
 
 def _typed(meta: Meta, name: str, text: str) -> Any:
-    """Return a filter's value as the list of the JSON API takes it."""
+    """Return a filter's value with the type that the JSON API takes."""
     field = meta.fields.get(name)
     whole = name in ("docstatus", "idx") or (field is not None and field.type in ("Check", "Int"))
     if whole and text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 16:
@@ -271,12 +271,14 @@ def _typed(meta: Meta, name: str, text: str) -> Any:
 
 
 def _order(sort: str) -> str | None:
-    """`-due` is `due desc`; none is the newest first."""
+    """Return the order for a sort key: `-due` is `due desc`; None is newest first."""
     return f"{sort[1:]} desc" if sort.startswith("-") else sort or None
 
 
-def _offered(meta: Meta, visible: Mapping[str, Field], values: Mapping[str, str]) -> list[Filter]:
-    """Return the filters that the form offers, and those that the address brings besides."""
+def _offered(
+    meta: Meta, visible: Mapping[str, Field], values: Mapping[str, str]
+) -> list[ListFilter]:
+    """Return the filters of the form, and those of the query besides."""
     offered = []
     if meta.submittable:
         states = [(str(number), label) for number, label in enumerate(DOCSTATUS)]
@@ -288,29 +290,31 @@ def _offered(meta: Meta, visible: Mapping[str, Field], values: Mapping[str, str]
             offered.append(_choosing(field.name, [("1", "Yes"), ("0", "No")], values))
         elif isinstance(field, Link):
             value = values.get(field.name, "")
-            offered.append(Filter(field.name, label_of(field.name), value, (), str(field.options)))
+            offered.append(
+                ListFilter(field.name, label_of(field.name), value, (), str(field.options))
+            )
     for name in (*FILTERED_TEXTS.get(meta.name, ()), *values):
         if name not in {each.name for each in offered}:
-            offered.append(Filter(name, label_of(name), values.get(name, "")))
+            offered.append(ListFilter(name, label_of(name), values.get(name, "")))
     return offered
 
 
-def _choosing(name: str, pairs: Sequence[tuple[str, str]], values: Mapping[str, str]) -> Filter:
+def _choosing(name: str, pairs: Sequence[tuple[str, str]], values: Mapping[str, str]) -> ListFilter:
     value = values.get(name, "")
-    choices = tuple(Choice(v, label, v == value) for v, label in pairs)
-    return Filter(name, label_of(name), value, choices)
+    choices = tuple(FilterChoice(v, label, v == value) for v, label in pairs)
+    return ListFilter(name, label_of(name), value, choices)
 
 
-def _column(meta: Meta, path: str, kept: Mapping[str, str], name: str) -> Column:
+def _column(meta: Meta, path: str, kept: Mapping[str, str], name: str) -> ListColumn:
     order = {name: "ascending", f"-{name}": "descending"}.get(kept.get(SORT, ""), "none")
     wanted = f"-{name}" if order == "ascending" else name
     address = _address(path, {**kept, SORT: wanted}, 1)
-    return Column(name, label_of(name), address, order, kind_of(meta, name))
+    return ListColumn(name, label_of(name), address, order, kind_of(meta, name))
 
 
-def _row(meta: Meta, columns: Sequence[str], row: Mapping[str, Any]) -> Row:
+def _row(meta: Meta, columns: Sequence[str], row: Mapping[str, Any]) -> ListRow:
     cells = tuple(cell(meta, name, row[name]) for name in columns)
-    return Row(row["name"], document_path(meta.name, row["name"]), cells)
+    return ListRow(row["name"], document_path(meta.name, row["name"]), cells)
 
 
 def _address(path: str, kept: Mapping[str, str], number: int) -> str:

@@ -15,10 +15,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fw_actors.errors import AuthenticationError, FwError, NotFoundError, PermissionDeniedError
 from web.exchange import Exchange
-from web.operations import Operation, Path, Session
+from web.operations import Authentication, Operation, Route
 from web.pages.wording import DOCUMENTS, GROUPS, described, group_of
 from web.request import clear_cookie
-from web.response import CSRF_HEADER, Answer, refusal
+from web.response import CSRF_HEADER, Response, error_response
 from web.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A DocType that one may list."""
+class NavigationItem:
+    """A DocType that the user may list."""
 
     name: str
     path: str
@@ -36,12 +36,12 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Shell:
-    """The frame of a page: the signed-in user, the places by group, and which one this is."""
+class PageFrame:
+    """The frame of a page: the signed-in user, the DocTypes by group, the current entry."""
 
     user: str
-    places: Mapping[str, tuple[Place, ...]]
-    here: str
+    navigation: Mapping[str, tuple[NavigationItem, ...]]
+    current: str
     manages: bool
     """Whether the user may see the console: a System Manager without scopes."""
 
@@ -61,19 +61,19 @@ def new_path(doctype: str) -> str:
     return f"/new/{quote(doctype, safe='')}"
 
 
-def shell(fw: Fw, here: str) -> Shell:
-    """Return the frame for the handle's user; `here` is the DocType or page that is shown."""
-    groups: dict[str, list[Place]] = {DOCUMENTS: [], **{group: [] for group in GROUPS}}
+def page_frame(fw: Fw, current: str) -> PageFrame:
+    """Return the frame for the handle's user; `current` is the DocType or page that is shown."""
+    groups: dict[str, list[NavigationItem]] = {DOCUMENTS: [], **{group: [] for group in GROUPS}}
     for meta in sorted(fw.documents.registry.metas.values(), key=_order):
         if not meta.child and not fw.rights.shut_out(meta) and fw.rights.allows(meta, "list"):
-            place = Place(meta.name, list_path(meta.name), described(meta))
-            groups[group_of(meta.name)].append(place)
-    places = {group: tuple(found) for group, found in groups.items() if found}
-    return Shell(fw.user, places, here, fw.rights.administers)
+            item = NavigationItem(meta.name, list_path(meta.name), described(meta))
+            groups[group_of(meta.name)].append(item)
+    navigation = {group: tuple(found) for group, found in groups.items() if found}
+    return PageFrame(fw.user, navigation, current, fw.rights.administers)
 
 
 def _order(meta: Meta) -> tuple[int, str]:
-    """The built-in ones in the order of their group, an app's by name."""
+    """Sort built-in DocTypes in the order of their group, those of apps by name."""
     known = GROUPS.get(group_of(meta.name), ())
     return (known.index(meta.name) if meta.name in known else 0, meta.name)
 
@@ -100,8 +100,8 @@ class Asset:
 class Assets:
     """All static files, and the folder of this moment's versions: `/static/<digest of all>`.
 
-    A path that changes with the content may be kept for ever by browsers. Scripts import each
-    other by relative paths and so stay in one folder.
+    A path that changes with the content may be cached for ever. Scripts import each other by
+    relative paths and so stay in one folder.
     """
 
     def __init__(self) -> None:
@@ -116,17 +116,19 @@ class Assets:
         self._version = digest.hexdigest()[:DIGITS]
         self.folder: Final = f"/static/{self._version}"
 
-    def paths(self) -> list[Path]:
-        """Return what is served."""
-        return [Path("/static/<version>/<name>", {"GET": Operation(self.file, Session.IGNORED)})]
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [
+            Route("/static/<version>/<name>", {"GET": Operation(self.file, Authentication.IGNORED)})
+        ]
 
-    async def file(self, exchange: Exchange) -> Answer:
-        """Give a file; under another version's path it is not to be kept."""
+    async def file(self, exchange: Exchange) -> Response:
+        """Return a file; under another version's path it must not be cached."""
         asset = self._files.get(exchange.argument("name"))
         if asset is None:
             raise NotFoundError("There is nothing under this path.")
         current = exchange.argument("version") == self._version
-        return Answer(asset.content, content_type=asset.kind, cache=FOR_EVER if current else None)
+        return Response(asset.content, content_type=asset.kind, cache=FOR_EVER if current else None)
 
 
 HOME: Final = "/app"
@@ -136,10 +138,10 @@ _LOCAL: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 
 
 def local_path(text: str | None) -> str:
-    """Return `text` where it is a path of this site, else the page that comes after a sign-in.
+    """Return `text` if it is a path of this site, else the path of the page after a sign-in.
 
-    Refused are schemes and hosts (`//x`), what browsers take for them (`/\\x`, tabs and line
-    breaks inside), and whatever is longer than 2,048 characters.
+    Schemes and hosts (`//x`), their look-alikes in browsers (`/\\x`, tabs and line breaks inside)
+    and texts longer than 2,048 characters are no paths of this site.
     """
     if text and len(text) <= LONGEST and _LOCAL.fullmatch(text):
         return text
@@ -147,7 +149,7 @@ def local_path(text: str | None) -> str:
 
 
 def sign_in_path(wanted: str) -> str:
-    """Return the sign-in page that leads on to `wanted`."""
+    """Return the path of the sign-in page that continues to `wanted`."""
     return "/login" if local_path(wanted) == HOME else f"/login?next={quote(wanted, safe='/')}"
 
 
@@ -161,7 +163,7 @@ TITLES: Final = (
 
 
 class Rendering:
-    """Makes answers of templates; one for all pages of a site."""
+    """Renders templates; one for all pages of a site."""
 
     def __init__(self, settings: Settings, assets: Assets) -> None:
         self._environment = Environment(
@@ -177,25 +179,25 @@ class Rendering:
             "csrf_header": CSRF_HEADER,
         }
 
-    def page(self, template: str, /, status: int = 200, **context: Any) -> Answer:
+    def page(self, template: str, /, status: int = 200, **context: Any) -> Response:
         """Return a page; `context` are the template's variables."""
         text = self._environment.get_template(template).render(context)
-        return Answer(text.encode(), status, HTML)
+        return Response(text.encode(), status, HTML)
 
-    def refuse(self, exchange: Exchange, error: FwError) -> Answer:
-        """Return a refusal as a page, to whom takes one; others get the envelope (H-154).
+    def error_page(self, exchange: Exchange, error: FwError) -> Response:
+        """Return an error as a page if the client accepts HTML, else as the envelope (H-154).
 
-        A browser that is not signed in is led to the sign-in page, and so is one that brings two
-        cookies `sid`: nobody can tell which of them is the session's.
+        A browser without a session is redirected to the sign-in page, and so is one that sends two
+        cookies `sid`, since either may be the session's.
         """
         if isinstance(error, AuthenticationError) and exchange.request.method in ("GET", "HEAD"):
             return self._to_sign_in(exchange)
         if HTML_KIND not in exchange.request.headers.get("Accept", "").lower():
-            return refusal(error)
+            return error_response(error)
         if exchange.clears_cookies and exchange.request.method in ("GET", "HEAD"):
             return self._to_sign_in(exchange)
         title = next((t for kind, t in TITLES if isinstance(error, kind)), "That did not work")
-        answer = self.page(
+        response = self.page(
             "refused.html",
             error.status,
             title=title,
@@ -203,19 +205,19 @@ class Rendering:
             request_id=exchange.request_id,
             signed_in=exchange.caller is not None,
         )
-        return Answer(answer.body, answer.status, HTML, tuple(error.headers.items()))
+        return Response(response.body, response.status, HTML, tuple(error.headers.items()))
 
-    def _to_sign_in(self, exchange: Exchange) -> Answer:
-        """A `sid` that is nobody's any more is taken away, so that it is not asked for again."""
+    def _to_sign_in(self, exchange: Exchange) -> Response:
+        """Redirect to sign in; clear a `sid` that has ended, so that it is not sent again."""
         request = exchange.request
         query = request.query_string.decode("latin-1")
-        answer = redirect(sign_in_path(quote(request.path) + (f"?{query}" if query else "")))
+        response = redirect(sign_in_path(quote(request.path) + (f"?{query}" if query else "")))
         if exchange.sid is None:
-            return answer
+            return response
         cookie = ("Set-Cookie", clear_cookie(secure=exchange.cookie_is_secure))
-        return Answer(b"", answer.status, HTML, (*answer.headers, cookie))
+        return Response(b"", response.status, HTML, (*response.headers, cookie))
 
 
-def redirect(location: str) -> Answer:
-    """Lead to another page of the site; `location` is a local path, percent-encoded."""
-    return Answer(b"", SEE_OTHER, HTML, (("Location", location),))
+def redirect(location: str) -> Response:
+    """Redirect to another page of the site; `location` is a local path, percent-encoded."""
+    return Response(b"", SEE_OTHER, HTML, (("Location", location),))

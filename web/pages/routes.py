@@ -1,9 +1,10 @@
-"""All pages of a site, and their files."""
+"""The routes of all pages and their files."""
 
 from __future__ import annotations
 
-from web.gateway import Console, Documents, Gateway
-from web.operations import Path
+from fw_actors.actors.console import Console
+from fw_actors.actors.gateway import Gateway
+from web.operations import Route
 from web.pages.account import AccountPages
 from web.pages.console import ConsolePages
 from web.pages.desk import DeskPages
@@ -13,23 +14,22 @@ from web.response import EventStreams
 from web.settings import Settings
 
 
-def page_paths(
+def page_routes(
     gateway: Gateway,
-    documents: Documents,
     settings: Settings,
     console: Console | None,
     streams: EventStreams,
-) -> list[Path]:
-    """Return what people see."""
+) -> list[Route]:
+    """Return the routes of all pages."""
     assets = Assets()
     rendering = Rendering(settings, assets)
     consoles = []
     if console is not None:
-        consoles = ConsolePages(gateway, console, streams, rendering).paths()
+        consoles = ConsolePages(gateway, console, streams, rendering).routes()
     return [
-        *assets.paths(),
+        *assets.routes(),
         *consoles,
-        *SignInPages(settings, rendering).paths(),
-        *AccountPages(gateway, settings, rendering).paths(),
-        *DeskPages(gateway, documents, rendering).paths(),
+        *SignInPages(settings, rendering).routes(),
+        *AccountPages(gateway, settings, rendering).routes(),
+        *DeskPages(gateway, rendering).routes(),
     ]

@@ -1,7 +1,7 @@
-"""The pages for who is not signed in: sign-in, recovery, invitation (H-150, H-151).
+"""Pages without a session: sign-in, recovery, invitation (H-150, H-151).
 
-They hold no secret: a link's token stands in the fragment, which no browser sends, and the
-script that reads it takes it out of the address bar before anything else.
+They hold no secret: a link's token is in the fragment, which browsers do not send, and the script
+that reads it first removes it from the address bar.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Final
 
 from fw_actors.rules.password_policy import MAX_RUNES
 from web.exchange import Exchange
-from web.operations import Operation, Path, Session
+from web.operations import Authentication, Operation, Route
 from web.pages.rendering import HOME, Rendering, local_path, redirect, sign_in_path
-from web.response import Answer
+from web.response import Response
 from web.settings import Settings
 
 NEXT: Final = frozenset({"next"})
@@ -24,24 +24,28 @@ class SignInPages:
     def __init__(self, settings: Settings, rendering: Rendering) -> None:
         self._settings, self._rendering = settings, rendering
 
-    def paths(self) -> list[Path]:
-        """Return what is served."""
-        refuse = self._rendering.refuse
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        error_page = self._rendering.error_page
         operations = {
-            "/": Operation(self.front_door, Session.OPTIONAL),
-            "/login": Operation(self.login, Session.OPTIONAL, query=NEXT, ambiguous_as_guest=True),
-            "/forgot-password": Operation(self.forgot_password, Session.IGNORED),
-            "/reset-password": Operation(self.reset_password, Session.IGNORED),
-            "/accept-invite": Operation(self.accept_invite, Session.IGNORED),
+            "/": Operation(self.front_door, Authentication.OPTIONAL),
+            "/login": Operation(
+                self.login, Authentication.OPTIONAL, query=NEXT, ambiguous_as_guest=True
+            ),
+            "/forgot-password": Operation(self.forgot_password, Authentication.IGNORED),
+            "/reset-password": Operation(self.reset_password, Authentication.IGNORED),
+            "/accept-invite": Operation(self.accept_invite, Authentication.IGNORED),
         }
-        return [Path(rule, {"GET": each}, refuse=refuse) for rule, each in operations.items()]
+        return [
+            Route(rule, {"GET": each}, error_page=error_page) for rule, each in operations.items()
+        ]
 
-    async def front_door(self, exchange: Exchange) -> Answer:
-        """Lead to the sign-in page or to the desk (H-150)."""
+    async def front_door(self, exchange: Exchange) -> Response:
+        """Redirect to the sign-in page or to the desk (H-150)."""
         return redirect(sign_in_path(HOME) if exchange.caller is None else HOME)
 
-    async def login(self, exchange: Exchange) -> Answer:
-        """Show notice, demo account and form; who is signed in goes on at once."""
+    async def login(self, exchange: Exchange) -> Response:
+        """Show notice, demo account and form; redirect a signed-in user at once."""
         following = local_path(exchange.query.get("next"))
         if exchange.caller is not None:
             return redirect(following)
@@ -54,19 +58,19 @@ class SignInPages:
             demo_password=login.get("demoPassword"),
         )
 
-    async def forgot_password(self, exchange: Exchange) -> Answer:
-        """Show the form that asks for a recovery link."""
+    async def forgot_password(self, exchange: Exchange) -> Response:
+        """Show the form for a recovery link."""
         return self._rendering.page("forgot.html")
 
-    async def reset_password(self, exchange: Exchange) -> Answer:
-        """Show what a recovery link leads to."""
+    async def reset_password(self, exchange: Exchange) -> Response:
+        """Show the form for a new password."""
         return self._link("recovery")
 
-    async def accept_invite(self, exchange: Exchange) -> Answer:
-        """Show what an invitation leads to."""
+    async def accept_invite(self, exchange: Exchange) -> Response:
+        """Show the form for the first password."""
         return self._link("invitation")
 
-    def _link(self, kind: str) -> Answer:
+    def _link(self, kind: str) -> Response:
         return self._rendering.page(
             "link.html",
             kind=kind,

@@ -1,4 +1,4 @@
-"""What DocTypes and fields are called on pages, and how each DocType is best listed. Pure."""
+"""Labels of DocTypes and fields on pages, and the columns of lists. Pure."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "Records": ("Audit Event", "Version", "Email Delivery", "Error Log"),
     }
 )
-"""The built-in DocTypes by what they are for; all others stand under Documents, before them."""
+"""The groups of built-in DocTypes; all others are under Documents, before them."""
 
 ABOUT: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "Webhook": "Who receives which events, and how they are signed.",
-        "Webhook Delivery": "What was sent to whom, how it went, and what is still to be sent.",
-        "User": "Who may sign in, and in which roles.",
-        "Role": "What people may be; DocTypes and functions say what each role may do.",
-        "User Permission": "Limits a user to the documents that are named here.",
-        "API Key": "What programs sign in with; made by their users under My account.",
-        "Audit Event": "Who did, or was refused, what has to be accounted for.",
-        "Version": "What changed in which document, when, and by whom.",
-        "Email Delivery": "Which mail went to whom, and whether it arrived.",
+        "Webhook": "Receivers, their events and signing secrets.",
+        "Webhook Delivery": "Events for each receiver: sent, failed and still due.",
+        "User": "Accounts and their roles.",
+        "Role": "Roles of users; DocTypes and functions define their permissions.",
+        "User Permission": "Limits a user to certain documents.",
+        "API Key": "Credentials of programs; users create them under My account.",
+        "Audit Event": "Accountable actions, done or denied, and their actors.",
+        "Version": "Changes of documents, with time and user.",
+        "Email Delivery": "Mails, their recipients and delivery status.",
         "Error Log": "Defects of the service and of apps, without secrets.",
     }
 )
-"""What the built-in DocTypes hold, for their readers; an app's says it in its docstring."""
+"""Descriptions of built-in DocTypes; those of apps have docstrings."""
 
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -58,7 +58,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "API Key": ("label", "user", "expires", "last_used"),
     }
 )
-"""What the lists of the built-in DocTypes show; the first column leads to the document."""
+"""The columns of built-in DocTypes; the first one links to the document."""
 
 _STANDARD: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -84,10 +84,10 @@ _LABELS: Final[Mapping[str, str]] = MappingProxyType(
         "docname": "Document",
         "duration_ms": "Duration (ms)",
         "timeout": "Timeout (seconds)",
-        "max_attempts": "Tries at most",
+        "max_attempts": "Maximum attempts",
         "next_attempt": "Due",
-        "response_status": "Answer",
-        "response_body": "Body of the answer",
+        "response_status": "Response status",
+        "response_body": "Response body",
         "request_id": "Request",
         "for_value": "Document",
         "allow": "DocType",
@@ -105,7 +105,7 @@ _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def label_of(name: str) -> str:
-    """Return what people read for a field's name: `due_date` and `dueDate` are `Due date`."""
+    """Return a field's label: `due_date` and `dueDate` are `Due date`."""
     if name in _LABELS:
         return _LABELS[name]
     words = _CAMEL.sub(" ", name).replace("_", " ").split()
@@ -113,12 +113,12 @@ def label_of(name: str) -> str:
 
 
 def group_of(doctype: str) -> str:
-    """Return the group under which a DocType stands."""
+    """Return the group of a DocType."""
     return next((group for group, names in GROUPS.items() if doctype in names), DOCUMENTS)
 
 
 def described(meta: Meta) -> str:
-    """Return what a DocType holds: of an app's, the first line of what its class says."""
+    """Return a DocType's description: of an app's, the first line of its docstring."""
     return ABOUT.get(meta.name) or (meta.cls.__doc__ or "").strip().partition("\n")[0].replace(
         "`", ""
     )
@@ -130,11 +130,11 @@ def listable(field: Field) -> bool:
 
 
 def columns_of(meta: Meta, visible: Mapping[str, Field]) -> tuple[str, ...]:
-    """Return the columns of a DocType's list; `visible` are the fields that the reader may see."""
+    """Return the columns of a DocType's list; `visible` are the fields that the user may see."""
     if meta.name in COLUMNS:
         return tuple(c for c in COLUMNS[meta.name] if c in visible or c in _STANDARD)
     title = next((name for name in TITLES if name in visible), None)
-    # A random name says nothing to anybody: then the title leads to the document.
+    # A random name tells readers nothing: then the title links to the document.
     head = () if title and meta.naming.kind == "random" else ("name",)
     if title and title != meta.naming.field:
         head = (*head, title)

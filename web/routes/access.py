@@ -10,20 +10,20 @@ import msgspec
 import structlog
 
 from fw_actors.access.types import Profile, SignInAttempt
+from fw_actors.actors.gateway import Gateway
 from fw_actors.errors import BadRequestError, OverloadedError
 from web import response_schemas
 from web.exchange import Exchange
-from web.gateway import Gateway
-from web.json_input import Texts, read_struct
-from web.operations import SMALL, BodyRule, Operation, Path, Session
+from web.json_input import CharacterRules, read_struct
+from web.operations import SMALL, Authentication, BodyRule, Operation, Route
 from web.request import clear_cookie, set_cookie
-from web.response import CSRF_HEADER, Answer, answer_json, iso_time
-from web.response_schemas import Done, LinkAnswer
-from web.routes.operations import NO_ARGUMENTS, given
+from web.response import CSRF_HEADER, Response, iso_time, json_response
+from web.response_schemas import LinkResponse, OkResponse
+from web.routes.operations import NO_ARGUMENTS, value_or_none
 from web.settings import Settings
 
 CLEAR_SITE_DATA: Final = ("Clear-Site-Data", '"cache", "storage"')
-PASSWORD: Final = Texts(free=("pwd",))
+PASSWORD: Final = CharacterRules(free=("pwd",))
 
 
 class SignInRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,7 +45,7 @@ def profile_json(profile: Profile) -> dict[str, Any]:
 
 
 class AccessRoutes:
-    """The paths of this module, over one gateway."""
+    """The routes of this module, over one gateway."""
 
     def __init__(self, gateway: Gateway, settings: Settings) -> None:
         self._gateway = gateway
@@ -56,44 +56,44 @@ class AccessRoutes:
             "login": settings.login,
         }
 
-    def paths(self) -> list[Path]:
-        """Return what is served."""
+    def routes(self) -> list[Route]:
+        """Return the routes."""
         sign_in_body = BodyRule(
             partial(read_struct, kind=SignInRequest, texts=PASSWORD), limit=SMALL
         )
         sign_in = Operation(
             self.sign_in,
-            Session.IGNORED,
+            Authentication.IGNORED,
             sign_in_body,
             admit=self.admit_address,
-            answer=response_schemas.SignedInAnswer,
+            response=response_schemas.SignedInResponse,
             ambiguous_as_guest=True,
         )
         sign_out = Operation(
             self.sign_out,
-            Session.IGNORED,
+            Authentication.IGNORED,
             NO_ARGUMENTS,
-            answer=response_schemas.Done,
+            response=response_schemas.OkResponse,
             ambiguous_as_guest=True,
         )
-        boot = Operation(self.boot, Session.OPTIONAL, answer=response_schemas.BootAnswer)
+        boot = Operation(self.boot, Authentication.OPTIONAL, response=response_schemas.BootResponse)
         return [
-            Path("/api/login", {"POST": sign_in}),
-            Path("/api/logout", {"POST": sign_out}),
-            Path("/api/boot", {"GET": boot}),
+            Route("/api/login", {"POST": sign_in}),
+            Route("/api/logout", {"POST": sign_out}),
+            Route("/api/boot", {"GET": boot}),
         ]
 
     async def admit_address(self, exchange: Exchange) -> None:
-        """Refuse an address that has used up its tries, whatever its request holds."""
-        await self._gateway.admit_sign_in(exchange.address, exchange.request_id)
+        """Raise TooManyRequestsError for an address that has used up its attempts."""
+        await self._gateway.lockouts.admit_address(exchange.address, exchange.request_id)
 
-    async def sign_in(self, exchange: Exchange) -> Answer:
-        """Make a session and set its cookie; a `sid` that came along is ended, never adopted."""
+    async def sign_in(self, exchange: Exchange) -> Response:
+        """Create a session and set its cookie; a `sid` in the request is ended, never adopted."""
         body: SignInRequest = exchange.body
         if not body.usr.strip():
             await self.admit_address(exchange)
             raise BadRequestError("Type your name or e-mail.", field="usr")
-        signed_in = await self._gateway.sign_in(
+        signed_in = await self._gateway.lockouts.sign_in(
             SignInAttempt(
                 usr=body.usr,
                 pwd=body.pwd,
@@ -104,40 +104,40 @@ class AccessRoutes:
             )
         )
         cookie = set_cookie(signed_in.sid, signed_in.max_age, secure=exchange.cookie_is_secure)
-        told = {
+        content = {
             "ok": True,
             "user": signed_in.user,
             "fullName": signed_in.full_name,
             "expires": iso_time(signed_in.expires),
         }
-        return answer_json(told, 200, ("Set-Cookie", cookie))
+        return json_response(content, 200, ("Set-Cookie", cookie))
 
-    async def sign_out(self, exchange: Exchange) -> Answer:
-        """End the session, if there is one, and take the cookie away in any case.
+    async def sign_out(self, exchange: Exchange) -> Response:
+        """End the session, if there is one, and clear the cookie in any case.
 
-        The browser forgets what it has kept of the site, pages to go back to as well. Not its
-        cookies: that would be those of all hosts of the domain.
+        Clear-Site-Data has the browser drop cached pages too, so that the back button shows none.
+        It leaves out cookies: that would clear those of all hosts of the domain.
         """
         if exchange.sid is not None:
             await self._gateway.sign_out(exchange.sid)
         cookie = clear_cookie(secure=exchange.cookie_is_secure)
-        return answer_json({"ok": True}, 200, ("Set-Cookie", cookie), CLEAR_SITE_DATA)
+        return json_response({"ok": True}, 200, ("Set-Cookie", cookie), CLEAR_SITE_DATA)
 
-    async def boot(self, exchange: Exchange) -> Answer:
-        """Tell anyone what the sign-in screen shows, and a user who that is."""
+    async def boot(self, exchange: Exchange) -> Response:
+        """Return what the sign-in screen shows, and the signed-in user's profile."""
         user = None
         if exchange.caller is not None:
             profile = await self._gateway.profile(exchange.caller)
             user = profile_json(profile)
-        return answer_json({"site": self._site, "user": user})
+        return json_response({"site": self._site, "user": user})
 
 
 _log: Final = structlog.get_logger("web")
 
 AUTH: Final = "/api/auth/"
-LINK_PASSWORD: Final = Texts(free=("password",))
+LINK_PASSWORD: Final = CharacterRules(free=("password",))
 
-Handle = Callable[[Exchange], Awaitable[Answer]]
+Handler = Callable[[Exchange], Awaitable[Response]]
 
 
 class ForgotPasswordRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -168,78 +168,80 @@ class AcceptInviteRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class RecoveryRoutes:
-    """The paths of this module, over one gateway. None of them looks at a session."""
+    """The routes of recovery and invitation; none of them reads the session."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    def paths(self) -> list[Path]:
-        """Return what is served."""
+    def routes(self) -> list[Route]:
+        """Return the routes."""
         return [
-            _path("forgot-password", self.forgot_password, ForgotPasswordRequest),
-            _path("token", self.token, TokenRequest, self.admit_address, LinkAnswer),
-            _path("reset-password", self.reset_password, ResetPasswordRequest, self.admit_address),
-            _path("accept-invite", self.accept_invite, AcceptInviteRequest, self.admit_address),
+            _route("forgot-password", self.forgot_password, ForgotPasswordRequest),
+            _route("token", self.token, TokenRequest, self.admit_address, LinkResponse),
+            _route("reset-password", self.reset_password, ResetPasswordRequest, self.admit_address),
+            _route("accept-invite", self.accept_invite, AcceptInviteRequest, self.admit_address),
         ]
 
     async def admit_address(self, exchange: Exchange) -> None:
-        """Refuse an address that has asked too often, whatever its request holds."""
-        await self._gateway.admit_link_use(exchange.address)
+        """Raise TooManyRequestsError for an address that has sent too many requests."""
+        await self._gateway.recovery.admit_address(exchange.address)
 
-    async def forgot_password(self, exchange: Exchange) -> Answer:
-        """Answer every well-formed request alike, whoever is meant, also when nothing is queued."""
+    async def forgot_password(self, exchange: Exchange) -> Response:
+        """Queue a recovery mail; the response is the same whether or not the account exists."""
         body: ForgotPasswordRequest = exchange.body
         try:
-            await self._gateway.forgot_password(body.usr, exchange.address)
-        except OverloadedError as refusal:  # never an error (A-215): told to the log alone
+            await self._gateway.recovery.ask(body.usr, exchange.address)
+        except OverloadedError as error:  # the response is the same (A-215): only the log shows it
             _log.error(
-                "web.recovery_not_queued", request_id=exchange.request_id, error=refusal.message
+                "web.recovery_not_queued",
+                request_id=exchange.request_id,
+                error=error.message,
             )
-        return answer_json({"ok": True})
+        return json_response({"ok": True})
 
-    async def token(self, exchange: Exchange) -> Answer:
-        """Tell what a link is good for, without spending it."""
+    async def token(self, exchange: Exchange) -> Response:
+        """Describe a link's token without spending it."""
         await self.admit_address(exchange)
         body: TokenRequest = exchange.body
-        facts = await self._gateway.look_at_link(body.token, exchange.address)
-        told = {
+        facts = await self._gateway.recovery.look(body.token, exchange.address)
+        content = {
             "kind": facts.kind.value,
             "user": facts.user,
             "fullName": facts.full_name,
             "expires": iso_time(facts.expires),
         }
-        return answer_json(told)
+        return json_response(content)
 
-    async def reset_password(self, exchange: Exchange) -> Answer:
-        """Set a new password by a recovery link; nobody is signed in by that."""
+    async def reset_password(self, exchange: Exchange) -> Response:
+        """Set a new password by a recovery link, without signing in."""
         await self.admit_address(exchange)
         body: ResetPasswordRequest = exchange.body
-        await self._gateway.reset_password(
+        await self._gateway.recovery.reset(
             body.token, body.password, exchange.address, exchange.request_id
         )
-        return answer_json({"ok": True})
+        return json_response({"ok": True})
 
-    async def accept_invite(self, exchange: Exchange) -> Answer:
-        """Set the first password by an invitation link; nobody is signed in by that."""
+    async def accept_invite(self, exchange: Exchange) -> Response:
+        """Set the first password by an invitation link, without signing in."""
         await self.admit_address(exchange)
         body: AcceptInviteRequest = exchange.body
-        await self._gateway.accept_invite(
+        await self._gateway.invitation.accept(
             body.token,
             body.password,
-            given(body.full_name),
+            value_or_none(body.full_name),
             exchange.address,
             exchange.request_id,
         )
-        return answer_json({"ok": True})
+        return json_response({"ok": True})
 
 
-def _path(
+def _route(
     name: str,
-    handle: Handle,
+    handle: Handler,
     kind: type[msgspec.Struct],
     admit: Callable[[Exchange], Awaitable[None]] | None = None,
-    answer: type[msgspec.Struct] = Done,
-) -> Path:
+    response: type[msgspec.Struct] = OkResponse,
+) -> Route:
     body = BodyRule(partial(read_struct, kind=kind, texts=LINK_PASSWORD), limit=SMALL)
-    post = Operation(handle, Session.IGNORED, body, admit=admit, answer=answer)
-    return Path(AUTH + name, {"POST": post})
+    post = Operation(handle, Authentication.IGNORED, body, admit=admit, response=response)
+    return Route(AUTH + name, {"POST": post})

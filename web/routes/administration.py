@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from fw_actors.access.recovery import SentLink
+from fw_actors.actors.console import Console
+from fw_actors.actors.gateway import Gateway
 from web import response_schemas
 from web.exchange import Exchange
-from web.gateway import Console, Gateway
 from web.json_input import read_struct
-from web.operations import BodyRule, Operation, Path
-from web.pages.console import refuse_who_manages_nothing
-from web.response import Answer, answer_json, iso_time
-from web.routes.operations import SERVICES, given, writing
+from web.operations import BodyRule, Operation, Route
+from web.pages.console import require_administrator
+from web.response import Response, iso_time, json_response
+from web.routes.operations import SERVICES, value_or_none, write_route
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -48,79 +49,88 @@ class RevokeSessionsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 
 class UserRoutes:
-    """The paths of this module, over one gateway."""
+    """The routes of this module, over one gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    def paths(self) -> list[Path]:
-        """Return what is served."""
-        sent = response_schemas.SentLinkAnswer
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        sent = response_schemas.SentLinkResponse
         return [
-            writing(
-                "users.invite", self.invite, InviteRequest, answer=response_schemas.InvitedAnswer
+            write_route(
+                "users.invite",
+                self.invite,
+                InviteRequest,
+                response=response_schemas.InvitedResponse,
             ),
-            writing("users.resendInvite", self.resend_invite, UserRequest, answer=sent),
-            writing("users.sendPasswordReset", self.send_password_reset, UserRequest, answer=sent),
-            writing(
+            write_route("users.resendInvite", self.resend_invite, UserRequest, response=sent),
+            write_route(
+                "users.sendPasswordReset", self.send_password_reset, UserRequest, response=sent
+            ),
+            write_route(
                 "users.revokeUserSessions",
                 self.revoke_sessions,
                 RevokeSessionsRequest,
-                answer=response_schemas.AccessRevoked,
+                response=response_schemas.AccessRevokedResponse,
             ),
-            writing("users.unlockUser", self.unlock, UserRequest),
+            write_route("users.unlockUser", self.unlock, UserRequest),
         ]
 
-    async def invite(self, exchange: Exchange) -> Answer:
-        """Make an account, and send the link by which its owner chooses a password."""
+    async def invite(self, exchange: Exchange) -> Response:
+        """Create an account, and send the link for choosing a password."""
         body: InviteRequest = exchange.body
-        name, full_name, roles = given(body.name), given(body.full_name), given(body.roles)
+        name, full_name, roles = (
+            value_or_none(body.name),
+            value_or_none(body.full_name),
+            value_or_none(body.roles),
+        )
         invited = await self._write(
             exchange,
             lambda fw: self._gateway.users.invite(
                 fw, body.email, name, full_name or "", roles or ()
             ),
         )
-        told = {"user": invited.user, "email": invited.email}
-        return answer_json(told | _link_json(invited.sent))
+        content = {"user": invited.user, "email": invited.email}
+        return json_response(content | _link_json(invited.sent))
 
-    async def resend_invite(self, exchange: Exchange) -> Answer:
+    async def resend_invite(self, exchange: Exchange) -> Response:
         """Send an invitation again."""
         user = exchange.body.user
         sent = await self._write(exchange, lambda fw: self._gateway.users.resend_invite(fw, user))
-        return answer_json({"ok": True} | _link_json(sent))
+        return json_response({"ok": True} | _link_json(sent))
 
-    async def send_password_reset(self, exchange: Exchange) -> Answer:
+    async def send_password_reset(self, exchange: Exchange) -> Response:
         """Send a recovery link."""
         user = exchange.body.user
         sent = await self._write(
             exchange, lambda fw: self._gateway.users.send_password_reset(fw, user)
         )
-        return answer_json({"ok": True} | _link_json(sent))
+        return json_response({"ok": True} | _link_json(sent))
 
-    async def revoke_sessions(self, exchange: Exchange) -> Answer:
-        """End all sessions of a user, and all API keys where that is asked for."""
+    async def revoke_sessions(self, exchange: Exchange) -> Response:
+        """End all sessions of a user, and on request all API keys."""
         body: RevokeSessionsRequest = exchange.body
         ended = await self._write(
             exchange, lambda fw: self._gateway.users.revoke_sessions(fw, body.user, body.keys)
         )
-        told = {"ok": True, "sessionsEnded": ended.sessions}
-        return answer_json(told if ended.keys is None else told | {"keysEnded": ended.keys})
+        content = {"ok": True, "sessionsEnded": ended.sessions}
+        return json_response(content if ended.keys is None else content | {"keysEnded": ended.keys})
 
-    async def unlock(self, exchange: Exchange) -> Answer:
-        """Lift a lockout early, at both spellings of the account."""
+    async def unlock(self, exchange: Exchange) -> Response:
+        """Lift a lockout early, for the account's name and its e-mail."""
         user = exchange.body.user
         await self._write(exchange, lambda fw: self._gateway.users.unlock(fw, user))
-        return answer_json({"ok": True})
+        return json_response({"ok": True})
 
     async def _write(self, exchange: Exchange, work: Callable[[Fw], T]) -> T:
         return await self._gateway.write(exchange.known_caller, work, exchange.request_id)
 
 
 def _link_json(sent: SentLink) -> dict[str, Any]:
-    """The link is there only where it is handed back (A-195)."""
-    told: dict[str, Any] = {"expires": iso_time(sent.expires)}
-    return told if sent.url is None else told | {"link": sent.url}
+    """Return the link's part of a response; its URL only if that is handed back (A-195)."""
+    content: dict[str, Any] = {"expires": iso_time(sent.expires)}
+    return content if sent.url is None else content | {"link": sent.url}
 
 
 class ReceiverRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -136,33 +146,33 @@ class ActorRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ConsoleRoutes:
-    """The paths of this module, over one gateway and the console of the process."""
+    """The routes of this module, over one gateway and the console of the process."""
 
     def __init__(self, gateway: Gateway, console: Console) -> None:
         self._gateway, self._console = gateway, console
 
-    def paths(self) -> list[Path]:
-        """Return what is served."""
+    def routes(self) -> list[Route]:
+        """Return the routes."""
         return [
-            self._path("pause", ReceiverRequest, self._console.pause),
-            self._path("resume", ReceiverRequest, self._console.resume),
-            self._path("restart", ActorRequest, self._console.restart),
-            self._path("trace", ActorRequest, self._console.trace),
-            self._path("unlock", UserRequest, self._console.unlock),
+            self._route("pause", ReceiverRequest, self._console.pause),
+            self._route("resume", ReceiverRequest, self._console.resume),
+            self._route("restart", ActorRequest, self._console.restart),
+            self._route("trace", ActorRequest, self._console.trace),
+            self._route("unlock", UserRequest, self._console.unlock),
         ]
 
-    def _path(
+    def _route(
         self,
         name: str,
         kind: type[ReceiverRequest | ActorRequest | UserRequest],
         act: Callable[[str, str, str], Awaitable[None]],
-    ) -> Path:
-        async def handle(exchange: Exchange) -> Answer:
+    ) -> Route:
+        async def handle(exchange: Exchange) -> Response:
             caller = exchange.known_caller
-            await self._gateway.read(caller, refuse_who_manages_nothing, exchange.request_id)
+            await self._gateway.read(caller, require_administrator, exchange.request_id)
             (target,) = msgspec.structs.astuple(exchange.body)
             await act(caller.user, target, exchange.request_id)
-            return answer_json({"ok": True})
+            return json_response({"ok": True})
 
         body = BodyRule(partial(read_struct, kind=kind))
-        return Path(f"{SERVICES}console.{name}", {"POST": Operation(handle, body=body)})
+        return Route(f"{SERVICES}console.{name}", {"POST": Operation(handle, body=body)})

@@ -1,5 +1,4 @@
-"""For those who watch the service: is it alive, is it ready, and its numbers (H-101, H-102,
-H-104)."""
+"""Routes of health, readiness and metrics (H-101, H-102, H-104)."""
 
 from __future__ import annotations
 
@@ -17,80 +16,90 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 
 from fw_actors.access.types import Caller, Reading
+from fw_actors.actors.gateway import Gateway
 from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.errors import OverloadedError, PermissionDeniedError
 from web.exchange import Exchange, Traffic
-from web.gateway import Gateway
-from web.operations import Operation, Path, Session
+from web.operations import Authentication, Operation, Route
 from web.request import is_loopback
-from web.response import Answer, answer_json, says_forwarded
-from web.response_schemas import Done
+from web.response import Response, has_forwarding_header, json_response
+from web.response_schemas import OkResponse
 
 METRICS: Final = "/metrics"
 ALWAYS_SERVED: Final = frozenset({"/api/health", "/api/ready"})
-"""Served however many requests are in hand."""
-LOOKED_AT: Final = ALWAYS_SERVED | {METRICS}
-"""What machines ask for all the time; their requests are logged at level debug."""
+"""Served however many requests are in progress."""
+MONITORED: Final = ALWAYS_SERVED | {METRICS}
+"""Paths that machines poll; their requests are logged at level debug."""
 
 
 class HealthRoutes:
-    """The paths of this module, over one gateway."""
+    """The routes of this module, over one gateway."""
 
     def __init__(self, gateway: Gateway, traffic: Traffic) -> None:
         self._gateway, self._traffic = gateway, traffic
-        self._asking: _Asking | None = None
+        self._check: _ReadinessCheck | None = None
         self._process = ProcessCollector(registry=None)
 
-    def paths(self) -> list[Path]:
-        """Return what is served."""
+    def routes(self) -> list[Route]:
+        """Return the routes."""
         return [
-            Path("/api/health", {"GET": Operation(self.health, Session.IGNORED, answer=Done)}),
-            Path("/api/ready", {"GET": Operation(self.ready, Session.IGNORED, answer=Done)}),
-            Path(METRICS, {"GET": Operation(self.metrics, Session.OPTIONAL)}),
+            Route(
+                "/api/health",
+                {"GET": Operation(self.health, Authentication.IGNORED, response=OkResponse)},
+            ),
+            Route(
+                "/api/ready",
+                {"GET": Operation(self.ready, Authentication.IGNORED, response=OkResponse)},
+            ),
+            Route(METRICS, {"GET": Operation(self.metrics, Authentication.OPTIONAL)}),
         ]
 
-    async def health(self, exchange: Exchange) -> Answer:
-        """Answer, which is all there is to say."""
-        return answer_json({"ok": True})
+    async def health(self, exchange: Exchange) -> Response:
+        """Report that the process serves requests."""
+        return json_response({"ok": True})
 
-    async def ready(self, exchange: Exchange) -> Answer:
-        """Say whether requests can be served: 503 while starting, draining, without a store."""
+    async def ready(self, exchange: Exchange) -> Response:
+        """Report readiness: 503 while starting, while draining, and without a store."""
         if not await self._is_ready():
             raise OverloadedError("The service is not ready. Try again in a moment.")
-        return answer_json({"ok": True})
+        return json_response({"ok": True})
 
     async def _is_ready(self) -> bool:
-        """Ask the gateway once for all who ask at the same time: no limit of requests applies."""
-        while (asking := self._asking) is not None:
-            await asking.done.wait()
-            if asking.ready is not None:
-                return asking.ready  # else its client went away before there was an answer
-        asking = self._asking = _Asking()
+        """Ask the gateway once for concurrent requests, since these are not limited."""
+        while (check := self._check) is not None:
+            await check.done.wait()
+            if check.ready is not None:
+                return check.ready  # else its client left before the result
+        check = self._check = _ReadinessCheck()
         try:
-            asking.ready = await self._gateway.ready()
-            return asking.ready
+            check.ready = await self._gateway.ready()
+            return check.ready
         finally:
-            self._asking = None
-            asking.done.set()
+            self._check = None
+            check.done.set()
 
-    async def metrics(self, exchange: Exchange) -> Answer:
-        """Show the numbers to this machine, and to a System Manager's API key (H-104).
+    async def metrics(self, exchange: Exchange) -> Response:
+        """Return the metrics to this machine, and to a System Manager's API key (H-104).
 
-        A proxy on this machine speaks for others, and says so.
+        A proxy on this machine adds headers, and gets none on its own.
         """
-        here = is_loopback(exchange.peer) and not says_forwarded(exchange.request.headers.keys())
+        here = is_loopback(exchange.peer) and not has_forwarding_header(
+            exchange.request.headers.keys()
+        )
         if not here and not _is_managers_key(exchange.caller):
             raise PermissionDeniedError(
                 "The metrics are for this machine, and for the API key of a System Manager."
             )
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Readings([*await self._gateway.snapshot(), *self._traffic.readings()]))
+        registry.register(
+            _MetricsCollector([*await self._gateway.readings(), *self._traffic.readings()])
+        )
         registry.register(self._process)
-        return Answer(generate_latest(registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+        return Response(generate_latest(registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
-class _Asking:
-    """A question to the gateway that several requests wait for."""
+class _ReadinessCheck:
+    """A readiness check in progress that concurrent requests wait for."""
 
     def __init__(self) -> None:
         self.done = trio.Event()
@@ -101,14 +110,14 @@ def _is_managers_key(caller: Caller | None) -> bool:
     return caller is not None and caller.api_key is not None and SYSTEM_MANAGER in caller.roles
 
 
-class _Readings:
-    """Hands numbers to prometheus-client, which knows the format."""
+class _MetricsCollector:
+    """Passes readings to prometheus-client, which formats them."""
 
     def __init__(self, readings: Iterable[Reading]) -> None:
         self._readings = readings
 
     def collect(self) -> Iterable[Metric]:
-        """Return one family for each name, in the order of first sight."""
+        """Return one family for each name, in the order of the readings."""
         families: dict[str, _Family] = {}
         for reading in self._readings:
             family = families.get(reading.name)

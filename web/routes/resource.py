@@ -1,4 +1,4 @@
-"""Routes of documents and of whitelisted functions."""
+"""Routes of documents and of the functions of apps."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from urllib.parse import quote
 import msgspec
 
 from fw_actors.access.types import Caller
+from fw_actors.actors.gateway import Gateway
+from fw_actors.documents import rest
+from fw_actors.documents.functions import Whitelisted
 from fw_actors.errors import BadRequestError, NotFoundError, PermissionDeniedError
 from web.exchange import Exchange
-from web.gateway import Documents, Gateway, WhitelistedFunction
-from web.json_input import MAX_INTEGER, Texts, read_argument, read_object, read_struct
-from web.operations import BodyRule, Operation, Path
-from web.response import Answer, answer_json, encode
-from web.response_schemas import DocumentAnswer, Done, ListAnswer
+from web.json_input import MAX_INTEGER, CharacterRules, read_argument, read_object, read_struct
+from web.operations import BodyRule, Operation, Route
+from web.response import Response, encode, json_response
+from web.response_schemas import DocumentResponse, ListResponse, OkResponse
 from web.routes.operations import NO_ARGUMENTS
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
 
 
-# Only the DocType knows its Text and JSON fields; it refuses tab and line breaks in the others.
-FIELDS: Final = Texts(every_line=True, free=("new_password",))
+# Only the DocType knows its Text and JSON fields; it rejects tab and line breaks in others.
+FIELDS: Final = CharacterRules(every_line=True, free=("new_password",))
 DOCUMENT: Final = BodyRule(partial(read_object, texts=FIELDS))
 LISTING: Final = frozenset({"filters", "fields", "order_by", "limit", "start"})
 LONGEST_NUMBER: Final = len(str(MAX_INTEGER))
@@ -40,131 +42,131 @@ NEW_NAME: Final = BodyRule(partial(read_struct, kind=RenameRequest))
 
 
 class ResourceRoutes:
-    """The paths of this module, over one gateway."""
+    """The routes of this module, over one gateway."""
 
-    def __init__(self, gateway: Gateway, documents: Documents) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._documents = documents
 
-    def paths(self) -> list[Path]:
-        """Return what is served."""
+    def routes(self) -> list[Route]:
+        """Return the routes."""
         whole = {
-            "GET": Operation(self.listing, query=LISTING, answer=ListAnswer),
-            "POST": Operation(self.insert, body=DOCUMENT, answer=DocumentAnswer, status=201),
+            "GET": Operation(self.listing, query=LISTING, response=ListResponse),
+            "POST": Operation(self.insert, body=DOCUMENT, response=DocumentResponse, status=201),
         }
         one = {
-            "GET": Operation(self.read, answer=DocumentAnswer),
-            "PUT": Operation(self.save, body=DOCUMENT, answer=DocumentAnswer),
-            "DELETE": Operation(self.delete, answer=Done),
+            "GET": Operation(self.read, response=DocumentResponse),
+            "PUT": Operation(self.save, body=DOCUMENT, response=DocumentResponse),
+            "DELETE": Operation(self.delete, response=OkResponse),
         }
         rule = "/api/resource/<doctype>"
         return [
-            Path(rule, whole),
-            Path(rule + "/<name>", one),
-            Path(rule + "/<name>/submit", {"POST": _moving(self.submit, NO_ARGUMENTS)}),
-            Path(rule + "/<name>/cancel", {"POST": _moving(self.cancel, NO_ARGUMENTS)}),
-            Path(rule + "/<name>/rename", {"POST": _moving(self.rename, NEW_NAME)}),
-            Path(rule + "/<name>/export", {"GET": Operation(self.export)}),
+            Route(rule, whole),
+            Route(rule + "/<name>", one),
+            Route(rule + "/<name>/submit", {"POST": _transition(self.submit, NO_ARGUMENTS)}),
+            Route(rule + "/<name>/cancel", {"POST": _transition(self.cancel, NO_ARGUMENTS)}),
+            Route(rule + "/<name>/rename", {"POST": _transition(self.rename, NEW_NAME)}),
+            Route(rule + "/<name>/export", {"GET": Operation(self.export)}),
         ]
 
-    async def listing(self, exchange: Exchange) -> Answer:
+    async def listing(self, exchange: Exchange) -> Response:
         """List documents."""
         doctype, wanted = exchange.argument("doctype"), _listing(exchange.query)
         found = await self._gateway.read(
             exchange.known_caller,
-            lambda fw: self._documents.list_documents(fw, doctype, wanted),
+            lambda fw: rest.list_documents(fw, doctype, wanted),
             exchange.request_id,
         )
-        return answer_json(found)
+        return json_response(found)
 
-    async def insert(self, exchange: Exchange) -> Answer:
+    async def insert(self, exchange: Exchange) -> Response:
         """Insert a document; 201."""
         doctype, caller = exchange.argument("doctype"), exchange.known_caller
         body = await self._gateway.prepare(caller, doctype, None, exchange.body)
-        return await self._write(
-            exchange, lambda fw: self._documents.insert(fw, doctype, body), 201
-        )
+        return await self._write(exchange, lambda fw: rest.insert(fw, doctype, body), 201)
 
-    async def read(self, exchange: Exchange) -> Answer:
+    async def read(self, exchange: Exchange) -> Response:
         """Read a document."""
-        doctype, name = _place(exchange)
+        doctype, name = _doctype_and_name(exchange)
         document = await self._gateway.read(
             exchange.known_caller,
-            lambda fw: self._documents.read(fw, doctype, name),
+            lambda fw: rest.read(fw, doctype, name),
             exchange.request_id,
         )
-        return answer_json({"data": document})
+        return json_response({"data": document})
 
-    async def save(self, exchange: Exchange) -> Answer:
+    async def save(self, exchange: Exchange) -> Response:
         """Save the changed fields of a document."""
-        doctype, name = _place(exchange)
+        doctype, name = _doctype_and_name(exchange)
         body = await self._gateway.prepare(exchange.known_caller, doctype, name, exchange.body)
-        return await self._write(exchange, lambda fw: self._documents.save(fw, doctype, name, body))
+        return await self._write(exchange, lambda fw: rest.save(fw, doctype, name, body))
 
-    async def delete(self, exchange: Exchange) -> Answer:
+    async def delete(self, exchange: Exchange) -> Response:
         """Delete a document."""
-        doctype, name = _place(exchange)
+        doctype, name = _doctype_and_name(exchange)
         gone = await self._gateway.write(
             exchange.known_caller,
-            lambda fw: self._documents.delete(fw, doctype, name),
+            lambda fw: rest.delete(fw, doctype, name),
             exchange.request_id,
         )
-        return answer_json(gone)
+        return json_response(gone)
 
-    async def submit(self, exchange: Exchange) -> Answer:
+    async def submit(self, exchange: Exchange) -> Response:
         """Submit a draft."""
-        doctype, name = _place(exchange)
-        return await self._write(exchange, lambda fw: self._documents.submit(fw, doctype, name))
+        doctype, name = _doctype_and_name(exchange)
+        return await self._write(exchange, lambda fw: rest.submit(fw, doctype, name))
 
-    async def cancel(self, exchange: Exchange) -> Answer:
+    async def cancel(self, exchange: Exchange) -> Response:
         """Cancel a submitted document."""
-        doctype, name = _place(exchange)
-        return await self._write(exchange, lambda fw: self._documents.cancel(fw, doctype, name))
+        doctype, name = _doctype_and_name(exchange)
+        return await self._write(exchange, lambda fw: rest.cancel(fw, doctype, name))
 
-    async def rename(self, exchange: Exchange) -> Answer:
-        """Give a document another name."""
-        doctype, name = _place(exchange)
+    async def rename(self, exchange: Exchange) -> Response:
+        """Rename a document."""
+        doctype, name = _doctype_and_name(exchange)
         body: RenameRequest = exchange.body
         return await self._write(
-            exchange, lambda fw: self._documents.rename(fw, doctype, name, {"name": body.name})
+            exchange, lambda fw: rest.rename(fw, doctype, name, {"name": body.name})
         )
 
-    async def export(self, exchange: Exchange) -> Answer:
-        """Hand out a document as a file."""
-        doctype, name = _place(exchange)
+    async def export(self, exchange: Exchange) -> Response:
+        """Return a document as a file."""
+        doctype, name = _doctype_and_name(exchange)
         document = await self._gateway.read(
             exchange.known_caller,
-            lambda fw: self._documents.export(fw, doctype, name),
+            lambda fw: rest.export(fw, doctype, name),
             exchange.request_id,
         )
-        return answer_json(document, 200, ("Content-Disposition", _attachment(doctype, name)))
+        return json_response(document, 200, ("Content-Disposition", _attachment(doctype, name)))
 
     async def _write(
         self, exchange: Exchange, write: Callable[[Fw], dict[str, Any]], status: int = 200
-    ) -> Answer:
-        """Write a document and show it. It is encoded inside the transaction, so that what a hook
-        has put on it and JSON can't hold undoes the write."""
+    ) -> Response:
+        """Write a document and return it.
+
+        It is encoded inside the transaction, so that a value of a hook's that JSON can't hold
+        undoes the write.
+        """
         body = await self._gateway.write(
             exchange.known_caller, lambda fw: encode({"data": write(fw)}), exchange.request_id
         )
-        return Answer(body, status)
+        return Response(body, status)
 
 
-def _moving(handle: Callable[[Exchange], Awaitable[Answer]], body: BodyRule) -> Operation:
-    return Operation(handle, body=body, answer=DocumentAnswer)
+def _transition(handle: Callable[[Exchange], Awaitable[Response]], body: BodyRule) -> Operation:
+    return Operation(handle, body=body, response=DocumentResponse)
 
 
 def _attachment(doctype: str, name: str) -> str:
-    """Return the header's value; a name of any characters is encoded as RFC 8187 says."""
+    """Return the value of Content-Disposition; the name is encoded by RFC 8187."""
     return f"attachment; filename*=UTF-8''{quote(f'{doctype} {name}.json', safe='')}"
 
 
-def _place(exchange: Exchange) -> tuple[str, str]:
+def _doctype_and_name(exchange: Exchange) -> tuple[str, str]:
     return exchange.argument("doctype"), exchange.argument("name")
 
 
 def _listing(query: Any) -> dict[str, Any]:
-    """Return the query's parameters in their types. Raises: BadRequestError naming one."""
+    """Return the query's parameters with their types. Raises: BadRequestError naming one."""
     wanted: dict[str, Any] = {}
     for name, text in query.items():
         if name in ("filters", "fields"):
@@ -174,7 +176,7 @@ def _listing(query: Any) -> dict[str, Any]:
         elif text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER:
             wanted[name] = int(text)
         else:
-            raise BadRequestError(f"{name} is a whole number.", field=name)
+            raise BadRequestError(f"{name} must be a whole number.", field=name)
     return wanted
 
 
@@ -182,23 +184,25 @@ ADMINISTRATOR_ROLE: Final = "System Manager"
 
 
 class MethodRoutes:
-    """The paths of this module, over one gateway."""
+    """The routes of this module, over one gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    def paths(self) -> list[Path]:
-        """Return what is served."""
-        arguments = BodyRule(partial(read_object, texts=Texts(every_line=True)), may_be_absent=True)
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        arguments = BodyRule(
+            partial(read_object, texts=CharacterRules(every_line=True)), optional=True
+        )
         return [
-            Path(
+            Route(
                 "/api/method/<path>",
                 {"POST": Operation(self.call, body=arguments)},
                 find=self._find,
             ),
         ]
 
-    async def call(self, exchange: Exchange) -> Answer:
+    async def call(self, exchange: Exchange) -> Response:
         """Run an app's function in a write transaction; the body is its keyword arguments."""
         function = self._find(exchange)
         arguments: dict[str, Any] = exchange.body
@@ -206,18 +210,18 @@ class MethodRoutes:
         _require_role(exchange.known_caller, function)
 
         def run(fw: Fw) -> bytes:
-            # Encoded inside, so that a value that is no JSON undoes what the function wrote.
+            # Encoded inside, so that a value that JSON can't hold undoes the function's writes.
             return encode(function(fw, **arguments))
 
-        return Answer(await self._gateway.write(exchange.known_caller, run, exchange.request_id))
+        return Response(await self._gateway.write(exchange.known_caller, run, exchange.request_id))
 
-    def _find(self, exchange: Exchange) -> WhitelistedFunction:
-        function = self._gateway.whitelisted(exchange.argument("path"))
+    def _find(self, exchange: Exchange) -> Whitelisted:
+        function = self._gateway.functions.get(exchange.argument("path"))
         if function is None:
             raise NotFoundError("There is nothing under this path.")
         return function
 
 
-def _require_role(caller: Caller, function: WhitelistedFunction) -> None:
+def _require_role(caller: Caller, function: Whitelisted) -> None:
     if function.roles and not caller.roles & {ADMINISTRATOR_ROLE, *function.roles}:
         raise PermissionDeniedError

@@ -1,4 +1,4 @@
-"""What users do with their own accounts: profile, password, sessions, API keys (A-240 to A-272)."""
+"""Routes for the own account: profile, password, sessions, API keys (A-240 to A-272)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import msgspec
 
 from fw_actors.access.administration import in_person
 from fw_actors.access.types import PasswordChange, Profile
+from fw_actors.actors.gateway import Gateway
 from web import response_schemas
 from web.exchange import Exchange
-from web.gateway import Gateway
-from web.json_input import Texts
-from web.operations import Path
-from web.response import Answer, answer_json, iso_time
+from web.json_input import CharacterRules
+from web.operations import Route
+from web.response import Response, iso_time, json_response
 from web.routes.access import profile_json
-from web.routes.operations import given, reading, time_or_null, writing
+from web.routes.operations import read_route, time_or_null, value_or_none, write_route
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
 
 T = TypeVar("T")
 
-PASSWORDS: Final = Texts(free=("current", "password"))
+PASSWORDS: Final = CharacterRules(free=("current", "password"))
 
 
 class ProfileRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -60,70 +60,70 @@ class KeyNameRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SelfServiceRoutes:
-    """The paths of this module, over one gateway."""
+    """The routes of this module, over one gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    def paths(self) -> list[Path]:
-        """Return what is served."""
+    def routes(self) -> list[Route]:
+        """Return the routes."""
         return [
-            reading("profile.getMyProfile", self.profile, response_schemas.ProfileAnswer),
-            writing(
+            read_route("profile.getMyProfile", self.profile, response_schemas.ProfileResponse),
+            write_route(
                 "profile.updateMyProfile",
                 self.update_profile,
                 ProfileRequest,
-                answer=response_schemas.ProfileAnswer,
+                response=response_schemas.ProfileResponse,
             ),
-            writing(
+            write_route(
                 "profile.changeMyPassword",
                 self.change_password,
                 PasswordRequest,
-                answer=response_schemas.DoneToSessions,
+                response=response_schemas.SessionsEndedResponse,
                 texts=PASSWORDS,
             ),
-            reading("sessions.listMySessions", self.sessions, response_schemas.SessionsAnswer),
-            writing("sessions.revokeMySession", self.revoke_session, HandleRequest),
-            writing(
+            read_route("sessions.listMySessions", self.sessions, response_schemas.SessionsResponse),
+            write_route("sessions.revokeMySession", self.revoke_session, HandleRequest),
+            write_route(
                 "sessions.revokeMyOtherSessions",
                 self.revoke_other_sessions,
-                answer=response_schemas.DoneToSessions,
+                response=response_schemas.SessionsEndedResponse,
             ),
-            reading("api_keys.listMyAPIKeys", self.keys, response_schemas.KeysAnswer),
-            writing(
+            read_route("api_keys.listMyAPIKeys", self.keys, response_schemas.KeysResponse),
+            write_route(
                 "api_keys.createMyAPIKey",
                 self.make_key,
                 KeyRequest,
-                answer=response_schemas.MadeKeyAnswer,
+                response=response_schemas.NewKeyResponse,
             ),
-            writing("api_keys.revokeMyAPIKey", self.revoke_key, KeyNameRequest),
-            writing(
+            write_route("api_keys.revokeMyAPIKey", self.revoke_key, KeyNameRequest),
+            write_route(
                 "api_keys.revokeAllMyAPIKeys",
                 self.revoke_all_keys,
-                answer=response_schemas.DoneToKeys,
+                response=response_schemas.KeysEndedResponse,
             ),
         ]
 
-    async def profile(self, exchange: Exchange) -> Answer:
+    async def profile(self, exchange: Exchange) -> Response:
         """Show the own account."""
         found = await self._gateway.profile(exchange.known_caller)
-        return answer_json(profile_json(found))
+        return json_response(profile_json(found))
 
-    async def update_profile(self, exchange: Exchange) -> Answer:
-        """Write full name and language, as far as they are given."""
+    async def update_profile(self, exchange: Exchange) -> Response:
+        """Change full name and language, if given."""
         body: ProfileRequest = exchange.body
-        name, language = given(body.full_name), given(body.language)
+        name, language = value_or_none(body.full_name), value_or_none(body.language)
 
         def work(fw: Fw) -> Profile:
             return self._gateway.own.update_profile(fw, name, language)
 
-        return answer_json(profile_json(await self._write(exchange, work)))
+        return json_response(profile_json(await self._write(exchange, work)))
 
-    async def change_password(self, exchange: Exchange) -> Answer:
+    async def change_password(self, exchange: Exchange) -> Response:
         """Set a new password by the current one; the other sessions end."""
         caller = exchange.known_caller
         body: PasswordRequest = exchange.body
-        changed = await self._gateway.change_password(
+        changed = await self._gateway.lockouts.change_password(
             PasswordChange(
                 user=caller.user,
                 session=in_person(caller),
@@ -132,13 +132,13 @@ class SelfServiceRoutes:
                 request_id=exchange.request_id,
             )
         )
-        return answer_json({"ok": True, "sessionsEnded": changed.sessions_ended})
+        return json_response({"ok": True, "sessionsEnded": changed.sessions_ended})
 
-    async def sessions(self, exchange: Exchange) -> Answer:
+    async def sessions(self, exchange: Exchange) -> Response:
         """List the own sessions by their handles."""
         caller = exchange.known_caller
         found = await self._gateway.read(caller, lambda fw: self._gateway.own.sessions(fw, caller))
-        told = [
+        content = [
             {
                 "id": session.id,
                 "ip": session.ip,
@@ -150,29 +150,29 @@ class SelfServiceRoutes:
             }
             for session in found
         ]
-        return answer_json({"sessions": told})
+        return json_response({"sessions": content})
 
-    async def revoke_session(self, exchange: Exchange) -> Answer:
+    async def revoke_session(self, exchange: Exchange) -> Response:
         """End one of the own sessions."""
         caller, body = exchange.known_caller, exchange.body
         await self._write(
             exchange, lambda fw: self._gateway.own.revoke_session(fw, caller, body.id)
         )
-        return answer_json({"ok": True})
+        return json_response({"ok": True})
 
-    async def revoke_other_sessions(self, exchange: Exchange) -> Answer:
-        """End the own sessions but for this one."""
+    async def revoke_other_sessions(self, exchange: Exchange) -> Response:
+        """End the own sessions except this one."""
         caller = exchange.known_caller
         ended = await self._write(
             exchange, lambda fw: self._gateway.own.revoke_other_sessions(fw, caller)
         )
-        return answer_json({"ok": True, "sessionsEnded": ended})
+        return json_response({"ok": True, "sessionsEnded": ended})
 
-    async def keys(self, exchange: Exchange) -> Answer:
+    async def keys(self, exchange: Exchange) -> Response:
         """List the own API keys."""
         caller = exchange.known_caller
         found = await self._gateway.read(caller, lambda fw: self._gateway.own.keys(fw, caller))
-        told = [
+        content = [
             {
                 "name": key.name,
                 "label": key.label,
@@ -182,38 +182,38 @@ class SelfServiceRoutes:
             }
             for key in found
         ]
-        return answer_json({"keys": told})
+        return json_response({"keys": content})
 
-    async def make_key(self, exchange: Exchange) -> Answer:
-        """Make an API key, and show it this once."""
+    async def make_key(self, exchange: Exchange) -> Response:
+        """Create an API key, and show its secret once."""
         caller = exchange.known_caller
         body: KeyRequest = exchange.body
-        days = given(body.days)
+        days = value_or_none(body.days)
         made = await self._write(
             exchange,
             lambda fw: self._gateway.own.make_key(fw, caller, body.label, days, exchange.address),
         )
-        told = {
+        content = {
             "name": made.name,
             "label": made.label,
             "expires": time_or_null(made.expires),
             "key": made.key,
         }
-        return answer_json(told)
+        return json_response(content)
 
-    async def revoke_key(self, exchange: Exchange) -> Answer:
+    async def revoke_key(self, exchange: Exchange) -> Response:
         """End one of the own API keys."""
         caller, body = exchange.known_caller, exchange.body
         await self._write(exchange, lambda fw: self._gateway.own.revoke_key(fw, caller, body.name))
-        return answer_json({"ok": True})
+        return json_response({"ok": True})
 
-    async def revoke_all_keys(self, exchange: Exchange) -> Answer:
+    async def revoke_all_keys(self, exchange: Exchange) -> Response:
         """End all of the own API keys."""
         caller = exchange.known_caller
         ended = await self._write(
             exchange, lambda fw: self._gateway.own.revoke_all_keys(fw, caller)
         )
-        return answer_json({"ok": True, "keysEnded": ended})
+        return json_response({"ok": True, "keysEnded": ended})
 
     async def _write(self, exchange: Exchange, work: Callable[[Fw], T]) -> T:
         return await self._gateway.write(exchange.known_caller, work, exchange.request_id)

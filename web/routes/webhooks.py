@@ -1,4 +1,4 @@
-"""Routes of webhooks: emit, replay, test."""
+"""Routes of webhooks: emit, replay, bulk replay, test."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from typing import Any, Final
 
 import msgspec
 
+from fw_actors.actors.gateway import Gateway
 from fw_actors.errors import PermissionDeniedError
 from fw_actors.webhooks.diagnostics import TrialResult
 from fw_actors.webhooks.replay import ReplayRun
 from web.exchange import Exchange
-from web.gateway import Gateway
-from web.json_input import Texts
-from web.operations import Path
-from web.response import Answer, answer_json, iso_time
-from web.response_schemas import EmittedAnswer, ReplayedAnswer, RunAnswer, RunKnown
-from web.routes.operations import reading, time_or_null, writing
+from web.json_input import CharacterRules
+from web.operations import Route
+from web.response import Response, iso_time, json_response
+from web.response_schemas import (
+    EmittedResponse,
+    ReplayedResponse,
+    ReplayRunDetails,
+    ReplayRunResponse,
+)
+from web.routes.operations import read_route, time_or_null, write_route
 from web.routes.resource import ADMINISTRATOR_ROLE
 
 PUBLISHERS: Final = frozenset({ADMINISTRATOR_ROLE, "Event Publisher"})
@@ -53,54 +58,56 @@ class ReplayRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TestRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of core.services.webhooks.test."""
 
-    __test__ = False  # no test case, though its name begins like one
+    __test__ = False  # no test case, in spite of its name
 
     webhook: str
 
 
 class WebhookRoutes:
-    """The paths of this module, over one gateway."""
+    """The routes of this module, over one gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    def paths(self) -> list[Path]:
-        """Return what is served."""
-        data = Texts(lines=("data",))
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        data = CharacterRules(lines=("data",))
         return [
-            writing("webhooks.emit", self.emit, EmitRequest, answer=EmittedAnswer, texts=data),
-            writing("webhooks.replay", self.replay, ReplayRequest, answer=ReplayedAnswer),
-            writing("webhooks.test", self.test, TestRequest, answer=TrialResult),
+            write_route(
+                "webhooks.emit", self.emit, EmitRequest, response=EmittedResponse, texts=data
+            ),
+            write_route("webhooks.replay", self.replay, ReplayRequest, response=ReplayedResponse),
+            write_route("webhooks.test", self.test, TestRequest, response=TrialResult),
         ]
 
-    async def emit(self, exchange: Exchange) -> Answer:
+    async def emit(self, exchange: Exchange) -> Response:
         """Queue an event for every webhook that subscribes to it."""
         body: EmitRequest = exchange.body
         caller = exchange.known_caller
         if not caller.roles & PUBLISHERS:
-            raise PermissionDeniedError("Publishing events takes the role Event Publisher.")
+            raise PermissionDeniedError("Publishing events requires the role Event Publisher.")
         options = body.options or EmitOptions()
         reference = None
         if options.reference is not None:
             reference = {"doctype": options.reference.doctype, "name": options.reference.name}
-        told = await self._gateway.write(
+        content = await self._gateway.write(
             caller,
             lambda fw: fw.webhooks.emit(body.name, body.data, reference, options.key),
             exchange.request_id,
         )
-        return answer_json(told)
+        return json_response(content)
 
-    async def replay(self, exchange: Exchange) -> Answer:
+    async def replay(self, exchange: Exchange) -> Response:
         """Send a delivery again: same id, same bytes, fresh attempts."""
         body: ReplayRequest = exchange.body
-        return answer_json(
+        return json_response(
             await self._gateway.replay(exchange.known_caller, body.delivery, exchange.request_id)
         )
 
-    async def test(self, exchange: Exchange) -> Answer:
-        """Send a webhook a test event; a receiver that fails is an answer too, not a refusal."""
+    async def test(self, exchange: Exchange) -> Response:
+        """Send a webhook a test event; the failure of a receiver is a result, not an error."""
         body: TestRequest = exchange.body
-        return answer_json(await self._gateway.test_webhook(exchange.known_caller, body.webhook))
+        return json_response(await self._gateway.test_webhook(exchange.known_caller, body.webhook))
 
 
 class ReplayManyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,48 +117,54 @@ class ReplayManyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class BulkReplayRoutes:
-    """The paths of this module, over one gateway."""
+    """The routes of this module, over one gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    def paths(self) -> list[Path]:
-        """Return what is served."""
+    def routes(self) -> list[Route]:
+        """Return the routes."""
         return [
-            writing("webhooks.replayMany", self.begin, ReplayManyRequest, answer=RunKnown),
-            writing("webhooks.stopReplay", self.stop, answer=RunKnown),
-            reading("webhooks.replayProgress", self.progress, RunKnown),
+            write_route(
+                "webhooks.replayMany", self.begin, ReplayManyRequest, response=ReplayRunResponse
+            ),
+            write_route("webhooks.stopReplay", self.stop, response=ReplayRunResponse),
+            read_route("webhooks.replayProgress", self.progress, ReplayRunResponse),
         ]
 
-    async def begin(self, exchange: Exchange) -> Answer:
-        """Begin to replay what matches, as far as it is Sent or Failed, some at a time."""
+    async def begin(self, exchange: Exchange) -> Response:
+        """Begin to replay the Sent and Failed deliveries that match, some at a time."""
         body: ReplayManyRequest = exchange.body
-        told = await self._gateway.write(
+        content = await self._gateway.write(
             exchange.known_caller,
             lambda fw: self._gateway.bulk.begin(fw, body.filters),
             exchange.request_id,
         )
-        if isinstance(told, PermissionDeniedError):  # it is on record, and committed
-            raise told
-        return _answer(told)
+        if isinstance(content, PermissionDeniedError):  # its Audit Event is committed
+            raise content
+        return _run_response(content)
 
-    async def stop(self, exchange: Exchange) -> Answer:
-        """Let it end after the deliveries in hand."""
+    async def stop(self, exchange: Exchange) -> Response:
+        """Stop the run after the deliveries in progress."""
         stop = self._gateway.bulk.stop
-        return _answer(await self._gateway.write(exchange.known_caller, stop, exchange.request_id))
+        return _run_response(
+            await self._gateway.write(exchange.known_caller, stop, exchange.request_id)
+        )
 
-    async def progress(self, exchange: Exchange) -> Answer:
-        """Say how far it has come."""
-        look = self._gateway.bulk.progress
-        return _answer(await self._gateway.read(exchange.known_caller, look, exchange.request_id))
+    async def progress(self, exchange: Exchange) -> Response:
+        """Return the run's progress."""
+        progress = self._gateway.bulk.progress
+        return _run_response(
+            await self._gateway.read(exchange.known_caller, progress, exchange.request_id)
+        )
 
 
-def _answer(run: ReplayRun | None) -> Answer:
-    return answer_json(RunKnown(None if run is None else _shown(run)))
+def _run_response(run: ReplayRun | None) -> Response:
+    return json_response(ReplayRunResponse(None if run is None else _run_details(run)))
 
 
-def _shown(run: ReplayRun) -> RunAnswer:
-    return RunAnswer(
+def _run_details(run: ReplayRun) -> ReplayRunDetails:
+    return ReplayRunDetails(
         id=run.id,
         user=run.user,
         filters=json.loads(run.filters),

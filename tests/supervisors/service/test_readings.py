@@ -47,7 +47,7 @@ async def test_every_number_is_there_from_the_start_and_moves(
     async with opened as service:
 
         async def look() -> dict[tuple[str, ...], Reading]:
-            found = await service.gateway.snapshot()
+            found = await service.gateway.readings()
             return {(reading.name, *reading.labels.values()): reading for reading in found}
 
         before = await look()

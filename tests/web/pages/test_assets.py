@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 
-from tests.web.asgi import Client
+from tests.web.client import AppClient
 
 
-async def asset_folder(client: Client) -> str:
+async def asset_folder(client: AppClient) -> str:
     found = re.search(r"/static/[0-9a-f]{16}", (await client.ask("GET", "/login")).body.decode())
     assert found is not None
     return found.group()
 
 
-async def test_every_file_that_a_page_names_is_there(client: Client) -> None:
+async def test_assets_of_every_page_exist(client: AppClient) -> None:
     for path in ("/login", "/forgot-password", "/reset-password"):
         text = (await client.ask("GET", path)).body.decode()
         names = set(re.findall(r'(?:src|href)="(/static/[^"]+)"', text))
@@ -22,7 +22,7 @@ async def test_every_file_that_a_page_names_is_there(client: Client) -> None:
             assert (await client.ask("GET", name)).status == 200
 
 
-async def test_a_file_may_be_kept_under_its_version_and_under_no_other(client: Client) -> None:
+async def test_assets_are_cached_under_their_version_only(client: AppClient) -> None:
     folder = await asset_folder(client)
     current = await client.ask("GET", folder + "/style.css")
     assert current.header("Content-Type") == "text/css; charset=utf-8"
@@ -32,7 +32,7 @@ async def test_a_file_may_be_kept_under_its_version_and_under_no_other(client: C
     assert other.body == current.body
 
 
-async def test_nothing_but_the_files_is_served(client: Client) -> None:
+async def test_assets_are_the_only_files_served(client: AppClient) -> None:
     folder = await asset_folder(client)
     for name in ("nothing.js", "htmx-LICENSE.txt", "..%2fassets.py", "%2e%2e/assets.py"):
         reply = await client.ask("GET", f"{folder}/{name}")

@@ -33,8 +33,8 @@ class ManagersGateway(FakeGateway):
     async def authenticate(self, sid: str) -> Caller:
         return await super().authenticate("ended" if self.is_revoked else sid)
 
-    async def authenticate_key(self, key: str, address: str) -> Caller:
-        return await super().authenticate_key("revoked" if self.is_revoked else key, address)
+    async def caller(self, key: str, address: str) -> Caller:
+        return await super().caller("revoked" if self.is_revoked else key, address)
 
     async def read(self, caller: Caller, fn: Callable[[Any], T], request_id: str = "") -> T:
         return fn(MANAGER)
@@ -49,7 +49,7 @@ class SlowConsole:
 
 
 @pytest.mark.parametrize("credential", ["session", "key"])
-async def test_no_view_is_sent_once_the_credential_is_known_to_have_ended(
+async def test_console_stream_ends_with_its_credential(
     credential: str, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("web.pages.console.encode", lambda view: b"%d" % view.number)

@@ -1,4 +1,4 @@
-"""What the history of a document tells of a Version (H-162)."""
+"""The history of a document shows its Versions (H-162)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from web.pages.document_extras import Change, changes_of
+from web.pages.document_extras import FieldChange, changes_of
 
 
 def row(change: str, **changed: list[Any]) -> dict[str, Any]:
     return {"table": "order_lines", "row": "r1", "change": change, "changed": changed}
 
 
-def test_a_field_is_told_with_its_old_and_its_new_value() -> None:
+def test_history_shows_old_and_new_value_of_a_field() -> None:
     data = {"changed": {"full_name": [None, "Ada"]}, "rows": []}
-    assert changes_of(data) == (Change("Full name", "empty", "Ada"),)
+    assert changes_of(data) == (FieldChange("Full name", "empty", "Ada"),)
 
 
 @pytest.mark.parametrize(
@@ -23,30 +23,32 @@ def test_a_field_is_told_with_its_old_and_its_new_value() -> None:
     [
         (
             row("added", item=[None, "Nut"], count=[None, 3]),
-            Change("Order lines, row added", "", "Item: Nut, Count: 3"),
+            FieldChange("Order lines, row added", "", "Item: Nut, Count: 3"),
         ),
         (
             row("removed", item=["Nut", None], count=[3, None]),
-            Change("Order lines, row removed", "Item: Nut, Count: 3", "nothing"),
+            FieldChange("Order lines, row removed", "Item: Nut, Count: 3", "nothing"),
         ),
-        (row("changed", count=[3, 4]), Change("Order lines, Count", "3", "4")),
-        (row("changed", idx=[1, 2]), Change("Order lines, position", "1", "2")),
-        (row("added"), Change("Order lines, row added", "", "empty")),
+        (row("changed", count=[3, 4]), FieldChange("Order lines, Count", "3", "4")),
+        (row("changed", idx=[1, 2]), FieldChange("Order lines, position", "1", "2")),
+        (row("added"), FieldChange("Order lines, row added", "", "empty")),
     ],
     ids=["added", "removed", "changed", "moved", "added without values"],
 )
-def test_a_child_row_is_told_by_what_became_of_it(change: dict[str, Any], expected: Change) -> None:
+def test_history_shows_added_removed_and_changed_rows(
+    change: dict[str, Any], expected: FieldChange
+) -> None:
     assert changes_of({"changed": {}, "rows": [change]}) == (expected,)
 
 
-def test_a_version_that_names_no_field_tells_nothing() -> None:
+def test_history_is_empty_for_a_version_without_fields() -> None:
     assert changes_of({"changed": {}, "rows": []}) == ()
     assert changes_of(None) == ()
 
 
-def test_what_is_long_is_cut_and_what_is_much_is_counted() -> None:
+def test_history_cuts_long_values_and_counts_further_changes() -> None:
     data = {"changed": {}, "rows": [row("added", item=[None, "x" * 500])] * 60}
     told = changes_of(data)
     assert len(told) == 50
-    assert told[-1] == Change("And", "", "11 more")
+    assert told[-1] == FieldChange("And", "", "11 more")
     assert max(len(change.new) for change in told) == 80

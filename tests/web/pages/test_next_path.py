@@ -14,7 +14,7 @@ SITE = "https://site.test/login"
 
 
 @pytest.mark.parametrize("path", ["/", "/app", "/app/Sales%20Order?status=New&_q=%2F", "/a/b#c"])
-def test_a_path_of_this_site_is_kept(path: str) -> None:
+def test_local_path_keeps_paths_of_this_site(path: str) -> None:
     assert local_path(path) == path
 
 
@@ -26,14 +26,14 @@ def test_a_path_of_this_site_is_kept(path: str) -> None:
         "user@evil.test", "/" + "a" * 2048,
     ],
 )  # fmt: skip
-def test_anything_else_leads_to_the_desk(text: str | None) -> None:
+def test_local_path_replaces_other_texts_by_the_desk(text: str | None) -> None:
     assert local_path(text) == HOME
 
 
 @given(st.text(alphabet="/\\:@.\t\r\n%abc ?#", max_size=12) | st.text(max_size=12))
 @example("/%2f/evil.test")
 @example("/.//evil.test")
-def test_no_text_leads_to_another_site(text: str) -> None:
+def test_local_path_never_leaves_the_site(text: str) -> None:
     """A browser drops tabs and line breaks, and takes a backslash for a slash."""
     path = local_path(text)
     seen = path.replace("\t", "").replace("\n", "").replace("\r", "").replace("\\", "/")
@@ -41,7 +41,7 @@ def test_no_text_leads_to_another_site(text: str) -> None:
     assert urlsplit(urljoin(SITE, seen)).scheme == "https"
 
 
-def test_the_sign_in_page_is_told_the_way_back() -> None:
+def test_sign_in_path_holds_the_wanted_path() -> None:
     wanted = "/app/Sales%20Order?status=New&_page=2"
     path, _, query = sign_in_path(wanted).partition("?")
     assert (path, parse_qs(query)) == ("/login", {"next": [wanted]})

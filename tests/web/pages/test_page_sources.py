@@ -40,52 +40,52 @@ def inputs() -> list[dict[str, str]]:
     ]
 
 
-def test_there_are_scripts_and_templates() -> None:
+def test_page_sources_are_found() -> None:
     assert {"app.js", "login.js"} <= set(OWN_SCRIPTS)
     assert {"base.html", "login.html"} <= set(TEMPLATES)
 
 
-def test_no_script_makes_html_or_code_out_of_text() -> None:
+def test_scripts_make_no_html_or_code_from_text() -> None:
     found = {name: MAKES_HTML_OF_TEXT.findall(text) for name, text in OWN_SCRIPTS.items()}
     assert {name: hits for name, hits in found.items() if hits} == {}
 
 
-def test_no_template_lets_a_value_stand_unescaped() -> None:
+def test_templates_escape_every_value() -> None:
     found = [name for name, text in TEMPLATES.items() if re.search(r"\|\s*safe\b|autoescape", text)]
     assert found == []
 
 
-def test_browsers_keep_a_notice_and_the_number_of_a_run_and_nothing_else() -> None:
+def test_scripts_store_only_a_notice_and_a_run_number() -> None:
     kept = {(where, key) for text in OWN_SCRIPTS.values() for where, key in KEPT.findall(text)}
     assert kept == {("sessionStorage", "FLASH"), ("localStorage", "CLOSED")}
     others = [name for name, text in OWN_SCRIPTS.items() if OTHER_STORAGE.search(text)]
     assert others == []
 
 
-def test_htmx_keeps_no_page_runs_no_code_and_asks_no_other_site() -> None:
+def test_htmx_is_without_history_eval_and_other_sites() -> None:
     config = re.search(r"name=\"htmx-config\" content='([^']+)'", TEMPLATES["desk.html"])
     assert config is not None
     wanted = {"allowEval": False, "historyCacheSize": 0, "selfRequestsOnly": True}
     assert wanted.items() <= json.loads(config[1]).items()
 
 
-def test_no_script_talks_to_other_windows() -> None:
+def test_scripts_talk_to_no_other_window() -> None:
     assert [name for name, text in OWN_SCRIPTS.items() if TO_OTHERS.search(text)] == []
 
 
-def test_pages_need_no_plugin() -> None:
+def test_templates_need_no_plugin() -> None:
     found = [name for name, text in (TEMPLATES | OWN_SCRIPTS).items() if PLUGINS.search(text)]
     assert found == []
 
 
-def test_nothing_of_a_page_comes_from_elsewhere() -> None:
+def test_templates_load_nothing_from_elsewhere() -> None:
     found = [
         name for name, text in (TEMPLATES | OWN_SCRIPTS).items() if FROM_ELSEWHERE.search(text)
     ]
     assert found == []
 
 
-def test_scripts_name_properties_by_the_form_alone() -> None:
+def test_scripts_set_properties_named_by_the_form_only() -> None:
     """A property that an answer could name might be `__proto__`; those of a form come of fields."""
     named = {
         (name, target, key)
@@ -96,7 +96,7 @@ def test_scripts_name_properties_by_the_form_alone() -> None:
     assert {key for _, _, key in named} == {"input.name", "table.dataset.table"}
 
 
-def test_every_field_for_a_password_hides_it_and_names_itself_to_password_managers() -> None:
+def test_password_fields_are_hidden_and_named_for_managers() -> None:
     fields = [each for each in inputs() if each.get("name") in PASSWORD_NAMES]
     assert len(fields) == 4
     for field in fields:
@@ -104,13 +104,13 @@ def test_every_field_for_a_password_hides_it_and_names_itself_to_password_manage
         assert field["autocomplete"] in ("current-password", "new-password")
 
 
-def test_nothing_hinders_to_paste() -> None:
+def test_password_fields_allow_pasting() -> None:
     hindered = re.compile(r"onpaste|['\"]paste['\"]|autocomplete=\"off\"[^>]*type=\"password\"")
     found = [name for name, text in (TEMPLATES | OWN_SCRIPTS).items() if hindered.search(text)]
     assert found == []
 
 
-def test_every_page_of_who_is_signed_in_offers_to_sign_out() -> None:
+def test_templates_of_the_desk_offer_to_sign_out() -> None:
     """All of them extend one template, which has the button."""
     guests = {"login.html", "forgot.html", "link.html", "refused.html"}
     pages = {name for name, text in TEMPLATES.items() if "{% block title %}" in text}

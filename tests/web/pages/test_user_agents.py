@@ -23,5 +23,5 @@ CHROME = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, l
         ("", "Unknown program"),
     ],
 )  # fmt: skip
-def test_a_user_agent_is_told_in_a_few_words(text: str, shown: str) -> None:
+def test_shown_agent_names_browser_and_system(text: str, shown: str) -> None:
     assert shown_agent(text) == shown

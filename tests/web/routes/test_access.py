@@ -8,7 +8,7 @@ import pytest
 
 from fw_actors.config import ProxyTrustPolicy
 from fw_actors.errors import TooManyRequestsError
-from tests.web.asgi import Client
+from tests.web.client import AppClient
 from tests.web.fakes import PASSWORD, SID, FakeGateway, app_of
 from web.settings import login_screen
 
@@ -23,7 +23,7 @@ ANN = {
 }
 
 
-async def test_a_sign_in_answers_with_the_user_and_sets_the_cookie(client: Client) -> None:
+async def test_sign_in_returns_the_user_and_sets_the_cookie(client: AppClient) -> None:
     reply = await client.ask("POST", "/api/login", GOOD)
     assert reply.status == 200
     assert reply.json == {
@@ -37,8 +37,8 @@ async def test_a_sign_in_answers_with_the_user_and_sets_the_cookie(client: Clien
     assert SID.encode() not in reply.body
 
 
-async def test_the_gateway_learns_who_tries_from_where_with_what(
-    client: Client, gateway: FakeGateway
+async def test_sign_in_passes_on_address_agent_and_old_session(
+    client: AppClient, gateway: FakeGateway
 ) -> None:
     headers = [("User-Agent", "Browser/1"), ("X-Request-Id", "r-1")]
     await client.ask("POST", "/api/login", GOOD, headers=headers, sid="old")
@@ -48,20 +48,20 @@ async def test_the_gateway_learns_who_tries_from_where_with_what(
     assert PASSWORD not in repr(attempt)
 
 
-async def test_the_name_and_password_go_through_as_they_were_typed(
-    client: Client, gateway: FakeGateway
+async def test_sign_in_passes_on_name_and_password_as_typed(
+    client: AppClient, gateway: FakeGateway
 ) -> None:
     """The password is taken as received (A-111); the name's canonical form is not the edge's."""
     await client.ask("POST", "/api/login", {"usr": " Änn ", "pwd": " \0\tü "})
     assert (gateway.attempts[0].usr, gateway.attempts[0].pwd) == (" Änn ", " \0\tü ")
 
 
-async def test_a_forwarded_address_counts_where_the_proxy_is_trusted(gateway: FakeGateway) -> None:
+async def test_sign_in_uses_the_address_of_a_trusted_proxy(gateway: FakeGateway) -> None:
     trust = ProxyTrustPolicy(networks=(ip_network("10.0.0.0/8"),))
     app = app_of(gateway, trust=trust)
     headers = [("X-Forwarded-For", "198.51.100.1"), ("X-Forwarded-Proto", "https")]
     for peer in ("10.0.0.1", "203.0.113.9"):
-        reply = await Client(app, peer).ask("POST", "/api/login", GOOD, headers=headers)
+        reply = await AppClient(app, peer).ask("POST", "/api/login", GOOD, headers=headers)
         assert ("; Secure" in (reply.header("Set-Cookie") or "")) is (peer == "10.0.0.1")
     assert [a.address for a in gateway.attempts] == ["198.51.100.1", "203.0.113.9"]
 
@@ -75,11 +75,11 @@ async def test_a_forwarded_address_counts_where_the_proxy_is_trusted(gateway: Fa
         (False, "https://fw.example.test", False),
     ],
 )
-async def test_the_cookie_is_secure_by_the_policy_or_the_sites_url(
+async def test_sign_in_cookie_is_secure_by_policy_or_url(
     gateway: FakeGateway, policy: bool | None, url: str, secure: bool
 ) -> None:
     """The table of the site's URL and secureCookie (A-171)."""
-    client = Client(app_of(gateway, secure_cookie=policy, url=url))
+    client = AppClient(app_of(gateway, secure_cookie=policy, url=url))
     for path in ("/api/login", "/api/logout"):
         cookie = (await client.ask("POST", path, GOOD if path == "/api/login" else {})).header(
             "Set-Cookie"
@@ -106,8 +106,8 @@ async def test_the_cookie_is_secure_by_the_policy_or_the_sites_url(
         (b"[]", None),
     ],
 )
-async def test_what_is_malformed_is_no_try(
-    client: Client, gateway: FakeGateway, body: object, field: str | None
+async def test_sign_in_makes_no_attempt_of_a_malformed_body(
+    client: AppClient, gateway: FakeGateway, body: object, field: str | None
 ) -> None:
     """A malformed request moves no counter (H-16)."""
     reply = await client.ask("POST", "/api/login", body)
@@ -116,16 +116,16 @@ async def test_what_is_malformed_is_no_try(
     assert not gateway.attempts
 
 
-async def test_an_empty_password_is_a_try(client: Client, gateway: FakeGateway) -> None:
-    """The token is judged before the password that comes with it (A-186, A-187)."""
+async def test_sign_in_counts_an_empty_password(client: AppClient, gateway: FakeGateway) -> None:
+    """The token is validated before the password that comes with it (A-186, A-187)."""
     reply = await client.ask("POST", "/api/login", {"usr": "ann", "pwd": ""})
     assert (reply.status, reply.error["type"]) == (401, "AuthenticationError")
     assert len(gateway.attempts) == 1
     assert reply.header("Set-Cookie") is None
 
 
-async def test_a_locked_identifier_is_told_when_to_come_back(
-    client: Client, gateway: FakeGateway
+async def test_sign_in_of_a_locked_identifier_has_retry_after(
+    client: AppClient, gateway: FakeGateway
 ) -> None:
     gateway.refuse = TooManyRequestsError(869.2)
     reply = await client.ask("POST", "/api/login", GOOD)
@@ -133,8 +133,8 @@ async def test_a_locked_identifier_is_told_when_to_come_back(
     assert reply.error["extra"] == {"retryAfter": 870}
 
 
-async def test_a_sign_out_ends_the_session_and_clears_the_cookie(
-    client: Client, gateway: FakeGateway
+async def test_sign_out_ends_the_session_and_clears_the_cookie(
+    client: AppClient, gateway: FakeGateway
 ) -> None:
     bodies: tuple[object, ...] = ({}, None)
     for body in bodies:
@@ -146,20 +146,20 @@ async def test_a_sign_out_ends_the_session_and_clears_the_cookie(
     assert gateway.ended == [SID, SID]
 
 
-async def test_a_sign_out_without_a_session_is_well(client: Client, gateway: FakeGateway) -> None:
+async def test_sign_out_without_a_session_succeeds(client: AppClient, gateway: FakeGateway) -> None:
     assert (await client.ask("POST", "/api/logout", {})).json == {"ok": True}
     assert gateway.ended == []
 
 
-async def test_a_sign_out_takes_no_arguments(client: Client, gateway: FakeGateway) -> None:
+async def test_sign_out_takes_no_arguments(client: AppClient, gateway: FakeGateway) -> None:
     reply = await client.ask("POST", "/api/logout", {"all": True}, sid=SID)
     assert (reply.status, reply.error["extra"]) == (400, {"field": "all"})
     assert gateway.ended == []
 
 
-async def test_boot_tells_a_guest_what_the_sign_in_screen_shows(gateway: FakeGateway) -> None:
+async def test_boot_returns_the_sign_in_screen_to_a_guest(gateway: FakeGateway) -> None:
     shown = login_screen("Two\nlines", "demo", "demo-password")
-    client = Client(app_of(gateway, login=shown))
+    client = AppClient(app_of(gateway, login=shown))
     for sid in (None, "expired"):
         assert (await client.ask("GET", "/api/boot", sid=sid)).json == {
             "site": {
@@ -186,19 +186,19 @@ async def test_boot_tells_a_guest_what_the_sign_in_screen_shows(gateway: FakeGat
         (None, "demo", "x", {"demoUser": "demo", "demoPassword": "x"}),
     ],
 )
-def test_the_demo_account_is_offered_only_when_both_halves_are_set(
+def test_login_screen_needs_both_parts_of_a_demo_account(
     notice: str | None, user: str | None, password: str | None, shown: dict[str, str]
 ) -> None:
     """The demo account is offered only when both values are set (A-342)."""
     assert login_screen(notice, user, password) == shown
 
 
-async def test_boot_tells_a_user_who_that_is(client: Client) -> None:
+async def test_boot_returns_the_profile_of_a_user(client: AppClient) -> None:
     assert (await client.ask("GET", "/api/boot", sid=SID)).json["user"] == ANN
 
 
-async def test_the_own_profile_is_read_by_post_and_by_get(client: Client) -> None:
-    """Operations that only read also answer GET (H-20); `{}` takes no body too (H-19)."""
+async def test_profile_is_read_by_post_and_get(client: AppClient) -> None:
+    """Operations that only read also take GET (H-20); `{}` takes no body too (H-19)."""
     for reply in (
         await client.ask("POST", PROFILE, {}, sid=SID),
         await client.ask("POST", PROFILE, sid=SID),
@@ -207,7 +207,7 @@ async def test_the_own_profile_is_read_by_post_and_by_get(client: Client) -> Non
         assert (reply.status, reply.json) == (200, ANN)
 
 
-async def test_the_own_profile_is_for_the_signed_in(client: Client) -> None:
+async def test_profile_requires_a_session(client: AppClient) -> None:
     for method in ("GET", "POST"):
         reply = await client.ask(method, PROFILE)
         assert (reply.status, reply.error["type"]) == (401, "AuthenticationError")

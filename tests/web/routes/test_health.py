@@ -6,18 +6,18 @@ import pytest
 import trio
 
 from fw_actors.access.types import Reading
-from tests.web.asgi import Client, connected
+from tests.web.client import AppClient, connected
 from tests.web.fakes import KEY, SID, FakeGateway, app_of
 
 
-async def test_health_answers_whatever_the_state(client: Client, gateway: FakeGateway) -> None:
+async def test_health_is_200_in_any_state(client: AppClient, gateway: FakeGateway) -> None:
     gateway.is_ready = False
     reply = await client.ask("GET", "/api/health")
     assert (reply.status, reply.json) == (200, {"ok": True})
 
 
 async def test_ready_is_503_until_requests_can_be_served(
-    client: Client, gateway: FakeGateway
+    client: AppClient, gateway: FakeGateway
 ) -> None:
     assert (await client.ask("GET", "/api/ready")).json == {"ok": True}
     gateway.is_ready = False
@@ -25,11 +25,11 @@ async def test_ready_is_503_until_requests_can_be_served(
     assert (reply.status, reply.error["type"]) == (503, "OverloadedError")
 
 
-async def test_the_numbers_are_in_the_format_of_prometheus(
-    client: Client, gateway: FakeGateway
+async def test_metrics_are_in_the_format_of_prometheus(
+    client: AppClient, gateway: FakeGateway
 ) -> None:
     client.peer = "127.0.0.1"
-    gateway.readings = [
+    gateway.numbers = [
         Reading("fw_password_hashes", "counter", "Hashes, decoys too.", 3),
         Reading("fw_deliveries", "counter", "Deliveries.", 2, {"outcome": "Sent"}),
         Reading("fw_deliveries", "counter", "Deliveries.", 1, {"outcome": "Failed"}),
@@ -65,8 +65,8 @@ async def test_the_numbers_are_in_the_format_of_prometheus(
         ("127.0.0.1", "X-Other", 200),
     ],
 )
-async def test_the_numbers_are_for_this_machine_unless_a_proxy_asks(
-    client: Client, peer: str, header: str | None, status: int
+async def test_metrics_are_for_this_machine_unless_forwarded(
+    client: AppClient, peer: str, header: str | None, status: int
 ) -> None:
     client.peer = peer
     headers = [(header, "127.0.0.1")] if header else []
@@ -77,8 +77,8 @@ async def test_the_numbers_are_for_this_machine_unless_a_proxy_asks(
     ("roles", "key", "status"),
     [({"System Manager"}, KEY, 200), ({"Sales User"}, KEY, 403), ({"System Manager"}, "x", 401)],
 )
-async def test_elsewhere_the_numbers_are_for_the_key_of_a_system_manager(
-    client: Client, gateway: FakeGateway, roles: set[str], key: str, status: int
+async def test_metrics_elsewhere_need_the_key_of_a_system_manager(
+    client: AppClient, gateway: FakeGateway, roles: set[str], key: str, status: int
 ) -> None:
     """The numbers are open to a System Manager's key, and 403 for others (H-104)."""
     client.peer, gateway.roles = "203.0.113.9", frozenset(roles)
@@ -86,7 +86,7 @@ async def test_elsewhere_the_numbers_are_for_the_key_of_a_system_manager(
     assert (await client.ask("GET", "/metrics", headers=headers)).status == status
 
 
-async def test_a_session_is_no_key(client: Client, gateway: FakeGateway) -> None:
+async def test_metrics_accept_no_session(client: AppClient, gateway: FakeGateway) -> None:
     client.peer, gateway.roles = "203.0.113.9", frozenset({"System Manager"})
     assert (await client.ask("GET", "/metrics", sid=SID)).status == 403
 
@@ -105,12 +105,12 @@ class HeldReadiness(FakeGateway):
         return True
 
 
-async def test_readiness_is_found_out_once_for_all_who_ask_at_a_time(
+async def test_readiness_is_checked_once_for_concurrent_requests(
     nursery: trio.Nursery,
 ) -> None:
     """No limit of requests applies to it, so it must not fill the store's queue."""
     gateway = HeldReadiness()
-    client = Client(app_of(gateway, max_requests=1))
+    client = AppClient(app_of(gateway, max_requests=1))
     statuses = []
 
     async def ask() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fw_actors.documents.functions import Whitelisted
-from tests.web.asgi import Client
+from tests.web.client import AppClient
 from tests.web.fakes import SID, FakeGateway
 
 EMIT = "/api/method/core.services.webhooks.emit"
@@ -35,8 +35,8 @@ def app_functions(gateway: FakeGateway) -> None:
     gateway.functions["shop.no_json"] = Whitelisted(no_json, [])
 
 
-async def test_emit_queues_the_event_and_tells_the_deliveries(
-    client: Client, publisher: FakeGateway
+async def test_emit_queues_the_event_and_returns_the_deliveries(
+    client: AppClient, publisher: FakeGateway
 ) -> None:
     assert (await client.ask("POST", EMIT, EVENT, sid=SID)).json == {"deliveries": ["msg_1"]}
     options = {"reference": {"doctype": "Invoice", "name": "I-1"}, "key": "k"}
@@ -51,8 +51,8 @@ async def test_emit_queues_the_event_and_tells_the_deliveries(
     ("roles", "status"),
     [(["Event Publisher"], 200), (["System Manager"], 200), (["Sales User"], 403), ([], 403)],
 )
-async def test_emit_is_for_publishers(
-    client: Client, gateway: FakeGateway, roles: list[str], status: int
+async def test_emit_requires_a_publisher(
+    client: AppClient, gateway: FakeGateway, roles: list[str], status: int
 ) -> None:
     gateway.roles = frozenset(roles)
     assert (await client.ask("POST", EMIT, EVENT, sid=SID)).status == status
@@ -72,8 +72,8 @@ async def test_emit_is_for_publishers(
         ({"extra": 1}, "extra"),
     ],
 )
-async def test_emit_names_what_is_malformed_before_it_looks_at_roles(
-    client: Client, gateway: FakeGateway, change: dict[str, object], field: str
+async def test_emit_validates_the_body_before_roles(
+    client: AppClient, gateway: FakeGateway, change: dict[str, object], field: str
 ) -> None:
     """Body 400 comes before role 403 (H-21)."""
     reply = await client.ask("POST", EMIT, {**EVENT, **change}, sid=SID)
@@ -81,8 +81,8 @@ async def test_emit_names_what_is_malformed_before_it_looks_at_roles(
     assert not gateway.webhooks.emitted
 
 
-async def test_a_whitelisted_function_gets_the_body_as_arguments_and_may_write(
-    client: Client,
+async def test_function_gets_the_body_as_arguments_and_may_write(
+    client: AppClient,
 ) -> None:
     reply = await client.ask(
         "POST", "/api/method/shop.close_order", {"name": "a", "note": "b\n"}, sid=SID
@@ -94,8 +94,8 @@ async def test_a_whitelisted_function_gets_the_body_as_arguments_and_may_write(
 @pytest.mark.parametrize(
     ("body", "field"), [({}, "name"), ({"name": "a", "x": 1}, "x"), (None, "name")]
 )
-async def test_arguments_that_it_does_not_take_are_400(
-    client: Client, gateway: FakeGateway, body: object, field: str
+async def test_function_answers_400_for_unknown_arguments(
+    client: AppClient, gateway: FakeGateway, body: object, field: str
 ) -> None:
     gateway.roles = frozenset()
     reply = await client.ask("POST", "/api/method/shop.close_order", body, sid=SID)
@@ -111,23 +111,23 @@ async def test_arguments_that_it_does_not_take_are_400(
         ("open_order", [], 200),
     ],
 )
-async def test_a_function_is_for_its_roles_and_without_any_for_all(
-    client: Client, gateway: FakeGateway, function: str, roles: list[str], status: int
+async def test_function_requires_its_roles_or_any_user(
+    client: AppClient, gateway: FakeGateway, function: str, roles: list[str], status: int
 ) -> None:
     gateway.roles = frozenset(roles)
     path = f"/api/method/shop.{function}"
     assert (await client.ask("POST", path, {"name": "a"}, sid=SID)).status == status
 
 
-async def test_functions_are_for_the_signed_in_by_post_only(client: Client) -> None:
+async def test_function_requires_a_session_and_post(client: AppClient) -> None:
     path = "/api/method/shop.close_order"
     assert (await client.ask("POST", path, {"name": "a"})).status == 401
     assert (await client.ask("GET", path, sid=SID)).status == 405
     assert (await client.ask("POST", "/api/method/shop.other", {}, sid=SID)).status == 404
 
 
-async def test_a_value_that_is_no_json_is_a_defect_found_inside_the_transaction(
-    client: Client, gateway: FakeGateway
+async def test_function_result_without_a_json_form_undoes_its_writes(
+    client: AppClient, gateway: FakeGateway
 ) -> None:
     """`FakeGateway.write` lets through what `fn` raises: a real one rolls back for it."""
     reply = await client.ask("POST", "/api/method/shop.no_json", {}, sid=SID)

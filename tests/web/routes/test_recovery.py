@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fw_actors.errors import TooManyRequestsError
-from tests.web.asgi import Client
+from tests.web.client import AppClient
 from tests.web.fakes import SID, TOKEN, FakeGateway
 
 PEER = "203.0.113.9"
@@ -20,7 +20,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_the_routes_ask_for_no_csrf_header_and_no_session(client: Client, name: str) -> None:
+async def test_recovery_needs_no_csrf_header_and_no_session(client: AppClient, name: str) -> None:
     """The routes ask for no CSRF header and no session (A-210, H-81)."""
     reply = await client.ask("POST", f"/api/auth/{name}", BODIES[name], csrf=False)
     assert reply.status == 200
@@ -29,16 +29,16 @@ async def test_the_routes_ask_for_no_csrf_header_and_no_session(client: Client, 
 
 
 @pytest.mark.parametrize("typed", [" Ann ", "", "  ", "x" * 400, "\u202eann"])
-async def test_forgot_password_passes_on_what_was_typed_and_from_where(
-    client: Client, gateway: FakeGateway, typed: str
+async def test_forgot_password_passes_on_text_and_address(
+    client: AppClient, gateway: FakeGateway, typed: str
 ) -> None:
-    """The answer is `{ok: true}` to every well-formed request (A-211)."""
+    """The response is `{ok: true}` to every well-formed request (A-211)."""
     reply = await client.ask("POST", "/api/auth/forgot-password", {"usr": typed})
     assert reply.json == {"ok": True}
     assert gateway.asked == [("forgot_password", typed, PEER)]
 
 
-async def test_a_good_token_is_told_what_it_is_for(client: Client) -> None:
+async def test_token_returns_the_purpose_of_a_link(client: AppClient) -> None:
     reply = await client.ask("POST", "/api/auth/token", {"token": TOKEN})
     assert reply.json == {
         "kind": "recovery",
@@ -48,8 +48,8 @@ async def test_a_good_token_is_told_what_it_is_for(client: Client) -> None:
     }
 
 
-async def test_a_reset_and_an_acceptance_pass_on_token_password_and_name(
-    client: Client, gateway: FakeGateway
+async def test_reset_and_acceptance_pass_on_token_password_and_name(
+    client: AppClient, gateway: FakeGateway
 ) -> None:
     """A password is taken as it is, control characters and all (H-14)."""
     odd = {"token": TOKEN, "password": " \t\x07odd "}
@@ -61,7 +61,7 @@ async def test_a_reset_and_an_acceptance_pass_on_token_password_and_name(
 
 
 @pytest.mark.parametrize("name", ["token", "reset-password", "accept-invite"])
-async def test_a_bad_token_is_refused(client: Client, name: str) -> None:
+async def test_token_that_is_unknown_is_400(client: AppClient, name: str) -> None:
     reply = await client.ask("POST", f"/api/auth/{name}", {**BODIES[name], "token": "A" * 32})
     assert (reply.status, reply.error["type"]) == (400, "InvalidTokenError")
     assert "extra" not in reply.error
@@ -83,8 +83,8 @@ async def test_a_bad_token_is_refused(client: Client, name: str) -> None:
         ("accept-invite", {"token": TOKEN, "password": "\ud800"}, "password"),
     ],
 )
-async def test_a_malformed_body_is_named_and_goes_no_further(
-    client: Client, gateway: FakeGateway, name: str, body: dict[str, Any], field: str
+async def test_recovery_names_the_field_of_a_malformed_body(
+    client: AppClient, gateway: FakeGateway, name: str, body: dict[str, Any], field: str
 ) -> None:
     """A malformed request moves no counter (H-16)."""
     reply = await client.ask("POST", f"/api/auth/{name}", body)
@@ -93,29 +93,29 @@ async def test_a_malformed_body_is_named_and_goes_no_further(
     assert gateway.asked == []
 
 
-async def test_a_signed_in_manager_is_answered_like_everybody(client: Client) -> None:
-    """The public answer of `forgot-password` never changes (A-212, A-195)."""
+async def test_recovery_ignores_the_session_of_a_manager(client: AppClient) -> None:
+    """The public response of `forgot-password` never changes (A-212, A-195)."""
     reply = await client.ask(
         "POST", "/api/auth/forgot-password", {"usr": "ann"}, headers=[("cookie", f"sid={SID}")]
     )
     assert reply.json == {"ok": True}
 
 
-async def test_over_the_throttle_is_429(
-    client: Client, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+async def test_token_is_429_over_the_throttle(
+    client: AppClient, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(token: str, address: str) -> None:
         raise TooManyRequestsError(12.2)
 
-    monkeypatch.setattr(gateway, "look_at_link", refuse)
+    monkeypatch.setattr(gateway, "look", refuse)
     reply = await client.ask("POST", "/api/auth/token", {"token": TOKEN})
     assert (reply.status, reply.header("retry-after")) == (429, "13")
     assert reply.error["extra"] == {"retryAfter": 13}
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE"])
-async def test_nothing_but_a_post_is_taken(
-    client: Client, gateway: FakeGateway, method: str
+async def test_recovery_accepts_post_only(
+    client: AppClient, gateway: FakeGateway, method: str
 ) -> None:
     """Mail scanners open links, so only a POST is taken (A-188)."""
     reply = await client.ask(method, "/api/auth/reset-password")

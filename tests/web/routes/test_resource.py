@@ -8,8 +8,9 @@ from urllib.parse import quote
 
 import pytest
 
+from fw_actors.documents import rest
 from fw_actors.errors import ConflictError
-from tests.web.asgi import Client
+from tests.web.client import AppClient
 from tests.web.fakes import SID, FakeDocuments, FakeGateway
 
 ORDERS = "/api/resource/Sales%20Order"
@@ -21,8 +22,8 @@ def one_order(documents: FakeDocuments) -> None:
     documents.held["a"] = dict(SHOWN)
 
 
-async def test_insert_answers_201_with_the_document(
-    client: Client, documents: FakeDocuments
+async def test_insert_returns_201_with_the_document(
+    client: AppClient, documents: FakeDocuments
 ) -> None:
     body = {"name": "b", "lines": [{"item": "x\ny"}], "submit": True}
     reply = await client.ask("POST", ORDERS, body, sid=SID)
@@ -44,8 +45,8 @@ async def test_insert_answers_201_with_the_document(
         ("GET", "/a/export", None, SHOWN),
     ],
 )
-async def test_each_verb_answers_as_the_interface_says(
-    client: Client, method: str, path: str, body: object, shown: object
+async def test_resource_verbs_respond_as_the_contract_says(
+    client: AppClient, method: str, path: str, body: object, shown: object
 ) -> None:
     reply = await client.ask(method, ORDERS + path, body, sid=SID)
     assert (reply.status, reply.json) == (200, shown)
@@ -63,20 +64,22 @@ async def test_each_verb_answers_as_the_interface_says(
         ("GET", "/no/export"),
     ],
 )
-async def test_a_document_that_is_not_there_is_404(client: Client, method: str, path: str) -> None:
+async def test_resource_is_404_without_the_document(
+    client: AppClient, method: str, path: str
+) -> None:
     body: object = {} if method in ("PUT", "POST") else None
     body = {"name": "b"} if path.endswith("rename") else body
     reply = await client.ask(method, ORDERS + path, body, sid=SID)
     assert (reply.status, reply.error["type"]) == (404, "NotFoundError")
 
 
-async def test_submit_and_cancel_take_an_empty_body(client: Client) -> None:
+async def test_submit_and_cancel_accept_an_empty_body(client: AppClient) -> None:
     for verb in ("submit", "cancel"):
         reply = await client.ask("POST", f"{ORDERS}/a/{verb}", {"qty": 1}, sid=SID)
         assert (reply.status, reply.error["extra"]) == (400, {"field": "qty"})
 
 
-async def test_an_export_comes_as_an_attachment(client: Client, documents: FakeDocuments) -> None:
+async def test_export_is_an_attachment(client: AppClient, documents: FakeDocuments) -> None:
     """An export is the bare document as an attachment (D-16); RFC 8187 for its name."""
     name = 'ü "1"'
     documents.held[name] = {}
@@ -85,13 +88,13 @@ async def test_an_export_comes_as_an_attachment(client: Client, documents: FakeD
     assert reply.header("content-disposition") == named
 
 
-async def test_a_write_needs_a_body(client: Client) -> None:
+async def test_write_requires_a_body(client: AppClient) -> None:
     for method, path in (("POST", ""), ("PUT", "/a")):
         assert (await client.ask(method, ORDERS + path, sid=SID)).status == 400
 
 
-async def test_a_list_gets_its_parameters_in_their_types(
-    client: Client, documents: FakeDocuments
+async def test_list_parameters_have_their_types(
+    client: AppClient, documents: FakeDocuments
 ) -> None:
     wanted: dict[str, Any] = {
         "filters": [["qty", ">", 1], ["name", "like", "a%"]],
@@ -111,19 +114,19 @@ async def test_a_list_gets_its_parameters_in_their_types(
 
 
 @pytest.mark.parametrize("limit", ["", "x", "-1", "1.5", "٣", "9" * 30, "+1", "1e3", "0x1"])
-async def test_a_limit_that_is_no_whole_number_is_400(client: Client, limit: str) -> None:
+async def test_list_limit_must_be_a_whole_number(client: AppClient, limit: str) -> None:
     reply = await client.ask("GET", f"{ORDERS}?limit={quote(limit)}", sid=SID)
     assert (reply.status, reply.error["extra"]) == (400, {"field": "limit"})
 
 
 @pytest.mark.parametrize("filters", ["", "[", "[NaN]", "[" * 40 + "]" * 40, '["\\u0000"]'])
-async def test_filters_are_read_as_strictly_as_a_body(client: Client, filters: str) -> None:
+async def test_list_filters_are_read_as_strictly_as_a_body(client: AppClient, filters: str) -> None:
     reply = await client.ask("GET", f"{ORDERS}?filters={quote(filters)}", sid=SID)
     assert (reply.status, reply.error["extra"]) == (400, {"field": "filters"})
 
 
-async def test_what_takes_long_is_done_before_the_transaction(
-    client: Client, gateway: FakeGateway, documents: FakeDocuments
+async def test_write_prepares_passwords_before_the_transaction(
+    client: AppClient, gateway: FakeGateway, documents: FakeDocuments
 ) -> None:
     """A `new_password` over HTTP is hashed before the transaction (A-295)."""
     body = {"name": "b", "new_password": "plain"}
@@ -135,8 +138,8 @@ async def test_what_takes_long_is_done_before_the_transaction(
     assert reply.json["data"]["new_password"] == "hashed"
 
 
-async def test_a_password_field_takes_any_character_a_data_field_no_controls(
-    client: Client,
+async def test_write_allows_controls_in_passwords_only(
+    client: AppClient,
 ) -> None:
     body = {"name": "b", "new_password": "\0\x1b"}
     assert (await client.ask("POST", ORDERS, body, sid=SID)).status == 201
@@ -144,8 +147,8 @@ async def test_a_password_field_takes_any_character_a_data_field_no_controls(
     assert (reply.status, reply.error["extra"]) == (400, {"field": "title"})
 
 
-async def test_a_refusal_of_the_documents_is_passed_on_and_the_request_id_handed_in(
-    client: Client, gateway: FakeGateway
+async def test_resource_passes_on_errors_and_the_request_id(
+    client: AppClient, gateway: FakeGateway
 ) -> None:
     await client.ask("GET", ORDERS, sid=SID, headers=[("X-Request-Id", "r-1")])
     assert gateway.request_ids == ["r-1"]
@@ -154,8 +157,8 @@ async def test_a_refusal_of_the_documents_is_passed_on_and_the_request_id_handed
     assert (reply.status, reply.error["type"]) == (409, "ConflictError")
 
 
-async def test_what_json_can_not_show_undoes_the_write(
-    client: Client,
+async def test_write_is_undone_for_a_value_without_a_json_form(
+    client: AppClient,
     gateway: FakeGateway,
     documents: FakeDocuments,
     monkeypatch: pytest.MonkeyPatch,
@@ -172,7 +175,7 @@ async def test_what_json_can_not_show_undoes_the_write(
 
     monkeypatch.setattr(gateway, "write", write)
     for verb in ("insert", "save", "submit", "cancel", "rename"):
-        monkeypatch.setattr(documents, verb, lambda *args: {"value": object()})
+        monkeypatch.setattr(rest, verb, lambda *args: {"value": object()})
     for method, path, body in (
         ("POST", "", {"name": "b"}), ("PUT", "/a", {}), ("POST", "/a/submit", None),
         ("POST", "/a/cancel", None), ("POST", "/a/rename", {"name": "c"}),

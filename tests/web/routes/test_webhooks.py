@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from fw_actors.errors import ConflictError, FwError, NotFoundError, PermissionDeniedError
-from tests.web.asgi import Client
+from tests.web.client import AppClient
 from tests.web.fakes import SID, FakeGateway
 
 REPLAY = "/api/method/core.services.webhooks.replay"
 TEST = "/api/method/core.services.webhooks.test"
 
 
-async def test_a_replay_answers_the_delivery_and_queued(
-    client: Client, gateway: FakeGateway
+async def test_replay_returns_the_delivery_and_its_status(
+    client: AppClient, gateway: FakeGateway
 ) -> None:
     headers = [("X-Request-Id", "r-7")]
     reply = await client.ask("POST", REPLAY, {"delivery": "msg_1"}, sid=SID, headers=headers)
@@ -21,7 +21,9 @@ async def test_a_replay_answers_the_delivery_and_queued(
     assert gateway.asked == [("replay", "ann", "msg_1", "r-7")]
 
 
-async def test_a_test_answers_status_error_and_times(client: Client, gateway: FakeGateway) -> None:
+async def test_trial_returns_status_error_and_times(
+    client: AppClient, gateway: FakeGateway
+) -> None:
     """Over HTTP it is 200 with `error` (B-272)."""
     reply = await client.ask("POST", TEST, {"webhook": "hook"}, sid=SID)
     assert (reply.status, reply.json) == (
@@ -44,8 +46,8 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("refusal", "status"), REFUSALS)
 @pytest.mark.parametrize(("path", "body"), [(REPLAY, {"delivery": "x"}), (TEST, {"webhook": "x"})])
-async def test_a_refusal_comes_in_the_envelope(
-    client: Client,
+async def test_webhook_errors_are_in_the_envelope(
+    client: AppClient,
     gateway: FakeGateway,
     path: str,
     body: dict[str, str],
@@ -59,16 +61,16 @@ async def test_a_refusal_comes_in_the_envelope(
 
 @pytest.mark.parametrize("path", [REPLAY, TEST])
 @pytest.mark.parametrize("body", [{}, {"delivery": 5, "webhook": 5}, {"x": "y"}, [], "x", None])
-async def test_a_malformed_body_is_400(
-    client: Client, gateway: FakeGateway, path: str, body: object
+async def test_webhook_operations_answer_400_for_a_malformed_body(
+    client: AppClient, gateway: FakeGateway, path: str, body: object
 ) -> None:
     assert (await client.ask("POST", path, body, sid=SID)).status == 400
     assert gateway.asked == []
 
 
 @pytest.mark.parametrize("path", [REPLAY, TEST])
-async def test_it_takes_a_session_the_csrf_header_and_post(
-    client: Client, gateway: FakeGateway, path: str
+async def test_webhook_operations_need_session_csrf_header_and_post(
+    client: AppClient, gateway: FakeGateway, path: str
 ) -> None:
     body = {"delivery": "x"}
     assert (await client.ask("POST", path, body)).status == 401

@@ -20,27 +20,27 @@ onSubmit(profile, async () => {
 const change = document.getElementById("change-password");
 const policy = document.getElementById("policy");
 const { minimum, maximum, names } = change.dataset;
-const judge = watch(change.elements.password, policy, Number(minimum), Number(maximum), () => JSON.parse(names));
+const validate = watch(change.elements.password, policy, Number(minimum), Number(maximum), () => JSON.parse(names));
 revealable(change);
 onSubmit(change, async () => {
   const { current, password } = change.elements;
-  const said = saidOf(policy, judge());
+  const said = saidOf(policy, validate());
   if (said) {
     blame(password, said);
     return;
   }
   try {
     await operation("profile.changeMyPassword", { current: current.value, password: password.value });
-  } catch (refusal) {
-    if (refusal.type === "PasswordPolicyError") blame(password, refusal.message);
-    else if (refusal.type === "AuthenticationError") blame(current, refusal.message);
-    else throw refusal;
+  } catch (error) {
+    if (error.type === "PasswordPolicyError") blame(password, error.message);
+    else if (error.type === "AuthenticationError") blame(current, error.message);
+    else throw error;
     return;
   }
   await offerToRevokeKeys();
 });
 
-// Keys outlive a change of one's own password; whoever had the old one may have made some.
+// Keys outlive a change of one's own password; someone with the old one may have made some.
 async function offerToRevokeKeys() {
   if (!document.querySelector("#keys [data-name]")) {
     again("Your password is changed.");
@@ -62,7 +62,7 @@ const revokeKeys = document.getElementById("revoke-keys");
 revokeKeys.addEventListener("click", async () => {
   const sure = await ask({
     title: "Revoke all your API keys?",
-    text: "Whatever uses one of them is refused from then on.",
+    text: "Programs that use one of them lose access at once.",
     ok: "Revoke all keys",
     danger: true,
     work: () => operation("api_keys.revokeAllMyAPIKeys"),
@@ -73,7 +73,7 @@ revokeKeys.addEventListener("click", async () => {
 document.getElementById("revoke-others").addEventListener("click", async () => {
   const sure = await ask({
     title: "End all other sessions?",
-    text: "Whoever is signed in elsewhere with your account has to sign in again.",
+    text: "Other browsers and devices have to sign in again.",
     ok: "End them",
     work: () => operation("sessions.revokeMyOtherSessions"),
   });
@@ -82,11 +82,11 @@ document.getElementById("revoke-others").addEventListener("click", async () => {
 
 for (const button of document.querySelectorAll("[data-revoke-session]")) {
   button.addEventListener("click", () => busy(button, async () => {
-    await operation("sessions.revokeMySession", { id: button.closest("li").dataset.id }).catch((refusal) => {
-      if (refusal.status !== 404) throw refusal; // it has ended meanwhile
+    await operation("sessions.revokeMySession", { id: button.closest("li").dataset.id }).catch((error) => {
+      if (error.status !== 404) throw error; // it has ended meanwhile
     });
     again("The session has ended.");
-  }).catch((refusal) => flash(refusal.message)));
+  }).catch((error) => flash(error.message)));
 }
 
 const make = document.getElementById("make-key");
@@ -135,7 +135,7 @@ document.getElementById("keys").addEventListener("click", async (event) => {
   const { name } = button.closest("li").dataset;
   const sure = await ask({
     title: "Revoke this key?",
-    text: "Whatever uses it is refused from then on.",
+    text: "Programs that use it lose access at once.",
     ok: "Revoke",
     danger: true,
     work: () => operation("api_keys.revokeMyAPIKey", { name }),

@@ -1,7 +1,7 @@
 // The JSON API as the pages use it: every change a page makes is one call from here.
 
-export class Refusal extends Error {
-  // `status` 0: no answer came. `type`, `field` and `extra` are those of the envelope.
+export class ApiError extends Error {
+  // `status` 0: there was no response. `type`, `field` and `extra` are those of the envelope.
   constructor(status, error) {
     super(error.message);
     this.status = status;
@@ -18,19 +18,19 @@ export async function call(method, path, body) {
   const headers = { Accept: "application/json" };
   if (method !== "GET") headers["X-FW-CSRF"] = "1";
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  let answer;
+  let response;
   try {
-    answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+    response = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
   } catch {
-    throw new Refusal(0, UNREACHABLE);
+    throw new ApiError(0, UNREACHABLE);
   }
-  const told = await answer.json().catch(() => null);
-  if (answer.ok) return told;
-  const error = told?.error ?? { type: "Unreachable", message: `The service answered ${answer.status}. Try again.` };
-  if (answer.status === 401 && !document.body.classList.contains("entrance")) {
-    throw new Refusal(401, { ...error, message: error.message === "Sign in first." ? ENDED : error.message });
+  const content = await response.json().catch(() => null);
+  if (response.ok) return content;
+  const error = content?.error ?? { type: "Unreachable", message: `The service answered ${response.status}. Try again.` };
+  if (response.status === 401 && !document.body.classList.contains("entrance")) {
+    throw new ApiError(401, { ...error, message: error.message === "Sign in first." ? ENDED : error.message });
   }
-  throw new Refusal(answer.status, error);
+  throw new ApiError(response.status, error);
 }
 
 export const operation = (name, body = {}) => call("POST", `/api/method/core.services.${name}`, body);

@@ -26,7 +26,7 @@ export function flash(text) {
 export const flashNext = (text) => sessionStorage.setItem(FLASH, text);
 
 // Ask before something happens: resolves to the typed text, or "" without a field; null for no.
-// `work` runs while the question stands; what refuses it is said there, and one may try again.
+// `work` runs while the question stands; its error is shown there, and it can be tried again.
 export function ask({ title, text = "", ok = "OK", cancel = "Cancel", danger = false, field, value = "", work }) {
   const dialog = document.getElementById("ask");
   const form = dialog.querySelector("form");
@@ -58,7 +58,7 @@ export function ask({ title, text = "", ok = "OK", cancel = "Cancel", danger = f
         await work?.(typed);
         dialog.close("ok");
         resolve(typed);
-      }).catch((refusal) => say(form, refusal.message));
+      }).catch((error) => say(form, error.message));
     }, { signal: done.signal });
     dialog.addEventListener("cancel", (event) => waits() && event.preventDefault(), { signal: done.signal });
     dialog.addEventListener("close", () => {
@@ -115,8 +115,8 @@ function keepPressed() {
   });
 }
 
-// A part that was asked for and did not come: what is shown stays, and it is told why.
-function tellTrouble() {
+// A part of the page could not be loaded: the old one stays, with a message.
+function showTrouble() {
   const note = document.getElementById("trouble");
   const tell = (text) => {
     if (note.textContent !== text || note.hidden) note.textContent = text; // read out once
@@ -168,7 +168,7 @@ if (document.body.classList.contains("desk")) {
   localTimes();
   suggest();
   keepPressed();
-  tellTrouble();
+  showTrouble();
   const left = sessionStorage.getItem(FLASH);
   sessionStorage.removeItem(FLASH);
   if (left) flash(left);

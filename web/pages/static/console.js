@@ -40,7 +40,7 @@ function fill(cell, value) {
   cell.dataset.key = key;
   const focused = cell.contains(document.activeElement);
   cell.replaceChildren(...parts(value));
-  if (focused) cell.querySelector("button, a")?.focus(); // who works by keyboard stays where he is
+  if (focused) cell.querySelector("button, a")?.focus(); // keep the keyboard focus
 }
 
 function parts(value) {
@@ -158,9 +158,9 @@ function traces(found, now) {
 }
 
 const ACTS = {
-  pause: { title: "Pause this receiver?", text: "Nothing more is sent there by this process until it is resumed; what is due waits.", ok: "Pause", done: "Paused.", work: (receiver) => operation("console.pause", { receiver }) },
+  pause: { title: "Pause this receiver?", text: "This process sends nothing to it until you resume it; due deliveries wait.", ok: "Pause", done: "Paused.", work: (receiver) => operation("console.pause", { receiver }) },
   resume: { done: "Resumed.", work: (receiver) => operation("console.resume", { receiver }) },
-  restart: { title: "Restart this actor?", text: "What waits in its mailbox is dropped; what is in the store stays and is found again.", ok: "Restart", danger: true, done: "Restarted.", work: (actor) => operation("console.restart", { actor }) },
+  restart: { title: "Restart this actor?", text: "Messages in its mailbox are dropped; work in the store is kept.", ok: "Restart", danger: true, done: "Restarted.", work: (actor) => operation("console.restart", { actor }) },
   trace: { done: "Traced for a minute, see below.", work: (actor) => operation("console.trace", { actor }) },
   replay: { title: "Replay this delivery?", text: "It is sent again with the same id and body.", ok: "Replay", done: "Queued again.", work: (delivery) => operation("webhooks.replay", { delivery }) },
   unlock: { title: "Unlock this account?", text: "Its name and e-mail may be tried again at once.", ok: "Unlock", done: "Unlocked.", work: (user) => operation("console.unlock", { user }) },
@@ -180,8 +180,8 @@ document.querySelector("main").addEventListener("click", async (event) => {
       await wanted.work(name);
     }
     flash(`${name}: ${wanted.done}`);
-  } catch (refusal) {
-    $("console-message").textContent = refusal.message;
+  } catch (error) {
+    $("console-message").textContent = error.message;
     $("console-message").hidden = false;
   }
 });

@@ -13,7 +13,7 @@ document.addEventListener("click", (event) => {
     await operation("webhooks.replay", { delivery: section.dataset.delivery });
     flashNext("Queued again.");
     location.reload();
-  }).catch((refusal) => say(section, refusal.message));
+  }).catch((error) => say(section, error.message));
 });
 enable("delivery");
 document.addEventListener("htmx:afterSwap", () => enable("delivery"));

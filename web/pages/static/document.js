@@ -1,6 +1,6 @@
-// A document's form: what was changed goes to the JSON API, which judges it.
+// A document's form: what was changed goes to the JSON API, which validates it.
 
-import { call, documentPath, Refusal } from "./api.js";
+import { call, documentPath, ApiError } from "./api.js";
 import { ask, copy, flashNext, suggest } from "./app.js";
 import { blame, busy, enable, onSubmit, revealable, say } from "./forms.js";
 
@@ -56,7 +56,7 @@ const same = (one, other) => JSON.stringify(one) === JSON.stringify(other) || (o
 const isEmpty = (value) => value === null || value === undefined || value === "" || (Array.isArray(value) && !value.length);
 const pick = (values, wanted) => Object.fromEntries(Object.entries(values).filter(wanted));
 
-function judgedJson() {
+function isValidJson() {
   for (const input of form.querySelectorAll("[data-kind=json]")) {
     try {
       valueOf(input);
@@ -69,7 +69,7 @@ function judgedJson() {
 }
 
 // What only browsers know: a number or a date that is none, out of its range.
-function judgedByBrowser() {
+function isValidInBrowser() {
   for (const input of form.querySelectorAll("input, select, textarea")) {
     if (input.closest("[hidden]") || input.validity.valid || input.validity.valueMissing) continue;
     blame(input, input.validationMessage);
@@ -89,7 +89,7 @@ const leave = (path, text) => {
 
 async function save() {
   if (leaving) return; // it is done: the next page is on its way
-  if (!judgedByBrowser() || !judgedJson()) return;
+  if (!isValidInBrowser() || !isValidJson()) return;
   if (name === undefined) {
     // What was emptied is sent: left out, it would take its default again.
     const body = pick(collect(), ([key, value]) => !isEmpty(value) || !isEmpty(initial[key]));
@@ -99,8 +99,8 @@ async function save() {
   }
   try {
     await call("PUT", documentPath(doctype, name), { ...changes(), modified });
-  } catch (refusal) {
-    if (!(refusal instanceof Refusal) || refusal.status !== 409 || !/meanwhile/.test(refusal.message)) throw refusal;
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.status !== 409 || !/meanwhile/.test(error.message)) throw error;
     say(form, "Somebody else saved this document meanwhile. Open it in another tab to see what changed; what you typed stays here. Reload to begin from the new version.");
     return;
   }

@@ -1,4 +1,4 @@
-// Asking for a recovery link: the answer is the same whoever is meant.
+// Asking for a recovery link: the response is the same for every account.
 
 import { call } from "./api.js";
 import { enable, onSubmit, swap } from "./forms.js";

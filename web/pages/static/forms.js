@@ -1,6 +1,6 @@
-// What all forms share: messages beside what they are about, buttons that wait, shown passwords.
+// Shared by all forms: messages beside their fields, waiting buttons, shown passwords.
 
-import { Refusal } from "./api.js";
+import { ApiError } from "./api.js";
 
 export function clear(form) {
   const message = form.querySelector(".message[role=alert]");
@@ -21,12 +21,12 @@ export function say(form, text) {
   message.hidden = false;
 }
 
-// Show what was refused: beside the field that is to blame, else above the form.
-export function show(form, refusal) {
-  if (!(refusal instanceof Refusal)) throw refusal;
-  const input = refusal.field ? form.elements.namedItem(refusal.field) : null;
-  if (input instanceof HTMLElement && input.id && input.type !== "hidden") blame(input, refusal.message);
-  else say(form, refusal.message);
+// Show an error: beside its field, else above the form.
+export function show(form, error) {
+  if (!(error instanceof ApiError)) throw error;
+  const input = error.field ? form.elements.namedItem(error.field) : null;
+  if (input instanceof HTMLElement && input.id && input.type !== "hidden") blame(input, error.message);
+  else say(form, error.message);
 }
 
 export function blame(input, text) {
@@ -63,7 +63,7 @@ export async function busy(button, work) {
   }
 }
 
-// On submit: clear messages, check what is required, run `work`, show what it was refused for.
+// On submit: clear messages, check required fields, run `work`, show its error.
 export function onSubmit(form, work) {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -71,12 +71,12 @@ export function onSubmit(form, work) {
     if (!button) return; // Enter in the only field of a form that can't be sent
     clear(form);
     if (!complete(form)) return;
-    busy(button, work).catch((refusal) => show(form, refusal));
+    busy(button, work).catch((error) => show(form, error));
   });
 }
 
-// Let buttons be pressed that a script answers for: until it is there they are disabled, so that
-// no press is lost, and no form is sent as a plain one.
+// Enable the buttons of a script: until it is loaded they are disabled, so that no click is lost
+// and no form is sent without it.
 export function enable(module, root = document) {
   for (const button of root.querySelectorAll(`button[data-scripted="${module}"]`)) button.disabled = false;
 }

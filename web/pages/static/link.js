@@ -10,7 +10,7 @@ const { kind, minimum, maximum } = form.dataset;
 const { password, fullName, username } = form.elements;
 const policy = document.getElementById("policy");
 const views = ["looking", "ended", "set", "done"].map((id) => document.getElementById(id));
-const judge = watch(password, policy, Number(minimum), Number(maximum), () => [username.value]);
+const validate = watch(password, policy, Number(minimum), Number(maximum), () => [username.value]);
 
 function show(id) {
   const view = views.find((each) => each.id === id);
@@ -32,8 +32,8 @@ async function look() {
   let facts;
   try {
     facts = await call("POST", "/api/auth/token", { token });
-  } catch (refusal) {
-    end(refusal.type === "InvalidTokenError" ? "It was used already, has expired, or a newer one has taken its place." : refusal.message);
+  } catch (error) {
+    end(error.type === "InvalidTokenError" ? "It was used already, has expired, or a newer one has taken its place." : error.message);
     return;
   }
   if (facts.kind !== kind) {
@@ -51,7 +51,7 @@ async function look() {
 }
 
 async function send() {
-  const said = saidOf(policy, judge());
+  const said = saidOf(policy, validate());
   if (said) {
     blame(password, said);
     return;
@@ -60,10 +60,10 @@ async function send() {
   if (fullName?.value.trim()) body.fullName = fullName.value.trim();
   try {
     await call("POST", PATHS[kind], body);
-  } catch (refusal) {
-    if (refusal.type === "InvalidTokenError") end("It was used already, has expired, or a newer one has taken its place.");
-    else if (refusal.type === "PasswordPolicyError") blame(password, refusal.message);
-    else throw refusal;
+  } catch (error) {
+    if (error.type === "InvalidTokenError") end("It was used already, has expired, or a newer one has taken its place.");
+    else if (error.type === "PasswordPolicyError") blame(password, error.message);
+    else throw error;
     return;
   }
   form.reset();

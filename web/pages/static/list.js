@@ -39,7 +39,7 @@ async function replay() {
   const names = ticked().map((input) => input.value);
   const sure = await ask({
     title: `Replay ${many(names.length, "delivery", "deliveries")}?`,
-    text: "Each is sent again with the same id and body. What is still on its way is left alone.",
+    text: "Each is sent again with the same id and body. Deliveries in progress are skipped.",
     ok: "Replay",
   });
   if (sure === null) return;
@@ -64,8 +64,8 @@ async function replay() {
       const delivery = names.shift();
       try {
         await operation("webhooks.replay", { delivery });
-      } catch (refusal) {
-        refused.set(refusal.message, (refused.get(refusal.message) ?? 0) + 1);
+      } catch (error) {
+        refused.set(error.message, (refused.get(error.message) ?? 0) + 1);
       }
       done += 1;
       tell();
@@ -75,7 +75,7 @@ async function replay() {
   holder.querySelector("[data-stop]").hidden = true;
   count.textContent = "";
   const replayed = done - [...refused.values()].reduce((sum, number) => sum + number, 0);
-  const told = [...refused].map(([message, number]) => `${number} refused: ${message}`);
+  const told = [...refused].map(([message, number]) => `${number} not replayed: ${message}`);
   status.textContent = [stopped ? "Stopped." : "Done.", `${many(replayed, "delivery is", "deliveries are")} queued again.`, ...told].join(" ");
 }
 

@@ -12,11 +12,11 @@ async function signIn() {
   clearInterval(countdown);
   try {
     await call("POST", "/api/login", { usr: usr.value, pwd: pwd.value });
-  } catch (refusal) {
+  } catch (error) {
     pwd.value = "";
     pwd.focus();
-    if (refusal.status !== 429) throw refusal;
-    wait(refusal.extra.retryAfter ?? MINUTE);
+    if (error.status !== 429) throw error;
+    wait(error.extra.retryAfter ?? MINUTE);
     return;
   }
   location.assign(form.dataset.following);

@@ -1,4 +1,4 @@
-// The password policy as far as a page can judge it; the service judges again.
+// The password policy as far as a page can validate it; the service judges again.
 
 const SERVICE_ALONE = new Set(["common"]); // the list stays with the service
 

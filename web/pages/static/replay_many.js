@@ -7,7 +7,7 @@ import { enable } from "./forms.js";
 
 const LOOK_MS = 1000;
 const LOOK_AFTER_TROUBLE_MS = 5000;
-const SHOWN_AFTER_MS = 3_600_000; // how long a run that has ended is told of
+const SHOWN_AFTER_MS = 3_600_000; // how long an ended run is shown
 const CLOSED = "fw-replay-closed";
 
 const panel = document.getElementById("run");
@@ -21,7 +21,7 @@ const said = (filters) => filters.map(([field, op, value]) => `${field}${op === 
 
 function ending(run) {
   const how = { done: "Done.", stopped: "Stopped.", failed: `Ended early. ${run.error}` }[run.state];
-  const refused = Object.entries(run.refused).map(([why, count]) => `${number.format(count)} refused: ${why}`);
+  const refused = Object.entries(run.refused).map(([why, count]) => `${number.format(count)} not replayed: ${why}`);
   return [how, `${many(run.replayed)} ${run.replayed === 1 ? "is" : "are"} queued again.`, ...refused].join(" ");
 }
 
@@ -54,8 +54,8 @@ async function watch() {
     const { run } = await operation("webhooks.replayProgress");
     if (run) show(run);
     if (run?.state !== "running") return;
-  } catch (refusal) {
-    if (refusal.status === 401 || refusal.status === 403) return;
+  } catch (error) {
+    if (error.status === 401 || error.status === 403) return;
     next = LOOK_AFTER_TROUBLE_MS;
   }
   setTimeout(watch, next);

@@ -25,7 +25,7 @@ for (const button of acts.querySelectorAll("[data-user-act]")) {
       flash(DONE[act](told));
       document.getElementById("flash").scrollIntoView({ block: "nearest" });
       await handOver(DONE[act](told), told.link);
-    }).catch((refusal) => say(acts, refusal.message));
+    }).catch((error) => say(acts, error.message));
   });
 }
 enable("user");

@@ -34,6 +34,6 @@ button.addEventListener("click", () => {
   clear(section);
   result.hidden = true;
   busy(button, async () => tell(await operation("webhooks.test", { webhook: section.dataset.webhook })))
-    .catch((refusal) => say(section, refusal.message));
+    .catch((error) => say(section, error.message));
 });
 enable("webhook");

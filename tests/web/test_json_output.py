@@ -16,14 +16,14 @@ from web.response import encode, iso_time
         (951_782_399_999, "2000-02-28T23:59:59.999Z"),
     ],
 )
-def test_times_are_written_with_milliseconds_and_z(milliseconds: int, text: str) -> None:
+def test_iso_time_has_milliseconds_and_z(milliseconds: int, text: str) -> None:
     assert iso_time(milliseconds) == text
 
 
-def test_text_is_utf_8_as_it_is() -> None:
+def test_encode_writes_text_as_utf_8() -> None:
     assert encode({"a": "ü☃"}) == '{"a":"ü☃"}'.encode()
 
 
-def test_what_is_no_json_is_a_defect_and_not_an_answer() -> None:
+def test_encode_raises_for_values_without_a_json_form() -> None:
     with pytest.raises(TypeError):
         encode({"a": object()})

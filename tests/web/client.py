@@ -23,8 +23,8 @@ UNQUOTED = "/:@!$&'()*+,;=?%[]|^`{}\"<>\\~#"
 
 
 @dataclass(frozen=True)
-class Reply:
-    """What came back."""
+class ClientResponse:
+    """A response as the client has read it."""
 
     status: int
     headers: list[Pair]
@@ -36,7 +36,7 @@ class Reply:
 
     @property
     def error(self) -> dict[str, Any]:
-        """The envelope's inside; fails where the answer is no envelope."""
+        """The content of the error envelope; fails for any other response."""
         assert set(self.json) == {"error"}
         found: dict[str, Any] = self.json["error"]
         assert set(found) <= {"type", "message", "extra"}
@@ -50,7 +50,7 @@ class Reply:
         return found[0] if found else None
 
 
-class Client:
+class AppClient:
     """Asks an application on a connection of its own for each request."""
 
     def __init__(self, app: FrontEnd, peer: str = "203.0.113.9") -> None:
@@ -67,7 +67,7 @@ class Client:
         csrf: bool = True,
         sid: str | None = None,
         kind: str | None = "application/json",
-    ) -> Reply:
+    ) -> ClientResponse:
         """Send one request whose body comes whole: bytes as they are, anything else as JSON."""
         raw = body if isinstance(body, bytes) else b"" if body is None else _dumped(body)
         lines = list(headers)
@@ -89,7 +89,7 @@ class Client:
         parts: Iterable[bytes],
         *,
         ends: bool = True,
-    ) -> Reply:
+    ) -> ClientResponse:
         """Send a request part by part; without `ends`, the last part is never followed."""
         names = {name.lower(): value for name, value in headers}
         if "host" not in names:
@@ -125,8 +125,8 @@ async def connected(app: FrontEnd, peer: str = "203.0.113.9") -> AsyncIterator[t
         connections.close(connection)
 
 
-async def _exchange(stream: trio.SocketStream, method: str, data: bytes) -> Reply:
-    """Send `data`, a request in whole or in part, and read what is answered."""
+async def _exchange(stream: trio.SocketStream, method: str, data: bytes) -> ClientResponse:
+    """Send `data`, a request in whole or in part, and read the response."""
     reader = h11.Connection(h11.CLIENT)
     reader.send(h11.Request(method=method, target="/", headers=[("Host", "x")]))
     async with trio.open_nursery() as nursery:
@@ -142,11 +142,11 @@ async def _exchange(stream: trio.SocketStream, method: str, data: bytes) -> Repl
         nursery.cancel_scope.cancel()
     assert head is not None
     lines = [(name.decode(), value.decode()) for name, value in head.headers]
-    return Reply(head.status_code, lines, body)
+    return ClientResponse(head.status_code, lines, body)
 
 
 async def _send(stream: trio.SocketStream, data: bytes) -> None:
-    with suppress(trio.BrokenResourceError):  # refused before it was whole
+    with suppress(trio.BrokenResourceError):  # answered before it was complete
         await stream.send_all(data)
 
 

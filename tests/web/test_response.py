@@ -1,24 +1,24 @@
-"""What is sent for an answer: the headers that every response has (H-30, H-32, H-33, H-34)."""
+"""The headers that every response has (H-30, H-32, H-33, H-34)."""
 
 from __future__ import annotations
 
 import pytest
 
-from web.response import Answer, Replies, common_headers
+from web.response import Response, ResponseEncoder, common_headers
 from web.settings import Settings
 
 SETTINGS = Settings(name="tests", url="https://fw.test")
-REPLIES = Replies(common_headers(SETTINGS))
+REPLIES = ResponseEncoder(common_headers(SETTINGS))
 
 
-def headers(answer: Answer) -> dict[bytes, bytes]:
-    found = REPLIES.of(answer, "r-1").headers
+def headers(answer: Response) -> dict[bytes, bytes]:
+    found = REPLIES.encode(answer, "r-1").headers
     assert len(dict(found)) == len(found), "no header stands twice"
     return dict(found)
 
 
-def test_every_answer_has_the_headers_of_interface_1() -> None:
-    found = headers(Answer(b"{}"))
+def test_encoder_adds_the_common_headers() -> None:
+    found = headers(Response(b"{}"))
     assert found[b"x-request-id"] == b"r-1"
     assert found[b"cache-control"] == b"no-store"
     assert found[b"content-type"] == b"application/json; charset=utf-8"
@@ -29,16 +29,18 @@ def test_every_answer_has_the_headers_of_interface_1() -> None:
     assert b"strict-transport-security" in found
 
 
-def test_an_answer_may_be_kept_where_it_says_so() -> None:
-    assert headers(Answer(b"", cache="max-age=60"))[b"cache-control"] == b"max-age=60"
+def test_encoder_keeps_a_cache_header_of_the_response() -> None:
+    assert headers(Response(b"", cache="max-age=60"))[b"cache-control"] == b"max-age=60"
 
 
-def test_what_has_no_body_has_no_length() -> None:
+def test_encoder_adds_no_length_without_a_body() -> None:
     """RFC 9110 §8.6: no Content-Length in a 204."""
-    assert b"content-length" not in headers(Answer(b"", 204))
+    assert b"content-length" not in headers(Response(b"", 204))
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\n", "\r", "\0"])
-def test_a_header_that_would_hold_a_line_end_is_not_sent(end: str) -> None:
+def test_encoder_rejects_a_line_end_in_a_header(end: str) -> None:
     with pytest.raises(ValueError, match="Content-Disposition"):
-        REPLIES.of(Answer(b"", headers=(("Content-Disposition", f"a{end}Set-Cookie: b"),)), "r-1")
+        REPLIES.encode(
+            Response(b"", headers=(("Content-Disposition", f"a{end}Set-Cookie: b"),)), "r-1"
+        )

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.errors import PayloadTooLargeError, RequestTimeoutError
-from web.request import LINGER_SECONDS, LimitedBody, body_due
+from web.request import LINGER_SECONDS, LimitedBody, body_deadline
 
 
 def arrived(*parts: bytes, ended: bool = True) -> LimitedBody:
@@ -19,19 +19,19 @@ def arrived(*parts: bytes, ended: bool = True) -> LimitedBody:
     return body
 
 
-def test_a_body_that_is_there_is_read_whole() -> None:
+def test_limited_body_returns_a_complete_body() -> None:
     assert arrived(b"a", b"bc").read(3) == b"abc"
     assert arrived().read(0) == b""
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_too_much_is_refused_before_the_end_is_there(ended: bool) -> None:
+def test_limited_body_rejects_too_many_bytes_before_the_end(ended: bool) -> None:
     body = arrived(b"abc", b"d", ended=ended)
     with pytest.raises(PayloadTooLargeError):
         body.read(3)
 
 
-def test_nothing_beyond_the_largest_limit_is_kept() -> None:
+def test_limited_body_keeps_nothing_beyond_the_limit() -> None:
     body = arrived(b"x" * 1024 * 1024, ended=False)
     assert body.kept == 1024 * 1024
     body.append(b"y")
@@ -41,9 +41,9 @@ def test_nothing_beyond_the_largest_limit_is_kept() -> None:
         body.read(1024 * 1024)
 
 
-def test_a_body_that_was_given_up_is_a_timeout() -> None:
+def test_limited_body_raises_a_timeout_when_given_up() -> None:
     body = arrived(b"a", ended=False)
-    body.set_late()
+    body.set_timed_out()
     with pytest.raises(RequestTimeoutError):
         body.read(10)
 
@@ -51,13 +51,11 @@ def test_a_body_that_was_given_up_is_a_timeout() -> None:
 @pytest.mark.parametrize(
     ("received", "seconds"), [(0, 10), (500, 11), (5_000, 20), (10_000, 30), (1_000_000, 30)]
 )
-def test_a_body_is_due_at_500_bytes_a_second_after_10_seconds_and_whole_after_30(
-    received: int, seconds: float
-) -> None:
-    assert body_due(100.0, received) == 100.0 + seconds
+def test_body_deadline_grows_by_500_bytes_a_second(received: int, seconds: float) -> None:
+    assert body_deadline(100.0, received) == 100.0 + seconds
 
 
-async def test_what_is_dropped_is_waited_for_and_forgotten(
+async def test_limited_body_discards_the_rest(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     body = arrived(b"a", ended=False)
@@ -68,12 +66,12 @@ async def test_what_is_dropped_is_waited_for_and_forgotten(
         body.set_complete()
 
     nursery.start_soon(end)
-    await body.drop()
+    await body.discard()
     assert body.ended
     assert body.read(10) == b""
 
 
-async def test_dropping_has_an_end_too(autojump_clock: MockClock) -> None:
+async def test_limited_body_discards_for_a_limited_time(autojump_clock: MockClock) -> None:
     start = trio.current_time()
-    await arrived(b"a", ended=False).drop()
+    await arrived(b"a", ended=False).discard()
     assert trio.current_time() - start == pytest.approx(LINGER_SECONDS)

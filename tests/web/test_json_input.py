@@ -1,4 +1,4 @@
-"""JSON that is refused, with the key's name (H-12)."""
+"""JSON that is rejected, with the key's name (H-12)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fw_actors.errors import BadRequestError
-from web.json_input import PLAIN, Texts, depth_of, read_argument, read_object, read_struct
+from web.json_input import PLAIN, CharacterRules, depth_of, read_argument, read_object, read_struct
 
 
 class Order(msgspec.Struct, forbid_unknown_fields=True):
@@ -20,7 +20,7 @@ class Order(msgspec.Struct, forbid_unknown_fields=True):
     lines: list[dict[str, Any]] = []
 
 
-def refused(body: bytes, texts: Texts = PLAIN) -> str | None:
+def refused(body: bytes, texts: CharacterRules = PLAIN) -> str | None:
     with pytest.raises(BadRequestError) as caught:
         read_object(body, texts)
     field = caught.value.extra.get("field")
@@ -49,7 +49,7 @@ def refused(body: bytes, texts: Texts = PLAIN) -> str | None:
         b"{" * 1000,
     ],
 )
-def test_what_is_no_json_object_is_refused(body: bytes) -> None:
+def test_read_object_rejects_other_json(body: bytes) -> None:
     assert refused(body) is None
 
 
@@ -72,11 +72,11 @@ def test_what_is_no_json_object_is_refused(body: bytes) -> None:
         (b'{"a": {"\\t": 1}}', "a"),
     ],
 )
-def test_what_is_refused_is_named_by_its_key(body: bytes, field: str) -> None:
+def test_read_object_names_the_key_of_a_bad_value(body: bytes, field: str) -> None:
     assert refused(body) == field
 
 
-def test_a_key_that_no_answer_could_show_is_shown_escaped() -> None:
+def test_read_object_escapes_an_unprintable_key() -> None:
     assert refused(b'{"\\ud800": 1}') == "\\ud800"
     assert refused(b'{"\\ud800": 1, "\\ud800": 2}') == "\\ud800"
 
@@ -84,31 +84,31 @@ def test_a_key_that_no_answer_could_show_is_shown_escaped() -> None:
 @pytest.mark.parametrize(
     "value", [2**53, -(2**53), 1e308, -0.5, "ü☃\U0001f600", 'a"b\\c', "[[{", True]
 )
-def test_what_is_allowed_comes_as_it_was_sent(value: object) -> None:
+def test_read_object_keeps_allowed_values(value: object) -> None:
     sent = {"a": value, "b": [value, {"c": value}], "d": None}
     assert read_object(json.dumps(sent).encode()) == sent
     assert read_object(json.dumps(sent, ensure_ascii=False).encode()) == sent
 
 
 @pytest.mark.parametrize("text", ["a\tb", "a\nb", "a\r\nb"])
-def test_tab_and_line_breaks_pass_where_the_caller_says(text: str) -> None:
+def test_read_object_allows_line_breaks_by_rule(text: str) -> None:
     body = json.dumps({"a": text, "b": {"c": [text]}}).encode()
     assert refused(body) == "a"
-    assert refused(body, Texts(lines=("a",))) == "b"
-    assert read_object(body, Texts(lines=("a", "b")))["b"] == {"c": [text]}
-    assert read_object(body, Texts(every_line=True))["a"] == text
+    assert refused(body, CharacterRules(lines=("a",))) == "b"
+    assert read_object(body, CharacterRules(lines=("a", "b")))["b"] == {"c": [text]}
+    assert read_object(body, CharacterRules(every_line=True))["a"] == text
 
 
-def test_other_controls_pass_nowhere_but_in_passwords() -> None:
+def test_read_object_allows_controls_in_free_keys_only() -> None:
     """Passwords are exempt from the rule, but for lone surrogates (H-14)."""
     body = b'{"pwd": "\\u0000\\u001b"}'
-    assert refused(body, Texts(every_line=True)) == "pwd"
-    assert read_object(body, Texts(free=("pwd",))) == {"pwd": "\0\x1b"}
-    assert refused(b'{"pwd": "\\udc00"}', Texts(free=("pwd",))) == "pwd"
+    assert refused(body, CharacterRules(every_line=True)) == "pwd"
+    assert read_object(body, CharacterRules(free=("pwd",))) == {"pwd": "\0\x1b"}
+    assert refused(b'{"pwd": "\\udc00"}', CharacterRules(free=("pwd",))) == "pwd"
 
 
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"k":', "}")])
-def test_nesting_ends_at_32_levels(opening: str, closing: str) -> None:
+def test_read_object_limits_nesting_to_32_levels(opening: str, closing: str) -> None:
     def nested(levels: int) -> bytes:
         inner = opening * (levels - 1) + "1" + closing * (levels - 1)
         return f'{{"a": {inner}}}'.encode()
@@ -123,7 +123,7 @@ def test_nesting_ends_at_32_levels(opening: str, closing: str) -> None:
         st.text() | st.integers(), lambda under: st.lists(under) | st.dictionaries(st.text(), under)
     )
 )
-def test_the_scan_counts_what_the_parser_finds(value: Any) -> None:
+def test_depth_of_agrees_with_the_parser(value: Any) -> None:
     def depth(part: Any) -> int:
         if isinstance(part, dict):
             return 1 + max(map(depth, part.values()), default=0)
@@ -133,7 +133,7 @@ def test_the_scan_counts_what_the_parser_finds(value: Any) -> None:
 
 
 @pytest.mark.parametrize("part", [b'"', b'\\"', b'"\\', b"[]", b"[", b'{"', b"\\"])
-def test_a_hostile_mebibyte_is_judged_in_linear_time(part: bytes) -> None:
+def test_read_object_is_linear_for_a_hostile_mebibyte(part: bytes) -> None:
     """A quadratic scan would take minutes here; the test's time limit is a minute."""
     assert refused(b'{"a": "' + part * (1024 * 1024 // len(part))) is None
 
@@ -151,13 +151,13 @@ def test_a_hostile_mebibyte_is_judged_in_linear_time(part: bytes) -> None:
         (b'{"title": "a", "colour": "red"}', "colour"),
     ],
 )
-def test_missing_unknown_and_mistyped_keys_are_named(body: bytes, field: str) -> None:
+def test_read_struct_names_missing_unknown_and_mistyped_keys(body: bytes, field: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         read_struct(body, Order)
     assert caught.value.extra == {"field": field}
 
 
-def test_a_query_parameter_is_refused_in_its_own_name() -> None:
+def test_read_argument_names_the_parameter() -> None:
     assert read_argument('[["name", "like", "a%"]]', "filters") == [["name", "like", "a%"]]
     for text in ("[", '{"a": 1, "a": 2}', "[NaN]", "[" * 40 + "]" * 40, '["\\u0000"]', "\ud800"):
         with pytest.raises(BadRequestError) as caught:

@@ -26,7 +26,7 @@ async def closed(*streams: trio.abc.AsyncResource) -> None:
         await trio.aclose_forcefully(stream)
 
 
-async def test_nothing_is_held_back(
+async def test_stream_sends_a_short_part_at_once(
     pair: tuple[ClientStream, trio.SocketStream],
 ) -> None:
     """RFC 9110 §10.1.1: a client waits for a 100 before it sends the body."""
@@ -36,7 +36,7 @@ async def test_nothing_is_held_back(
     await closed(ours, theirs)
 
 
-async def test_what_goes_at_once_waits_for_no_pass_of_the_scheduler(
+async def test_stream_sends_at_once_without_a_checkpoint(
     pair: tuple[ClientStream, trio.SocketStream],
 ) -> None:
     ours, theirs = pair
@@ -46,7 +46,7 @@ async def test_what_goes_at_once_waits_for_no_pass_of_the_scheduler(
     await closed(ours, theirs)
 
 
-async def test_reading_is_always_a_checkpoint(
+async def test_stream_read_is_always_a_checkpoint(
     pair: tuple[ClientStream, trio.SocketStream],
 ) -> None:
     """Else a client that sends without a pause would keep all others waiting."""
@@ -60,7 +60,7 @@ async def test_reading_is_always_a_checkpoint(
     await closed(ours, theirs)
 
 
-async def test_a_client_that_breaks_the_connection_is_a_closed_one() -> None:
+async def test_stream_read_raises_closed_after_a_reset() -> None:
     listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
     theirs = await trio.open_tcp_stream(*listener.socket.getsockname())
     ours = ClientStream(await listener.accept())
@@ -74,12 +74,12 @@ async def test_a_client_that_breaks_the_connection_is_a_closed_one() -> None:
     await closed(ours, listener)
 
 
-async def test_a_cut_connection_neither_reads_nor_sends(
+async def test_stream_neither_reads_nor_sends_after_abort(
     pair: tuple[ClientStream, trio.SocketStream],
 ) -> None:
     """Its descriptor may be another connection's by then."""
     ours, theirs = pair
-    ours.cut()
+    ours.abort()
     with pytest.raises(trio.ClosedResourceError):
         await ours.receive_some()
     with pytest.raises(trio.ClosedResourceError):
@@ -87,7 +87,7 @@ async def test_a_cut_connection_neither_reads_nor_sends(
     await closed(theirs)
 
 
-async def test_a_client_that_reads_nothing_is_given_up(
+async def test_stream_send_ends_if_the_client_does_not_read(
     pair: tuple[ClientStream, trio.SocketStream], autojump_clock: MockClock
 ) -> None:
     ours, theirs = pair
@@ -98,7 +98,7 @@ async def test_a_client_that_reads_nothing_is_given_up(
     await closed(ours, theirs)
 
 
-async def test_a_client_that_reads_gets_all_however_much_it_is(
+async def test_stream_send_is_complete_for_a_slow_client(
     pair: tuple[ClientStream, trio.SocketStream], nursery: trio.Nursery
 ) -> None:
     ours, theirs = pair
@@ -113,7 +113,7 @@ async def test_a_client_that_reads_gets_all_however_much_it_is(
     await closed(ours, theirs)
 
 
-async def test_cutting_ends_what_is_under_way_even_under_a_shield(
+async def test_stream_abort_ends_shielded_operations(
     pair: tuple[ClientStream, trio.SocketStream],
 ) -> None:
     ours, theirs = pair
@@ -130,5 +130,5 @@ async def test_cutting_ends_what_is_under_way_even_under_a_shield(
         nursery.start_soon(send)
         nursery.start_soon(read)
         await trio.testing.wait_all_tasks_blocked(0.01)
-        ours.cut()
+        ours.abort()
     await closed(theirs)
