@@ -49,7 +49,7 @@ def test_postgresql_is_dumped_and_restored_by_its_own_tools(
         (line,) = fw.refused("backup", "no.dump", **nowhere).splitlines()
         assert line.startswith("fw: pg_dump: error: ")
         assert line.endswith("Connection refused")
-        assert "which is not there" in fw.refused("backup", "no.dump", PATH="/nowhere")
+        assert "which was not found" in fw.refused("backup", "no.dump", PATH="/nowhere")
     assert not (fw.folder / "no.dump").exists()
 
 

@@ -14,8 +14,8 @@ from sqlalchemy import text as sql
 from fw_actors.errors import OverloadedError
 from fw_actors.store import Tx, UniqueViolation
 from fw_actors.store.executor import WorkItem
-from fw_actors.store.sqlite import GroupCommit
 from fw_actors.store.sqlite_connection import TURN_SECONDS, SqliteConnection
+from fw_actors.store.trio_sqlite import GroupCommit
 from tests.fw_actors.store.notes import (
     ADD,
     Refused,

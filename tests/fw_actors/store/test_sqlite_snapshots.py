@@ -10,10 +10,10 @@ import outcome
 import pytest
 
 from fw_actors.errors import OverloadedError
-from fw_actors.store import StatementError, Tx, sqlite
+from fw_actors.store import StatementError, Tx, trio_sqlite
 from fw_actors.store.executor import WorkItem, run_alone
-from fw_actors.store.sqlite import MAX_READS, GroupCommit, SnapshotReads
 from fw_actors.store.sqlite_connection import SqliteConnection
+from fw_actors.store.trio_sqlite import MAX_READS, GroupCommit, SnapshotReads
 from tests.fw_actors.store.notes import add, create_notes, texts
 
 
@@ -21,7 +21,7 @@ from tests.fw_actors.store.notes import add, create_notes, texts
 def reader(
     path: Path, engine: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SnapshotReads]:
-    monkeypatch.setattr(sqlite, "SNAPSHOT_SECONDS", 60.0)  # a group ends by number alone
+    monkeypatch.setattr(trio_sqlite, "SNAPSHOT_SECONDS", 60.0)  # a group ends by number alone
     run_alone(engine, create_notes, 0)
     reader = SnapshotReads(SqliteConnection(path, busy_seconds=1.0, writable=False))
     yield reader

@@ -57,7 +57,7 @@ async def test_a_commit_waits_for_the_disk(threaded: Store) -> None:
 async def test_a_file_that_is_no_database_is_refused(path: Path, open_store: OpenStore) -> None:
     await trio.Path(path.parent).mkdir()
     await trio.Path(path).write_bytes(b"not a database, but long enough to be read as one" * 100)
-    with pytest.raises(ConfigurationError, match="no intact SQLite database"):
+    with pytest.raises(ConfigurationError, match="not an intact SQLite database"):
         async with open_store():
             pass
 
@@ -102,7 +102,7 @@ async def test_a_commit_waits_for_the_disk_where_one_of_its_writes_has_to(
         assert gate.wait(10)
 
     def level(tx: Tx) -> int:
-        connection = cast(SqliteTx, tx).connection.raw
+        connection = cast("SqliteTx", tx).connection.raw
         return connection.execute("PRAGMA synchronous").fetchone()[0]  # type: ignore[no-any-return]
 
     found: dict[int, int] = {}
