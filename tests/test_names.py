@@ -10,29 +10,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("fw_actors", "fw_cli", "supervisors", "web")
 
-STILL_DOUBLE = frozenset(
-    {
-        "Again",
-        "Cell",
-        "Console",
-        "Documents",
-        "Done",
-        "Due",
-        "Ended",
-        "Gateway",
-        "Link",
-        "Look",
-        "Places",
-        "Refused",
-        "Reply",
-        "State",
-        "_Refused",
-    }
-)
-"""Names that two modules still define: a name that has become unique leaves the list."""
-MOST_DOUBLE = 15
-"""A ceiling that may only fall."""
-
 
 def _classes() -> Iterator[tuple[str, str]]:
     """Yield each class with its module."""
@@ -44,13 +21,8 @@ def _classes() -> Iterator[tuple[str, str]]:
 
 
 def test_class_names_are_unique() -> None:
-    """Each name is defined in one product module, but for those of the list."""
+    """A reader who meets a class name knows which class it is."""
     modules = defaultdict(set)
     for name, module in _classes():
         modules[name].add(module)
-    double = {name: sorted(found) for name, found in modules.items() if len(found) > 1}
-    assert {name: found for name, found in double.items() if name not in STILL_DOUBLE} == {}
-
-
-def test_the_list_of_double_names_gets_shorter() -> None:
-    assert len(STILL_DOUBLE) <= MOST_DOUBLE
+    assert {name: sorted(found) for name, found in modules.items() if len(found) > 1} == {}
