@@ -1,7 +1,7 @@
-"""Single-use links: made, judged, spent and ended. Plain tokens rest nowhere, only their SHA-256.
+"""Single-use links: creation, validation, redemption, revocation. Only SHA-256s are stored.
 
-Rules: A-180, A-181, A-192, A-193. Expiry is part of every read
-(A-183), and what a token was good for ends with it (A-194).
+Rules: A-180, A-181, A-192, A-193. Every read checks expiry (A-183); events that end a link are
+listed in A-194.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.access.account_lock import hold
+from fw_actors.access.account_lock import lock_account
 from fw_actors.access.types import LinkFacts, LinkKind
 from fw_actors.config import AuthPolicy
 from fw_actors.documents.document import DocType
@@ -36,7 +36,7 @@ PAGES: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class MintedLink:
-    """A link that was just made. `expires` in ms since the epoch."""
+    """A new link. `expires` is in ms since the epoch."""
 
     url: str = field(repr=False)
     expires: int
@@ -61,12 +61,12 @@ _SPEND: Final = Statement(
 
 
 class Links:
-    """Makes links for one site, and tells what a token is."""
+    """Creates the links of one site and validates their tokens."""
 
     def __init__(
         self, registry: Registry, policy: AuthPolicy, entropy: Entropy, base_url: str
     ) -> None:
-        """`base_url`: the public URL or the bound address, never what a request says."""
+        """`base_url` is the public URL or the bound address, never taken from a request."""
         users = registry.tables["User"].table
         self._entropy, self._base_url = entropy, base_url
         self._minutes = {
@@ -80,18 +80,18 @@ class Links:
         )
 
     def minutes(self, kind: LinkKind) -> int:
-        """Return how long a link of this kind works."""
+        """Return the lifetime of links of this kind, in minutes."""
         return self._minutes[kind]
 
     def expiry(self, kind: LinkKind, now: int) -> int:
-        """Return when a link that is made at `now` stops working; both in ms."""
+        """Return the expiry of a link that is created at `now`; both in ms."""
         return now + self._minutes[kind] * _MS_PER_MINUTE
 
     def mint(self, tx: Tx, kind: LinkKind, user: str) -> MintedLink:
-        """Make a link; the older ones of the same user and kind end."""
+        """Create a link; older links of the same user and kind end."""
         token = bearer(self._entropy.bytes(BEARER_BYTES))
         expires = self.expiry(kind, tx.now)
-        hold(tx, user)
+        lock_account(tx, user)
         tx.run(_END_OLDER, user=user, kind=kind.value)
         tx.run(
             _INSERT,
@@ -104,10 +104,10 @@ class Links:
         return MintedLink(f"{self._base_url}/{PAGES[kind]}#token={token}", expires)
 
     def facts(self, tx: Tx, token: str) -> LinkFacts:
-        """Return what a token is good for; it is not spent by that.
+        """Return the details of a valid token without spending it.
 
-        Raises: InvalidTokenError, the same for unknown, spent and expired ones, and those of a
-            user who is disabled or gone.
+        Raises: InvalidTokenError, identical for unknown, spent and expired tokens and for
+            tokens of a disabled or deleted user.
         """
         row = tx.one(self._facts, hash=digest(token), now=tx.now)
         if row is None:
@@ -116,9 +116,9 @@ class Links:
 
 
 def spend(tx: Tx, kind: LinkKind, token: str) -> str:
-    """Spend a token and return its user: one statement, so that of two submissions one wins.
+    """Spend a token and return its user: one statement, so that one of two submissions wins.
 
-    Raises: InvalidTokenError, for a token of the other kind as well.
+    Raises: InvalidTokenError, also for a token of the other kind.
     """
     user: str | None = tx.scalar(_SPEND, hash=digest(token), kind=kind.value, now=tx.now)
     if user is None:
@@ -132,14 +132,14 @@ def end(tx: Tx, user: str) -> None:
 
 
 class LinkRules(Observer):
-    """Observes User documents: a changed e-mail, disabling and deleting end open links."""
+    """Ends the open links of a User whose e-mail changes or who is disabled or deleted."""
 
     def __init__(self, registry: Registry) -> None:
         users = registry.tables["User"].table
         self._email = Statement(sa.select(users.c.email).where(users.c.name == _USER))
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Before the row is written, when the old address is still there to compare."""
+        """End open links before the row is written, while the old e-mail can be compared."""
         if doc.doctype != "User":
             return
         values = doc.__dict__

@@ -1,4 +1,4 @@
-"""What the front end calls: messages to the actors, transactions on the site."""
+"""The service's interface for the front end: messages to actors, transactions on the site."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from fw_actors.webhooks.replay import BulkReplays, Replayed
 T = TypeVar("T")
 
 READY_SECONDS: Final = 2.0
-"""A store that takes longer than that does not answer (H-102)."""
+"""A store that takes longer counts as unavailable (H-102)."""
 
 
 class Gateway:
-    """The service as the front end sees it; refusals are those of `fw_actors.errors`."""
+    """The operations of the service for the front end; errors are those of `fw_actors.errors`."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Gateway:
         readings: Callable[[], Awaitable[Sequence[Reading]]],
         probe: Ref,
     ) -> None:
-        """`readings` gives the numbers for `/metrics`; `probe` is an StoreProbe."""
+        """`readings` returns the samples for `/metrics`; `probe` is a StoreProbe."""
         self._site, self._lockouts, self._keys = site, lockouts, keys
         self._recovery, self._invitation, self._trial = recovery, invitation, trial
         self._sessions = Sessions(site.registry, site.config.auth.session_idle_days)
@@ -70,37 +70,37 @@ class Gateway:
         self.users = users
 
     async def admit_sign_in(self, address: str, request_id: str) -> None:
-        """Let an address try to sign in. Raises: TooManyRequestsError."""
+        """Check that an address may attempt to sign in. Raises: TooManyRequestsError."""
         await self._lockouts.admit_address(address, request_id)
 
     async def admit_link_use(self, address: str) -> None:
-        """Let an address use a link. Raises: TooManyRequestsError."""
+        """Check that an address may use a link. Raises: TooManyRequestsError."""
         await self._recovery.admit_address(address)
 
     async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
-        """Make a session, by way of the identifier's LockoutActor."""
+        """Create a session, through the identifier's LockoutActor."""
         return await self._lockouts.sign_in(attempt)
 
     async def change_password(self, change: PasswordChange) -> PasswordChanged:
-        """Set a new password by the current one, by way of the account name's LockoutActor."""
+        """Change a password by the current one, through the LockoutActor of the account's name."""
         return await self._lockouts.change_password(change)
 
     async def sign_out(self, sid: str) -> None:
-        """End a session; one that is unknown is no error."""
+        """End a session; an unknown one is not an error."""
         await self._site.store.write(lambda tx: sessions.end(tx, sid))
 
     async def forgot_password(self, usr: str, address: str) -> None:
-        """Queue a recovery mail, or nothing; the caller is told the same in any case."""
+        """Queue a recovery mail if there is an account; the response never depends on it."""
         await self._recovery.ask(usr, address)
 
     async def look_at_link(self, token: str, address: str) -> LinkFacts:
-        """Return what a link's token is good for. InvalidTokenError, TooManyRequestsError."""
-        return await self._recovery.look(token, address)
+        """Return the details of a link's token. InvalidTokenError, TooManyRequestsError."""
+        return await self._recovery.link_facts(token, address)
 
     async def reset_password(
         self, token: str, password: str, address: str, request_id: str = ""
     ) -> None:
-        """Spend a recovery token for a new password. As above, and PasswordPolicyError."""
+        """Redeem a recovery token for a new password. As above, and PasswordPolicyError."""
         await self._recovery.reset(token, password, address, request_id)
 
     async def accept_invite(
@@ -111,11 +111,11 @@ class Gateway:
         address: str,
         request_id: str = "",
     ) -> None:
-        """Spend an invitation token for the first password. As above, and ValidationError."""
+        """Redeem an invitation token for the first password. As above, and ValidationError."""
         await self._invitation.accept(token, password, full_name, address, request_id)
 
     async def authenticate(self, sid: str) -> Caller:
-        """Return whose session it is, with the roles of now. Raises: AuthenticationError."""
+        """Return the user of a session with the current roles. Raises: AuthenticationError."""
 
         def work(tx: Tx) -> tuple[LiveSession, tuple[str, ...], int]:
             session = self._sessions.live(tx, sid)
@@ -123,12 +123,12 @@ class Gateway:
 
         session, roles, now = await self._site.store.read(work, reserved=True)
         if now - session.last_seen >= SEEN_EVERY_MS:
-            with suppress(OverloadedError):  # who may only read is not refused for a note's sake
+            with suppress(OverloadedError):  # recording the use is optional
                 await self._site.store.write(lambda tx: sessions.seen(tx, session.id))
         return Caller(session.user, frozenset(roles), session=session.id)
 
     async def authenticate_key(self, key: str, address: str) -> Caller:
-        """Return whose API key it is. Raises: AuthenticationError, TooManyRequestsError."""
+        """Return the user of an API key. Raises: AuthenticationError, TooManyRequestsError."""
         return await self._keys.caller(key, address)
 
     async def read(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
@@ -136,7 +136,7 @@ class Gateway:
         return await self._site.store.read(lambda tx: fn(self._handle(tx, caller, request_id)))
 
     async def profile(self, caller: Caller) -> Profile:
-        """Return what the caller may see of the own account."""
+        """Return the caller's own account."""
         return await self._site.store.read(
             lambda tx: self.own.profile(self._handle(tx, caller, "")), reserved=True
         )
@@ -148,7 +148,7 @@ class Gateway:
     async def prepare(
         self, caller: Caller, doctype: str, name: str | None, body: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return the body of a write with what takes long done: a new password hashed."""
+        """Return the body of a write after its slow part: a new password is hashed."""
         if doctype != "User" or not isinstance(body.get(NEW_PASSWORD), str):
             return body
 
@@ -160,54 +160,54 @@ class Gateway:
         return await self._site.new_passwords.prepare(body, account)
 
     async def replay(self, caller: Caller, delivery: str, request_id: str) -> Replayed:
-        """Send a delivery again. PermissionDeniedError, NotFoundError, ConflictError."""
-        told = await self.write(
+        """Replay a delivery. PermissionDeniedError, NotFoundError, ConflictError."""
+        replayed = await self.write(
             caller, lambda fw: self._site.replays.replay(fw, delivery), request_id
         )
-        if isinstance(told, PermissionDeniedError):
-            raise told
-        return told
+        if isinstance(replayed, PermissionDeniedError):
+            raise replayed
+        return replayed
 
     @property
     def bulk(self) -> BulkReplays:
-        """Replays of all deliveries that match, inside `read` and `write`."""
+        """Replays of all matching deliveries, for use inside `read` and `write`."""
         return self._site.bulk
 
     async def test_webhook(self, caller: Caller, webhook: str) -> TrialResult:
-        """Send a Webhook a test event. PermissionDeniedError, NotFoundError."""
+        """Send a test event to a Webhook. PermissionDeniedError, NotFoundError."""
         return await self._trial.send(webhook, lambda fn: self.read(caller, fn))
 
     def whitelisted(self, path: str) -> Whitelisted | None:
-        """Return the app's function under `<module>.<function>`, or None."""
+        """Return the app's function at `<module>.<function>`, or None."""
         return self._site.registry.functions.get(path)
 
     def note_defect(self, method: str, error: BaseException, request_id: str) -> None:
-        """Keep an unhandled error for the Error Log."""
+        """Queue an unhandled error for the Error Log."""
         self._site.errors.note(method, error, request_id)
 
     async def ready(self) -> bool:
-        """Whether requests can be served: not while starting, draining or without a store."""
+        """Return whether requests can be served: started, not draining, store available."""
         if not self._ready:
             return False
         row = await read_with_deadline(
             self._probe, installation_key, READY_SECONDS
-        )  # one that is always there
+        )  # always exists
         return row is not None
 
     def open(self) -> None:
-        """From here on requests are served."""
+        """Start serving requests."""
         self._ready = True
 
     def drain(self) -> None:
-        """From here on it is not: it stops."""
+        """Report not ready from now on, because the service is stopping."""
         self._ready = False
 
     async def snapshot(self) -> Sequence[Reading]:
-        """Return the numbers of this moment."""
+        """Return the current samples."""
         return await self._readings()
 
     def _handle(self, tx: Tx, caller: Caller, request_id: str) -> Fw:
-        """A caller who was disabled since is nobody any more."""
+        """Return the caller's handle; a user disabled since is treated as unauthenticated."""
         try:
             return self._site.handle(tx, caller.user, request_id)
         except NotFoundError:
