@@ -1,4 +1,4 @@
-"""The examination of an opened site: every part, one after the other."""
+"""Runs all checks of an opened site, one after the other."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fw_actors.rules.findings import Section, ServiceState
 
 
 async def examine(site: Site, service: ServiceState) -> list[Section]:
-    """Examine what an open site can tell; its configuration is judged without it.
+    """Check an open site; its configuration is evaluated without opening it.
 
-    Changes nothing in the store, and sends nothing. `service`: the one on this machine, which
-    decides what is to be done about work that waits.
+    Changes nothing in the store, and sends nothing. `service` is the state of the service on this
+    machine; the advice about waiting work depends on it.
 
-    Raises: OverloadedError when the store does not answer.
+    Raises: OverloadedError if the store does not answer.
     """
     config = site.config
     public_host = urlsplit(config.deployment.public_url or "").hostname

@@ -77,20 +77,20 @@ def test_webhooks_that_can_hardly_work_are_named_up_to_five(kind: str) -> None:
     ("mail", "facts", "host", "level", "word"),
     [
         (LOGGED, MailFacts("", 0), "localhost", "ok", "transport is log"),
-        (LOGGED, MailFacts("", 0), "fw.example", "warning", "nobody's mailbox"),
-        (LOGGED, MailFacts("FW_LOG_LEVEL=error leaves them out", 0), None, "warning", "leaves"),
+        (LOGGED, MailFacts("", 0), "fw.example", "warning", "not to any mailbox"),
+        (LOGGED, MailFacts("FW_LOG_LEVEL=error suppresses them", 0), None, "warning", "suppresses"),
         (LOGGED, MailFacts("", 2), None, "warning", "failed in the last 24 hours: 2"),
         (SMTP, MailFacts("", 0), None, "ok", "transport is smtp (mail.example:587)"),
-        (SMTP, MailFacts("auth: 535.", 0), None, "problem", "can't be used: auth: 535."),
+        (SMTP, MailFacts("auth: 535.", 0), None, "problem", "cannot be used: auth: 535."),
         (replace(SMTP, sender="fw@localhost"), MailFacts("", 0), None, "warning", "comes from"),
         (replace(SMTP, security="none"), MailFacts("", 0), None, "warning", "links travel"),
         (
             replace(SMTP, security="none", user="u", password="p"),
-            MailFacts("auth: not in clear text.", 0), None, "warning", "no mail will leave",
+            MailFacts("auth: not in clear text.", 0), None, "warning", "no mail can be sent",
         ),
         (
             replace(LOGGED, transport="method", method="shop.send", sender="a@x.example"),
-            MailFacts("no such", 0), None, "problem", "method (shop.send) and can't be used",
+            MailFacts("no such", 0), None, "problem", "method (shop.send) and cannot be used",
         ),
     ],
 )  # fmt: skip
@@ -105,11 +105,11 @@ def test_the_live_transport_is_told_and_judged(
 @pytest.mark.parametrize(
     ("demo", "login", "level", "word"),
     [
-        (DemoFacts(True, True, ("System Manager",)), DEMO, "warning", "may administer"),
+        (DemoFacts(True, True, ("System Manager",)), DEMO, "warning", "can administer"),
         (DemoFacts(True, False, ()), DEMO, "warning", "is disabled"),
-        (DemoFacts(False, False, ()), DEMO, "warning", "is not there"),
+        (DemoFacts(False, False, ()), DEMO, "warning", "is missing"),
         (DemoFacts(True, True, ("Guest",)), DEMO, "ok", "roles: Guest"),
-        (None, LoginPolicy(None, "demo", None), "warning", "half a demo account"),
+        (None, LoginPolicy(None, "demo", None), "warning", "incompletely"),
     ],
 )
 def test_the_demo_account_must_not_administer(
@@ -150,7 +150,7 @@ def test_keys_without_an_end_are_told_and_too_many_only_where_the_policy_sets_on
     section = judge_sign_in(facts, NO_DEMO, DEFAULT)
     told = [f for f in section.findings if "API keys" in f.text]
     assert [each.level.value for each in told] == [level]
-    assert f"without an end: {without_end}" in told[0].text
+    assert f"without expiry: {without_end}" in told[0].text
     assert section.facts["apiKeysWithoutEnd"] == without_end
 
 
@@ -183,17 +183,18 @@ def test_work_that_waits_too_long_and_leases_of_the_dead_are_warnings() -> None:
     section = judge_queues(QueueFacts((LATE, failed), {"mail": 1}), STOPPED)
     words = section.texts(Level.WARNING)
     assert [word.split(":")[0] for word in words] == [
-        "queue webhook", "jobs of apps that failed for good", "queue mail",
+        "queue webhook", "jobs of apps that failed permanently", "queue mail",
     ]  # fmt: skip
     assert section.facts["queues"]["webhook"] == {"ready": 4, "oldestSeconds": 301.0, "stuck": 0}
     assert levels(judge_queues(QueueFacts((), {}), RUNS)) == {"ok"}
 
 
 START = "The service does not run on this machine: fw start, or fw worker."
-OTHER = "The service does not run on this machine (fw start); another process works on the queue."
-LINES = "The service runs; the lines below name the receivers that deliveries wait for."
+OTHER = "The service does not run on this machine (fw start); another process serves the queue."
+LINES = "The service runs; the lines below name the receivers with waiting deliveries."
 LOG = (
-    "The service runs; its log has what came of each try (delivery.ended, mail.ended, job.failed)."
+    "The service runs; its log contains the result of each attempt (delivery.ended, mail.ended, "
+    "job.failed)."
 )
 
 
@@ -219,11 +220,11 @@ def test_who_waits_is_never_told_to_start_a_service_that_runs(
 
 SLOW = (
     "fw webhooks test a shows how long each step takes. While it is slow or silent it gets one "
-    "attempt at a time; disable the Webhook when the receiver is gone for good."
+    "attempt at a time; disable the Webhook when the receiver no longer exists."
 )
 BUSY = (
-    "fw webhooks test a shows how long each step takes. Where it answers quickly, raise "
-    "ops.perReceiverConcurrency, or add a worker (fw worker), which has as many places of its own."
+    "fw webhooks test a shows how long each step takes. If it answers quickly, raise "
+    "ops.perReceiverConcurrency, or add a worker (fw worker), which has the same number of slots."
 )
 
 
@@ -240,11 +241,11 @@ BUSY = (
         (
             "status: the receiver answered 503.", ServiceState(True, {HOST: "paused"}),
             "the last attempt ended with status: the receiver answered 503",
-            "The service has paused it: fw console, or /app/console, resumes it.",
+            "The service has paused it; resume it in fw console or /app/console.",
         ),
         (
             None, STOPPED, "there was no attempt yet",
-            "What is due goes out when the service or a worker runs.",
+            "Due deliveries are sent when the service or a worker runs.",
         ),
     ],
 )  # fmt: skip
@@ -276,7 +277,9 @@ def test_five_receivers_are_named_and_five_webhooks_of_each() -> None:
     assert len(section.facts["receivers"]) == 9
 
 
-@pytest.mark.parametrize(("service", "word"), [(RUNS, "The service takes"), (STOPPED, "start one")])
+@pytest.mark.parametrize(
+    ("service", "word"), [(RUNS, "The service claims"), (STOPPED, "start one")]
+)
 def test_leases_that_have_ended_long_ago_are_told_by_who_can_take_them_over(
     service: ServiceState, word: str
 ) -> None:
