@@ -1,6 +1,6 @@
-"""Sends the messages of the queue `mail`: makes the link, hands the message to the transport.
+"""Mailer: sends the messages of the queue `mail` through the transport.
 
-Ten tries with the deliveries' backoff (O-58); a permanent refusal is final (O-59).
+Ten attempts with the backoff of deliveries (O-58); a permanent rejection is final (O-59).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MS: Final = 1000
 
 
 class Mailer(QueueWorker):
-    """See the module."""
+    """Works on the queue `mail`."""
 
     mailbox = MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=PLACES, max_timers=4)
 
@@ -40,7 +40,7 @@ class Mailer(QueueWorker):
         self._letters, self._transport = letters, transport
 
     async def carry_out(self, job: LeasedJob) -> None:
-        """Prepare, send, write that it went out."""
+        """Prepare a message, send it, and record it as sent."""
         began = trio.current_time()
         try:
             message = await self._store.write(lambda tx: self._prepare(tx, job))
@@ -49,7 +49,9 @@ class Mailer(QueueWorker):
             with trio.fail_after(TRY_SECONDS):
                 await self._transport.send(message)
         except trio.TooSlowError:
-            raise JobFailed(f"timeout: the message was not taken in {TRY_SECONDS:g} s.") from None
+            raise JobFailed(
+                f"timeout: the message was not accepted within {TRY_SECONDS:g} s."
+            ) from None
         except MailFault as fault:
             raise JobFailed(str(fault), final=fault.final) from None
         if await self.settle(job, lambda tx: self._letters.sent(tx, job)):
@@ -62,11 +64,11 @@ class Mailer(QueueWorker):
             )
 
     def _prepare(self, tx: Tx, job: LeasedJob) -> MailMessage | None:
-        """First the lease: who lost it while it waited must not spoil the link of who has it."""
+        """Renew the lease, so that a worker that lost it cannot end its successor's link."""
         if not jobs.renew(tx, job.id, job.lease, round(LEASE_SECONDS * _MS)):
             raise JobFailed("worker_lost: the lease had ended.")
         return self._letters.prepare(tx, job)
 
     def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
-        """See `QueueWorker.write_failure`."""
+        """Record a failed attempt. See `QueueWorker.write_failure`."""
         return self._letters.failed(tx, job, verdict, error)
