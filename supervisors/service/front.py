@@ -1,4 +1,4 @@
-"""The web front as a child of the service, on an address that is bound before anything runs."""
+"""The web front end as a child of the service, on an address bound before anything starts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from web.settings import Settings, login_screen
 
 @contextmanager
 def listening(config: Config) -> Iterator[Bound]:
-    """Bind the configured address, so that a taken one is told before anything is opened.
+    """Bind the configured address, so that a taken one is reported before anything is opened.
 
     Raises: ConfigurationError.
     """
@@ -35,7 +35,7 @@ def listening(config: Config) -> Iterator[Bound]:
     try:
         yield bound
     finally:
-        bound.socket.close()  # no difference where the server has closed it
+        bound.socket.close()  # no effect if the server has closed it
 
 
 def application(parts: Parts, gateway: Gateway, console: Console | None = None) -> FrontEnd:
@@ -62,9 +62,9 @@ def application(parts: Parts, gateway: Gateway, console: Console | None = None) 
 async def answering_while_starting(
     config: Config, bound: Bound, entropy: Entropy
 ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Tell whoever asks that the service lives, and is not ready, while its store is opened.
+    """Answer requests as alive but not ready while the store is opened.
 
-    Gives the function that ends this, after which the address is free for the service itself.
+    Yields a function that stops answering, after which the service itself can use the address.
     """
     settings = Settings(name=config.site.name, url=bound.url, max_requests=0)
     gateway, traffic = cast("Any", _StartingGateway()), Traffic()
@@ -89,10 +89,10 @@ async def answering_while_starting(
 
 
 class _StartingGateway:
-    """What is there of the service before it is open."""
+    """The gateway until the service is open."""
 
     async def ready(self) -> bool:
-        """Say that it is not."""
+        """Return False."""
         return False
 
 
@@ -101,9 +101,9 @@ def front(parts: Parts, bound: Bound, gateway: Gateway, console: Console) -> Chi
     app, stop = application(parts, gateway, console), trio.Event()
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
-        # Of its own, since the server closes what it is given: one that fails is started again.
+        # A duplicate, since the server closes its socket: a failed server is restarted.
         own = Bound(bound.socket.dup(), bound.url)
         await serve(app, own, stop=stop, task_status=task_status)
-        bound.socket.close()  # stopped: from now on nobody waits for an answer in vain
+        bound.socket.close()  # stopped: refuse connections instead of leaving them waiting
 
     return task_child("web", run, stop=stop.set, shutdown_seconds=DRAIN_SECONDS)

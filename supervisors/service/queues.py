@@ -31,13 +31,13 @@ _IDLE_SECONDS: Final = 30.0
 
 
 def kept_connections(config: Config) -> PoolLimits:
-    """As many may lie idle as may be in flight: a busy receiver's are not closed between posts."""
+    """Return pool limits that keep as many idle connections as attempts may be in flight."""
     ops = config.ops
     return PoolLimits(idle=ops.delivery_concurrency, idle_per_origin=ops.per_receiver_concurrency)
 
 
 def delivering(parts: Parts) -> Sequence[ChildSpec]:
-    """Return the writer of outcomes, the pool of deliveries and the Dispatcher."""
+    """Return the OutcomeWriter, the pool of DeliveryActors and the Dispatcher."""
     site, ops = parts.site, parts.site.config.ops
     deliveries = Deliveries(site.registry, Backoff(ops.backoff_seconds, ops.backoff_cap_seconds))
     dispatcher, outcomes = parts.runtime.ref(DISPATCHER), parts.runtime.ref(OUTCOMES)
@@ -113,7 +113,7 @@ def mailing(parts: Parts) -> Sequence[ChildSpec]:
 
 
 def transport_of(parts: Parts) -> Transport:
-    """Return the transport that the deployment asks for. Raises: ConfigurationError."""
+    """Return the configured mail transport. Raises: ConfigurationError."""
     mail = parts.site.config.mail
     if mail.transport == "smtp":
         return SmtpTransport(mail, parts.site.clock, parts.site.entropy)
