@@ -1,4 +1,4 @@
-"""The HTTP interface as a page of the documentation, made from the OpenAPI document."""
+"""The HTTP reference of the documentation, generated from the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from web.openapi import SESSION, described
 from web.settings import Settings
 
 SITE: Final = Settings("fw", "http://127.0.0.1:8000")
-NOBODY: Final[Any] = None  # what is only described needs nobody to carry it out
+NOBODY: Final[Any] = None  # operations are only described, never called
 _JSON: Final = "application/json"
 _HEAD: Final = (
     "# HTTP reference\n"
-    "Bodies and answers are JSON. A request is signed in by the cookie `sid` of `POST /api/login`, "
-    "or by `Authorization: Bearer` with an API key. With the cookie, whatever may change something "
-    "carries the header `X-FW-CSRF` with any value. An unknown field or query parameter is "
-    "refused. Every answer has an `X-Request-Id`, which is in the log too.\n\n"
-    "`GET /api/openapi.json` of a running site is the same for programs (OpenAPI 3.1); to who is "
-    "signed in it describes each DocType's fields as well. This page is made from it.\n\n"
+    "Requests and responses are JSON. A request is authenticated by the cookie `sid` of "
+    "`POST /api/login`, or by `Authorization: Bearer` with an API key. With the cookie, every "
+    "request that may change data must carry the header `X-FW-CSRF` with any value. An unknown "
+    "field or query parameter is rejected. Every response has an `X-Request-Id`, which is in the "
+    "log too.\n\n"
+    "`GET /api/openapi.json` of a running site is the machine-readable form (OpenAPI 3.1); for "
+    "signed-in users it also describes the fields of each DocType. This page is generated from "
+    "it.\n\n"
     "## Refusals\n"
     "```json\n"
-    '{"error": {"type": "BadRequestError", "message": "One sentence that says what to do.", '
+    '{"error": {"type": "BadRequestError", "message": "One sentence that states the rule.", '
     '"extra": {}}}\n'
     "```\n\n"
     "| `error.type` | Status | |\n"
@@ -35,8 +37,7 @@ _HEAD: Final = (
 
 
 def http_reference() -> str:
-    """Return the whole page: every refusal and every operation, in the order in which they are
-    served."""
+    """Return the whole page: all errors and all operations, in the order of their routes."""
     document = described(api_paths(NOBODY, NOBODY, SITE, Traffic()), SITE.name)
     return _HEAD + "\n".join([*_refusals(), "", *_operations(document)])
 
@@ -49,7 +50,7 @@ def _refusals() -> Iterator[str]:
 
 
 def _meaning(kind: type) -> str:
-    """An error's docstring says when it is raised: `Raised when…`, `Stands for…`."""
+    """Return when an error is raised, from its docstring: `Raised when…`, `Stands for…`."""
     first = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
     return plain(re.sub(r"^(Raised|Stands) ", "", first).rstrip("."))
 
@@ -116,7 +117,7 @@ def _kind(schema: Mapping[str, Any], document: Mapping[str, Any]) -> str:
 
 
 def _table(title: str, rows: Iterator[str]) -> Iterator[str]:
-    """Yield a table, or nothing where it would be empty."""
+    """Yield a table, or nothing if it would be empty."""
     lines = list(rows)
     if lines:
         yield "\n".join([f"| {title} | | |", "|---|---|---|", *lines, ""])

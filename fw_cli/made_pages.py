@@ -1,4 +1,4 @@
-"""The pages of the documentation that are made from the code: a hook of mkdocs."""
+"""A hook of mkdocs that generates the reference pages from the code."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Put what is made in the place of its page; mkdocs calls this for every page."""
+    """Replace the text of a generated page; mkdocs calls this for every page."""
     made = PAGES.get(page.file.src_uri)
     return markdown if made is None else made()

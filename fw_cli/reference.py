@@ -1,4 +1,4 @@
-"""The command line as a page of the documentation, made from the commands themselves."""
+"""The command-line reference of the documentation, generated from the commands."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fw_cli.main import cli
 
 _HEAD: Final = (
     "# Command line\n"
-    "`fw` works on the site of the folder that it is called in; `FW_CONFIG` names another one. "
-    "From a clean clone it is `scripts/fw`. It exits 0 when it is done, 1 when it was refused or "
-    "has failed (the reason is on stderr), and 2 when it was used wrongly. `--json` prints what a "
-    "program can read. Passwords are asked for or read from stdin, never taken as arguments.\n\n"
-    "This page is made from the commands' own help.\n"
+    "`fw` works on the site in the current folder; `FW_CONFIG` names another one. From a clean "
+    "clone it is `scripts/fw`. It exits 0 on success, 1 if the command was rejected or has failed "
+    "(the reason is on stderr), and 2 on a usage error. `--json` prints machine-readable output. "
+    "Passwords are prompted for or read from stdin, never taken as arguments.\n\n"
+    "This page is generated from the commands' own help.\n"
 )
 
 
 def command_line() -> str:
-    """Return the whole page; every command that there is, in the order of `fw --help`."""
+    """Return the whole page with every command, in the order of `fw --help`."""
     return "\n".join([_HEAD, *_commands(cli, "fw")])
 
 
@@ -49,7 +49,7 @@ def _command(command: click.Command, path: str) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    """Click's help has paragraphs, whose lines are one."""
+    """Join the lines of each paragraph of click's help."""
     return "\n\n".join(plain(" ".join(part.split())) for part in text.strip().split("\n\n"))
 
 
@@ -61,7 +61,7 @@ def _options(command: click.Command, context: click.Context) -> Iterator[str]:
 
 
 def plain(text: str) -> str:
-    """What Markdown would take for its own, such as `<` and `|`, stays as it is."""
+    """Escape what Markdown would interpret, such as `<` and `|`."""
     for character in "\\<>|*[]_":
         text = text.replace(character, f"\\{character}")
     return text
