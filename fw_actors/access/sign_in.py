@@ -106,7 +106,7 @@ class SignIn:
     async def known_address_wait(self, address: str) -> float | None:
         """Return the seconds that an address has to wait where a read tells, or None (A-82).
 
-        Only addresses that were refused lately are read; the charge decides about the others.
+        Reads only for addresses that were rejected recently; the charge decides for others.
         """
         counters = self._addresses.counters(address)
         if counters.widest not in self._refused_addresses:

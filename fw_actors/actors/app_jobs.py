@@ -90,8 +90,8 @@ class AppJobs(QueueWorker):
                 raise RuntimeError(left_undone(job.function))
         except OverloadedError:
             raise  # the transaction itself may have failed
-        except FwError as refusal:
-            raise JobFailed(f"{type(refusal).__name__}: {refusal}") from None
+        except FwError as error:
+            raise JobFailed(f"{type(error).__name__}: {error}") from None
         except (Exception, SystemExit) as error:
             text = self._scrubber.scrub(str(error))  # may contain anything the app put into it
             raise JobFailed(f"{raised_at(error)}: {text}") from error

@@ -147,14 +147,14 @@ class Dispatcher(Actor):
             self._polls.after(UNAVAILABLE_SECONDS)
             return
         self._more = batch.more
-        refused = self._start_all(due, plan)
+        unstarted = self._start_all(due, plan)
         self._forget_idle_receivers()
-        self._polls.after(UNAVAILABLE_SECONDS if refused else self._seconds_until(batch))
+        self._polls.after(UNAVAILABLE_SECONDS if unstarted else self._seconds_until(batch))
         if self._more and self._slots_await_outcomes:
             self._polls.within(RECORDED_SECONDS)
-        if refused:
+        if unstarted:
             self._more = True
-            await self._give_back(refused)
+            await self._give_back(unstarted)
 
     @handles(Pause)
     def pause(self, message: Pause) -> bool:
@@ -197,13 +197,13 @@ class Dispatcher(Actor):
 
     def _start_all(self, dues: Sequence[LeasedDelivery], plan: ClaimPlan) -> list[LeasedDelivery]:
         """Pass each delivery to an actor; return those for which no actor could be created."""
-        refused, hook, target = [], None, None
+        unstarted, hook, target = [], None, None
         for due in dues:
             if due.hook is not hook:  # deliveries of one Webhook are adjacent
                 hook, target = due.hook, plan.target(due.hook)
             if not self._start(due, target):
-                refused.append(due)
-        return refused
+                unstarted.append(due)
+        return unstarted
 
     def _start(self, due: LeasedDelivery, target: Target | None) -> bool:
         origin = target.origin if target is not None else None
@@ -230,10 +230,10 @@ class Dispatcher(Actor):
             return False
         return len(self._actors) > sum(each.in_flight for each in self._receivers.values())
 
-    async def _give_back(self, refused: Sequence[LeasedDelivery]) -> None:
+    async def _give_back(self, unstarted: Sequence[LeasedDelivery]) -> None:
         with suppress(OverloadedError):  # their leases expire
             await self._store.write(
-                lambda tx: [self._deliveries.give_back(tx, due) for due in refused], durable=False
+                lambda tx: [self._deliveries.give_back(tx, due) for due in unstarted], durable=False
             )
 
     def _forget_idle_receivers(self) -> None:

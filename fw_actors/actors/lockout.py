@@ -187,15 +187,15 @@ class LockoutActor(Actor):
         try:
             wait = message.outcome.unwrap()
         except Exception as defect:  # includes OverloadedError
-            refused: Exception = defect
+            error: Exception = defect
         else:
             self._note_lock(wait or 0.0)
-            refused = OverloadedError() if wait is None else TooManyRequestsError(wait)
+            error = OverloadedError() if wait is None else TooManyRequestsError(wait)
             if wait is None:
                 await self._begin_all(checked)
                 checked = []
         for attempt, reply in checked:
-            self._refuse(attempt, reply, refused)
+            self._refuse(attempt, reply, error)
         self._check_lock()
 
     def describe(self) -> dict[str, object]:

@@ -68,8 +68,8 @@ class Outbox:
     ) -> None:
         """Queue a message to an account's stored address; `notice` holds additional facts."""
         delivery = self._record(tx, template, self._stored_address(tx, user), owner)
-        told = "" if notice is None else msgspec.json.encode(notice).decode()
-        self._enqueue(tx, delivery, template, user=user, arguments=told)
+        arguments = "" if notice is None else msgspec.json.encode(notice).decode()
+        self._enqueue(tx, delivery, template, user=user, arguments=arguments)
 
     def to_identifier(self, tx: Tx, template: Template, identifier: str, *, owner: str) -> None:
         """Queue a message to the account of a canonical identifier, if there is one.

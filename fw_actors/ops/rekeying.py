@@ -144,7 +144,7 @@ class Rekeying:
         ids = {self._old.key_id, self._new.key_id}
         if found is not None and not found.done and {found.before, found.after} != ids:
             raise ConflictError(
-                "A rotation between other keys is under way: finish it first, with its two keys."
+                "A rotation between other keys is in progress: finish it first, with its two keys."
             )
         self._put(tx, done=False)
 

@@ -99,14 +99,14 @@ class Replays:
 
     def replay_many(self, fw: Fw, deliveries: Sequence[str]) -> list[Replayed | FwError]:
         """Replay each delivery; the result of one that fails is its error, the others go on."""
-        told: list[Replayed | FwError] = []
+        results: list[Replayed | FwError] = []
         for delivery in deliveries:
             try:
                 with fw.tx.savepoint():
-                    told.append(self.replay(fw, delivery))
+                    results.append(self.replay(fw, delivery))
             except (NotFoundError, ConflictError) as error:
-                told.append(error)
-        return told
+                results.append(error)
+        return results
 
     def find(
         self, fw: Fw, *, webhook: str | None, status: str, since: int | None, limit: int | None
@@ -293,10 +293,10 @@ class BulkReplays:
         elif not deliveries:
             self._end(fw.tx, run, ReplayState.DONE)
         elif fw.tx.run(_ADVANCE, id=run.id, cursor=run.cursor, reached=deliveries[-1]):
-            told = self._replays.replay_many(fw, deliveries)
-            replayed = sum(isinstance(each, Replayed) for each in told)
+            results = self._replays.replay_many(fw, deliveries)
+            replayed = sum(isinstance(each, Replayed) for each in results)
             reasons = Counter(run.refused)
-            for each in told:
+            for each in results:
                 if isinstance(each, FwError):
                     reasons[_reason(each, reasons)] += 1
             fw.tx.run(_COUNT, id=run.id, more=replayed, why=json.dumps(reasons))

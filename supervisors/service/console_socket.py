@@ -34,16 +34,16 @@ _NAME: Final = "socket"
 
 
 @contextmanager
-def listening(told: Path, run_folder: Path | None = None) -> Iterator[socket.socket]:
-    """Listen at a path that is written to `told`, in a new folder (0700) in `run_folder`, or else
-    in the system's folder for temporary files.
+def listening(address_file: Path, run_folder: Path | None = None) -> Iterator[socket.socket]:
+    """Listen in a new folder (0700) and write the socket's path to `address_file`.
 
-    Only the caller writes `told`: a path found there belongs to a killed process and is removed
+    The folder is in `run_folder`, or else in the system's folder for temporary files. Only the
+    caller writes `address_file`: a path found there belongs to a killed process and is removed
     with its socket.
 
     Raises: OSError if the socket cannot be created.
     """
-    forget(told)
+    forget(address_file)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.setblocking(False)
         path = Path(tempfile.mkdtemp(prefix="fw-console-", dir=run_folder)) / _NAME
@@ -51,26 +51,28 @@ def listening(told: Path, run_folder: Path | None = None) -> Iterator[socket.soc
             listener.bind(str(path))  # no other user can enter the folder
             path.chmod(PRIVATE)
             listener.listen(BACKLOG)
-            with open(os.open(told, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "wb") as file:
+            with open(
+                os.open(address_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "wb"
+            ) as file:
                 file.write(os.fsencode(path))
             yield listener
         finally:
             _remove(path)
-            told.unlink(missing_ok=True)
+            address_file.unlink(missing_ok=True)
 
 
-def path_in(told: Path) -> Path:
-    """Return the path that a service has written to `told`. Raises: OSError."""
-    return Path(os.fsdecode(told.read_bytes()))
+def path_in(address_file: Path) -> Path:
+    """Return the path that a service has written to `address_file`. Raises: OSError."""
+    return Path(os.fsdecode(address_file.read_bytes()))
 
 
-def forget(told: Path) -> None:
-    """Remove the socket that `told` names, its folder, and `told`."""
+def forget(address_file: Path) -> None:
+    """Remove the socket that `address_file` names, its folder, and `address_file`."""
     with suppress(OSError):
-        path = path_in(told)
-        if path.name == _NAME:  # never remove anything else that `told` may name
+        path = path_in(address_file)
+        if path.name == _NAME:  # never remove anything else that `address_file` may name
             _remove(path)
-    told.unlink(missing_ok=True)
+    address_file.unlink(missing_ok=True)
 
 
 def _remove(path: Path) -> None:
@@ -103,23 +105,25 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: int = 0
 
 
-def console_socket(told: Path, run_folder: Path | None, console: Console, log: Log) -> ChildSpec:
-    """Return the child that serves the console at the path in `told`, as in `listening`.
+def console_socket(
+    address_file: Path, run_folder: Path | None, console: Console, log: Log
+) -> ChildSpec:
+    """Return the child that serves the console at the path in `address_file`, as in `listening`.
 
     If no socket can be created, the service runs without one and logs a warning.
     """
-    door = _ConsoleServer(console, _acts_of(console), log)
+    server = _ConsoleServer(console, _acts_of(console), log)
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
         with ExitStack() as stack:
             try:
-                opened = stack.enter_context(listening(told, run_folder))
+                opened = stack.enter_context(listening(address_file, run_folder))
             except OSError as error:
                 log.warning("console.no_socket", reason=str(error))
                 task_status.started()
                 await trio.sleep_forever()
             listener = trio.SocketListener(trio.socket.from_stdlib_socket(opened))
-            await trio.serve_listeners(door.attend, [listener], task_status=task_status)
+            await trio.serve_listeners(server.attend, [listener], task_status=task_status)
 
     return task_child("console", run)
 
@@ -210,6 +214,6 @@ async def _send(stream: trio.SocketStream, answer: object) -> None:
 def peer_user(connected: HasOptions) -> int:
     """Return the user id of the connected peer, as reported by the kernel."""
     size = _CREDENTIALS.size
-    told = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    _, user, _ = _CREDENTIALS.unpack(told)
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    _, user, _ = _CREDENTIALS.unpack(credentials)
     return int(user)

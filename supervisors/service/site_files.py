@@ -71,7 +71,7 @@ class StoppedAtOnce(ServiceRefusal):
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"stopped at once: {reason}; what was in flight is taken up when its lease ends"
+            f"stopped at once: {reason}; work in progress is resumed when its leases end"
         )
 
 
@@ -83,8 +83,8 @@ class StartFailed(ServiceRefusal):
 
     def __init__(self, outcome: str, log: Path, lines: list[str]) -> None:
         self.lines = tuple(lines)
-        told = "ends with" if lines else "says nothing of it"
-        super().__init__(f"the service did not start: it {outcome}; {log} {told}")
+        ending = "ends with" if lines else "contains no message"
+        super().__init__(f"the service did not start: it {outcome}; {log} {ending}")
 
 
 class StillStarting(ServiceRefusal):

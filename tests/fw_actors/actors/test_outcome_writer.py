@@ -71,14 +71,14 @@ class Memory:
             self.waits.append(trio.current_time())
         return result
 
-    def judged(self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]]) -> Names:
+    def outcome_batch(self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]]) -> Names:
         names = [due.delivery for due, _ in attempts]
         if self.unwritable.intersection(names):
             raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
         return Names(names, min((self.due[n] for n in names if n in self.due), default=None))
 
-    def settle_all(self, tx: Tx, judged: Names) -> list[Status | None]:
-        return [self._settle(delivery) for delivery in judged.names]
+    def settle_all(self, tx: Tx, batch: Names) -> list[Status | None]:
+        return [self._settle(delivery) for delivery in batch.names]
 
     def _settle(self, delivery: str) -> Status | None:
         self._group.append(delivery)

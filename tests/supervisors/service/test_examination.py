@@ -28,7 +28,7 @@ def test_a_stopped_service_is_no_fault() -> None:
     [
         (ServiceFacts(RUNNING, "1.1", (), ()), "version 1.0, and this is 1.1"),
         (ServiceFacts(RUNNING, "1.0", ("fw.json",), ()), "changed since the service was started"),
-        (ServiceFacts(RUNNING, "1.0", (), (".env",)), "may read .env"),
+        (ServiceFacts(RUNNING, "1.0", (), (".env",)), "can read .env"),
         (ServiceFacts(RUNNING, "1.0", (), (), 3), "headers so far: 3"),
         (ServiceFacts(RUNNING, "1.0", (), (), 0, 300 << 20), "has grown to 300 MiB"),
         (ServiceFacts(RUNNING, "1.0", (), (), untrusted_proxy=True), "opens /metrics to them"),
