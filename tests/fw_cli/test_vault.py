@@ -170,7 +170,7 @@ def test_a_wrong_old_key_is_refused_before_anything_is_written(site: CommandLine
     (name,) = json.loads(
         site.run("eval", "[w['name'] for w in fw.get_all('Webhook')]", FW_SECRET_KEY=NEW).stdout
     )
-    assert f"Webhook, field secret, {name}: opens with neither key" in result.stderr
+    assert f"Webhook, field secret, {name}: neither key decrypts it" in result.stderr
 
 
 def test_a_key_file_that_is_open_to_others_is_refused(site: CommandLine) -> None:
