@@ -11,7 +11,7 @@ import trio
 
 from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker
 from fw_actors.mail import MailFault, MailMessage, Transport
-from fw_actors.ops.mail_queue import QUEUE, Letters
+from fw_actors.ops.mail_queue import QUEUE, MailComposer
 from fw_actors.rules.delivery import Backoff, Verdict
 from fw_actors.rules.redaction import Scrubber
 from fw_actors.runtime import MailboxPolicy, Overflow
@@ -31,13 +31,13 @@ class Mailer(QueueWorker):
     def __init__(
         self,
         store: Store,
-        letters: Letters,
+        composer: MailComposer,
         transport: Transport,
         backoff: Backoff,
         scrubber: Scrubber,
     ) -> None:
         super().__init__(store, QueuePolicy(QUEUE, PLACES, LEASE_SECONDS, backoff), scrubber)
-        self._letters, self._transport = letters, transport
+        self._composer, self._transport = composer, transport
 
     async def carry_out(self, job: LeasedJob) -> None:
         """Prepare a message, send it, and record it as sent."""
@@ -54,7 +54,7 @@ class Mailer(QueueWorker):
             ) from None
         except MailFault as fault:
             raise JobFailed(str(fault), final=fault.final) from None
-        if await self.settle(job, lambda tx: self._letters.sent(tx, job)):
+        if await self.settle(job, lambda tx: self._composer.sent(tx, job)):
             self.context.log.info(
                 "mail.ended",
                 delivery=job.subject,
@@ -67,8 +67,8 @@ class Mailer(QueueWorker):
         """Renew the lease, so that a worker that lost it cannot end its successor's link."""
         if not jobs.renew(tx, job.id, job.lease, round(LEASE_SECONDS * _MS)):
             raise JobFailed("worker_lost: the lease had ended.")
-        return self._letters.prepare(tx, job)
+        return self._composer.prepare(tx, job)
 
     def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
         """Record a failed attempt. See `QueueWorker.write_failure`."""
-        return self._letters.failed(tx, job, verdict, error)
+        return self._composer.failed(tx, job, verdict, error)

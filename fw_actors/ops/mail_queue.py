@@ -145,7 +145,7 @@ class _Recipient:
         return self.has_password is not (template is Template.INVITATION)
 
 
-class Letters:
+class MailComposer:
     """Composes messages from their jobs and records their results."""
 
     def __init__(self, registry: Registry, links: Links, site: str) -> None:

@@ -16,7 +16,7 @@ from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.http import PoolLimits
 from fw_actors.mail import LogTransport, MethodTransport, SmtpTransport, Transport, load_method
-from fw_actors.ops.mail_queue import Letters
+from fw_actors.ops.mail_queue import MailComposer
 from fw_actors.rules.delivery import Backoff
 from fw_actors.runtime import KeyedPool
 from fw_actors.webhooks.deliveries import Deliveries
@@ -96,12 +96,12 @@ def mailing(parts: Parts) -> Sequence[ChildSpec]:
     site, config = parts.site, parts.site.config
     backoff = Backoff(config.ops.backoff_seconds, config.ops.backoff_cap_seconds)
     links = Links(site.registry, config.auth, site.entropy, parts.url)
-    letters = Letters(site.registry, links, config.site.name)
+    composer = MailComposer(site.registry, links, config.site.name)
     transport = parts.transport or transport_of(parts)
     return (
         actor_child(
             MAILER,
-            lambda: Mailer(site.store, letters, transport, backoff, config.scrubber),
+            lambda: Mailer(site.store, composer, transport, backoff, config.scrubber),
             shutdown_seconds=_SHUTDOWN_SECONDS,
         ),
         actor_child(
