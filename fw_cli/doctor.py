@@ -49,10 +49,10 @@ def doctor(surroundings: CommandContext, as_json: bool) -> None:
 
 def _examine(surroundings: CommandContext) -> Sequence[Section]:
     from fw_actors.errors import ConfigurationError
-    from fw_actors.ops.doctor import examine, judge_configuration, judge_front, not_opened
+    from fw_actors.ops.doctor import evaluate_configuration, evaluate_front, examine, not_opened
     from fw_actors.version import __version__
     from fw_cli.service_state import service_state
-    from supervisors.service.examination import judge_service, service_facts
+    from supervisors.service.examination import evaluate_service, service_facts
 
     try:
         config = surroundings.config
@@ -61,10 +61,10 @@ def _examine(surroundings: CommandContext) -> Sequence[Section]:
     except ConfigurationError as error:
         return [not_opened(error.problems)]
     return [
-        judge_configuration(config),
-        judge_front(config),
+        evaluate_configuration(config),
+        evaluate_front(config),
         *opened,
-        judge_service(service_facts(config, __version__)),
+        evaluate_service(service_facts(config, __version__)),
     ]
 
 

@@ -62,7 +62,7 @@ def service_facts(config: Config, own_version: str) -> ServiceFacts:
     )
 
 
-def judge_service(facts: ServiceFacts) -> Section:
+def evaluate_service(facts: ServiceFacts) -> Section:
     """Evaluate the facts."""
     shown = {"state": facts.status.state.value, "version": facts.status.version}
     return Section("service", "Service", tuple(_findings(facts)), shown)

@@ -3,8 +3,8 @@
 In each module thin functions collect `facts`, and pure functions evaluate them.
 """
 
-from fw_actors.ops.doctor.access import judge_configuration, not_opened
+from fw_actors.ops.doctor.access import evaluate_configuration, not_opened
 from fw_actors.ops.doctor.examination import examine
-from fw_actors.ops.doctor.system import judge_front
+from fw_actors.ops.doctor.system import evaluate_front
 
-__all__ = ["examine", "judge_configuration", "judge_front", "not_opened"]
+__all__ = ["evaluate_configuration", "evaluate_front", "examine", "not_opened"]

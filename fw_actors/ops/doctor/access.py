@@ -66,7 +66,7 @@ async def sign_in_facts(site: Site) -> SignInFacts:
     return replace(facts, hash_ms=await _time_hash(site))
 
 
-def judge_sign_in(facts: SignInFacts, login: LoginPolicy, argon2: Argon2) -> Section:
+def evaluate_sign_in(facts: SignInFacts, login: LoginPolicy, argon2: Argon2) -> Section:
     """Evaluate sign-in, keys and hashes (O-136, O-141)."""
     findings = (
         _managers(facts.managers),
@@ -237,7 +237,7 @@ async def secret_facts(site: Site) -> SecretFacts:
     return SecretFacts(stored, dict(unreadable))
 
 
-def judge_secrets(facts: SecretFacts) -> Section:
+def evaluate_secrets(facts: SecretFacts) -> Section:
     """Evaluate the stored secrets."""
     findings = tuple(_secret_findings(facts)) or (
         ok(f"stored secrets: {facts.stored}; all can be decrypted"),
@@ -295,7 +295,7 @@ def not_opened(problems: Sequence[str]) -> Section:
     return Section(NAME, TITLE, tuple(problem(each, todo) for each in problems))
 
 
-def judge_configuration(config: Config) -> Section:
+def evaluate_configuration(config: Config) -> Section:
     """Evaluate the loaded configuration."""
     return Section(
         NAME,

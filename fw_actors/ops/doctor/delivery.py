@@ -50,7 +50,7 @@ async def webhook_facts(site: Site) -> WebhookFacts:
     return await site.store.read(lambda tx: _read_webhooks(tx, site))
 
 
-def judge_webhooks(facts: WebhookFacts) -> Section:
+def evaluate_webhooks(facts: WebhookFacts) -> Section:
     """Evaluate the webhooks (O-131, O-132)."""
     shown = {
         "off": facts.off,
@@ -275,7 +275,7 @@ async def queue_facts(site: Site) -> QueueFacts:
     return await site.store.read(lambda tx: _read_queues(tx, site))
 
 
-def judge_queues(facts: QueueFacts, service: ServiceState) -> Section:
+def evaluate_queues(facts: QueueFacts, service: ServiceState) -> Section:
     """Evaluate the queues."""
     shown = {
         row.queue: {

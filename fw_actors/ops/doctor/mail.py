@@ -46,7 +46,7 @@ async def mail_facts(site: Site) -> MailFacts:
     return MailFacts(await _fault(site.config), failed)
 
 
-def judge_mail(mail: Mail, facts: MailFacts, public_host: str | None) -> Section:
+def evaluate_mail(mail: Mail, facts: MailFacts, public_host: str | None) -> Section:
     """Evaluate the transport (O-133, O-134). `public_host` is the host of FW_PUBLIC_URL."""
     findings = (
         *_transport(mail, facts.fault, public_host),

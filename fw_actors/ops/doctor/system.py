@@ -43,7 +43,7 @@ async def clock_facts(site: Site) -> ClockFacts:
     return await site.store.read(ask)
 
 
-def judge_clock(facts: ClockFacts) -> Section:
+def evaluate_clock(facts: ClockFacts) -> Section:
     """Evaluate the clock."""
     ahead = facts.latest - facts.now
     if facts.now < _OLDEST_MS:
@@ -92,7 +92,7 @@ async def database_facts(site: Site) -> DatabaseFacts:
     )
 
 
-def judge_database(facts: DatabaseFacts) -> Section:
+def evaluate_database(facts: DatabaseFacts) -> Section:
     """Evaluate the database."""
     shown = {
         "kind": facts.kind,
@@ -136,7 +136,7 @@ def _ask_postgresql(tx: Tx) -> DatabaseFacts:
 HTTPS: Final = "https://"
 
 
-def judge_front(config: Config) -> Section:
+def evaluate_front(config: Config) -> Section:
     """Evaluate the configuration that browsers and proxies depend on (O-135, O-137)."""
     findings = (
         *_public_url(config.deployment),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fw_actors.config import ProxyTrustPolicy
-from fw_actors.ops.doctor import judge_front
+from fw_actors.ops.doctor import evaluate_front
 from fw_actors.rules.findings import Level
 from tests.site_kit import make_config
 
@@ -21,7 +21,7 @@ OPEN = {"bind_host": "0.0.0.0"}
 
 
 def texts(level: Level, **changes: Any) -> list[str]:
-    return judge_front(make_config(Path("/srv/site"), **changes)).texts(level)
+    return evaluate_front(make_config(Path("/srv/site"), **changes)).texts(level)
 
 
 @pytest.mark.parametrize(
