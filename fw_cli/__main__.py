@@ -1,4 +1,4 @@
-"""`python -m fw_cli` is the command `fw`."""
+"""`python -m fw_cli` runs the command `fw`."""
 
 from fw_cli.main import main
 

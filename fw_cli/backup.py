@@ -18,10 +18,10 @@ from fw_cli.surroundings import CommandContext
 def backup(surroundings: CommandContext, file: Path) -> None:
     """Copy the whole store to FILE, which must not exist; the service may run meanwhile.
 
-    The copy is one moment's state, and is checked. Nothing is migrated, so that it can be made
-    before an upgrade. Of SQLite it is an SQLite file: stop the service, put it in the place of
-    data/fw.db (without the old fw.db-wal beside it), and start. Of PostgreSQL it is a dump for
-    pg_restore. Stored secrets stay encrypted: keep FW_SECRET_KEY too, elsewhere.
+    The copy is consistent and is checked. It does not migrate anything, so it can be made before an
+    upgrade. For SQLite the copy is an SQLite file: to restore it, stop the service, replace
+    data/fw.db with it (remove the old fw.db-wal), and start. For PostgreSQL it is a dump for
+    pg_restore. Stored secrets stay encrypted: keep FW_SECRET_KEY as well, in another place.
     """
     copy_store(surroundings, file)
 

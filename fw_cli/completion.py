@@ -1,4 +1,4 @@
-"""`fw completion`: the script that makes a shell complete commands and options."""
+"""`fw completion`: the shell script that completes commands and options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete fw's commands, options and their values.
+    """Print the script with which SHELL completes fw's commands, options and their values.
 
     For bash: echo 'eval "$(fw completion bash)"' >> ~/.bashrc; for zsh the same with zsh and
     ~/.zshrc; for fish: fw completion fish > ~/.config/fish/completions/fw.fish
@@ -22,5 +22,5 @@ def completion(context: click.Context, shell: str) -> None:
     assert kind is not None
     root = context.find_root()
     script = kind(root.command, {}, "fw", "_FW_COMPLETE")
-    # Not source(): bash's looks for a bash on this machine, which may write the script elsewhere.
+    # Not source(): for bash it runs a bash of this machine, but the script may be for another.
     click.echo(script.source_template % script.source_vars())

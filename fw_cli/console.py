@@ -17,29 +17,29 @@ from fw_cli.surroundings import CommandContext
 @as_json
 @click.pass_obj
 def console(surroundings: CommandContext, as_json: bool) -> None:
-    """Look into the running service: actors, receivers, queues, lockouts; and act on them.
+    """Inspect the running service: actors, receivers, queues, lockouts; and act on them.
 
-    Through a socket that only the service's own user can open; data/console.address says where it
-    is. --json prints what is there now, once.
+    The connection is a socket that only the service's own user can open; data/console.address names
+    it. --json prints the current state once.
     """
     from fw_cli.console_client import ConsoleClient
     from supervisors.service.site_files import SitePaths
 
     path = SitePaths(surroundings.folder).console
 
-    async def look() -> Any:
+    async def view() -> Any:
         client = ConsoleClient(path)
         try:
             return (await client.ask("view"))["view"]
         finally:
             await client.close()
 
-    first = asyncio.run(look())  # a service that does not run is told before the screen is taken
+    first = asyncio.run(view())  # report a stopped service before taking over the screen
     if as_json:
         show_json(first)
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise CommandFailed("the console needs a terminal; --json prints what is there now")
+        raise CommandFailed("the console requires a terminal; --json prints the current state")
     from fw_cli.console_screen import ConsoleScreen
 
     ConsoleScreen(path).run()

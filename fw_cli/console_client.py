@@ -1,4 +1,4 @@
-"""The terminal's end of the console's socket: asks in lines of JSON, on asyncio as Textual is."""
+"""The client of the console's socket: requests in lines of JSON, on asyncio for Textual."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from fw_cli.refusals import CommandFailed
 from supervisors.service.console_socket import path_in, peer_user
 
 LONGEST_ANSWER: Final = 8 * 1024 * 1024
-NOT_RUNNING: Final = "the service does not run here, or is just starting; see fw status"
+NOT_RUNNING: Final = (
+    "the service is not running on this machine, or is still starting; see fw status"
+)
 
 
 class ConsoleClient:
-    """One connection; one question at a time."""
+    """A connection that carries one request at a time."""
 
-    def __init__(self, told: Path) -> None:
-        self._told = told
+    def __init__(self, address_file: Path) -> None:
+        self._address_file = address_file
         self._turn = asyncio.Lock()
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
     async def ask(self, do: str, **arguments: object) -> Any:
-        """Return the answer's object.
+        """Return the object of the response.
 
-        Raises: CommandFailed when the service has gone, or refuses; the message says why.
+        Raises: CommandFailed with the reason, if the service is gone or rejects the request.
         """
         async with self._turn:
             try:
@@ -41,7 +43,7 @@ class ConsoleClient:
         return answer
 
     async def close(self) -> None:
-        """End the connection; the next question opens another."""
+        """Close the connection; the next request opens another."""
         writer, self._reader, self._writer = self._writer, None, None
         if writer is not None:
             writer.close()
@@ -51,10 +53,10 @@ class ConsoleClient:
     async def _exchange(self, question: dict[str, object]) -> Any:
         if self._reader is None or self._writer is None:
             self._reader, self._writer = await asyncio.open_unix_connection(
-                path_in(self._told), limit=LONGEST_ANSWER
+                path_in(self._address_file), limit=LONGEST_ANSWER
             )
-            # Whose folder a killed service's was may be anybody's by now.
-            if peer_user(self._writer.get_extra_info("socket")) != self._told.stat().st_uid:
+            # The folder of a killed service may belong to any user by now.
+            if peer_user(self._writer.get_extra_info("socket")) != self._address_file.stat().st_uid:
                 raise ConnectionRefusedError
         self._writer.write(msgspec.json.encode(question) + b"\n")
         await self._writer.drain()

@@ -1,4 +1,4 @@
-"""What the console's tables hold, made of a view of the service. Pure."""
+"""The rows of the console's tables, computed from a view of the service by pure functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ View = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Board:
-    """A tab: its columns, the rows that a view gives it, and what to say without one."""
+    """A tab: its columns, the function for its rows, and the text of an empty table."""
 
     id: str
     title: str
@@ -26,7 +26,7 @@ class Board:
 
 
 def now_of(view: View) -> tuple[float, float, float, float]:
-    """Return deliveries a second, attempts in flight, events waiting, messages a second."""
+    """Return deliveries per second, attempts in flight, waiting events, messages per second."""
     waiting = {queue[0]: queue[1] for queue in view["store"]["queues"]}
     return (
         sum(view["rates"].values()),
@@ -112,19 +112,19 @@ def _day_and_clock(ms: int) -> str:
 
 BOARDS: Final = (
     Board("tree", "Actors", ("Name", "State", "Mailbox", "Alive", "Per second", "Handled",
-                             "Failed", "Restarts", "Last error"), _tree, "Nothing runs."),
-    Board("receivers", "Receivers", ("Receiver", "Health", "In flight", "Places now", "At most"),
-          _receivers, "No delivery has gone out since this process started."),
+                             "Failed", "Restarts", "Last error"), _tree, "No actors are running."),
+    Board("receivers", "Receivers", ("Receiver", "Health", "In flight", "Slots now", "Limit"),
+          _receivers, "No delivery was sent since this process started."),
     Board("queues", "Queues", ("Queue", "Ready", "Scheduled", "Leased", "Failed", "Oldest (s)"),
-          _queues, "Nothing is queued."),
+          _queues, "The queues are empty."),
     Board("deliveries", "Deliveries", ("Delivery", "Event", "Status", "Attempts", "When"),
-          _deliveries, "Nothing is being sent, and nothing waits for its next attempt."),
-    Board("failed", "Failed", ("Delivery", "Event", "Webhook", "Last attempt", "Why"), _failed,
+          _deliveries, "No delivery is in progress or waiting for an attempt."),
+    Board("failed", "Failed", ("Delivery", "Event", "Webhook", "Last attempt", "Error"), _failed,
           "No delivery has failed."),
     Board("locks", "Lockouts", ("Identifier", "Account", "Until"), _locks,
-          "Nobody is locked out."),
-    Board("letters", "Dead letters", ("Recipient", "Message", "Why", "When"), _letters,
-          "Every message found its actor."),
+          "No identifier is locked."),
+    Board("letters", "Dead letters", ("Recipient", "Message", "Reason", "When"), _letters,
+          "Every message was delivered."),
     Board("traces", "Traces", ("When", "Actor", "Message"), _traces,
-          "Trace an actor (t) to see for a minute which messages it gets."),
+          "Trace an actor (t) to record its messages for a minute."),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The console's screen: tables that follow the service, and keys that act on the chosen row."""
+"""The console's screen: tables that follow the service, and keys that act on the selected row."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GRAPHS: Final = (
 
 
 class Question(ModalScreen[bool]):
-    """Asks before something happens."""
+    """A confirmation dialog."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Yes"),
@@ -59,7 +59,7 @@ class Question(ModalScreen[bool]):
         self._text = text
 
     def compose(self) -> ComposeResult:
-        """Show the question."""
+        """Lay out the question and its buttons."""
         with Vertical():
             yield Label(self._text, markup=False)
             with Horizontal():
@@ -67,16 +67,16 @@ class Question(ModalScreen[bool]):
                 yield Button("Yes (y)", id="yes", variant="primary")
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Take the answer of a button."""
+        """Answer with a button."""
         self.dismiss(event.button.id == "yes")
 
     def action_answer(self, answer: bool) -> None:
-        """Take the answer of a key."""
+        """Answer with a key."""
         self.dismiss(answer)
 
 
 class ConsoleScreen(App[None]):
-    """The application; `told` is the file that names the service's socket."""
+    """The application; `address_file` is the file that names the service's socket."""
 
     TITLE = "fw console"
     ENABLE_COMMAND_PALETTE = False
@@ -98,9 +98,9 @@ class ConsoleScreen(App[None]):
     .nothing { display: none; padding: 0 1; color: $text-muted; }
     """
 
-    def __init__(self, told: Path) -> None:
+    def __init__(self, address_file: Path) -> None:
         super().__init__()
-        self._watcher, self._actor = ConsoleClient(told), ConsoleClient(told)
+        self._watcher, self._actor = ConsoleClient(address_file), ConsoleClient(address_file)
         self._series: dict[str, list[float]] = {name: [0.0] * KEPT for name, _ in GRAPHS}
         self.view: dict[str, Any] = {}
 
@@ -120,19 +120,19 @@ class ConsoleScreen(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Make the columns, and begin to watch."""
+        """Create the columns, and start following the service."""
         for board in BOARDS:
             self.query_one(f"#{board.id}", DataTable).add_columns(*board.columns)
         self.watch_service()
 
     async def on_unmount(self) -> None:
-        """Leave the service."""
+        """Disconnect from the service."""
         await self._watcher.close()
         await self._actor.close()
 
     @work(exclusive=True)
     async def watch_service(self) -> None:
-        """Show view after view, for as long as the service runs."""
+        """Show one view after another while the service runs."""
         number = 0
         while True:
             try:
@@ -155,48 +155,48 @@ class ConsoleScreen(App[None]):
             self._fill(board, list(board.rows(self.view)))
 
     def _fill(self, board: Board, rows: Sequence[Row]) -> None:
-        """Write rows over where they are the same ones, so that the cursor stays."""
+        """Update rows in place if their keys are unchanged, so that the cursor stays."""
         self.query_one(f"#no-{board.id}", Static).display = not rows
         table: DataTable[Text] = self.query_one(f"#{board.id}", DataTable)
         if [key for key, _ in rows] != [str(key.value) for key in table.rows]:
             chosen = self._chosen(board.id)
             table.clear()
             for key, cells in rows:
-                table.add_row(*map(_as_it_stands, cells), key=key)
+                table.add_row(*map(_literal, cells), key=key)
             keys = [key for key, _ in rows]
             if chosen in keys:
                 table.move_cursor(row=keys.index(chosen))
             return
         for index, (_, cells) in enumerate(rows):
-            for place, cell in enumerate(map(_as_it_stands, cells)):
+            for place, cell in enumerate(map(_literal, cells)):
                 if table.get_cell_at((index, place)) != cell:  # type: ignore[arg-type] # a Coordinate
                     table.update_cell_at((index, place), cell)  # type: ignore[arg-type]
 
     def _chosen(self, board: str) -> str:
-        """Return the key of the row under the cursor; empty without one."""
+        """Return the key of the row under the cursor, or an empty text."""
         table: DataTable[Text] = self.query_one(f"#{board}", DataTable)
         if not table.row_count:
             return ""
         return str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value)
 
     def _on(self, board: str) -> str:
-        """Return the chosen row of a board when it is the one that shows."""
+        """Return the selected row of a board if that board is visible."""
         return self._chosen(board) if self.query_one(TabbedContent).active == f"tab-{board}" else ""
 
     def action_trace(self) -> None:
-        """Trace the chosen actor."""
+        """Trace the selected actor."""
         name = self._on("tree").rpartition("/")[2]
         if name:
             self._act("trace", name, "")
 
     def action_restart(self) -> None:
-        """Restart the chosen actor."""
+        """Restart the selected actor."""
         name = self._on("tree").rpartition("/")[2]
         if name:
-            self._act("restart", name, f"Restart {name}? What waits in its mailbox is dropped.")
+            self._act("restart", name, f"Restart {name}? The messages in its mailbox are dropped.")
 
     def action_pause(self) -> None:
-        """Pause the chosen receiver, or resume it."""
+        """Pause or resume the selected receiver."""
         name = self._on("receivers")
         paused = {each["origin"]: each["health"] == "paused" for each in self.view["receivers"]}
         if paused.get(name):
@@ -205,14 +205,14 @@ class ConsoleScreen(App[None]):
             self._act("pause", name, f"Pause {name}? Nothing is sent there until it is resumed.")
 
     def action_unlock(self) -> None:
-        """Unlock the chosen account."""
+        """Unlock the selected account."""
         key = self._on("locks")
         account = next((x["account"] for x in self.view["store"]["locks"] if x["key"] == key), "")
         if account:
             self._act("unlock", account, f"Unlock {account}?")
 
     def action_replay(self) -> None:
-        """Send the chosen failed delivery again."""
+        """Replay the selected failed delivery."""
         name = self._on("failed")
         if name:
             self._act("replay", name, f"Send {name} again, with the same id and body?")
@@ -229,7 +229,6 @@ class ConsoleScreen(App[None]):
             self.notify(f"{do}: {name}", markup=False)
 
 
-def _as_it_stands(cell: str) -> Text:
-    """Return a cell whose brackets are no markup, and that commands no terminal: receivers and
-    those who sign in have a say in what stands there."""
+def _literal(cell: str) -> Text:
+    """Return a cell without markup or terminal control: clients influence its text."""
     return Text(escaped(cell))

@@ -1,4 +1,4 @@
-"""`fw demo`: the whole way of an event, live."""
+"""`fw demo`: an event from its start to its outcome, live."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import click
 
 @click.command()
 def demo() -> None:
-    """Show the whole way of an event, live: service, sign-in, webhooks, retries.
+    """Show an event from its start to its outcome: service, sign-in, webhooks, retries.
 
-    Makes a site in a temporary folder with a throw-away key, saves one document that two
-    Webhooks watch, and shows how both receivers get it: one at once, one after retries.
+    Creates a site in a temporary folder with a throw-away key, saves one document that two
+    Webhooks subscribe to, and shows how both receivers get it: one at once, one after retries.
     """
     from fw_cli.demo_story import show_demo
 

@@ -1,7 +1,7 @@
-"""Receivers for `fw demo`: small HTTP servers over h11 that verify each signature they get.
+"""Receivers for `fw demo`: small HTTP servers over h11 that verify each signature.
 
-They verify with code of their own, from the Standard Webhooks page, so that a wrong signature
-of ours would be seen here.
+They verify with independent code, written from the Standard Webhooks specification, so that a wrong
+signature would be noticed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _READ_BYTES = 65_536
 
 @dataclass(frozen=True)
 class Post:
-    """One POST that came: its `webhook-id`, whether its signature holds, and what was answered."""
+    """A received POST: its `webhook-id`, whether its signature is valid, and the response."""
 
     receiver: str
     delivery: str
@@ -30,7 +30,7 @@ class Post:
 
 @dataclass
 class DemoReceiver:
-    """Answers `answers` in turn, the last one for ever; `seen` is told of each POST."""
+    """Answers with `answers` in turn, then repeats the last; calls `seen` for each POST."""
 
     name: str
     secret: str
@@ -66,7 +66,7 @@ class DemoReceiver:
                 elif isinstance(event, h11.EndOfMessage):
                     await stream.send_all(self._answer(connection, headers, bytes(body)))
                     connection.start_next_cycle()
-                else:  # the sender went away
+                else:  # the sender disconnected
                     return
 
     def _answer(self, connection: h11.Connection, headers: dict[str, str], body: bytes) -> bytes:
@@ -80,7 +80,7 @@ class DemoReceiver:
 
 
 def verifies(secret: str, headers: dict[str, str], body: bytes) -> bool:
-    """Whether `webhook-signature` is that of the body, as a receiver would check it."""
+    """Return whether `webhook-signature` is valid for the body, as a receiver checks it."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
     signed = f"{headers.get('webhook-id')}.{headers.get('webhook-timestamp')}.".encode() + body
     expected = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()

@@ -1,4 +1,4 @@
-"""The site of `fw demo`: made in a temporary folder, used as its users use one, over HTTP."""
+"""The site of `fw demo`: created in a temporary folder and used over HTTP."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Note(DocType, naming="random", permissions={"Note Writer": "list read crea
 
 
 def make_site(folder: Path, entropy: Entropy) -> Config:
-    """Write a site's files, as an operator would, with a key that is thrown away."""
+    """Write a site's files, with a throw-away key."""
     (folder / "demo_notes.py").write_text(APP)
     policy = {
         "site": {"name": "demo"},
@@ -43,7 +43,7 @@ def make_site(folder: Path, entropy: Entropy) -> Config:
 
 
 async def make_user(site: Site) -> None:
-    """Make the demo's System Manager."""
+    """Create the demo's System Manager."""
     email = f"{USER}@example.test"
     hashed = await site.hash_password(PASSWORD, USER, email)
     roles = ["System Manager"]
@@ -60,22 +60,22 @@ class Client:
         self._cookie = ""
 
     def sign_in(self) -> None:
-        """Sign the demo's user in, and keep the cookie."""
+        """Sign in as the demo's user, and keep the cookie."""
         _, headers = self._call("POST", "/api/login", {"usr": USER, "pwd": PASSWORD})
         self._cookie = headers["set-cookie"].partition(";")[0]
 
     def insert(self, doctype: str, fields: Mapping[str, Any]) -> str:
         """Insert a document; return its name."""
-        told, _ = self._call("POST", f"/api/resource/{quote(doctype)}", dict(fields))
-        return str(told["data"]["name"])
+        response, _ = self._call("POST", f"/api/resource/{quote(doctype)}", dict(fields))
+        return str(response["data"]["name"])
 
     def deliveries(self) -> list[dict[str, Any]]:
         """Return all deliveries, oldest first."""
         fields = ["name", "webhook", "status", "attempts", "next_attempt"]
         path = f"/api/resource/{quote('Webhook Delivery')}"
         query = f"?fields={quote(json.dumps(fields))}&order_by={quote('creation asc')}&limit=100"
-        told, _ = self._call("GET", path + query, None)
-        rows: list[dict[str, Any]] = told["data"]
+        response, _ = self._call("GET", path + query, None)
+        rows: list[dict[str, Any]] = response["data"]
         return rows
 
     def _call(
@@ -87,8 +87,8 @@ class Client:
             del headers["Cookie"]
         connection.request(method, path, None if body is None else json.dumps(body), headers)
         answer = connection.getresponse()
-        told = json.loads(answer.read())
+        response = json.loads(answer.read())
         connection.close()
         if answer.status >= http.client.BAD_REQUEST:
-            raise RuntimeError(f"{method} {path}: {answer.status} {told}")
-        return told, {name.lower(): value for name, value in answer.getheaders()}
+            raise RuntimeError(f"{method} {path}: {answer.status} {response}")
+        return response, {name.lower(): value for name, value in answer.getheaders()}

@@ -1,4 +1,4 @@
-"""The story of `fw demo`: an event's whole way, to a healthy and a failing receiver."""
+"""The story of `fw demo`: an event and its deliveries to a healthy and a failing receiver."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ _COLOURS: Final = {"Sent": "green", "Retrying": "yellow", "Failed": "red", "Queu
 
 
 def show_demo() -> None:
-    """Run the demo and show it. Raises: CommandFailed, when it did not end as it should."""
+    """Run the demo and show it. Raises: CommandFailed if its outcome is not as expected."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
-    )  # told below
+    )  # logged by the story
     if not trio.run(_demo):
-        raise CommandFailed("the demo did not end as it should: see the table above")
+        raise CommandFailed("the demo failed: see the table above")
 
 
 @dataclass
 class Story:
-    """What has happened so far, and how it is shown."""
+    """The events so far, and their display."""
 
     began: float
     console: Console
@@ -55,25 +55,25 @@ class Story:
     live: bool = False
 
     def tell(self, text: str, style: str = "") -> None:
-        """Add a line; on a plain stream it is printed at once."""
+        """Add a line; print it at once if the output is not a terminal."""
         line = Text(f"{trio.current_time() - self.began:6.2f} s  {text}", style)
         self.lines.append(line)
         if not self.live:
             self.console.print(line)
 
     def posted(self, post: Post) -> None:
-        """A receiver got a POST."""
+        """Add the lines of a POST that a receiver got."""
         signature = "signature good" if post.verified else "SIGNATURE WRONG"
         style = "green" if post.status < 300 else "yellow"
         self.tell(f"{post.receiver} receiver: POST {post.delivery}, {signature}", style)
         self.tell(f"{post.receiver} receiver: answers {post.status}", style)
 
     def picture(self) -> Group:
-        """Everything, for the live display."""
+        """Return everything for the live display."""
         return Group(*self.lines, Text(), self.table())
 
     def table(self) -> Table:
-        """The deliveries as the service records them; nothing is folded in 80 columns."""
+        """Return the recorded deliveries as a table that fits 80 columns."""
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
         for heading in ("Delivery", "Receiver", "Status", "Attempts", "Next attempt"):
             table.add_column(heading, no_wrap=True)
@@ -88,7 +88,7 @@ class Story:
 
     @property
     def over(self) -> bool:
-        """Whether every delivery has come to its end."""
+        """Whether every delivery has its outcome."""
         final = [row["status"] in ("Sent", "Failed") for row in self.deliveries]
         return bool(final) and all(final)
 

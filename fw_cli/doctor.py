@@ -1,4 +1,4 @@
-"""`fw doctor`: the examination of a site, as lines for a person or JSON for a program."""
+"""`fw doctor`: checks a site, and prints lines for people or JSON for programs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _INDENT: Final = 11
 @as_json
 @click.pass_obj
 def doctor(surroundings: CommandContext, as_json: bool) -> None:
-    """Examine the site: each line is ok, a warning or a problem, and says what to do.
+    """Check the site: each line is ok, a warning or a problem, with its remedy.
 
-    Looks at configuration, public URL, cookie and proxy, accounts, the mail transport (it
-    connects and signs in, and sends nothing), webhooks, stored secrets, queues, database, disk,
-    clock and service. The policy fingerprint is the same on staging and production when they have
-    the same policy. Exits 0 with warnings, 1 with problems.
+    Checks configuration, public URL, cookie and proxy, accounts, the mail transport (it connects
+    and signs in, but sends nothing), webhooks, stored secrets, queues, database, disk, clock and
+    service. Staging and production have equal policy fingerprints if their policies are equal.
+    Exits 0 with warnings, 1 with problems.
     """
     from fw_actors.rules.findings import Level, count, report
 
@@ -49,10 +49,10 @@ def doctor(surroundings: CommandContext, as_json: bool) -> None:
 
 def _examine(surroundings: CommandContext) -> Sequence[Section]:
     from fw_actors.errors import ConfigurationError
-    from fw_actors.ops.doctor import examine, judge_configuration, judge_front, not_opened
+    from fw_actors.ops.doctor import evaluate_configuration, evaluate_front, examine, not_opened
     from fw_actors.version import __version__
     from fw_cli.service_state import service_state
-    from supervisors.service.examination import judge_service, service_facts
+    from supervisors.service.examination import evaluate_service, service_facts
 
     try:
         config = surroundings.config
@@ -61,10 +61,10 @@ def _examine(surroundings: CommandContext) -> Sequence[Section]:
     except ConfigurationError as error:
         return [not_opened(error.problems)]
     return [
-        judge_configuration(config),
-        judge_front(config),
+        evaluate_configuration(config),
+        evaluate_front(config),
         *opened,
-        judge_service(service_facts(config, __version__)),
+        evaluate_service(service_facts(config, __version__)),
     ]
 
 

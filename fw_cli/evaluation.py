@@ -1,4 +1,4 @@
-"""Python on the site: one expression, or a file."""
+"""`fw eval` and `fw exec`: Python on the site, as one expression or a file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
     from fw_actors.ops.site import Site
 
-_commit = click.option("--commit", is_flag=True, help="Keep what was written; else it is undone.")
+_commit = click.option(
+    "--commit", is_flag=True, help="Commit the writes; by default they are rolled back."
+)
 _as_user = click.option(
-    "--user", default=ADMINISTRATOR, show_default=True, help="Whose permissions hold."
+    "--user", default=ADMINISTRATOR, show_default=True, help="The user whose permissions apply."
 )
 
 
@@ -43,9 +45,11 @@ def evaluate(surroundings: CommandContext, expression: str, commit: bool, user: 
 
     @shielded("<expression>")
     def value(fw: Fw) -> str:
-        # Turned into text inside: a document may need its transaction, and what can't be
-        # shown is not committed.
-        return json_text(eval(code, _names(fw)), _plain)  # what `fw eval` is for  # nosec B307
+        # Convert inside the transaction: a document may need it, and a value that cannot be shown
+        # must not be committed.
+        return json_text(
+            eval(code, _names(fw)), _plain
+        )  # what `fw eval` is for  # the purpose of `fw eval`  # nosec B307
 
     click.echo(_run(surroundings, user, value, commit=commit))
 
@@ -53,7 +57,7 @@ def evaluate(surroundings: CommandContext, expression: str, commit: bool, user: 
 @click.command(
     "exec",
     epilog=examples(
-        "fw exec import_customers.py             # try it: all of it is undone",
+        "fw exec import_customers.py             # dry run: everything is rolled back",
         "fw exec import_customers.py --commit",
     ),
 )
@@ -83,9 +87,9 @@ def _run(surroundings: CommandContext, user: str, fn: Callable[[Fw], Any], *, co
 
 def _execute(code: CodeType, names: dict[str, Any]) -> None:
     try:
-        exec(code, names)  # what `fw exec` is for  # nosec B102
+        exec(code, names)  # what `fw exec` is for  # the purpose of `fw exec`  # nosec B102
     except SystemExit as end:
-        if end.code not in (None, 0):  # sys.exit() is a script's way to say that it is done
+        if end.code not in (None, 0):  # sys.exit() is a normal end of a script
             raise
 
 
@@ -95,6 +99,6 @@ def _names(fw: Fw, file: Path | None = None) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON shows of a value that it does not know: a document's fields, or its repr."""
+    """Return the JSON form of other values: a document's fields, or the repr."""
     as_dict = getattr(value, "as_dict", None)
     return as_dict() if callable(as_dict) and not isinstance(value, type) else repr(value)

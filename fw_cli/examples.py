@@ -1,4 +1,4 @@
-"""Examples at the end of a command's help: lines as one would type them."""
+"""Examples at the end of a command's help, in the form in which they are typed."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Final
 
 import click
 
-_HEAD: Final = "\b\nExamples:\n"  # \b: click leaves the lines of this paragraph as they are
+_HEAD: Final = "\b\nExamples:\n"  # \b: click does not rewrap this paragraph
 _INDENT: Final = "  "
 
 
 def examples(*lines: str) -> str:
-    """Return the epilog that shows these lines."""
+    """Return an epilog with these lines."""
     return _HEAD + "\n".join(_INDENT + line for line in lines)
 
 
 def examples_of(command: click.Command) -> list[str]:
-    """Return the lines that a command's epilog shows."""
+    """Return the example lines of a command's epilog."""
     epilog = command.epilog or ""
     return [line.removeprefix(_INDENT) for line in epilog.removeprefix(_HEAD).splitlines()]

@@ -1,4 +1,4 @@
-"""`fw webhooks explain`: why a delivery waits."""
+"""`fw webhooks explain`: the reason why a delivery waits."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 @as_json
 @click.pass_obj
 def explain(surroundings: CommandContext, delivery: str, as_json: bool) -> None:
-    """Say what DELIVERY waits for, and since or until when.
+    """Show why DELIVERY waits, and since or until when.
 
-    It waits for its receiver, for the end of a backoff, or for an attempt under way; or it is
-    final, its Webhook is disabled or deleted, or the process that had it has died.
+    It waits for its receiver, for the end of a backoff, or for an attempt in progress; or it is
+    final, its Webhook is disabled or deleted, or the process that leased it has died.
     """
     from fw_actors.documents.special_fields import iso
     from fw_actors.rules.explanation import explain as explained
@@ -33,25 +33,25 @@ def explain(surroundings: CommandContext, delivery: str, as_json: bool) -> None:
         return await site.store.read(lambda tx: waiting(tx, site.registry, delivery))
 
     facts = surroundings.on_site(use)
-    told = explained(facts, service_state(surroundings.config))
-    due_at = None if told.due_at is None else iso(told.due_at)
+    explanation = explained(facts, service_state(surroundings.config))
+    due_at = None if explanation.due_at is None else iso(explanation.due_at)
     if as_json:
         show_json(
             {
                 "delivery": delivery,
                 "status": facts.status.value,
-                "reason": told.reason.value,
+                "reason": explanation.reason.value,
                 "dueAt": due_at,
                 "attempts": facts.attempts,
                 "maxAttempts": facts.max_attempts,
                 "receiver": facts.receiver or None,
                 "ahead": facts.ahead,
                 "leased": facts.under_way,
-                "text": told.text,
+                "text": explanation.text,
             }
         )
         return
     say(f"{delivery}: {facts.status.value}")
-    say(told.text)
-    if told.due_at is not None:
-        say(f"It is due {'since' if told.due_at <= facts.now else 'at'} {due_at}.")
+    say(explanation.text)
+    if explanation.due_at is not None:
+        say(f"It is due {'since' if explanation.due_at <= facts.now else 'at'} {due_at}.")

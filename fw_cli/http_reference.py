@@ -29,7 +29,7 @@ _HEAD: Final = (
     "the operations are in the [contract](contract.md).\n\n"
     "## Errors\n"
     "```json\n"
-    '{"error": {"type": "BadRequestError", "message": "One sentence that says what to do.", '
+    '{"error": {"type": "BadRequestError", "message": "One sentence that states the rule.", '
     '"extra": {}}}\n'
     "```\n\n"
     "| `error.type` | Status | When |\n"

@@ -1,4 +1,4 @@
-"""`fw init`: a new site in a folder, with its policy, its facts and its key."""
+"""`fw init`: creates a new site in a folder, with its policy, its environment file and its key."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _POLICY: Final = """\
 }
 """
 _FACTS: Final = """\
-# Facts of this deployment; the process's environment wins. fw doctor judges them.
-# Secrets (FW_SECRET_<NAME>) are read from the process's environment only; FW_SECRET_KEY stands in
-# secret.key, unless the environment has it.
+# Settings of this deployment; the process's environment takes precedence. fw doctor checks them.
+# Secrets (FW_SECRET_<NAME>) are read from the process's environment only; FW_SECRET_KEY is read
+# from secret.key unless the environment sets it.
 
-# What people type; links in mails begin with it.
+# The address that users enter; links in mails begin with it.
 #FW_PUBLIC_URL=https://fw.example.org
 #FW_BIND=127.0.0.1:8000
-# The proxy in front, when there is one: off, on, or its network.
+# The proxy in front of the service, if any: off, on, or its network.
 #FW_TRUST_PROXY=off
 #FW_MAIL_TRANSPORT=smtp
 #FW_MAIL_FROM=Desk <desk@example.org>
@@ -42,24 +42,24 @@ _IGNORED: Final = ".env\nsecret.key*\ndata/\n"
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
 @click.pass_obj
 def init(surroundings: CommandContext, folder: Path) -> None:
-    """Make a site in FOLDER (here, unless it is named): fw.json, .env, secret.key, .gitignore.
+    """Create a site in FOLDER (default: here): fw.json, .env, secret.key, .gitignore.
 
-    Nothing that is there is changed; a folder that has a fw.json is refused. Opens nothing.
+    Existing files are not changed; a folder that contains a fw.json is rejected. Opens nothing.
     """
     site = (surroundings.cwd / folder).absolute()
     policy = site / "fw.json"
     if policy.exists():
-        raise CommandFailed(f"{policy} is there already; this folder is a site")
+        raise CommandFailed(f"{policy} already exists; this folder is a site")
     try:
         site.mkdir(parents=True, exist_ok=True)
         made = [
             _make(site / "secret.key", new_key(), 0o600),
             _make(site / ".env", _FACTS, 0o640),
             _make(site / ".gitignore", _IGNORED, 0o644),
-            _make(policy, _POLICY % _name(site), 0o644),  # last: from here on it is a site
+            _make(policy, _POLICY % _name(site), 0o644),  # last: now it is a site
         ]
     except OSError as error:
-        raise CommandFailed(f"{error.filename} can't be written: {error.strerror}") from error
+        raise CommandFailed(f"{error.filename} cannot be written: {error.strerror}") from error
     click.echo(f"made {', '.join(name for name in made if name)} in {site}")
     click.echo(
         f"""
@@ -69,12 +69,12 @@ Next:
   fw user add admin --email you@example.org --role "System Manager"
   fw doctor
 
-Keep a copy of secret.key in a safe place: without it stored secrets do not open."""
+Keep a copy of secret.key in a safe place: without it stored secrets cannot be decrypted."""
     )
 
 
 def _make(path: Path, text: str, mode: int) -> str:
-    """Write a file that is not there yet; the name of what was made, or nothing."""
+    """Write a file unless it exists; return its name if it was written, else an empty text."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     except FileExistsError:
@@ -85,7 +85,7 @@ def _make(path: Path, text: str, mode: int) -> str:
 
 
 def new_key() -> str:
-    """Return a key of random bytes as the text of its file."""
+    """Return a random key as the text of its file."""
     import base64
 
     from fw_actors.runtime.clock import SystemEntropy
@@ -94,6 +94,6 @@ def new_key() -> str:
 
 
 def _name(site: Path) -> str:
-    """A folder's name as the site's, as far as it is plain."""
+    """Return the folder's name as the site's name, reduced to plain characters."""
     plain = "".join(c for c in site.name if c.isascii() and (c.isalnum() or c in " ._-")).strip()
     return plain[:100] or "fw"

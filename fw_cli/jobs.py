@@ -1,4 +1,4 @@
-"""Jobs: what waits in the queues."""
+"""`fw jobs`: the jobs in the queues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLUMNS: Final = {
 
 @click.group(cls=TellingGroup)
 def jobs() -> None:
-    """Jobs: what waits in the queues."""
+    """Jobs: show the queues."""
 
 
 @jobs.command()
@@ -35,8 +35,8 @@ def jobs() -> None:
 def stats(surroundings: CommandContext, as_json: bool) -> None:
     """Count the jobs of each queue: webhook, mail, and app for fw.enqueue.
 
-    Ready is due now, scheduled waits for its next try, leased is under way, failed is kept and
-    tried no more. Oldest is how long the longest-waiting ready one waits.
+    Ready jobs are due, scheduled ones wait for their next attempt, leased ones are in progress,
+    failed ones are kept without further attempts. Oldest is the wait of the oldest ready job.
     """
 
     async def read(site: Site) -> list[QueueStats]:

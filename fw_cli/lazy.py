@@ -1,4 +1,4 @@
-"""Groups of commands: their help tells a whole sentence of each, and some load each when used."""
+"""Command groups that list whole sentences, and groups that load their commands on use."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Final
 import click
 
 LONGEST: Final = 300
-"""Characters of a sentence in a list of commands."""
+"""The maximal length of a sentence in a list of commands."""
 
 
 class TellingGroup(click.Group):
-    """A group whose help cuts off no sentence."""
+    """A group whose help does not truncate sentences."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands with the first sentence of each one's help."""
+        """List the commands with the first sentence of their help."""
         commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
-        told = [
+        listed = [
             (name, command.get_short_help_str(LONGEST))
             for name, command in commands
             if command is not None and not command.hidden
         ]
         with formatter.section("Commands"):
-            formatter.write_dl(told)
+            formatter.write_dl(listed)
 
 
 class LazyGroup(TellingGroup):
-    """A group whose commands stand elsewhere: `at` maps a name to "module:attribute".
+    """A group that imports its commands on use: `at` maps a name to "module:attribute".
 
-    `fw version` then waits for nothing.
+    This keeps `fw version` fast.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class LazyGroup(TellingGroup):
         self._at = at
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names in the order of `at`, which is the order of the help."""
+        """Return the names in the order of `at`, which is the order of the help."""
         return list(self._at)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -1,6 +1,6 @@
-"""The command line `fw`: its commands, and the edge where every error ends (C-100).
+"""The command line `fw`: its commands, and the handler of all their errors (C-100).
 
-The only place but fw_actors.config that sees the environment: it hands it on.
+The only module besides fw_actors.config that reads the environment, which it passes on.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ COMMANDS: Final = {
 
 
 class Root(LazyGroup):
-    """The command `fw` itself: whatever its commands raise leaves as a message and an exit code.
+    """The command `fw` itself: turns every exception of a command into a message and an exit code.
 
-    0 done, 1 refused or failed, 2 usage; never a traceback (C-100).
+    0: success, 1: rejected or failed, 2: usage error; never a traceback (C-100).
     """
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -66,22 +66,22 @@ class Root(LazyGroup):
 cli: Final = Root(
     "fw",
     COMMANDS,
-    help="Accounts, sign-in and signed outgoing webhooks, for the site of the fw.json here "
-    "(FW_CONFIG names another file). fw COMMAND --help tells more of each.",
+    help="Accounts, sign-in and signed outgoing webhooks, for the site whose fw.json is here "
+    "(FW_CONFIG names another file). fw COMMAND --help describes each command.",
     epilog=examples(
         "fw init shop && cd shop      # a site: fw.json, .env and a key",
         "fw start                     # the service, in the background",
         'fw user add ann --email ann@example.org --role "System Manager"',
-        "fw doctor                    # what is wrong, and what to do",
+        "fw doctor                    # problems and their remedies",
     ),
 )
 
 
 def main() -> None:
-    """Run the command that the process was started for, and exit.
+    """Run the command line, and exit.
 
-    Secrets are taken here, and gone from the process's own environment: apps and what they start
-    have no business with them (C-84).
+    Takes secrets out of the process's own environment, because apps and the programs that they
+    start must not see them (C-84).
     """
     environ, gone = take_secrets(os.environ, posix.environ)
     cli.main(prog_name="fw", obj=CommandContext(environ, Path.cwd(), exposed=not gone))

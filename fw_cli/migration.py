@@ -1,4 +1,4 @@
-"""`fw migrate`: the store as this version and the site's apps need it."""
+"""`fw migrate`: updates the store to the schema of this version and the site's apps."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.pass_obj
 def migrate(surroundings: CommandContext) -> None:
-    """Make or migrate the store: tables, columns, roles; nothing is ever dropped."""
-    with progress("bringing the store up to date"):  # an index on millions of rows takes its time
+    """Create or migrate the store: tables, columns, roles; nothing is ever dropped."""
+    with progress("bringing the store up to date"):  # indexing millions of rows takes a while
         surroundings.on_site(_opened_is_migrated)
     click.echo("the store is up to date")
 
 
 async def _opened_is_migrated(site: Site) -> None:
-    """Every command that opens the site migrates its store first (C-104)."""
+    """Do nothing: opening a site migrates its store (C-104)."""

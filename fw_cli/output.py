@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs."""
+"""The output of commands: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Final
 
 import click
 
-_UNBOUNDED: Final = 1_000_000  # characters; no table of ours is that wide
+_UNBOUNDED: Final = 1_000_000  # characters; wider than any table
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 """The option of every command that prints a table (C-102)."""
 
 
 def json_text(value: object, fallback: Callable[[Any], Any] | None = None) -> str:
-    """Return `value` as JSON on one line; `fallback` makes of a value what JSON knows.
+    """Return `value` as JSON on one line; `fallback` converts values that JSON does not support.
 
-    Characters that would act on a terminal instead of printing are escaped, as in tables.
+    Characters that would control a terminal are escaped, as in tables.
 
-    Raises: what msgspec raises for a value that can't be shown: TypeError, ValueError.
+    Raises: msgspec's errors for an unsupported value: TypeError, ValueError.
     """
     import msgspec
 
@@ -29,24 +29,24 @@ def json_text(value: object, fallback: Callable[[Any], Any] | None = None) -> st
 
 
 def say(text: str) -> None:
-    """Print a sentence, with what would act on a terminal escaped: names and paths are in it."""
+    """Print a sentence, escaping what would control a terminal: it contains names and paths."""
     from supervisors.service.logs import escaped
 
     click.echo(escaped(text))
 
 
 def show_json(value: object) -> None:
-    """Print facts as JSON, indented."""
+    """Print facts as indented JSON."""
     import msgspec
 
     click.echo(msgspec.json.format(json_text(value), indent=2))
 
 
 def show(rows: Sequence[Mapping[str, object]], columns: Mapping[str, str], *, json: bool) -> None:
-    """Print rows: as JSON whole, else as a table of `columns`, key → heading, in their order.
+    """Print rows: as complete JSON, or as a table of `columns`, an ordered mapping of headings.
 
-    A table fits the terminal; piped into a program it is as wide as its content, so that no
-    value is cut or folded.
+    A table fits the terminal; piped into a program it is as wide as its content, so that no value
+    is cut or folded.
     """
     if json:
         show_json(list(rows))

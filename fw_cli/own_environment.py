@@ -1,8 +1,8 @@
-"""Takes secrets out of the environment of this process, also out of the block that others see.
+"""Removes secrets from the environment of this process, including what other programs see of it.
 
-`/proc/PID/environ`, which `ps eww` reads, shows the memory in which the kernel handed the
-environment over, whatever the process unsets later. So the values in it are overwritten. It is
-readable by the process's own user and root alone, and so by apps and by programs that they start.
+`/proc/PID/environ`, which `ps eww` reads, shows the memory in which the kernel passed the
+environment, even after a variable is unset. Therefore the values there are overwritten. That file
+is readable by the process's own user and root, and so by apps and by programs that they start.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final
 
 _STAT: Final = Path("/proc/self/stat")
 _MEMORY: Final = Path("/proc/self/mem")
-_ENV_START, _ENV_END = 50 - 3, 51 - 3  # proc(5): fields after the name begin with number 3
+_ENV_START, _ENV_END = 50 - 3, 51 - 3  # proc(5): the fields after the name start at number 3
 PREFIX: Final = "FW_SECRET_"
-_FURTHER: Final = ("FW_DATABASE", "FW_SMTP_PASSWORD")  # these may hold a password
+_FURTHER: Final = ("FW_DATABASE", "FW_SMTP_PASSWORD")  # may contain a password
 
 
 def take_secrets(
@@ -26,10 +26,10 @@ def take_secrets(
 
     Args:
         environ: `os.environ`.
-        raw: `posix.environ`, the interpreter's own copy, which `os.environ` leaves alone.
+        raw: `posix.environ`, the interpreter's own copy, which `os.environ` does not change.
 
-    Returns: what the environment was, and whether nobody sees the secrets in it any more; False
-        where the system has no `/proc` that tells and takes memory.
+    Returns: the original environment, and whether the secrets are no longer visible in it; False
+        where the system has no `/proc` that provides the address and allows the writes.
     """
     before = dict(environ)
     secret = [name for name in before if name.startswith(PREFIX) or name in _FURTHER]
@@ -40,7 +40,7 @@ def take_secrets(
 
 
 def _overwrite(names: Collection[bytes]) -> bool:
-    """Put zeros in the place of the values of `names`; whether it could be done."""
+    """Overwrite the values of `names` with zeros; return whether that was possible."""
     try:
         stat = _STAT.read_bytes()
         fields = stat[stat.rindex(b")") + 1 :].split()

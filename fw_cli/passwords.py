@@ -1,6 +1,6 @@
-"""How a command comes by a password: typed twice unseen, or one line of stdin; never an argument.
+"""Reads a password for a command: typed twice without echo, or one line of stdin.
 
-Arguments are seen by every user of the machine, and kept in the shell's history.
+Never from arguments: every user of the machine can see them, and the shell's history keeps them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ password_stdin = click.option(
     "--password-stdin", is_flag=True, help="Read the password from the first line of stdin."
 )
 
-_MAX_BYTES: Final = 65_536  # far beyond what the policy takes, so that it can say "too long"
+_MAX_BYTES: Final = 65_536  # far above the policy's limit, so that the policy can reject it
 
 
 def take_password(*, from_stdin: bool) -> str:
-    """Return the password, as it was given: only the line's end is taken off.
+    """Return the password as given, without the line end.
 
-    Raises: CommandFailed, when there is nobody to ask, or stdin is no text.
+    Raises: CommandFailed if there is no terminal, or if stdin is not text.
     """
     if from_stdin:
         return _first_line()
@@ -35,7 +35,7 @@ def take_password(*, from_stdin: bool) -> str:
 def _first_line() -> str:
     line: bytes = b"" if sys.stdin is None else sys.stdin.buffer.readline(_MAX_BYTES)
     if not line:
-        raise CommandFailed("--password-stdin was given, and stdin is empty")
+        raise CommandFailed("--password-stdin was given, but stdin is empty")
     try:
         text = line.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""How far something long has come: a bar on a terminal, nothing anywhere else."""
+"""A progress bar on a terminal; nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Advance = Callable[[int, int], None]
-"""Told how much is done, and of how much."""
+"""Called with the amount done and the total."""
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Advance]:
-    """Show a bar on stderr while the block runs; it moves when the total is known."""
+    """Show a bar on stderr while the block runs; it moves once the total is known."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 

@@ -1,6 +1,6 @@
-"""How a command says no: one line for each thing that is wrong, on stderr, and exit code 1.
+"""Reports the errors of a command: one line per problem on stderr, and exit code 1.
 
-Modules are imported where they are used: a command that goes well needs none of them.
+Modules are imported on use, because a successful command needs none of them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class CommandFailed(Exception):
-    """Raised by a command for what it refuses by itself; the message is for a person."""
+    """Raised by a command for its own errors; the message is for users."""
 
 
 class CommandError(click.ClickException):
-    """The end of a command that was refused or has failed."""
+    """The end of a command that was rejected or has failed."""
 
     exit_code = 1
 
@@ -36,10 +36,10 @@ class CommandError(click.ClickException):
 
 
 def refusal(error: BaseException, *, debugging: bool, scrubber: Scrubber) -> Exception:
-    """Return what a command ends with after `error`: a `CommandError`, or an Abort for Ctrl-C.
+    """Return the exception that ends a command after `error`: a `CommandError`, or an Abort.
 
-    Groups of exceptions, as trio makes them, count for what they hold. `debugging` adds the
-    traceback of what is a defect; `scrubber` removes the site's secrets from all of it.
+    Exception groups, as trio raises them, are replaced by their members. `debugging` adds the
+    traceback of a defect; `scrubber` removes the site's secrets from all output.
     """
     leaves = list(_leaves(error))
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
@@ -49,7 +49,7 @@ def refusal(error: BaseException, *, debugging: bool, scrubber: Scrubber) -> Exc
 
 
 def is_defect(error: BaseException) -> bool:
-    """Whether something in `error` is no refusal that a person may see, nor Ctrl-C."""
+    """Return whether `error` contains a defect: neither an expected error nor Ctrl-C."""
     return any(
         _known(leaf) is None and not isinstance(leaf, KeyboardInterrupt) for leaf in _leaves(error)
     )
@@ -75,7 +75,7 @@ def _lines(error: BaseException, debugging: bool) -> list[str]:
 
 
 def _known(error: BaseException) -> list[str] | None:
-    """Return the lines of a refusal that a person may see; None for a defect."""
+    """Return the lines of an expected error; None for a defect."""
     from fw_actors.errors import ConfigurationError, FwError
     from supervisors import SupervisorFailed
     from supervisors.service.site_files import ServiceRefusal, StartFailed

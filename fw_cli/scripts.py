@@ -1,4 +1,4 @@
-"""Python that a person wrote for one call: what is wrong with it, said without a traceback."""
+"""Reports errors in Python code that a user passed to a command, without a traceback."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def compiled(source: str | bytes, filename: str, mode: Literal["eval", "exec"]) -> CodeType:
-    """Compile it, before anything is opened. Raises: CommandFailed, naming the line."""
+    """Compile the code before anything is opened. Raises: CommandFailed, naming the line."""
     try:
         return compile(source, filename, mode, dont_inherit=True)
     except SyntaxError as error:
@@ -26,9 +26,9 @@ def compiled(source: str | bytes, filename: str, mode: Literal["eval", "exec"]) 
 
 
 def shielded(filename: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Wrap what runs such code: all but a refusal of ours becomes a CommandFailed.
+    """Wrap a function that runs such code: any error of the code becomes a CommandFailed.
 
-    Its message names the error and, for a file, the line of it that was running.
+    Its message names the error and, for a file, the line that raised it.
     """
 
     def wrap(fn: Callable[P, R]) -> Callable[P, R]:
@@ -38,17 +38,17 @@ def shielded(filename: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 return fn(*args, **kwargs)
             except (FwError, CommandFailed):
                 raise
-            except SystemExit as end:  # it may end itself, not the thread that it runs in
+            except SystemExit as end:  # it may end itself, but not the thread that runs it
                 raise CommandFailed(f"{filename} ended itself with {end.code!r}") from None
             except Exception as error:
-                raise CommandFailed(_told(error, filename)) from error
+                raise CommandFailed(_describe(error, filename)) from error
 
         return run
 
     return wrap
 
 
-def _told(error: Exception, filename: str) -> str:
+def _describe(error: Exception, filename: str) -> str:
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == filename]

@@ -1,4 +1,4 @@
-"""The service: in the foreground, in the background, and further workers beside it."""
+"""The service: in the foreground, in the background, and additional workers."""
 
 from __future__ import annotations
 
@@ -89,11 +89,11 @@ def stop(surroundings: CommandContext) -> None:
 @click.command()
 @click.pass_obj
 def restart(surroundings: CommandContext) -> None:
-    """Stop the service if it runs, and start it with the configuration of now."""
+    """Stop the service if it runs, and start it with the current configuration."""
     from supervisors.service import background
 
     places = _places(surroundings)
-    surroundings.config  # noqa: B018 - what is wrong with it is said before the stop
+    surroundings.config  # noqa: B018 - report configuration errors before the stop
     click.echo(background.stop(places).value)
     say(_sentence(_start(surroundings, places)))
 
@@ -102,7 +102,7 @@ def restart(surroundings: CommandContext) -> None:
 @as_json
 @click.pass_obj
 def status(surroundings: CommandContext, as_json: bool) -> None:
-    """Say whether the service runs, as which process, and where it accepts."""
+    """Show whether the service runs, its process, and its address."""
     from supervisors.service import background
 
     now = background.status(_places(surroundings))
@@ -125,7 +125,7 @@ def _open(
 ) -> AbstractAsyncContextManager[Service]:
     from supervisors.service.tree import open_service
 
-    # systemd's RuntimeDirectory=: another process sees it, unlike a unit's private /tmp.
+    # systemd's RuntimeDirectory=: visible to other processes, unlike a unit's private /tmp.
     run_folder = surroundings.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
     return open_service(
         surroundings.config,
@@ -137,11 +137,13 @@ def _open(
 
 def _warn_of_exposed(surroundings: CommandContext, log: FilteringBoundLogger) -> None:
     if surroundings.exposed:
-        log.warning("service.environment_shows_secrets", hint="give them by files where it can")
+        log.warning(
+            "service.environment_shows_secrets", hint="use files for secrets where possible"
+        )
 
 
 def _run_logged(run: Callable[[], Awaitable[None]], log: FilteringBoundLogger) -> None:
-    """Run it to its end; a defect leaves its traceback in the log, whatever the level."""
+    """Run to the end; a defect leaves its traceback in the log at any level."""
     import trio
 
     from supervisors.service.logs import log_unhandled
@@ -155,20 +157,20 @@ def _run_logged(run: Callable[[], Awaitable[None]], log: FilteringBoundLogger) -
         if not is_defect(error):
             raise
         log.error("service.crashed", exc_info=error)
-        raise CommandFailed("the service has crashed; the log says where") from error
+        raise CommandFailed("the service has crashed; see its log") from error
 
 
 def _start(surroundings: CommandContext, places: SitePaths) -> ServiceStatus:
     from supervisors.service import background
 
-    # -P: no module in the site's folder hides one of ours; it stands last on the path.
+    # -P: modules in the site's folder must not hide ours; that folder is last on the path.
     command = [sys.executable, "-P", "-m", "fw_cli", "serve"]
     environ = {**surroundings.environ, "FW_CONFIG": str(surroundings.config.file)}
     return background.start(places, command, environ)
 
 
 def _say_ready(url: str) -> None:
-    with contextlib.suppress(OSError):  # whoever started it may not listen any more
+    with contextlib.suppress(OSError):  # the starting process may not listen any more
         click.echo(f"ready {url}")
 
 

@@ -1,4 +1,4 @@
-"""How a command finds out what the service on this machine does: by its lock and its socket."""
+"""Finds the state of the service on this machine by its lock and its console socket."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fw_cli.refusals import CommandFailed
 from supervisors.service.background import RunState, status
 from supervisors.service.site_files import SitePaths
 
-_ASK_SECONDS: Final = 5.0  # a view is made once a second at most
+_ASK_SECONDS: Final = 5.0  # a view is computed at most once a second
 
 
 def service_state(config: Config) -> ServiceState:
-    """Return whether a site's service runs here, and how it treats its receivers, if it says so.
+    """Return whether a site's service runs here, and the health of its receivers if available.
 
     Raises: UnusableDataFolder.
     """
@@ -29,11 +29,11 @@ def service_state(config: Config) -> ServiceState:
 
 
 async def _health(client: ConsoleClient) -> Mapping[str, str]:
-    """The health of each receiver; empty from a service without a socket, or one that is busy."""
+    """Return the health of each receiver; empty if the service has no socket or is busy."""
     health: dict[str, str] = {}
-    with suppress(CommandFailed, TimeoutError, KeyError):  # of another version, say
+    with suppress(CommandFailed, TimeoutError, KeyError):  # for example of another version
         async with asyncio.timeout(_ASK_SECONDS):
-            kept = await client.ask("view")  # maybe of before: nothing is computed unasked
+            kept = await client.ask("view")  # may be old: views are computed on request
             now = await client.ask("view", after=kept["view"]["number"])
             health = {each["origin"]: each["health"] for each in now["view"]["receivers"]}
     await client.close()

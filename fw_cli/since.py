@@ -1,4 +1,4 @@
-"""A moment as people give it to commands: `7d`, `12h`, `30m` ago, or ISO 8601."""
+"""A time as users enter it: `7d`, `12h`, `30m` ago, or ISO 8601."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 Moment = Callable[[int], int]
-"""Gives the moment in milliseconds since the epoch, told what time it is now."""
+"""Returns the time in ms since the epoch, given the current time."""
 
 _AGO: Final = re.compile(r"([0-9]{1,6})([dhm])\Z")
 _UNIT_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000}
@@ -25,7 +25,7 @@ class Since(click.ParamType[Moment]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Moment:
-        """Return what the text says; a time without an offset is UTC."""
+        """Return the parsed time; a time without an offset is UTC."""
         if callable(value):
             return value  # type: ignore[no-any-return]
         ago = _AGO.match(value)
@@ -35,8 +35,8 @@ class Since(click.ParamType[Moment]):
         try:
             moment = datetime.fromisoformat(value)
             at = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-        except (ValueError, OverflowError):  # the latter: in UTC it is beyond the years 1 to 9999
-            self.fail(f"{value!r} is neither a time (2026-01-31T08:00Z) nor 7d, 12h, 30m.")
+        except (ValueError, OverflowError):  # OverflowError: not within the years 1 to 9999 in UTC
+            self.fail(f"{value!r} must be a time (2026-01-31T08:00Z) or an age (7d, 12h, 30m).")
         ms = max(0, (at - _EPOCH) // timedelta(milliseconds=1))
         return lambda now: ms
 

@@ -1,4 +1,4 @@
-"""What a command was started in: the environment and the working directory, and the site there."""
+"""The context of a command: environment, working directory, and the site there."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ ADMINISTRATOR = "Administrator"
 
 @dataclass
 class CommandContext:
-    """The one object that every command is given."""
+    """The argument of every command: environment, folder, and the site's configuration."""
 
     environ: Mapping[str, str]
     cwd: Path
     exposed: bool = False
-    """Whether the system goes on showing the environment that the process was started with."""
+    """Whether the system still shows the environment that the process was started with."""
     _config: Config | None = field(default=None, repr=False)
 
     @property
     def config(self) -> Config:
-        """The site's configuration, read and judged at the first use.
+        """The site's configuration, read and validated at first use.
 
         Raises: ConfigurationError, with all problems at once.
         """
@@ -48,11 +48,11 @@ class CommandContext:
 
     @property
     def folder(self) -> Path:
-        """The site's folder; known also when the configuration in it has become unusable.
+        """The site's folder, available even if the configuration in it is invalid.
 
-        So a running service can be stopped whatever has been written into its fw.json since.
+        So a running service can be stopped whatever its fw.json contains by now.
 
-        Raises: ConfigurationError, when there is no site.
+        Raises: ConfigurationError if there is no site.
         """
         from fw_actors.config import site_file
 
@@ -61,14 +61,14 @@ class CommandContext:
 
     @property
     def debugging(self) -> bool:
-        """Whether a defect shows where it is: FW_LOG_LEVEL=debug, once that has been read."""
+        """Whether defects show their place: FW_LOG_LEVEL=debug, once the configuration is read."""
         return self._config is not None and self._config.deployment.log_level == "debug"
 
     @property
     def scrubber(self) -> Scrubber:
-        """Removes the site's secrets from what a command tells of an error.
+        """Removes the site's secrets from the errors of a command.
 
-        Before the configuration has been read, or where it can't be, those of the environment.
+        Before the configuration is read, or if it is invalid, those of the environment.
         """
         if self._config is not None:
             return self._config.scrubber
@@ -79,8 +79,8 @@ class CommandContext:
     def logger(self, *, service: bool) -> FilteringBoundLogger:
         """Set up the process's log on stderr.
 
-        A service logs as it is configured; a command that does one thing and ends tells of
-        trouble only, unless the level is debug.
+        A service uses the configured level; other commands log only warnings and errors, unless the
+        level is debug.
         """
         from fw_actors.runtime import SystemClock
         from supervisors.service.logs import configure
@@ -97,7 +97,7 @@ class CommandContext:
         )
 
     def on_site(self, use: Callable[[Site], Awaitable[T]]) -> T:
-        """Open the site, its store made or migrated, and return what `use` makes of it."""
+        """Open the site, its store created or migrated, and return the result of `use`."""
         import trio
 
         self.logger(service=False)

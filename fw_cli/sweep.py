@@ -1,4 +1,4 @@
-"""`fw sweep`: the housekeeping that the scheduler does, once and now."""
+"""`fw sweep`: runs the scheduler's housekeeping once."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _PAUSE_SECONDS: Final = 0.05  # so that a running service's writers never wait l
 @click.argument("what", type=click.Choice(["auth", "webhooks", "audit"]))
 @click.pass_obj
 def sweep(surroundings: CommandContext, what: str) -> None:
-    """Delete what has expired: of auth sessions, link tokens and login attempts; of webhooks the
-    deliveries, and of audit the Audit Events, beyond their retention.
+    """Delete expired rows: for auth sessions, link tokens and login attempts; for webhooks the
+    deliveries, and for audit the Audit Events, beyond their retention.
 
     Safe beside a running service and beside another sweep. Every rule holds without it.
     """
@@ -29,7 +29,7 @@ def sweep(surroundings: CommandContext, what: str) -> None:
     async def use(site: Site) -> int:
         return sum([await _deleted(site, step) for step in _steps(site, what)])
 
-    with progress("deleting what has expired"):
+    with progress("deleting expired rows"):
         count = surroundings.on_site(use)
     click.echo(f"deleted {count} rows")
 

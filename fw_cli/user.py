@@ -1,4 +1,4 @@
-"""Accounts: make and list them, give them a password, unlock, close and open them."""
+"""`fw user`: adds and lists accounts, sets passwords, unlocks, disables and enables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COLUMNS: Final = {
 
 @click.group(cls=TellingGroup)
 def user() -> None:
-    """Accounts: make and list them, set a password, unlock, disable and enable."""
+    """Accounts: add and list them, set a password, unlock, disable and enable."""
 
 
 @user.command(
@@ -40,7 +40,7 @@ def user() -> None:
 )
 @click.argument("name")
 @click.option("--email", required=True, help="The account's e-mail address.")
-@click.option("--full-name", default="", help="The name that people read.")
+@click.option("--full-name", default="", help="The name for display.")
 @click.option("--role", "roles", multiple=True, help="A role of the account; may be repeated.")
 @password_stdin
 @click.pass_obj
@@ -52,11 +52,11 @@ def add(
     roles: tuple[str, ...],
     password_stdin: bool,
 ) -> None:
-    """Make the account NAME, and print the link by which its owner chooses a password.
+    """Add the account NAME, and print the link with which its owner sets a password.
 
-    With --password-stdin the account has that password at once, and there is no link.
+    With --password-stdin the account gets that password at once, and there is no link.
     """
-    surroundings.config  # noqa: B018 - nobody types a password for a site that is not there
+    surroundings.config  # noqa: B018 - report a missing site before asking for a password
     password = take_password(from_stdin=True) if password_stdin else None
 
     async def make(site: Site) -> str:
@@ -93,7 +93,7 @@ def add(
 @as_json
 @click.pass_obj
 def list_accounts(surroundings: CommandContext, as_json: bool) -> None:
-    """Show every account."""
+    """List all accounts."""
 
     async def read(site: Site) -> list[dict[str, Any]]:
         from fw_actors.access.users import list_users
@@ -110,10 +110,10 @@ def list_accounts(surroundings: CommandContext, as_json: bool) -> None:
 def passwd(surroundings: CommandContext, who: str, password_stdin: bool) -> None:
     """Set the password of WHO, a name or an e-mail.
 
-    Its sessions, API keys and open links end, a lockout is over, and a message tells the owner.
+    Its sessions, API keys and open links end, a lockout is lifted, and a mail notifies the owner.
     """
     if not password_stdin:
-        surroundings.on_site(lambda site: _named(site, who))  # asks nobody in vain
+        surroundings.on_site(lambda site: _named(site, who))  # before asking for a password
     password = take_password(from_stdin=password_stdin)
 
     async def set_password(site: Site) -> str:
@@ -122,30 +122,30 @@ def passwd(surroundings: CommandContext, who: str, password_stdin: bool) -> None
 
         def work(fw: Fw) -> EndedAccess:
             ended = site.passwords.replace_and_unlock(fw, name, password_hash)
-            fw.get_doc("User", name)  # it may have gone meanwhile, and left nothing to set
+            fw.get_doc("User", name)  # it may have been deleted meanwhile
             return ended
 
-        return f"set the password of {name}{_told(await site.write(ADMINISTRATOR, work))}"
+        return f"set the password of {name}{_ended_text(await site.write(ADMINISTRATOR, work))}"
 
     say(surroundings.on_site(set_password))
 
 
-def _told(ended: EndedAccess) -> str:
-    """Return what else the new password ended, empty where nothing was open."""
+def _ended_text(ended: EndedAccess) -> str:
+    """Return the text about the access that ended, empty if there was none."""
     counted = (
         f"{count} {unit}{'' if count == 1 else 's'}"
         for count, unit in ((ended.sessions, "session"), (ended.keys, "API key"))
         if count
     )
-    told = " and ".join(counted)
-    return f"; ended {told}" if told else ""
+    text = " and ".join(counted)
+    return f"; ended {text}" if text else ""
 
 
 @user.command()
 @click.argument("who")
 @click.pass_obj
 def unlock(surroundings: CommandContext, who: str) -> None:
-    """Lift a lockout of WHO early, at its name and at its e-mail."""
+    """Lift the lockouts of WHO, of its name and its e-mail."""
 
     async def use(site: Site) -> str:
         from fw_actors.access.users import unlock as lift
@@ -165,7 +165,7 @@ def unlock(surroundings: CommandContext, who: str) -> None:
 @click.argument("who")
 @click.pass_obj
 def disable(surroundings: CommandContext, who: str) -> None:
-    """Close the account WHO: sign-ins are refused; sessions, API keys and links end."""
+    """Disable the account WHO: sign-ins are rejected; sessions, API keys and links end."""
     say(f"disabled {_set_enabled(surroundings, who, enabled=False)}")
 
 
@@ -173,7 +173,7 @@ def disable(surroundings: CommandContext, who: str) -> None:
 @click.argument("who")
 @click.pass_obj
 def enable(surroundings: CommandContext, who: str) -> None:
-    """Open the account WHO again; what ended when it was disabled stays ended."""
+    """Enable the account WHO again; what ended when it was disabled is not restored."""
     say(f"enabled {_set_enabled(surroundings, who, enabled=True)}")
 
 

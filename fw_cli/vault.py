@@ -1,4 +1,4 @@
-"""Vault values: `fw vault rekey` gives them another key."""
+"""`fw vault rekey`: encrypts Vault values with another key."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _file = click.Path(dir_okay=False, path_type=Path)
 
 @click.group(cls=TellingGroup)
 def vault() -> None:
-    """Values that are stored encrypted: give them another key."""
+    """Encrypted values: encrypt them with another key."""
 
 
 @vault.command(
@@ -48,18 +48,20 @@ def vault() -> None:
     )
 )
 @click.option(
-    "--old-key-file", type=_file, help="A file with the old key; else it is the configured one."
+    "--old-key-file", type=_file, help="A file with the old key; default: the configured one."
 )
 @click.option(
     "--new-key-file",
     type=_file,
-    help="A file with the new key; else secret.key is replaced by one with a new key.",
+    help="A file with the new key; default: replace secret.key by a new random key.",
 )
 @click.option("--backup", type=_file, help="Copy the store to this file first.")
-@click.option("--no-backup", is_flag=True, help="Make no copy of the store.")
-@click.option("--dry-run", is_flag=True, help="Count the values, and change nothing.")
+@click.option("--no-backup", is_flag=True, help="Do not copy the store.")
+@click.option("--dry-run", is_flag=True, help="Count the values without changing them.")
 @click.option(
-    "--leave-unreadable", is_flag=True, help="Go on where no value at all opens with the old key."
+    "--leave-unreadable",
+    is_flag=True,
+    help="Continue even if the old key decrypts no value at all.",
 )
 @as_json
 @click.pass_obj
@@ -73,20 +75,20 @@ def rekey(
     leave_unreadable: bool,
     as_json: bool,
 ) -> None:
-    """Encrypt all Vault values anew, under another FW_SECRET_KEY.
+    """Encrypt all Vault values with another FW_SECRET_KEY.
 
-    The service and every worker have to be stopped. A run that was cut off goes on where it was
-    when it is started again with the same keys; until then the site does not open. Values that
-    open with neither key are named and left as they are.
+    The service and every worker must be stopped. An interrupted run is resumed by starting it again
+    with the same keys; until it completes, the site does not open. Values that neither key decrypts
+    are listed and left unchanged.
     """
     if not dry_run and (backup is None) != no_backup:
-        raise click.UsageError("Name a file by --backup, or say --no-backup.")
+        raise click.UsageError("Either --backup FILE or --no-backup is required.")
     with nullcontext() if dry_run else _nobody_serves(surroundings):
         keys = _Keys(surroundings, old_key_file, new_key_file)
         if dry_run:
             found = _count(surroundings, keys)
             show([vars(each) for each in found.fields], _COLUMNS, json=as_json)
-            _tell_lost(found.lost)
+            _report_lost(found.lost)
             return
         keys.judge_old_file()
         if backup is not None:
@@ -95,12 +97,12 @@ def rekey(
         keys.put_in_place()
     already = f", {found.new} had the new one already" if found.new else ""
     click.echo(f"gave {moved} values the new key{already}")
-    _tell_lost(found.lost)
+    _report_lost(found.lost)
     click.echo(keys.advice)
 
 
 class _Keys:
-    """The old and the new key, and where the new one goes."""
+    """The old and the new key, and where the new one is stored."""
 
     def __init__(
         self, surroundings: CommandContext, old_file: Path | None, new_file: Path | None
@@ -110,7 +112,7 @@ class _Keys:
         secrets, folder = surroundings.config.secrets, surroundings.config.folder
         configured = secrets.key if old_file is None else _read(surroundings.cwd / old_file)
         if configured is None:
-            raise CommandFailed("there is no FW_SECRET_KEY: name the old one by --old-key-file")
+            raise CommandFailed("FW_SECRET_KEY is not set: give the old key with --old-key-file")
         self.old: str = configured
         self._own = folder / OWN_FILE
         self._next, self._kept = folder / f"{OWN_FILE}.new", folder / f"{OWN_FILE}.old"
@@ -119,12 +121,12 @@ class _Keys:
             self._given: str | None = _read(surroundings.cwd / new_file)
         elif secrets.key_file != self._own:
             raise CommandFailed(
-                f"the key does not come from {self._own}: name the new one by --new-key-file"
+                f"the key does not come from {self._own}: give the new one with --new-key-file"
             )
         elif secrets.key != self.old:
             raise CommandFailed(
-                f"{self._own} holds another key than the old one: name the new one by "
-                f"--new-key-file, {self._own} itself where the values are to be under its key"
+                f"{self._own} holds another key than the old one: give the new one with "
+                f"--new-key-file, {self._own} itself if the values should be encrypted with its key"
             )
         else:
             self._given = None
@@ -133,20 +135,20 @@ class _Keys:
 
     @property
     def known_new(self) -> str | None:
-        """The new key; None where it has still to be made."""
+        """The new key; None if it is still to be generated."""
         if self._given is None and self._next.exists():
             self._given = _read(self._next)
         return self._given
 
     def new(self) -> str:
-        """Return the new key, made and on the disk."""
+        """Return the new key, generated and stored on disk."""
         if self.known_new is None:
             from fw_actors.store.backup import new_file
             from fw_cli.init import new_key
 
             with new_file(self._next) as draft:
                 draft.write_text(new_key())
-                # Whoever reads the old one reads the new one: the service's user or group, say.
+                # With the same owner, group and mode as the old file.
                 now = self._own.stat()
                 os.chown(draft, now.st_uid, now.st_gid)
                 draft.chmod(stat.S_IMODE(now.st_mode))
@@ -154,11 +156,11 @@ class _Keys:
         return self.known_new
 
     def judge_old_file(self) -> None:
-        """Refuse to take the place of a key that an earlier rotation has kept."""
+        """Check that no key kept by an earlier rotation would be overwritten."""
         if self._replaces and self._kept.exists() and _read(self._kept) != self.old:
             raise CommandFailed(
-                f"{self._kept} is there, with the key of an earlier rotation: put it elsewhere, "
-                "or remove it when no backup needs it any more"
+                f"{self._kept} already exists, with the key of an earlier rotation: move "
+                "it elsewhere, or remove it if no backup needs it any more"
             )
 
     def put_in_place(self) -> None:
@@ -167,7 +169,7 @@ class _Keys:
 
         if not self._replaces:
             return
-        remove_draft_of(self._next)  # a run that was killed may have left it: the key once more
+        remove_draft_of(self._next)  # left by a killed run: another copy of the key
         if not self._kept.exists():
             os.link(self._own, self._kept)
         os.replace(self._next, self._own)
@@ -179,7 +181,7 @@ class _Keys:
 
     @property
     def advice(self) -> str:
-        """What is left to be done by a person."""
+        """Return what the user still has to do."""
         if self._replaces:
             return (
                 f"the new key is in {self._own}; {self._kept} opens backups from before: keep "
@@ -224,8 +226,9 @@ def _move(
             found = await rekeying.count()
             if found.lost and not found.old and not found.new and not leave_unreadable:
                 raise CommandFailed(
-                    f"none of the {len(found.lost)} stored values opens with the old key: is it "
-                    "the right one? --leave-unreadable goes on, and leaves them unreadable"
+                    f"none of the {len(found.lost)} stored values can be decrypted with the old "
+                    "key: is it the right one? --leave-unreadable continues and leaves them "
+                    "unreadable"
                 )
             done = 0
 
@@ -242,12 +245,12 @@ def _move(
         return trio.run(use, advance)
 
 
-def _tell_lost(lost: list[StoredValue]) -> None:
+def _report_lost(lost: list[StoredValue]) -> None:
     from supervisors.service.logs import escaped
 
     for value in lost:
         place = f"{value.doctype}, field {value.field}, {value.name}"
-        click.echo(f"fw: {escaped(place)}: opens with neither key; left as it is", err=True)
+        click.echo(f"fw: {escaped(place)}: neither key decrypts it; left unchanged", err=True)
 
 
 def _read(file: Path) -> str:
@@ -275,7 +278,7 @@ def _nobody_serves(surroundings: CommandContext) -> Iterator[None]:
             time.sleep(_LOCK_EVERY_SECONDS)
         else:
             raise CommandFailed(
-                f"the service of {places.folder} runs: stop it with `fw stop`, and every worker, "
-                "before its secrets get another key"
+                f"the service of {places.folder} is running: stop it with `fw stop`, and every "
+                "worker, before changing the key"
             )
         yield

@@ -1,4 +1,4 @@
-"""`fw version`: which version this is; opens nothing."""
+"""`fw version`: prints the version; opens nothing."""
 
 from __future__ import annotations
 

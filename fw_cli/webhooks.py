@@ -1,4 +1,4 @@
-"""Webhooks: what was delivered, and what was not; sending again."""
+"""`fw webhooks`: lists deliveries; the other commands are in modules of their own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COLUMNS: Final = {
 
 @click.group(cls=TellingGroup)
 def webhooks() -> None:
-    """Webhooks: what was delivered, and what was not; sending again."""
+    """Webhooks: list, explain and replay deliveries, send test events."""
 
 
 webhooks.add_command(replay)
@@ -52,7 +52,7 @@ webhooks.add_command(send_test)
 @click.option("--webhook", help="Only deliveries of this Webhook.")
 @click.option(
     "--limit", type=click.IntRange(1, _MOST), default=_DEFAULT_LIMIT, show_default=True,
-    help="At most so many.",
+    help="The maximum number of deliveries.",
 )  # fmt: skip
 @as_json
 @click.pass_obj
@@ -68,7 +68,7 @@ def list_deliveries(
         found = fw.get_list(
             "Webhook Delivery", filters, fields, order_by="creation desc, name desc", limit=limit
         )
-        # The keys of `_COLUMNS` stand in the order of `fields`.
+        # The keys of `_COLUMNS` are in the order of `fields`.
         return [dict(zip(_COLUMNS, (row[field] for field in fields), strict=True)) for row in found]
 
     async def use(site: Site) -> list[dict[str, Any]]:

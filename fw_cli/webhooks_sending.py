@@ -1,4 +1,4 @@
-"""`fw webhooks replay` and `fw webhooks test`: sends a delivery again, or a test event now."""
+"""`fw webhooks replay` and `fw webhooks test`: replay deliveries, send a test event."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from fw_actors.webhooks.replay import Replayed
 
 _FINAL: Final = ("Failed", "Sent")
-_A_TRANSACTION: Final = 100  # deliveries; writers never wait long for the others
-_COLUMNS: Final = {"delivery": "Delivery", "status": "Status", "refused": "Refused because"}
+_A_TRANSACTION: Final = 100  # deliveries per transaction; keeps the waits of other writers short
+_COLUMNS: Final = {"delivery": "Delivery", "status": "Status", "refused": "Error"}
 
 
 @click.command(
     epilog=examples(
         "fw webhooks replay msg_0ERYgT4q4QkDeICXePkUY0MMgHq",
-        "fw webhooks replay --since 12h --dry-run     # which failed, and would be sent",
+        "fw webhooks replay --since 12h --dry-run     # list what would be replayed",
         "fw webhooks replay --webhook 0ACEcIcPZYbaR --status Failed --since 7d",
     )
 )
@@ -42,8 +42,8 @@ _COLUMNS: Final = {"delivery": "Delivery", "status": "Status", "refused": "Refus
 @click.option(
     "--since", type=SINCE, help="Only events since then: 7d, 12h, 30m, or ISO 8601 (UTC)."
 )
-@click.option("--limit", type=click.IntRange(1), help="At most so many, the oldest first.")
-@click.option("--dry-run", is_flag=True, help="Name them, and do nothing.")
+@click.option("--limit", type=click.IntRange(1), help="The maximum number, oldest first.")
+@click.option("--dry-run", is_flag=True, help="List them without replaying.")
 @as_json
 @click.pass_obj
 def replay(
@@ -56,10 +56,12 @@ def replay(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Send DELIVERY again, or all that the options name: same ids, same bytes, fresh attempts."""
+    """Replay DELIVERY, or all that the options select: same ids, same bytes, new attempts."""
     many = [webhook, status, since]
     if (delivery is None) == all(option is None for option in many):
-        raise click.UsageError("Name one DELIVERY, or many by --webhook, --status or --since.")
+        raise click.UsageError(
+            "Give one DELIVERY, or select many with --webhook, --status or --since."
+        )
 
     async def use(site: Site) -> list[dict[str, Any]]:
         if delivery is not None:
@@ -85,32 +87,32 @@ def replay(
         click.echo("Nothing to replay.")
     refused = sum("refused" in row for row in rows)
     if refused:
-        raise CommandFailed(f"{refused} of {len(rows)} deliveries were refused")
+        raise CommandFailed(f"{refused} of {len(rows)} deliveries could not be replayed")
 
 
 def _known(delivery: str, fw: Fw) -> str:
-    """Raises: NotFoundError."""
+    """Return the delivery's name. Raises: NotFoundError."""
     name: str = fw.get_doc("Webhook Delivery", delivery).name
     return name
 
 
 async def _replay_one(site: Site, delivery: str) -> Replayed:
-    """Raises: NotFoundError, ConflictError."""
-    told = await site.write(ADMINISTRATOR, lambda fw: site.replays.replay(fw, delivery))
-    if isinstance(told, Exception):
-        raise told
-    return told
+    """Replay one delivery. Raises: NotFoundError, ConflictError."""
+    result = await site.write(ADMINISTRATOR, lambda fw: site.replays.replay(fw, delivery))
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 async def _replay_all(site: Site, names: list[str]) -> list[dict[str, Any]]:
-    """Replay in transactions of a hundred; what changed since it was found is told, and stays."""
+    """Replay in transactions of a hundred; report deliveries that have changed meanwhile."""
     rows: list[dict[str, Any]] = []
     with progress("replaying") as advance:
         for begin in range(0, len(names), _A_TRANSACTION):
             advance(begin, len(names))
             part = names[begin : begin + _A_TRANSACTION]
-            told = await site.write(ADMINISTRATOR, partial(_many, site, part))
-            rows += [_row(name, each) for name, each in zip(part, told, strict=True)]
+            result = await site.write(ADMINISTRATOR, partial(_many, site, part))
+            rows += [_row(name, each) for name, each in zip(part, result, strict=True)]
     return rows
 
 
@@ -118,10 +120,10 @@ def _many(site: Site, names: list[str], fw: Fw) -> Sequence[Replayed | FwError]:
     return site.replays.replay_many(fw, names)
 
 
-def _row(delivery: str, told: Any) -> dict[str, Any]:
-    if isinstance(told, Exception):
-        return {"delivery": delivery, "status": None, "refused": str(told)}
-    return {"delivery": delivery, "status": told.status}
+def _row(delivery: str, result: Any) -> dict[str, Any]:
+    if isinstance(result, Exception):
+        return {"delivery": delivery, "status": None, "refused": str(result)}
+    return {"delivery": delivery, "status": result.status}
 
 
 @click.command("test")
@@ -129,9 +131,9 @@ def _row(delivery: str, told: Any) -> dict[str, Any]:
 @as_json
 @click.pass_obj
 def send_test(surroundings: CommandContext, webhook: str, as_json: bool) -> None:
-    """Send WEBHOOK a signed test event now, and show how long each step took.
+    """Send a signed test event to WEBHOOK now, and show how long each step took.
 
-    Nothing is kept of it. Exit 1 when the receiver did not answer 2xx.
+    The event is not stored. Exits 1 if the receiver did not answer with 2xx.
     """
 
     async def use(site: Site) -> TrialResult:
@@ -143,18 +145,18 @@ def send_test(surroundings: CommandContext, webhook: str, as_json: bool) -> None
 
     from supervisors.service.logs import escaped
 
-    told = surroundings.on_site(use)
+    result = surroundings.on_site(use)
     if as_json:
-        show_json(told)
+        show_json(result)
     else:
-        _show_result(told)
-    if told.error is not None:
-        click.echo(escaped(told.error), err=True)  # it may quote what the receiver said
+        _show_result(result)
+    if result.error is not None:
+        click.echo(escaped(result.error), err=True)  # may quote the receiver
         raise click.exceptions.Exit(1)
 
 
-def _show_result(told: TrialResult) -> None:
-    times = told.times
+def _show_result(result: TrialResult) -> None:
+    times = result.times
     steps = {"dns": times.dns, "connect": times.connect, "tls": times.tls, "answer": times.answer}
     taken = ", ".join(f"{name} {ms:.1f} ms" for name, ms in steps.items())
-    click.echo(f"{told.status or 'no answer'} ({taken})")
+    click.echo(f"{result.status or 'no answer'} ({taken})")

@@ -17,7 +17,7 @@ from fw_actors.actors.app_jobs import AppJobs
 from fw_actors.actors.mailer import Mailer
 from fw_actors.actors.queue_worker import Drain, WakeUp
 from fw_actors.mail import LogTransport, MailMessage
-from fw_actors.ops.mail_queue import Letters
+from fw_actors.ops.mail_queue import MailComposer
 from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import Backoff
 from fw_actors.runtime import Runtime, open_runtime
@@ -158,12 +158,12 @@ async def mail_site(
         async with open_runtime(clock=site.clock, entropy=site.entropy, log=log) as runtime:
             made = _made(site, runtime, postbox or Postbox(), log)
             backoff = Backoff(site.config.ops.backoff_seconds, site.config.ops.backoff_cap_seconds)
-            letters = Letters(site.registry, made.links, site.config.site.name)
+            composer = MailComposer(site.registry, made.links, site.config.site.name)
             children = [
                 actor_child(
                     "mailer",
                     lambda: Mailer(
-                        site.store, letters, made.postbox, backoff, site.config.scrubber
+                        site.store, composer, made.postbox, backoff, site.config.scrubber
                     ),
                 ),
                 actor_child(

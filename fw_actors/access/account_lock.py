@@ -1,9 +1,9 @@
-"""Has transactions that change one account wait for each other.
+"""The row lock of an account, which serialises the transactions that change it.
 
-Password, sessions and links are judged by the account's state and rest in tables of their own: a
-session must not be made beside a password that is just being replaced. So whoever changes any of
-them takes the account's row first, and then the others, in every transaction in this order.
-SQLite has one writer, and leaves the lock out.
+Passwords, sessions and links depend on the account's state but are stored in tables of their own:
+a session must not be created while the password is being replaced. Every transaction that changes
+one of them therefore locks the account's row first and touches the other tables afterwards.
+SQLite has a single writer and needs no lock.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from fw_actors.documents.doctype import table_name
 from fw_actors.store import Statement, Tx
 
 _USERS: Final = sa.table(table_name("User"), sa.column("name"))
-_HOLD: Final = Statement(
+_LOCK: Final = Statement(
     sa.select(_USERS.c.name)
     .where(_USERS.c.name == sa.bindparam("user"))
     .with_for_update(key_share=True)
 )
 
 
-def hold(tx: Tx, user: str) -> None:
-    """Have others that hold or save this account wait until this transaction ends.
+def lock_account(tx: Tx, user: str) -> None:
+    """Lock the account row until the transaction ends.
 
-    An account that is not there is no error. What is read of it from here on is what they left.
+    A missing account is not an error. Later reads see what earlier lock holders committed.
     """
-    tx.run(_HOLD, user=user)
+    tx.run(_LOCK, user=user)

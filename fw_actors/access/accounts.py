@@ -1,6 +1,6 @@
 """Accounts: look-up by name or e-mail, passwords, renames.
 
-The roles that the site itself names keep theirs: permissions are looked up by them.
+Built-in roles cannot be renamed, because permissions refer to them by name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.access import links, sessions
-from fw_actors.access.account_lock import hold
+from fw_actors.access.account_lock import lock_account
 from fw_actors.access.attempts import forget_user
 from fw_actors.access.hash_costs import count_change
 from fw_actors.documents.document import DocType
@@ -29,15 +29,15 @@ from fw_actors.store.schema import IDENTIFIER, JOB, KNOWN_ADDRESS, PASSWORD, SES
 
 _KEY: Final[sa.BindParameter[Any]] = sa.bindparam("key")
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
-_AN_ACCOUNT, _A_ROLE, _A_SCOPE = 0, 1, 2  # what a row of rights tells of
+_AN_ACCOUNT, _A_ROLE, _A_SCOPE = 0, 1, 2  # the kinds of rows in `_rights_of`
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What sign-in needs of an account; `password_hash` is None for an invited one.
+    """The columns of an account that sign-in needs; `password_hash` is None if invited.
 
-    `password_changed` (ms) tells a new password from the same one hashed anew: no two of an
-    account have the same.
+    `password_changed` (ms) distinguishes a new password from a rehash of the same one: it is
+    unique among the passwords of an account.
     """
 
     user: str
@@ -84,7 +84,7 @@ class Accounts(Observer):
         return tuple(row[0] for row in tx.rows(self._roles, user=user))
 
     def rights(self, tx: Tx, user: str) -> Rights:
-        """Return what a user may do. Raises: NotFoundError for no such, or a disabled, user."""
+        """Return a user's rights. Raises: NotFoundError for an unknown or disabled user."""
         if user == ADMINISTRATOR:
             return Rights(user, frozenset())
         found = tx.rows(self._rights, user=user) if is_name(user) else []
@@ -114,7 +114,7 @@ class Accounts(Observer):
 
 
 def _rights_of(users: sa.Table, roles: sa.Table, scopes: sa.Table) -> sa.CompoundSelect[Any]:
-    """All that limits a user in one statement: it is run for every request."""
+    """Select account, roles and scopes in one statement, because every request runs it."""
     nothing: sa.ColumnElement[str] = sa.literal_column("''")
     enabled = sa.and_(users.c.name == _USER, users.c.enabled == 1)
     of_user = sa.and_(roles.c.parent == _USER, roles.c.parenttype == "User")
@@ -127,7 +127,7 @@ def _rights_of(users: sa.Table, roles: sa.Table, scopes: sa.Table) -> sa.Compoun
     )
 
 
-# A mailbox and a domain, nothing that could end a header; the mail server judges the rest.
+# A mailbox and a domain without characters that end a header; the mail server checks the rest.
 _EMAIL: Final = re.compile(
     r'[^@\s<>(),;:"\[\]\\]+@[^@\s<>(),;:"\[\]\\.]+(\.[^@\s<>(),;:"\[\]\\.]+)*\Z'
 )
@@ -151,38 +151,38 @@ _SET_PASSWORD: Final = Statement(
 
 
 def claim_identifiers(tx: Tx, user: str, email: str) -> None:
-    """Make name and e-mail the account's, and none that it had before.
+    """Assign name and e-mail to the account and release its previous identifiers.
 
-    Raises: ValidationError for one that can't be used; DuplicateError for another account's.
+    Raises: ValidationError for an unusable identifier; DuplicateError for another account's.
     """
-    email_key, name_key = judged_email(email), _usable(user, "name")
+    email_key, name_key = canonical_email(email), _canonical_identifier(user, "name")
     tx.run(_FORGET, user=user)
     _claim_identifier(tx, name_key, user, "name")
     if email_key != name_key:
         _claim_identifier(tx, email_key, user, "email")
 
 
-def judged_email(email: str) -> str:
+def canonical_email(email: str) -> str:
     """Return the canonical form of an e-mail address. Raises: ValidationError."""
     if not _EMAIL.match(email):
-        raise ValidationError("An e-mail address is like name@example.org.", field="email")
-    return _usable(email, "email")
+        raise ValidationError("email must have the form name@example.org.", field="email")
+    return _canonical_identifier(email, "email")
 
 
-def _usable(text: str, field: str) -> str:
+def _canonical_identifier(text: str, field: str) -> str:
     try:
         form = canonical(text)
     except UnusableIdentifierError as error:
         raise ValidationError(f"{field} {error}.", field=field) from None
     if not form:
-        raise ValidationError(f"{field} is blank.", field=field)
+        raise ValidationError(f"{field} must not be blank.", field=field)
     if form == canonical(ADMINISTRATOR):
         raise ValidationError("Administrator is a reserved name.", field=field)
     return form
 
 
 def forget_identifiers(tx: Tx, user: str) -> None:
-    """Nobody is found by a name or an e-mail of this user any more."""
+    """Release the name and the e-mail of a user."""
     tx.run(_FORGET, user=user)
 
 
@@ -196,39 +196,41 @@ def _claim_identifier(tx: Tx, key: str, user: str, field: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PasswordSet:
-    """What came of a new password: whether there was one before, and how many sessions ended."""
+    """The result of setting a password: whether it replaced one, and how many sessions ended."""
 
     replaced: bool
     sessions_ended: int
 
 
-def set_password(tx: Tx, user: str, password_hash: str, spare: str | None = None) -> PasswordSet:
-    """Store a password's hash; the sessions of the user but for the one with the handle `spare`
-    end, and every open link (A-162, A-194).
+def set_password(
+    tx: Tx, user: str, password_hash: str, except_session: str | None = None
+) -> PasswordSet:
+    """Store a password hash; end the user's other sessions and open links (A-162, A-194).
 
-    Writes no Audit Event: `Passwords` does, which also tells the owner and is what to call, and
-    `users.add_user`, whose new account is the event.
+    The session with the handle `except_session` is kept. Writes no Audit Event: call `Passwords`,
+    which does and also notifies the owner; for `users.add_user` the new account is the event.
     """
-    hold(tx, user)
+    lock_account(tx, user)
     row = tx.one(_REPLACE_PASSWORD, user=user)
     before, old_hash = (None, None) if row is None else row
-    # Two may be set in one millisecond, and a clock be set back: a try at the old one ends by it.
+    # Must differ from the old value even within one millisecond or after the clock was set back:
+    # an attempt in flight recognises by it that the password was replaced.
     at = tx.now if before is None else max(tx.now, before + 1)
     tx.run(_SET_PASSWORD, user=user, new=password_hash, at=at)
     count_change(tx, old_hash, password_hash)
     links.end(tx, user)
-    return PasswordSet(before is not None, sessions.end_all(tx, user, spare))
+    return PasswordSet(before is not None, sessions.end_all(tx, user, except_session))
 
 
 def has_password(tx: Tx, user: str) -> bool:
-    """Whether an account has a password; one that was invited has none yet."""
+    """Return whether an account has a password; an invited account has none yet."""
     return tx.scalar(_HAS_PASSWORD, user=user) is not None
 
 
 def rehash(tx: Tx, account: Account, password_hash: str) -> None:
-    """Store the same password with the live parameters; nothing else changes.
+    """Store the same password, hashed with the current parameters; nothing else changes.
 
-    `account` was read in this transaction, and is held.
+    `account` must have been read and locked in this transaction.
     """
     tx.run(_REHASH, user=account.user, new=password_hash)
     count_change(tx, account.password_hash, password_hash)
@@ -246,7 +248,7 @@ _MOVES: Final = tuple(_move(table) for table in (PASSWORD, SESSION, TOKEN, JOB, 
 
 
 class AccountRenames(Observer):
-    """Observes renames."""
+    """Moves the rows of a renamed User to its new name and keeps built-in roles from renames."""
 
     doctypes = frozenset({"Role", "User"})
 
@@ -258,9 +260,9 @@ class AccountRenames(Observer):
         self._kept_roles = frozenset({*FIRST_ROLES, *registry.roles()})
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
-        """See the module. Raises: ConflictError, and as `claim_identifiers`."""
+        """Move a renamed User's rows. Raises: ConflictError, and as `claim_identifiers`."""
         if doctype == "Role" and old in self._kept_roles:
-            raise ConflictError(f"The site itself names the role {old}; it keeps its name.")
+            raise ConflictError(f"{old} is a built-in role and cannot be renamed.")
         if doctype == "User":
             forget_identifiers(fw.tx, old)
             claim_identifiers(fw.tx, new, fw.tx.scalar(self._email, user=new))

@@ -1,10 +1,10 @@
-"""Operations of users on their own accounts, and of managers on those of others.
+"""Operations of users on their own accounts, and of managers on the accounts of others.
 
-Each operation leaves an Audit Event in its transaction: whose account it was, and who did it.
+Each operation writes an Audit Event in its transaction, naming the account and the actor.
 
-The only way to one's own User record, since nobody has write permission on it (A-24). A
-request by an API key may see and name its user; passwords, sessions and keys are for who is there
-in person (A-264).
+Users change their own User record only through these operations, since nobody has write permission
+on it (A-24). A request by API key may read and name its user; passwords, sessions and keys require
+a session (A-264).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fw_actors.access import recovery, sessions, users
-from fw_actors.access.account_lock import hold
+from fw_actors.access.account_lock import lock_account
 from fw_actors.access.accounts import Accounts
 from fw_actors.access.api_keys import ApiKeys, KeyFacts, MadeKey
 from fw_actors.access.recovery import Invited, LinkMail, SentLink
@@ -30,17 +30,16 @@ from fw_actors.ops.mail_queue import Outbox
 
 @dataclass(frozen=True, slots=True)
 class RevokedAccess:
-    """How many live sessions of an account ended, and how many API keys; None when keys were not
-    asked for."""
+    """The numbers of live sessions and API keys that ended; `keys` is None if not requested."""
 
     sessions: int
     keys: int | None
 
 
 class UserAdministration:
-    """The operations, each inside a transaction of its caller.
+    """Operations of System Managers on accounts, each in a transaction of the caller.
 
-    All of them raise PermissionDeniedError for who is no System Manager.
+    All of them raise PermissionDeniedError unless the user is a System Manager.
     """
 
     def __init__(
@@ -57,8 +56,8 @@ class UserAdministration:
     def invite(
         self, fw: Fw, email: str, name: str | None, full_name: str, roles: Sequence[str]
     ) -> Invited:
-        """Make an account and send its recovery. See `recovery.invite`."""
-        with self._audit.suppressed(fw.tx):  # the account is a part of its invitation
+        """Create an account and send its invitation. See `recovery.invite`."""
+        with self._audit.suppressed(fw.tx):  # the invitation's event covers the account
             made = recovery.invite(fw, self._link_mail, email, name, full_name, roles)
         self._audit.record(fw, Action.INVITE, made.user, {"roles": list(roles)})
         return made
@@ -93,7 +92,7 @@ class UserAdministration:
 
 
 class SelfService:
-    """The operations, each inside a transaction of its caller."""
+    """Operations of users on their own accounts, each in a transaction of the caller."""
 
     def __init__(
         self, policy: AuthPolicy, accounts: Accounts, keys: ApiKeys, outbox: Outbox
@@ -102,7 +101,7 @@ class SelfService:
         self._outbox = outbox
 
     def profile(self, fw: Fw) -> Profile:
-        """Return the own account."""
+        """Return the user's own account."""
         row = fw.documents.registry.tables["User"].fetch(fw.tx, fw.user)
         if row is None:
             raise AuthenticationError
@@ -112,12 +111,12 @@ class SelfService:
         )
 
     def update_profile(self, fw: Fw, full_name: str | None, language: str | None) -> Profile:
-        """Write the two fields that users write, as far as they are given; "" empties one.
+        """Update full name and language; None keeps a value, "" clears it.
 
         Raises: ValidationError for a value that is too long.
         """
         given = {"fullName": full_name, "language": language}
-        doc = rows.load(fw.documents, fw, "User", fw.user, lock=True)  # of two at once both win
+        doc = rows.load(fw.documents, fw, "User", fw.user, lock=True)  # concurrent updates merge
         for name, value in given.items():
             if value is not None:
                 setattr(doc, name, value.strip() or None)
@@ -125,40 +124,40 @@ class SelfService:
         return self.profile(fw)
 
     def sessions(self, fw: Fw, caller: Caller) -> list[SessionFacts]:
-        """Return the own live sessions."""
-        in_person(caller)
+        """Return the user's own live sessions."""
+        require_session(caller)
         return sessions.of_user(fw.tx, fw.user, self._policy.session_idle_days)
 
     def revoke_session(self, fw: Fw, caller: Caller, handle: str) -> None:
-        """End one of the own sessions. Raises: NotFoundError."""
-        in_person(caller)
+        """End one of the user's own sessions. Raises: NotFoundError."""
+        require_session(caller)
         sessions.revoke(fw.tx, fw.user, handle, self._policy.session_idle_days)
 
     def revoke_other_sessions(self, fw: Fw, caller: Caller) -> int:
-        """End the own sessions but for this one; return how many."""
-        in_person(caller)
-        return sessions.end_all(fw.tx, fw.user, spare=caller.session)
+        """End the user's other sessions; return how many."""
+        require_session(caller)
+        return sessions.end_all(fw.tx, fw.user, except_session=caller.session)
 
     def keys(self, fw: Fw, caller: Caller) -> list[KeyFacts]:
-        """Return the own API keys."""
-        in_person(caller)
+        """Return the user's own API keys."""
+        require_session(caller)
         return self._keys.of_user(fw.tx, fw.user)
 
     def make_key(
         self, fw: Fw, caller: Caller, label: str, days: int | None, address: str = ""
     ) -> MadeKey:
-        """Make an API key, and tell its owner by mail: a key outlives the session that made it.
+        """Create an API key and notify its owner by mail: a key outlives its session.
 
         `address` is the client's, for that message.
 
-        Raises: PermissionDeniedError when the policy lets no user make keys; and as
-            `ApiKeys.make`; AuthenticationError when the session was ended just now, by a recovery
-            say, which is to leave no key behind.
+        Raises: PermissionDeniedError if the policy forbids users to create keys; as
+            `ApiKeys.make`; AuthenticationError if the session has just ended, for example by a
+            recovery, which must leave no key behind.
         """
-        session = in_person(caller)
+        session = require_session(caller)
         if not self._policy.self_service_api_keys:
-            raise PermissionDeniedError("This site's users do not make API keys themselves.")
-        hold(fw.tx, fw.user)
+            raise PermissionDeniedError("This site does not allow users to create API keys.")
+        lock_account(fw.tx, fw.user)
         sessions.require_live(fw.tx, session)
         made = self._keys.make(fw, label, days, self._policy.api_key_days)
         new = NewKey(made.label, made.name, fw.tx.now, made.expires, address)
@@ -168,18 +167,18 @@ class SelfService:
         return made
 
     def revoke_key(self, fw: Fw, caller: Caller, name: str) -> None:
-        """End one of the own API keys. Raises: NotFoundError."""
-        in_person(caller)
+        """End one of the user's own API keys. Raises: NotFoundError."""
+        require_session(caller)
         self._keys.revoke(fw, name)
 
     def revoke_all_keys(self, fw: Fw, caller: Caller) -> int:
-        """End all of the own API keys; return how many still worked."""
-        in_person(caller)
+        """End all of the user's own API keys; return how many were still valid."""
+        require_session(caller)
         return self._keys.revoke_all(fw)
 
 
-def in_person(caller: Caller) -> str:
+def require_session(caller: Caller) -> str:
     """Return the handle of the caller's session. Raises: PermissionDeniedError for an API key."""
     if caller.session is None:
-        raise PermissionDeniedError("An API key can't do this; sign in.")
+        raise PermissionDeniedError("This operation requires a session, not an API key. Sign in.")
     return caller.session

@@ -3,9 +3,9 @@
 Rules: A-260, A-267 to A-273. A key is found by the public id, and the secret's SHA-256
 is compared in constant time (A-262).
 
-50 wrong keys from an address in 15 minutes, then 429; sign-ins are unaffected (A-98). While an
-address is shut out its right keys are refused as well (A-99): a throttle that lets the
-right one through would not slow down who guesses.
+After 50 wrong keys within 15 minutes an address gets 429; sign-ins are unaffected (A-98). A
+throttled address cannot use valid keys either (A-99): a throttle that lets the right key through
+would not slow down guessing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.access import attempts
-from fw_actors.access.account_lock import hold
+from fw_actors.access.account_lock import lock_account
 from fw_actors.access.accounts import Accounts
 from fw_actors.access.sessions import SEEN_EVERY_MS
 from fw_actors.access.types import Caller
@@ -55,8 +55,8 @@ from fw_actors.store import Statement, Store, Tx
 from fw_actors.store.schema import API_KEY
 
 DOCTYPE: Final = "API Key"
-LONGEST_DAYS: Final = 3650
-MOST_KEYS: Final = 100  # a user has at once, so that the list of them has an end
+MAX_DAYS: Final = 3650
+MAX_KEYS: Final = 100  # a user has at once, so that the list of them has an end
 
 _ID: Final[sa.BindParameter[Any]] = sa.bindparam("id")
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
@@ -69,7 +69,7 @@ _FORGET: Final = Statement(sa.delete(API_KEY).where(API_KEY.c.id == _ID))
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """A key as its owner sees it in a list; times in ms."""
+    """An API key as listed for its owner; times in ms."""
 
     name: str
     label: str
@@ -80,7 +80,7 @@ class KeyFacts:
 
 @dataclass(frozen=True, slots=True)
 class MadeKey:
-    """A key that was just made; `key` is shown this once."""
+    """A new API key; `key` is shown only once."""
 
     name: str
     label: str
@@ -90,7 +90,7 @@ class MadeKey:
 
 @dataclass(frozen=True, slots=True)
 class LiveKey:
-    """A key that holds at this moment."""
+    """A currently valid API key."""
 
     id: str
     user: str
@@ -99,14 +99,14 @@ class LiveKey:
 
 @dataclass(frozen=True, slots=True)
 class KeyCounts:
-    """How many keys of a site work, and how many of them have no end."""
+    """The number of valid API keys of a site, and of those without expiry."""
 
     live: int
     without_end: int
 
 
 class ApiKeys(Observer):
-    """The statements over keys, and the rules that tie them to their users (an observer)."""
+    """Creates, finds and ends API keys, and observes User documents to end their keys."""
 
     doctypes = frozenset({DOCTYPE, "User"})
 
@@ -143,36 +143,37 @@ class ApiKeys(Observer):
         self._names = Statement(sa.select(k.name).where(k.user == _USER).order_by(k.name))
 
     def live(self, tx: Tx, key: ApiKey) -> LiveKey | None:
-        """Return whose key it is; None for a wrong, expired or ended one, or a disabled user's."""
+        """Return the key if valid; None if wrong, expired, ended or of a disabled user."""
         row = tx.one(self._live, id=key.id, now=tx.now)
-        # An unknown id is compared as well, so that the time does not tell one that is there.
+        # Compare for unknown ids too, so that timing does not reveal which ids exist.
         known: bytes = bytes(32) if row is None else row[0]
         fits = hmac.compare_digest(known, digest(key.secret))
         return LiveKey(key.id, row[1], row[2]) if row is not None and fits else None
 
     def used(self, tx: Tx, id: str) -> None:
-        """Note that a key was used now."""
+        """Record that a key was used now."""
         tx.run(self._used, id=id, now=tx.now)
 
     def of_user(self, tx: Tx, user: str) -> list[KeyFacts]:
-        """Return a user's keys, oldest first, those that have expired too."""
+        """Return a user's keys, expired ones included, oldest first."""
         return [KeyFacts(*row) for row in tx.rows(self._list, user=user)]
 
     def make(self, fw: Fw, label: str, days: int | None, policy_days: int) -> MadeKey:
-        """Make a key of the handle's user, which lives `days`, at most `policy_days` unless 0.
+        """Create a key for the handle's user, valid `days` days, at most `policy_days` unless 0.
 
-        Raises: ValidationError for days out of range or an unusable label; ConflictError when
-            the user has too many; AuthenticationError when it was disabled just now.
+        Raises: ValidationError for days out of range or an unusable label; ConflictError if
+            the user has too many keys; AuthenticationError if the user has just been disabled.
         """
-        if days is not None and not 1 <= days <= LONGEST_DAYS:
-            raise ValidationError(f"days is 1 to {LONGEST_DAYS}.", field="days")
+        if days is not None and not 1 <= days <= MAX_DAYS:
+            raise ValidationError(f"days must be between 1 and {MAX_DAYS}.", field="days")
         if not label.strip():
-            raise ValidationError("label is missing: it tells one key from another.", field="label")
-        hold(fw.tx, fw.user)  # nobody disables it meanwhile, and nobody else makes a key of it
+            raise ValidationError("label must not be blank: it identifies the key.", field="label")
+        # Excludes a concurrent disabling of the user and a concurrent creation of keys.
+        lock_account(fw.tx, fw.user)
         if not fw.get_value("User", fw.user, "enabled"):
             raise AuthenticationError("Your session has ended. Sign in again.")
-        if fw.tx.scalar(self._count, user=fw.user) >= MOST_KEYS:
-            raise ConflictError(f"You have {MOST_KEYS} API keys; revoke one first.")
+        if fw.tx.scalar(self._count, user=fw.user) >= MAX_KEYS:
+            raise ConflictError(f"You have {MAX_KEYS} API keys; revoke one first.")
         lifetime = min(filter(None, (days, policy_days)), default=None)
         expires = None if lifetime is None else fw.tx.now + lifetime * MS_PER_DAY
         key = new_api_key(self._entropy.bytes(API_KEY_BYTES))
@@ -187,18 +188,19 @@ class ApiKeys(Observer):
         return MadeKey(key.id, label, expires, key.text)
 
     def revoke(self, fw: Fw, name: str) -> None:
-        """End a key of the handle's user. Raises: NotFoundError, for another's as well."""
-        hold(fw.tx, fw.user)  # who revokes it twice at once finds none the second time
+        """End a key of the handle's user. Raises: NotFoundError, also for another user's key."""
+        lock_account(fw.tx, fw.user)  # of two concurrent revocations the second finds no key
         if fw.get_value(DOCTYPE, name, "user") != fw.user:
             raise NotFoundError("You have no such API key.")
         _end(fw, name)
 
     def end_all(self, fw: Fw, user: str) -> list[KeyFacts]:
-        """End every key of a user as a part of an act that has its own Audit Event.
+        """End every key of a user, as part of an operation with its own Audit Event.
 
-        Returns: those that still worked, oldest first.
+        Returns: the keys that were still valid, oldest first.
         """
-        hold(fw.tx, user)  # none is made beside it, and of two at once each key is ended by one
+        # Excludes concurrent creation; of two concurrent calls only one ends each key.
+        lock_account(fw.tx, user)
         found = self.of_user(fw.tx, user)
         with self._audit.suppressed(fw.tx):
             for key in found:
@@ -206,22 +208,24 @@ class ApiKeys(Observer):
         return [key for key in found if key.expires is None or key.expires > fw.tx.now]
 
     def revoke_all(self, fw: Fw) -> int:
-        """End all of the handle's user's keys; return how many still worked."""
+        """End all keys of the handle's user; return how many were still valid."""
         ended = len(self.end_all(fw, fw.user))
         self._audit.record(fw, Action.REVOKE_KEYS, fw.user, {"keys_ended": ended})
         return ended
 
     def count(self, tx: Tx) -> KeyCounts:
-        """Return how many keys work at this moment."""
+        """Return how many keys are currently valid."""
         row = tx.one(self._counts, now=tx.now)
-        assert row is not None  # an aggregate gives a row
+        assert row is not None  # an aggregate always returns a row
         return KeyCounts(*row)
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """A key comes from its operation alone; it goes with its document, and with its user."""
+        """Reject inserts outside the operation; delete secrets and keys with their owners."""
         if doc.doctype == DOCTYPE:
             if event == "on_insert" and fw.tx.one(_HASH, id=doc.name) is None:
-                raise PermissionDeniedError("API keys are made by api_keys.createMyAPIKey alone.")
+                raise PermissionDeniedError(
+                    "API keys can only be created by api_keys.createMyAPIKey."
+                )
             if event == "on_trash":
                 fw.tx.run(_FORGET, id=doc.name)
         elif event == "on_trash" or not doc.__dict__["enabled"]:
@@ -230,13 +234,13 @@ class ApiKeys(Observer):
                     _end(fw, name)
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
-        """The name is a part of the key that its owner has. Raises: ConflictError."""
+        """Reject a rename: the name is part of the issued key. Raises: ConflictError."""
         if doctype == DOCTYPE:
-            raise ConflictError("An API key keeps its name, which is a part of the key.")
+            raise ConflictError("An API key cannot be renamed: its name is part of the key.")
 
 
 def _end(fw: Fw, name: str) -> None:
-    """Delete a key's document, which is an event as any other (B-54)."""
+    """Delete a key's document; the deletion is an ordinary event (B-54)."""
     rows.load(fw.documents, fw, DOCTYPE, name).delete(ignore_permissions=True)
 
 
@@ -252,7 +256,7 @@ class _Found:
 
 
 class KeyUse:
-    """The use case."""
+    """Authenticates requests by API key and throttles wrong keys per address."""
 
     def __init__(
         self,
@@ -266,22 +270,22 @@ class KeyUse:
         self._entropy, self._key = entropy, installation_key
 
     async def caller(self, presented: str, address: str) -> Caller:
-        """Return whose key it is, with the roles of now.
+        """Return the key's user with the current roles.
 
-        Raises: AuthenticationError, the same for every cause; TooManyRequestsError.
+        Raises: AuthenticationError, identical for every cause; TooManyRequestsError.
         """
         counter = attempts.counter_key(self._key, "api key address", counted_address(address))
-        found = await self._store.read(lambda tx: self._look(tx, presented, counter), reserved=True)
+        found = await self._store.read(lambda tx: self._find(tx, presented, counter), reserved=True)
         if found is None:
             raise await self._store.write(lambda tx: self._count(tx, counter))
         if isinstance(found, FwError):
             raise found
         if found.last_used is None or found.now - found.last_used >= SEEN_EVERY_MS:
-            with suppress(OverloadedError):  # a request is not refused for a note's sake
+            with suppress(OverloadedError):  # recording the use is optional
                 await self._store.write(lambda tx: self._keys.used(tx, found.caller.api_key or ""))
         return found.caller
 
-    def _look(self, tx: Tx, presented: str, counter: bytes) -> _Found | FwError | None:
+    def _find(self, tx: Tx, presented: str, counter: bytes) -> _Found | FwError | None:
         wait = attempts.wait_of(tx, counter, WRONG_KEYS)
         if wait is not None:
             return TooManyRequestsError(wait)

@@ -1,14 +1,13 @@
-"""Sign-in attempts and their budgets: by identifier, by address, by network.
+"""Sign-in attempts and their budgets per identifier, address and network; known addresses.
 
-One statement decides a try (A-63): it inserts the charge where fewer than `limit` count and
-no lock holds. What counts is said by `fw_actors.rules.lockout`.
+One statement decides an attempt (A-63): it inserts the charge if fewer than `limit` attempts count
+and no lock is active. `fw_actors.rules.lockout` defines which attempts count.
 
-An IPv6 client may have 65,536 networks of /64 to itself (a /48), so tries from all of one /56 and
-/48 are counted together as well, with wider budgets; an IPv4 address is counted alone.
-Rules: A-90, A-91, A-92, A-94.
+An IPv6 client may own 65,536 networks of /64 (a /48), so attempts are also counted per /56 and /48,
+with larger budgets; an IPv4 address has one counter. Rules: A-90, A-91, A-92, A-94.
 
-A row is an account and the HMAC of an address (IPv6 per /64). Nothing is refused or allowed by it:
-a try from a known address has a place in the queue for hashes that a flood can't take.
+A known address is an account and the HMAC of an address (IPv6 per /64). It grants and denies
+nothing: an attempt from a known address has a slot in the hash queue that a flood cannot take.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from fw_actors.store.schema import KNOWN_ADDRESS, LOGIN_ATTEMPT
 IN_FLIGHT: Final = 0
 FAILED: Final = 1
 
-IDENTIFIER: Final = "identifier"  # the kind of counter that sign-in has for a canonical form
+IDENTIFIER: Final = "identifier"  # the counter kind of sign-in by canonical form
 
 _KEY_SHOWN: Final = 12
 _T: Final = LOGIN_ATTEMPT.c
@@ -55,17 +54,17 @@ _STALE: Final[sa.BindParameter[Any]] = sa.bindparam("stale")
 
 
 def counter_key(installation_key: bytes, kind: str, identifier: str) -> bytes:
-    """Return the key of a counter: people type passwords into the name field, so no text rests.
+    """Return the key of a counter: HMAC-SHA-256 over kind, a separator and identifier (A-80).
 
-    HMAC-SHA-256 over kind, a separator and the identifier (A-80).
+    The plain text is never stored, because users type passwords into the name field.
     """
     text = f"{kind}\x00{identifier}".encode("utf-8", "surrogatepass")
-    # Not hmac.digest, which gives up the interpreter's lock, and has to wait for it again.
+    # Not hmac.digest: it releases the GIL and has to wait for it again.
     return hmac.new(installation_key, text, hashlib.sha256).digest()
 
 
 def shown_key(key: bytes) -> str:
-    """Return what log and console show of a counter: enough to tell it from others."""
+    """Return the prefix of a counter's key that log and console show."""
     return key.hex()[:_KEY_SHOWN]
 
 
@@ -80,7 +79,7 @@ _IS_THERE: Final = (
     sa.select(_T.id).where(_T.key == _KEY, sa.or_(_T.at > _SINCE, _T.until > _NOW)).exists()
 )
 _HAS_ROOM: Final = sa.or_(_IS_THERE, _region_counters() < MOST_IN_REGION)
-"""Whether a counter is there already, or its region has room for it."""
+"""Whether the counter exists already or its region has room for it."""
 
 _FULL: Final = Statement(sa.select(sa.literal_column("1")).where(~_HAS_ROOM))
 
@@ -94,10 +93,10 @@ class Networks:
 
 
 def _within(column: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[bool]:
-    """Whether the tries of a network are below its limit; no more of them are read than that."""
+    """Whether the attempts of a network are below its limit; reads at most `limit` rows."""
     limit: sa.BindParameter[int] = sa.bindparam(f"{name}_limit")
-    tries = sa.select(_T.id).where(column == sa.bindparam(name), _T.at > _SINCE).limit(limit)
-    return sa.select(sa.func.count()).select_from(tries.subquery()).scalar_subquery() < limit
+    counted = sa.select(_T.id).where(column == sa.bindparam(name), _T.at > _SINCE).limit(limit)
+    return sa.select(sa.func.count()).select_from(counted.subquery()).scalar_subquery() < limit
 
 
 def _charge(*further: sa.ColumnElement[bool], networks: bool = False) -> Statement:
@@ -108,7 +107,7 @@ def _charge(*further: sa.ColumnElement[bool], networks: bool = False) -> Stateme
         .scalar_subquery()
     )
     locked = sa.select(_T.id).where(_T.key == _KEY, _T.until > _NOW).exists()
-    # The types let PostgreSQL know what a bare parameter of a SELECT is.
+    # PostgreSQL cannot infer the types of bare parameters in a SELECT.
     values: dict[str, sa.ColumnElement[Any]] = {
         "id": sa.cast(_ID, sa.Text),
         "key": sa.cast(_KEY, sa.LargeBinary),
@@ -125,7 +124,7 @@ def _charge(*further: sa.ColumnElement[bool], networks: bool = False) -> Stateme
 _NETWORKS: Final = ("network_56", "network_48")
 _CHARGE: Final = {within: _charge(_HAS_ROOM, networks=within) for within in (False, True)}
 _CHARGE_SHARED: Final = {within: _charge(networks=within) for within in (False, True)}
-"""Whether the networks around an address are counted as well: the statement."""
+"""The statement, by whether the networks around an address are counted as well."""
 
 _COUNTS_AS_FAILURE: Final = sa.or_(_T.state == FAILED, _T.at <= _STALE)
 
@@ -155,7 +154,7 @@ def _fail() -> Statement:
         .where(sa.or_(other.c.state == FAILED, other.c.at <= _STALE))
         .scalar_subquery()
     )
-    until = sa.bindparam("until", type_=sa.BigInteger)  # where it is null its type still counts
+    until = sa.bindparam("until", type_=sa.BigInteger)  # typed, because it may be null
     lock = sa.case((failures + 1 >= sa.bindparam("limit"), until))
     return Statement(
         sa.update(LOGIN_ATTEMPT)
@@ -166,7 +165,7 @@ def _fail() -> Statement:
 
 
 _FAIL: Final = _fail()
-_TAKE_BACK: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.id == _ID))
+_RELEASE: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.id == _ID))
 _CLEAR: Final = Statement(
     sa.delete(LOGIN_ATTEMPT).where(
         sa.or_(_T.id == _ID, sa.and_(_T.key == _KEY, _COUNTS_AS_FAILURE))
@@ -178,15 +177,15 @@ _UNLOCK: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY))
 def charge(
     tx: Tx, charge_id: str, key: bytes, budget: Budget, networks: Networks | None = None
 ) -> float | None:
-    """Charge a try. Returns None when it is admitted, else the seconds to wait.
+    """Charge an attempt. Returns None if it is admitted, else the seconds to wait.
 
-    With `networks` the one row counts for them as well, each with a wider budget of its own; what
-    takes the charge back or keeps it does so for all of them.
+    With `networks` the one row counts for them too, each with a larger budget of its own;
+    releasing or settling the charge applies to all of them.
 
-    In a full region a try at a counter that is not there yet is charged to the shared one, where
-    it stays in flight: which failed and which not makes no difference there.
+    In a full region an attempt at a new counter is charged to the shared counter, where it stays
+    in flight: that counter does not distinguish failures.
     """
-    # The widest counter's lock keeps out whoever would count any of the others.
+    # The lock of the widest counter excludes every transaction that counts a narrower one.
     tx.lock((key if networks is None else networks.key_48).hex())
     region, within = Region.of(key), networks is not None
     asked = {"key": key, "now": tx.now, "since": tx.now - budget.window}
@@ -221,7 +220,7 @@ def _asked_of(networks: Networks | None, budget: Budget) -> dict[str, Any]:
 def _counters(
     key: bytes, own: Budget, networks: Networks | None, budget: Budget
 ) -> list[tuple[Statement, bytes, Budget]]:
-    """Return what a try is counted by: the statement that reads a counter, its key and budget."""
+    """Return the counters of an attempt: the statement that reads each, its key and budget."""
     counters = [(_TALLY, key, own)]
     if networks is not None:
         counters.append((_TALLY_56, networks.key_56, wider(budget, WIDER_56)))
@@ -237,15 +236,15 @@ def _read_tally(tx: Tx, statement: Statement, key: bytes, budget: Budget) -> Tal
         now=tx.now,
         stale=tx.now - IN_FLIGHT_MS,
     )
-    assert row is not None  # an aggregate gives a row
+    assert row is not None  # an aggregate always returns a row
     return Tally(*row)
 
 
 def wait_of(tx: Tx, key: bytes, budget: Budget, networks: Networks | None = None) -> float | None:
-    """Return the seconds that a try would have to wait, or None where a charge decides.
+    """Return the seconds an attempt has to wait, or None if the charge must decide.
 
-    Reads only: what is closed for certain is refused without a write. Tries in flight don't
-    count here.
+    Reads only: an attempt that is certain to be rejected costs no write. Attempts in flight are
+    not counted here.
     """
     waits = []
     for statement, counter, its_budget in _counters(key, budget, networks, budget):
@@ -256,8 +255,8 @@ def wait_of(tx: Tx, key: bytes, budget: Budget, networks: Networks | None = None
 
 
 def settle_failure(tx: Tx, charge_id: str, key: bytes, budget: Budget) -> float | None:
-    """Keep a charge as a failure. Returns the seconds of the lock that it began, or None."""
-    tx.lock(key.hex())  # of two that fail at once the later one has to see the other
+    """Settle a charge as a failure. Returns the seconds of the lock that it started, or None."""
+    tx.lock(key.hex())  # of two concurrent failures the later must see the earlier
     until = tx.now + budget.window if budget.locks else None
     lock = tx.scalar(
         _FAIL,
@@ -271,43 +270,42 @@ def settle_failure(tx: Tx, charge_id: str, key: bytes, budget: Budget) -> float 
     return None if lock is None else (lock - tx.now) / MS_PER_SECOND
 
 
-def take_back(tx: Tx, charge_id: str) -> None:
-    """Undo a charge: it was no verified try, or it succeeded."""
-    tx.run(_TAKE_BACK, id=charge_id)
+def release(tx: Tx, charge_id: str) -> None:
+    """Delete the charge of an attempt that was not verified, or that succeeded."""
+    tx.run(_RELEASE, id=charge_id)
 
 
 def clear(tx: Tx, charge_id: str, key: bytes) -> None:
-    """A success: its own charge and the failures go; tries in flight stay charged."""
+    """Delete a successful attempt's charge and all failures; keep attempts in flight."""
     tx.run(_CLEAR, id=charge_id, key=key, stale=tx.now - IN_FLIGHT_MS)
 
 
 def unlock(tx: Tx, key: bytes) -> None:
-    """Forget all of an identifier's tries."""
+    """Delete all attempts of an identifier."""
     tx.run(_UNLOCK, key=key)
 
 
 def unlock_account(tx: Tx, installation_key: bytes, *, name: str, email: str) -> None:
-    """Forget the tries at both spellings of an account, its name and its e-mail (A-76)."""
+    """Delete all attempts at an account, by its name and by its e-mail (A-76)."""
     for spelling in {canonical(name): None, canonical(email): None}:
         unlock(tx, counter_key(installation_key, IDENTIFIER, spelling))
 
 
 @dataclass(frozen=True, slots=True)
 class AddressCounters:
-    """The counters that a try from an address is charged to."""
+    """The counters that an attempt from an address is charged to."""
 
     key: bytes
     networks: Networks | None
 
     @property
     def widest(self) -> bytes:
-        """The counter that all tries from one client are charged to, however many addresses it
-        has."""
+        """The counter shared by all addresses that one client may own."""
         return self.key if self.networks is None else self.networks.key_48
 
 
 class AddressBudget:
-    """Charges tries to addresses."""
+    """Charges attempts to the counters of their address."""
 
     def __init__(self, limit: int, installation_key: bytes) -> None:
         """`limit` is the policy's `addressAttempts`."""
@@ -325,15 +323,15 @@ class AddressBudget:
         )
 
     def charge(self, tx: Tx, charge_id: str, counters: AddressCounters) -> float | None:
-        """Charge a try. Returns None when it is admitted, else the seconds to wait."""
+        """Charge an attempt. Returns None if it is admitted, else the seconds to wait."""
         return charge(tx, charge_id, counters.key, self._budget, counters.networks)
 
     def wait_of(self, tx: Tx, counters: AddressCounters) -> float | None:
-        """Return the seconds that a try would have to wait, or None. Reads only."""
+        """Return the seconds an attempt has to wait, or None. Reads only."""
         return wait_of(tx, counters.key, self._budget, counters.networks)
 
-    def keep(self, tx: Tx, charge_id: str, counters: AddressCounters) -> None:
-        """Keep a charge as a failure."""
+    def settle_failure(self, tx: Tx, charge_id: str, counters: AddressCounters) -> None:
+        """Settle a charge as a failure."""
         settle_failure(tx, charge_id, counters.key, self._budget)
 
     def _counter(self, kind: str, name: str) -> bytes:
@@ -364,26 +362,26 @@ _FORGET: Final = Statement(sa.delete(KNOWN_ADDRESS).where(_A.user == _USER))
 
 
 def address_key(installation_key: bytes, address: str) -> bytes:
-    """Return what stands for an address here; no address rests in this table."""
+    """Return the HMAC that stands for an address; addresses themselves are not stored."""
     return counter_key(installation_key, "known address", counted_address(address))
 
 
 def last_seen(tx: Tx, user: str, key: bytes) -> int | None:
-    """Return when the account signed in from an address last, within a day (ms), or None."""
+    """Return the last sign-in of the account from an address (ms, to the day), or None."""
     seen: int | None = tx.scalar(_SEEN, user=user, key=key)
     return seen
 
 
 def is_known(seen: int | None, now: int) -> bool:
-    """Say whether a sign-in from an address is recent enough; times in ms."""
+    """Return whether a sign-in from an address is recent enough; times in ms."""
     return seen is not None and now - seen < KNOWN_DAYS * MS_PER_DAY
 
 
 def note_sign_in(tx: Tx, user: str, key: bytes, seen: int | None) -> None:
-    """Note that the account, which is held, signed in from an address.
+    """Record a sign-in of the account, which must be locked, from an address.
 
-    `seen` is what `last_seen` gave: writes once a day. An account has `MOST_OF_A_USER` addresses,
-    the latest.
+    `seen` is the result of `last_seen`: the row is written once a day. An account keeps its
+    latest `MOST_OF_A_USER` addresses.
     """
     if seen is not None and 0 <= tx.now - seen < MS_PER_DAY:
         return
@@ -394,7 +392,7 @@ def note_sign_in(tx: Tx, user: str, key: bytes, seen: int | None) -> None:
 
 
 def forget_user(tx: Tx, user: str) -> None:
-    """Forget all addresses of an account."""
+    """Delete all known addresses of an account."""
     tx.run(_FORGET, user=user)
 
 
@@ -402,11 +400,11 @@ MOST_REFUSED_ADDRESSES: Final = 10_000
 
 
 class RefusedAddresses:
-    """A negative cache: counters of addresses that refused an attempt lately.
+    """A negative cache: the counters of addresses that recently rejected an attempt.
 
-    An attempt from one of them is worth a read first: a refusal that a read finds costs no write,
-    which a flood would make everybody wait for. The row decides; an entry too few costs a write,
-    one too many a read. The least recently refused is dropped first.
+    For these a read precedes the charge: a rejection found by a read costs no write, and writes
+    during a flood would delay everybody. The row decides; a missing entry costs a write, a stale
+    one a read. The least recently used entry is evicted first.
     """
 
     def __init__(self, most: int = MOST_REFUSED_ADDRESSES) -> None:
@@ -420,12 +418,12 @@ class RefusedAddresses:
         return len(self._keys)
 
     def remember(self, key: bytes) -> None:
-        """Note that this counter refused an attempt."""
+        """Record that this counter rejected an attempt."""
         self._keys[key] = None
         self._keys.move_to_end(key)
         if len(self._keys) > self._most:
             self._keys.popitem(last=False)
 
     def forget(self, key: bytes) -> None:
-        """Note that this counter was found open."""
+        """Remove a counter that admits attempts again."""
         self._keys.pop(key, None)

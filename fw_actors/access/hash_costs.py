@@ -1,9 +1,9 @@
-"""How many stored password hashes have which cost: counted where a hash is written.
+"""Counts of stored password hashes per cost, updated wherever a hash is written.
 
-A transaction that changes the counts adds rows, and locks none: two sign-ins that make their
-hashes anew at once do not wait for each other. The count of a cost is the sum of its rows; whoever
-reads many of them puts them together. So neither a sign-in nor a refresh reads the hashes, of
-which there may be millions.
+A transaction that changes the counts adds rows and locks none, so that concurrent rehashes do not
+wait for each other. The count of a cost is the sum of its rows; a refresh that reads many rows
+merges them. Neither a sign-in nor a refresh reads the hashes themselves, of which there may be
+millions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fw_actors.store import Row, Statement, Tx
 from fw_actors.store.schema import PASSWORD_COST
 
 REFRESH_MS: Final = 10_000
-MOST_ROWS: Final = 1000  # above it a refresh puts the rows together
+MOST_ROWS: Final = 1000  # a refresh that finds more merges the rows
 
 _T: Final = PASSWORD_COST.c
 _ADD: Final = Statement(
@@ -33,9 +33,9 @@ _TAKE: Final = Statement(sa.delete(PASSWORD_COST).returning(_T.cost, _T.hashes))
 
 
 def count_change(tx: Tx, before: str | None, after: str | None) -> None:
-    """Note that the hash `before` was replaced by the hash `after`; None where there is none.
+    """Count the replacement of the hash `before` by `after`; None stands for no hash.
 
-    A damaged hash and one of a cost beyond all bounds count for nothing.
+    Damaged hashes and hashes with a cost out of bounds are not counted.
     """
     old, new = cost_of(before), cost_of(after)
     if old == new:
@@ -46,8 +46,10 @@ def count_change(tx: Tx, before: str | None, after: str | None) -> None:
 
 
 def stored_costs(tx: Tx) -> StoredCosts:
-    """Return the counts of this moment; in a write transaction, puts rows together when there are
-    many. Call it last of what locks: another transaction that does the same is waited for."""
+    """Return the current counts; in a write transaction, also merge the rows if there are many.
+
+    Take all other locks before calling: a concurrent merge blocks this one.
+    """
     sums = tx.rows(_SUMS)
     if tx.writable and sum(rows for *_, rows in sums) > MOST_ROWS:
         for cost, hashes in _counted(tx.rows(_TAKE)).items():
@@ -56,14 +58,14 @@ def stored_costs(tx: Tx) -> StoredCosts:
 
 
 class RecentCosts:
-    """The counts as this process last read them, at most `REFRESH_MS` ago."""
+    """A cache of the counts, refreshed after `REFRESH_MS`."""
 
     def __init__(self) -> None:
         self._costs = StoredCosts(())
         self._read_at: int | None = None
 
     def get(self, tx: Tx) -> StoredCosts:
-        """Return the counts; reads them anew when they are old, or the clock was set back."""
+        """Return the counts; read them again if expired or if the clock was set back."""
         read_at = self._read_at
         if read_at is None or not 0 <= tx.now - read_at < REFRESH_MS:
             self._costs, self._read_at = stored_costs(tx), tx.now
@@ -78,7 +80,7 @@ def _counted(rows: Iterable[Row]) -> Counter[str]:
 
 
 def _text(cost: Argon2) -> str:
-    """Return a cost as FW_ARGON2 says it."""
+    """Return a cost in the format of FW_ARGON2."""
     return f"{cost.memory_kib},{cost.time},{cost.parallelism}"
 
 

@@ -1,7 +1,7 @@
-"""Single-use links: made, judged, spent and ended. Plain tokens rest nowhere, only their SHA-256.
+"""Single-use links: creation, validation, redemption, revocation. Only SHA-256s are stored.
 
-Rules: A-180, A-181, A-192, A-193. Expiry is part of every read
-(A-183), and what a token was good for ends with it (A-194).
+Rules: A-180, A-181, A-192, A-193. Every read checks expiry (A-183); events that end a link are
+listed in A-194.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.access.account_lock import hold
+from fw_actors.access.account_lock import lock_account
 from fw_actors.access.types import LinkFacts, LinkKind
 from fw_actors.config import AuthPolicy
 from fw_actors.documents.document import DocType
@@ -33,7 +33,7 @@ PAGES: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class MintedLink:
-    """A link that was just made. `expires` in ms since the epoch."""
+    """A new link. `expires` is in ms since the epoch."""
 
     url: str = field(repr=False)
     expires: int
@@ -58,12 +58,12 @@ _SPEND: Final = Statement(
 
 
 class Links:
-    """Makes links for one site, and tells what a token is."""
+    """Creates the links of one site and validates their tokens."""
 
     def __init__(
         self, registry: Registry, policy: AuthPolicy, entropy: Entropy, base_url: str
     ) -> None:
-        """`base_url`: the public URL or the bound address, never what a request says."""
+        """`base_url` is the public URL or the bound address, never taken from a request."""
         users = registry.tables["User"].table
         self._entropy, self._base_url = entropy, base_url
         self._minutes = {
@@ -77,7 +77,7 @@ class Links:
         )
 
     def minutes(self, kind: LinkKind) -> int:
-        """Return how long a link of this kind works."""
+        """Return the lifetime of links of this kind, in minutes."""
         return self._minutes[kind]
 
     def expiry(self, kind: LinkKind, now: int) -> int:
@@ -85,10 +85,10 @@ class Links:
         return now + self._minutes[kind] * MS_PER_MINUTE
 
     def mint(self, tx: Tx, kind: LinkKind, user: str) -> MintedLink:
-        """Make a link; the older ones of the same user and kind end."""
+        """Create a link; older links of the same user and kind end."""
         token = bearer(self._entropy.bytes(BEARER_BYTES))
         expires = self.expiry(kind, tx.now)
-        hold(tx, user)
+        lock_account(tx, user)
         tx.run(_END_OLDER, user=user, kind=kind.value)
         tx.run(
             _INSERT,
@@ -101,10 +101,10 @@ class Links:
         return MintedLink(f"{self._base_url}/{PAGES[kind]}#token={token}", expires)
 
     def facts(self, tx: Tx, token: str) -> LinkFacts:
-        """Return what a token is good for; it is not spent by that.
+        """Return the details of a valid token without spending it.
 
-        Raises: InvalidTokenError, the same for unknown, spent and expired ones, and those of a
-            user who is disabled or gone.
+        Raises: InvalidTokenError, identical for unknown, spent and expired tokens and for
+            tokens of a disabled or deleted user.
         """
         row = tx.one(self._facts, hash=digest(token), now=tx.now)
         if row is None:
@@ -113,9 +113,9 @@ class Links:
 
 
 def spend(tx: Tx, kind: LinkKind, token: str) -> str:
-    """Spend a token and return its user: one statement, so that of two submissions one wins.
+    """Spend a token and return its user: one statement, so that one of two submissions wins.
 
-    Raises: InvalidTokenError, for a token of the other kind as well.
+    Raises: InvalidTokenError, also for a token of the other kind.
     """
     user: str | None = tx.scalar(_SPEND, hash=digest(token), kind=kind.value, now=tx.now)
     if user is None:
@@ -129,7 +129,7 @@ def end(tx: Tx, user: str) -> None:
 
 
 class LinkRules(Observer):
-    """Observes User documents: a changed e-mail, disabling and deleting end open links."""
+    """Ends the open links of a User whose e-mail changes or who is disabled or deleted."""
 
     doctypes = frozenset({"User"})
 

@@ -1,17 +1,16 @@
 """Passwords of accounts: stored hashes, policy, changes.
 
-Sessions end (A-162); a password set by an administrator clears name and e-mail
-(A-76); `password_changed` is sent whenever a password is set on an account that had one
-(A-297); API keys outlive a change by their owner alone (A-249,
-A-274).
+Sessions end (A-162); a password set by an administrator lifts the lockouts of name and e-mail
+(A-76); `password_changed` is sent whenever an existing password is replaced (A-297); API keys
+survive only a change by their owner (A-249, A-274).
 
-A wrong `current` counts as a failed sign-in for the account name (A-244), shares that
-name's budget and is answered 429 while it is locked (A-245). So a stolen session guesses
-no further than the lock.
+A wrong `current` counts as a failed sign-in for the account name (A-244), shares that name's
+budget and is answered with 429 while it is locked (A-245), so that a stolen session allows no more
+guesses than the lockout.
 
-`new_password` is written only and sets the hash (A-294). One that comes over HTTP is hashed
-before the transaction, one that app code sets inside it (A-295); it clears the
-lockouts of name and e-mail (A-76).
+`new_password` is write-only and sets the hash (A-294). A value received over HTTP is hashed before
+the transaction, a value set by app code inside it (A-295); it lifts the lockouts of name and e-mail
+(A-76).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.access import attempts
-from fw_actors.access.account_lock import hold
+from fw_actors.access.account_lock import lock_account
 from fw_actors.access.accounts import Account, Accounts, set_password
 from fw_actors.access.api_keys import ApiKeys
 from fw_actors.access.hash_costs import RecentCosts
@@ -57,14 +56,14 @@ _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
 
 @dataclass(frozen=True, slots=True)
 class EndedAccess:
-    """How many live sessions and API keys of an account ended."""
+    """The numbers of live sessions and API keys of an account that ended."""
 
     sessions: int
     keys: int
 
 
 class Passwords:
-    """Sets passwords whose hashes were made before. Plain, inside a transaction."""
+    """Sets passwords from existing hashes, inside a transaction of the caller."""
 
     def __init__(
         self,
@@ -80,25 +79,25 @@ class Passwords:
         self._key = installation_key
 
     def change(
-        self, tx: Tx, user: str, password_hash: str, *, spare: str, request_id: str = ""
+        self, tx: Tx, user: str, password_hash: str, *, except_session: str, request_id: str = ""
     ) -> int:
-        """Store the hash of a password that the owner chose by the current one.
+        """Store the hash of a password that its owner changed by giving the current one.
 
-        All open links and the sessions but for the one with the handle `spare` end; API keys
-        stay. A message goes to the account. Returns: how many sessions ended.
+        Open links end, and so do all sessions except the one with the handle `except_session`;
+        API keys stay. The account is notified by mail. Returns: how many sessions ended.
         """
-        done = set_password(tx, user, password_hash, spare)
+        done = set_password(tx, user, password_hash, except_session)
         if done.replaced:
             self._outbox.to_user(tx, Template.PASSWORD_CHANGED, user, owner=user)
         self._audit.record_by(tx, user, request_id, Action.CHANGE_PASSWORD, user)
         return done.sessions_ended
 
     def replace(self, fw: Fw, user: str, password_hash: str, action: Action) -> EndedAccess:
-        """Store the hash of a password that was set without the current one: by a link, or by an
-        administrator. Whoever had the old one, or a session of it, may have made API keys.
+        """Store the hash of a password that was set by a link or by an administrator.
 
-        All sessions, open links and API keys end. A message names the keys to the account; the
-        handle's user is the one who asks for it. The Audit Event says `action`.
+        All sessions, open links and API keys end: someone with the old password, or a session of
+        it, may have created keys. A mail to the account names the keys. The handle's user is the
+        one who requested the change; the Audit Event records `action`.
         """
         keys = self._keys.end_all(fw, user)
         done = set_password(fw.tx, user, password_hash)
@@ -116,13 +115,13 @@ class Passwords:
         return EndedAccess(done.sessions_ended, len(keys))
 
     def replace_and_unlock(self, fw: Fw, user: str, password_hash: str) -> EndedAccess:
-        """The same by an administrator: a lockout of name or e-mail is over, too."""
+        """Replace a password as an administrator; also lift lockouts of name and e-mail."""
         ended = self.replace(fw, user, password_hash, Action.SET_PASSWORD)
         attempts.unlock_account(fw.tx, self._key, name=user, email=self.email(fw.tx, user))
         return ended
 
     def email(self, tx: Tx, user: str) -> str:
-        """Return an account's e-mail: no password may equal it."""
+        """Return an account's e-mail, which its password must not equal."""
         return str(tx.scalar(self._email, user=user) or "")
 
 
@@ -132,7 +131,7 @@ _ID_BYTES: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class AdmittedChange:
-    """A try that was charged and may be verified."""
+    """A password change that was charged and may be verified."""
 
     key: bytes
     charge: str
@@ -142,7 +141,7 @@ class AdmittedChange:
 
 
 class PasswordChanges:
-    """The use case. Each step is a transaction or a hash; the LockoutActor puts them in order."""
+    """The steps of a password change, each a transaction or a hash; LockoutActor orders them."""
 
     def __init__(
         self,
@@ -162,11 +161,11 @@ class PasswordChanges:
         self._costs = RecentCosts()
 
     def counter(self, user: str) -> bytes:
-        """Return the counter of an account's name, the one that sign-ins by it have."""
+        """Return the counter of an account's name, which sign-ins by that name share."""
         return attempts.counter_key(self._key, attempts.IDENTIFIER, canonical(user))
 
     async def admit(self, change: PasswordChange, key: bytes) -> AdmittedChange | FwError:
-        """Charge the account's name. Raises: OverloadedError when that can't be written."""
+        """Charge the account's name. Raises: OverloadedError if the charge cannot be written."""
         charge = record_id(self._entropy.bytes(_ID_BYTES))
 
         def work(tx: Tx) -> AdmittedChange | FwError:
@@ -175,7 +174,7 @@ class PasswordChanges:
                 return TooManyRequestsError(wait)
             account = self._directory.find(tx, canonical(change.user))
             if account is None or not account.enabled:
-                attempts.take_back(tx, charge)
+                attempts.release(tx, charge)
                 return AuthenticationError()
             return AdmittedChange(key, charge, tx.now, account, self._costs.get(tx).draw(key))
 
@@ -184,7 +183,7 @@ class PasswordChanges:
     async def verify(
         self, change: PasswordChange, admitted: AdmittedChange
     ) -> PasswordChanged | FwError:
-        """Verify the current password, judge and hash the new one, settle and set it."""
+        """Verify the current password, validate and hash the new one, settle and store it."""
         stored = admitted.account.password_hash
         try:
             verified = await self._hasher.verify(
@@ -198,9 +197,9 @@ class PasswordChanges:
             if not verified.ok:
                 return await self._store.write(lambda tx: self._fail(tx, admitted))
             new = await self._hash(change, admitted)
-        except OverloadedError as refusal:
-            await self._store.write(lambda tx: attempts.take_back(tx, admitted.charge))
-            return refusal
+        except OverloadedError as error:
+            await self._store.write(lambda tx: attempts.release(tx, admitted.charge))
+            return error
         return await self._store.write(lambda tx: self._succeed(tx, change, admitted, new))
 
     async def _hash(self, change: PasswordChange, admitted: AdmittedChange) -> str | FwError:
@@ -210,8 +209,8 @@ class PasswordChanges:
             return await self._hasher.hash(
                 change.password, name=user, email=email, requester=_requester(change)
             )
-        except PasswordPolicyError as refusal:
-            return refusal
+        except PasswordPolicyError as error:
+            return error
 
     def _fail(self, tx: Tx, admitted: AdmittedChange) -> FwError:
         locked = attempts.settle_failure(tx, admitted.charge, admitted.key, self._budget)
@@ -221,7 +220,7 @@ class PasswordChanges:
         self, tx: Tx, change: PasswordChange, admitted: AdmittedChange, new: str | FwError
     ) -> PasswordChanged | FwError:
         account = admitted.account
-        hold(tx, account.user)
+        lock_account(tx, account.user)
         now = self._directory.find(tx, canonical(change.user))
         if now is None or not now.enabled or now.password_changed != account.password_changed:
             return self._fail(tx, admitted)  # it changed while the hash ran
@@ -229,13 +228,13 @@ class PasswordChanges:
         if isinstance(new, FwError):
             return new
         ended = self._passwords.change(
-            tx, account.user, new, spare=change.session, request_id=change.request_id
+            tx, account.user, new, except_session=change.session, request_id=change.request_id
         )
         return PasswordChanged(ended)
 
 
 def _requester(change: PasswordChange) -> Requester:
-    """An account has one share of a full queue, from wherever its sessions are."""
+    """Return the requester of a change: one share of the hash queue for each account."""
     return Requester(f"account {change.user}")
 
 
@@ -243,7 +242,7 @@ FIELD: Final = "new_password"
 
 
 class NewPasswords(Observer):
-    """Observes User documents; hashes for requests before they begin their transaction."""
+    """Sets passwords from `new_password` of User documents; hashes before the transaction."""
 
     doctypes = frozenset({"User"})
 
@@ -251,8 +250,9 @@ class NewPasswords(Observer):
         self._hasher, self._passwords, self._audit = hasher, passwords, audit
 
     async def prepare(self, body: Mapping[str, Any], account: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a request's body with its new password hashed; `account` has the name and the
-        e-mail of the User as it will be.
+        """Return a request's body with its new password hashed.
+
+        `account` has the resulting name and e-mail of the User.
 
         Raises: PasswordPolicyError, OverloadedError.
         """
@@ -277,6 +277,6 @@ class NewPasswords(Observer):
         password = doc.__dict__[FIELD]
         if not isinstance(password, PreparedPassword):
             return
-        with self._audit.suppressed(fw.tx):  # the event of the save names the password
+        with self._audit.suppressed(fw.tx):  # the save's event names it
             self._passwords.replace_and_unlock(fw, str(doc.name), password.hash)
         doc.__dict__[FIELD] = None

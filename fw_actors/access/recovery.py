@@ -1,18 +1,16 @@
 """Password recovery and invitation: throttle, links by mail, redemption.
 
-The same work is done on every path (A-214), so that nothing tells which accounts there
-are (A-212).
+Every path does the same work (A-214), so that responses do not reveal which accounts exist (A-212).
 
-An identifier is counted as typed, known or not (A-97), or the limit itself would tell which
-accounts there are. The four routes share an address's budget (A-95).
+An identifier is counted as typed, known or not (A-97); otherwise the limit would reveal which
+accounts exist. The four routes share the budget of an address (A-95).
 
-The order is that of A-186: the address is judged first, then the token, then the password
-that comes with it; the hash is made before the one transaction that spends the token, sets the
-password and ends sessions and API keys (A-181, A-221). Whatever fails in that one
-leaves the link as it was.
+The order of checks is that of A-186: the address, then the token, then the new password. The hash
+is computed before the single transaction that spends the token, sets the password and ends
+sessions and API keys (A-181, A-221). If that transaction fails, the link stays valid.
 
-`link` is handed back only to a System Manager's request, and only when the transport is `log`
-(A-195); such a request writes the `mail.sent` line itself and leaves no job (A-196).
+`link` is returned only to a System Manager, and only with the `log` transport (A-195); such a
+request writes the `mail.sent` line itself and adds no job (A-196).
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from fw_actors.access import accounts, attempts, links
-from fw_actors.access.account_lock import hold
+from fw_actors.access.account_lock import lock_account
 from fw_actors.access.links import Links
 from fw_actors.access.passwords import Passwords
 from fw_actors.access.types import LinkFacts, LinkKind
@@ -61,22 +59,22 @@ _MAILS: Final = Budget(MAILS_AN_HOUR, RECOVERY_MAIL_WINDOW_MS, locks=False)
 
 
 class RecoveryThrottle:
-    """Counts requests, whatever comes of them. Plain, inside a transaction."""
+    """Counts recovery requests regardless of their result, inside a transaction."""
 
     def __init__(self, policy: AuthPolicy, entropy: Entropy, installation_key: bytes) -> None:
         self._addresses = Budget(policy.recovery_attempts, ADDRESS_WINDOW_MS, locks=False)
         self._entropy, self._key = entropy, installation_key
 
     def count_address(self, tx: Tx, address: str) -> float | None:
-        """Count a request of an address. Returns None, or the seconds to wait."""
+        """Count a request from an address. Returns None, or the seconds to wait."""
         return self._count(tx, self._address_key(address), self._addresses)
 
     def address_wait(self, tx: Tx, address: str) -> float | None:
-        """Return the seconds an address has to wait, or None; reads only."""
+        """Return the seconds an address has to wait, or None. Reads only."""
         return attempts.wait_of(tx, self._address_key(address), self._addresses)
 
     def count_mail(self, tx: Tx, identifier: str | None, typed: str) -> float | None:
-        """Count a mail to a canonical identifier, or to what has no such form.
+        """Count a mail to a canonical identifier, or to typed text that has no such form.
 
         Returns None, or the seconds to wait.
         """
@@ -90,7 +88,7 @@ class RecoveryThrottle:
         charge = record_id(self._entropy.bytes(_ID_BYTES))
         wait = attempts.charge(tx, charge, key, budget)
         if wait is None:
-            attempts.settle_failure(tx, charge, key, budget)  # nothing takes it back
+            attempts.settle_failure(tx, charge, key, budget)  # a request is never released
         return wait
 
 
@@ -101,7 +99,7 @@ _ACTIONS: Final = MappingProxyType(
 
 
 class LinkUse:
-    """What both kinds of links have in common."""
+    """Inspects and redeems links of both kinds."""
 
     def __init__(
         self,
@@ -113,13 +111,13 @@ class LinkUse:
         audit: AuditLog,
         handle: Callable[[Tx, str, str], Fw],
     ) -> None:
-        """`handle` gives the handle of a user inside a transaction, for a request id."""
+        """`handle` returns the handle of a user in a transaction, for a request id."""
         self._store, self._hasher, self._links = store, hasher, links
         self._passwords, self._throttle = passwords, throttle
         self._audit, self._handle = audit, handle
 
-    async def look(self, token: str, address: str) -> LinkFacts:
-        """Return what a token is good for; it is not spent by that.
+    async def facts(self, token: str, address: str) -> LinkFacts:
+        """Return the details of a valid token without spending it.
 
         Raises: TooManyRequestsError, InvalidTokenError, OverloadedError.
         """
@@ -130,8 +128,8 @@ class LinkUse:
                 return TooManyRequestsError(wait)
             try:
                 return self._links.facts(tx, token)
-            except InvalidTokenError as refusal:
-                return refusal  # not raised here: the request counts all the same
+            except InvalidTokenError as error:
+                return error  # not raised here, so that the request stays counted
 
         found = await self._store.write(work)
         if isinstance(found, FwError):
@@ -147,13 +145,12 @@ class LinkUse:
         further: Further,
         request_id: str,
     ) -> None:
-        """Spend a token: the password is set, sessions and API keys end, and `further` runs along
-        with it. (An invited account has no keys yet; the rule is one for both kinds.)
+        """Spend a token: set the password, end sessions and API keys, and run `further`.
 
         Raises: TooManyRequestsError, InvalidTokenError, PasswordPolicyError, OverloadedError,
-            and what `further` raises; the token is as good as before then.
+            and the errors of `further`. The token stays valid after any of them.
         """
-        facts = await self.look(token, address)
+        facts = await self.facts(token, address)
         if facts.kind is not kind:
             raise InvalidTokenError
         password_hash = await self._hasher.hash(
@@ -164,11 +161,11 @@ class LinkUse:
         )
 
         def work(tx: Tx) -> None:
-            hold(tx, facts.user)
-            user = links.spend(tx, kind, token)  # renamed meanwhile, perhaps
+            lock_account(tx, facts.user)
+            user = links.spend(tx, kind, token)  # may have been renamed meanwhile
             fw = self._handle(tx, user, request_id)
             self._passwords.replace(fw, user, password_hash, _ACTIONS[kind])
-            with self._audit.suppressed(tx):  # a part of the act that was just recorded
+            with self._audit.suppressed(tx):  # covered by the event just recorded
                 further(tx, replace(facts, user=user))
 
         await self._store.write(work)
@@ -176,21 +173,21 @@ class LinkUse:
 
 @dataclass(frozen=True, slots=True)
 class SentLink:
-    """What the request is told. `expires` in ms; `url` only where the link is handed back."""
+    """The result of sending a link. `expires` in ms; `url` only if the link is returned."""
 
     expires: int
     url: str | None = field(default=None, repr=False)
 
 
 class LinkMail:
-    """Sends links inside a transaction."""
+    """Sends links by mail, inside a transaction."""
 
     def __init__(self, links: Links, outbox: Outbox, log: LogTransport | None) -> None:
-        """`log` is the transport where that is `log`, else None."""
+        """`log` is the transport if mail goes to the log, else None."""
         self._links, self._outbox, self._log = links, outbox, log
 
     def send(self, fw: Fw, kind: LinkKind, user: str) -> SentLink:
-        """Send a link of a kind to a user; older ones of that kind end at the latest with it."""
+        """Send a link to a user; older links of that kind end when this one is created."""
         template = Template(kind.value)
         if self._log is None:
             self._outbox.to_user(fw.tx, template, user, owner=fw.user)
@@ -200,22 +197,21 @@ class LinkMail:
         return SentLink(link.expires, link.url)
 
 
-def addressed(fw: Fw, user: str) -> Any:
-    """Return the User document that a System Manager means to send a link to, held: what it is
-    judged by stays so until the link is made.
+def link_recipient(fw: Fw, user: str) -> Any:
+    """Return the User document of a link's recipient, locked until the link is created.
 
-    Raises: PermissionDeniedError; NotFoundError.
+    Raises: PermissionDeniedError unless a System Manager asks; NotFoundError.
     """
     if not fw.rights.manages:
         raise PermissionDeniedError
-    hold(fw.tx, user)
+    lock_account(fw.tx, user)
     account = fw.get_doc("User", user)
     permissions.require_account(fw, account)
     return account
 
 
 class Recovery:
-    """The use cases of recovery links."""
+    """Requests for recovery links, and their redemption."""
 
     def __init__(
         self,
@@ -229,10 +225,10 @@ class Recovery:
         self._link_use, self._key = link_use, installation_key
 
     async def ask(self, usr: str, address: str) -> None:
-        """Queue a recovery mail for a typed identifier; says nothing about what came of it.
+        """Queue a recovery mail for a typed identifier, without reporting a result.
 
-        One transaction with the same rows for every identifier, known, unknown or disabled; the
-        Mailer finds out whose it is. Over a throttle nothing is written.
+        One transaction writes the same rows for every identifier, known, unknown or disabled; the
+        Mailer looks the account up. Nothing is written beyond a limit.
 
         Raises: OverloadedError.
         """
@@ -247,7 +243,7 @@ class Recovery:
         await self._store.write(work)
 
     async def admit_address(self, address: str) -> None:
-        """Refuse an address that is over its requests, without counting one.
+        """Reject an address that is over its limit, without counting the request.
 
         Raises: TooManyRequestsError.
         """
@@ -257,14 +253,14 @@ class Recovery:
         if wait is not None:
             raise TooManyRequestsError(wait)
 
-    async def look(self, token: str, address: str) -> LinkFacts:
-        """Return what a token of either kind is good for. See `LinkUse.look`."""
-        return await self._link_use.look(token, address)
+    async def link_facts(self, token: str, address: str) -> LinkFacts:
+        """Return the details of a valid token of either kind. See `LinkUse.facts`."""
+        return await self._link_use.facts(token, address)
 
     async def reset(self, token: str, password: str, address: str, request_id: str = "") -> None:
-        """Set a new password; all sessions end, and a lockout of name or e-mail is lifted.
+        """Set a new password, end all sessions and lift lockouts of name and e-mail.
 
-        Raises: see `LinkUse.complete`.
+        Raises: as `LinkUse.complete`.
         """
         await self._link_use.complete(
             LinkKind.RECOVERY, token, password, address, self._unlock, request_id
@@ -275,11 +271,11 @@ class Recovery:
 
 
 def send_reset(fw: Fw, link_mail: LinkMail, user: str) -> SentLink:
-    """Send a recovery link to an account, as a System Manager.
+    """Send a recovery link to an account, on behalf of a System Manager.
 
-    Raises: PermissionDeniedError; NotFoundError; ConflictError for an invited or disabled one.
+    Raises: PermissionDeniedError; NotFoundError; ConflictError for an invited or disabled account.
     """
-    account = addressed(fw, user)
+    account = link_recipient(fw, user)
     if not account.enabled:
         raise ConflictError(f"{user[:140]} is disabled; enable the account first.")
     if not accounts.has_password(fw.tx, account.name):
@@ -296,7 +292,7 @@ def _canonical_or_none(usr: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Invited:
-    """An account that was just made, and what its invitation is."""
+    """A new account and its invitation."""
 
     user: str
     email: str
@@ -304,10 +300,10 @@ class Invited:
 
 
 class Invitation:
-    """Accepting an invitation."""
+    """Redeems invitations."""
 
     def __init__(self, link_use: LinkUse, handle: Callable[[Tx, str], Fw]) -> None:
-        """`handle` gives the handle of a user inside a transaction."""
+        """`handle` returns the handle of a user in a transaction."""
         self._link_use, self._handle = link_use, handle
 
     async def accept(
@@ -318,9 +314,9 @@ class Invitation:
         address: str,
         request_id: str = "",
     ) -> None:
-        """Set the invited account's first password, and its full name where one is given.
+        """Set the invited account's first password, and its full name if given.
 
-        Raises: see `LinkUse.complete`; ValidationError for an unusable full name.
+        Raises: as `LinkUse.complete`; ValidationError for an unusable full name.
         """
 
         def further(tx: Tx, facts: LinkFacts) -> None:
@@ -332,7 +328,7 @@ class Invitation:
         )
 
     def _name(self, tx: Tx, user: str, full_name: str) -> None:
-        """A user may not write the own User record but by such operations (A-24)."""
+        """Set the full name; users may write their own User record only this way (A-24)."""
         fw = self._handle(tx, user)
         doc = rows.load(fw.documents, fw, "User", user)
         doc.__dict__["fullName"] = full_name.strip() or None
@@ -347,26 +343,26 @@ def invite(
     full_name: str = "",
     roles: Sequence[str] = (),
 ) -> Invited:
-    """Make an account and send its invitation; without `name` it is the canonical e-mail.
+    """Create an account and send its invitation; `name` defaults to the canonical e-mail.
 
     Raises: PermissionDeniedError; DuplicateError; ValidationError.
     """
     if not fw.rights.manages:
         raise PermissionDeniedError
     if name is None:
-        name = accounts.judged_email(email)
+        name = accounts.canonical_email(email)
     made = add_user(fw, name, email, full_name, roles)
     sent = link_mail.send(fw, LinkKind.INVITATION, made["name"])
     return Invited(made["name"], made["email"], sent)
 
 
 def resend(fw: Fw, link_mail: LinkMail, user: str) -> SentLink:
-    """Send an invitation again; the link before ends.
+    """Send an invitation again; the previous link ends.
 
     Raises: PermissionDeniedError; NotFoundError; ConflictError for an account that is disabled
         or has a password.
     """
-    account = addressed(fw, user)
+    account = link_recipient(fw, user)
     if not account.enabled:
         raise ConflictError(f"{user[:140]} is disabled; enable the account first.")
     if accounts.has_password(fw.tx, account.name):

@@ -1,4 +1,4 @@
-"""Sessions: bearer tokens whose hash rests in the store, addressed by an opaque handle."""
+"""Sessions: bearer tokens stored as hashes and addressed by opaque handles."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _SEEN: Final = Statement(
 
 @dataclass(frozen=True, slots=True)
 class LiveSession:
-    """A session that holds at this moment."""
+    """A currently valid session."""
 
     id: str
     user: str
@@ -79,7 +79,7 @@ class LiveSession:
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """A session as its user sees it in a list: by its handle; times in ms."""
+    """A session as listed for its user, by its handle; times in ms."""
 
     id: str
     ip: str
@@ -90,7 +90,7 @@ class SessionFacts:
 
 
 class Sessions:
-    """Finds sessions. Expiry, idleness and the account's state are read at every use."""
+    """Finds sessions; checks expiry, idle time and the account's state at every use."""
 
     def __init__(self, registry: Registry, idle_days: int) -> None:
         """`idle_days` is the policy's `sessionIdleDays`."""
@@ -105,7 +105,7 @@ class Sessions:
         )
 
     def live(self, tx: Tx, sid: str) -> LiveSession:
-        """Return the session of a sid. Raises: AuthenticationError."""
+        """Return the valid session of a sid. Raises: AuthenticationError."""
         since = used_since(tx.now, self._idle_days)
         row = tx.one(self._find, sid_hash=digest(sid), now=tx.now, used_since=since)
         if row is None:
@@ -114,17 +114,17 @@ class Sessions:
 
 
 def used_since(now: int, idle_days: int) -> int:
-    """Return the time (ms) after which a session must have been used to hold at `now`.
+    """Return the time (ms) since which a session must have been used to be valid at `now`.
 
-    With 0 days a session has no idle end.
+    With 0 days sessions have no idle timeout.
     """
     return now - idle_days * MS_PER_DAY if idle_days else -1
 
 
 def begin(tx: Tx, *, handle: str, sid: str, user: str, ip: str, user_agent: str, days: int) -> int:
-    """Make a session of an account that is held; return when it expires, in ms.
+    """Create a session for a locked account; return its expiry in ms.
 
-    Of more than `MOST_OF_A_USER` the least recently used ends.
+    If the account has more than `MOST_OF_A_USER`, the least recently used sessions end.
     """
     expires = tx.now + days * MS_PER_DAY
     tx.run(
@@ -145,26 +145,27 @@ def begin(tx: Tx, *, handle: str, sid: str, user: str, ip: str, user_agent: str,
 
 
 def end(tx: Tx, sid: str) -> None:
-    """End the session of a sid; an unknown one is no error."""
+    """End the session of a sid; an unknown sid is not an error."""
     tx.run(_END, sid_hash=digest(sid))
 
 
 def seen(tx: Tx, session: str) -> None:
-    """Note that a session was used now."""
+    """Record that a session was used now."""
     tx.run(_SEEN, id=session, now=tx.now)
 
 
 def require_live(tx: Tx, session: str) -> None:
-    """Refuse what is asked for by a session that was ended since it was authenticated.
+    """Check that a session has not ended since the request was authenticated.
 
-    For what outlives the session; the account is held. Raises: AuthenticationError.
+    Required before creating anything that outlives the session; the account must be locked.
+    Raises: AuthenticationError.
     """
     if tx.one(_HOLDS, id=session, now=tx.now) is None:
         raise AuthenticationError("Your session has ended. Sign in again.")
 
 
 def of_user(tx: Tx, user: str, idle_days: int) -> list[SessionFacts]:
-    """Return a user's live sessions, the most recently used first."""
+    """Return a user's live sessions, most recently used first."""
     since = used_since(tx.now, idle_days)
     rows = tx.rows(_OF_USER, user=user, now=tx.now, used_since=since)
     return [SessionFacts(*row) for row in rows]
@@ -173,17 +174,17 @@ def of_user(tx: Tx, user: str, idle_days: int) -> list[SessionFacts]:
 def revoke(tx: Tx, user: str, handle: str, idle_days: int) -> None:
     """End a session of a user by its handle.
 
-    Raises: NotFoundError for an unknown handle, and in the same words for another user's.
+    Raises: NotFoundError for an unknown handle, with the same text for another user's session.
     """
     since = used_since(tx.now, idle_days)
     if not tx.run(_REVOKE, id=handle, user=user, now=tx.now, used_since=since):
         raise NotFoundError("You have no such session.")
 
 
-def end_all(tx: Tx, user: str, spare: str | None = None) -> int:
-    """End a user's sessions, but for the one with the handle `spare`.
+def end_all(tx: Tx, user: str, except_session: str | None = None) -> int:
+    """End a user's sessions, except the one with the handle `except_session`.
 
     Returns: how many were live.
     """
-    ended = tx.rows(_END_LIVE, user=user, id=spare or "")
+    ended = tx.rows(_END_LIVE, user=user, id=except_session or "")
     return sum(expires > tx.now for (expires,) in ended)

@@ -1,8 +1,7 @@
-"""Signing in, step by step: throttle, look-up, hash, and one transaction that settles all of it.
+"""The steps of a sign-in: throttle, look-up, hash, and one transaction that settles the attempt.
 
-Both counters are charged before anything is looked up or hashed (A-42), in one
-transaction; whatever happens afterwards, a charge is taken back only by a success or by an attempt
-that could not be verified (A-65).
+One transaction charges both counters before anything is looked up or hashed (A-42). A charge is
+released only if the attempt succeeds or cannot be verified (A-65).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fw_actors.access import accounts, attempts, sessions
-from fw_actors.access.account_lock import hold
+from fw_actors.access.account_lock import lock_account
 from fw_actors.access.accounts import Account, Accounts
 from fw_actors.access.attempts import AddressBudget, RefusedAddresses
 from fw_actors.access.hash_costs import RecentCosts
@@ -33,7 +32,7 @@ _ID_BYTES: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """A typed identifier: its counter, and its canonical form unless it has none."""
+    """The counter and, if there is one, the canonical form of a typed identifier."""
 
     key: bytes
     canonical: str | None
@@ -41,9 +40,11 @@ class Identified:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A try that was charged and may be verified; `account` is None for an unknown identifier,
-    and `decoy` what a try at the identifier costs where there is no usable hash. `address_seen`
-    (ms) is when the account signed in from this address last."""
+    """An attempt that was charged and may be verified.
+
+    `account` is None for an unknown identifier; `decoy` is the cost of the hash to compute if
+    there is no usable one. `address_seen` (ms) is the account's last sign-in from this address.
+    """
 
     identified: Identified
     charge: str
@@ -56,14 +57,17 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """An attempt that a counter refuses for `wait` seconds; `by_address`: that of the address."""
+    """An attempt that the address's (`by_address`) or the identifier's counter rejected.
+
+    A further attempt may be made after `wait` seconds.
+    """
 
     wait: float
     by_address: bool
 
 
 class SignIn:
-    """The use case. Each step is a transaction or a hash; the LockoutActor puts them in order."""
+    """The steps of a sign-in, each a transaction or a hash; LockoutActor orders them."""
 
     def __init__(
         self,
@@ -84,7 +88,7 @@ class SignIn:
         self._costs = RecentCosts()
 
     def identify(self, usr: str) -> Identified:
-        """Return the counter of a typed identifier; one without a canonical form has its own."""
+        """Return the counter of a typed identifier, also if it has no canonical form."""
         try:
             form = canonical(usr)
         except UnusableIdentifierError:
@@ -93,7 +97,7 @@ class SignIn:
         return Identified(attempts.counter_key(self._key, attempts.IDENTIFIER, form), form)
 
     async def address_wait(self, address: str) -> float | None:
-        """Return the seconds that an address has to wait, or None. Reads only."""
+        """Return the seconds an address has to wait, or None. Reads only."""
         counters = self._addresses.counters(address)
         return await self._store.read(
             lambda tx: self._addresses.wait_of(tx, counters), reserved=True
@@ -102,7 +106,7 @@ class SignIn:
     async def known_address_wait(self, address: str) -> float | None:
         """Return the seconds that an address has to wait where a read tells, or None (A-82).
 
-        Only addresses that were refused lately are read; the charge decides about the others.
+        Reads only for addresses that were rejected recently; the charge decides for others.
         """
         counters = self._addresses.counters(address)
         if counters.widest not in self._refused_addresses:
@@ -121,11 +125,10 @@ class SignIn:
     async def admit(self, attempt: SignInAttempt, identified: Identified) -> Admitted | Throttled:
         """Charge the address and the identifier, then look the account up.
 
-        The charge need not be on the disk before the hash: what answers the attempt is, and the
-        charge before it. A power failure between them forgets an attempt whose outcome nobody
-        learned.
+        The charge need not be on disk before the hash: the commit that precedes the response
+        makes it durable. A power failure in between loses only an attempt without a response.
 
-        Raises: OverloadedError when the counter can't be written: no attempt without a charge.
+        Raises: OverloadedError if the counter cannot be written: no attempt without a charge.
         """
         charge, address_charge = self._id(), self._id()
         counters = self._addresses.counters(attempt.address)
@@ -137,11 +140,11 @@ class SignIn:
                 return Throttled(wait, by_address=True)
             wait = attempts.charge(tx, charge, identified.key, self._budget)
             if wait is not None:
-                attempts.take_back(tx, address_charge)  # only verified attempts count for it
+                attempts.release(tx, address_charge)  # only verified attempts count here
                 return Throttled(wait, by_address=False)
             form = identified.canonical
             account = self._directory.find(tx, form) if form is not None else None
-            # Asked for unknown ones as well, so that the work is the same.
+            # Read for unknown accounts too, so that the work is the same.
             seen = attempts.last_seen(tx, "" if account is None else account.user, address)
             decoy = self._costs.get(tx).draw(identified.key)
             return Admitted(identified, charge, address_charge, tx.now, account, decoy, seen)
@@ -152,7 +155,7 @@ class SignIn:
         return admitted
 
     async def verify(self, attempt: SignInAttempt, admitted: Admitted) -> SignedIn | FwError:
-        """Hash once, then settle the charges and make the session in one transaction."""
+        """Hash once, then settle the charges and create the session in one transaction."""
         account = admitted.account
         requester = Requester(
             sharing_network(attempt.address),
@@ -167,20 +170,20 @@ class SignIn:
                 requester=requester,
                 may_begin=lambda: may_verify(admitted.charged_at, self._clock.now()),
             )
-        except OverloadedError as refusal:
-            await self._store.write(lambda tx: self._take_back(tx, admitted))
-            return refusal
+        except OverloadedError as error:
+            await self._store.write(lambda tx: self._release(tx, admitted))
+            return error
         if account is None or not verified.ok:
             return await self._store.write(lambda tx: self._fail(tx, attempt, admitted))
-        fresh = await self._fresh_hash(attempt.pwd, requester) if verified.outdated else None
+        new_hash = await self._rehash(attempt.pwd, requester) if verified.outdated else None
         sid = bearer(self._entropy.bytes(BEARER_BYTES))
         handle = self._id()
         return await self._store.write(
-            lambda tx: self._succeed(tx, attempt, admitted, account, sid, handle, fresh)
+            lambda tx: self._succeed(tx, attempt, admitted, account, sid, handle, new_hash)
         )
 
-    async def _fresh_hash(self, password: str, requester: Requester) -> str | None:
-        """Rehash with the live parameters; a busy hasher leaves it to the next sign-in."""
+    async def _rehash(self, password: str, requester: Requester) -> str | None:
+        """Rehash with the current parameters, or return None if the hasher is busy."""
         try:
             return await self._hasher.rehash(password, queue=HashQueue.SIGN_IN, requester=requester)
         except OverloadedError:
@@ -188,13 +191,13 @@ class SignIn:
 
     def _fail(self, tx: Tx, attempt: SignInAttempt, admitted: Admitted) -> FwError:
         counters = self._addresses.counters(attempt.address)
-        self._addresses.keep(tx, admitted.address_charge, counters)
+        self._addresses.settle_failure(tx, admitted.address_charge, counters)
         locked = attempts.settle_failure(tx, admitted.charge, admitted.identified.key, self._budget)
         return AuthenticationError(WRONG) if locked is None else TooManyRequestsError(locked)
 
-    def _take_back(self, tx: Tx, admitted: Admitted) -> None:
-        attempts.take_back(tx, admitted.charge)
-        attempts.take_back(tx, admitted.address_charge)
+    def _release(self, tx: Tx, admitted: Admitted) -> None:
+        attempts.release(tx, admitted.charge)
+        attempts.release(tx, admitted.address_charge)
 
     def _succeed(
         self,
@@ -204,20 +207,20 @@ class SignIn:
         account: Account,
         sid: str,
         handle: str,
-        fresh: str | None,
+        new_hash: str | None,
     ) -> SignedIn | FwError:
-        hold(tx, account.user)
+        lock_account(tx, account.user)
         now = self._directory.find(tx, admitted.identified.canonical or "")
         if now is None or not now.enabled or now.password_changed != account.password_changed:
             return self._fail(tx, attempt, admitted)  # it changed while the hash ran
         attempts.clear(tx, admitted.charge, admitted.identified.key)
-        attempts.take_back(tx, admitted.address_charge)
+        attempts.release(tx, admitted.address_charge)
         if attempt.old_sid is not None:
             sessions.end(tx, attempt.old_sid)
         address = attempts.address_key(self._key, attempt.address)
         attempts.note_sign_in(tx, now.user, address, admitted.address_seen)
-        if fresh is not None:
-            accounts.rehash(tx, now, fresh)
+        if new_hash is not None:
+            accounts.rehash(tx, now, new_hash)
         days = self._policy.session_days
         expires = sessions.begin(
             tx,

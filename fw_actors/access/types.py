@@ -1,4 +1,4 @@
-"""The values between the front end and the gateway: who calls, what is asked, what is told."""
+"""Values that the front end and the gateway exchange: callers, requests and results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Caller:
-    """Who makes a request: a user by a session or by an API key, with the roles of this moment.
+    """The authenticated user of a request, by session or API key, with the current roles.
 
     `session` and `api_key` are public handles, never the secrets themselves.
     """
@@ -23,7 +23,7 @@ class Caller:
 
 @dataclass(frozen=True)
 class SignInAttempt:
-    """One try to sign in. `address` is the whole one; the throttle counts IPv6 per /64."""
+    """One sign-in attempt. `address` is complete; the throttle counts IPv6 per /64."""
 
     usr: str
     pwd: str = field(repr=False)
@@ -35,7 +35,7 @@ class SignInAttempt:
 
 @dataclass(frozen=True)
 class SignedIn:
-    """A session that was just made. `expires` in ms since the epoch, `max_age` in seconds."""
+    """A new session. `expires` is in ms since the epoch, `max_age` in seconds."""
 
     sid: str = field(repr=False)
     user: str
@@ -46,7 +46,7 @@ class SignedIn:
 
 @dataclass(frozen=True)
 class PasswordChange:
-    """One try to change the own password, in the session with the handle `session`."""
+    """A user's request to change their own password, made in the session `session` (a handle)."""
 
     user: str
     session: str
@@ -57,14 +57,14 @@ class PasswordChange:
 
 @dataclass(frozen=True)
 class PasswordChanged:
-    """A password that was just changed by its owner."""
+    """The result of a password change by its owner."""
 
     sessions_ended: int
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The own account as its user sees it (A-241)."""
+    """An account as its own user sees it (A-241)."""
 
     name: str
     email: str
@@ -74,7 +74,7 @@ class Profile:
 
 
 class LinkKind(StrEnum):
-    """What a single-use link is good for; also the template of the message that carries it."""
+    """The purpose of a single-use link; also the template of the message that carries it."""
 
     RECOVERY = "recovery"
     INVITATION = "invitation"
@@ -82,7 +82,7 @@ class LinkKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LinkFacts:
-    """What a link's token is good for: of which kind, for whom, until when (ms)."""
+    """The details of a valid link token: its kind, its user and its expiry (ms)."""
 
     kind: LinkKind
     user: str
@@ -93,10 +93,10 @@ class LinkFacts:
 
 @dataclass(frozen=True)
 class Reading:
-    """One number for `/metrics`. A counter's name has no `_total`: the page's writer adds it.
+    """One sample for `/metrics`. A counter's name omits `_total`: the renderer adds it.
 
-    A histogram's `value` is the sum of what was observed; `buckets` are pairs of an upper bound,
-    as text, and how many observations are not above it.
+    A histogram's `value` is the sum of its observations; `buckets` are pairs of an upper bound,
+    as text, and the number of observations that do not exceed it.
     """
 
     name: str

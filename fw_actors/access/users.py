@@ -1,9 +1,9 @@
 """Rules on User documents: e-mail addresses, the last manager, access scopes.
 
-The last enabled System Manager cannot be disabled, deleted or lose the role (A-22). The
-last one without access scopes cannot either, nor be given scopes (A-23): nobody with
-scopes can lift them. A site on which all have scopes still opens; `Administrator`, by the command
-line, mends it.
+The last enabled System Manager cannot be disabled, deleted or lose the role (A-22). The same holds
+for the last one without access scopes, who cannot be given scopes either (A-23), because a user
+with scopes cannot remove them. A site whose managers all have scopes still opens; `Administrator`
+repairs it on the command line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.access import attempts, sessions
-from fw_actors.access.account_lock import hold
+from fw_actors.access.account_lock import lock_account
 from fw_actors.access.accounts import Accounts, set_password
 from fw_actors.documents import permissions
 from fw_actors.documents.document import DocType
@@ -37,7 +37,7 @@ def add_user(
     roles: Sequence[str] = (),
     password_hash: str | None = None,
 ) -> dict[str, Any]:
-    """Make an account; without a hash it is invited and refuses every sign-in.
+    """Create an account; without a hash it is invited and rejects every sign-in.
 
     Raises: DuplicateError for a taken name or e-mail; ValidationError for an unknown role.
     """
@@ -58,12 +58,12 @@ def add_user(
 
 
 def list_users(fw: Fw) -> list[dict[str, Any]]:
-    """Return every account by name, with its roles."""
+    """Return the summaries of all accounts, ordered by name."""
     return [summary(fw, row["name"]) for row in fw.get_list("User", order_by="name asc")]
 
 
 def summary(fw: Fw, name: str) -> dict[str, Any]:
-    """Return an account as a table shows it. Raises: NotFoundError."""
+    """Return the fields of an account that tables show. Raises: NotFoundError."""
     user = fw.get_doc("User", name)
     return {
         "name": user.name,
@@ -76,9 +76,9 @@ def summary(fw: Fw, name: str) -> dict[str, Any]:
 
 
 def named(fw: Fw, accounts: Accounts, identifier: str) -> Any:
-    """Return the User document that a name or an e-mail belongs to, in any spelling.
+    """Return the User document of a name or e-mail, in any spelling.
 
-    Raises: PermissionDeniedError for who is no System Manager; NotFoundError.
+    Raises: PermissionDeniedError unless the user is a System Manager; NotFoundError.
     """
     if not fw.rights.manages:
         raise PermissionDeniedError
@@ -92,7 +92,7 @@ def named(fw: Fw, accounts: Accounts, identifier: str) -> Any:
 
 
 def unlock(fw: Fw, accounts: Accounts, installation_key: bytes, identifier: str) -> str:
-    """Lift a lockout early, at both spellings (A-293); return the user's name.
+    """Lift the lockouts of an account's name and e-mail (A-293); return the user's name.
 
     Raises: as `named`; PermissionDeniedError as `permissions.require_account`.
     """
@@ -115,13 +115,13 @@ def revoke_sessions(fw: Fw, user: str) -> int:
 
 
 def set_enabled(fw: Fw, accounts: Accounts, identifier: str, enabled: bool) -> str:
-    """Close or open an account; return the user's name. Closing ends sessions, keys and links.
+    """Enable or disable an account; return its name. Disabling ends sessions, keys and links.
 
     Raises: as `named`; ConflictError for the last System Manager.
     """
     user = named(fw, accounts, identifier)
-    hold(fw.tx, user.name)
-    user.reload()  # as whoever was at it leaves it: closing an account must not have to be repeated
+    lock_account(fw.tx, user.name)
+    user.reload()  # a concurrent save must not make disabling fail
     if bool(user.enabled) is not enabled:
         user.enabled = int(enabled)
         user.save()
@@ -132,7 +132,7 @@ _LOCK: Final = "the last System Manager"
 
 
 class LastManagerRule(Observer):
-    """Observes User and User Permission documents."""
+    """Keeps one enabled System Manager, and one without access scopes, on the site."""
 
     doctypes = frozenset({"User", USER_PERMISSION})
 
@@ -147,14 +147,14 @@ class LastManagerRule(Observer):
             sa.select(users.name)
             .where(users.enabled == 1, sa.select(roles.name).where(is_manager).exists())
             .order_by(users.name)
-            .limit(2)  # enough to tell whether there is another
+            .limit(2)  # enough to know whether there is another
         )
         is_scoped = sa.select(scopes.name).where(scopes.user == users.name).exists()
         self._managers = Statement(managers)
         self._unscoped = Statement(managers.where(~is_scoped))
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Judge a write before it is made. Raises: ConflictError."""
+        """Reject a write that would remove the last manager. Raises: ConflictError."""
         if doc.doctype == "User":
             stays = event != "on_trash" and _manages(doc)
             if not stays and doc._before is not None and _manages(doc._before):
@@ -163,21 +163,23 @@ class LastManagerRule(Observer):
             self._require_another_unscoped(fw.tx, doc.__dict__["user"])
 
     def _require_another(self, tx: Tx, user: str) -> None:
-        tx.lock(_LOCK)  # of two that go at once, the second sees the first one gone
+        tx.lock(_LOCK)  # of two concurrent removals the second must see the first
         if tx.rows(self._managers) == [(user,)]:
-            raise ConflictError("The last enabled System Manager stays one; make another first.")
+            raise ConflictError(
+                "The last enabled System Manager cannot be removed; add another first."
+            )
         if tx.rows(self._unscoped) == [(user,)]:
             raise ConflictError(
-                "The last enabled System Manager without access scopes stays one; "
-                "make another first."
+                "The last enabled System Manager without access scopes cannot be removed; "
+                "add another first."
             )
 
     def _require_another_unscoped(self, tx: Tx, user: str) -> None:
         tx.lock(_LOCK)
         if tx.rows(self._unscoped) == [(user,)]:
             raise ConflictError(
-                "The last enabled System Manager without access scopes gets none; "
-                "make another first."
+                "The last enabled System Manager without access scopes cannot be given scopes; "
+                "add another first."
             )
 
 
@@ -189,7 +191,7 @@ _SCOPE: Final = "User Permission"
 
 
 class ScopeRules(Observer):
-    """Observes all documents, since any may be named by a scope."""
+    """Validates access scopes and keeps the documents that they name."""
 
     def __init__(self, registry: Registry, audit: AuditLog) -> None:
         table = registry.tables[_SCOPE].table
@@ -202,26 +204,26 @@ class ScopeRules(Observer):
         self._of_user = Statement(sa.select(c.name).where(of_user).order_by(c.name))
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Judge a scope; hold on to what scopes name; take a deleted user's scopes along."""
+        """Validate scopes, keep documents that scopes name, delete a deleted user's scopes."""
         if event == "on_trash":
-            self._going(fw, doc)
+            self._on_trash(fw, doc)
         elif doc.doctype == _SCOPE:
-            self._judge(fw, doc.__dict__["allow"], doc.__dict__["for_value"])
+            self._validate(fw, doc.__dict__["allow"], doc.__dict__["for_value"])
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
-        """Values of scopes follow the document that they name."""
+        """Update the values of scopes that name the renamed document."""
         fw.tx.run(self._carry, doctype=doctype, value=old, new=new)
 
-    def _judge(self, fw: Fw, doctype: str, value: str) -> None:
+    def _validate(self, fw: Fw, doctype: str, value: str) -> None:
         meta = self._registry.metas.get(doctype)
         if meta is None or meta.child:
             raise ValidationError(f"allow: there is no DocType {doctype}.", field="allow")
         if not self._registry.tables[doctype].holds(fw.tx, value):
             raise ValidationError(f"for_value: there is no {doctype} {value}.", field="for_value")
 
-    def _going(self, fw: Fw, doc: DocType) -> None:
-        if doc.doctype == "User":  # whoever is scoped may delete no scopes, these neither
-            with self._audit.suppressed(fw.tx):  # a part of the User's deletion
+    def _on_trash(self, fw: Fw, doc: DocType) -> None:
+        if doc.doctype == "User":  # without permissions: users with scopes may not delete scopes
+            with self._audit.suppressed(fw.tx):  # covered by the User's deletion
                 for (name,) in fw.tx.rows(self._of_user, user=doc.name):
                     load(fw.documents, fw, _SCOPE, name).delete(ignore_permissions=True)
         scope = fw.tx.scalar(self._naming, doctype=doc.doctype, value=doc.name)

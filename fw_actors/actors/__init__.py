@@ -1,1 +1,1 @@
-"""The actors of the service: thin, one file each; rules and statements lie below."""
+"""The actors of the service, one per module; rules and statements are in lower layers."""

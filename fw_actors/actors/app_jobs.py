@@ -1,7 +1,7 @@
-"""Runs the functions that apps recorded by `fw.enqueue`, each in a transaction as its user.
+"""Runs the functions that apps enqueued with `fw.enqueue`, each in a transaction as its user.
 
-The writes of the function and the end of its job are one transaction: it is done once, or not at
-all and tried again (D-211), ten times (D-210).
+The writes of the function and the end of its job are one transaction: either both happen, or
+neither and the job is retried (D-211), up to ten attempts (D-210).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ PLACES: Final = 2  # one runs, the next is ready when it ends
 LEASE_SECONDS: Final = 60.0
 
 Handle = Callable[[Tx, str, str], Fw]
-"""Gives the handle of a user (and a request id) inside a transaction."""
+"""Returns the handle of a user (and a request id) inside a transaction."""
 
 
 class AppJobs(QueueWorker):
-    """See the module."""
+    """Works on the queue of app jobs."""
 
     mailbox = MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=PLACES, max_timers=4)
 
@@ -49,7 +49,7 @@ class AppJobs(QueueWorker):
         note_defect: NoteDefect,
         scrubber: Scrubber,
     ) -> None:
-        """`note_defect` is told of what a function raised that is no refusal."""
+        """`note_defect` is called with every exception of a function that is not an FwError."""
         super().__init__(store, QueuePolicy(QUEUE, PLACES, LEASE_SECONDS, backoff), scrubber)
         self._handle, self._note_defect = handle, note_defect
 
@@ -76,24 +76,24 @@ class AppJobs(QueueWorker):
         )
 
     def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
-        """See `QueueWorker.write_failure`."""
+        """Record a failed attempt. See `QueueWorker.write_failure`."""
         if verdict.next_attempt is None:
             return jobs.fail(tx, job.id, job.lease, error)
         return jobs.retry(tx, job.id, job.lease, verdict.next_attempt, error)
 
     def _run(self, tx: Tx, job: LeasedJob, function: AppFunction) -> None:
-        if not jobs.finish(tx, job.id, job.lease):  # first: without the lease nothing is done
+        if not jobs.finish(tx, job.id, job.lease):  # first: nothing is done without the lease
             raise JobFailed("worker_lost: the lease had ended.")
         try:
             handle = self._handle(tx, job.user, _request_id(job))
             if is_left_undone(function(handle, **arguments_of(job))):
                 raise RuntimeError(left_undone(job.function))
         except OverloadedError:
-            raise  # the transaction itself may be lost
-        except FwError as refusal:
-            raise JobFailed(f"{type(refusal).__name__}: {refusal}") from None
+            raise  # the transaction itself may have failed
+        except FwError as error:
+            raise JobFailed(f"{type(error).__name__}: {error}") from None
         except (Exception, SystemExit) as error:
-            text = self._scrubber.scrub(str(error))  # it holds whatever the app put into it
+            text = self._scrubber.scrub(str(error))  # may contain anything the app put into it
             raise JobFailed(f"{raised_at(error)}: {text}") from error
 
 

@@ -1,8 +1,8 @@
 """The operators' console: snapshots of the process, traces, and a few actions.
 
-The pages and the terminal look through the same eyes. Nobody watches, nothing is computed: a view
-is made when somebody waits for one, and shared by all who do. Making it may take at most a
-fortieth of the time, so that a process with 100,000 actors is not slowed by being looked at.
+Pages and terminal use the same views. A view is computed only on request and shared by all who
+wait for it. Computing views takes at most a fortieth of the time, so that inspecting a process
+with 100,000 actors does not slow it down.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fw_actors.runtime import (
 
 
 class Node(msgspec.Struct, frozen=True, rename="camel"):
-    """A node of the tree; `rate` is messages a second since the view before."""
+    """A node of the tree; `rate` is messages per second since the previous view."""
 
     path: str
     name: str
@@ -54,7 +54,7 @@ class Node(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Receiver(msgspec.Struct, frozen=True, rename="camel"):
-    """A receiver: its places, what they hold, and how it does."""
+    """A receiver: its slots, their use, and its health."""
 
     origin: str
     in_flight: int
@@ -65,7 +65,7 @@ class Receiver(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DeadLetterShown(msgspec.Struct, frozen=True):
-    """A message that reached nobody."""
+    """A message that could not be delivered to an actor."""
 
     recipient: str
     message: str
@@ -74,7 +74,7 @@ class DeadLetterShown(msgspec.Struct, frozen=True):
 
 
 class TracedMessage(msgspec.Struct, frozen=True):
-    """A message that an actor was about to handle: its type and its fields' types, no values."""
+    """A message about to be handled by an actor: its type and its fields' types, no values."""
 
     at: int
     message: str
@@ -82,7 +82,7 @@ class TracedMessage(msgspec.Struct, frozen=True):
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """What was seen of an actor; `until` in ms since the epoch."""
+    """The recorded messages of an actor; `until` in ms since the epoch."""
 
     actor: str
     until: int
@@ -91,12 +91,12 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 class ConsoleView(msgspec.Struct, frozen=True, rename="camel"):
-    """Everything at one moment. Times in ms since the epoch; `rates` per second."""
+    """The state of the process at one moment. Times in ms since the epoch; `rates` per second."""
 
     number: int
     at: int
     every: float
-    """Seconds until the next one may be made."""
+    """Seconds until the next view may be computed."""
     tree: list[Node]
     rates: Mapping[str, float]
     in_flight: int
@@ -117,24 +117,24 @@ FIELDS_SHOWN: Final = 8
 
 
 class Traces:
-    """At most four at once, each with the last 100 messages; one ends after a minute by itself."""
+    """Runs at most four traces, each of the last 100 messages; a trace ends after a minute."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._running: dict[str, RunningTrace] = {}
 
     def begin(self, ref: ActorRef) -> None:
-        """Trace an actor from now on. Raises: OverloadedError when four are traced already."""
+        """Start tracing an actor. Raises: OverloadedError if four actors are traced already."""
         self._forget()
         live = [each for each in self._running.values() if each.is_live]
         if len(live) >= MOST and ref.name not in self._running:
-            raise OverloadedError("Four actors are traced already. Wait for one to end.")
+            raise OverloadedError("Four actors are traced already. Wait until a trace ends.")
         running = RunningTrace(ref, self._clock)
         self._running[ref.name] = running
-        ref.trace(running.see)
+        ref.trace(running.record)
 
     def shown(self) -> list[Trace]:
-        """Return what was seen; a trace that is over stays for five minutes."""
+        """Return all traces; a finished trace is kept for five minutes."""
         self._forget()
         return [each.shown() for each in self._running.values()]
 
@@ -147,7 +147,7 @@ class Traces:
 
 
 class RunningTrace:
-    """One trace."""
+    """Records the messages of one actor."""
 
     def __init__(self, ref: ActorRef, clock: Clock) -> None:
         self._ref, self._clock = ref, clock
@@ -160,8 +160,8 @@ class RunningTrace:
     def is_live(self) -> bool:
         return trio.current_time() < self.ends
 
-    def see(self, message: Message) -> None:
-        """Be shown a message before it is handled."""
+    def record(self, message: Message) -> None:
+        """Record a message that is about to be handled."""
         if not self.is_live:
             self._ref.trace(None)
             return
@@ -180,7 +180,7 @@ class RunningTrace:
 
 
 def fields_of(kind: type[Message]) -> str:
-    """Return the names of a message's fields, and no value of them."""
+    """Return the names of a message's fields, without their values."""
     names = kind.__struct_fields__
     more = ", …" if len(names) > FIELDS_SHOWN else ""
     return ", ".join(names[:FIELDS_SHOWN]) + more
@@ -189,14 +189,14 @@ def fields_of(kind: type[Message]) -> str:
 EVERY_SECONDS: Final = 1.0
 STORE_SECONDS: Final = 2.0
 SHARE: Final = 40
-"""A look that took t seconds is not repeated for 40 t."""
+"""A view that took t seconds to compute is not recomputed for 40 t."""
 ASK_SECONDS: Final = 2.0
 STOP_SECONDS: Final = 5.0
 NO_STORE: Final = StoreFacts([], [], [], [], [])
 
 
 class Console:
-    """One for each process. For trio's own thread."""
+    """Computes views and carries out actions; one per process, used on trio's thread."""
 
     def __init__(
         self, site: Site, runtime: Runtime, dispatcher: ActorRef, delivered: Counter
@@ -213,25 +213,25 @@ class Console:
         self._before: Mapping[str, float] = {}
 
     async def view(self, after: int = 0) -> ConsoleView:
-        """Return the view that follows number `after`, as soon as it may be made; 0 is any."""
+        """Return the next view after number `after` as soon as it is due; 0 accepts any."""
         async with self._one_at_a_time:
             view = self._view
             if view is None or view.number <= after or trio.current_time() > self._due:
                 await trio.sleep_until(self._due)
-                view = self._view = await self._look()
+                view = self._view = await self._compute_view()
             return view
 
     async def pause(self, user: str, receiver: str, request_id: str = "") -> None:
-        """Start no attempt at a receiver in this process until it is resumed.
+        """Stop starting attempts at a receiver in this process until it is resumed.
 
-        Raises: NotFoundError when no delivery for it was seen since the start.
+        Raises: NotFoundError if no delivery went to it since the start.
         """
-        await self._tell_dispatcher(Pause(receiver))
+        await self._ask_dispatcher(Pause(receiver))
         await self._note(user, Action.CONSOLE_PAUSE, receiver, request_id)
 
     async def resume(self, user: str, receiver: str, request_id: str = "") -> None:
-        """Go on with a receiver. Raises: NotFoundError."""
-        await self._tell_dispatcher(Resume(receiver))
+        """Resume a receiver. Raises: NotFoundError."""
+        await self._ask_dispatcher(Resume(receiver))
         await self._note(user, Action.CONSOLE_RESUME, receiver, request_id)
 
     async def restart(self, user: str, actor: str, request_id: str = "") -> None:
@@ -246,7 +246,7 @@ class Console:
         await self._note(user, Action.CONSOLE_TRACE, actor, request_id)
 
     async def unlock(self, user: str, identifier: str, request_id: str = "") -> None:
-        """Lift a lockout early, at both spellings of an account. Raises: NotFoundError."""
+        """Lift the lockouts of an account's name and e-mail. Raises: NotFoundError."""
         site = self._site
 
         def work(fw: Fw) -> None:
@@ -257,11 +257,11 @@ class Console:
         self._store_due = 0.0
 
     async def replay(self, user: str, delivery: str, request_id: str = "") -> None:
-        """Send a delivery again. Raises: PermissionDeniedError, NotFoundError, ConflictError."""
+        """Replay a delivery. Raises: PermissionDeniedError, NotFoundError, ConflictError."""
         site = self._site
-        told = await site.write(user, lambda fw: site.replays.replay(fw, delivery), request_id)
-        if isinstance(told, PermissionDeniedError):  # it is on record, and committed
-            raise told
+        replayed = await site.write(user, lambda fw: site.replays.replay(fw, delivery), request_id)
+        if isinstance(replayed, PermissionDeniedError):  # its record is committed
+            raise replayed
         self._store_due = 0.0
 
     def _single(self, name: str) -> ActorRef:
@@ -270,22 +270,22 @@ class Console:
                 return self._runtime.ref(name)
         raise NotFoundError(f"There is no single actor {name[:60]}.")
 
-    async def _tell_dispatcher(self, message: Pause | Resume) -> None:
+    async def _ask_dispatcher(self, message: Pause | Resume) -> None:
         try:
             known = await self._dispatcher.ask(message, deadline=ASK_SECONDS)
         except (ActorError, AskTimeout):
             raise OverloadedError("The dispatcher does not answer. Try again.") from None
         if not known:
-            raise NotFoundError(f"No delivery went to {message.receiver[:200]} of late.")
+            raise NotFoundError(f"No delivery has gone to {message.receiver[:200]} recently.")
 
     async def _note(self, user: str, action: Action, target: str, request_id: str) -> None:
         audit = self._site.audit
         await self._site.write(user, lambda fw: audit.record(fw, action, target), request_id)
 
-    async def _look(self) -> ConsoleView:
+    async def _compute_view(self) -> ConsoleView:
         began = trio.current_time()
         if began >= self._store_due:
-            await self._look_at_store()
+            await self._read_store()
         dispatcher = await self._dispatcher_described()
         before = trio.current_time()
         snapshot = self._runtime.snapshot()
@@ -319,8 +319,8 @@ class Console:
             },
         )
 
-    async def _look_at_store(self) -> None:
-        """A store in trouble leaves the last facts; its readers are shared with everybody."""
+    async def _read_store(self) -> None:
+        """Read the store's facts; an unavailable store leaves the last ones."""
         began = trio.current_time()
         with suppress(OverloadedError):
             self._store = await self._site.store.read(self._facts.read)
@@ -331,14 +331,14 @@ class Console:
         try:
             return (await self._dispatcher.inspect(ASK_SECONDS)).described
         except (ActorError, AskTimeout):
-            return {}  # it is being restarted, or busy; the tree says so
+            return {}  # restarting or busy; the tree shows it
 
     def _rates(self, totals: Mapping[str, float], now: float) -> dict[str, float]:
         seconds = now - self._made_at
         before, self._before, self._made_at = self._before, totals, now
         if not before or seconds <= 0:
             return dict.fromkeys(totals, 0.0)
-        # An actor that was restarted counts on; a pool that was reopened may begin anew.
+        # A restarted actor keeps its count; a reopened pool may restart from zero.
         return {
             key: round(max(0.0, count - before.get(key, count)) / seconds, 1)
             for key, count in totals.items()

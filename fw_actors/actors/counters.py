@@ -1,4 +1,4 @@
-"""Counts and durations for `/metrics`: given to whom it concerns, read in one place."""
+"""Counters and histograms for `/metrics`, passed to their users and rendered in one place."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 
 
 class Counter:
-    """How often each outcome came since the start. For trio's own thread."""
+    """Counts outcomes since the start. For trio's own thread."""
 
     def __init__(self, outcomes: Iterable[str]) -> None:
-        """`outcomes` are shown from the start, at 0."""
+        """`outcomes` are shown from the start, with 0."""
         self._counts = dict.fromkeys(outcomes, 0)
 
     def add(self, outcome: str) -> None:
-        """Count one."""
+        """Count one occurrence of an outcome."""
         self._counts[outcome] = self._counts.get(outcome, 0) + 1
 
     def counts(self) -> Mapping[str, int]:
@@ -28,29 +28,29 @@ class Counter:
 
 
 class Histogram:
-    """How many observations came up to each bound. For trio's own thread."""
+    """Counts observations by upper bound. For trio's own thread."""
 
     def __init__(self, bounds: Sequence[float] = SECONDS) -> None:
-        """`bounds`: ascending, each belongs to its bucket; what is above the last has one too."""
+        """`bounds` are ascending and inclusive; a last bucket counts everything above."""
         self._bounds = tuple(bounds)
         self._counts = [0] * (len(self._bounds) + 1)
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Count one. Below zero counts as zero: a wall clock may have gone back."""
+        """Count an observation. Negative values count as zero: a wall clock may go back."""
         if value < 0.0:
             value = 0.0
         self._counts[bisect_left(self._bounds, value)] += 1
         self.sum += value
 
     def buckets(self) -> list[tuple[str, int]]:
-        """Return each bound as text and how many observations are not above it; `+Inf` last."""
+        """Return each bound as text with the number of observations up to it; `+Inf` last."""
         names = (*map(str, self._bounds), "+Inf")
         return list(zip(names, accumulate(self._counts), strict=True))
 
 
 class DeliveryMeter(Counter):
-    """What came of attempts, how long they took, and how long first ones had waited."""
+    """Counts attempts by outcome; measures their durations and the wait of first attempts."""
 
     def __init__(self, outcomes: Iterable[str]) -> None:
         super().__init__(outcomes)

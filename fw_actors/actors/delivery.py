@@ -1,6 +1,6 @@
 """DeliveryActor: one delivery from its lease to its recorded outcome.
 
-It signs and sends, frees its receiver's slot when the response is there, waits until the outcome
+It signs and sends, frees its receiver's slot when the response has arrived, waits until the outcome
 is recorded, and logs and measures it. Rules: `fw_actors.rules.delivery`, `fw_actors.rules.signing`.
 """
 
@@ -50,7 +50,7 @@ RECORD_SECONDS: Final = 120.0  # longer than any lease, to which the OutcomeWrit
 
 
 class Poster(Protocol):
-    """What sends: `fw_actors.http.Sender`, or a receiver in memory."""
+    """Sends requests: `fw_actors.http.Sender`, or a receiver in memory."""
 
     async def post(
         self, target: Endpoint, body: bytes, make_headers: MakeHeaders, *, timeout: float
@@ -59,19 +59,19 @@ class Poster(Protocol):
 
 
 class Attempt(Message, frozen=True):
-    """Send a leased delivery once, to `target` (None: there is nothing to send)."""
+    """Request to send a leased delivery once, to `target` (None: there is nothing to send)."""
 
     due: LeasedDelivery
     target: Endpoint | None
 
     @property
     def origin(self) -> Origin | None:
-        """The receiver whose place the attempt has."""
+        """The receiver whose slot the attempt uses."""
         return None if self.target is None else self.target.origin
 
 
 class SlotFreed(Message, frozen=True):
-    """A receiver's slot is free. `head_seconds`: how long the head of a response took, if any."""
+    """A receiver's slot is free. `head_seconds`: the time until the response's head, if any."""
 
     origin: Origin | None
     head_seconds: float | None = None
@@ -85,7 +85,7 @@ class RetryDue(Message, frozen=True):
 
 
 class NotSent(Exception):
-    """Raised when nothing is to be sent; the message is the delivery's `error`."""
+    """Raised if nothing is to be sent; the message becomes the delivery's `error`."""
 
     def __init__(self, ending: Ending, error: str) -> None:
         super().__init__(error)
@@ -93,14 +93,14 @@ class NotSent(Exception):
 
 
 class LeaseOver(Exception):
-    """Raised instead of sending when another process may hold the delivery by now."""
+    """Raised instead of sending if another process may have leased the delivery by now."""
 
 
 class DeliveryDependencies(msgspec.Struct, frozen=True):
     """The dependencies that all DeliveryActors of a process share.
 
-    `outcomes`: the OutcomeWriter; `meter` counts recorded attempts; `honour_retry_after`:
-    `ops.honourRetryAfter`; `scrubber`: removes the site's secrets from errors.
+    `outcomes` is the OutcomeWriter; `meter` counts recorded attempts; `honour_retry_after` is
+    `ops.honourRetryAfter`; `scrubber` removes the site's secrets from errors.
     """
 
     store: Store
@@ -122,25 +122,25 @@ class DeliveryActor(Actor):
     mailbox = MailboxPolicy(capacity=4, overflow=Overflow.REFUSE)
 
     def __init__(self, delivery: str, dependencies: DeliveryDependencies) -> None:
-        """`delivery`: its name, the key of this actor."""
+        """`delivery` is its name, the key of this actor."""
         self._delivery, self._means = delivery, dependencies
 
     @handles(Attempt)
     async def attempt(self, message: Attempt) -> None:
-        """Sign, send, free the receiver's slot, and see the outcome recorded."""
+        """Sign, send, free the receiver's slot, and have the outcome recorded."""
         try:
             ended = await self._send_or_give_back(message)
             if ended is not None:
                 await self._record(message.due, ended)
         finally:
-            self.context.stop()  # the next attempt is a row, and is a while off
+            self.context.stop()  # the next attempt is a row, due later
 
     async def _send_or_give_back(self, message: Attempt) -> AttemptOutcome | None:
-        """Return how the attempt ended; None when there was none, and the lease was given back."""
+        """Return the result of the attempt; None if the lease was given back without one."""
         freed = SlotFreed(message.origin)
         try:
             ended, freed = await self._send(message)
-        except LeaseOver:  # it waited for too long: for the store, or with the whole process
+        except LeaseOver:  # delayed by the store, or with the whole process
             self._means.log.warning("delivery.lease_over", delivery=self._delivery)
             await self._give_back(message.due)
             return None
@@ -154,8 +154,8 @@ class DeliveryActor(Actor):
     async def _record(self, due: LeasedDelivery, ended: AttemptOutcome) -> None:
         """Wait until the outcome is recorded, then log and measure it.
 
-        From here on the lease is the OutcomeWriter's: a stop that cancels this wait leaves an
-        outcome that is still written, or a lease that ends by itself.
+        From here on the OutcomeWriter owns the lease: if a stop cancels this wait, the outcome is
+        still written, or the lease expires.
         """
         try:
             recorded = await self._means.outcomes.ask(Record(due, ended), deadline=RECORD_SECONDS)
@@ -207,7 +207,7 @@ class DeliveryActor(Actor):
             timed_out = isinstance(fault, ResponseTimeout)
             ended = self._ended(began, Ending.TRANSIENT, str(fault))
             return ended, SlotFreed(origin, None, timed_out)
-        except Exception as defect:  # a defect of ours ends as a counted failure, never in a loop
+        except Exception as defect:  # counted as a failure, so that it cannot loop
             log, error = self._means.log, self._means.scrubber.scrub_known(repr(defect))[:200]
             log.error("delivery.defect", delivery=due.delivery, error=error)
             error = "internal: the attempt failed inside the service; its log says more."
@@ -233,9 +233,9 @@ class DeliveryActor(Actor):
             raise NotSent(Ending.UNSIGNABLE, str(reason)) from None
 
     def _headers(self, key: HMAC, due: LeasedDelivery) -> tuple[tuple[bytes, bytes], ...]:
-        """Called once the connection is ready: the time is that of this attempt.
+        """Return the headers; called when the connection is ready, so that the time is current.
 
-        Raises: LeaseOver; nothing is sent then.
+        Raises: LeaseOver, before anything is sent.
         """
         now = self._means.clock.now()
         if now >= due.lease_end:
@@ -251,12 +251,12 @@ class DeliveryActor(Actor):
         if self._means.honour_retry_after:
             wait = retry_after_seconds(status, answer.retry_after, now)
         ending, error = ending_of(status), error_of_answer(status, answer.location)
-        if error:  # it may quote the receiver
+        if error:  # may quote the receiver
             error = self._means.scrubber.scrub_known(error)
         return AttemptOutcome(ending, now, self._ms_since(began), status, answer.body, error, wait)
 
     async def _give_back(self, due: LeasedDelivery) -> None:
-        """A stop cuts the attempt off: it does not count, and the next worker may take it."""
+        """Give the lease of an aborted attempt back; it does not count and may be claimed again."""
         with trio.CancelScope(deadline=trio.current_time() + GIVE_BACK_SECONDS, shield=True):
             try:
                 await self._means.store.write(lambda tx: self._means.deliveries.give_back(tx, due))

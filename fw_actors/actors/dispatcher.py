@@ -1,8 +1,8 @@
 """Dispatcher: claims due deliveries for free slots and gives each to its DeliveryActor.
 
-The row is the queue: deliveries that are due and unleased are found by a poll of the store, at
-least once a second; a wake-up only makes the poll come sooner. Nothing in memory grows with the
-rows due.
+The rows are the queue: a poll of the store, at least once a second, finds deliveries that are due
+and unleased; a wake-up only makes the next poll earlier. Memory does not grow with the number of
+due rows.
 Rules: B-197, B-237, B-236, B-210, B-233, B-211.
 """
 
@@ -33,31 +33,33 @@ from fw_actors.webhooks.deliveries import ClaimedBatch, Deliveries
 from fw_actors.webhooks.events import QUEUE
 
 LONGEST_SLEEP_SECONDS: Final = 1.0
-AFTER_TROUBLE_SECONDS: Final = 0.5
-GATHER_SECONDS: Final = 0.005
-RECORDED_SECONDS: Final = 0.02  # what it takes to record an outcome, its gathering included
-FEW: Final = 4  # places; fewer are gathered, so that one that refuses makes no look for each
+UNAVAILABLE_SECONDS: Final = 0.5
+BATCH_SECONDS: Final = 0.005
+RECORDED_SECONDS: Final = 0.02  # the time to record an outcome, its batch window included
+FEW: Final = (
+    4  # slots; a smaller number waits for the batch window, so that failures do not poll one by one
+)
 TOKEN_BYTES: Final = 12
 RECEIVERS_SHOWN: Final = 100
 
 
 class Pause(Request[bool], frozen=True):
-    """Start no attempt at a receiver, an origin as text; answered whether it is known."""
+    """Request to pause a receiver, given by its origin; answered with whether it is known."""
 
     receiver: str
 
 
 class Resume(Request[bool], frozen=True):
-    """Go on with a receiver; answered whether it is known."""
+    """Request to resume a receiver; answered with whether it is known."""
 
     receiver: str
 
 
 class Dispatcher(Actor):
-    """See the module."""
+    """Claims due deliveries, and limits the attempts in flight per receiver and in all."""
 
-    # A `SlotFreed` without room would cost a place for good: while a look waits for the store,
-    # all that others commit comes as well, a nudge each.
+    # A rejected `SlotFreed` would lose a slot permanently: while a poll waits for the store, the
+    # wake-ups of all commits arrive too.
     mailbox = MailboxPolicy(capacity=65_536, overflow=Overflow.REFUSE, max_timers=4)
 
     def __init__(
@@ -69,16 +71,16 @@ class Dispatcher(Actor):
         places: int,
         per_receiver: int,
     ) -> None:
-        """`places`: `ops.deliveryConcurrency`; `per_receiver`: `ops.perReceiverConcurrency`."""
+        """`places` is `ops.deliveryConcurrency`; `per_receiver` is `ops.perReceiverConcurrency`."""
         self._store, self._deliveries, self._actors = store, deliveries, actors
         self._places, self._per_receiver = places, per_receiver
         self._repair = ClockSkewRepair(QUEUE, deliveries.longest_wait)
         self._receivers: dict[Origin | None, ReceiverSlots] = {}
-        self._gathering = False  # a poll is planned for several slots that come free
+        self._batching = False  # a poll is planned for several slots that come free
         self._more = True
 
     async def started(self) -> None:
-        """Poll at once: there may be work. Deliveries of the instance before keep their slots."""
+        """Poll at once: there may be work. Deliveries of the previous instance keep their slots."""
         self._polls = PollSchedule(self.context)
         with suppress(OverloadedError):
             await self._store.write(self._deliveries.warm_up, durable=False)
@@ -91,10 +93,10 @@ class Dispatcher(Actor):
 
     @handles(SlotFreed)
     def slot_freed(self, message: SlotFreed) -> None:
-        """A receiver's slot is free again, and the receiver has shown its pace."""
+        """Free a slot of a receiver, and adapt its window to the measured pace."""
         receiver = self._receivers.get(message.origin)
         if receiver is None:
-            return  # begun before this actor was restarted
+            return  # started before this actor was restarted
         if message.timed_out:
             receiver.timed_out()
         elif message.head_seconds is not None:
@@ -105,15 +107,15 @@ class Dispatcher(Actor):
             return
         growing = message.head_seconds is not None and not receiver.slow
         if growing and receiver.window < receiver.limit:
-            enough = max(1, receiver.window // 2)  # it has just shown that it copes
+            enough = max(1, receiver.window // 2)  # it has just responded in time
         else:
             enough = max(receiver.window // 2, min(FEW, receiver.limit))
         if receiver.free >= enough and self._free:
             self._polls.soon()
-        elif not self._gathering:
-            # Half a window at a time: a transaction for each slot would cost more than it gives.
-            self._polls.after(GATHER_SECONDS)
-            self._gathering = True
+        elif not self._batching:
+            # Wait for half a window: one transaction per slot would cost more than it gains.
+            self._polls.after(BATCH_SECONDS)
+            self._batching = True
 
     @handles(RetryDue)
     def retry_due(self, message: RetryDue) -> None:
@@ -123,50 +125,50 @@ class Dispatcher(Actor):
     @handles(Poll)
     async def poll(self, message: Poll) -> None:
         """Lease the deliveries that can start now, start them, and sleep until the next is due."""
-        self._gathering = False
+        self._batching = False
         self._polls.begin()
-        # Copies: a transaction that fails changes nothing here.
+        # Works on copies: a failed transaction leaves this actor's state unchanged.
         plan = ClaimPlan(self._receivers, self._free, self._places, self._per_receiver)
         try:
             await self._repair.run(self._store, self.context.log, self.context.clock.now())
             token = record_id(self.context.entropy.bytes(TOKEN_BYTES))
             batch = await self._store.write(
                 lambda tx: self._deliveries.claim(tx, plan, token),
-                durable=False,  # a lease that a power failure takes back is taken again
+                durable=False,  # a lease lost in a power failure is taken again
             )
         except OverloadedError:
-            self._polls.after(AFTER_TROUBLE_SECONDS)
+            self._polls.after(UNAVAILABLE_SECONDS)
             return
         try:
             due = batch.due
-        except StatementError as error:  # nothing is sent; the leases end by themselves
+        except StatementError as error:  # nothing is sent; the leases expire
             self.context.log.error("delivery.claim_unusable", error=str(error))
             self._more = True
-            self._polls.after(AFTER_TROUBLE_SECONDS)
+            self._polls.after(UNAVAILABLE_SECONDS)
             return
         self._more = batch.more
-        refused = self._start_all(due, plan)
+        unstarted = self._start_all(due, plan)
         self._forget_idle_receivers()
-        self._polls.after(AFTER_TROUBLE_SECONDS if refused else self._seconds_until(batch))
-        if self._more and self._outcomes_hold_places:
+        self._polls.after(UNAVAILABLE_SECONDS if unstarted else self._seconds_until(batch))
+        if self._more and self._slots_await_outcomes:
             self._polls.within(RECORDED_SECONDS)
-        if refused:
+        if unstarted:
             self._more = True
-            await self._give_back(refused)
+            await self._give_back(unstarted)
 
     @handles(Pause)
     def pause(self, message: Pause) -> bool:
-        """Attempts that are in flight come to their end; what is due waits in the store."""
+        """Pause a receiver: attempts in flight finish, due deliveries wait in the store."""
         return self._set_paused(message.receiver, paused=True)
 
     @handles(Resume)
     def resume(self, message: Resume) -> bool:
-        """Poll at once: many deliveries may have waited."""
+        """Resume a receiver, and poll at once: many deliveries may have waited."""
         self._polls.soon()
         return self._set_paused(message.receiver, paused=False)
 
     def describe(self) -> dict[str, object]:
-        """What the console shows: the receivers with the most in flight first, paused ones too."""
+        """Return the console's facts: receivers by attempts in flight, paused ones included."""
         receivers = sorted(
             ((str(origin), each) for origin, each in self._receivers.items() if origin is not None),
             key=lambda pair: (not pair[1].paused, not pair[1].slow, -pair[1].in_flight, pair[0]),
@@ -194,14 +196,14 @@ class Dispatcher(Actor):
         return False
 
     def _start_all(self, dues: Sequence[LeasedDelivery], plan: ClaimPlan) -> list[LeasedDelivery]:
-        """Give each an actor; return those for which none could be made."""
-        refused, hook, target = [], None, None
+        """Pass each delivery to an actor; return those for which no actor could be created."""
+        unstarted, hook, target = [], None, None
         for due in dues:
-            if due.hook is not hook:  # those of one Webhook come one after the other
+            if due.hook is not hook:  # deliveries of one Webhook are adjacent
                 hook, target = due.hook, plan.target(due.hook)
             if not self._start(due, target):
-                refused.append(due)
-        return refused
+                unstarted.append(due)
+        return unstarted
 
     def _start(self, due: LeasedDelivery, target: Endpoint | None) -> bool:
         origin = target.origin if target is not None else None
@@ -213,36 +215,36 @@ class Dispatcher(Actor):
         receiver.take(1)
         if self._actors.tell(due.delivery, Attempt(due, target)):
             return True
-        receiver.ended()  # no actor could be made
+        receiver.ended()  # no actor could be created
         return False
 
     @property
     def _free(self) -> int:
-        """How many deliveries may be leased: each has an actor until its outcome is recorded."""
+        """How many deliveries may be leased: an actor exists until the outcome is recorded."""
         return max(0, self._places - len(self._actors))
 
     @property
-    def _outcomes_hold_places(self) -> bool:
-        """Whether places are scarce, and some are only held until an outcome is recorded."""
+    def _slots_await_outcomes(self) -> bool:
+        """Whether slots are scarce and some of them only wait for an outcome to be recorded."""
         if self._free >= max(self._per_receiver, self._places // 2):
             return False
         return len(self._actors) > sum(each.in_flight for each in self._receivers.values())
 
-    async def _give_back(self, refused: Sequence[LeasedDelivery]) -> None:
-        with suppress(OverloadedError):  # their leases end by themselves
+    async def _give_back(self, unstarted: Sequence[LeasedDelivery]) -> None:
+        with suppress(OverloadedError):  # their leases expire
             await self._store.write(
-                lambda tx: [self._deliveries.give_back(tx, due) for due in refused], durable=False
+                lambda tx: [self._deliveries.give_back(tx, due) for due in unstarted], durable=False
             )
 
     def _forget_idle_receivers(self) -> None:
-        """A receiver without an attempt in flight is forgotten once there are many."""
+        """Forget receivers without attempts in flight once there are many."""
         if len(self._receivers) > self._places:
             self._receivers = {
                 k: r for k, r in self._receivers.items() if r.in_flight or r.slow or r.paused
             }
 
     def _seconds_until(self, batch: ClaimedBatch) -> float:
-        """Never trusts the wall clock for more than a second at a time."""
+        """Return the time until the next poll, at most a second: the wall clock may change."""
         if batch.next_at is None:
             return LONGEST_SLEEP_SECONDS
         wait = (batch.next_at - self.context.clock.now()) / MS_PER_SECOND

@@ -1,4 +1,4 @@
-"""Writes noted defects to the Error Log, soon after they were noted."""
+"""ErrorWriter: writes queued defects to the Error Log."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from fw_actors.ops.error_log import ErrorRecorder
 from fw_actors.runtime import Actor, MailboxPolicy, Message, Overflow, handles
 from fw_actors.store import Store
 
-AFTER_TROUBLE_SECONDS: Final = 5.0
+UNAVAILABLE_SECONDS: Final = 5.0
 
 
 class RetryWrite(Message, frozen=True):
-    """Ask a store that was in trouble again; at most one is under way."""
+    """Retry an unavailable store; at most one is pending."""
 
 
 class ErrorWriter(Actor):
-    """See the module. A nudge that finds no room is no loss: one before it does the work."""
+    """Writes queued defects. A wake-up may be dropped: the one before it writes everything."""
 
     mailbox = MailboxPolicy(capacity=16, overflow=Overflow.REFUSE)
 
     def __init__(self, store: Store, errors: ErrorRecorder) -> None:
         self._store, self._errors = store, errors
-        self._comes = False
+        self._pending = False
 
     @handles(WakeUp)
     async def write(self, _message: WakeUp) -> None:
-        """Write all that waits; a store in trouble is asked again later, not for each nudge."""
-        if self._comes or not self._errors.waits:
+        """Write all queued defects; retry an unavailable store later, not at each wake-up."""
+        if self._pending or not self._errors.waits:
             return
         try:
             await self._store.write(self._errors.flush)
         except OverloadedError:
-            self._comes = True
-            self.context.after(AFTER_TROUBLE_SECONDS, RetryWrite())
+            self._pending = True
+            self.context.after(UNAVAILABLE_SECONDS, RetryWrite())
 
     @handles(RetryWrite)
     async def again(self, _message: RetryWrite) -> None:
-        """The wait is over."""
-        self._comes = False
+        """Write again after the wait."""
+        self._pending = False
         await self.write(WakeUp())

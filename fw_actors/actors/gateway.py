@@ -149,7 +149,7 @@ class Gateway:
             return False
         row = await read_with_deadline(
             self._probe, installation_key, READY_SECONDS
-        )  # one that is always there
+        )  # always exists
         return row is not None
 
     def open(self) -> None:

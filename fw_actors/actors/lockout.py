@@ -1,8 +1,8 @@
 """LockoutActor: the sign-in attempts of one identifier, in order, always settled.
 
-What was typed is in none of them, since people type passwords into the name field: a line has the
-request id, the outcome, the address, and a part of the key of the identifier's counter, which is
-the same for all tries at one name. An account is named once a try has proved to be its owner's.
+Log lines never contain typed identifiers, since users type passwords into the name field. A line
+has the request id, the outcome, the address, and a prefix of the counter's key, which is the same
+for all attempts at one identifier. It names the account only after a successful attempt.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ _OUTCOMES: Final[Mapping[type, str]] = {
 
 
 class AttemptLog:
-    """Told of each try once, by whoever decides it: also when nobody waits for the answer."""
+    """Logs and counts each attempt once, also if its caller has gone."""
 
     def __init__(self, outcomes: Counter, log: Log) -> None:
         """`outcomes` counts sign-ins."""
         self._outcomes, self._log = outcomes, log
 
     def sign_in(self, answer: SignedIn | FwError, attempt: SignInAttempt, counter: bytes) -> None:
-        """Take note of a try to sign in, at the identifier with the key `counter`."""
+        """Record a sign-in attempt at the identifier with the counter `counter`."""
         fields = {"address": attempt.address, "counter": shown_key(counter)}
         if isinstance(answer, SignedIn):
             fields["user"] = answer.user
         self._sign_in(answer, attempt.request_id, fields)
 
-    def address_refused(self, refusal: FwError, address: str, request_id: str) -> None:
-        """Take note of a try to sign in that its address is refused."""
-        self._sign_in(refusal, request_id, {"address": address})
+    def address_refused(self, error: FwError, address: str, request_id: str) -> None:
+        """Record a sign-in attempt that the address's limit rejected."""
+        self._sign_in(error, request_id, {"address": address})
 
     def change(self, answer: PasswordChanged | FwError, change: PasswordChange) -> None:
-        """Take note of a try to change the own password."""
+        """Record an attempt to change one's own password."""
         self._log.info(
             "password_change.ended",
             request_id=change.request_id,
@@ -82,32 +82,32 @@ def _outcome(answer: object) -> str:
 R = TypeVar("R")
 
 IN_FLIGHT_SECONDS: Final = 1.0
-MAX_VERIFYING: Final = 256  # at once for one identifier; the hasher refuses long before
+MAX_VERIFYING: Final = 256  # at once per identifier; the hasher rejects long before
 
 
 class AttemptSignIn(Request[SignedIn | FwError], frozen=True):
-    """An attempt to sign in; answered with a session or with the refusal."""
+    """An attempt to sign in; answered with a session or an error."""
 
     attempt: SignInAttempt
     identified: Identified
 
 
 class AttemptPasswordChange(Request[PasswordChanged | FwError], frozen=True):
-    """An attempt at the current password; answered with the change, or with the refusal."""
+    """An attempt at the current password; answered with the change or an error."""
 
     change: PasswordChange
     counter: bytes
 
 
 class Settled(Message, frozen=True):
-    """An attempt was verified and settled; `reply` still has to be answered."""
+    """An attempt was verified and settled; `reply` is still to be answered."""
 
     reply: PendingReply[Any]
     outcome: Outcome[Any]
 
 
 class LockChecked(Message, frozen=True):
-    """The store was asked how long the identifier is locked: for seconds, or not at all."""
+    """The result of the store's check: the remaining seconds of the lock, or None."""
 
     outcome: Outcome[float | None]
 
@@ -119,8 +119,8 @@ class LockoutActor(Actor):
     """Owns the attempts of one identifier: their order, those in flight, and the known lock.
 
     The rows of the store decide (A-82): another process may lock or unlock the identifier at any
-    time. `_locked_until` only says that a refusal is likely, so that a read is worth it before a
-    charge is written; one read answers all attempts that came before it began.
+    time. `_locked_until` only indicates that a rejection is likely, which justifies a read before a
+    charge is written; one read answers all attempts that arrived before it began.
     """
 
     mailbox = MailboxPolicy(capacity=128, overflow=Overflow.REFUSE, max_work=MAX_VERIFYING + 1)
@@ -128,7 +128,7 @@ class LockoutActor(Actor):
     def __init__(
         self, key: str, sign_in: SignIn, changes: PasswordChanges, attempts: AttemptLog
     ) -> None:
-        """`key`: the identifier's counter, in hexadecimal digits."""
+        """`key` is the identifier's counter in hexadecimal digits."""
         self._key = bytes.fromhex(key)
         self._sign_in, self._changes, self._attempts = sign_in, changes, attempts
         self._locked_until = 0  # ms
@@ -138,20 +138,20 @@ class LockoutActor(Actor):
 
     @handles(AttemptSignIn)
     async def sign_in(self, message: AttemptSignIn) -> SignedIn | FwError | None:
-        """Charge the attempt and verify it, or refuse it by the known lock."""
+        """Charge and verify the attempt, or reject it because of the known lock."""
         if self._locked_until > self.context.clock.now():
             self._unchecked.append((message, self.context.keep_reply()))
             self._check_lock()
             return None
-        refusal = await self._begin_sign_in(message)
-        if isinstance(refusal, FwError):
-            return refusal
-        self._verify_sign_in(message, refusal, self.context.keep_reply())
+        error = await self._begin_sign_in(message)
+        if isinstance(error, FwError):
+            return error
+        self._verify_sign_in(message, error, self.context.keep_reply())
         return None
 
     @handles(AttemptPasswordChange)
     async def change(self, message: AttemptPasswordChange) -> PasswordChanged | FwError | None:
-        """Charge the attempt at the account's name, and verify it."""
+        """Charge the attempt to the account's name, and verify it."""
         change = message.change
         try:
             admitted = await self._changes.admit(change, message.counter)
@@ -182,28 +182,28 @@ class LockoutActor(Actor):
 
     @handles(LockChecked)
     async def lock_checked(self, message: LockChecked) -> None:
-        """Refuse the attempts that waited for this, or begin them where the lock is gone."""
+        """Reject the attempts that waited for the check, or begin them if the lock has ended."""
         checked, self._being_checked = self._being_checked, []
         try:
             wait = message.outcome.unwrap()
-        except Exception as defect:  # OverloadedError among them
-            refused: Exception = defect
+        except Exception as defect:  # includes OverloadedError
+            error: Exception = defect
         else:
             self._note_lock(wait or 0.0)
-            refused = OverloadedError() if wait is None else TooManyRequestsError(wait)
+            error = OverloadedError() if wait is None else TooManyRequestsError(wait)
             if wait is None:
                 await self._begin_all(checked)
                 checked = []
         for attempt, reply in checked:
-            self._refuse(attempt, reply, refused)
+            self._refuse(attempt, reply, error)
         self._check_lock()
 
     def describe(self) -> dict[str, object]:
-        """What the console shows; never the identifier."""
+        """Return the console's facts, never the identifier."""
         return {"in_flight": self._in_flight, "locked_until": self._locked_until or None}
 
     def _note_lock(self, seconds: float) -> None:
-        """Remember a lock; a second or less is the wait for attempts in flight (A-64), no lock."""
+        """Remember a lock; a wait of a second or less is for attempts in flight (A-64), no lock."""
         now = self.context.clock.now()
         self._locked_until = now + round(seconds * 1000) if seconds > IN_FLIGHT_SECONDS else 0
 
@@ -212,12 +212,12 @@ class LockoutActor(Actor):
             self._being_checked, self._unchecked = self._unchecked, []
             self.context.work(partial(self._sign_in.lock_wait, self._key), then=LockChecked)
 
-    def _refuse(self, message: AttemptSignIn, reply: PendingReply[Any], refusal: Exception) -> None:
-        if isinstance(refusal, FwError):
-            self._attempts.sign_in(refusal, message.attempt, self._key)
-            reply.answer(refusal)
+    def _refuse(self, message: AttemptSignIn, reply: PendingReply[Any], error: Exception) -> None:
+        if isinstance(error, FwError):
+            self._attempts.sign_in(error, message.attempt, self._key)
+            reply.answer(error)
         else:
-            reply.fail(refusal)
+            reply.fail(error)
 
     async def _begin_all(self, attempts: Sequence[Unchecked]) -> None:
         for message, reply in attempts:
@@ -228,20 +228,20 @@ class LockoutActor(Actor):
                 self._verify_sign_in(message, begun, reply)
 
     async def _begin_sign_in(self, message: AttemptSignIn) -> Admitted | FwError:
-        """Charge an attempt; a refusal is logged here."""
-        refusal: FwError
+        """Charge an attempt; log it if it is rejected."""
+        error: FwError
         try:
             admitted = await self._sign_in.admit(message.attempt, message.identified)
         except OverloadedError as overload:
-            refusal = overload
+            error = overload
         else:
             if isinstance(admitted, Admitted):
                 return admitted
             if not admitted.by_address:
                 self._note_lock(admitted.wait)
-            refusal = TooManyRequestsError(admitted.wait)
-        self._attempts.sign_in(refusal, message.attempt, self._key)
-        return refusal
+            error = TooManyRequestsError(admitted.wait)
+        self._attempts.sign_in(error, message.attempt, self._key)
+        return error
 
     def _verify_sign_in(
         self, message: AttemptSignIn, admitted: Admitted, reply: PendingReply[Any]
@@ -258,9 +258,9 @@ class LockoutActor(Actor):
         report: Callable[[R | FwError], None],
         reply: PendingReply[Any],
     ) -> None:
-        """Verify beside the mailbox, so that the next attempt is charged meanwhile.
+        """Verify outside the mailbox, so that the next attempt can be charged meanwhile.
 
-        The work belongs to this actor: it settles and logs the attempt also when its caller has
+        The work belongs to this actor: the attempt is settled and logged even if its caller has
         gone (A-54).
         """
         self._in_flight += 1
@@ -275,8 +275,8 @@ async def _settle(
     answer: R | FwError
     try:
         answer = await verify()
-    except OverloadedError as refusal:
-        answer = refusal  # the charge could not be settled and stays a failure
+    except OverloadedError as error:
+        answer = error  # the charge could not be settled and counts as a failure
     report(answer)
     return answer
 
@@ -285,55 +285,55 @@ ATTEMPT_SECONDS: Final = 60.0
 
 
 class Lockouts:
-    """Brings each try to its identifier's actor."""
+    """Passes each attempt to its identifier's actor."""
 
     def __init__(
         self, pool: KeyedPool, sign_in: SignIn, changes: PasswordChanges, attempts: AttemptLog
     ) -> None:
-        """`attempts` logs those that no actor has to decide; the actors log the others."""
+        """`attempts` logs attempts that are rejected before they reach an actor."""
         self._pool, self._sign_in, self._changes = pool, sign_in, changes
         self._attempts = attempts
 
     async def admit_address(self, address: str, request_id: str) -> None:
-        """Refuse an address that has used up its tries, without counting one.
+        """Reject an address that has exhausted its limit, without counting an attempt.
 
-        For a request that is refused anyway: a try is told so by its charge.
+        For requests that fail anyway; the charge of an attempt checks the same limit.
 
         Raises: TooManyRequestsError.
         """
         wait = await self._sign_in.address_wait(address)
         if wait is not None:
-            refusal = TooManyRequestsError(wait)
-            self._attempts.address_refused(refusal, address, request_id)
-            raise refusal
+            error = TooManyRequestsError(wait)
+            self._attempts.address_refused(error, address, request_id)
+            raise error
 
     async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
-        """Raises: AuthenticationError, TooManyRequestsError, OverloadedError."""
+        """Sign in. Raises: AuthenticationError, TooManyRequestsError, OverloadedError."""
         identified = self._sign_in.identify(attempt.usr)
         wait = await self._sign_in.known_address_wait(attempt.address)
-        refusal: FwError
+        error: FwError
         if wait is not None:
-            refusal = TooManyRequestsError(wait)
+            error = TooManyRequestsError(wait)
         else:
             try:
                 return _taken(await self._ask(identified.key, AttemptSignIn(attempt, identified)))
             except MailboxFull:
-                refusal = _too_many()
-        self._attempts.sign_in(refusal, attempt, identified.key)
-        raise refusal
+                error = _too_many()
+        self._attempts.sign_in(error, attempt, identified.key)
+        raise error
 
     async def change_password(self, change: PasswordChange) -> PasswordChanged:
-        """Raises: as `sign_in`, and PasswordPolicyError."""
+        """Change a password. Raises: as `sign_in`, and PasswordPolicyError."""
         counter = self._changes.counter(change.user)
         try:
             return _taken(await self._ask(counter, AttemptPasswordChange(change, counter)))
         except MailboxFull:
-            refusal = _too_many()
-        self._attempts.change(refusal, change)
-        raise refusal
+            error = _too_many()
+        self._attempts.change(error, change)
+        raise error
 
     async def _ask(self, counter: bytes, request: Request[R | FwError]) -> R | FwError:
-        """Raises: MailboxFull, when no actor has seen the try; one that is late decides it yet."""
+        """Ask an actor; a late one still settles. Raises: MailboxFull if it was never reached."""
         try:
             return await self._pool[counter.hex()].ask(request, deadline=ATTEMPT_SECONDS)
         except AskTimeout:

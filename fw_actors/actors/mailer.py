@@ -1,6 +1,6 @@
-"""Sends the messages of the queue `mail`: makes the link, hands the message to the transport.
+"""Mailer: sends the messages of the queue `mail` through the transport.
 
-Ten tries with the deliveries' backoff (O-58); a permanent refusal is final (O-59).
+Ten attempts with the backoff of deliveries (O-58); a permanent rejection is final (O-59).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import trio
 
 from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker
 from fw_actors.mail import MailFault, MailMessage, Transport
-from fw_actors.ops.mail_queue import QUEUE, Letters
+from fw_actors.ops.mail_queue import QUEUE, MailComposer
 from fw_actors.rules.delivery import Backoff, Verdict
 from fw_actors.rules.redaction import Scrubber
 from fw_actors.runtime import MailboxPolicy, Overflow
@@ -24,23 +24,23 @@ LEASE_SECONDS: Final = 60.0
 
 
 class Mailer(QueueWorker):
-    """See the module."""
+    """Works on the queue `mail`."""
 
     mailbox = MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=PLACES, max_timers=4)
 
     def __init__(
         self,
         store: Store,
-        letters: Letters,
+        composer: MailComposer,
         transport: Transport,
         backoff: Backoff,
         scrubber: Scrubber,
     ) -> None:
         super().__init__(store, QueuePolicy(QUEUE, PLACES, LEASE_SECONDS, backoff), scrubber)
-        self._letters, self._transport = letters, transport
+        self._composer, self._transport = composer, transport
 
     async def carry_out(self, job: LeasedJob) -> None:
-        """Prepare, send, write that it went out."""
+        """Prepare a message, send it, and record it as sent."""
         began = trio.current_time()
         try:
             message = await self._store.write(lambda tx: self._prepare(tx, job))
@@ -49,10 +49,12 @@ class Mailer(QueueWorker):
             with trio.fail_after(TRY_SECONDS):
                 await self._transport.send(message)
         except trio.TooSlowError:
-            raise JobFailed(f"timeout: the message was not taken in {TRY_SECONDS:g} s.") from None
+            raise JobFailed(
+                f"timeout: the message was not accepted within {TRY_SECONDS:g} s."
+            ) from None
         except MailFault as fault:
             raise JobFailed(str(fault), final=fault.final) from None
-        if await self.settle(job, lambda tx: self._letters.sent(tx, job)):
+        if await self.settle(job, lambda tx: self._composer.sent(tx, job)):
             self.context.log.info(
                 "mail.ended",
                 delivery=job.subject,
@@ -65,8 +67,8 @@ class Mailer(QueueWorker):
         """First the lease: who lost it while it waited must not spoil the link of who has it."""
         if not jobs.renew(tx, job.id, job.lease, round(LEASE_SECONDS * MS_PER_SECOND)):
             raise JobFailed("worker_lost: the lease had ended.")
-        return self._letters.prepare(tx, job)
+        return self._composer.prepare(tx, job)
 
     def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
-        """See `QueueWorker.write_failure`."""
-        return self._letters.failed(tx, job, verdict, error)
+        """Record a failed attempt. See `QueueWorker.write_failure`."""
+        return self._composer.failed(tx, job, verdict, error)

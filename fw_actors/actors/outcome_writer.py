@@ -28,18 +28,18 @@ from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries, OutcomeBatch
 
 MOST_AT_ONCE: Final = 256
-ENOUGH: Final = 128  # or a quarter of all places, where that is less: who waits here holds one
-GATHER_SECONDS: Final = 0.01
+ENOUGH: Final = 128  # or a quarter of all slots if less: each waiting outcome holds a slot
+BATCH_SECONDS: Final = 0.01
 AGAIN_SECONDS: Final = 0.5
 DISK_SECONDS: Final = 0.1  # between two waits for the disk
 
 
 class Recorded(NamedTuple):
-    """The outcome of an attempt as it stands in the store.
+    """The recorded outcome of an attempt.
 
-    `status` is None when nothing was written: `error` says why, or is empty when the lease was
-    lost, because another process has the delivery. `next_at`: when the first retry among those
-    recorded together is due (ms).
+    `status` is None if nothing was written: `error` is the reason, or empty if the lease was lost
+    because another process has the delivery. `next_at` (ms) is when the first retry of the same
+    batch is due.
     """
 
     status: DeliveryStatus | None
@@ -48,7 +48,7 @@ class Recorded(NamedTuple):
 
 
 class Record(Request[Recorded], frozen=True):
-    """An attempt has ended so; record it while its lease holds."""
+    """Request to record the outcome of an attempt while its lease is valid."""
 
     due: LeasedDelivery
     ended: AttemptOutcome
@@ -58,22 +58,22 @@ Waiting = tuple[Record, PendingReply[Recorded]]
 
 
 class Write(Message, frozen=True):
-    """Write what has come; at most one is under way."""
+    """Write the collected outcomes; at most one is pending."""
 
 
 class WaitForDisk(Message, frozen=True):
-    """See that the disk has what was written."""
+    """Flush to disk what was written."""
 
 
 class OutcomeWriter(Actor):
-    """Collects outcomes while the store writes those before, and writes them together.
+    """Collects outcomes while the store writes earlier ones, and writes them together.
 
-    Under load the disk is waited for ten times a second, not for each group, since all claims
-    would wait as well. An outcome that a power failure takes back within that time is one of an
-    attempt cut off: it is sent again. A kill takes nothing back that was written.
+    Under load writes are flushed to disk ten times a second rather than per batch, because claims
+    would wait for each flush as well. If a power failure loses outcomes of that interval, their
+    attempts count as interrupted and are repeated. A kill loses nothing that was written.
 
-    What is in the mailbox is bounded by the Dispatcher's places. At a stop all of it is written;
-    what can't be written is dropped with its lease, and is sent once more.
+    The Dispatcher's slots bound the mailbox. A stop writes all outcomes; those that cannot be
+    written lose their leases, and their deliveries are sent once more.
     """
 
     mailbox = MailboxPolicy(capacity=8192, overflow=Overflow.WAIT)
@@ -87,7 +87,7 @@ class OutcomeWriter(Actor):
         *,
         places: int,
     ) -> None:
-        """`places`: how many deliveries are in flight at most (`ops.deliveryConcurrency`)."""
+        """`places` is the maximum of deliveries in flight (`ops.deliveryConcurrency`)."""
         self._store, self._deliveries, self._clock, self._log = store, deliveries, clock, log
         self._enough = min(ENOUGH, max(1, places // 4))
         self._waiting: list[Waiting] = []
@@ -99,19 +99,19 @@ class OutcomeWriter(Actor):
 
     @handles(Record)
     def collect(self, message: Record) -> None:
-        """Keep the outcome for the next transaction; the answer comes after it."""
+        """Keep the outcome for the next transaction, after which it is answered."""
         self._waiting.append((message, self.context.keep_reply()))
         if self._write_waits:
             return
         if len(self._waiting) >= self._enough:
             self._write_waits = self.context.ref.tell(Write())
         elif self._timer is None:
-            # Each commit takes the store's thread from a claim that may wait for it.
-            self._timer = self.context.after(GATHER_SECONDS, Write())
+            # Each commit occupies the store's thread, for which a claim may wait.
+            self._timer = self.context.after(BATCH_SECONDS, Write())
 
     @handles(Write)
     async def write(self, message: Write) -> None:
-        """Write what was collected."""
+        """Write the collected outcomes."""
         self._write_waits = False
         if self._timer is not None:
             self._timer.cancel()
@@ -120,7 +120,7 @@ class OutcomeWriter(Actor):
 
     @handles(WaitForDisk)
     async def wait_for_disk(self, message: WaitForDisk) -> None:
-        """Wait for the disk, unless a group did so meanwhile."""
+        """Flush to disk, unless a batch has done so meanwhile."""
         if not self._ahead_of_disk:
             return
         try:
@@ -131,7 +131,7 @@ class OutcomeWriter(Actor):
             self._written(durable=True)
 
     async def stopping(self) -> None:
-        """Write what came after the mailbox closed to our own messages."""
+        """Write what arrived after the mailbox closed to messages of this actor."""
         self._disk_seconds = 0.0
         await self._write_all()
         if self._ahead_of_disk:
@@ -144,19 +144,19 @@ class OutcomeWriter(Actor):
             await self._write_group(group)
 
     async def _write_group(self, group: Sequence[Waiting]) -> None:
-        """Write a group, or each of it alone where that fails; answer all of it."""
+        """Write a batch, or its outcomes one by one if that fails; answer all of them."""
         try:
-            judged, statuses = await self._settled(group)
+            batch, statuses = await self._settled(group)
         except Exception as defect:
             if len(group) == 1:
                 group[0][1].answer(Recorded(None, error=repr(defect)[:200]))
                 return
-            # One that can't be written must not hold up the others.
+            # One that cannot be written must not block the others.
             self._log.warning("delivery.group_split", size=len(group), error=repr(defect)[:200])
             for each in group:
                 await self._write_group([each])
             return
-        next_at = judged.next_at
+        next_at = batch.next_at
         for (_, reply), status in zip(group, statuses, strict=True):
             reply.answer(Recorded(status, next_at))
 
@@ -165,16 +165,16 @@ class OutcomeWriter(Actor):
     ) -> tuple[OutcomeBatch, Sequence[DeliveryStatus | None]]:
         """Write a group; a store that can't take it is asked again while a lease holds.
 
-        Raises: OverloadedError when all leases have ended.
+        Raises: OverloadedError if all leases have ended.
         """
 
-        # On this thread: what the store's does in Python, this one waits for.
-        judged = self._deliveries.judged([(one.due, one.ended) for one, _ in group])
+        # On this thread, which would wait for Python code in the store's thread anyway.
+        batch = self._deliveries.outcome_batch([(one.due, one.ended) for one, _ in group])
         while True:
             durable = self.context.time() - self._on_disk_at >= self._disk_seconds
             try:
                 statuses = await self._store.write(
-                    lambda tx: self._deliveries.settle_all(tx, judged), durable=durable
+                    lambda tx: self._deliveries.settle_all(tx, batch), durable=durable
                 )
             except OverloadedError:
                 if self._clock.now() >= max(one.due.lease_end for one, _ in group):
@@ -182,7 +182,7 @@ class OutcomeWriter(Actor):
                 await trio.sleep(AGAIN_SECONDS)
             else:
                 self._written(durable=durable)
-                return judged, statuses
+                return batch, statuses
 
     def _written(self, *, durable: bool) -> None:
         if durable:
@@ -193,4 +193,4 @@ class OutcomeWriter(Actor):
 
 
 def _nothing(tx: Tx) -> None:
-    """Write nothing: a durable write waits for the disk all the same."""
+    """Write nothing: a durable write still flushes to disk."""

@@ -1,10 +1,11 @@
 """QueueWorker: leases the due jobs of one queue and runs a few at a time.
 
-The row is the queue: jobs that are due and unleased are found by a poll of the store, at least once
-a second and when the next one is due; a wake-up only makes the poll come sooner. `Mailer` and
-`AppJobs` say what a job is. The Dispatcher polls by the same schedule. Rules: B-197, D-210, O-58.
+The rows are the queue: a poll of the store, at least once a second and when the next job is due,
+finds jobs that are due and unleased; a wake-up only makes the next poll earlier. `Mailer` and
+`AppJobs` define their jobs. The Dispatcher uses the same poll schedule. Rules: B-197, D-210, O-58.
 
-A next attempt further away than the cap and five minutes is due now, logged once (B-198).
+A next attempt that is further away than the backoff's cap plus five minutes is due now, and logged
+once (B-198).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MOST_TRIES: Final = 10
 
 
 class JobFailed(Exception):
-    """Raised for a failed attempt; the text is the job's error. `final`: retries can't help."""
+    """Raised for a failed attempt; the text is the job's error. `final`: do not retry."""
 
     def __init__(self, error: str, *, final: bool = False) -> None:
         super().__init__(error)
@@ -39,7 +40,7 @@ class JobFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class QueuePolicy:
-    """How a queue is worked on: `places` jobs at once, each leased for `lease_seconds`."""
+    """The limits of a queue: `places` jobs at once, each leased for `lease_seconds`."""
 
     queue: str
     places: int
@@ -63,9 +64,9 @@ MARGIN_SECONDS: Final = 300.0
 
 
 class ClockSkewRepair:
-    """Makes jobs due that a wrong clock has put too far away (B-198).
+    """Makes jobs due that a wrong clock has scheduled too far ahead (B-198).
 
-    It searches one queue at the first call, once a minute, and when the clock has gone back.
+    Scans one queue at the first call, once a minute, and after the clock was set back.
     """
 
     def __init__(self, queue: str, cap_seconds: float) -> None:
@@ -75,7 +76,7 @@ class ClockSkewRepair:
         self._latest = 0
 
     async def run(self, store: Store, log: Log, now: int) -> None:
-        """Search the queue when it is time to; `now` in ms of the clock.
+        """Scan the queue if a scan is due; `now` is in ms of the clock.
 
         Raises: OverloadedError.
         """
@@ -100,7 +101,7 @@ class WakeUp(Message, frozen=True):
 
 LONGEST_SLEEP_SECONDS: Final = 1.0
 SHORTEST_SLEEP_SECONDS: Final = 0.05
-AFTER_TROUBLE_SECONDS: Final = 0.5
+UNAVAILABLE_SECONDS: Final = 0.5
 SETTLE_SECONDS: Final = 5.0
 ERROR_CHARACTERS: Final = 500
 _TOKEN_BYTES: Final = 12
@@ -111,17 +112,17 @@ class Poll(Message, frozen=True):
 
 
 class PollSchedule:
-    """When an actor polls its queue: at most one `Poll` is in its mailbox, and one timer runs."""
+    """Schedules the polls of an actor: at most one `Poll` in its mailbox, and one timer."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.pending = False
-        """Whether a `Poll` waits in the mailbox."""
+        """Whether a `Poll` is in the mailbox."""
         self._timer: Timer | None = None
-        self._next = inf  # when the timer ends, on trio's clock
+        self._next = inf  # when the timer fires, on trio's clock
 
     def begin(self) -> None:
-        """Note that a poll begins: it makes those planned needless."""
+        """Record the begin of a poll, which cancels planned ones."""
         self.pending = False
         if self._timer is not None:
             self._timer.cancel()
@@ -129,12 +130,12 @@ class PollSchedule:
         self._next = inf
 
     def soon(self) -> None:
-        """Poll after the messages that are in the mailbox; many calls make one poll."""
+        """Poll after the messages in the mailbox; many calls make one poll."""
         if not self.pending:
             self.pending = self._context.ref.tell(Poll())
 
     def after(self, seconds: float) -> None:
-        """Poll in so many seconds instead of when it was planned."""
+        """Poll in this many seconds, replacing any planned poll."""
         if self.pending:
             return
         if self._timer is not None:
@@ -143,20 +144,20 @@ class PollSchedule:
         self._next = self._context.time() + seconds
 
     def within(self, seconds: float) -> None:
-        """Poll in so many seconds, unless a poll is planned before that."""
+        """Poll in this many seconds unless an earlier poll is planned."""
         seconds = max(0.0, seconds)
         if self._context.time() + seconds < self._next:
             self.after(seconds)
 
 
 class Drain(Message, frozen=True):
-    """Lease nothing more; what is in hand may take `seconds`, then it is given back."""
+    """Stop leasing; jobs in progress have `seconds` to finish and are then given back."""
 
     seconds: float
 
 
 class JobEnded(Message, frozen=True):
-    """A job has ended, and its slot is free. `defect`: the error in our own code, if any."""
+    """A job has ended and its slot is free. `defect` is the error in this code, if any."""
 
     job: int
     defect: str | None
@@ -170,7 +171,7 @@ class QueueWorker(Actor, ABC):
     """
 
     def __init__(self, store: Store, policy: QueuePolicy, scrubber: Scrubber) -> None:
-        """`scrubber` removes the site's secrets from what is told and written of a failed try."""
+        """`scrubber` removes the site's secrets from the logged and stored errors."""
         self._store, self._policy, self._scrubber = store, policy, scrubber
         self._free = policy.places
         self._repair = ClockSkewRepair(policy.queue, policy.backoff.cap)
@@ -179,14 +180,14 @@ class QueueWorker(Actor, ABC):
 
     @abstractmethod
     async def carry_out(self, job: LeasedJob) -> None:
-        """Do the job and settle it. Raises: JobFailed; OverloadedError when it was not tried."""
+        """Do the job and settle it. Raises: JobFailed; OverloadedError if it was not attempted."""
 
     @abstractmethod
     def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
-        """Write what a failed try makes of the job. False when the lease is lost."""
+        """Write the result of a failed attempt. Returns False if the lease is lost."""
 
     async def started(self) -> None:
-        """Poll at once: there may be work from before."""
+        """Poll at once: there may be jobs from before the start."""
         self._polls = PollSchedule(self.context)
         self._poll_soon()
 
@@ -197,16 +198,16 @@ class QueueWorker(Actor, ABC):
 
     @handles(Drain)
     def drain(self, message: Drain) -> None:
-        """Begin nothing more, and set an end to what is in hand."""
+        """Start no more jobs, and limit the time of those in progress."""
         self._cut_off = trio.current_time() + message.seconds
         for scope in self._scopes:
             scope.deadline = self._cut_off
 
     @handles(JobEnded)
     def job_ended(self, message: JobEnded) -> None:
-        """A slot is free again."""
+        """Free a slot."""
         self._free += 1
-        if message.defect is not None:  # its lease ends by itself
+        if message.defect is not None:  # its lease expires
             self.context.log.error("job.defect", job=message.job, error=message.defect)
         self._poll_soon()
 
@@ -215,7 +216,7 @@ class QueueWorker(Actor, ABC):
         """Lease the jobs that can start now, start them, and sleep until the next is due."""
         self._polls.begin()
         if not self._free or self._draining:
-            return  # the next slot that is free polls again
+            return  # the next free slot polls again
         try:
             await self._repair.run(self._store, self.context.log, self.context.clock.now())
             due_in = await self._seconds_until_due()
@@ -224,12 +225,12 @@ class QueueWorker(Actor, ABC):
                     self._start(job)
                 due_in = await self._seconds_until_due()
         except OverloadedError:
-            due_in = AFTER_TROUBLE_SECONDS
+            due_in = UNAVAILABLE_SECONDS
         if self._free:
             self._polls.after(min(LONGEST_SLEEP_SECONDS, max(SHORTEST_SLEEP_SECONDS, due_in)))
 
     def describe(self) -> dict[str, object]:
-        """What the console shows."""
+        """Return the console's facts."""
         return {"queue": self._policy.queue, "free": self._free, "places": self._policy.places}
 
     @property
@@ -237,17 +238,17 @@ class QueueWorker(Actor, ABC):
         return self._cut_off < inf
 
     async def settle(self, job: LeasedJob, write: Callable[[Tx], bool]) -> bool:
-        """Write an outcome, whatever is cancelled meanwhile: what is done must not be done again.
+        """Write an outcome, shielded from cancellation, so that a finished job is not repeated.
 
-        Returns: whether it was written; False when the lease was lost, or the store took nothing
-            for a while. The job is tried again then, once its lease has ended.
+        Returns: whether it was written; False if the lease was lost or the store was unavailable
+            for a while. The job is then attempted again when its lease has ended.
         """
         with trio.move_on_after(SETTLE_SECONDS, shield=True):
             while True:
                 try:
                     held = await self._store.write(write)
                 except OverloadedError:
-                    await trio.sleep(AFTER_TROUBLE_SECONDS)
+                    await trio.sleep(UNAVAILABLE_SECONDS)
                     continue
                 if not held:
                     self._warn("job.lease_lost", job)
@@ -256,15 +257,15 @@ class QueueWorker(Actor, ABC):
         return False
 
     async def _seconds_until_due(self) -> float:
-        """A read, so that an idle queue costs no write."""
+        """Return the time until the next job; by a read, so that an idle queue costs no write."""
         queue = self._policy.queue
-        # Reserved: a search that waits for a reader must not hold up mails.
+        # Reserved: a query that waits for a reader must not delay mails.
         heads = await self._store.read(lambda tx: jobs.heads(tx, queue), reserved=True)
         first = min((head.next_at for head in heads), default=None)
         return inf if first is None else (first - self.context.clock.now()) / MS_PER_SECOND
 
     def _claim(self, tx: Tx) -> list[LeasedJob]:
-        """Runs in the store's thread; what waits longest first."""
+        """Lease due jobs, longest wait first; runs in the store's thread."""
         policy = self._policy
         leased: list[LeasedJob] = []
         for head in sorted(jobs.heads(tx, policy.queue), key=lambda head: head.next_at):
@@ -278,24 +279,26 @@ class QueueWorker(Actor, ABC):
 
     def _start(self, job: LeasedJob) -> None:
         self._free -= 1
-        self.context.work(self._hold, job, then=lambda outcome: JobEnded(job.id, _defect(outcome)))
+        self.context.work(
+            self._process, job, then=lambda outcome: JobEnded(job.id, _defect(outcome))
+        )
 
-    async def _hold(self, job: LeasedJob) -> None:
-        """One job from its lease to its end."""
-        # Not by the job's id: one that outlives its lease may be in hand twice.
+    async def _process(self, job: LeasedJob) -> None:
+        """Process one job from its lease to its end."""
+        # Not keyed by the job's id: a job that outlives its lease may be processed twice at once.
         self._scopes.add(scope := trio.CancelScope(deadline=self._cut_off))
         failure: JobFailed | None = None
         try:
             with scope:
-                failure = await self._try(job)
+                failure = await self._attempt(job)
             if scope.cancelled_caught:
                 await self._give_back(job)
         except trio.Cancelled:
             await self._give_back(job)
             raise
-        except OverloadedError:  # the store can't take it now: that was no try
+        except OverloadedError:  # the store is unavailable: not an attempt
             try:
-                await trio.sleep(AFTER_TROUBLE_SECONDS)
+                await trio.sleep(UNAVAILABLE_SECONDS)
             finally:
                 await self._give_back(job)
         finally:
@@ -303,7 +306,7 @@ class QueueWorker(Actor, ABC):
         if failure is not None:
             await self._fail(job, failure)
 
-    async def _try(self, job: LeasedJob) -> JobFailed | None:
+    async def _attempt(self, job: LeasedJob) -> JobFailed | None:
         try:
             if job.deaths > MOST_DEATHS_IN_A_ROW:
                 return JobFailed("worker_lost: its workers died, one after another.")
@@ -312,9 +315,9 @@ class QueueWorker(Actor, ABC):
             return failure
         except OverloadedError:
             raise
-        except Exception as defect:  # a defect of ours is a counted failure, never a loop
+        except Exception as defect:  # counted as a failure, so that it cannot loop
             self.context.log.error("job.defect", job=job.id, error=raised_at(defect))
-            return JobFailed("internal: the try failed inside the service; its log says more.")
+            return JobFailed("internal: the attempt failed inside the service; see its log.")
         return None
 
     async def _fail(self, job: LeasedJob, failure: JobFailed) -> None:

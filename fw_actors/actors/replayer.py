@@ -1,4 +1,4 @@
-"""Carries out the replay of many, batch after batch, for as long as there is one to carry out."""
+"""Replayer: carries out bulk replays, batch by batch."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from fw_actors.runtime import Actor, Log, MailboxPolicy, Overflow, handles
 from fw_actors.webhooks.replay import ReplayRun
 
 PAUSE_SECONDS: Final = 0.05
-AFTER_TROUBLE_SECONDS: Final = 1.0
-A_DEFECT: Final = "A defect ended it; the log and the Error Log tell which."
+UNAVAILABLE_SECONDS: Final = 1.0
+A_DEFECT: Final = "A defect ended the run; see the log and the Error Log."
 
 
 class Replayer(Actor):
-    """See the module. Several on one store hold each other up by no more than a wasted look."""
+    """Carries out the current bulk replay. Several on one store cost only wasted polls."""
 
     mailbox = MailboxPolicy(capacity=16, overflow=Overflow.REFUSE)
 
     def __init__(self, site: Site, log: Log) -> None:
         self._site, self._log = site, log
-        self._comes = False
+        self._pending = False
 
     async def started(self) -> None:
-        """Go on with what a process before this one has left."""
-        self._after(AFTER_TROUBLE_SECONDS)
+        """Resume a run that a previous process left."""
+        self._after(UNAVAILABLE_SECONDS)
 
     @handles(WakeUp)
     async def go_on(self, _message: WakeUp) -> None:
-        """Carry out one batch; then come again, or rest until a run is begun."""
-        self._comes = False
+        """Carry out one batch; then continue, or sleep until a run begins."""
+        self._pending = False
         bulk, store = self._site.bulk, self._site.store
         try:
             run = await store.read(bulk.running)
@@ -40,12 +40,12 @@ class Replayer(Actor):
                 return
             await self._batch(run)
         except OverloadedError:
-            self._after(AFTER_TROUBLE_SECONDS)
+            self._after(UNAVAILABLE_SECONDS)
         else:
             self._after(PAUSE_SECONDS)
 
     async def _batch(self, run: ReplayRun) -> None:
-        """What it can't go on with ends a run, or it would fail again and again."""
+        """Carry out one batch; a permanent error ends the run instead of repeating."""
         site, bulk = self._site, self._site.bulk
         try:
             deliveries = await site.read(run.user, lambda fw: bulk.batch(fw, run))
@@ -57,7 +57,7 @@ class Replayer(Actor):
             if error.extra.get("reason") != QUERY_TIMEOUT:
                 raise
             why = error.message  # it would take as long the next time
-        except FwError as error:  # the account that began it has gone
+        except FwError as error:  # the user that began the run no longer exists
             why = error.message
         except Exception as error:
             self._log.error("replay.ended_by_defect", run=run.id, exc_info=error)
@@ -66,7 +66,7 @@ class Replayer(Actor):
         await site.store.write(partial(bulk.give_up, run=run, why=why))
 
     def _after(self, seconds: float) -> None:
-        """Have one nudge of its own under way, however many come from outside."""
-        if not self._comes:
-            self._comes = True
+        """Keep at most one wake-up of its own pending, however many others arrive."""
+        if not self._pending:
+            self._pending = True
             self.context.after(seconds, WakeUp())

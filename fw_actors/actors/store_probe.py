@@ -1,7 +1,7 @@
 """Store reads with a deadline, for readiness probes and scrapes of `/metrics`.
 
-A read that has begun can't be abandoned, and a database server that is frozen, or behind a network
-that drops everything, lets it wait without end. The actor waits; its callers leave at the deadline.
+A read cannot be cancelled once it has begun, and a frozen or unreachable database server blocks it
+indefinitely. The actor waits; its callers leave at the deadline.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fw_actors.store import Store, StoreError, Tx
 
 
 class ReadSnapshot(Request[Any | None], frozen=True):
-    """Run `fn` against a snapshot; answered with its result, None when the store can't read."""
+    """Request to run `fn` against a snapshot; answered with its result, None on failure."""
 
     fn: Callable[[Tx], Any]
 
@@ -26,24 +26,24 @@ class StoreProbe(Actor):
     mailbox = MailboxPolicy(capacity=64, overflow=Overflow.REFUSE)
 
     def __init__(self, store: Store, *, reserved: bool = False) -> None:
-        """`reserved`: see `Store.read`."""
+        """`reserved` is passed to `Store.read`."""
         self._store, self._reserved = store, reserved
 
     @handles(ReadSnapshot)
     async def read(self, message: ReadSnapshot) -> Any | None:
-        """Wait for the store, however long it takes."""
+        """Run the read, however long it takes."""
         try:
             return await self._store.read(message.fn, reserved=self._reserved)
         except (OverloadedError, StoreError):
             return None
-        except Exception as defect:  # asked again and again, it must not end the probe
+        except Exception as defect:  # repeated on each probe, it must not stop the actor
             self.context.log.error("look.failed", error=self.context.one_line(defect))
             return None
 
 
 async def read_with_deadline(probe: Ref, fn: Callable[[Tx], Any], seconds: float) -> Any | None:
-    """Return the result of `fn`, which never returns None; None when the store does not answer
-    within `seconds`."""
+    """Return the result of `fn` (never None), or None if the store does not answer within
+    `seconds`."""
     try:
         return await probe.ask(ReadSnapshot(fn), deadline=seconds)
     except ActorError:

@@ -1,8 +1,8 @@
 """Runs the sweeps: `core.services.auth.sweep` hourly, `core.services.webhooks.sweep` and
 `core.services.audit.sweep` daily.
 
-Where the scheduler is on (`ops.scheduler`). A sweep works in batches and pauses between them, so
-that writers never wait long; two sweepers at once do no harm.
+Active if the scheduler is on (`ops.scheduler`). A sweep deletes in batches and pauses between them,
+so that writers never wait long; two concurrent sweepers do no harm.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from fw_actors.store import Store
 
 FIRST_AFTER_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 0.05
-AFTER_TROUBLE_SECONDS: Final = 1.0
+UNAVAILABLE_SECONDS: Final = 1.0
 HOURLY: Final = 3600.0
 DAILY: Final = 86_400.0
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """One sweep: how often it runs, and its steps."""
+    """One sweep: its interval and its steps."""
 
     every_seconds: float
     steps: tuple[Batch, ...]
 
 
 class Sweep(Message, frozen=True):
-    """Go on with step `step` of a sweep, having deleted `deleted` rows so far."""
+    """Continue with step `step` of a sweep that has deleted `deleted` rows so far."""
 
     name: str
     step: int = 0
@@ -40,7 +40,7 @@ class Sweep(Message, frozen=True):
 
 
 class Sweeper(Actor):
-    """See the module."""
+    """Runs the sweeps by their schedules."""
 
     mailbox = MailboxPolicy(capacity=16, overflow=Overflow.REFUSE)
 
@@ -48,13 +48,13 @@ class Sweeper(Actor):
         self._store, self._log, self._schedules = store, log, schedules
 
     async def started(self) -> None:
-        """Sweep soon after the start, since what stops every night would never sweep otherwise."""
+        """Sweep soon after the start: a process stopped every night would otherwise never sweep."""
         for name in self._schedules:
             self.context.after(FIRST_AFTER_SECONDS, Sweep(name))
 
     @handles(Sweep)
     async def sweep(self, message: Sweep) -> None:
-        """Delete one batch; then go on, or sleep until the next sweep."""
+        """Delete one batch; then continue, or sleep until the next sweep."""
         schedule = self._schedules[message.name]
         if message.step >= len(schedule.steps):
             self._log.info("sweep.done", sweep=message.name, deleted=message.deleted)
@@ -63,7 +63,7 @@ class Sweeper(Actor):
         try:
             count = await self._store.write(schedule.steps[message.step])
         except OverloadedError:
-            self.context.after(AFTER_TROUBLE_SECONDS, message)  # the same step again
+            self.context.after(UNAVAILABLE_SECONDS, message)  # repeats the step
             return
         following = message.step + (count < BATCH)
         self.context.after(PAUSE_SECONDS, Sweep(message.name, following, message.deleted + count))

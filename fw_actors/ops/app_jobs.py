@@ -1,4 +1,4 @@
-"""`fw.enqueue`: a function of an app, recorded to be run later as the same user (D-210)."""
+"""Records the jobs of `fw.enqueue`: functions of apps, run later as the same user (D-210)."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ AppFunction = Callable[..., object]
 
 
 class UnknownFunctionError(Exception):
-    """Raised for a job whose function is not there any more: the app has changed since."""
+    """Raised for a job whose function no longer exists: the app has changed."""
 
 
 class JobRecorder:
-    """What `fw.enqueue` is for one site."""
+    """Implements `fw.enqueue` for one site."""
 
     def __init__(self, recorded: Callable[[], None]) -> None:
-        """`recorded` is called after each commit that holds a job, on trio's thread."""
+        """`recorded` is called on trio's thread after each commit that contains a job."""
         self._recorded = recorded
 
     def __call__(self, fw: Fw, function: object, arguments: dict[str, object]) -> int:
         """Record a job in the writer's transaction; return its number.
 
-        Raises: ValidationError for a function that another process can't find again by its name,
-            or that does not take the arguments; and for arguments that are no JSON.
+        Raises: ValidationError if another process cannot import the function by its name, if the
+            function does not take the arguments, or if they are not JSON.
         """
         path = _path_of(function)
-        _judge_call(function, arguments)
+        _validate_call(function, arguments)
         number = jobs.enqueue_numbered(
             fw.tx,
             queue=QUEUE,
@@ -53,13 +53,15 @@ class JobRecorder:
 def function_of(job: LeasedJob) -> AppFunction:
     """Return the function that a job names.
 
-    May import its module, so it is not called within a transaction. Raises: UnknownFunctionError.
+    This may import a module: do not call it in a transaction. Raises: UnknownFunctionError.
     """
     module, _, name = job.function.rpartition(".")
     try:
         found: object = getattr(importlib.import_module(module), name, None)
-    except Exception as error:  # whatever an app's own top level raises
-        raise UnknownFunctionError(f"{module} can't be imported: {type(error).__name__}") from error
+    except Exception as error:  # the app's top level may raise anything
+        raise UnknownFunctionError(
+            f"{module} cannot be imported: {type(error).__name__}"
+        ) from error
     if not callable(found):
         raise UnknownFunctionError(f"{module} has no function {name}")
     return found
@@ -75,22 +77,24 @@ def _path_of(function: object) -> str:
     """Return the dotted path by which another process imports a function."""
     plain = isinstance(function, FunctionType | Whitelisted)
     if not plain or inspect.iscoroutinefunction(inspect.unwrap(function)):  # type: ignore[arg-type]
-        raise ValidationError("A job is a plain function of an app's module.")
+        raise ValidationError("A job must be a plain function of an app's module.")
     module, name = str(function.__module__), str(function.__name__)  # type: ignore[attr-defined]
     home = sys.modules.get(module)
     if module == "__main__" or getattr(home, name, None) is not function:
         raise ValidationError(
-            f"Another process can't import {module}.{name}: a job is a function at the top level "
-            "of an app's module, under its own name."
+            f"Another process cannot import {module}.{name}: a job must be a function at the top "
+            "level of an app's module, under its own name."
         )
     return f"{module}.{name}"
 
 
-def _judge_call(function: Any, arguments: dict[str, Any]) -> None:
+def _validate_call(function: Any, arguments: dict[str, Any]) -> None:
     try:
         inspect.signature(function).bind(None, **arguments)
     except TypeError as error:
-        raise ValidationError(f"{function.__name__} can't be called like this: {error}.") from None
+        raise ValidationError(
+            f"{function.__name__} cannot be called with these arguments: {error}."
+        ) from None
 
 
 def _json(arguments: dict[str, Any]) -> str:
@@ -99,4 +103,4 @@ def _json(arguments: dict[str, Any]) -> str:
         text.encode()
         return text
     except (TypeError, ValueError, RecursionError):
-        raise ValidationError("The arguments of a job are JSON.") from None
+        raise ValidationError("The arguments of a job must be JSON.") from None

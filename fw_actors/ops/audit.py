@@ -1,9 +1,9 @@
-"""Audit Events: who did what or was refused, and every change of rights.
+"""Audit Events: operations, denied operations, and every change of rights.
 
-One verb of one document is one act, and leaves one event. What the service does along with it
-(the keys and scopes of a deleted User, a new password in a save) is a part of that act. An event
-holds names (of fields, roles, users, DocTypes and documents), never what other fields hold: a url
-may have a token in it.
+One verb on one document is one operation and writes one event. Side effects (the keys and scopes of
+a deleted User, a new password in a save) belong to that operation. An event contains names (of
+fields, roles, users, DocTypes and documents), never the values of other fields: a URL may contain
+a token.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from fw_actors.store import Statement, Tx
 DOCTYPE: Final = "Audit Event"
 TARGET_CHARACTERS: Final = 140
 MORE: Final = "more"
-"""The key, in the detail of a Denied event, of how many refusals it counts."""
+"""The key, in the detail of a Denied event, of the number of denials it counts."""
 
 
 class Action(StrEnum):
-    """What an Audit Event tells of: `<subject>.<verb>`, in lower case with underscores.
+    """The operation of an Audit Event: `<subject>.<verb>`, in lower case with underscores.
 
-    The subject is a DocType, or `console`; the verbs create, change, rename and delete are those
-    of a document, any other is an operation. `Denied` (O-81) is the one exception.
+    The subject is a DocType, or `console`; the verbs create, change, rename and delete apply to
+    documents, any other verb is an operation. `Denied` (O-81) is the one exception.
     """
 
     REPLAY = "webhook.replay"
@@ -80,10 +80,10 @@ class Action(StrEnum):
 
 
 class AuditLog:
-    """Writes Audit Events in the transaction of what they tell of.
+    """Writes Audit Events in the transaction of the operation.
 
-    One that tells of a refusal is written by a transaction of its own, since that of the refusal
-    rolls back.
+    A denial is recorded in a transaction of its own, because that of the denied operation is rolled
+    back.
     """
 
     def __init__(self, registry: Registry, entropy: Entropy) -> None:
@@ -91,7 +91,7 @@ class AuditLog:
         c = table.c
         self._records = SystemRows(registry, DOCTYPE, entropy)
         self._suppressed: set[Tx] = set()
-        # As many as a minute can have; the index over these three columns finds them.
+        # The maximum for a minute; served by the index over these three columns.
         self.denied = Statement(
             sa.select(c.name, c.detail)
             .where(c.action == Action.DENIED.value, c.actor == sa.bindparam("actor"))
@@ -109,8 +109,8 @@ class AuditLog:
     ) -> None:
         """Write one event, with the handle's user as actor and its request id.
 
-        `target` is kept as it was asked for, cut to 140 characters; `detail` is JSON, and holds
-        neither payload nor secret. Inside `suppressed` nothing is written.
+        `target` is stored as requested, cut to 140 characters; `detail` is JSON and contains
+        neither payloads nor secrets. Inside `suppressed` nothing is written.
         """
         self.record_by(fw.tx, fw.user, fw.request_id, action, target, detail)
 
@@ -123,15 +123,15 @@ class AuditLog:
         target: str,
         detail: Mapping[str, object] | None = None,
     ) -> None:
-        """Write one event for an actor who has no handle; otherwise as `record`."""
+        """Like `record`, for an actor without a handle."""
         if tx not in self._suppressed:
             self._add(tx, actor, request_id, action, target, detail)
 
     @contextmanager
     def suppressed(self, tx: Tx) -> Iterator[None]:
-        """Write no event for what happens inside: it is a part of an act that has its own event.
+        """Write no events inside the block, for side effects of an operation with its own event.
 
-        Refusals are recorded all the same. Of nested uses the outermost one counts.
+        Denials are still recorded. Nested uses have no effect.
         """
         if tx in self._suppressed:
             yield
@@ -143,11 +143,11 @@ class AuditLog:
             self._suppressed.discard(tx)
 
     def deny(self, fw: Fw, target: str) -> None:
-        """Record that the handle's user was refused an act on `target`: no detail (O-81).
+        """Record that the handle's user was denied an operation on `target`, without detail (O-81).
 
-        Beyond 20 in a minute of the clock one event without a target counts the others in its
-        detail: `{"more": n}`. What is stored decides, so that restarts and other processes change
-        nothing. The cost is the same for each: one look-up, one row written.
+        After 20 in a clock minute, one event without a target counts the others in its detail:
+        `{"more": n}`. Stored rows decide, so that restarts and other processes do not matter. The
+        cost is constant: one look-up, one row written.
         """
         tx, actor = fw.tx, fw.user
         tx.lock(f"fw.denied.{actor}")
@@ -190,17 +190,16 @@ _NO_RIGHTS: Final = frozenset({"last_used"})  # of an API key
 
 @dataclass(frozen=True, slots=True)
 class AuditedDocType:
-    """The actions of one DocType, None for what can't happen to it; and what its events tell."""
+    """The actions of one audited DocType (None: impossible), and the details of its events."""
 
     create: Action
     change: Action | None
     rename: Action | None
     delete: Action
     about: Callable[[DocType], Detail]
-    """The detail of an insert or a deletion; empty for none."""
+    """Return the detail of an insert or a deletion; empty for none."""
     changed: Callable[[DocType, DocType], Detail]
-    """The detail of a change from the first document to the second; empty where no right
-    changed."""
+    """Return the detail of a change between two documents; empty if no right changed."""
 
 
 class DocumentAudit(Observer):
@@ -242,7 +241,7 @@ def _about_user(user: DocType) -> Detail:
 
 
 def _changed_user(before: DocType, user: DocType) -> Detail:
-    """What is no right, the profile, leaves no event."""
+    """Return the changed rights; changes of the profile leave no event."""
     old, new = _roles_of(before), _roles_of(user)
     columns = {field.name for field in changed_columns(before, user)} & _RIGHTS_OF_USER
     password = {"new_password"} if user.__dict__["new_password"] is not None else set()
@@ -269,12 +268,12 @@ def _about_webhook(webhook: DocType) -> Detail:
 
 
 def _about(*fields: str) -> Callable[[DocType], Detail]:
-    """Tell what these fields hold, which are names."""
+    """Return a detail with the values of these fields, which must be names."""
     return lambda doc: {name: doc.__dict__[name] for name in fields}
 
 
 def _changed(about: Callable[[DocType], Detail]) -> Callable[[DocType, DocType], Detail]:
-    """Tell the names of all fields that differ, and what an event tells in any case."""
+    """Return a detail with the names of all changed fields, and the fields of `about`."""
 
     def changed(before: DocType, doc: DocType) -> Detail:
         fields = sorted({field.name for field in changed_columns(before, doc)} - _NO_RIGHTS)
@@ -299,7 +298,7 @@ AUDITED: Final[Mapping[str, AuditedDocType]] = MappingProxyType(
         ),
         "Role": AuditedDocType(
             create=Action.ROLE_CREATE,
-            change=None,  # it has no field
+            change=None,  # has no fields
             rename=Action.ROLE_RENAME,
             delete=Action.ROLE_DELETE,
             about=_about_role,
@@ -316,7 +315,7 @@ AUDITED: Final[Mapping[str, AuditedDocType]] = MappingProxyType(
         "API Key": AuditedDocType(
             create=Action.KEY_CREATE,
             change=Action.KEY_CHANGE,
-            rename=None,  # refused: the name is a part of the key
+            rename=None,  # rejected: the name is part of the key
             delete=Action.KEY_DELETE,
             about=_about_key,
             changed=_changed(_about_key),

@@ -1,4 +1,4 @@
-"""Facts of the store that the console shows: queues, locks, what is under way."""
+"""The stored facts that the console shows: queues, lockouts, deliveries in progress."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ MOST_FAILED: Final = 20
 
 
 class Lock(msgspec.Struct, frozen=True):
-    """A lockout that holds. `account` is whose identifier it is; empty for nobody's: what people
-    type rests nowhere, and only the identifiers of accounts can be compared with `key`."""
+    """An active lockout. `account` is the account of the identifier, empty if there is none.
+
+    Typed text is never stored; only the identifiers of accounts can be compared with `key`."""
 
     key: str
     account: str
@@ -46,7 +47,7 @@ class UnderWay(msgspec.Struct, frozen=True):
 
 
 class FailedDelivery(msgspec.Struct, frozen=True):
-    """A delivery that has failed for good; `at` is its last attempt."""
+    """A delivery that has failed permanently; `at` is its last attempt."""
 
     delivery: str
     webhook: str
@@ -56,18 +57,18 @@ class FailedDelivery(msgspec.Struct, frozen=True):
 
 
 class StoreFacts(msgspec.Struct, frozen=True, rename="camel"):
-    """All of it, from one snapshot."""
+    """All facts, from one snapshot."""
 
     queues: list[jobs.QueueStats]
     locks: list[Lock]
     in_flight: list[UnderWay]
     upcoming: list[UnderWay]
     failed: list[FailedDelivery]
-    """The latest, newest first."""
+    """The latest failures, newest first."""
 
 
 class ConsoleFacts:
-    """The statements, over one site's tables."""
+    """Reads the console's facts from the tables of one site."""
 
     def __init__(self, registry: Registry, installation_key: bytes) -> None:
         self._key = installation_key
@@ -100,7 +101,7 @@ class ConsoleFacts:
         )
 
     def read(self, tx: Tx) -> StoreFacts:
-        """Return the facts of this moment."""
+        """Return the current facts."""
         return StoreFacts(
             queues=jobs.stats(tx),
             locks=self._locks(tx),
@@ -119,7 +120,7 @@ class ConsoleFacts:
         return Lock(shown_key(key), account, identifier, until)
 
     def _identifiers(self, tx: Tx) -> dict[bytes, tuple[str, str]]:
-        """Return identifier and account by the key of their counter."""
+        """Return identifier and account of each counter, by its key."""
         return {
             counter_key(self._key, IDENTIFIER_KIND, identifier): (identifier, user)
             for identifier, user in tx.rows(_KNOWN)
@@ -143,7 +144,7 @@ _KNOWN: Final = Statement(
 
 
 QUEUES: Final = (events.QUEUE, mail_queue.QUEUE, app_jobs.QUEUE)
-"""Shown also when they are empty (C-118)."""
+"""Shown even if empty (C-118)."""
 _LOCKED_COUNT: Final = Statement(
     sa.select(sa.func.count(LOGIN_ATTEMPT.c.key.distinct())).where(LOGIN_ATTEMPT.c.until > _NOW)
 )
@@ -151,25 +152,25 @@ _LOCKED_COUNT: Final = Statement(
 
 @dataclass(frozen=True)
 class Backlog:
-    """The queues, the known ones first, and how many identifiers are locked."""
+    """The queues, built-in ones first, and the number of locked identifiers."""
 
     queues: tuple[QueueStats, ...]
     locked: int
 
 
 def backlog(tx: Tx) -> Backlog:
-    """Return what waits now."""
+    """Return the current backlog."""
     return Backlog(tuple(queues(tx)), locked_identifiers(tx))
 
 
 def queues(tx: Tx) -> list[QueueStats]:
-    """Return the numbers of every queue, empty ones too."""
+    """Return the statistics of every queue, empty ones included."""
     found = {row.queue: row for row in jobs.stats(tx)}
     names = [*QUEUES, *(name for name in found if name not in QUEUES)]
     return [found.get(name) or QueueStats(name, 0, 0, 0, 0, 0.0) for name in names]
 
 
 def locked_identifiers(tx: Tx) -> int:
-    """Return how many identifiers refuse every sign-in now."""
+    """Return how many identifiers are currently locked."""
     count: int = tx.scalar(_LOCKED_COUNT, now=tx.now)
     return count

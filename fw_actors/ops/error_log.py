@@ -1,8 +1,8 @@
-"""Error Logs: defects of the service and of apps, written beside the transaction that failed.
+"""Error Logs: defects of the service and of apps, written outside the failed transaction.
 
-A defect is noted in memory first, since the transaction in which it happened is undone; whoever
-may write flushes what was noted. No more than `PER_MINUTE` are kept a minute, by all processes
-together, and none longer than `KEPT_DAYS` (D-226).
+A defect is queued in memory first, because the transaction in which it occurred is rolled back; the
+next flush writes the queue. At most `PER_MINUTE` are written per minute by all processes together,
+and they are kept for `KEPT_DAYS` (D-226).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_MINUTE
 from fw_actors.store import Statement, Tx
 
 QUEUE: Final = "errors"
-"""What `recorded` is told when something was noted."""
+"""The argument of `recorded` after a defect was queued."""
 
 PER_MINUTE: Final = 60
 KEPT_DAYS: Final = 30
@@ -34,7 +34,7 @@ _FRAMES: Final = 30
 
 
 class Noted(NamedTuple):
-    """One defect, scrubbed."""
+    """One scrubbed defect."""
 
     method: str
     message: str
@@ -42,7 +42,7 @@ class Noted(NamedTuple):
 
 
 class ErrorRecorder:
-    """What waits to be written. Used on trio's thread, but for `flush`."""
+    """Queues defects to be written. Used on trio's thread, except `flush`."""
 
     def __init__(
         self,
@@ -61,27 +61,27 @@ class ErrorRecorder:
         )
         self._scrubber = scrubber
         self._noted = noted
-        self._waiting: deque[Noted] = deque(maxlen=WAITING)  # the oldest gives way: it is logged
+        self._waiting: deque[Noted] = deque(maxlen=WAITING)  # drops the oldest, which is in the log
 
     @property
     def waits(self) -> bool:
-        """Whether there is anything to flush."""
+        """Whether there are defects to flush."""
         return bool(self._waiting)
 
     def note(self, method: str, error: BaseException, request_id: str) -> None:
-        """Keep a defect to be written: where it happened, and what was raised, scrubbed."""
-        # Scrubbed before it is cut. A folder's name may look like a secret, and is none.
+        """Queue a defect: its place and its exception, scrubbed."""
+        # Scrub before cutting. The name of a folder may look like a secret without being one.
         raised = self._scrubber.scrub(_raised(error))[:_TEXT_CHARACTERS]
-        places = (self._scrubber.scrub_known(place) for place in _places(error))
+        places = (self._scrubber.scrub_known(place) for place in _traceback(error))
         message = "\n".join([raised, *places])
         self._waiting.append(Noted(method[:_METHOD_CHARACTERS], message, request_id))
         self._noted()
 
     def flush(self, tx: Tx) -> int:
-        """Write what waits, as far as this minute has room; return how many were written.
+        """Write queued defects within the limit of this minute; return how many were written.
 
-        What has no room is dropped: the process's log has it. When the transaction fails, what
-        it took goes on waiting.
+        The rest is dropped: the process's log contains it. If the transaction fails, the defects
+        stay queued.
         """
         taken = tuple(self._waiting)
         tx.run(self._forget, before=tx.now - KEPT_DAYS * MS_PER_DAY)
@@ -106,11 +106,11 @@ class ErrorRecorder:
 
 
 def _raised(error: BaseException) -> str:
-    """The kind and text of an exception."""
+    """Return type and text of an exception."""
     return f"{type(error).__name__}: {error}".replace("\x00", "\ufffd")
 
 
-def _places(error: BaseException) -> list[str]:
-    """The places that an exception came through, the innermost last."""
+def _traceback(error: BaseException) -> list[str]:
+    """Return the frames that an exception passed through, innermost last."""
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
     return [f"  {frame.filename}, line {frame.lineno}, in {frame.name}" for frame in frames]

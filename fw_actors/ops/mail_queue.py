@@ -1,10 +1,10 @@
-"""The mail queue: enqueued in the writer's transaction, composed when sent.
+"""The mail queue: messages are enqueued in the writer's transaction and composed when sent.
 
-A message and its job are written in the request's transaction (O-51). A job holds user and
-template; the link is made where it is first needed, and rests nowhere (O-52).
+A message and its job are written in the request's transaction (O-51). A job contains user and
+template; the link is created when first needed and stored nowhere (O-52).
 
-Plain functions inside the Mailer's transactions. Mail goes to the stored address, never to what
-was typed (A-217); a link is made for each try, and ends the one before (O-62).
+Plain functions inside the Mailer's transactions. Mail goes to the stored address, never to a typed
+one (A-217); each attempt creates a link, which ends the previous one (O-62).
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ _WRITTEN: Final = ("recipient", "template", "subject", "status", "attempts", "se
 
 
 class Outbox:
-    """Writes what is to be mailed. `owner` is whose request asks for it."""
+    """Enqueues messages. `owner` is the user whose request causes the message."""
 
     def __init__(
         self, registry: Registry, entropy: Entropy, site: str, queued: Callable[[], None]
     ) -> None:
-        """`site` is the site's name. `queued` is called after each commit that holds a message,
-        on trio's thread."""
+        """`site` is the site's name.
+
+        `queued` is called on trio's thread after each commit that contains a message."""
         users = registry.tables["User"].table
         user: sa.BindParameter[Any] = sa.bindparam("user")
         self._entropy, self._site, self._queued = entropy, site, queued
@@ -58,15 +59,15 @@ class Outbox:
     def to_user(
         self, tx: Tx, template: Template, user: str, *, owner: str, notice: Notice | None = None
     ) -> None:
-        """Queue a message to an account's stored address; `notice` is what it tells besides."""
+        """Queue a message to an account's stored address; `notice` holds additional facts."""
         delivery = self._record(tx, template, self._stored_address(tx, user), owner)
-        told = "" if notice is None else msgspec.json.encode(notice).decode()
-        self._enqueue(tx, delivery, template, user=user, arguments=told)
+        arguments = "" if notice is None else msgspec.json.encode(notice).decode()
+        self._enqueue(tx, delivery, template, user=user, arguments=arguments)
 
     def to_identifier(self, tx: Tx, template: Template, identifier: str, *, owner: str) -> None:
-        """Queue a message to whoever a canonical identifier belongs to, or to nobody.
+        """Queue a message to the account of a canonical identifier, if there is one.
 
-        The same two rows are written in either case; whose it is, the Mailer looks up.
+        The same two rows are written in either case; the Mailer looks the account up.
         """
         delivery = self._record(tx, template, None, owner)
         self._enqueue(tx, delivery, template, arguments=identifier)
@@ -74,8 +75,9 @@ class Outbox:
     def by_hand(
         self, tx: Tx, log: LogTransport, template: Template, user: str, link: str, *, owner: str
     ) -> None:
-        """Note a message whose link the request hands back itself: the log's line follows the
-        commit, and there is no job (A-196)."""
+        """Record a message whose link the request returns itself, without a job (A-196).
+
+        The log line follows the commit."""
         recipient = self._stored_address(tx, user)
         self._record(tx, template, recipient, owner, sent=tx.now)
         tx.after_commit(lambda: log.write(recipient, template.value, link))
@@ -120,19 +122,19 @@ _KINDS: Final = {Template.RECOVERY: LinkKind.RECOVERY, Template.INVITATION: Link
 
 
 @dataclass(frozen=True, slots=True)
-class _Addressee:
+class _Recipient:
     user: str
     email: str
     full_name: str
     has_password: bool
 
     def gets(self, template: Template) -> bool:
-        """A recovery is for who has a password, an invitation for who has none yet."""
+        """Return whether a template applies: recovery needs a password, invitation needs none."""
         return self.has_password is not (template is Template.INVITATION)
 
 
-class Letters:
-    """The statements over Email Delivery and whom it goes to."""
+class MailComposer:
+    """Composes messages from their jobs and records their results."""
 
     def __init__(self, registry: Registry, links: Links, site: str) -> None:
         """`site` is the site's name."""
@@ -143,7 +145,7 @@ class Letters:
         key: sa.BindParameter[Any] = sa.bindparam("key")
         self._links, self._site = links, site
         known = users.outerjoin(PASSWORD, PASSWORD.c.user == u.name)
-        # Held: a link must not go to an address that is just being replaced.
+        # Locked: a link must not go to an address that is just being replaced.
         account = sa.select(
             u.name, u.email, u.fullName, PASSWORD.c.hash.is_not(None)
         ).with_for_update(key_share=True, of=users)
@@ -162,30 +164,32 @@ class Letters:
         self._settle = Statement(sa.update(deliveries).where(d.name == key).values(outcome))
 
     def prepare(self, tx: Tx, job: LeasedJob) -> MailMessage | None:
-        """Return the message to send now, its link made; None when it was meant for nobody.
+        """Return the message to send, with its link; None if it has no recipient.
 
-        Raises: MailRefused when its account may not get it any more, or has no usable address.
+        Raises: MailRefused if its account may no longer receive it or has no usable address.
         """
         template = Template(job.function)
-        addressee = self._addressee(tx, job)
-        if addressee is None or not addressee.gets(template):
+        recipient = self._find_recipient(tx, job)
+        if recipient is None or not recipient.gets(template):
             self._withdraw(tx, job)
             return None
-        tx.run(self._address, key=job.subject, email=addressee.email)
+        tx.run(self._address, key=job.subject, email=recipient.email)
         try:
-            return render(template, self._values(tx, template, addressee, _notice(job)))
+            return render(template, self._values(tx, template, recipient, _notice(job)))
         except UnsafeHeaderError:
-            raise MailRefused("recipient: the account's address is no mail address.") from None
+            raise MailRefused(
+                "recipient: the account's address is not a valid mail address."
+            ) from None
 
     def sent(self, tx: Tx, job: LeasedJob) -> bool:
-        """Write that a message went out. False when the lease is lost."""
+        """Record a sent message. Returns False if the lease is lost."""
         if not jobs.finish(tx, job.id, job.lease):
             return False
         self._note(tx, job, DeliveryStatus.SENT, job.attempts + 1, "", sent=tx.now)
         return True
 
     def failed(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
-        """Write what a failed try makes of a message. False when the lease is lost."""
+        """Record a failed attempt. Returns False if the lease is lost."""
         if verdict.next_attempt is not None:
             held = jobs.retry(tx, job.id, job.lease, verdict.next_attempt, error)
         else:
@@ -194,31 +198,31 @@ class Letters:
             self._note(tx, job, verdict.status, verdict.attempts, error, sent=None)
         return held
 
-    def _addressee(self, tx: Tx, job: LeasedJob) -> _Addressee | None:
+    def _find_recipient(self, tx: Tx, job: LeasedJob) -> _Recipient | None:
         by_user = bool(job.user)
         row = tx.one(
             self._by_user if by_user else self._by_identifier,
             key=job.user if by_user else job.arguments,
         )
-        return None if row is None else _Addressee(row[0], row[1], row[2] or "", bool(row[3]))
+        return None if row is None else _Recipient(row[0], row[1], row[2] or "", bool(row[3]))
 
     def _withdraw(self, tx: Tx, job: LeasedJob) -> None:
-        """One that never had a recipient goes without a trace."""
+        """Reject a message; one that never had a recipient is dropped silently."""
         if tx.scalar(self._recipient, key=job.subject):
-            raise MailRefused("withdrawn: the account may not get this message any more.")
+            raise MailRefused("withdrawn: the account may no longer receive this message.")
         if jobs.finish(tx, job.id, job.lease):
             tx.run(self._forget, key=job.subject)
 
     def _values(
-        self, tx: Tx, template: Template, addressee: _Addressee, notice: Notice
+        self, tx: Tx, template: Template, recipient: _Recipient, notice: Notice
     ) -> TemplateValues:
         kind = _KINDS.get(template)
         return TemplateValues(
             site=self._site,
-            user=addressee.user,
-            full_name=addressee.full_name,
-            recipient=addressee.email,
-            link=None if kind is None else self._links.mint(tx, kind, addressee.user).url,
+            user=recipient.user,
+            full_name=recipient.full_name,
+            recipient=recipient.email,
+            link=None if kind is None else self._links.mint(tx, kind, recipient.user).url,
             minutes=0 if kind is None else self._links.minutes(kind),
             notice=notice,
         )
@@ -244,8 +248,8 @@ class Letters:
 
 
 def _notice(job: LeasedJob) -> Notice:
-    """Return what a job's message tells besides its account. Where no user is named, `arguments`
-    is the identifier that a recovery was asked for."""
+    """Return the additional facts of a job's message. Without a user, `arguments` is the
+    identifier for which a recovery was requested."""
     if not job.user or not job.arguments:
         return Notice()
     return msgspec.json.decode(job.arguments, type=Notice)

@@ -1,9 +1,9 @@
-"""Moves all Vault values of a site from one key to another, in batches that a kill can't spoil.
+"""Moves all Vault values of a site from one key to another, in batches that survive a kill.
 
-A value tells by its key's id under which key it was written, so a batch may run twice. Which
-rotation is under way stands in the store: until it is over, and with any other key than the new
-one after that, the site does not open, since a service that finds values unreadable ends their
-deliveries for good. Values alone are changed: no Version, no event, no `modified`.
+Each value contains the id of its key, so a batch may run twice. The store records the rotation in
+progress. Until it is complete, and afterwards with any key but the new one, the site does not open,
+because a service that cannot read values fails their deliveries permanently. Only values change: no
+Version, no event, no `modified`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DROP: Final = Statement(sa.delete(META).where(META.c.key == META_KEY))
 
 
 class Rotation(msgspec.Struct, frozen=True):
-    """The rotation that the store remembers: ids of two keys, and whether all values were moved."""
+    """The stored rotation: the ids of its two keys, and whether all values were moved."""
 
     before: str
     after: str
@@ -41,7 +41,7 @@ class Rotation(msgspec.Struct, frozen=True):
 
 
 class StoredValue(NamedTuple):
-    """A Vault value by its place. `row_id`: of the row, to which the value is bound."""
+    """A Vault value with its place; it is bound to the row `row_id`."""
 
     doctype: str
     field: str
@@ -52,7 +52,7 @@ class StoredValue(NamedTuple):
 
 @dataclass
 class FieldCount:
-    """How many values of a field are under the old key, the new one, and unreadable."""
+    """The number of values of a field under the old key, under the new key, and unreadable."""
 
     doctype: str
     field: str
@@ -63,26 +63,27 @@ class FieldCount:
 
 @dataclass
 class Count:
-    """What is stored; `lost` are the values that open with neither key."""
+    """The counts of all fields; `lost` are the values that neither key decrypts."""
 
     fields: list[FieldCount] = field(default_factory=list)
     lost: list[StoredValue] = field(default_factory=list)
 
     @property
     def old(self) -> int:
-        """How many values are to be moved."""
+        """The number of values still to be moved."""
         return sum(each.old for each in self.fields)
 
     @property
     def new(self) -> int:
-        """How many have been moved before."""
+        """The number of values already moved."""
         return sum(each.new for each in self.fields)
 
 
 def judge_rotation(tx: Tx, key_id: str) -> None:
-    """Refuse to open a site with a key that its values are not under.
+    """Reject a key that the stored values are not encrypted with.
 
-    `key_id`: of the configured key, empty without one. A store without a rotation is for any key.
+    `key_id` is the id of the configured key, empty without one. A store without a rotation accepts
+    any key.
 
     Raises: ConfigurationError.
     """
@@ -106,7 +107,7 @@ def judge_rotation(tx: Tx, key_id: str) -> None:
 
 
 class Rekeying:
-    """One rotation, from `old` to `new`. Nobody else may have the site open meanwhile."""
+    """One rotation from `old` to `new`. No other process may have the site open meanwhile."""
 
     def __init__(
         self, store: Store, registry: Registry, old: VaultCipher, new: VaultCipher
@@ -115,7 +116,7 @@ class Rekeying:
         self._old, self._new = old, new
 
     async def count(self) -> Count:
-        """Look at every value, and change nothing."""
+        """Count all values without changing any."""
         found = Count()
         for doctype, name in self._fields():
             count = FieldCount(doctype, name)
@@ -127,10 +128,10 @@ class Rekeying:
         return found
 
     async def run(self, moved: Callable[[int], None]) -> None:
-        """Move the values that are under the old key; `moved` is told how many, batch by batch.
+        """Move the values under the old key; `moved` is called with the size of each batch.
 
-        Those that open with neither key are left. Raises: ConflictError when another rotation
-        is under way.
+        Values that neither key decrypts are kept. Raises: ConflictError if another rotation is in
+        progress.
         """
         await self._store.write(self._begin)
         for doctype, name in self._fields():
@@ -145,7 +146,7 @@ class Rekeying:
         ids = {self._old.key_id, self._new.key_id}
         if found is not None and not found.done and {found.before, found.after} != ids:
             raise ConflictError(
-                "A rotation between other keys is under way: finish it first, with its two keys."
+                "A rotation between other keys is in progress: finish it first, with its two keys."
             )
         self._put(tx, done=False)
 
@@ -177,7 +178,7 @@ class Rekeying:
                     yield table.meta.name, each.name
 
     def _tally(self, count: FieldCount, values: list[StoredValue]) -> list[StoredValue]:
-        """Count values; return those that open with neither key."""
+        """Count values; return those that neither key decrypts."""
         lost = []
         for value in values:
             if _opens(self._new, value):

@@ -1,6 +1,6 @@
-"""A site, opened: its store brought up to date, its DocTypes, and transactions for a user.
+"""An open site: its store with current schema, its DocTypes, and transactions for users.
 
-The command line, the service and tests open a site in this one way.
+Command line, service and tests all open a site this way.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SQLITE: Final = "sqlite:///"
 
 
 class _RolledBack(Exception):
-    """Carries a result out of a transaction that is undone on purpose."""
+    """Carries a result out of a transaction that is rolled back on purpose."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -56,7 +56,7 @@ class _RolledBack(Exception):
 
 @dataclass(frozen=True)
 class Site:
-    """What the parts of the service share. `fn` always gets the handle `fw` (D-190)."""
+    """The parts that the service shares. `fn` always gets the handle `fw` (D-190)."""
 
     config: Config
     store: Store
@@ -87,7 +87,7 @@ class Site:
         return await self.store.read(lambda tx: fn(self.handle(tx, user, request_id)))
 
     async def rollback(self, user: str, fn: Callable[[Fw], T]) -> T:
-        """Run `fn` as `user` in a transaction that is undone; return its result all the same."""
+        """Run `fn` as `user` in a transaction that is rolled back; return its result."""
 
         def undone(tx: Tx) -> None:
             raise _RolledBack(fn(self.handle(tx, user)))
@@ -104,7 +104,7 @@ class Site:
         return Fw(self.surroundings, tx, self.accounts.rights(tx, user), request_id)
 
     async def hash_password(self, password: str, name: str, email: str) -> str:
-        """Judge a new password and hash it. Raises: PasswordPolicyError, OverloadedError."""
+        """Validate a new password and hash it. Raises: PasswordPolicyError, OverloadedError."""
         return await self.hasher.hash(password, name=name, email=email)
 
 
@@ -118,14 +118,14 @@ async def open_site(
     recorded: Callable[[str], None] = lambda queue: None,
     rekeying: bool = False,
 ) -> AsyncIterator[Site]:
-    """Open a site: make or migrate its store, load its apps, make their tables and roles.
+    """Open a site: create or migrate its store, load its apps, create their tables and roles.
 
     `inline` runs store and hasher on the caller's task, for tests under trio's MockClock.
-    `recorded` is called on trio's thread with a queue's name after each commit that holds a job,
-    and with `errors` for each defect that was noted. `rekeying` opens a site whose Vault values
-    are under way from one key to another, too.
+    `recorded` is called on trio's thread with a queue's name after each commit that contains a job,
+    and with `errors` for each queued defect. `rekeying` also opens a site whose Vault values are
+    being moved from one key to another.
 
-    Raises: ConfigurationError, with every problem of apps and DocTypes at once.
+    Raises: ConfigurationError, with all problems of apps and DocTypes at once.
     """
     clock = clock or SystemClock(config.deployment.clock_offset)
     entropy = entropy or SystemEntropy()
@@ -136,10 +136,10 @@ async def open_site(
         site = _assembled(config, store, clock, entropy, registry, hasher, key, recorded)
         if not rekeying:
             await store.read(lambda tx: judge_rotation(tx, site.vault.key_id))
-        await store.write(lambda tx: _furnish(tx, site))
+        await store.write(lambda tx: _prepare_store(tx, site))
         yield site
-        if site.errors.waits:  # what a command's hooks left, or the last moments of a service
-            with suppress(OverloadedError):  # the log has them; it is no reason to fail at the end
+        if site.errors.waits:  # from a command's hooks, or the last moments of a service
+            with suppress(OverloadedError):  # the log contains them, so this must not fail the exit
                 await store.write(site.errors.flush)
 
 
@@ -173,7 +173,7 @@ def _assembled(
     api_keys = ApiKeys(registry, entropy, audit)
     passwords = Passwords(registry, outbox, api_keys, audit, key)
     new_passwords = NewPasswords(hasher, passwords, audit)
-    # The audit sees the new password of a User before it is set and gone.
+    # The audit must see the new password of a User before it is stored and cleared.
     rules_of_users = (
         LastManagerRule(registry),
         accounts,
@@ -214,7 +214,7 @@ def _assembled(
 
 
 def make_registry(config: Config) -> Registry:
-    """Load the site's apps and judge all DocTypes together. Raises: ConfigurationError."""
+    """Load the site's apps and validate all DocTypes together. Raises: ConfigurationError."""
     doctypes, functions = declared_in(load_apps(config.apps, config.folder))
     return Registry((*CORE, *doctypes), functions)
 
@@ -222,9 +222,9 @@ def make_registry(config: Config) -> Registry:
 def open_store(
     config: Config, clock: Clock, entropy: Entropy, *, inline: bool, limited: bool = True
 ) -> AbstractAsyncContextManager[Store]:
-    """Open the store that FW_DATABASE names. Raises: ConfigurationError.
+    """Open the store of FW_DATABASE. Raises: ConfigurationError.
 
-    `limited`: whether queries end after `ops.queryTimeoutSeconds`.
+    `limited`: whether queries are limited to `ops.queryTimeoutSeconds`.
     """
     query_seconds = config.ops.query_timeout_seconds if limited else None
     url = config.deployment.database
@@ -233,18 +233,17 @@ def open_store(
         return open_sqlite(
             path, clock=clock, entropy=entropy, inline=inline, query_seconds=query_seconds
         )
-    from fw_actors.store.postgres import open_postgres  # its driver is needed by few
+    from fw_actors.store.postgres import open_postgres  # few sites need its driver
 
     return open_postgres(
         url, clock=clock, entropy=entropy, inline=inline, query_seconds=query_seconds
     )
 
 
-def _furnish(tx: Tx, site: Site) -> None:
-    """Make the tables of DocTypes, and the roles that are named but not there; read what is
-    subscribed, which the process goes by from here on.
+def _prepare_store(tx: Tx, site: Site) -> None:
+    """Create the tables of DocTypes and the missing roles; load the subscriptions.
 
-    Roles that the site's code names are no change that anybody made: they leave no Audit Event.
+    Creating roles that the site's code names is not a user's change: it writes no Audit Event.
     """
     registry = site.registry
     tx.lock("fw.migrations")

@@ -1,4 +1,4 @@
-"""Housekeeping: deletes what has expired, in small batches. Every rule holds without it.
+"""Housekeeping: deletes expired rows in small batches. Every rule holds without it.
 
 Rules: O-70, O-71, O-74, B-280, O-87.
 """
@@ -24,7 +24,7 @@ _BEFORE: Final[sa.BindParameter[Any]] = sa.bindparam("before")
 _FINAL: Final = (DeliveryStatus.SENT.value, DeliveryStatus.FAILED.value)
 
 Batch = Callable[[Tx], int]
-"""Deletes at most a batch of rows and returns how many; fewer than `BATCH` means: done."""
+"""Deletes at most a batch of rows and returns how many; fewer than `BATCH` ends the sweep."""
 
 
 def _oldest(
@@ -57,11 +57,11 @@ _ADDRESSES: Final = _oldest_addresses()
 
 
 def auth_batches(lockout_minutes: int) -> tuple[Batch, ...]:
-    """Return the steps of `core.services.auth.sweep`: sessions, tokens, login attempts,
-    addresses from which nobody has signed in for long.
+    """Return the steps of `core.services.auth.sweep`: sessions, tokens, login attempts and known
+    addresses without recent sign-ins.
 
-    An attempt may still count for two windows after it was made. One that holds a lock stays to
-    its end, which a policy with longer lockouts may have given it.
+    An attempt may count for two windows after it was made. One that holds a lock stays until the
+    lock ends, which a policy with longer lockouts may have set.
     """
     kept = max(2 * lockout_minutes * MS_PER_MINUTE, ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS)
     return (
@@ -73,8 +73,8 @@ def auth_batches(lockout_minutes: int) -> tuple[Batch, ...]:
 
 
 def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...]:
-    """Return the step of `core.services.webhooks.sweep`: Sent and Failed, counted from the last
-    attempt; 0 days keeps them for ever. The jobs of failed ones go along."""
+    """Return the step of `core.services.webhooks.sweep`: Sent and Failed deliveries by their last
+    attempt, with the jobs of failed ones; 0 days keeps them for ever."""
     if retention_days == 0:
         return ()
     table = registry.tables["Webhook Delivery"].table
@@ -82,7 +82,7 @@ def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...
         sa.select(table.c.name)
         .where(table.c.status.in_(_FINAL), table.c.last_attempt <= _BEFORE)
         .limit(BATCH)
-        # Locked (PostgreSQL), or a replay between this look and the deletion would be deleted.
+        # Locked (PostgreSQL): otherwise a concurrent replay would be deleted.
         .with_for_update(skip_locked=True)
     )
     find = Statement(old)
@@ -103,8 +103,8 @@ def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...
 
 
 def audit_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...]:
-    """Return the step of `core.services.audit.sweep`: Audit Events by when they were written,
-    the oldest first; 0 days keeps them for ever."""
+    """Return the step of `core.services.audit.sweep`: the oldest Audit Events; 0 days keeps them
+    for ever."""
     if retention_days == 0:
         return ()
     table = registry.tables["Audit Event"].table
@@ -113,10 +113,10 @@ def audit_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...]:
         .where(table.c.creation <= _BEFORE)
         .order_by(table.c.creation)
         .limit(BATCH)
-        .with_for_update(skip_locked=True)  # two sweepers (PostgreSQL) each have rows of their own
+        .with_for_update(skip_locked=True)  # two sweepers (PostgreSQL) get different rows
     )
     find = Statement(old)
-    # By name: PostgreSQL joins a whole table of some 100,000 rows with what a subquery gives.
+    # By name: PostgreSQL joins the result of a subquery with a whole table of 100,000 rows.
     forget = Statement(sa.delete(table).where(table.c.name == sa.bindparam("event")))
 
     def batch(tx: Tx) -> int:

@@ -1,7 +1,7 @@
-"""Versions: what changed in a document, by whom, in which request (D-223).
+"""Versions: the changes of a document, with user and request (D-223).
 
-Password and Vault fields, and those that no event shows, are absent (D-223): a change
-of such a field alone leaves a Version that names no field (D-224).
+Password and Vault fields, and fields that no event shows, are omitted (D-223): a change of such a
+field alone writes a Version that names no field (D-224).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHANGES: Final = frozenset({"on_update", "on_submit", "on_cancel", "db_set"})
 
 
 class VersionRecorder(Observer):
-    """Observes changes of documents that were there before."""
+    """Records changes of existing documents."""
 
     def __init__(self, registry: Registry, entropy: Entropy) -> None:
         table = registry.tables["Version"].table
@@ -38,7 +38,7 @@ class VersionRecorder(Observer):
         self._carry = Statement(sa.update(table).where(about).values(docname=sa.bindparam("new")))
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Record what differs from the stored document; nothing where nothing does."""
+        """Record the differences from the stored document, if any."""
         before = doc._before
         if event not in _CHANGES or before is None:
             return
@@ -46,13 +46,13 @@ class VersionRecorder(Observer):
         moved = before.docstatus != doc.docstatus
         different = changed_columns(before, doc)
         if rows or moved or different:
-            changed = _told_of(different, before, doc)
+            changed = _changes(different, before, doc)
             if moved:
                 changed["docstatus"] = [before.docstatus, doc.docstatus]
             self._record(fw, doc.doctype, str(doc.name), {"changed": changed, "rows": rows})
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
-        """What was recorded under the old name is found under the new one."""
+        """Move the versions of the old name to the new one."""
         fw.tx.run(self._carry, doctype=doctype, old=old, new=new)
         self._record(fw, doctype, new, {"changed": {"name": [old, new]}, "rows": []})
 
@@ -67,15 +67,15 @@ class VersionRecorder(Observer):
         for row in rows_of(doc, table):
             was = old.pop(row.name, None)
             if was is None:
-                yield _told(table, row, "added", _added(row))
+                yield _row_change(table, row, "added", _added(row))
             elif (different := changed_columns(was, row)) or was.idx != row.idx:
-                changed = _told_of(different, was, row)
+                changed = _changes(different, was, row)
                 if was.idx != row.idx:
                     changed["idx"] = [was.idx, row.idx]
-                yield _told(table, row, "changed", changed)
+                yield _row_change(table, row, "changed", changed)
         for row in old.values():
             removed = {field: [value, None] for field, (_, value) in _added(row).items()}
-            yield _told(table, row, "removed", removed)
+            yield _row_change(table, row, "removed", removed)
 
 
 def _added(row: DocType) -> Changed:
@@ -85,8 +85,8 @@ def _added(row: DocType) -> Changed:
     return {name: [None, value] for name, value in values.items() if value is not None}
 
 
-def _told_of(different: list[Field], before: DocType, doc: DocType) -> Changed:
-    """What a Version says of them: nothing of secrets."""
+def _changes(different: list[Field], before: DocType, doc: DocType) -> Changed:
+    """Return the old and new values of these fields, without secrets."""
     old, new = before._stored or {}, doc._stored or {}
     return {
         f.name: [f.from_store(old.get(f.name)), f.from_store(new.get(f.name))]
@@ -95,5 +95,5 @@ def _told_of(different: list[Field], before: DocType, doc: DocType) -> Changed:
     }
 
 
-def _told(table: Table, row: DocType, change: str, changed: Changed) -> dict[str, Any]:
+def _row_change(table: Table, row: DocType, change: str, changed: Changed) -> dict[str, Any]:
     return {"table": table.name, "row": row.name, "change": change, "changed": changed}

@@ -1,7 +1,7 @@
-"""What a claim reads of Webhooks and deliveries, however many, as one row.
+"""Reads the Webhooks and deliveries of a claim as a single row, however many there are.
 
-Each row that a driver hands up takes the interpreter's lock from trio's thread once more. A sampler
-saw that thread spend 38 % of its time in `send`, mostly waiting for the lock; so it is 22 %.
+Each row that a driver returns makes trio's thread wait for the GIL once more: a sampling profiler
+saw that thread spend 38 % of its time in `send`, mostly waiting for the GIL; with one row, 22 %.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from fw_actors.store.schema import JOB
 from fw_actors.webhooks.events import QUEUE
 
 SHORT: Final = 16_384
-"""Bytes: a longer payload is read by itself, so that no value outgrows what SQLite takes."""
+"""In bytes. Longer payloads are read one by one, so that no value exceeds SQLite's limit."""
 
 
 class Hook(msgspec.Struct, frozen=True):
-    """A Webhook at the moment of an attempt; `secret` is sealed, `row_id` what it is bound to."""
+    """A Webhook at the time of an attempt; `secret` is sealed and bound to `row_id`."""
 
     name: str
     enabled: bool
@@ -54,7 +54,7 @@ class Hook(msgspec.Struct, frozen=True):
 
 
 class LeasedDelivery(msgspec.Struct, frozen=True):
-    """A delivery in the hands of this process: its lease, its bytes, and where they go."""
+    """A delivery leased by this process: its lease, its payload and its Webhook."""
 
     job: LeasedJob
     hook: Hook | None  # None: the Webhook was deleted
@@ -67,10 +67,9 @@ class LeasedDelivery(msgspec.Struct, frozen=True):
 
 
 class Head(NamedTuple):
-    """A Webhook that has deliveries to come, and when the first of them is due (or its lease
-    ends).
+    """A Webhook with pending deliveries, and when the first is due or its lease ends.
 
-    `hook` is None where the Webhook was deleted, and where nothing is due yet.
+    `hook` is None if the Webhook was deleted or nothing is due yet.
     """
 
     next_at: int
@@ -79,7 +78,7 @@ class Head(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """Some deliveries of one Webhook (None: it was deleted), leased until `ends` (ms)."""
+    """Leased deliveries of one Webhook (None if it was deleted); the lease ends at `ends` (ms)."""
 
     webhook: str
     hook: Hook | None
@@ -87,11 +86,10 @@ class Lease(NamedTuple):
 
 
 class Leased(NamedTuple):
-    """What a claim has leased with one token, as the store gave it: `frames` of rows, each with
-    its payload, but for those that are `long`.
+    """The deliveries leased with one token, as the store returned them.
 
-    Nothing is made of it in the transaction: whatever the store's thread does in Python, trio's
-    thread waits for.
+    `frames` holds rows with their payloads, except those listed in `long`. The rows are decoded
+    outside the transaction: trio's thread waits for all Python code in the store's thread.
     """
 
     leases: Sequence[Lease]
@@ -101,9 +99,9 @@ class Leased(NamedTuple):
     long: dict[str, str]
 
     def due(self) -> list[LeasedDelivery]:
-        """Return the deliveries: lease by lease, those of each in the order of their jobs.
+        """Return the deliveries, lease by lease, each lease in the order of its jobs.
 
-        Raises: StatementError where it is not certain whose each payload is; none may be sent.
+        Raises: StatementError if payloads cannot be matched to deliveries; none may be sent then.
         """
         leases = {lease.webhook: (at, lease) for at, lease in enumerate(self.leases)}
         found = []
@@ -113,19 +111,19 @@ class Leased(NamedTuple):
             payload = text if row.size is not None else self._long_payload(row.delivery)
             at, lease = leases[row.webhook]
             found.append((at, row.key, _due(row, row.delivery, payload, lease, self.token)))
-        found.sort()  # no two jobs have one number
+        found.sort()  # job numbers are unique
         return [due for _, _, due in found]
 
     def _long_payload(self, delivery: str) -> bytes:
         if delivery not in self.long:
-            raise StatementError("A payload could not be read; the claim can't be used.")
+            raise StatementError("A payload could not be read; the claim cannot be used.")
         return self.long[delivery].encode()
 
 
 class _Row(FramedRow):
-    """A job, whose number is the key, and its delivery, whose name is None when it is gone.
+    """A job, keyed by its number, and its delivery, whose name is None if it was deleted.
 
-    `size` is that of its payload, None for a long one.
+    `size` is the size of its payload, None for a long one.
     """
 
     webhook: str
@@ -153,7 +151,7 @@ def _due(row: _Row, delivery: str, payload: bytes, lease: Lease, token: str) -> 
 
 
 class DeliveryRows:
-    """The statements that read."""
+    """The statements that read Webhooks and leased deliveries."""
 
     def __init__(self, registry: Registry) -> None:
         hooks = registry.tables["Webhook"].table
@@ -161,7 +159,7 @@ class DeliveryRows:
         head = heads_of(sa.literal(QUEUE)).subquery("head")
         hook = (
             hooks.c.enabled,
-            sa.func.coalesce(hooks.c.url, ""),  # null only by raw SQL, which nothing checks
+            sa.func.coalesce(hooks.c.url, ""),  # null only if written by raw SQL
             sa.func.coalesce(hooks.c.timeout, DEFAULT_TIMEOUT),
             hooks.c.secret,
             hooks.c[ROW_ID],
@@ -178,7 +176,7 @@ class DeliveryRows:
         self._payload = Statement(sa.select(deliveries.c.payload).where(deliveries.c.name == key))
 
     def heads(self, tx: Tx) -> list[Head]:
-        """Return every Webhook that has deliveries to come, those that were deleted as well."""
+        """Return every Webhook with pending deliveries, deleted ones included."""
         found = msgspec.json.decode(tx.scalar(self._heads, now=tx.now))
         return [
             Head(next_at, webhook, _hook(name, *hook) if name is not None else None)
@@ -186,24 +184,24 @@ class DeliveryRows:
         ]
 
     def hook(self, tx: Tx, name: str) -> Hook | None:
-        """Return a Webhook as it is now; None when there is none."""
+        """Return a Webhook as currently stored, or None."""
         row = tx.one(self._hook, key=name)
         return None if row is None else _hook(name, *row)
 
     def leased(self, tx: Tx, leases: Sequence[Lease], token: str) -> Leased:
-        """Return what was just leased with `token`; `swept` are jobs whose delivery is gone."""
+        """Return the deliveries leased with `token`; `swept` lists jobs without a delivery."""
         given = rows_as_json((one.webhook, one.ends) for one in leases)
         row = tx.one(self.leased_rows, leases=given, token=token)
-        assert row is not None  # an aggregate gives a row
+        assert row is not None  # an aggregate always returns a row
         frames, jobs, deliveries, payloads = row
         leased = Leased(leases, token, frames or b"", [], {})
         if payloads < jobs or deliveries < jobs:
-            with suppress(StatementError):  # `due` raises it, once the leases are committed
+            with suppress(StatementError):  # `due` raises it after the leases are committed
                 self._read_rest(tx, leased)
         return leased
 
     def _read_rest(self, tx: Tx, leased: Leased) -> None:
-        """Read the payloads that are long, and find the jobs whose delivery is gone."""
+        """Read the long payloads, and find the jobs whose delivery was deleted."""
         for row, _ in list(read_frames(leased.frames, _DECODER)):
             if row.delivery is None:
                 leased.swept.append(row.key)
@@ -212,16 +210,16 @@ class DeliveryRows:
 
 
 def _leased_rows(deliveries: sa.Table) -> Statement:
-    """Read what was just leased: jobs with the payloads that are short, and how many there are."""
+    """Select the leased jobs with their short payloads, and the number of jobs."""
     job, d = JOB.c, deliveries.c
     given = JsonRows("leases")
-    of_lease = sa.and_(  # by the index of what is due
+    of_lease = sa.and_(  # uses the index of due jobs
         job.queue == QUEUE,
         job.partition == given.item(0, str),
         job.next_at == given.item(1, int),
         job.lease == sa.bindparam("token"),
     )
-    payload = sa.func.coalesce(d.payload, "")  # null only by raw SQL
+    payload = sa.func.coalesce(d.payload, "")  # null only if written by raw SQL
     short = sa.case((Octets(payload) <= SHORT, payload))
     return Statement(
         sa.select(
@@ -241,7 +239,7 @@ def _leased_rows(deliveries: sa.Table) -> Statement:
             sa.func.count(d.name),
             sa.func.count(short),
         ).select_from(
-            # No lease is without jobs. An inner join SQLite would begin with all jobs.
+            # Every lease has jobs. For an inner join SQLite would scan all jobs first.
             given.table.outerjoin(JOB, of_lease).outerjoin(deliveries, d.name == job.subject)
         )
     )
@@ -258,19 +256,19 @@ URLS_KEPT: Final = 1024
 
 
 class ClaimLimits(Protocol):
-    """Limits what a claim leases: the plan of the Dispatcher, or whatever else claims."""
+    """Limits how many deliveries of each Webhook a claim leases."""
 
     def free(self, hook: Hook | None) -> int:
-        """Return how many deliveries of a Webhook may start; None is one that was deleted."""
+        """Return how many deliveries of a Webhook may start; None is a deleted Webhook."""
 
     def take(self, hook: Hook | None, count: int) -> None:
-        """Count those that were leased."""
+        """Count leased deliveries."""
 
 
 class ClaimPlan:
-    """How many attempts may start at each receiver, counted down while a claim takes them.
+    """Counts down how many attempts may start at each receiver during one claim.
 
-    Used in the store's thread, and after that by the Dispatcher.
+    Used in the store's thread during the claim, and by the Dispatcher afterwards.
     """
 
     def __init__(
@@ -290,7 +288,7 @@ class ClaimPlan:
         return startable(self._copy(hook), self._free, self._places)
 
     def take(self, hook: Hook | None, count: int) -> None:
-        """So many were leased."""
+        """Count leased deliveries of this Webhook."""
         self._copy(hook).take(count)
         self._free -= count
 
@@ -316,7 +314,7 @@ class ClaimPlan:
 def new_receiver(origin: Origin | None, places: int, per_receiver: int) -> ReceiverSlots:
     """Return the places of a receiver that is not known yet; of `places` in all.
 
-    Where nothing is sent (deleted, disabled) nobody has to be spared.
+    Where nothing is sent (Webhook deleted or disabled) no receiver needs protection.
     """
     if origin is None:
         return ReceiverSlots(limit=places, window=places)

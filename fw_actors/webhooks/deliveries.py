@@ -1,7 +1,7 @@
-"""Deliveries in the store: claimed, retried, ended.
+"""Deliveries in the store: claim, retry, end.
 
-Rules: `fw_actors.rules.delivery`. Plain functions inside a transaction; who calls them
-are the Dispatcher (claim), the OutcomeWriter (judge, settle) and the DeliveryActor (give back).
+Rules: `fw_actors.rules.delivery`. Plain functions that run inside a transaction, called by the
+Dispatcher (claim), the OutcomeWriter (outcomes) and the DeliveryActor (give back).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _ERROR_CHARACTERS: Final = 500
 
 
 class AttemptOutcome(msgspec.Struct, frozen=True):
-    """How an attempt ended; `error` is empty after a 2xx.
+    """The result of an attempt; `error` is empty after a 2xx.
 
-    `wait_seconds` is how long the receiver asked to be left alone, where that is honoured.
+    `wait_seconds` is the receiver's Retry-After, where it is honoured.
     """
 
     ending: Ending
@@ -60,11 +60,11 @@ COLUMNS: Final[dict[str, type]] = {
     "error": str,
     "duration_ms": int,
 }
-"""What an outcome writes, in the order of `values`; `sent` and `modified` follow from these."""
+"""The columns that an outcome writes, in the order of `values`; `sent` and `modified` follow."""
 
 
 def values(ended: AttemptOutcome, verdict: Verdict) -> tuple[int | str | None, ...]:
-    """Return what an outcome writes, in the order of `COLUMNS`."""
+    """Return the values that an outcome writes, in the order of `COLUMNS`."""
     body = ended.response_body
     return (
         verdict.status,
@@ -79,14 +79,14 @@ def values(ended: AttemptOutcome, verdict: Verdict) -> tuple[int | str | None, .
 
 
 def error_of(ended: AttemptOutcome) -> str:
-    """Return the error as it is kept: text that any store takes, cut to its column."""
+    """Return the error as stored: text valid in every store, cut to the column's length."""
     if not ended.error:
         return ""
     return ended.error[:_ERROR_CHARACTERS].replace("\x00", "\ufffd")
 
 
 def readable(body: bytes) -> str:
-    """Return the first 512 bytes as text: no half character at the cut, bad bytes replaced."""
+    """Return the first 512 bytes as text, cut between characters, invalid bytes replaced."""
     if not body:
         return ""
     cut = len(body) >= KEPT_BYTES
@@ -94,15 +94,15 @@ def readable(body: bytes) -> str:
     return decoder.decode(body[:KEPT_BYTES], final=not cut).replace("\x00", "\ufffd")
 
 
-_NO_JOB: Final = 0  # numbers begin with 1
+_NO_JOB: Final = 0  # job numbers start at 1
 _FIRST: Final = 2
-"""Where a row of `OutcomeBatch` has the first of its columns; job and token lead."""
+"""The index of the first of the columns in a row of `OutcomeBatch`, after job and token."""
 
 
 class ClaimedBatch(NamedTuple):
-    """What one look at the queue gave.
+    """The result of one poll of the queue.
 
-    `more` says that rows may be due which found no place, `next_at` when the next one will be.
+    `more`: due rows may remain for which no slot was free. `next_at`: when the next row is due.
     """
 
     leased: Leased | None
@@ -111,12 +111,12 @@ class ClaimedBatch(NamedTuple):
 
     @property
     def due(self) -> list[LeasedDelivery]:
-        """The deliveries, made anew at each use: on trio's thread, not in the transaction."""
+        """The deliveries, decoded at each access: on trio's thread, not in the transaction."""
         return [] if self.leased is None else self.leased.due()
 
 
 class OutcomeBatch(NamedTuple):
-    """What attempts make of their deliveries, ready to be written; made by `judged`."""
+    """The outcomes of attempts, ready to be written; made by `outcome_batch`."""
 
     held: list[tuple[int, str]]
     statuses: list[DeliveryStatus]
@@ -126,12 +126,12 @@ class OutcomeBatch(NamedTuple):
 
     @property
     def next_at(self) -> int | None:
-        """When the first of those that are tried again is due (ms)."""
+        """The time when the first of the retries is due (ms)."""
         return min((one.next_at for one in self.others if one.next_at is not None), default=None)
 
 
 class Deliveries:
-    """The statements over Webhook Delivery, Webhook and the `webhook` queue."""
+    """Claims deliveries of the `webhook` queue and writes their outcomes."""
 
     def __init__(self, registry: Registry, backoff: Backoff) -> None:
         deliveries = registry.tables["Webhook Delivery"].table
@@ -164,23 +164,23 @@ class Deliveries:
 
     @property
     def longest_wait(self) -> float:
-        """Seconds: no attempt waits longer for the next one, whatever a receiver asks for."""
+        """The longest wait between two attempts in seconds, whatever a receiver requests."""
         return max(self._backoff.cap, LONGEST_SECONDS)
 
     def warm_up(self, tx: Tx) -> None:
-        """Run what claims and outcomes run, over nothing.
+        """Run the statements of claims and outcomes over no rows.
 
-        The first event after a start would wait 10 ms while the statements are compiled.
+        Otherwise the first event after a start waits 10 ms for their compilation.
         """
         self._rows.heads(tx)
         jobs.lease(tx, QUEUE, "", 0, 0, "")
         jobs.next_due(tx, QUEUE, "")
         self._rows.leased(tx, (), "")
         jobs.delete_held(tx, (_NO_JOB,))
-        self.settle_all(tx, self.judged(()))
+        self.settle_all(tx, self.outcome_batch(()))
 
     def claim(self, tx: Tx, places: ClaimLimits, token: str) -> ClaimedBatch:
-        """Lease what is due and has a place; the Webhook that waits longest first."""
+        """Lease what is due within the limits, the Webhook that has waited longest first."""
         heads = self._rows.heads(tx)
         later = [head.next_at for head in heads if head.next_at > tx.now]
         leases: list[Lease] = []
@@ -194,7 +194,7 @@ class Deliveries:
             lease_ms = (_timeout(hook) + LEASE_MARGIN_SECONDS) * MS_PER_SECOND
             count = jobs.lease(tx, QUEUE, head.webhook, free, lease_ms, token)
             places.take(hook, count)
-            if count:  # else another process has them
+            if count:  # else another process claimed them
                 leases.append(Lease(head.webhook, hook, tx.now + lease_ms))
             if count == free:
                 more = True
@@ -205,16 +205,18 @@ class Deliveries:
 
     def _leased(self, tx: Tx, leases: Sequence[Lease], token: str) -> Leased:
         leased = self._rows.leased(tx, leases, token)
-        for job in leased.swept:  # what it was to deliver is gone
+        for job in leased.swept:  # their deliveries were deleted
             jobs.finish(tx, job, token)
         return leased
 
     def hook(self, tx: Tx, name: str) -> Hook | None:
-        """Return a Webhook as it is now; None when there is none."""
+        """Return a Webhook as currently stored, or None."""
         return self._rows.hook(tx, name)
 
-    def judged(self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]]) -> OutcomeBatch:
-        """Judge attempts that ended, and put together what `settle_all` takes."""
+    def outcome_batch(
+        self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]]
+    ) -> OutcomeBatch:
+        """Decide the status of finished attempts, and encode the batch for `settle_all`."""
         ready = OutcomeBatch([], [], "", [], [])
         rows = []
         for due, ended in attempts:
@@ -237,26 +239,26 @@ class Deliveries:
             rows.append((job, token, *values(ended, verdict)))
         return ready._replace(rows=rows_as_json(rows))
 
-    def settle_all(self, tx: Tx, judged: OutcomeBatch) -> Sequence[DeliveryStatus | None]:
+    def settle_all(self, tx: Tx, batch: OutcomeBatch) -> Sequence[DeliveryStatus | None]:
         """Write outcomes: all of them by one statement, on condition of the leases' tokens.
 
-        Returns: the new statuses; None for a lease that is lost, of which nothing is written.
+        Returns: the new statuses; None for a lost lease, of which nothing is written.
         """
-        told: Sequence[DeliveryStatus | None] = judged.statuses
+        statuses: Sequence[DeliveryStatus | None] = batch.statuses
         lost: set[tuple[int, str]] = set()
-        if tx.run(self._settle, settled=judged.rows) < len(told):
-            found = msgspec.json.decode(tx.scalar(self._lost, settled=judged.rows))
+        if tx.run(self._settle, settled=batch.rows) < len(statuses):
+            found = msgspec.json.decode(tx.scalar(self._lost, settled=batch.rows))
             lost = {(job, token) for job, token in found}
-            told = [
+            statuses = [
                 None if held in lost else status
-                for held, status in zip(judged.held, told, strict=True)
+                for held, status in zip(batch.held, statuses, strict=True)
             ]
-        jobs.delete_held(tx, [held[0] for held in judged.sent if held not in lost])
-        jobs.settle_all(tx, judged.others)  # fenced by the tokens as well
-        return told
+        jobs.delete_held(tx, [held[0] for held in batch.sent if held not in lost])
+        jobs.settle_all(tx, batch.others)  # fenced by the tokens too
+        return statuses
 
     def give_back(self, tx: Tx, due: LeasedDelivery) -> bool:
-        """Give a lease back; the attempt is not counted. False when it was lost before."""
+        """Give a lease back without counting the attempt. Returns False if it was lost before."""
         return jobs.give_back(tx, due.job.id, due.job.lease)
 
 

@@ -36,7 +36,7 @@ _JOB: Final = Statement(
 
 
 def waiting(tx: Tx, registry: Registry, delivery: str) -> Waiting:
-    """Return the facts about a delivery. Raises: NotFoundError."""
+    """Return the facts about a waiting delivery. Raises: NotFoundError."""
     row = registry.tables["Webhook Delivery"].fetch(tx, delivery)
     if row is None:
         raise NotFoundError(f"There is no delivery {delivery[:140]}.")
@@ -66,8 +66,7 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> Waiting:
 
 
 def _beside(tx: Tx, webhooks: list[str], due: int, number: int) -> tuple[int, int]:
-    """How many deliveries of some Webhooks are due before a job (its due time and number), and
-    how many are leased."""
+    """Return how many deliveries of these Webhooks are due before a job, and how many leased."""
     theirs = sa.select(sa.func.count()).where(JOB.c.queue == QUEUE, JOB.c.partition.in_(webhooks))
     before = (JOB.c.next_at < due) | ((JOB.c.next_at == due) & (JOB.c.id < number))
     ahead = tx.scalar(theirs.where(before, JOB.c.lease.is_(None)))
@@ -80,11 +79,11 @@ def _sentence(error: str | None) -> str:
 
 
 EVENT: Final = "fw.test"
-_NO_WAITS: Final = Backoff(1.0, 1.0)  # a trial is not repeated
+_NO_WAITS: Final = Backoff(1.0, 1.0)  # trials are not repeated
 
 
 class StepTimes(msgspec.Struct, frozen=True):
-    """Milliseconds that each step took; 0 for one that was not needed or not come to."""
+    """The duration of each step in ms; 0 for a step that was skipped or not reached."""
 
     dns: float = 0.0
     connect: float = 0.0
@@ -93,7 +92,7 @@ class StepTimes(msgspec.Struct, frozen=True):
 
 
 class TrialResult(msgspec.Struct, frozen=True):
-    """How a trial ended: a status, or none; `error` as on a delivery, None after 2xx."""
+    """The result of a trial: the status, if any; `error` as on a delivery, None after 2xx."""
 
     status: int | None
     error: str | None
@@ -101,7 +100,7 @@ class TrialResult(msgspec.Struct, frozen=True):
 
 
 class Trial:
-    """Test events of one site."""
+    """Sends test events to the Webhooks of a site."""
 
     def __init__(self, site: Site, sender: Sender) -> None:
         self._site, self._sender = site, sender
@@ -112,9 +111,9 @@ class Trial:
     async def send(
         self, webhook: str, read: Callable[[Callable[[Fw], Hook]], Awaitable[Hook]]
     ) -> TrialResult:
-        """Send the event; a Webhook that is disabled takes it too.
+        """Send a test event to a Webhook, enabled or disabled.
 
-        `read` runs a function in a transaction of whoever asks.
+        `read` runs a function in a transaction as the calling user.
 
         Raises: NotFoundError, PermissionDeniedError.
         """
@@ -143,7 +142,7 @@ class Trial:
         return TrialResult(answer.status, error or None, _rounded(answer.times))
 
     def _hook(self, fw: Fw, webhook: str) -> Hook:
-        fw.get_doc("Webhook", webhook)  # whether it is there, and for this user
+        fw.get_doc("Webhook", webhook)  # checks existence and permission
         hook = self._deliveries.hook(fw.tx, webhook)
         assert hook is not None
         return hook

@@ -1,10 +1,10 @@
-"""Events: recorded with their deliveries in the writer's transaction.
+"""Events, recorded with their deliveries in the writer's transaction.
 
-Rules: B-50 to B-57, B-106. The bytes that are stored here are the bytes that every
-attempt and replay signs and sends.
+Rules: B-50 to B-57, B-106. Every attempt and replay signs and sends exactly the bytes that are
+stored here.
 
-Renaming a document renames it in its deliveries (B-184). Jobs are kept by Webhook, so
-they follow a renamed Webhook (B-30).
+Renaming a document updates its deliveries (B-184). Jobs refer to Webhooks by name, so they are
+updated when a Webhook is renamed (B-30).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from fw_actors.webhooks.subscriptions import UNWATCHABLE, Subscription, Subscrip
 
 QUEUE: Final = "webhook"
 KEY_CHARACTERS: Final = 140
-# The hooks of each event after which a stored document may differ from the object in hand: those
-# that run once the document has rows. `update` writes only the columns that differ from what was
-# stored before the hooks, so that what these wrote by SQL or by another object stays.
+# The hooks after which a stored document may differ from the object in memory: those that run once
+# the document has rows. `update` writes only the columns that differ from what was stored before
+# the hooks, so that writes of the hooks by SQL or by another object persist.
 _SAVED: Final = ("before_validate", "validate", "before_save")
 _HOOKS: Final = {
     "on_insert": ("on_insert",),
@@ -61,7 +61,7 @@ _WRITTEN: Final = (
 
 
 class EventRecorder(Observer):
-    """Observes documents, and publishes what apps emit."""
+    """Records document events and the custom events that apps emit."""
 
     def __init__(
         self,
@@ -83,16 +83,16 @@ class EventRecorder(Observer):
         self._new_names: WeakKeyDictionary[Tx, dict[tuple[str, str], str]] = WeakKeyDictionary()
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Before a Webhook is written: this transaction goes on with what is subscribed now."""
+        """Pin the current subscriptions for this transaction before a Webhook is written."""
         if doc.doctype == "Webhook":
             self._subscriptions.pin(fw.tx)
 
     def deleting(self, fw: Fw, doc: DocType) -> None:
-        """Record that a document is deleted, while it can still be read as it is stored."""
+        """Record the deletion of a document while its stored rows can still be read."""
         self._record_document(fw, "on_trash", doc)
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Record a document's event for every Webhook that watches it."""
+        """Record a document's event for every subscribed Webhook."""
         if doc.doctype == "Webhook":
             self._subscriptions.renew_after_commit(fw.tx)
         if event != "on_trash":
@@ -119,10 +119,10 @@ class EventRecorder(Observer):
         self._record(fw, wanted, name, payload, (doc.doctype, doc.name), None)
 
     def _as_stored(self, fw: Fw, doc: DocType) -> DocType:
-        """Return the document as this transaction has stored it; the object where it has not.
+        """Return the document as stored by this transaction, or the object if it is not stored.
 
-        A hook may set on the object what is not stored, write by SQL or by another object, and
-        rename or delete its own document. One that it deleted is shown as the object has it.
+        A hook may set unstored values on the object, write by SQL or by another object, and
+        rename or delete its own document. A document that it deleted is shown as the object.
         """
         names, name = self._new_names.get(fw.tx, {}), str(doc.name)
         for _ in range(len(names) + 1):
@@ -135,11 +135,11 @@ class EventRecorder(Observer):
     def emit(
         self, fw: Fw, name: object, data: object, reference: object, key: object
     ) -> dict[str, list[str]]:
-        """Record a custom event. Raises: ValidationError, DuplicateError (a used key)."""
+        """Record a custom event. Raises: ValidationError; DuplicateError for a used key."""
         event = _event_name(name)
         body = _json_object(data)
         pointed = _reference(reference)
-        _judge_key(key)
+        _validate_key(key)
         wanted = () if self._off else self._subscriptions.of(fw.tx).custom.get(event, ())
         if not wanted:
             return {"deliveries": []}
@@ -180,7 +180,7 @@ class EventRecorder(Observer):
                 )
             except UniqueViolation:
                 raise DuplicateError(
-                    f"An event with this key went to Webhook {webhook} before.",
+                    f"Webhook {webhook} has already received an event with this key.",
                     field="key",
                 ) from None
             jobs.enqueue(tx, queue=QUEUE, partition=webhook, subject=delivery)
@@ -189,7 +189,7 @@ class EventRecorder(Observer):
         return made
 
     def _redacted(self, doctype: str, shown: dict[str, Any]) -> dict[str, Any]:
-        """Redact a document's dict, its child rows too."""
+        """Redact a document's dict, child rows included."""
         for name, how, child in self._treatments[doctype]:
             if how is Treatment.REMOVED:
                 del shown[name]
@@ -202,7 +202,7 @@ class EventRecorder(Observer):
 
 
 def _treatments(meta: Meta) -> tuple[tuple[str, Treatment, str], ...]:
-    """The fields of a DocType that an event does not show as they are, and its child tables."""
+    """Return the fields of a DocType that events redact or omit, and its child tables."""
     treated = []
     for field in meta.fields.values():
         how = treatment(field.name, field.type, field.permlevel)
@@ -214,31 +214,31 @@ def _treatments(meta: Meta) -> tuple[tuple[str, Treatment, str], ...]:
 
 def _event_name(name: object) -> str:
     if not isinstance(name, str):
-        raise ValidationError("An event's name is text.", field="name")
+        raise ValidationError("name must be text.", field="name")
     try:
         validate_event_name(name)
     except UnusableEventNameError as error:
         raise ValidationError(str(error), field="name") from None
-    return str.__str__(name)  # the text of an Enum's member is its value
+    return str.__str__(name)  # the text of an Enum member is its value
 
 
 def _json_object(data: object) -> str:
-    """Return the JSON of `data` as it is at the call; what changes later is not sent."""
+    """Return `data` as JSON at the time of the call; later changes are not sent."""
     if not isinstance(data, Mapping):
-        raise ValidationError("An event's data is an object.", field="data")
+        raise ValidationError("data must be an object.", field="data")
     try:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         text.encode()
     except (TypeError, ValueError, RecursionError):
-        raise ValidationError("An event's data is JSON.", field="data") from None
+        raise ValidationError("data must be serialisable as JSON.", field="data") from None
     if not all(isinstance(key, str) for key in _keys(data)):
-        # As text, 1 and "1" would be one key that stands twice in the body.
-        raise ValidationError("The keys of an event's data are text.", field="data")
+        # Converted to text, 1 and "1" would be the same key twice.
+        raise ValidationError("The keys of data must be text.", field="data")
     return text
 
 
 def _keys(data: object) -> Iterator[object]:
-    """Yield the keys of all the objects in a value that json could encode."""
+    """Yield the keys of all objects in a value that json can encode."""
     waiting = [data]
     while waiting:
         each = waiting.pop()
@@ -253,23 +253,23 @@ def _reference(reference: object) -> tuple[str | None, str | None]:
     if reference is None:
         return None, None
     if not isinstance(reference, Mapping) or set(reference) != {"doctype", "name"}:
-        raise ValidationError("reference is {doctype, name}.", field="reference")
+        raise ValidationError("reference must be {doctype, name}.", field="reference")
     doctype, name = reference["doctype"], reference["name"]
     if not (_is_line(doctype) and _is_line(name)):
-        raise ValidationError("reference is {doctype, name}, both text.", field="reference")
+        raise ValidationError("reference must be {doctype, name}, both text.", field="reference")
     return doctype, name
 
 
-def _judge_key(key: object) -> None:
+def _validate_key(key: object) -> None:
     if key is not None and not _is_line(key):
         raise ValidationError(
-            f"A key is text of 1 to {KEY_CHARACTERS} characters without control characters.",
+            f"key must be 1 to {KEY_CHARACTERS} characters of text without control characters.",
             field="key",
         )
 
 
 def _is_line(text: object) -> bool:
-    """Whether both stores can keep it in a column of 140 characters."""
+    """Return whether both stores can keep the text in a column of 140 characters."""
     return (
         isinstance(text, str)
         and 0 < len(text) <= KEY_CHARACTERS
@@ -285,7 +285,7 @@ _MOVE_JOBS: Final = Statement(
 
 
 class DeliveryRenames(Observer):
-    """Observes renames."""
+    """Updates deliveries and jobs when a document or a Webhook is renamed."""
 
     def __init__(self, registry: Registry, subscriptions: SubscriptionCache) -> None:
         table = registry.tables["Webhook Delivery"].table
@@ -300,12 +300,17 @@ class DeliveryRenames(Observer):
         self._named = Statement(sa.select(table.c.name).where(table.c.webhook == _NEW).limit(1))
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
-        """See the module. Raises: DuplicateError for a Webhook, where the name has deliveries: one
-        that was deleted left them, and they are no other's."""
+        """Update the deliveries of a renamed document or Webhook.
+
+        Raises: DuplicateError if the new name of a Webhook has deliveries of a deleted Webhook,
+            which must not become another's.
+        """
         fw.tx.run(self._move_references, doctype=doctype, old=old, new=new)
         if doctype == "Webhook":
             if fw.tx.one(self._named, new=new) is not None:
-                raise DuplicateError(f"Deliveries of a deleted Webhook name {new}.", field="name")
+                raise DuplicateError(
+                    f"{new} is the name of a deleted Webhook with deliveries.", field="name"
+                )
             fw.tx.run(self._move_deliveries, old=old, new=new)
             fw.tx.run(_MOVE_JOBS, old=old, new=new)
             self._subscriptions.renew_after_commit(fw.tx)

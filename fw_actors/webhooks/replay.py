@@ -1,8 +1,8 @@
-"""Replay of one delivery, and of all that match a filter.
+"""Replay of one delivery, and of all deliveries that match a filter.
 
-Each delivery is replayed as if it were alone (B-251, O-80). A run is a row: it goes
-on after a restart, and a batch and how far the run has come with it are one transaction
-(B-257). There is one run at a time (B-258); the last one stays to be looked at.
+Each delivery is replayed independently (B-251, O-80). A run is stored as a row: it resumes after
+a restart, and one transaction contains a batch and the progress of the run (B-257). There is one
+run at a time (B-258); the last one is kept for inspection.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _FORGET_JOB: Final = Statement(
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """A delivery whose fresh attempts have begun."""
+    """A delivery whose new attempts have been queued."""
 
     delivery: str
     status: str = DeliveryStatus.QUEUED.value
 
 
 class Replays:
-    """Replays in transactions that are given; `recorded` is called after each commit of one."""
+    """Replays deliveries in the caller's transactions; calls `recorded` after each commit."""
 
     def __init__(self, registry: Registry, audit: AuditLog, recorded: Callable[[], None]) -> None:
         hooks = registry.tables["Webhook"].table.c
@@ -62,9 +62,11 @@ class Replays:
         name: sa.BindParameter[Any] = sa.bindparam("key")
         self._audit, self._recorded = audit, recorded
         self._read = Statement(sa.select(d.webhook, d.status).where(d.name == name))
-        most = sa.func.coalesce(hooks.max_attempts, DEFAULT_MAX_ATTEMPTS)  # null only by raw SQL
+        most = sa.func.coalesce(
+            hooks.max_attempts, DEFAULT_MAX_ATTEMPTS
+        )  # null only if written by raw SQL
         self._attempts = Statement(sa.select(most).where(hooks.name == name))
-        # Compare and set: of two replays at once one begins, and no attempt is run over.
+        # Compare and set: one of two concurrent replays wins, and no running attempt is replaced.
         self._begin = Statement(
             sa.update(table)
             .where(d.name == name, d.status == sa.bindparam("previous"))
@@ -81,38 +83,38 @@ class Replays:
         )
 
     def replay(self, fw: Fw, delivery: str) -> Replayed | PermissionDeniedError:
-        """Begin fresh attempts, and write the Audit Event.
+        """Queue new attempts, and write the Audit Event.
 
-        A user who may not is recorded too, which has to be committed: so that refusal is
-        returned, for the caller to raise after the commit.
+        A missing permission is recorded too, which requires a commit: the error is returned, for
+        the caller to raise after the commit.
 
-        Raises: NotFoundError; ConflictError for one that is Queued or Retrying, or whose Webhook
-            was deleted. These leave no Audit Event.
+        Raises: NotFoundError; ConflictError if the delivery is Queued or Retrying, or its Webhook
+            was deleted. These write no Audit Event.
         """
-        refusal = refusal_of(fw.rights)
-        if refusal is not None:
+        error = permission_error(fw.rights)
+        if error is not None:
             self._audit.deny(fw, delivery)
-            return refusal
+            return error
         return self._replay(fw, delivery)
 
     def replay_many(self, fw: Fw, deliveries: Sequence[str]) -> list[Replayed | FwError]:
-        """Replay each; one that can't be is answered with why, and holds up no other."""
-        told: list[Replayed | FwError] = []
+        """Replay each delivery; the result of one that fails is its error, the others go on."""
+        results: list[Replayed | FwError] = []
         for delivery in deliveries:
             try:
                 with fw.tx.savepoint():
-                    told.append(self.replay(fw, delivery))
+                    results.append(self.replay(fw, delivery))
             except (NotFoundError, ConflictError) as error:
-                told.append(error)
-        return told
+                results.append(error)
+        return results
 
     def find(
         self, fw: Fw, *, webhook: str | None, status: str, since: int | None, limit: int | None
     ) -> list[str]:
-        """Return the deliveries of a final status, the oldest event first.
+        """Return the deliveries of a final status, oldest event first.
 
         Args:
-            since: milliseconds; only events from then on.
+            since: only events from this time on, in ms.
 
         Raises: PermissionDeniedError.
         """
@@ -136,8 +138,9 @@ class Replays:
         if previous not in FINAL or not tx.run(
             self._begin, key=delivery, previous=previous, most=most, now=tx.now, user=fw.user
         ):
-            raise ConflictError("This delivery is under way already.")
-        tx.run(_FORGET_JOB, delivery=delivery)  # a failed one is kept; a new one has no lease
+            raise ConflictError("This delivery is already in progress.")
+        # A failed delivery keeps its job; the new job has no lease.
+        tx.run(_FORGET_JOB, delivery=delivery)
         jobs.enqueue(tx, queue=QUEUE, partition=webhook, subject=delivery)
         detail = {"webhook": webhook, "previous_status": previous}
         self._audit.record(fw, Action.REPLAY, delivery, detail)
@@ -145,17 +148,17 @@ class Replays:
         return Replayed(delivery)
 
 
-def refusal_of(rights: Rights) -> PermissionDeniedError | None:
-    """Say whether a user may not: it takes a System Manager without access scopes (B-255)."""
+def permission_error(rights: Rights) -> PermissionDeniedError | None:
+    """Return an error unless the user is a System Manager without access scopes (B-255)."""
     if not rights.manages:
-        return PermissionDeniedError("Sending a delivery again takes the role System Manager.")
+        return PermissionDeniedError("Replaying a delivery requires the role System Manager.")
     if rights.scoped:
         return PermissionDeniedError("Your access scopes don't include Webhook Delivery.")
     return None
 
 
 REPLAYS: Final = "replays"
-"""What `recorded` is told when a run was begun."""
+"""The argument of `recorded` after a run began."""
 BATCH: Final = 50
 _REASONS: Final = 8
 _FINISHED: Final = ["status", "in", list(FINAL)]
@@ -163,7 +166,7 @@ _ID_BYTES: Final = 12
 
 
 class ReplayState(StrEnum):
-    """Where a run is; all but the first are ends."""
+    """The state of a run; all but the first are final."""
 
     RUNNING = "running"
     DONE = "done"
@@ -172,34 +175,34 @@ class ReplayState(StrEnum):
 
 
 class ReplayRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run, as its row is. Times in ms; `total` is how many matched when it was begun."""
+    """The row of a run. Times in ms; `total` counts the matching deliveries at the start."""
 
     id: str
     user: str
     request_id: str
     filters: str
     last: str
-    """The newest delivery there was: what is recorded later is not touched."""
+    """The newest delivery at the start: later ones are not replayed."""
     cursor: str
-    """The last one whose turn has come; they come in the order of their names."""
+    """The last processed delivery; deliveries are processed in the order of their names."""
     state: str
     total: int
     replayed: int
     reasons: str
-    """How many were refused, by why: a JSON object."""
+    """The number of failures per reason, as a JSON object."""
     error: str
     begun: int
     ended: int | None
 
     @property
     def refused(self) -> dict[str, int]:
-        """How many could not be replayed, by why."""
+        """The number of deliveries that could not be replayed, per reason."""
         found: dict[str, int] = json.loads(self.reasons)
         return found
 
 
 class BulkReplays:
-    """The steps, each in a transaction that is given; `recorded` is called after the first's."""
+    """Carries out runs step by step in the caller's transactions; `recorded` follows the first."""
 
     def __init__(
         self, replays: Replays, audit: AuditLog, entropy: Entropy, recorded: Callable[[], None]
@@ -208,23 +211,23 @@ class BulkReplays:
         self._entropy, self._recorded = entropy, recorded
 
     def begin(self, fw: Fw, filters: Sequence[Any]) -> ReplayRun | PermissionDeniedError:
-        """Begin a run over the deliveries that match, Sent and Failed ones alone.
+        """Begin a run over the matching deliveries that are Sent or Failed.
 
-        As with `Replays.replay`, who may not is recorded, and the refusal returned to be raised
-        after the commit. `filters` are those of the list of documents, at least one.
+        As in `Replays.replay`, a missing permission is recorded, and the error returned for the
+        caller to raise after the commit. `filters` are those of document lists, at least one.
 
-        Raises: BadRequestError; ConflictError while another run is on.
+        Raises: BadRequestError; ConflictError while another run is in progress.
         """
-        refusal = refusal_of(fw.rights)
-        if refusal is not None:
+        error = permission_error(fw.rights)
+        if error is not None:
             self._audit.deny(fw, _DELIVERY)
-            return refusal
+            return error
         if not filters:
-            raise BadRequestError("Name at least one filter; all is too many.", field="filters")
+            raise BadRequestError("filters must contain at least one filter.", field="filters")
         fw.tx.lock("fw.bulk_replay")
         before = self.running(fw.tx)
         if before is not None:
-            raise ConflictError(f"A replay of many, begun by {before.user}, is under way already.")
+            raise ConflictError(f"A bulk replay started by {before.user} is already in progress.")
         newest = fw.get_list(_DELIVERY, list(filters), ["name"], "name desc", 1)
         last = newest[0]["name"] if newest else ""
         run = ReplayRun(
@@ -239,7 +242,7 @@ class BulkReplays:
         return run
 
     def last(self, tx: Tx) -> ReplayRun | None:
-        """Return the run that is on, or else the last one."""
+        """Return the run in progress, or else the last one."""
         row = tx.one(_LAST)
         return (
             None
@@ -248,17 +251,17 @@ class BulkReplays:
         )
 
     def running(self, tx: Tx) -> ReplayRun | None:
-        """Return the run that is on."""
+        """Return the run in progress, or None."""
         run = self.last(tx)
         return run if run is not None and run.state == ReplayState.RUNNING else None
 
     def progress(self, fw: Fw) -> ReplayRun | None:
-        """Return how far it has come. Raises: PermissionDeniedError."""
+        """Return the current or last run. Raises: PermissionDeniedError."""
         _require(fw)
         return self.last(fw.tx)
 
     def stop(self, fw: Fw) -> ReplayRun | None:
-        """Let the run end after the batch in hand; no difference without one.
+        """End the run after the current batch; does nothing without a run.
 
         Raises: PermissionDeniedError.
         """
@@ -269,31 +272,31 @@ class BulkReplays:
         return self.last(fw.tx)
 
     def batch(self, fw: Fw, run: ReplayRun) -> list[str]:
-        """Return the deliveries whose turn is next.
+        """Return the next batch of deliveries.
 
-        Each comes up once: one that fails anew lies behind the cursor by then.
+        Each is returned once: a delivery that fails again lies behind the cursor by then.
         """
         meta = fw.documents.registry.meta(_DELIVERY)
         wanted = Query(fw, meta, [*json.loads(run.filters), _FINISHED], ignore_permissions=True)
         return wanted.names_after(run.cursor, run.last, BATCH)
 
     def carry_out(self, fw: Fw, run: ReplayRun, deliveries: Sequence[str]) -> None:
-        """Replay a batch as the user who began, or end the run when it is empty.
+        """Replay a batch as the user who began the run, or end the run if the batch is empty.
 
-        Nothing happens when the run was stopped, or another process was faster. Who may not any
-        more is recorded, and ends the run.
+        Does nothing if the run was stopped or another process was faster. If the user has lost the
+        permission, that is recorded and ends the run.
         """
-        refusal = refusal_of(fw.rights)
-        if refusal is not None:
+        error = permission_error(fw.rights)
+        if error is not None:
             self._audit.deny(fw, _DELIVERY)
-            self.give_up(fw.tx, run, refusal.message)
+            self.give_up(fw.tx, run, error.message)
         elif not deliveries:
             self._end(fw.tx, run, ReplayState.DONE)
         elif fw.tx.run(_ADVANCE, id=run.id, cursor=run.cursor, reached=deliveries[-1]):
-            told = self._replays.replay_many(fw, deliveries)
-            replayed = sum(isinstance(each, Replayed) for each in told)
+            results = self._replays.replay_many(fw, deliveries)
+            replayed = sum(isinstance(each, Replayed) for each in results)
             reasons = Counter(run.refused)
-            for each in told:
+            for each in results:
                 if isinstance(each, FwError):
                     reasons[_reason(each, reasons)] += 1
             fw.tx.run(_COUNT, id=run.id, more=replayed, why=json.dumps(reasons))
@@ -303,19 +306,19 @@ class BulkReplays:
         self._end(tx, run, ReplayState.FAILED, why)
 
     def _end(self, tx: Tx, run: ReplayRun, state: ReplayState, why: str = "") -> None:
-        """By its id: meanwhile it may have ended, and another one begun."""
+        """End a run by its id: meanwhile it may have ended and another begun."""
         tx.run(_END, id=run.id, how=state.value, why=why, at=tx.now)
 
 
 def _require(fw: Fw) -> None:
-    refusal = refusal_of(fw.rights)
-    if refusal is not None:
-        raise refusal
+    error = permission_error(fw.rights)
+    if error is not None:
+        raise error
 
 
 def _reason(error: FwError, known: Counter[str]) -> str:
-    """Return why, as one of few sentences: those of conflicts name no delivery."""
-    why = error.message if isinstance(error, ConflictError) else "It is not there any more."
+    """Return the reason of an error, from a small set: texts of conflicts name no delivery."""
+    why = error.message if isinstance(error, ConflictError) else "It no longer exists."
     return why if why in known or len(known) < _REASONS else "For another reason."
 
 

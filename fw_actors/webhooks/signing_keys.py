@@ -19,13 +19,13 @@ MOST_KEPT: Final = 1024
 
 
 class NoSigningKey(Exception):
-    """Raised when nothing can be signed; the message is the delivery's `error`."""
+    """Raised if a request cannot be signed; the message becomes the delivery's `error`."""
 
 
 class SigningKeys:
-    """Opens secrets, and keeps what it opened.
+    """Decrypts the secrets of Webhooks and caches the keys.
 
-    A sealed secret never changes its meaning, so that nothing has to be forgotten for being old.
+    A sealed value always decrypts to the same secret, so entries never become stale.
     """
 
     def __init__(self, vault: VaultCipher) -> None:
@@ -33,7 +33,7 @@ class SigningKeys:
         self._kept: dict[tuple[str, str], HMAC] = {}
 
     def of(self, hook: Hook) -> HMAC:
-        """Return what a Webhook's requests are signed with. Raises: NoSigningKey."""
+        """Return the key that signs a Webhook's requests. Raises: NoSigningKey."""
         if not hook.secret:
             raise NoSigningKey("secret_missing: the webhook has no signing secret.")
         sealed = (hook.secret, hook.row_id)
@@ -56,8 +56,8 @@ class SigningKeys:
 
 
 def receivers_of(tx: Tx, registry: Registry) -> dict[str, str]:
-    """Return the receiver of each Webhook by its name, as `https://host:port`; empty where its
-    URL can't be read."""
+    """Return the receiver of each Webhook by name, as `https://host:port`; empty if the URL is
+    invalid."""
     c = registry.tables["Webhook"].table.c
     return {str(name): _receiver(url) for name, url in tx.rows(sa.select(c.name, c.url))}
 

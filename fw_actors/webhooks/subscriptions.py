@@ -1,8 +1,8 @@
-"""Webhook documents: their validation, and the index of subscriptions by event.
+"""Validation of Webhook documents, and the index of subscriptions by event.
 
-A change made by another process or by raw SQL is not seen until a restart; that is the rule, not
-an accident (B-42). So what a save clears (B-41) is read again in the save's own
-transaction, not by the next write, which would see what others changed in between.
+A change made by another process or by raw SQL takes effect at the next restart, by design (B-42).
+What a save invalidates (B-41) is therefore read again in the save's own transaction, not by the
+next write, which would see what others changed in between.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ UNWATCHABLE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One enabled Webhook, as far as recording an event needs it."""
+    """The columns of an enabled Webhook that recording an event needs."""
 
     webhook: str
     max_attempts: int
-    row_id: str | None  # tells a renamed Webhook from one that is gone, and from its namesake
+    row_id: str | None  # distinguishes a renamed Webhook from a deleted one and from its namesake
 
 
 @dataclass(frozen=True, slots=True)
 class Subscriptions:
-    """All enabled Webhooks by what they subscribe to; in the order of their names."""
+    """All enabled Webhooks by subscribed event, in the order of their names."""
 
     documents: Mapping[tuple[str, str], tuple[Subscription, ...]]  # (DocType, on_…)
     custom: Mapping[str, tuple[Subscription, ...]]
 
 
 class SubscriptionCache:
-    """The subscriptions that this process knows. Used inside write transactions only.
+    """The subscriptions known to this process. Used inside write transactions only.
 
-    On PostgreSQL these overlap, in threads of their own: what is shared is replaced whole.
+    On PostgreSQL these overlap in threads of their own: shared values are only replaced whole.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -67,7 +67,9 @@ class SubscriptionCache:
         self._enabled = Statement(
             sa.select(
                 c.name,
-                sa.func.coalesce(c.max_attempts, DEFAULT_MAX_ATTEMPTS),  # null only by raw SQL
+                sa.func.coalesce(
+                    c.max_attempts, DEFAULT_MAX_ATTEMPTS
+                ),  # null only if written by raw SQL
                 c[ROW_ID],
                 c.event_type,
                 c.webhook_doctype,
@@ -78,29 +80,31 @@ class SubscriptionCache:
             .order_by(c.name)
         )
         key: sa.BindParameter[Any] = sa.bindparam("key")
-        self._named = Statement(_held(sa.select(c[ROW_ID]).where(c.name == key)))
-        self._moved = Statement(_held(sa.select(c.name).where(c[ROW_ID] == key)))
+        self._named = Statement(_locked(sa.select(c[ROW_ID]).where(c.name == key)))
+        self._moved = Statement(_locked(sa.select(c.name).where(c[ROW_ID] == key)))
         self._known: Subscriptions | None = None
         self._pinned: WeakKeyDictionary[Tx, Subscriptions] = WeakKeyDictionary()
         self._generation = object()
 
     def of(self, tx: Tx) -> Subscriptions:
-        """Return what is subscribed, from memory where it is known."""
+        """Return the current subscriptions, cached if possible."""
         known = (self._pinned.get(tx) if self._pinned else None) or self._known
         if known is not None:
             return known
-        generation = self._generation  # before the rows: what is cleared meanwhile is not kept
+        generation = (
+            self._generation
+        )  # taken before the rows, so that a concurrent invalidation wins
         loaded = self._pinned[tx] = _grouped(tx.rows(self._enabled))
-        # What was read may hold changes that are rolled back; it is kept only once it is durable.
+        # The rows may contain changes that are rolled back: cache them only after the commit.
         tx.after_commit(lambda: self._keep(loaded, generation))
         return loaded
 
     def name_now(self, tx: Tx, subscription: Subscription) -> str:
-        """Return the name by which the deliveries of a Webhook are found.
+        """Return the current name of a Webhook, which its deliveries refer to.
 
-        It is no other until the transaction ends: a rename that overlaps waits, and takes what is
-        recorded here along (B-45). One that was deleted keeps its name, and its deliveries fail
-        (B-166).
+        The name cannot change until the transaction ends: a concurrent rename waits and then
+        includes what is recorded here (B-45). A deleted Webhook keeps its name, and its
+        deliveries fail (B-166).
         """
         if tx.scalar(self._named, key=subscription.webhook) == subscription.row_id:
             return subscription.webhook
@@ -108,11 +112,11 @@ class SubscriptionCache:
         return subscription.webhook if moved is None else str(moved)
 
     def pin(self, tx: Tx) -> None:
-        """Hold what is subscribed now for the rest of a transaction that changes a Webhook."""
+        """Freeze the subscriptions for the rest of a transaction that changes a Webhook."""
         self._pinned[tx] = self.of(tx)
 
     def renew_after_commit(self, tx: Tx) -> None:
-        """A Webhook changed in this transaction: writes that start after its commit see it."""
+        """Refresh the cache after a commit that changes a Webhook, for writes that start later."""
         before, loaded = self._generation, _grouped(tx.rows(self._enabled))
         tx.after_commit(lambda: self._renew(loaded, before))
 
@@ -121,7 +125,7 @@ class SubscriptionCache:
             self._known = loaded
 
     def _renew(self, loaded: Subscriptions, before: object) -> None:
-        """Changes that overlap may have missed each other: then the next write reads anew."""
+        """Replace the cache, or clear it if a concurrent change may have been missed."""
         alone = before is self._generation
         self._clear()
         if alone:
@@ -132,10 +136,10 @@ class SubscriptionCache:
         self._generation = object()
 
 
-_EVENT_COLUMNS: Final = 6  # where the five on_… columns begin in a row
+_EVENT_COLUMNS: Final = 6  # the index of the first on_… column in a row
 
 
-def _held(select: sa.Select[Any]) -> sa.Select[Any]:
+def _locked(select: sa.Select[Any]) -> sa.Select[Any]:
     return select.with_for_update(read=True, key_share=True)
 
 
@@ -158,7 +162,7 @@ def _grouped(rows: list[Row]) -> Subscriptions:
 
 
 class WebhookRules(Observer):
-    """Observes Webhook documents."""
+    """Validates Webhook documents."""
 
     doctypes = frozenset({"Webhook"})
 
@@ -173,39 +177,39 @@ class WebhookRules(Observer):
         values = doc.__dict__
         parse_endpoint(values["url"], development=self._development)
         if values["event_type"] == DOCUMENT:
-            self._judge_document(values)
+            self._validate_document(values)
         if values["event_type"] == CUSTOM:
-            _judge_custom(values["custom_event"])
+            _validate_custom(values["custom_event"])
         if isinstance(values["secret"], str):
-            _judge_written_secret(values["secret"])
+            _validate_secret(values["secret"])
 
-    def _judge_document(self, values: dict[str, object]) -> None:
+    def _validate_document(self, values: dict[str, object]) -> None:
         doctype = values["webhook_doctype"]
         if not doctype:
-            raise ValidationError("Say which DocType is watched.", field="webhook_doctype")
+            raise ValidationError("webhook_doctype is required.", field="webhook_doctype")
         meta = self._registry.metas.get(str(doctype))
         if meta is None:
             raise ValidationError(f"There is no DocType {doctype}.", field="webhook_doctype")
         if doctype in UNWATCHABLE:
-            raise ValidationError(f"{doctype} can't be watched.", field="webhook_doctype")
+            raise ValidationError(f"{doctype} cannot be watched.", field="webhook_doctype")
         if meta.child:
             raise ValidationError(
                 f"{doctype} is a child table; watch its parent.", field="webhook_doctype"
             )
         if not any(values[event] for event in DOCUMENT_EVENTS):
-            raise ValidationError("Tick at least one of the on_… events.", field="on_insert")
+            raise ValidationError("Select at least one of the on_… events.", field="on_insert")
 
 
-def _judge_custom(event: object) -> None:
+def _validate_custom(event: object) -> None:
     if not event:
-        raise ValidationError("Say which custom event is wanted.", field="custom_event")
+        raise ValidationError("custom_event is required.", field="custom_event")
     try:
         validate_event_name(str(event))
     except UnusableEventNameError as error:
         raise ValidationError(str(error), field="custom_event") from None
 
 
-def _judge_written_secret(secret: str) -> None:
+def _validate_secret(secret: str) -> None:
     try:
         validate_secret(secret)
     except UnusableSecretError as error:

@@ -1,1 +1,1 @@
-"""The service as a process: how it starts, says that it is ready, and stops."""
+"""The service as a process: start, readiness, stop."""

@@ -1,4 +1,4 @@
-"""What stands behind the front: the gateway, the lockouts, and the use cases of links."""
+"""Assembles the gateway, the lockouts, and the recovery and invitation links."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from supervisors.children import ChildSpec, pool_child
 from supervisors.service.metrics import Readings
 from supervisors.service.parts import Parts
 
-MAX_LOCKOUTS: Final = 10_000  # identifiers with a sign-in under way or just over
+MAX_LOCKOUTS: Final = 10_000  # identifiers with a sign-in in progress or just finished
 _IDLE_SECONDS: Final = 30.0
 PROBE: Final = "probe"
-"""The StoreProbe that sees whether the store answers."""
+"""The StoreProbe that checks whether the store answers."""
 
 
 def access(parts: Parts) -> tuple[ChildSpec, Gateway]:
-    """Return the pool of lockouts, and the gateway over everything."""
+    """Return the pool of lockouts, and the gateway over all parts."""
     site = parts.site
     sign_in = SignIn(
         site.store,

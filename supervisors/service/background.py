@@ -1,7 +1,7 @@
-"""The service in the background: start, stop and restart it, and say how it is.
+"""The service in the background: starts, stops and restarts it, and reports its status.
 
-Plain and synchronous, for the command line. The truth is the site's lock; the pid file only says
-who holds it (`pidfile`).
+Plain and synchronous, for the command line. The site's lock decides whether the service runs; the
+pid file only names its holder (`site_files`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from supervisors.service.site_files import (
 )
 
 READY_SECONDS: Final = 60.0
-"""How long `start` waits for a service to be ready."""
+"""How long `start` waits until the service is ready."""
 
 _EVERY_SECONDS: Final = 0.05
 _SHOWN_LINES: Final = 20
 _SHOWN_BYTES: Final = 16_384
 
-# What a stop sends, and how long it then waits: a graceful stop and a little more than it may
-# take, the second signal that stops at once, and the one that nothing survives.
+# The signals of a stop and the waits after each: a graceful stop, whose wait is a little longer
+# than it may take, then the second signal, which stops at once, then SIGKILL.
 _STOP_STEPS: Final = (
     (signal.SIGTERM, DRAIN_SECONDS + SETTLE_SECONDS + 5.0),
     (signal.SIGTERM, SETTLE_SECONDS),
@@ -43,7 +43,7 @@ _STOP_STEPS: Final = (
 
 
 class RunState(Enum):
-    """How a site's service is; the values are those of `fw status --json` (C-108)."""
+    """The state of a site's service; the values are those of `fw status --json` (C-108)."""
 
     STOPPED = "stopped"
     STARTING = "starting"
@@ -52,7 +52,7 @@ class RunState(Enum):
 
 @dataclass(frozen=True)
 class ServiceStatus:
-    """The service of a site at one moment; what is not known is None."""
+    """The service of a site at one moment; unknown values are None."""
 
     state: RunState
     pid: int | None = None
@@ -61,23 +61,25 @@ class ServiceStatus:
 
 
 class Stopped(Enum):
-    """What a stop found and did."""
+    """The result of a stop."""
 
     NOT_RUNNING = "was not running"
     GRACEFULLY = "stopped"
-    AT_ONCE = "did not stop in time, and was told to stop at once"
+    AT_ONCE = "did not stop in time, and was stopped at once"
     KILLED = "did not stop in time, and was killed"
 
 
 def status(places: SitePaths) -> ServiceStatus:
-    """Return how the service is.
+    """Return the status of the service.
 
-    Raises: UnusableDataFolder, when it may not be known.
+    Raises: UnusableDataFolder, if the status cannot be read.
     """
     if not is_held(places.lock):
         return ServiceStatus(RunState.STOPPED)
     said = site_files.read(places.pid)
-    if said is None:  # it has the lock, and has not said who it is yet, or not any more
+    if (
+        said is None
+    ):  # it holds the lock, but has not written its pid file yet or has removed it already
         return ServiceStatus(RunState.STARTING)
     state = RunState.STARTING if said.url is None else RunState.RUNNING
     return ServiceStatus(state, said.pid, said.url, said.version)
@@ -92,10 +94,10 @@ def start(
 ) -> ServiceStatus:
     """Run `command`, which serves the site, detached from this terminal; wait until it is ready.
 
-    Its output is added to the site's log. A service that runs already is left as it is. A
-    KeyboardInterrupt stops what was begun.
+    Its output is appended to the site's log. A running service is left unchanged. A
+    KeyboardInterrupt stops the new process.
 
-    Raises: StartFailed, when it ends instead; StillStarting; UnusableDataFolder.
+    Raises: StartFailed if it ends instead; StillStarting; UnusableDataFolder.
     """
     before = status(places)
     if before.state is RunState.RUNNING:
@@ -109,11 +111,11 @@ def start(
         raise
     finally:
         if child.returncode is None:
-            child.returncode = 0  # it outlives this process as it should: Popen need not warn of it
+            child.returncode = 0  # it outlives this process on purpose: prevents Popen's warning
 
 
 def stop(places: SitePaths) -> Stopped:
-    """Ask the running service to stop, wait until it has, and say how it went.
+    """Stop the running service, wait until it has stopped, and return the result.
 
     Raises: NotStoppable; UnusableDataFolder.
     """
@@ -124,7 +126,7 @@ def stop(places: SitePaths) -> Stopped:
         if _until_free(places, 1.0):
             return Stopped.GRACEFULLY  # it was about to end
         raise NotStoppable(
-            f"the service of {places.folder} runs, but does not say as which process"
+            f"the service of {places.folder} is running, but its process id is unknown"
         )
     with open_process(said.pid, said.born) as process:
         if process is not None:
@@ -140,7 +142,7 @@ def stop(places: SitePaths) -> Stopped:
 def _spawn(
     places: SitePaths, command: Sequence[str], environ: Mapping[str, str]
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """Start the process; returns it, and where in the log its own lines begin."""
+    """Start the process; return it, and the offset of its first line in the log."""
     try:
         log = os.open(places.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -169,7 +171,7 @@ def _until_ready(
         ended = child.poll()
         now = status(places)
         if now.state is RunState.RUNNING and (now.pid == child.pid or ended is not None):
-            return now  # ended: another start was quicker, and its service is the site's
+            return now  # ended: a concurrent start was faster, and its service is in use
         if ended is not None and now.state is RunState.STOPPED:
             _say_why(places, ended, begin)
         if time.monotonic() >= end:
@@ -199,11 +201,11 @@ def _stop(process: Process, places: SitePaths) -> Stopped:
         if process.wait(seconds):
             _until_free(places, 1.0)
             return outcome
-    raise NotStoppable(f"process {process.pid} does not end, not even by SIGKILL")
+    raise NotStoppable(f"process {process.pid} does not end, even after SIGKILL")
 
 
 def _until_free(places: SitePaths, seconds: float) -> bool:
-    """Wait until nobody holds the site's lock, at most so long; whether it is free."""
+    """Wait at most this long until the site's lock is free; return whether it is."""
     end = time.monotonic() + seconds
     while is_held(places.lock):
         if time.monotonic() >= end:

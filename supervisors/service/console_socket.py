@@ -1,12 +1,12 @@
 """The Unix socket of the console, which only the service's own user can open.
 
-A line of JSON in, a line of JSON out, in turn. `{"do": "view", "after": 3}` is answered by
-`{"view": …}` once there is one after number 3; `{"do": "pause", "name": …}` and the other acts by
-`{"ok": true}`; what is refused by `{"error": {"type", "message"}}`. Whoever gets in is
+One line of JSON per request, one line of JSON per response. `{"do": "view", "after": 3}` is
+answered with `{"view": …}` once there is a view after number 3; `{"do": "pause", "name": …}` and
+the other actions with `{"ok": true}`; errors are `{"error": {"type", "message"}}`. Every client is
 Administrator: it could read the database and the service's memory as well.
 
-Not beside the data: a kill leaves a socket where it was, and many a tool copies no folder that has
-one. So it has a folder of its own, and its path stands in a file where who looks for it knows it.
+The socket is not in the data folder: a kill leaves it behind, and many tools cannot copy a folder
+that contains a socket. It has a folder of its own, and a file in the data folder names its path.
 """
 
 from __future__ import annotations
@@ -34,48 +34,50 @@ _NAME: Final = "socket"
 
 
 @contextmanager
-def listening(told: Path, run_folder: Path | None = None) -> Iterator[socket.socket]:
-    """Listen at a path that is written to `told`, in a new folder, 0700, of `run_folder` or else
-    of the system's folder for temporary files.
+def listening(address_file: Path, run_folder: Path | None = None) -> Iterator[socket.socket]:
+    """Listen in a new folder (0700) and write the socket's path to `address_file`.
 
-    The caller is the only one who writes `told`: what stands there is a killed process's, and goes
+    The folder is in `run_folder`, or else in the system's folder for temporary files. Only the
+    caller writes `address_file`: a path found there belongs to a killed process and is removed
     with its socket.
 
-    Raises: OSError, when there is no place for it.
+    Raises: OSError if the socket cannot be created.
     """
-    forget(told)
+    forget(address_file)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.setblocking(False)
         path = Path(tempfile.mkdtemp(prefix="fw-console-", dir=run_folder)) / _NAME
         try:
-            listener.bind(str(path))  # nobody else enters the folder meanwhile
+            listener.bind(str(path))  # no other user can enter the folder
             path.chmod(PRIVATE)
             listener.listen(BACKLOG)
-            with open(os.open(told, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "wb") as file:
+            with open(
+                os.open(address_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "wb"
+            ) as file:
                 file.write(os.fsencode(path))
             yield listener
         finally:
             _remove(path)
-            told.unlink(missing_ok=True)
+            address_file.unlink(missing_ok=True)
 
 
-def path_in(told: Path) -> Path:
-    """Return the path that a service has written to `told`. Raises: OSError."""
-    return Path(os.fsdecode(told.read_bytes()))
+def path_in(address_file: Path) -> Path:
+    """Return the path that a service has written to `address_file`. Raises: OSError."""
+    return Path(os.fsdecode(address_file.read_bytes()))
 
 
-def forget(told: Path) -> None:
-    """Remove the socket that `told` names, its folder, and `told`."""
+def forget(address_file: Path) -> None:
+    """Remove the socket that `address_file` names, its folder, and `address_file`."""
     with suppress(OSError):
-        path = path_in(told)
-        if path.name == _NAME:  # and nothing else that may have been written there
+        path = path_in(address_file)
+        if path.name == _NAME:  # never remove anything else that `address_file` may name
             _remove(path)
-    told.unlink(missing_ok=True)
+    address_file.unlink(missing_ok=True)
 
 
 def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
-    with suppress(OSError):  # somebody else has put something there
+    with suppress(OSError):  # other files were put there
         path.parent.rmdir()
 
 
@@ -90,42 +92,44 @@ Act = Callable[[str], Awaitable[None]]
 
 
 class HasOptions(Protocol):
-    """A connected socket, of whatever library."""
+    """A connected socket of any library."""
 
     def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes: ...
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line from a client."""
+    """A request from a client."""
 
     do: str
     name: str = ""
     after: int = 0
 
 
-def console_socket(told: Path, run_folder: Path | None, console: Console, log: Log) -> ChildSpec:
-    """Return the child that serves the console where `told` says, as `listening` has it.
+def console_socket(
+    address_file: Path, run_folder: Path | None, console: Console, log: Log
+) -> ChildSpec:
+    """Return the child that serves the console at the path in `address_file`, as in `listening`.
 
-    A machine without a place for a socket has a service all the same, and a warning.
+    If no socket can be created, the service runs without one and logs a warning.
     """
-    door = _Door(console, _acts_of(console), log)
+    server = _ConsoleServer(console, _acts_of(console), log)
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
         with ExitStack() as stack:
             try:
-                opened = stack.enter_context(listening(told, run_folder))
+                opened = stack.enter_context(listening(address_file, run_folder))
             except OSError as error:
                 log.warning("console.no_socket", reason=str(error))
                 task_status.started()
                 await trio.sleep_forever()
             listener = trio.SocketListener(trio.socket.from_stdlib_socket(opened))
-            await trio.serve_listeners(door.attend, [listener], task_status=task_status)
+            await trio.serve_listeners(server.attend, [listener], task_status=task_status)
 
     return task_child("console", run)
 
 
 def _acts_of(console: Console) -> dict[str, Act]:
-    """Return what a terminal can do, by its name."""
+    """Return the actions of a terminal by name."""
 
     def by_administrator(act: Callable[[str, str], Awaitable[None]]) -> Act:
         return lambda name: act(ADMINISTRATOR, name)
@@ -141,15 +145,15 @@ def _acts_of(console: Console) -> dict[str, Act]:
     return {name: by_administrator(act) for name, act in own.items()}
 
 
-class _Door:
-    """Answers those who come in."""
+class _ConsoleServer:
+    """Accepts connections and answers their requests."""
 
     def __init__(self, console: Console, acts: Mapping[str, Act], log: Log) -> None:
         self._console, self._acts, self._log = console, acts, log
         self._inside = 0
 
     async def attend(self, stream: trio.SocketStream) -> None:
-        """Serve one connection to its end; a failure in it is logged and ends it alone."""
+        """Serve one connection to its end; an error is logged and ends only this connection."""
         self._inside += 1
         try:
             async with stream:
@@ -187,10 +191,10 @@ class _Door:
                 return {"view": await self._console.view(asked.after)}
             act = self._acts.get(asked.do)
             if act is None:
-                raise BadRequestError(f"There is no act {asked.do[:40]}.")
+                raise BadRequestError(f"There is no action {asked.do[:40]}.")
             await act(asked.name)
         except msgspec.DecodeError:
-            return _refused(BadRequestError("A line is a JSON object with `do`."))
+            return _refused(BadRequestError("A line must be a JSON object with `do`."))
         except FwError as error:
             return _refused(error)
         return {"ok": True}
@@ -208,8 +212,8 @@ async def _send(stream: trio.SocketStream, answer: object) -> None:
 
 
 def peer_user(connected: HasOptions) -> int:
-    """Return the user id of who is at the other end, as the kernel knows it."""
+    """Return the user id of the connected peer, as reported by the kernel."""
     size = _CREDENTIALS.size
-    told = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    _, user, _ = _CREDENTIALS.unpack(told)
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    _, user, _ = _CREDENTIALS.unpack(credentials)
     return int(user)

@@ -1,4 +1,4 @@
-"""What the doctor says of the running service, and of the files around it."""
+"""Doctor section on the running service and the files of its site."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from supervisors.service.background import RunState, ServiceStatus, status
 from supervisors.service.site_files import SitePaths
 
 _PRIVATE: Final = (".env", "secret.key", "secret.key.old", "data/fw.db", "data/serve.log")
-"""Files of a site's folder that hold what strangers must not read."""
+"""Files in a site's folder that other users must not be able to read."""
 
 _IGNORED: Final = "fw_forwarded_ignored_total"
 _ASK_SECONDS: Final = 2.0
@@ -26,20 +26,20 @@ _LARGE_LOG: Final = 100 << 20
 
 @dataclass(frozen=True)
 class ServiceFacts:
-    """`changed`: files that are newer than the start. `open_to_all`: private ones whose mode
-    lets every user read them."""
+    """`changed`: files newer than the start. `open_to_all`: private files whose mode lets every
+    user read them."""
 
     status: ServiceStatus
     own_version: str
     changed: tuple[str, ...]
     open_to_all: tuple[str, ...]
-    forwarded_ignored: int = 0  # requests with X-Forwarded-* that were not believed
-    log_bytes: int = 0  # of the log that `fw start` adds to
-    untrusted_proxy: bool = False  # the site's URL is https, and no proxy is trusted
+    forwarded_ignored: int = 0  # requests with X-Forwarded-* headers from untrusted peers
+    log_bytes: int = 0  # of the log that `fw start` appends to
+    untrusted_proxy: bool = False  # the site's URL is https, but no proxy is trusted
 
 
 def service_facts(config: Config, own_version: str) -> ServiceFacts:
-    """Look at the site's folder. Raises: UnusableDataFolder."""
+    """Read the state of the service and its files. Raises: UnusableDataFolder."""
     places = SitePaths(config.folder)
     now = status(places)
     changed: tuple[str, ...] = ()
@@ -62,8 +62,8 @@ def service_facts(config: Config, own_version: str) -> ServiceFacts:
     )
 
 
-def judge_service(facts: ServiceFacts) -> Section:
-    """Judge the facts; pure."""
+def evaluate_service(facts: ServiceFacts) -> Section:
+    """Evaluate the facts."""
     shown = {"state": facts.status.state.value, "version": facts.status.version}
     return Section("service", "Service", tuple(_findings(facts)), shown)
 
@@ -82,37 +82,37 @@ def _findings(facts: ServiceFacts) -> Iterator[Finding]:
     if facts.changed:
         yield warning(
             f"changed since the service was started: {', '.join(facts.changed)}",
-            "fw restart: a running service keeps the configuration it began with.",
+            "fw restart: a running service keeps the configuration it started with.",
         )
     if facts.forwarded_ignored:
         yield warning(
             f"requests with X-Forwarded-* headers so far: {facts.forwarded_ignored}, and "
             "FW_TRUST_PROXY is off: a proxy's clients count as one address",
-            "Set FW_TRUST_PROXY to the proxy's network, or take the headers away in the proxy.",
+            "Set FW_TRUST_PROXY to the proxy's network, or remove the headers in the proxy.",
         )
     elif facts.untrusted_proxy:
         yield warning(
-            "FW_PUBLIC_URL is https, so a proxy ends TLS, and FW_TRUST_PROXY is off: its clients "
-            "count as one address, and a proxy on this machine that sets no forwarded headers "
-            "opens /metrics to them",
+            "FW_PUBLIC_URL is https, so a proxy terminates TLS, but FW_TRUST_PROXY is off: its "
+            "clients count as one address, and a proxy on this machine that sets no forwarded "
+            "headers opens /metrics to them",
             "Set FW_TRUST_PROXY to the proxy's network, and X-Forwarded-For in the proxy.",
         )
     if facts.log_bytes > _LARGE_LOG:
         yield warning(
             f"data/serve.log has grown to {facts.log_bytes >> 20} MiB",
-            "Have logrotate keep it short, with copytruncate; or serve under systemd.",
+            "Rotate it with logrotate (copytruncate), or serve under systemd.",
         )
     for name in facts.open_to_all:
         yield warning(
-            f"every user of this machine who can enter the site's folder may read {name}",
+            f"every user of this machine with access to the site's folder can read {name}",
             f"chmod o= {name}",
         )
 
 
 def forwarded_ignored(url: str) -> int:
-    """Return what the service at `url` counts, from its `/metrics`; 0 when it does not say."""
+    """Return the counter from `/metrics` of the service at `url`; 0 if it is unavailable."""
     try:
-        # The URL is what the running service has written into its own folder.
+        # The running service has written this URL into its own folder.
         with urlopen(f"{url}/metrics", timeout=_ASK_SECONDS) as answer:  # nosec B310
             lines = answer.read(_MOST_BYTES).decode().splitlines()
     except (OSError, ValueError, HTTPException):

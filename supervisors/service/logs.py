@@ -1,12 +1,13 @@
 """The log of a process: one line per event on stderr, text or JSON, without secrets.
 
-structlog and the standard library's loggers (hypercorn, quart, an app's own) come out alike.
+Events of structlog and of the standard library's loggers (hypercorn, quart, an app's own) get the
+same format.
 
-Scrubbing guards against a slip; code that logs has no secret to give in the first place.
+Scrubbing is a second line of defence; code must not log secrets in the first place.
 
-A line break would make a second entry, an escape would command the terminal, invisible or
-direction-changing characters would show something else than is there, and what a private or
-unassigned character does is the terminal's own choice (O-100).
+Characters that do not print are escaped: a line break would start a second entry, an escape
+sequence would control the terminal, invisible or direction-changing characters would disguise the
+text, and the effect of private or unassigned characters depends on the terminal (O-100).
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ _SECRET_WORDS: Final = frozenset(
 # The parts of snake_case, kebab-case and camelCase names.
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _MAX_DEPTH: Final = 8
-_OURS: Final = frozenset({"_record", "level", "timestamp"})  # nothing of them comes from outside
+_OURS: Final = frozenset({"_record", "level", "timestamp"})  # set here, never from outside
 
 
 class LogScrubber:
-    """A structlog processor; `links` lets `link` pass in `mail.sent` (O-102)."""
+    """A structlog processor that scrubs entries; `links` keeps `link` in `mail.sent` (O-102)."""
 
     def __init__(self, scrubber: Scrubber, *, links: bool) -> None:
         self._scrubber, self._links = scrubber, links
@@ -60,12 +61,12 @@ class LogScrubber:
         self, _logger: object, _method: str, entry: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
         allowed = self._links and entry.get("event") == "mail.sent"
-        # One search over all texts: an entry with a secret in it is a rare one.
+        # One search over all texts: secrets in entries are rare.
         tainted = self._scrubber.finds("\0".join(v for v in entry.values() if type(v) is str))
         for name, value in entry.items():
             if name == "link":
                 entry[name] = value if allowed else SCRUBBED
-            elif name == "exception":  # a traceback, with whatever text was raised
+            elif name == "exception":  # a traceback with the text of the exception
                 entry[name] = self._scrubber.scrub(str(value))
             elif name not in _OURS and (tainted or type(value) is not str or is_secret(name)):
                 entry[name] = self._scrubbed(name, value, _MAX_DEPTH)
@@ -92,33 +93,33 @@ class LogScrubber:
 
 @lru_cache(maxsize=1024)  # names come from code, the same few in every entry
 def is_secret(name: str) -> bool:
-    """Whether a field of this name holds a secret: one of its words says so."""
+    """Return whether a field of this name holds a secret, judging by the words in it."""
     return any(word.lower() in _SECRET_WORDS for word in _WORD.findall(name))
 
 
-# Everything that does not print, but for the space. \s takes in U+0085, U+2028 and U+2029.
+# Everything that does not print, except the space. \s includes U+0085, U+2028 and U+2029.
 _SUSPECT: Final = re.compile(r"[^\x20-\x7e\u00a1-\u00ac\u00ae-\u02ff]")
 _SUSPECT_IN_JSON: Final = re.compile(r"[^\x00-\x7e\u00a1-\u00ac\u00ae-\u02ff]")
-# Controls, format characters, surrogates, private ones, unassigned ones, ends of lines.
+# Controls, format characters, surrogates, private and unassigned characters, line ends.
 _UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def escaped(text: str) -> str:
-    """Return `text` with each character that may act instead of print as its escape.
+    """Return `text` with every non-printing character replaced by its escape.
 
-    What is left is printed as it is, on one line; for people, not to be read back.
+    The result prints on one line; it is for people and cannot be parsed back.
     """
-    if text.isascii() and text.isprintable():  # most texts, told in a tenth of the time
+    if text.isascii() and text.isprintable():  # most texts, checked in a tenth of the time
         return text
     return _SUSPECT.sub(_escape, text)
 
 
 def escaped_json(text: str) -> str:
-    """Return JSON text with each such character as JSON's own escape; it says the same as before.
+    """Return JSON text with every non-printing character as a JSON escape; its value is unchanged.
 
-    In JSON what is not ASCII, or DEL, stands inside strings alone; white space between is left.
+    In JSON non-ASCII characters and DEL occur only inside strings; white space between is kept.
     """
-    if text.isascii() and "\x7f" not in text:  # other controls are escaped in all JSON
+    if text.isascii() and "\x7f" not in text:  # JSON escapes all other controls anyway
         return text
     return _SUSPECT_IN_JSON.sub(_escape_in_json, text)
 
@@ -135,14 +136,14 @@ def _escape_in_json(found: re.Match[str]) -> str:
     character = found.group()
     if unicodedata.category(character) not in _UNSAFE:
         return character
-    units = character.encode("utf-16-be")  # beyond U+FFFF two escapes, as JSON has it
+    units = character.encode("utf-16-be")  # two escapes beyond U+FFFF, as in JSON
     return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
 
 
-# Fields with a place of their own in a line of text.
+# Fields with a fixed position in a line of text.
 _PLACED: Final = frozenset({"timestamp", "level", "event", "exception"})
 _PLAIN: Final = re.compile(r"[^\s\"'=\\]+")
-# Made once: json.dumps with options makes an encoder at each call.
+# Created once: json.dumps with options creates an encoder at each call.
 _to_ascii_json: Final = json.JSONEncoder(default=str).encode
 _to_json: Final = json.JSONEncoder(default=str, ensure_ascii=False).encode
 
@@ -154,7 +155,7 @@ def json_line(_logger: object, _method: str, entry: MutableMapping[str, Any]) ->
 
 
 def text_line(_logger: object, _method: str, entry: MutableMapping[str, Any]) -> str:
-    """Return `time level event name=value …`, a traceback below it, each of its lines marked."""
+    """Return `time level event name=value …`, followed by a traceback with marked lines."""
     parts = [_time(entry), f"{entry.get('level', ''):<7}", str(entry.get("event", ""))]
     parts += [f"{name}={_value(value)}" for name, value in entry.items() if name not in _PLACED]
     trace = str(entry.get("exception", ""))
@@ -182,7 +183,7 @@ LEVELS: Final = {
     "error": logging.ERROR,
 }
 
-# They tell at level info what our own events tell better.
+# Their entries at level info duplicate our own events.
 _CHATTY: Final = ("hypercorn.error", "hypercorn.access", "quart.app", "quart.serving")
 
 
@@ -195,12 +196,12 @@ def configure(
     scrubber: Scrubber,
     links: bool = False,
 ) -> FilteringBoundLogger:
-    """Set up the logging of this process, and return the logger to hand to what runs in it.
+    """Set up the logging of this process, and return the logger for its parts.
 
     `level` is a key of `LEVELS`. `scrubber` removes the site's secrets from every entry. `links`
-    lets the field `link` pass in the event `mail.sent`: for the transport log, where the log is
-    the mail (O-102). Called once a process, at its edge; a second call replaces the first.
-    Writing never fails the caller.
+    keeps the field `link` in the event `mail.sent`, for the transport log, where the log is the
+    mail (O-102). Called once per process by its entry point; a second call replaces the first.
+    Logging never fails the caller.
     """
     threshold = LEVELS[level]
     steps: list[Processor] = [
@@ -223,9 +224,9 @@ def configure(
 
 
 def log_unhandled(log: FilteringBoundLogger) -> None:
-    """Have exceptions that nobody catches, in threads and finalisers, told as entries of the log.
+    """Log exceptions that nobody catches in threads and finalisers.
 
-    Python would print them on stderr, where the log goes as well, with whatever secret they hold.
+    Python would print them on stderr, which is the log as well, with any secret they contain.
     """
 
     def in_thread(args: threading.ExceptHookArgs) -> None:
@@ -278,7 +279,7 @@ def _name_logger(
 
 
 class _Lines:
-    """Where lines end: a stream that may have gone away (a closed pipe, a full disk)."""
+    """Writes lines to a stream that may have gone away (a closed pipe, a full disk)."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -288,13 +289,13 @@ class _Lines:
             self._stream.write(line + "\n")
             self._stream.flush()
         except (OSError, ValueError):
-            pass  # nobody is left to be told, and the service is worth more than its log
+            pass  # nothing can be reported any more, and the service matters more than its log
 
     debug = info = warning = warn = error = err = exception = critical = fatal = log = msg
 
 
 class _Handler(logging.Handler):
-    """The same for the standard library's records."""
+    """Writes the standard library's records as lines of the log."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -303,6 +304,6 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self.format(record)
-        except Exception as error:  # a broken % template of some library must not end a request
-            line = f"a log record of {record.name} can't be shown: {type(error).__name__}"
+        except Exception as error:  # a broken % template of a library must not end a request
+            line = f"a log record of {record.name} cannot be shown: {type(error).__name__}"
         self._lines.msg(line)

@@ -1,4 +1,4 @@
-"""The numbers of `/metrics`: read at the moment of the request, from those who hold them."""
+"""The samples of `/metrics`, read from their sources at each request."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ OUTCOME: Final = "outcome"
 QUEUE: Final = "queue"
 ACTOR: Final = "actor"
 COUNTER: Final = "backlog"
-"""The StoreProbe that counts what waits."""
-BACKLOG_SECONDS: Final = 5.0  # half of what Prometheus waits for a scrape
+"""The StoreProbe that counts waiting jobs."""
+BACKLOG_SECONDS: Final = 5.0  # half of Prometheus's scrape timeout
 
 
 class Readings:
-    """Gives the numbers of this moment when called."""
+    """Returns the current samples when called."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
     async def __call__(self) -> Sequence[Reading]:
-        """Return all readings; what waits in the store only when the store answers."""
+        """Return all samples; those of the store only if it answers."""
         found = [*self._access(), *self._delivery(), *self._store(), *self._runtime()]
         waiting = await read_with_deadline(
             self._parts.runtime.ref(COUNTER), backlog, BACKLOG_SECONDS
@@ -36,10 +36,10 @@ class Readings:
         return found if waiting is None else [*found, *_backlog(waiting)]
 
     def _access(self) -> Iterator[Reading]:
-        yield _gauge("fw_info", "The version that runs.", 1, {"version": __version__})
+        yield _gauge("fw_info", "The running version.", 1, {"version": __version__})
         hasher = self._parts.site.hasher.statistics()
         yield _counter("fw_password_hashes", "Password hashes computed, decoys too.", hasher.hashes)
-        yield _gauge("fw_password_hashes_waiting", "Who waits for a hash.", hasher.waiting)
+        yield _gauge("fw_password_hashes_waiting", "Requests waiting for a hash.", hasher.waiting)
         yield _gauge("fw_password_hashes_running", "Hashes being computed.", hasher.running)
         yield from _by(
             OUTCOME, "fw_sign_ins", "Sign-ins by outcome.", self._parts.signed_in.counts()
@@ -50,44 +50,46 @@ class Readings:
         yield from _by(
             QUEUE,
             "fw_commits_with_jobs",
-            "Emits, changes and messages of this process that left jobs, by queue.",
+            "Emits, changes and messages of this process that queued jobs, by queue.",
             self._parts.recorded.counts(),
         )
         yield from _by(
             OUTCOME,
             "fw_deliveries",
-            "Attempts by what they made of the delivery.",
+            "Attempts by resulting status of the delivery.",
             meter.counts(),
         )
-        yield _histogram("fw_delivery_seconds", "How long attempts took.", meter.took)
+        yield _histogram("fw_delivery_seconds", "Duration of attempts.", meter.took)
         yield _histogram(
             "fw_commit_to_send_seconds",
-            "From an event's commit to its first attempt.",
+            "Time from an event's commit to its first attempt.",
             meter.waited,
         )
         pool = self._parts.sender.statistics().pool
-        yield _gauge("fw_receiver_connections", "To receivers, in use.", pool.in_use)
-        yield _gauge("fw_receiver_connections_idle", "To receivers, kept open.", pool.idle)
+        yield _gauge("fw_receiver_connections", "Connections to receivers in use.", pool.in_use)
+        yield _gauge("fw_receiver_connections_idle", "Idle connections to receivers.", pool.idle)
 
     def _store(self) -> Iterator[Reading]:
         store = self._parts.site.store.statistics()
         yield _counter("fw_store_commits", "Durable commits.", store.commits)
         yield _counter("fw_store_writes", "Transactions committed, in groups.", store.committed)
-        yield _counter("fw_store_rolled_back", "Transactions undone alone.", store.rolled_back)
-        yield _counter("fw_store_refused", "Transactions refused with 503.", store.refused)
+        yield _counter(
+            "fw_store_rolled_back", "Transactions rolled back individually.", store.rolled_back
+        )
+        yield _counter("fw_store_refused", "Transactions rejected with 503.", store.refused)
         yield _counter("fw_store_reads", "Snapshots read.", store.reads)
         yield _gauge("fw_store_largest_group", "Most writes in one commit.", store.largest_group)
-        yield _gauge("fw_store_waiting_writes", "Writes that wait.", store.waiting_writes)
-        yield _gauge("fw_store_waiting_reads", "Reads that wait.", store.waiting_reads)
+        yield _gauge("fw_store_waiting_writes", "Waiting writes.", store.waiting_writes)
+        yield _gauge("fw_store_waiting_reads", "Waiting reads.", store.waiting_reads)
 
     def _runtime(self) -> Iterator[Reading]:
-        """The tree as the console shows it; names are those of the tree's nodes, few and fixed."""
+        """The actor tree as in the console; node names are few and fixed."""
         snapshot = self._parts.runtime.snapshot()
         nodes = [node for node in snapshot.walk() if node.kind in ("actor", "pool")]
         for name, text in (
-            ("alive", "Instances alive."),
-            ("depth", "Messages in the mailboxes."),
-            ("waiting", "Senders that wait for room."),
+            ("alive", "Live instances."),
+            ("depth", "Messages in mailboxes."),
+            ("waiting", "Senders waiting for a full mailbox."),
         ):
             for node in nodes:
                 yield _gauge(f"fw_actor_{name}", text, getattr(node, name), {ACTOR: node.name})
@@ -99,21 +101,19 @@ class Readings:
             for node in nodes:
                 yield _counter(f"fw_actor_{name}", text, getattr(node, name), {ACTOR: node.name})
         for node in snapshot.walk():
-            yield _counter(
-                "fw_restarts", "Restarts by what was restarted.", node.restarts, {ACTOR: node.name}
-            )
+            yield _counter("fw_restarts", "Restarts by actor.", node.restarts, {ACTOR: node.name})
         letters = {reason.value: count for reason, count in snapshot.dead_letters.items()}
-        yield from _by("reason", "fw_dead_letters", "Messages that nobody handled.", letters)
-        yield _counter("fw_late_replies", "Answers to nobody.", snapshot.late_replies)
+        yield from _by("reason", "fw_dead_letters", "Undeliverable messages.", letters)
+        yield _counter("fw_late_replies", "Replies whose caller had gone.", snapshot.late_replies)
 
 
 def _backlog(found: Backlog) -> Iterator[Reading]:
-    yield _gauge("fw_locked_identifiers", "Identifiers that are locked.", found.locked)
+    yield _gauge("fw_locked_identifiers", "Locked identifiers.", found.locked)
     yield from _of_queues("fw_queue_jobs", found.queues)
     for row in found.queues:
         yield _gauge(
             "fw_queue_oldest_seconds",
-            "How long the longest-waiting due job waits.",
+            "Wait of the oldest due job.",
             row.oldest_seconds,
             {QUEUE: row.queue},
         )

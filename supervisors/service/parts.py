@@ -1,4 +1,4 @@
-"""What the children of the service are made of."""
+"""The dependencies that the children of the service share."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from fw_actors.runtime import Log, Runtime
 from fw_actors.store import Store
 
 GIVE_BACK_SECONDS: Final = 2.0
-"""How long giving back may take once the time to drain is over."""
+"""How long giving leases back may take after the time to drain is over."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Shared by all; made once, before the first child.
+    """The shared dependencies, created once before the first child.
 
-    `url` is what links begin with: the public URL, or the bound address. `slow_reads` is a store
-    on the same database for an app's functions that may take their time in a read. `transport`
-    carries mail in place of what the configuration asks for.
+    `url` is the start of links: the public URL, or the bound address. `slow_reads` is a store on
+    the same database for slow reads of an app's functions. `transport` replaces the configured mail
+    transport.
     """
 
     site: Site

@@ -1,10 +1,10 @@
 """Processes and signals: identity of a process, SIGTERM, systemd notifications.
 
-A process number is given to another process once its first owner has gone. Its time of birth
-tells the two apart, and on Linux a pidfd stays with the one process it was opened for.
+A process number may be reused after its process has ended. The start time distinguishes the
+processes, and on Linux a pidfd always refers to the process it was opened for.
 
-At most 10 s for what is in flight, then attempts are cancelled and given back (O-31). A second
-signal ends the process at once (O-32); a third finds the system's own handlers and kills.
+Work in progress gets at most 10 s, then attempts are cancelled and given back (O-31). A second
+signal ends the process at once (O-32); a third reaches the system's own handlers and kills.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ import trio
 
 from fw_actors.store import THREAD_SWITCH_SECONDS
 
-_START_TIME = 22 - 3  # proc(5): field 22 of stat; fields after the name begin with number 3
+_START_TIME = 22 - 3  # proc(5): field 22 of stat; the fields after the name start at number 3
 _LOOK_SECONDS = 0.05
 
 
 def birth(pid: int) -> int | None:
-    """Return when a process began, in the kernel's ticks; None where the system does not say.
+    """Return the start time of a process in kernel ticks; None where the system has none.
 
-    Two processes with one number differ in it. It means nothing beyond this boot of the machine.
+    It differs between two processes with the same number, and is valid only for this boot.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
@@ -45,16 +45,16 @@ def birth(pid: int) -> int | None:
 
 
 class Process:
-    """Another process, known by its number and its birth. Made by `open_process`."""
+    """Another process, identified by number and start time. Created by `open_process`."""
 
     def __init__(self, pid: int, descriptor: int | None) -> None:
         self.pid = pid
         self._descriptor = descriptor
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal; without effect when the process has ended.
+        """Send a signal; does nothing if the process has ended.
 
-        Raises: PermissionError, when it belongs to someone else.
+        Raises: PermissionError if it belongs to another user.
         """
         with contextlib.suppress(ProcessLookupError):
             if sys.platform == "linux" and self._descriptor is not None:
@@ -63,7 +63,7 @@ class Process:
                 os.kill(self.pid, number)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the process has ended, at most so long; whether it has."""
+        """Wait at most this long until the process has ended; return whether it has."""
         if self._descriptor is not None:
             poll = select.poll()
             poll.register(self._descriptor, select.POLLIN)
@@ -78,7 +78,7 @@ class Process:
 
 @contextlib.contextmanager
 def open_process(pid: int, born: int | None) -> Iterator[Process | None]:
-    """Give the process with this number if it is still the one born then, else None."""
+    """Yield the process with this number if its start time matches, else None."""
     try:
         descriptor = os.pidfd_open(pid) if sys.platform == "linux" else None
     except (ProcessLookupError, ValueError):
@@ -87,7 +87,7 @@ def open_process(pid: int, born: int | None) -> Iterator[Process | None]:
     except OSError:  # a kernel before 5.3, or a sandbox without the call
         descriptor = None
     try:
-        # Asked after the pidfd is open: from here on the number can't change its owner unseen.
+        # Checked after the pidfd is open: from here on a reuse of the number has no effect.
         same = _exists(pid) and (born is None or birth(pid) == born)
         yield Process(pid, descriptor) if same else None
     finally:
@@ -106,27 +106,27 @@ def _exists(pid: int) -> bool:
 
 
 DRAIN_SECONDS: Final = 10.0
-"""How long what is in flight may go on after the first signal."""
+"""How long work in progress may continue after the first signal."""
 
 SETTLE_SECONDS: Final = 5.0
 """How long cancelling, giving back and closing may take after that."""
 
 
 class End(Enum):
-    """How a run came to its end."""
+    """The reason why a run ended."""
 
-    DRAINED = "what was in flight has ended or was given back"
+    DRAINED = "work in progress has ended or was given back"
     UNSTARTED = "the first signal came before the service accepted anything"
     SECOND_SIGNAL = "a second signal came"
     TOO_SLOW = f"stopping took longer than {DRAIN_SECONDS + SETTLE_SECONDS:.0f} s"
 
 
 class Stop:
-    """The stop of one run: asked for by signals, waited for by the service.
+    """The stop of one run: requested by signals, awaited by the service.
 
-    `requested` is set by the first signal. `at_once` is the scope around everything that runs:
-    cancelled by the second signal, by the deadline after the first, or by the first one itself
-    while nothing has been accepted, since then there is nothing to drain.
+    `requested` is set by the first signal. `at_once` is the scope around everything that runs. It
+    is cancelled by the second signal, by the deadline after the first, or by the first signal while
+    nothing has been accepted, because then there is nothing to drain.
     """
 
     def __init__(self) -> None:
@@ -136,11 +136,11 @@ class Stop:
         self._signals = 0
 
     def accepting(self) -> None:
-        """Say that the service accepts: from now on the first signal drains."""
+        """Note that the service accepts requests: from now on the first signal drains."""
         self._accepting = True
 
     def signalled(self) -> None:
-        """Take one signal into account."""
+        """Handle one signal."""
         self._signals += 1
         self.requested.set()
         if self._signals > 1 or not self._accepting:
@@ -150,9 +150,9 @@ class Stop:
 
     @property
     def end(self) -> End:
-        """How the run ended; to be asked after its block was left."""
+        """Return how the run ended; to be called after the block."""
         if not self.at_once.cancelled_caught:
-            return End.DRAINED  # also when a second signal came too late to change anything
+            return End.DRAINED  # also if a second signal came too late to have an effect
         if not self._accepting:
             return End.UNSTARTED
         return End.SECOND_SIGNAL if self._signals > 1 else End.TOO_SLOW
@@ -160,7 +160,7 @@ class Stop:
 
 @asynccontextmanager
 async def stop_on_signals() -> AsyncIterator[Stop]:
-    """Run the block inside `Stop.at_once`, with both signals taken from the system until its end.
+    """Run the block inside `Stop.at_once`, handling both signals until its end.
 
     For the main thread of a process only.
     """
@@ -188,10 +188,10 @@ STOPPING: Final = "STOPPING=1"
 
 
 def notify(address: str | None, state: str) -> bool:
-    """Send one state; whether it went out. Never fails the service and never waits.
+    """Send one state to systemd; return whether it was sent. Never raises and never waits.
 
-    `address` is the value of NOTIFY_SOCKET: a path, or a name in Linux's abstract namespace
-    when it begins with "@" (sd_notify(3), Environment). None or anything else: nobody asks.
+    `address` is the value of NOTIFY_SOCKET: a path, or a name in Linux's abstract namespace if it
+    begins with "@" (sd_notify(3), Environment). Anything else, such as None, disables it.
     """
     if not address or address[0] not in "/@":
         return False
@@ -208,15 +208,14 @@ YOUNG_OBJECTS: Final = 20_000
 
 
 def prepare() -> None:
-    """Let the store's thread have its turn in time, look for garbage less often, and take all
-    the descriptors one may have.
+    """Tune the interpreter: shorter switch interval, rarer garbage collection, more descriptors.
 
-    What is in flight makes more than the 700 young objects after which Python looks through them
-    again, and little of it is in rings: those looks took a twentieth of a delivery. The hundred
-    thousand objects of the code itself stay for good and are not looked through any more.
+    Work in progress exceeds the 700 young objects after which Python collects garbage, and few of
+    them are in cycles: these collections took a twentieth of a delivery. The hundred thousand
+    objects of the code itself are frozen and no longer scanned.
 
     Thousands of clients and receivers may be connected at once; the usual soft limit of 1,024
-    descriptors is for programs that use select().
+    descriptors is meant for programs that use select().
     """
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     gc.set_threshold(YOUNG_OBJECTS)

@@ -16,7 +16,7 @@ from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.http import PoolLimits
 from fw_actors.mail import LogTransport, MethodTransport, SmtpTransport, Transport, load_method
-from fw_actors.ops.mail_queue import Letters
+from fw_actors.ops.mail_queue import MailComposer
 from fw_actors.rules.delivery import Backoff
 from fw_actors.runtime import KeyedPool
 from fw_actors.webhooks.deliveries import Deliveries
@@ -31,13 +31,13 @@ _IDLE_SECONDS: Final = 30.0
 
 
 def kept_connections(config: Config) -> PoolLimits:
-    """As many may lie idle as may be in flight: a busy receiver's are not closed between posts."""
+    """Return pool limits that keep as many idle connections as attempts may be in flight."""
     ops = config.ops
     return PoolLimits(idle=ops.delivery_concurrency, idle_per_origin=ops.per_receiver_concurrency)
 
 
 def delivering(parts: Parts) -> Sequence[ChildSpec]:
-    """Return the writer of outcomes, the pool of deliveries and the Dispatcher."""
+    """Return the OutcomeWriter, the pool of DeliveryActors and the Dispatcher."""
     site, ops = parts.site, parts.site.config.ops
     deliveries = Deliveries(site.registry, Backoff(ops.backoff_seconds, ops.backoff_cap_seconds))
     dispatcher, outcomes = parts.runtime.ref(DISPATCHER), parts.runtime.ref(OUTCOMES)
@@ -96,12 +96,12 @@ def mailing(parts: Parts) -> Sequence[ChildSpec]:
     site, config = parts.site, parts.site.config
     backoff = Backoff(config.ops.backoff_seconds, config.ops.backoff_cap_seconds)
     links = Links(site.registry, config.auth, site.entropy, parts.url)
-    letters = Letters(site.registry, links, config.site.name)
+    composer = MailComposer(site.registry, links, config.site.name)
     transport = parts.transport or transport_of(parts)
     return (
         actor_child(
             MAILER,
-            lambda: Mailer(site.store, letters, transport, backoff, config.scrubber),
+            lambda: Mailer(site.store, composer, transport, backoff, config.scrubber),
             shutdown_seconds=_SHUTDOWN_SECONDS,
         ),
         actor_child(
@@ -113,7 +113,7 @@ def mailing(parts: Parts) -> Sequence[ChildSpec]:
 
 
 def transport_of(parts: Parts) -> Transport:
-    """Return the transport that the deployment asks for. Raises: ConfigurationError."""
+    """Return the configured mail transport. Raises: ConfigurationError."""
     mail = parts.site.config.mail
     if mail.transport == "smtp":
         return SmtpTransport(mail, parts.site.clock, parts.site.entropy)

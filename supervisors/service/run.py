@@ -1,7 +1,7 @@
-"""One serving process, or one that joins it as a worker, from its lock to its exit.
+"""Runs one serving process, or a worker beside it, from its lock to its exit.
 
-What runs inside is given as `open_service`; this module owns what is around it: the lock, the
-pid file, the signals, and what systemd is told.
+`open_service` provides the service itself; this module owns its environment: the lock, the pid
+file, the signals, and the notifications to systemd.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from supervisors.service.site_files import (
     StoppedAtOnce,
 )
 
-_LOCK_TRIES: Final = 10  # one who asks for the status holds the lock for a moment
+_LOCK_TRIES: Final = 10  # `fw status` takes the lock for a moment
 _LOCK_EVERY_SECONDS: Final = 0.05
 
 
 class Service(Protocol):
-    """What runs in the process, as far as its outside needs to know it."""
+    """The running service as seen by its process."""
 
     @property
     def url(self) -> str:
-        """Where it accepts, without a slash at the end."""
+        """The URL at which it accepts requests, without a trailing slash."""
 
     async def failed(self) -> None:
-        """Wait until it has failed for good; returns or raises then, and not before."""
+        """Wait until the service has failed permanently."""
 
 
 OpenService = Callable[[], AbstractAsyncContextManager[Service]]
-"""Opens the service, and is through once it accepts. Leaving it is the graceful stop: what is in
-flight gets `signals.DRAIN_SECONDS`. Cancelling it stops at once."""
+"""Opens the service and yields once it accepts requests. Leaving it is the graceful stop: work in
+progress gets `process.DRAIN_SECONDS`. Cancelling it stops at once."""
 
 
 @dataclass(frozen=True)
 class Announcer:
-    """Who is told that the service accepts: `on_ready` gets its URL, systemd its state.
+    """Announces that the service accepts requests: to `on_ready` with its URL, and to systemd.
 
     `notify_socket` is the environment's NOTIFY_SOCKET, or None.
     """
@@ -65,8 +65,8 @@ async def serve(
 ) -> None:
     """Serve a site until SIGTERM or SIGINT; returns after a graceful stop.
 
-    Raises: AlreadyRunning; StoppedAtOnce; ServiceFailed; UnusableDataFolder; what `open_service`
-    raises, in exception groups as trio makes them.
+    Raises: AlreadyRunning; StoppedAtOnce; ServiceFailed; UnusableDataFolder; the errors of
+    `open_service`, in trio's exception groups.
     """
     places.prepare()
     async with stop_on_signals() as stop, _serve_lock(places):
@@ -87,11 +87,11 @@ async def serve(
 
 
 async def work(open_service: OpenService, *, version: str, log: FilteringBoundLogger) -> None:
-    """Run a further delivery process on the site's store until a signal, as `serve` does.
+    """Run an additional delivery process on the site's store until a signal, as `serve` does.
 
-    It takes no lock and leaves no pid file: any number may run beside the one that serves.
+    It takes no lock and writes no pid file: any number may run beside the serving process.
 
-    Raises: StoppedAtOnce; ServiceFailed; what `open_service` raises.
+    Raises: StoppedAtOnce; ServiceFailed; the errors of `open_service`.
     """
     async with stop_on_signals() as stop, open_service() as service:
         stop.accepting()
@@ -115,7 +115,7 @@ async def _serve_lock(places: SitePaths) -> AsyncIterator[None]:
 
 
 async def _until_asked(service: Service, stop: Stop) -> None:
-    """Return when a signal asks for the stop; raise when the service fails before that."""
+    """Return when a signal requests the stop; raise if the service fails before that."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_fail_with, service)
         await stop.requested.wait()

@@ -1,10 +1,10 @@
 """Files of a running site: lock, pid file, address, and the errors about them.
 
-flock, since it needs no clean-up after a kill, and is not lost when some other part of the
-process opens and closes the same file, as POSIX record locks are.
+The lock is flock's: it needs no clean-up after a kill and, unlike POSIX record locks, survives
+other parts of the process opening and closing the same file.
 
-The file alone proves nothing, since a killed process leaves it behind and its number may go to
-another one: it counts while the site's lock is held (`lock`), and a signal is sent only to the
+The pid file alone proves nothing, because a killed process leaves it behind and its number may be
+reused: it is valid while the site's lock is held (`ServeLock`), and signals are sent only to the
 process that wrote it (`process`).
 """
 
@@ -26,19 +26,19 @@ from web.server import url_of
 
 
 class ServiceRefusal(Exception):
-    """A start, a stop or a run that could not be. Raise one of its children.
+    """Base class of failed starts, stops and runs.
 
     The command line prints the message and exits with 1 (C-100).
     """
 
     def __init__(self, message: str) -> None:
         if type(self) is ServiceRefusal:
-            raise TypeError("ServiceRefusal is a family; raise one of its children")
+            raise TypeError("ServiceRefusal is abstract; raise one of its subclasses")
         super().__init__(message)
 
 
 class AlreadyRunning(ServiceRefusal):
-    """Raised by a second `serve` on one site (O-30); `pid` where it is known."""
+    """Raised by a second `serve` on one site (O-30); `pid` if it is known."""
 
     def __init__(self, folder: Path, pid: int | None) -> None:
         self.pid = pid
@@ -50,62 +50,62 @@ class AlreadyRunning(ServiceRefusal):
 
 
 class UnusableDataFolder(ServiceRefusal):
-    """Raised when the files of the service can't be made or written."""
+    """Raised if the files of the service cannot be created or written."""
 
     def __init__(self, path: Path, error: OSError) -> None:
-        super().__init__(f"can't use {path}: {error.strerror or error}")
+        super().__init__(f"cannot use {path}: {error.strerror or error}")
 
 
 class ServiceFailed(ServiceRefusal):
-    """Raised when what runs in the service has failed for good and restarts did not help."""
+    """Raised if the service has failed permanently and restarts did not help."""
 
     def __init__(self) -> None:
-        super().__init__("the service has failed and could not be restarted from within")
+        super().__init__("the service has failed and its restarts did not help")
 
 
 class StoppedAtOnce(ServiceRefusal):
-    """Raised when a service ended before what was in flight did; nothing accepted is lost.
+    """Raised if a service ended before its work in progress; nothing accepted is lost.
 
     `reason` completes the sentence "stopped at once: …".
     """
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"stopped at once: {reason}; what was in flight is taken up when its lease ends"
+            f"stopped at once: {reason}; work in progress is resumed when its leases end"
         )
 
 
 class StartFailed(ServiceRefusal):
-    """Raised when a background service ended instead of getting ready.
+    """Raised if a background service ended before it was ready.
 
-    `lines` are the last ones of its log, to be shown below the message.
+    `lines` are the last lines of its log, shown below the message.
     """
 
     def __init__(self, outcome: str, log: Path, lines: list[str]) -> None:
         self.lines = tuple(lines)
-        told = "ends with" if lines else "says nothing of it"
-        super().__init__(f"the service did not start: it {outcome}; {log} {told}")
+        ending = "ends with" if lines else "contains no message"
+        super().__init__(f"the service did not start: it {outcome}; {log} {ending}")
 
 
 class StillStarting(ServiceRefusal):
-    """Raised when a background service is not ready in time; it goes on starting."""
+    """Raised if a background service is not ready in time; it continues to start."""
 
     def __init__(self, pid: int, seconds: float, log: Path) -> None:
         super().__init__(
-            f"the service (process {pid}) is not ready after {seconds:.0f} s and goes on starting: "
-            f"see `fw status` and {log}, or end it with `fw stop`"
+            f"the service (process {pid}) is not ready after {seconds:.0f} s and is still "
+            f"starting: see `fw status` and {log}, or end it with `fw stop`"
         )
 
 
 class NotStoppable(ServiceRefusal):
-    """Raised when the running service can't be reached by a signal, or outlives all of them."""
+    """Raised if the running service cannot be signalled, or survives all signals."""
 
 
 @dataclass(frozen=True)
 class SitePaths:
     """The files of a site's service. `folder` is the folder of fw.json (C-10).
 
-    `run_folder` is where what lives no longer than the process lies; None: the system's for
+    `run_folder` is for files that end with the process; None means the system's folder for
     temporary files.
     """
 
@@ -118,26 +118,26 @@ class SitePaths:
 
     @property
     def lock(self) -> Path:
-        """Locked by the one process that serves the site; never removed, so that it stays one."""
+        """Locked by the one process that serves the site; never removed, to stay unique."""
         return self.data / "serve.lock"
 
     @property
     def pid(self) -> Path:
-        """What the serving process says of itself."""
+        """The pid file of the serving process."""
         return self.data / "serve.json"
 
     @property
     def log(self) -> Path:
-        """What a background service writes on stdout and stderr."""
+        """The output of a background service."""
         return self.data / "serve.log"
 
     @property
     def console(self) -> Path:
-        """Names the socket of the running service's console; see `socket_place`."""
+        """The file with the path of the running service's console socket; see `console_socket`."""
         return self.data / "console.address"
 
     def prepare(self) -> None:
-        """Make the data folder, for its owner only, when it is missing.
+        """Create the data folder, accessible only to its owner, if it is missing.
 
         Raises: UnusableDataFolder.
         """
@@ -150,8 +150,8 @@ class SitePaths:
 class ServeLock:
     """The lock of one site, held from a successful `acquire` until `release` or the process's end.
 
-    A context manager that releases. Not re-entrant: a second lock on the same path, also in the
-    same process, is refused.
+    A context manager that releases the lock. Not re-entrant: a second lock on the same path fails,
+    also in the same process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -159,9 +159,9 @@ class ServeLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> bool:
-        """Try once, without waiting; False when another process holds it, or looks at it.
+        """Try once, without waiting; return False if another process holds or checks the lock.
 
-        `is_held` takes a shared lock for a moment, so a caller tries for a little while.
+        `is_held` takes a shared lock for a moment, so callers should retry a few times.
 
         Raises: UnusableDataFolder.
         """
@@ -182,9 +182,9 @@ class ServeLock:
         return self._descriptor is not None
 
     def release(self) -> None:
-        """Give the lock back; without effect when it is not held."""
+        """Release the lock; does nothing if it is not held."""
         if self._descriptor is not None:
-            # Unlocked and not only closed: a child on its way to exec still holds a copy.
+            # Unlock before closing: a child about to exec still holds a copy.
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = None
@@ -202,9 +202,9 @@ class ServeLock:
 
 
 def is_held(path: Path) -> bool:
-    """Whether some process serves the site; those who ask do not see each other.
+    """Return whether a process serves the site; concurrent checks do not affect each other.
 
-    Raises: UnusableDataFolder, when the file is there and may not be read.
+    Raises: UnusableDataFolder if the file exists but cannot be read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -227,7 +227,7 @@ def _try(descriptor: int, kind: int) -> bool:
 
 
 class Presence(msgspec.Struct, frozen=True):
-    """One serving process: `url` is None until it accepts; `born` as `process.birth` gives it."""
+    """One serving process: `url` is None until it accepts; `born` is from `process.birth`."""
 
     pid: int
     born: int | None
@@ -236,15 +236,15 @@ class Presence(msgspec.Struct, frozen=True):
 
 
 def presence(version: str, url: str | None = None) -> Presence:
-    """Return what this process has to say of itself."""
+    """Return the record of this process."""
     return Presence(pid=os.getpid(), born=birth(os.getpid()), version=version, url=url)
 
 
 def write(path: Path, said: Presence) -> None:
-    """Put the file in place in one step: a reader sees the old one or the new one, never a part.
+    """Replace the file atomically: readers see the old or the new content, never a part.
 
-    Only the holder of the site's lock may call it. Not made durable: it means nothing after a
-    power cut.
+    Only the holder of the site's lock may call it. Not durable: it is meaningless after a power
+    failure.
 
     Raises: UnusableDataFolder.
     """
@@ -262,7 +262,7 @@ def write(path: Path, said: Presence) -> None:
 
 
 def read(path: Path) -> Presence | None:
-    """Return what stands there; None when there is no file, or none of ours."""
+    """Return the file's content; None if there is no file or it is invalid."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Presence)
     except (OSError, msgspec.MsgspecError):
@@ -270,15 +270,15 @@ def read(path: Path) -> Presence | None:
 
 
 def remove(path: Path) -> None:
-    """Take the file away; without effect when it has gone. For the holder of the lock only."""
+    """Remove the file if it exists. For the holder of the lock only."""
     with contextlib.suppress(OSError):
         path.unlink()
 
 
 def site_url(config: Config) -> str:
-    """Return what links begin with, without a slash at the end.
+    """Return the URL that links begin with, without a trailing slash.
 
-    The public URL; without one the address that the serving process is bound to, or would be
+    This is the public URL, or else the address that the serving process is or would be bound to
     (A-191).
     """
     deployment = config.deployment

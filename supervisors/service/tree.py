@@ -1,7 +1,7 @@
-"""What runs in the service, and in which order: children start in it and stop in reverse.
+"""The supervision tree of the service: children start in order and stop in reverse.
 
-First the doors close, then no delivery is leased, then what is in flight drains, and the store
-ends last. What a child is made of: `access`, `mailing`, `delivering`, `front`.
+A stop first closes the front, then stops leasing deliveries, then drains work in progress, and
+closes the store last. The children are defined in `access`, `queues` and `front`.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ WORKERS: Final = {
     error_log.QUEUE: ERRORS,
     replay.REPLAYS: REPLAYER,
 }
-"""Whose work each queue is."""
+"""The actor that works on each queue."""
 
 
 @dataclass(frozen=True)
 class RunningService:
-    """A service that accepts; `url` is empty for a worker."""
+    """A service that accepts requests; `url` is empty for a worker."""
 
     url: str
     site: Site
@@ -82,7 +82,7 @@ class RunningService:
     runtime: Runtime
 
     async def failed(self) -> None:
-        """Wait for ever: a failure for good is raised out of `open_service` by its supervisor."""
+        """Wait for ever: the supervisor raises a permanent failure out of `open_service`."""
         await trio.sleep_forever()
 
 
@@ -98,11 +98,11 @@ async def open_service(
     run_folder: Path | None = None,
 ) -> AsyncIterator[RunningService]:
     """Run a site's service; without `front` it is a worker, which delivers webhooks and mail and
-    runs the jobs of apps. `run_folder` is where the console's socket lies.
+    runs the jobs of apps. `run_folder` contains the console's socket.
 
-    Through once it accepts. Leaving is the graceful stop; cancelling stops at once.
+    Yields once it accepts requests. Leaving is the graceful stop; cancelling stops at once.
 
-    Raises: ConfigurationError; SupervisorFailed when a child can't be kept running.
+    Raises: ConfigurationError; SupervisorFailed if a child cannot be kept running.
     """
     clock = clock or SystemClock(config.deployment.clock_offset)
     entropy = entropy or SystemEntropy()
@@ -115,12 +115,14 @@ async def open_service(
         ):
             recorded = Counter(WORKERS)
 
-            def nudge(queue: str) -> None:
+            def wake_up(queue: str) -> None:
                 recorded.add(queue)
-                # One that nobody takes is no loss: the next look finds the row.
+                # A lost wake-up does no harm: the next poll finds the row.
                 runtime.ref(WORKERS[queue]).tell(WakeUp())
 
-            opening = open_site(config, clock=clock, entropy=entropy, inline=inline, recorded=nudge)
+            opening = open_site(
+                config, clock=clock, entropy=entropy, inline=inline, recorded=wake_up
+            )
             async with (
                 opening as site,
                 open_sender(limits=kept_connections(config)) as sender,
@@ -147,11 +149,11 @@ async def open_service(
 async def run_parts(
     parts: Parts, bound: Bound | None, places: SitePaths | None = None
 ) -> AsyncIterator[RunningService]:
-    """Run the tree over parts that are open already.
+    """Run the tree over open parts.
 
-    Without `bound` there is no front; without `places` no socket of the console.
+    Without `bound` there is no front end; without `places` no socket of the console.
     """
-    with _nudged_by_others(parts):
+    with _woken_up_by_others(parts):
         async with _run(parts, bound, places) as service:
             yield service
 
@@ -165,7 +167,9 @@ async def _run(
     errors = actor_child(ERRORS, lambda: ErrorWriter(site.store, site.errors))
     replayer = actor_child(REPLAYER, lambda: Replayer(site, parts.log))
     onlookers = [
-        actor_child(PROBE, lambda: StoreProbe(site.store, reserved=True)),  # ready beside searches
+        actor_child(
+            PROBE, lambda: StoreProbe(site.store, reserved=True)
+        ),  # answers while queries hold the other readers
         actor_child(COUNTER, lambda: StoreProbe(site.store)),
     ]
     children: list[ChildSpec] = [
@@ -195,14 +199,14 @@ async def _run(
 
 
 @contextmanager
-def _nudged_by_others(parts: Parts) -> Iterator[None]:
-    """What another process commits wakes all who work on queues."""
+def _woken_up_by_others(parts: Parts) -> Iterator[None]:
+    """Wake up all queue workers after commits of other processes."""
 
-    def nudge() -> None:
+    def wake_up() -> None:
         for name in WORKERS.values():
             parts.runtime.ref(name).tell(WakeUp())
 
-    forget = parts.site.store.on_external_commit(nudge)
+    forget = parts.site.store.on_external_commit(wake_up)
     try:
         yield
     finally:
@@ -213,7 +217,7 @@ def _nudged_by_others(parts: Parts) -> Iterator[None]:
 async def _starting(
     config: Config, bound: Bound | None, entropy: Entropy
 ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Tell on `bound` that the service is starting, until the block calls what it is given."""
+    """Report on `bound` that the service is starting, until the block calls the function."""
     if bound is None:
         yield trio.lowlevel.checkpoint
         return
@@ -222,8 +226,8 @@ async def _starting(
 
 
 def _slow_reads(site: Site, *, inline: bool) -> AbstractAsyncContextManager[Store]:
-    """A mail transport that is an app's function talks to the network: it has readers of its own,
-    or it would hold up everybody else's reads."""
+    """Return a store with readers of its own for a mail transport that is an app's function:
+    it talks to the network and would block everybody else's reads."""
     if inline or site.config.mail.transport != "method":
         return nullcontext(site.store)
     return open_store(site.config, site.clock, site.entropy, inline=False, limited=False)

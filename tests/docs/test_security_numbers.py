@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fw_actors.access.api_keys import MOST_KEYS, WRONG_KEYS
+from fw_actors.access.api_keys import MAX_KEYS, WRONG_KEYS
 from fw_actors.access.attempts import KNOWN_DAYS
 from fw_actors.access.attempts import MOST_OF_A_USER as ADDRESSES_OF_A_USER
 from fw_actors.access.recovery import MAILS_AN_HOUR
@@ -71,7 +71,7 @@ ROWS: list[tuple[str, list[object]]] = [  # how a row begins, and the numbers th
     ("sessions of a user", [MOST_OF_A_USER]),
     ("refused replays of a user with an Audit Event each", [RECORDED_PER_MINUTE]),
     ("rows of a list; filters; values in them", [MOST, MOST_FILTERS, MOST_VALUES, 400]),
-    ("rows of a child table; keys of a user", [MOST_ROWS, MOST_KEYS, 422, 409]),
+    ("rows of a child table; keys of a user", [MOST_ROWS, MAX_KEYS, 422, 409]),
     ("calls that wait for the store", [MAX_WAITING_READS, MAX_WAITING_WRITES, 503]),
     ("event streams", [response.MOST, 503]),
     ("deliveries in flight; to one receiver",
@@ -123,6 +123,6 @@ def test_security_page_is_right_on_passwords_and_sessions() -> None:
     assert f"{minimum} to {MAX_RUNES} characters by default" in PAGE
     assert f"{days} days by default" in PAGE
     assert f"An account has at most {MOST_OF_A_USER} sessions" in PAGE
-    assert f"at most {MOST_KEYS} API keys" in PAGE
+    assert f"at most {MAX_KEYS} API keys" in PAGE
     assert f"{BEARER_BYTES * 8} random bits" in PAGE
     assert f"{DEFAULT_ARGON2.memory_kib // KIB} MiB, two passes" in PAGE

@@ -61,7 +61,7 @@ def test_a_key_that_everybody_may_read_is_a_warning(fw: CommandLine) -> None:
     (fw.folder / "secret.key").write_text("k" * 40)
     os.chmod(fw.folder / "secret.key", 0o644)
     assert fw.json("doctor", "--json")["sections"]["service"]["warnings"] == [
-        "every user of this machine who can enter the site's folder may read secret.key"
+        "every user of this machine with access to the site's folder can read secret.key"
     ]
 
 
@@ -103,7 +103,7 @@ def test_a_log_that_is_the_mail_and_leaves_it_out_is_a_warning(fw: CommandLine) 
     """A mail is one log line (O-54), and it is one of level info."""
     fw.environ["FW_LOG_LEVEL"] = "warning"
     (told,) = fw.json("doctor", "--json")["sections"]["mail"]["warnings"]
-    assert told.endswith("FW_LOG_LEVEL=warning leaves them out")
+    assert told.endswith("FW_LOG_LEVEL=warning suppresses them")
 
 
 def test_no_secret_is_shown(fw: CommandLine) -> None:
@@ -111,7 +111,7 @@ def test_no_secret_is_shown(fw: CommandLine) -> None:
     secrets = {"FW_SECRET_KEY": "a" * 40, "FW_SMTP_PASSWORD": "b" * 40, "FW_SECRET_X": "c" * 40}
     result = fw.run("doctor", FW_MAIL_TRANSPORT="smtp", FW_SMTP_HOST="127.0.0.1",
                     FW_SMTP_PORT="9", FW_SMTP_USER="desk", **secrets)  # fmt: skip
-    assert "the mail transport is smtp (127.0.0.1:9) and can't be used: connect:" in result.stdout
+    assert "the mail transport is smtp (127.0.0.1:9) and cannot be used: connect:" in result.stdout
     assert not any(secret in result.output for secret in secrets.values())
 
 

@@ -43,7 +43,7 @@ def test_keys_differ_and_are_for_their_owner_alone(fw: CommandLine) -> None:
 
 def test_a_folder_that_is_a_site_is_refused(fw: CommandLine) -> None:
     before = (fw.folder / "fw.json").read_text()
-    assert "is there already" in fw.refused("init")
+    assert "already exists" in fw.refused("init")
     assert (fw.folder / "fw.json").read_text() == before
     assert not (fw.folder / "secret.key").exists()
 
@@ -57,4 +57,4 @@ def test_files_that_are_there_stay_as_they_are(fw: CommandLine) -> None:
 
 def test_a_folder_that_can_not_be_made_is_told(fw: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "can't be written" in fw.refused("init", "file/new")
+    assert "cannot be written" in fw.refused("init", "file/new")

@@ -11,8 +11,8 @@ from tests.fw_cli.conftest import CommandLine
 
 LONG = {
     ("migrate",): "bringing the store up to date",
-    ("sweep", "auth"): "deleting what has expired",
-    ("sweep", "webhooks"): "deleting what has expired",
+    ("sweep", "auth"): "deleting expired rows",
+    ("sweep", "webhooks"): "deleting expired rows",
     ("backup", "copy.db"): "copying the store",
 }
 

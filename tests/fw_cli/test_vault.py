@@ -82,7 +82,7 @@ def test_a_secret_key_that_is_not_the_old_one_is_not_taken_for_it(site: CommandL
 def test_a_key_from_elsewhere_is_given_by_files(fw: CommandLine) -> None:
     fw.environ["FW_SECRET_KEY"] = OLD
     fw.done("eval", WEBHOOK, "--commit")
-    assert "name the new one by --new-key-file" in fw.refused("vault", "rekey", "--no-backup")
+    assert "give the new one with --new-key-file" in fw.refused("vault", "rekey", "--no-backup")
     new = put(fw.folder / "new.key", NEW)
     told = fw.done("vault", "rekey", "--new-key-file", "new.key", "--no-backup")
     assert told.splitlines()[1].startswith("set the new key as FW_SECRET_KEY now")
@@ -104,7 +104,7 @@ def test_a_backup_is_made_first_with_the_old_values(site: CommandLine) -> None:
     restored = CommandLine(other, {**site.environ, "FW_SECRET_KEY": OLD})
     assert restored.json("eval", READ) == [SECRET]
     again = site.refused("vault", "rekey", "--backup", "before.db")
-    assert "secret.key.old is there" in again
+    assert "secret.key.old already exists" in again
 
 
 def test_one_has_to_say_whether_there_is_a_backup(site: CommandLine) -> None:
@@ -163,14 +163,14 @@ def test_a_wrong_old_key_is_refused_before_anything_is_written(site: CommandLine
     put(site.folder / "wrong", "not the key that the values are under")
     put(site.folder / "new.key", NEW)
     wrong = ("--old-key-file", "wrong", "--new-key-file", "new.key", "--no-backup")
-    assert "none of the 1 stored values opens" in site.refused("vault", "rekey", *wrong)
+    assert "none of the 1 stored values can be decrypted" in site.refused("vault", "rekey", *wrong)
     assert site.json("eval", READ) == [SECRET]
     result = site.run("vault", "rekey", *wrong, "--leave-unreadable")
     assert result.exit_code == 0
     (name,) = json.loads(
         site.run("eval", "[w['name'] for w in fw.get_all('Webhook')]", FW_SECRET_KEY=NEW).stdout
     )
-    assert f"Webhook, field secret, {name}: opens with neither key" in result.stderr
+    assert f"Webhook, field secret, {name}: neither key decrypts it" in result.stderr
 
 
 def test_a_key_file_that_is_open_to_others_is_refused(site: CommandLine) -> None:

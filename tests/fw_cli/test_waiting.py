@@ -110,5 +110,5 @@ def test_what_waits_for_a_paused_receiver_is_told_to_be_resumed(scene: Scene) ->
         )
         assert paused.status_code == 200, paused.text
     _, second = queues(scene)["findings"]
-    assert second["todo"] == "The service has paused it: fw console, or /app/console, resumes it."
+    assert second["todo"] == "The service has paused it; resume it in fw console or /app/console."
     assert "has paused this receiver" in scene.site.fw("webhooks", "explain", scene.last_waiting())

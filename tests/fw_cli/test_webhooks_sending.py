@@ -86,7 +86,7 @@ def test_what_is_refused_among_many_is_told_and_makes_the_exit_1(
     told = {row["delivery"]: row.get("refused") for row in json.loads(result.stdout)}
     gone = "The Webhook of this delivery was deleted."
     assert (result.exit_code, told) == (1, {made[1]: None, made[2]: gone, made[3]: None})
-    assert result.stderr == "fw: 1 of 3 deliveries were refused\n"
+    assert result.stderr == "fw: 1 of 3 deliveries could not be replayed\n"
     assert [row[1] for row in audit(fw)] == [made[1], made[3]]
 
 

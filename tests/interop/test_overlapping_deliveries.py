@@ -66,7 +66,7 @@ class Depot:
         self, dues: list[LeasedDelivery], ending: Ending, tx: Tx
     ) -> list[DeliveryStatus | None]:
         at = tx.now
-        judged = self.deliveries.judged([(due, AttemptOutcome(ending, at)) for due in dues])
+        judged = self.deliveries.outcome_batch([(due, AttemptOutcome(ending, at)) for due in dues])
         return list(self.deliveries.settle_all(tx, judged))
 
     def take_over(self, tx: Tx, most: int = 100) -> list[LeasedDelivery]:

@@ -76,13 +76,13 @@ ACCESS: Final = (
         "a failure is refunded",
         _SIGN_IN,
         "        locked = attempts.settle_failure(tx, admitted.charge, ",
-        "        attempts.take_back(tx, admitted.charge)\n"
+        "        attempts.release(tx, admitted.charge)\n"
         "        locked = attempts.settle_failure(tx, admitted.charge, ",
     ),
     Mutation(
         "a try refused for want of a hash place is not refunded",
         _SIGN_IN,
-        "await self._store.write(lambda tx: self._take_back(tx, admitted))",
+        "await self._store.write(lambda tx: self._release(tx, admitted))",
         "pass",
         "tests/fw_actors/access/test_sign_in.py",
     ),
@@ -117,7 +117,7 @@ ACCESS: Final = (
     Mutation(
         "sessions outlive a new password",
         _ACCOUNTS,
-        "sessions.end_all(tx, user, spare))",
+        "sessions.end_all(tx, user, except_session))",
         "0)",
     ),
     Mutation(
@@ -163,8 +163,8 @@ ACCESS: Final = (
     Mutation(
         "the own session ends with the old password",
         "fw_actors/access/passwords.py",
-        "spare=change.session, ",
-        'spare="", ',
+        "except_session=change.session, ",
+        'except_session="", ',
     ),
     Mutation(
         "API keys outlive being disabled",

@@ -217,7 +217,7 @@ ASVS_ACCESS: Final = (
     Mutation(
         "a changed password ends no sessions",
         _ACCOUNTS,
-        "    return PasswordSet(before is not None, sessions.end_all(tx, user, spare))",
+        "    return PasswordSet(before is not None, sessions.end_all(tx, user, except_session))",
         "    return PasswordSet(before is not None, 0)",
         "tests/fw_actors/access/test_accounts.py::"
         "test_setting_a_password_ends_the_users_sessions_and_nobody_elses",
@@ -363,8 +363,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "a user has any number of API keys",
         "fw_actors/access/api_keys.py",
-        "MOST_KEYS: Final = 100 ",
-        "MOST_KEYS: Final = 10**9 ",
+        "MAX_KEYS: Final = 100 ",
+        "MAX_KEYS: Final = 10**9 ",
         "tests/access/test_api_keys.py::test_api_keys_are_limited_to_a_hundred",
     ),
     Mutation(

@@ -137,7 +137,7 @@ DELIVERY: Final = (
     Mutation(
         "places are not given back",
         "fw_actors/actors/delivery.py",
-        "            self.context.stop()  # the next attempt is a row, and is a while off\n",
+        "            self.context.stop()  # the next attempt is a row, due later\n",
         "            pass\n",
     ),
     Mutation(

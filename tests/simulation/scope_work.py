@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fw_actors.access.recovery import addressed
+from fw_actors.access.recovery import link_recipient
 from fw_actors.access.types import Caller
 from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
@@ -33,7 +33,7 @@ class ScopeWork:
             lambda fw: fw.new_doc("Webhook", url="https://x.test/").insert(ignore_permissions=True),
             lambda fw: fw.as_user("admin").get_doc("Webhook", hook),
             lambda fw: (rest.list_documents(fw, "Version", {}),),
-            lambda fw: addressed(fw, "admin"),
+            lambda fw: link_recipient(fw, "admin"),
         )
         self._empty: tuple[Callable[[Fw], Any], ...] = (
             lambda fw: fw.get_all("Webhook"),

@@ -203,7 +203,7 @@ class RecoveryRoutes:
         """Describe a link's token without spending it."""
         await self.admit_address(exchange)
         body: TokenRequest = exchange.body
-        facts = await self._gateway.recovery.look(body.token, exchange.address)
+        facts = await self._gateway.recovery.link_facts(body.token, exchange.address)
         content = {
             "kind": facts.kind.value,
             "user": facts.user,

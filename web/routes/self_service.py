@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from fw_actors.access.administration import in_person
+from fw_actors.access.administration import require_session
 from fw_actors.access.types import PasswordChange, Profile
 from fw_actors.actors.gateway import Gateway
 from web import response_schemas
@@ -126,7 +126,7 @@ class SelfServiceRoutes:
         changed = await self._gateway.lockouts.change_password(
             PasswordChange(
                 user=caller.user,
-                session=in_person(caller),
+                session=require_session(caller),
                 current=body.current,
                 password=body.password,
                 request_id=exchange.request_id,

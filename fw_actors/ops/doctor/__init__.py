@@ -1,10 +1,10 @@
-"""Examines a site and says of each part whether it is well, and what to do (O-130).
+"""Checks each part of a site and reports problems with their remedies (O-130).
 
-A module a part: `facts` are gathered by a thin function, and judged by a plain one.
+In each module thin functions collect `facts`, and pure functions evaluate them.
 """
 
-from fw_actors.ops.doctor.access import judge_configuration, not_opened
+from fw_actors.ops.doctor.access import evaluate_configuration, not_opened
 from fw_actors.ops.doctor.examination import examine
-from fw_actors.ops.doctor.system import judge_front
+from fw_actors.ops.doctor.system import evaluate_front
 
-__all__ = ["examine", "judge_configuration", "judge_front", "not_opened"]
+__all__ = ["evaluate_configuration", "evaluate_front", "examine", "not_opened"]

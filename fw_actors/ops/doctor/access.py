@@ -31,13 +31,13 @@ from fw_actors.store import Tx
 
 _TRIES: Final = 3
 _SLOW_MS: Final = 1000.0
-# OWASP Password Storage Cheat Sheet: memory in KiB and passes of equal strength, one lane.
+# OWASP Password Storage Cheat Sheet: memory (KiB) and passes of equal strength, one lane.
 _ENOUGH: Final = ((47_104, 1), (19_456, 2), (12_288, 3), (9_216, 4), (7_168, 5))
 
 
 @dataclass(frozen=True)
 class SignInFacts:
-    """What the store and this machine say; `demo` is None when no demo account is offered.
+    """Facts from the store and this machine; `demo` is None if no demo account is configured.
 
     `key_days` is the policy's `apiKeyDays`.
     """
@@ -61,19 +61,19 @@ class DemoFacts:
 
 
 async def sign_in_facts(site: Site) -> SignInFacts:
-    """Ask the store, and time a hash with the live parameters."""
+    """Query the store, and time a hash with the current parameters."""
     facts = await site.store.read(lambda tx: _read_accounts(tx, site))
     return replace(facts, hash_ms=await _time_hash(site))
 
 
-def judge_sign_in(facts: SignInFacts, login: LoginPolicy, argon2: Argon2) -> Section:
-    """Judge the facts; pure (O-136, O-141)."""
+def evaluate_sign_in(facts: SignInFacts, login: LoginPolicy, argon2: Argon2) -> Section:
+    """Evaluate sign-in, keys and hashes (O-136, O-141)."""
     findings = (
         _managers(facts.managers),
         *_demo(facts.demo, login),
         _hash(facts.hash_ms, argon2),
         _outdated(facts.costs, argon2),
-        ok(f"identifiers that are locked at the moment: {facts.locked}"),
+        ok(f"identifiers currently locked: {facts.locked}"),
         _keys(facts.keys, facts.key_days),
     )
     shown = {
@@ -89,7 +89,7 @@ def judge_sign_in(facts: SignInFacts, login: LoginPolicy, argon2: Argon2) -> Sec
 
 
 def is_enough(argon2: Argon2) -> bool:
-    """Say whether a hash costs as much as OWASP asks for."""
+    """Return whether a hash costs at least OWASP's minimum."""
     return any(argon2.memory_kib >= memory and argon2.time >= time for memory, time in _ENOUGH)
 
 
@@ -106,38 +106,38 @@ def _demo(demo: DemoFacts | None, login: LoginPolicy) -> Iterator[Finding]:
     if demo is None:
         if login.demo_user or login.demo_password:
             yield warning(
-                "half a demo account is configured, and so none is offered",
-                "Set both login.demoUser and login.demoPassword, or none of them.",
+                "the demo account is configured incompletely, so none is offered",
+                "Set both login.demoUser and login.demoPassword, or neither.",
             )
         return
     if not demo.exists or not demo.enabled:
         yield warning(
-            f"the sign-in page offers the demo account {login.demo_user}, which nobody can use: "
-            f"it is {'disabled' if demo.exists else 'not there'}",
-            "Make the account, or take login.demoUser away.",
+            f"the sign-in page offers the demo account {login.demo_user}, which cannot be used: "
+            f"it is {'disabled' if demo.exists else 'missing'}",
+            "Create the account, or remove login.demoUser.",
         )
     elif SYSTEM_MANAGER in demo.roles:
         yield warning(
-            f"the demo account {login.demo_user} may administer the site, and its password is "
+            f"the demo account {login.demo_user} can administer the site, and its password is "
             "public",
-            f"Take the role {SYSTEM_MANAGER} from it at once.",
+            f"Remove its role {SYSTEM_MANAGER} at once.",
         )
     else:
         yield ok(
-            f"the demo account {login.demo_user} is offered to anyone, with its password; roles: "
+            f"the demo account {login.demo_user} is offered to everyone, with its password; roles: "
             f"{', '.join(demo.roles) or 'none'}"
         )
 
 
 def _keys(keys: KeyCounts, policy_days: int) -> Finding:
-    """Keys without an end are a matter of policy: only where it sets one they are too many."""
+    """Report keys without expiry, which are a problem only if the policy sets a lifetime."""
     if policy_days and keys.without_end:
         return warning(
-            f"API keys without an end: {keys.without_end}, though auth.apiKeyDays is "
-            f"{policy_days}; they are older than that policy",
-            "Delete them in the list of API Key; their owners make new ones.",
+            f"API keys without expiry: {keys.without_end}, though auth.apiKeyDays is "
+            f"{policy_days}; they are older than this policy",
+            "Delete them in the list of API Key; their owners can create new ones.",
         )
-    return ok(f"API keys that work: {keys.live}, of them without an end: {keys.without_end}")
+    return ok(f"valid API keys: {keys.live}, of them without expiry: {keys.without_end}")
 
 
 def _hash(milliseconds: float, argon2: Argon2) -> Finding:
@@ -145,12 +145,12 @@ def _hash(milliseconds: float, argon2: Argon2) -> Finding:
     took = f"a password hash (FW_ARGON2={cost}) takes {milliseconds:.0f} ms on this machine"
     if not is_enough(argon2):
         return warning(
-            f"{took}, and is cheaper to guess than OWASP's minimum",
+            f"{took}, which is weaker than OWASP's minimum",
             "Unset FW_ARGON2; the default is 19456,2,1.",
         )
     if milliseconds > _SLOW_MS:
         return warning(
-            f"{took}: a core signs in fewer than one person a second",
+            f"{took}: each core handles less than one sign-in per second",
             "Lower FW_ARGON2, to no less than 19456,2,1.",
         )
     return ok(took)
@@ -158,12 +158,12 @@ def _hash(milliseconds: float, argon2: Argon2) -> Finding:
 
 def _outdated(costs: StoredCosts, argon2: Argon2) -> Finding:
     outdated = costs.outdated(argon2)
-    told = f"stored password hashes of another cost than new ones: {outdated} of {costs.total}"
-    return ok(f"{told}; each is made anew at its owner's next sign-in" if outdated else told)
+    counted = f"password hashes stored with outdated parameters: {outdated} of {costs.total}"
+    return ok(f"{counted}; each is renewed at its owner's next sign-in" if outdated else counted)
 
 
 async def _time_hash(site: Site) -> float:
-    """Return the milliseconds of the quickest of a few decoy verifications."""
+    """Return the milliseconds of the fastest of a few decoy verifications."""
     best = float("inf")
     for _ in range(_TRIES):
         begin = time.perf_counter()
@@ -208,25 +208,25 @@ def _ask_demo(tx: Tx, site: Site) -> DemoFacts | None:
 BATCH: Final = 500
 
 Place = tuple[str, str, str]
-"""DocType, field, and why it does not open."""
+"""DocType, field, and the reason why values cannot be decrypted."""
 
 
 class _Opened(NamedTuple):
     number: int
     faults: Counter[Place]
-    last: str | None  # the row to go on after; None at the end
+    last: str | None  # continue after this row; None at the end
 
 
 @dataclass(frozen=True)
 class SecretFacts:
-    """How many values there are, and those that do not open by their place."""
+    """The number of stored values, and the unreadable ones by place."""
 
     stored: int
     unreadable: Mapping[Place, int]
 
 
 async def secret_facts(site: Site) -> SecretFacts:
-    """Open every stored value, a batch a transaction."""
+    """Decrypt every stored value, one batch per transaction."""
     stored, unreadable = 0, Counter[Place]()
     for table in site.registry.tables.values():
         for field in table.fields if table.has_vault else ():
@@ -237,10 +237,10 @@ async def secret_facts(site: Site) -> SecretFacts:
     return SecretFacts(stored, dict(unreadable))
 
 
-def judge_secrets(facts: SecretFacts) -> Section:
-    """Judge the facts; pure."""
+def evaluate_secrets(facts: SecretFacts) -> Section:
+    """Evaluate the stored secrets."""
     findings = tuple(_secret_findings(facts)) or (
-        ok(f"stored secrets: {facts.stored}; each of them opens"),
+        ok(f"stored secrets: {facts.stored}; all can be decrypted"),
     )
     lost = sum(facts.unreadable.values())
     return Section(
@@ -251,9 +251,9 @@ def judge_secrets(facts: SecretFacts) -> Section:
 def _secret_findings(facts: SecretFacts) -> Iterator[Finding]:
     for (doctype, field, reason), count in sorted(facts.unreadable.items()):
         yield problem(
-            f"{count} of the values in {doctype}, field {field}, do not open: {reason}",
-            "Start with the FW_SECRET_KEY that they were written with, or write them anew. "
-            "fw vault rekey is the way to change the key.",
+            f"{count} of the values in {doctype}, field {field}, cannot be decrypted: {reason}",
+            "Start with the FW_SECRET_KEY that they were written with, or set them again. "
+            "To change the key, use fw vault rekey.",
         )
 
 
@@ -286,17 +286,17 @@ def _open_batch(site: Site, doctype: str, field: str, after: str, tx: Tx) -> _Op
 NAME: Final = "configuration"
 TITLE: Final = "Configuration"
 SHORTEST_KEY: Final = 32
-"""Characters of FW_SECRET_KEY; as many as `scripts/start` gives it random bytes."""
+"""Characters of FW_SECRET_KEY; `scripts/start` generates as many random bytes."""
 
 
 def not_opened(problems: Sequence[str]) -> Section:
-    """Return the section of a site that can't be opened, with the reasons."""
-    todo = "Mend it: nothing of the site works until then."
+    """Return the section of a site that cannot be opened, with the reasons."""
+    todo = "Fix this first: the site cannot start until then."
     return Section(NAME, TITLE, tuple(problem(each, todo) for each in problems))
 
 
-def judge_configuration(config: Config) -> Section:
-    """Judge what `load` has read; pure."""
+def evaluate_configuration(config: Config) -> Section:
+    """Evaluate the loaded configuration."""
     return Section(
         NAME,
         TITLE,
@@ -306,7 +306,7 @@ def judge_configuration(config: Config) -> Section:
 
 
 def policy_fingerprint(config: Config) -> str:
-    """Return a short digest of section `auth` as it holds, defaults included.
+    """Return a short digest of the effective section `auth`, defaults included.
 
     Staging and production must have the same policy (A-10): compare the two (O-139).
     """
@@ -332,12 +332,12 @@ def _configuration_findings(config: Config) -> Iterator[Finding]:
         )
     if deployment.clock_offset:
         yield warning(
-            f"FW_CLOCK_OFFSET moves the clock by {deployment.clock_offset:g} s",
-            "Unset FW_CLOCK_OFFSET when the trial is over.",
+            f"FW_CLOCK_OFFSET shifts the clock by {deployment.clock_offset:g} s",
+            "Unset FW_CLOCK_OFFSET when the test is over.",
         )
     if not config.ops.scheduler:
         yield warning(
-            "ops.scheduler is false: nothing that has expired is swept away by itself",
+            "ops.scheduler is false: expired rows are not deleted automatically",
             "Run fw sweep auth hourly and fw sweep webhooks daily, or set ops.scheduler to true.",
         )
 
@@ -346,8 +346,8 @@ def _short_secrets(config: Config) -> Iterator[Finding]:
     short = config.names_of_short_secrets(SHORTEST_SECRET)
     if short:
         yield warning(
-            f"shorter than {SHORTEST_SECRET} characters: {', '.join(short)}; in the log and in "
-            "errors they are not found",
+            f"shorter than {SHORTEST_SECRET} characters: {', '.join(short)}; they are not redacted "
+            "in the log and in errors",
             "Use longer secrets.",
         )
 
@@ -355,14 +355,14 @@ def _short_secrets(config: Config) -> Iterator[Finding]:
 def _secret_key(key: str | None) -> Finding:
     if key is None:
         return warning(
-            "FW_SECRET_KEY is not set: signing secrets can neither be written nor used",
-            "Set FW_SECRET_KEY in the process's environment; scripts/start makes one in "
+            "FW_SECRET_KEY is not set: signing secrets can be neither stored nor used",
+            "Set FW_SECRET_KEY in the process's environment; scripts/start creates one in "
             "secret.key beside fw.json.",
         )
     if len(key) < SHORTEST_KEY:
         return warning(
             f"FW_SECRET_KEY is shorter than {SHORTEST_KEY} characters",
-            "Use 32 random bytes: head -c 32 /dev/urandom | base64. fw vault rekey moves the "
-            "secrets that are stored to a new key.",
+            "Use 32 random bytes: head -c 32 /dev/urandom | base64. fw vault rekey moves "
+            "stored secrets to a new key.",
         )
     return ok("FW_SECRET_KEY is set")

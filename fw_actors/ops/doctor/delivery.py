@@ -34,7 +34,7 @@ _MOST_NAMED: Final = 5
 
 @dataclass(frozen=True)
 class WebhookFacts:
-    """What the doctor's report of webhooks counts (O-131), and the names of the odd ones."""
+    """The counts of the webhook report (O-131), and the names of misconfigured Webhooks."""
 
     off: bool
     enabled: int
@@ -46,12 +46,12 @@ class WebhookFacts:
 
 
 async def webhook_facts(site: Site) -> WebhookFacts:
-    """Ask the store, in one snapshot."""
+    """Query the store in one snapshot."""
     return await site.store.read(lambda tx: _read_webhooks(tx, site))
 
 
-def judge_webhooks(facts: WebhookFacts) -> Section:
-    """Judge the facts; pure (O-131, O-132)."""
+def evaluate_webhooks(facts: WebhookFacts) -> Section:
+    """Evaluate the webhooks (O-131, O-132)."""
     shown = {
         "off": facts.off,
         "enabled": facts.enabled,
@@ -68,15 +68,15 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
     )
     if facts.off and facts.enabled:
         yield warning(
-            f"webhooks are off (FW_WEBHOOKS), and {facts.enabled} are enabled: their events are "
+            f"webhooks are off (FW_WEBHOOKS), but {facts.enabled} are enabled: their events are "
             "lost",
-            "Unset FW_WEBHOOKS and restart; what happened meanwhile is not sent later.",
+            "Unset FW_WEBHOOKS and restart; events that occurred meanwhile are not sent later.",
         )
     if facts.failed:
         yield warning(
             f"deliveries that failed in the last 24 hours: {facts.failed}",
-            "fw webhooks list --status Failed names them, fw webhooks explain DELIVERY says why, "
-            "fw webhooks replay DELIVERY sends one again.",
+            "fw webhooks list --status Failed lists them, fw webhooks explain DELIVERY gives the "
+            "reason, fw webhooks replay DELIVERY resends one.",
         )
     else:
         yield ok("no delivery failed in the last 24 hours")
@@ -84,17 +84,17 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
     yield from _odd(
         facts.odd_secrets,
         f"signing keys that are not {low} to {high} bytes long",
-        "Give them a secret of 32 random bytes: whsec_ and base64.",
+        "Set a secret of 32 random bytes: whsec_ and base64.",
     )
     yield from _odd(
         facts.refused_urls,
-        "urls that would be refused if they were saved now (http is for development mode)",
-        "Give them an https url.",
+        "urls that could not be saved now (http is for development mode)",
+        "Set an https url.",
     )
     yield from _odd(
         facts.lost_doctypes,
         "watched DocTypes that no app of the site declares",
-        "Add the app to apps in fw.json, or disable them.",
+        "Add the app to apps in fw.json, or disable the Webhooks.",
     )
 
 
@@ -133,7 +133,7 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
 
 
 def _is_odd(site: Site, secret: str | None, row_id: str) -> bool:
-    """Say whether a key opens and has an unusual length; what does not open is told elsewhere."""
+    """Return whether a key is readable and has an invalid length; others report unreadable ones."""
     try:
         key = key_of(site.vault.open(secret or "", "Webhook", "secret", row_id))
     except (UnreadableError, UnusableSecretError):
@@ -149,19 +149,19 @@ def _is_allowed(site: Site, url: str) -> bool:
     return True
 
 
-MOST_NAMED: Final = 5  # receivers, and Webhooks of each
+MOST_NAMED: Final = 5  # receivers, and Webhooks of each receiver
 
 
 @dataclass(frozen=True)
 class ReceiverBacklog:
-    """What is due for one receiver.
+    """The due deliveries of one receiver.
 
     Args:
-        receiver: scheme, host and port; empty for Webhooks that are gone or whose URL is refused.
+        receiver: scheme, host and port; empty for deleted Webhooks and invalid URLs.
         webhooks: names, sorted.
-        due: deliveries that are due, those whose lease has ended included.
-        under_way: deliveries with a lease that has not ended.
-        last_error: of the latest attempt, empty where it was answered 2xx; None before the first.
+        due: due deliveries, including those whose lease has ended.
+        under_way: deliveries with an active lease.
+        last_error: error of the latest attempt, empty after a 2xx; None before the first attempt.
     """
 
     receiver: str
@@ -172,7 +172,7 @@ class ReceiverBacklog:
 
 
 def receiver_backlogs(tx: Tx, registry: Registry) -> tuple[ReceiverBacklog, ...]:
-    """Return what is due by receiver, the most first."""
+    """Return the due deliveries per receiver, largest backlog first."""
     due = _counts(tx, JOB.c.next_at <= tx.now)
     under_way = _counts(tx, (JOB.c.next_at > tx.now) & JOB.c.lease.is_not(None))
     by_receiver: dict[str, dict[str, int]] = defaultdict(dict)
@@ -195,13 +195,13 @@ def receiver_backlogs(tx: Tx, registry: Registry) -> tuple[ReceiverBacklog, ...]
 def waiting_findings(
     backlogs: Sequence[ReceiverBacklog], service: ServiceState
 ) -> Iterator[Finding]:
-    """Say of each receiver what is due there, and what to do by what is known of the cause."""
+    """Report the backlog of each receiver, with advice that depends on the known cause."""
     for each in backlogs[:MOST_NAMED]:
         if each.receiver:
-            yield warning(_told(each), _receiver_advice(each, service))
+            yield warning(_summary(each), _receiver_advice(each, service))
 
 
-def _told(backlog: ReceiverBacklog) -> str:
+def _summary(backlog: ReceiverBacklog) -> str:
     names = ", ".join(backlog.webhooks[:MOST_NAMED])
     more = len(backlog.webhooks) - MOST_NAMED
     webhooks = f"Webhook {names}{f' and {more} more' if more > 0 else ''}"
@@ -219,23 +219,23 @@ def _told(backlog: ReceiverBacklog) -> str:
 
 def _receiver_advice(backlog: ReceiverBacklog, service: ServiceState) -> str:
     if not service.running:
-        return "What is due goes out when the service or a worker runs."
+        return "Due deliveries are sent when the service or a worker runs."
     if service.health.get(backlog.receiver) == "paused":
-        return "The service has paused it: fw console, or /app/console, resumes it."
+        return "The service has paused it; resume it in fw console or /app/console."
     test = f"fw webhooks test {backlog.webhooks[0]} shows how long each step takes"
     if backlog.last_error or service.health.get(backlog.receiver) == "slow":
         return (
             f"{test}. While it is slow or silent it gets one attempt at a time; disable the "
-            "Webhook when the receiver is gone for good."
+            "Webhook when the receiver no longer exists."
         )
     return (
-        f"{test}. Where it answers quickly, raise ops.perReceiverConcurrency, or add a worker "
-        "(fw worker), which has as many places of its own."
+        f"{test}. If it answers quickly, raise ops.perReceiverConcurrency, or add a worker "
+        "(fw worker), which has the same number of slots."
     )
 
 
 def _counts(tx: Tx, condition: sa.ColumnElement[bool]) -> dict[str, int]:
-    """Deliveries by Webhook."""
+    """Count deliveries by Webhook."""
     grouped = (
         sa.select(JOB.c.partition, sa.func.count())
         .where(JOB.c.queue == QUEUE, condition)
@@ -257,13 +257,13 @@ def _last_error(tx: Tx, registry: Registry, webhooks: tuple[str, ...]) -> str | 
 
 LONG_SECONDS: Final = 300.0
 STUCK_MS: Final = 60_000
-"""How long after a lease's end a running service must have taken the job over."""
+"""The time after a lease's end within which a running service must have claimed the job."""
 
 
 @dataclass(frozen=True)
 class QueueFacts:
-    """The numbers of each queue, how many leases have long ended, and what is due by receiver;
-    `receivers` is empty where no delivery waits for long."""
+    """The statistics of each queue, the long-expired leases, and the due deliveries per receiver;
+    `receivers` is empty unless deliveries have waited for long."""
 
     stats: tuple[QueueStats, ...]
     stuck: Mapping[str, int]
@@ -271,12 +271,12 @@ class QueueFacts:
 
 
 async def queue_facts(site: Site) -> QueueFacts:
-    """Ask the store, in one snapshot."""
+    """Query the store in one snapshot."""
     return await site.store.read(lambda tx: _read_queues(tx, site))
 
 
-def judge_queues(facts: QueueFacts, service: ServiceState) -> Section:
-    """Judge the facts; pure."""
+def evaluate_queues(facts: QueueFacts, service: ServiceState) -> Section:
+    """Evaluate the queues."""
     shown = {
         row.queue: {
             "ready": row.ready,
@@ -311,34 +311,34 @@ def _queue_findings(facts: QueueFacts, service: ServiceState) -> Iterator[Findin
             )
         if row.queue == app_jobs.QUEUE and row.failed:
             yield warning(
-                f"jobs of apps that failed for good: {row.failed}",
-                "The log has the reason of each try, by the job's number.",
+                f"jobs of apps that failed permanently: {row.failed}",
+                "The log contains the reason of each attempt, by job number.",
             )
     yield from waiting_findings(facts.receivers, service)
     for name, count in sorted(facts.stuck.items()):
         yield warning(
             f"queue {name}: jobs whose lease ended over a minute ago: {count}; the process that "
-            "had them died or is held up",
-            "The service takes them over as it finds places; if the number stays, look at its log."
+            "held them died or is blocked",
+            "The service claims them as slots become free; if the number stays, check its log."
             if service.running
-            else "A running service or worker takes them over; start one.",
+            else "A running service or worker claims them; start one.",
         )
 
 
 def _queue_advice(row: QueueStats, service: ServiceState, receivers_named: bool) -> str:
-    """What to do about a queue that waits, by what is known of the cause."""
+    """Return advice for a waiting queue that depends on the known cause."""
     if not service.running:
         if row.leased:
             return (
-                "The service does not run on this machine (fw start); another process works on "
+                "The service does not run on this machine (fw start); another process serves "
                 "the queue."
             )
         return "The service does not run on this machine: fw start, or fw worker."
     if row.queue == events.QUEUE and receivers_named:
-        return "The service runs; the lines below name the receivers that deliveries wait for."
+        return "The service runs; the lines below name the receivers with waiting deliveries."
     return (
-        "The service runs; its log has what came of each try (delivery.ended, mail.ended, "
-        "job.failed)."
+        "The service runs; its log contains the result of each attempt (delivery.ended, "
+        "mail.ended, job.failed)."
     )
 
 

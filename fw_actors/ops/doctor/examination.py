@@ -1,33 +1,48 @@
-"""The examination of an opened site: every part, one after the other."""
+"""Runs all checks of an opened site, one after the other."""
 
 from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from fw_actors.ops.doctor.access import judge_secrets, judge_sign_in, secret_facts, sign_in_facts
-from fw_actors.ops.doctor.delivery import judge_queues, judge_webhooks, queue_facts, webhook_facts
-from fw_actors.ops.doctor.mail import judge_mail, mail_facts
-from fw_actors.ops.doctor.system import clock_facts, database_facts, judge_clock, judge_database
+from fw_actors.ops.doctor.access import (
+    evaluate_secrets,
+    evaluate_sign_in,
+    secret_facts,
+    sign_in_facts,
+)
+from fw_actors.ops.doctor.delivery import (
+    evaluate_queues,
+    evaluate_webhooks,
+    queue_facts,
+    webhook_facts,
+)
+from fw_actors.ops.doctor.mail import evaluate_mail, mail_facts
+from fw_actors.ops.doctor.system import (
+    clock_facts,
+    database_facts,
+    evaluate_clock,
+    evaluate_database,
+)
 from fw_actors.ops.site import Site
 from fw_actors.rules.findings import Section, ServiceState
 
 
 async def examine(site: Site, service: ServiceState) -> list[Section]:
-    """Examine what an open site can tell; its configuration is judged without it.
+    """Check an open site; its configuration is evaluated without opening it.
 
-    Changes nothing in the store, and sends nothing. `service`: the one on this machine, which
-    decides what is to be done about work that waits.
+    Changes nothing in the store, and sends nothing. `service` is the state of the service on this
+    machine; the advice about waiting work depends on it.
 
-    Raises: OverloadedError when the store does not answer.
+    Raises: OverloadedError if the store does not answer.
     """
     config = site.config
     public_host = urlsplit(config.deployment.public_url or "").hostname
     return [
-        judge_sign_in(await sign_in_facts(site), config.login, config.deployment.argon2),
-        judge_mail(config.mail, await mail_facts(site), public_host),
-        judge_webhooks(await webhook_facts(site)),
-        judge_secrets(await secret_facts(site)),
-        judge_queues(await queue_facts(site), service),
-        judge_database(await database_facts(site)),
-        judge_clock(await clock_facts(site)),
+        evaluate_sign_in(await sign_in_facts(site), config.login, config.deployment.argon2),
+        evaluate_mail(config.mail, await mail_facts(site), public_host),
+        evaluate_webhooks(await webhook_facts(site)),
+        evaluate_secrets(await secret_facts(site)),
+        evaluate_queues(await queue_facts(site), service),
+        evaluate_database(await database_facts(site)),
+        evaluate_clock(await clock_facts(site)),
     ]

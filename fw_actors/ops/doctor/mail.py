@@ -1,4 +1,4 @@
-"""Mail: the live transport, whether it can be reached, and what did not arrive."""
+"""Doctor section on mail: the transport, its availability, and failed messages."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from fw_actors.runtime.clock import MS_PER_DAY
 
 PROBE_SECONDS: Final = 10.0
 _DEFAULT_SENDER: Final = "fw@localhost"
-_TELLING: Final = frozenset({"debug", "info"})  # the levels at which the log has `mail.sent`
+_TELLING: Final = frozenset({"debug", "info"})  # the log levels that include `mail.sent`
 
 
 @dataclass(frozen=True)
 class MailFacts:
-    """`fault`: why the transport can't be used, empty when it can."""
+    """`fault` is the reason why the transport is unusable, empty if it works."""
 
     fault: str
     failed: int  # in the last 24 hours
 
 
 async def mail_facts(site: Site) -> MailFacts:
-    """Try the transport as far as it goes without a message, and count what failed."""
+    """Test the transport without sending a message, and count failed messages."""
     deliveries = site.registry.tables["Email Delivery"].table.c
     failed = await site.store.read(
         lambda tx: tx.scalar(
@@ -46,8 +46,8 @@ async def mail_facts(site: Site) -> MailFacts:
     return MailFacts(await _fault(site.config), failed)
 
 
-def judge_mail(mail: Mail, facts: MailFacts, public_host: str | None) -> Section:
-    """Judge the facts; pure (O-133, O-134). `public_host`: of FW_PUBLIC_URL."""
+def evaluate_mail(mail: Mail, facts: MailFacts, public_host: str | None) -> Section:
+    """Evaluate the transport (O-133, O-134). `public_host` is the host of FW_PUBLIC_URL."""
     findings = (
         *_transport(mail, facts.fault, public_host),
         *_security(mail, usable=not facts.fault),
@@ -66,17 +66,17 @@ def _transport(mail: Mail, fault: str, public_host: str | None) -> Iterator[Find
         elif public_host is None or is_local(public_host):
             yield ok(live)
         else:
-            yield warning(f"{live}, and to nobody's mailbox", "Set FW_MAIL_TRANSPORT=smtp.")
+            yield warning(f"{live}, not to any mailbox", "Set FW_MAIL_TRANSPORT=smtp.")
         return
     name = mail.method if mail.transport == "method" else f"{mail.host}:{mail.port}"
     live = f"the mail transport is {mail.transport} ({name})"
     if fault and mail.transport == "smtp":
-        yield problem(f"{live} and can't be used: {fault}", "Look at the variables FW_SMTP_*.")
+        yield problem(f"{live} and cannot be used: {fault}", "Check the variables FW_SMTP_*.")
     elif fault:
-        yield problem(f"{live} and can't be used: {fault}", "Look at FW_MAIL_METHOD.")
+        yield problem(f"{live} and cannot be used: {fault}", "Check FW_MAIL_METHOD.")
     elif mail.transport == "smtp":
-        signed_in = " and to sign in" if mail.user and mail.password else ""
-        yield ok(f"{live}; it let us connect{signed_in}")
+        signed_in = " and signing in" if mail.user and mail.password else ""
+        yield ok(f"{live}; connecting{signed_in} succeeded")
     else:
         yield ok(live)
     if mail.sender == _DEFAULT_SENDER:
@@ -84,15 +84,15 @@ def _transport(mail: Mail, fault: str, public_host: str | None) -> Iterator[Find
 
 
 def _security(mail: Mail, *, usable: bool) -> Iterator[Finding]:
-    """`usable`: connecting and signing in worked, so a password went to loopback alone."""
+    """`usable`: connecting and signing in succeeded, so a password went only to loopback."""
     if mail.transport != "smtp" or mail.security != "none" or is_local(mail.host):
         return
     if mail.user and mail.password:
         if usable:
             return
         yield warning(
-            "FW_SMTP_SECURITY is none: the password is not sent in clear text to another machine, "
-            "so no mail will leave",
+            "FW_SMTP_SECURITY is none: the password is never sent in clear text to another "
+            "machine, so no mail can be sent",
             "Set FW_SMTP_SECURITY to starttls or tls.",
         )
     else:
@@ -106,16 +106,16 @@ def _failed(facts: MailFacts) -> Finding:
     if facts.failed:
         return warning(
             f"messages that failed in the last 24 hours: {facts.failed}",
-            "Their reasons stand in Email Delivery, field error.",
+            "Email Delivery shows the reasons in its field error.",
         )
     return ok("no message failed in the last 24 hours")
 
 
 async def _fault(config: Config) -> str:
-    """Return why the transport can't be used, or nothing."""
+    """Return the reason why the transport is unusable, or an empty text."""
     mail = config.mail
     if mail.transport == "log" and config.deployment.log_level not in _TELLING:
-        return f"FW_LOG_LEVEL={config.deployment.log_level} leaves them out"
+        return f"FW_LOG_LEVEL={config.deployment.log_level} suppresses them"
     if mail.transport == "method" and mail.method is not None:
         try:
             load_method(mail.method)

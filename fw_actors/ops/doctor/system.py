@@ -20,19 +20,19 @@ from fw_actors.store.backup import examine_file
 from fw_actors.store.schema import JOB, SESSION
 
 TOLERATED_MS: Final = 5_000
-_OLDEST_MS: Final = 1_735_689_600_000  # 2025: before this program was
+_OLDEST_MS: Final = 1_735_689_600_000  # 2025: older than this program
 
 
 @dataclass(frozen=True)
 class ClockFacts:
-    """Milliseconds since the epoch; `latest` is the newest time of any row, 0 without one."""
+    """Times in ms since the epoch; `latest` is the newest time of any row, 0 without one."""
 
     now: int
     latest: int
 
 
 async def clock_facts(site: Site) -> ClockFacts:
-    """Ask the store for the newest times in it."""
+    """Query the newest times in the store."""
 
     def ask(tx: Tx) -> ClockFacts:
         deliveries = site.registry.tables["Webhook Delivery"].table.c.creation
@@ -43,16 +43,16 @@ async def clock_facts(site: Site) -> ClockFacts:
     return await site.store.read(ask)
 
 
-def judge_clock(facts: ClockFacts) -> Section:
-    """Judge the facts; pure."""
+def evaluate_clock(facts: ClockFacts) -> Section:
+    """Evaluate the clock."""
     ahead = facts.latest - facts.now
     if facts.now < _OLDEST_MS:
         finding = problem("the clock is years behind", "Set the clock (timedatectl).")
     elif ahead > TOLERATED_MS:
         finding = warning(
-            f"the newest row is {ahead / 1000:.0f} s in the future: the clock went back, or "
-            "another machine's is ahead",
-            "Keep all machines of the site in time (timedatectl status).",
+            f"the newest row is {ahead / 1000:.0f} s in the future: the clock was set back, or "
+            "another machine's clock is ahead",
+            "Synchronise the clocks of all machines of the site (timedatectl status).",
         )
     else:
         finding = ok(f"no row is more than {TOLERATED_MS // 1000} s in the future")
@@ -66,7 +66,7 @@ NO_DISK: Final = 100 * _MIB
 
 @dataclass(frozen=True)
 class DatabaseFacts:
-    """`free_disk` is None where the database is on a server; `checked` says how it was checked."""
+    """`free_disk` is None for a database server; `checked` describes how it was checked."""
 
     kind: str
     place: str
@@ -77,7 +77,7 @@ class DatabaseFacts:
 
 
 async def database_facts(site: Site) -> DatabaseFacts:
-    """Look at the file, or ask the server."""
+    """Check the database file, or query the server."""
     path = site.config.sqlite_file
     if path is None:
         return await site.store.read(_ask_postgresql)
@@ -86,14 +86,14 @@ async def database_facts(site: Site) -> DatabaseFacts:
         kind="sqlite",
         place=str(path),
         size=found.size,
-        checked="wholly" if found.thorough else "but for its indexes, since it is large",
+        checked="completely" if found.thorough else "except its indexes, because it is large",
         faults=found.faults,
         free_disk=shutil.disk_usage(path.parent).free,
     )
 
 
-def judge_database(facts: DatabaseFacts) -> Section:
-    """Judge the facts; pure."""
+def evaluate_database(facts: DatabaseFacts) -> Section:
+    """Evaluate the database."""
     shown = {
         "kind": facts.kind,
         "sizeBytes": facts.size,
@@ -108,7 +108,7 @@ def _findings(facts: DatabaseFacts) -> Iterator[Finding]:
     if facts.faults:
         yield problem(
             f"{facts.kind} {facts.place} is damaged: {'; '.join(facts.faults)}",
-            "Stop the service, keep a copy of the file as it is, and restore a backup.",
+            "Stop the service, copy the file as it is, and restore a backup.",
         )
     else:
         yield ok(f"{facts.kind} {facts.place}: {size}, checked {facts.checked}")
@@ -116,9 +116,9 @@ def _findings(facts: DatabaseFacts) -> Iterator[Finding]:
         return
     free = f"the disk of the database has {facts.free_disk / _MIB:.0f} MiB left"
     if facts.free_disk < NO_DISK:
-        yield problem(free, "Make room: soon every write is refused with 503.")
+        yield problem(free, "Free disk space: soon every write is rejected with 503.")
     elif facts.free_disk < max(LITTLE_DISK, facts.size):
-        yield warning(free, "Make room: a backup needs as much as the database.")
+        yield warning(free, "Free disk space: a backup needs as much as the database.")
     else:
         yield ok(free)
 
@@ -136,8 +136,8 @@ def _ask_postgresql(tx: Tx) -> DatabaseFacts:
 HTTPS: Final = "https://"
 
 
-def judge_front(config: Config) -> Section:
-    """Judge what people and proxies meet; pure (O-135, O-137)."""
+def evaluate_front(config: Config) -> Section:
+    """Evaluate the configuration that browsers and proxies depend on (O-135, O-137)."""
     findings = (
         *_public_url(config.deployment),
         _cookie(config.auth.secure_cookie, config.deployment.public_url),
@@ -152,7 +152,7 @@ def judge_front(config: Config) -> Section:
 
 
 def is_local(host: str | None) -> bool:
-    """Say whether a host is written as this machine's own."""
+    """Return whether a host names this machine."""
     if host == "localhost":
         return True
     try:
@@ -165,13 +165,13 @@ def _public_url(deployment: Deployment) -> Iterator[Finding]:
     url = deployment.public_url
     if url is None:
         yield warning(
-            "FW_PUBLIC_URL is not set: links in mails begin with the address that is bound to",
-            "Set FW_PUBLIC_URL to what people type, such as https://fw.example.org.",
+            "FW_PUBLIC_URL is not set: links in mails begin with the bound address",
+            "Set FW_PUBLIC_URL to the address that users enter, such as https://fw.example.org.",
         )
     elif not url.startswith(HTTPS) and not is_local(urlsplit(url).hostname):
         yield warning(
-            f"people reach the site at {url}: passwords and cookies travel in clear text",
-            "Put a TLS proxy in front of it and begin the site's URL with https.",
+            f"users reach the site at {url}: passwords and cookies travel in clear text",
+            "Put a TLS proxy in front of the site and use an https URL.",
         )
     else:
         yield ok(f"links begin with {url}")
@@ -181,13 +181,13 @@ def _cookie(secure: bool | None, url: str | None) -> Finding:
     https = url is not None and url.startswith(HTTPS)
     if secure is True and url is not None and not https:
         return problem(
-            "auth.secureCookie is true and the site is not https: no browser sends the cookie "
+            "auth.secureCookie is true but the site is not https: browsers do not send the cookie "
             "back, so nobody stays signed in",
             "Set auth.secureCookie to null, or serve the site over https.",
         )
     if secure is False and https:
         return warning(
-            "auth.secureCookie is false and the site is https: the cookie may travel in clear text",
+            "auth.secureCookie is false but the site is https: the cookie may travel in clear text",
             "Set auth.secureCookie to null.",
         )
     if secure is None and not https:
@@ -201,29 +201,29 @@ def _proxy(deployment: Deployment) -> Iterator[Finding]:
     open_to_all = not is_local(deployment.bind_host)
     if trust.every_peer and open_to_all:
         yield warning(
-            f"FW_TRUST_PROXY is on and {deployment.bind_host} is open to others: whoever connects "
-            "directly may claim any address in X-Forwarded-For",
-            "Name the proxy's network instead, such as FW_TRUST_PROXY=10.0.0.0/8, or bind to "
+            f"FW_TRUST_PROXY is on and {deployment.bind_host} is reachable by others: clients that "
+            "connect directly can claim any address in X-Forwarded-For",
+            "Set the proxy's network instead, such as FW_TRUST_PROXY=10.0.0.0/8, or bind to "
             "127.0.0.1.",
         )
     elif trust.every_peer:
         yield ok("a client's address is the right-most entry of X-Forwarded-For, from any peer")
     elif any(network.prefixlen == 0 for network in trust.networks):
         yield warning(
-            f"FW_TRUST_PROXY trusts the whole internet ({networks})",
-            "Name the proxy's own network.",
+            f"FW_TRUST_PROXY trusts the entire internet ({networks})",
+            "Set the proxy's own network.",
         )
     elif networks:
         yield ok(
-            f"a peer in {networks} is believed: a client's address is the first entry of "
+            f"peers in {networks} are trusted: a client's address is the first entry of "
             "X-Forwarded-For, from the right, that is in none of them"
         )
     elif (deployment.public_url or "").startswith(HTTPS):
         yield warning(
-            "the site is https, so a proxy stands before it, and FW_TRUST_PROXY is off: all "
+            "the site is https, so it is behind a proxy, but FW_TRUST_PROXY is off: all "
             "clients count as one address, and 50 wrong passwords lock everybody out",
-            "Set FW_TRUST_PROXY to the proxy's network, or to on when it is the only one that "
-            "reaches the service.",
+            "Set FW_TRUST_PROXY to the proxy's network, or to on if only the proxy can "
+            "reach the service.",
         )
     else:
         yield ok("X-Forwarded-For is ignored: a client's address is the peer's")

@@ -49,7 +49,7 @@ class Counter:
         await self._store.write(partial(attempts.clear, charge_id=str(made), key=self._key))
 
     async def take_back(self, made: float | str) -> None:
-        await self._store.write(partial(attempts.take_back, charge_id=str(made)))
+        await self._store.write(partial(attempts.release, charge_id=str(made)))
 
 
 async def test_the_failure_that_reaches_the_limit_locks(office: Office) -> None:

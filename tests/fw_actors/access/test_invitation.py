@@ -40,7 +40,7 @@ async def test_an_invited_account_gets_its_password_and_name_by_the_link(
 ) -> None:
     token = await invited(site)
     assert await site.rows("SELECT * FROM fw_password") == []
-    facts = await site.recovery.look(token, ADDRESS)
+    facts = await site.recovery.link_facts(token, ADDRESS)
     assert facts.expires - site.site.clock.now() == 72 * 3_600_000
     await site.invitation.accept(token, OTHER, " Ida Example ", ADDRESS)
     (user,) = await site.rows('SELECT "fullName", modified_by FROM doc_user')
@@ -90,7 +90,7 @@ async def test_an_invitation_sent_again_ends_the_first(
     first = await invited(site)
     sent = await site.do(partial(recovery.resend, link_mail=site.by_log, user="ida"))
     with pytest.raises(InvalidTokenError):
-        await site.recovery.look(first, ADDRESS)
+        await site.recovery.link_facts(first, ADDRESS)
     await site.invitation.accept(token_of(str(sent.url)), OTHER, None, ADDRESS)
     with pytest.raises(ConflictError, match="reset"):
         await site.do(partial(recovery.resend, link_mail=site.by_log, user="ida"))

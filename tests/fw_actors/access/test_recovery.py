@@ -59,7 +59,7 @@ async def test_a_link_by_mail_sets_a_new_password(
 ) -> None:
     await site.hire("anna")
     token = await site.recover("ANNA@example.test")
-    facts = await site.recovery.look(token, ADDRESS)
+    facts = await site.recovery.link_facts(token, ADDRESS)
     assert (facts.kind, facts.user, facts.full_name) == (LinkKind.RECOVERY, "anna", "Anna")
     assert facts.expires - site.site.clock.now() == pytest.approx(3_600_000, abs=5000)
     await site.recovery.reset(token, OTHER, ADDRESS)
@@ -171,7 +171,7 @@ async def test_of_two_submissions_of_one_link_one_succeeds(
     assert (len(won), len(lost)) == (1, 3)
     assert await password_is(site, "anna", won[0])
     with pytest.raises(InvalidTokenError):
-        await site.recovery.look(token, ADDRESS)
+        await site.recovery.link_facts(token, ADDRESS)
 
 
 @pytest.mark.parametrize("password", ["short", "", " " * 10, "x" * 257, "anna@example.test"])
@@ -217,10 +217,10 @@ async def test_a_link_expires(site: MailSite, autojump_clock: MockClock) -> None
     await site.hire("anna")
     token = await site.recover("anna")
     autojump_clock.jump(3590)
-    await site.recovery.look(token, ADDRESS)
+    await site.recovery.link_facts(token, ADDRESS)
     autojump_clock.jump(20)
     for use in (
-        site.recovery.look(token, ADDRESS),
+        site.recovery.link_facts(token, ADDRESS),
         site.recovery.reset(token, OTHER, ADDRESS),
     ):
         with pytest.raises(InvalidTokenError):
@@ -239,7 +239,7 @@ async def test_a_link_is_spent_once_by_whatever_spends_it(
     with pytest.raises(InvalidTokenError):
         await site.site.store.write(spend)
     with pytest.raises(InvalidTokenError):
-        await site.recovery.look(token, ADDRESS)
+        await site.recovery.link_facts(token, ADDRESS)
 
 
 async def test_no_link_works_for_an_account_disabled_behind_all_rules(
@@ -301,7 +301,7 @@ async def test_what_a_link_was_good_for_ends_it(
         if change == "disabled":  # and stays ended when the account is enabled again
             await site.do(lambda fw: write(fw, 1))
     with pytest.raises(InvalidTokenError):
-        await site.recovery.look(token, ADDRESS)
+        await site.recovery.link_facts(token, ADDRESS)
 
 
 async def test_a_save_that_changes_nothing_of_it_leaves_a_link_good(
@@ -316,7 +316,7 @@ async def test_a_save_that_changes_nothing_of_it_leaves_a_link_good(
         doc.save()
 
     await site.do(rename)
-    assert (await site.recovery.look(token, ADDRESS)).full_name == "Anna Two"
+    assert (await site.recovery.link_facts(token, ADDRESS)).full_name == "Anna Two"
 
 
 @pytest.mark.parametrize(
@@ -382,23 +382,23 @@ async def test_the_routes_share_the_bucket_of_an_address(
         here = "2001:db8::1"
         await site.recovery.ask("anna", here)
         for use in (
-            site.recovery.look("A" * 32, here),
+            site.recovery.link_facts("A" * 32, here),
             site.recovery.reset("A" * 32, OTHER, here),
             site.invitation.accept("A" * 32, OTHER, None, "2001:db8::2"),
         ):
             with pytest.raises(InvalidTokenError):
                 await use
         with pytest.raises(TooManyRequestsError) as refusal:
-            await site.recovery.look("A" * 32, "2001:db8::3")
+            await site.recovery.link_facts("A" * 32, "2001:db8::3")
         assert refusal.value.retry_after == 900
         await site.recovery.ask("anna", here)  # answers alike, and does nothing
         await trio.sleep(2)
         assert len(site.postbox.links()) == 1
         with pytest.raises(InvalidTokenError):
-            await site.recovery.look("A" * 32, "2001:db8:0:1::1")
+            await site.recovery.link_facts("A" * 32, "2001:db8:0:1::1")
         await trio.sleep(900)
         with pytest.raises(InvalidTokenError):
-            await site.recovery.look("A" * 32, here)
+            await site.recovery.link_facts("A" * 32, here)
 
 
 async def test_no_token_rests_anywhere(tmp_path: Path, autojump_clock: MockClock) -> None:

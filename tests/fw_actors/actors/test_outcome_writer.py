@@ -11,9 +11,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from fw_actors.actors.outcome_writer import (
+    BATCH_SECONDS,
     DISK_SECONDS,
     ENOUGH,
-    GATHER_SECONDS,
     OutcomeWriter,
     Record,
     Recorded,
@@ -71,7 +71,7 @@ class Memory:
             self.waits.append(trio.current_time())
         return result
 
-    def judged(self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]]) -> Names:
+    def outcome_batch(self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]]) -> Names:
         names = [due.delivery for due, _ in attempts]
         if self.unwritable.intersection(names):
             raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
@@ -166,7 +166,7 @@ async def test_outcomes_that_come_while_one_is_written_are_written_together(
     """Outcomes are written in groups (B-215)."""
     async with open_desk() as desk:
         await desk.record("first")
-        await trio.sleep(GATHER_SECONDS + 0.005)
+        await trio.sleep(BATCH_SECONDS + 0.005)
         await desk.record("second", "third", "fourth")
         await trio.sleep(1)
         assert desk.memory.groups == [["first"], ["second", "third", "fourth"]]
@@ -185,7 +185,7 @@ async def test_a_few_outcomes_are_waited_for_and_enough_are_written_at_once(
         await desk.record("one")
         await trio.sleep(0.0101)
         assert len(desk.memory.groups) == 1
-        await trio.sleep(GATHER_SECONDS)
+        await trio.sleep(BATCH_SECONDS)
         assert desk.memory.groups[1] == ["one"]
 
 
@@ -196,7 +196,7 @@ async def test_a_quarter_of_all_places_is_enough_to_be_written_at_once(
     """An outcome that waits holds a place, of which there may be few."""
     async with open_desk(places=places) as desk:
         await desk.record(*(str(number) for number in range(enough - 1)))
-        await trio.sleep(GATHER_SECONDS / 2)
+        await trio.sleep(BATCH_SECONDS / 2)
         await desk.record("last")
         await trio.sleep(0.0101)  # what a write takes here; too soon for what only a timer writes
         assert [len(group) for group in desk.memory.groups] == [enough]
@@ -300,9 +300,9 @@ async def test_what_the_disk_was_not_waited_for_it_has_a_moment_later(
 ) -> None:
     async with open_desk() as desk:
         await desk.record("first")
-        await trio.sleep(GATHER_SECONDS + 0.02)
+        await trio.sleep(BATCH_SECONDS + 0.02)
         await desk.record("second")
-        await trio.sleep(GATHER_SECONDS + 0.02)
+        await trio.sleep(BATCH_SECONDS + 0.02)
         assert (len(desk.memory.written), desk.memory.on_disk) == (2, 1)
         desk.memory.overloaded = 3
         await trio.sleep(DISK_SECONDS)
@@ -316,8 +316,8 @@ async def test_what_the_disk_was_not_waited_for_it_has_a_moment_later(
 async def test_a_stop_waits_for_the_disk(autojump_clock: MockClock) -> None:
     async with open_desk() as desk:
         await desk.record("first")
-        await trio.sleep(GATHER_SECONDS + 0.02)
+        await trio.sleep(BATCH_SECONDS + 0.02)
         await desk.record("second")
-        await trio.sleep(GATHER_SECONDS + 0.02)
+        await trio.sleep(BATCH_SECONDS + 0.02)
         assert desk.memory.on_disk == 1
     assert desk.memory.on_disk == 2

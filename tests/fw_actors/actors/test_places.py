@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.actors.delivery import Attempt, SlotFreed
-from fw_actors.actors.dispatcher import GATHER_SECONDS
+from fw_actors.actors.dispatcher import BATCH_SECONDS
 from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
 from fw_actors.http.exchange import MakeHeaders
@@ -79,7 +79,7 @@ async def test_slow_answers_are_gathered_before_the_queue_is_looked_at(
             await post.settled(delivery)
     times = [got.at for got in receiver.posts]
     pauses = [after - before - 1.5 for before, after in pairwise(times)]
-    assert pauses == pytest.approx([GATHER_SECONDS] * 2, abs=0.001)
+    assert pauses == pytest.approx([BATCH_SECONDS] * 2, abs=0.001)
 
 
 async def test_a_slow_answer_sets_a_receiver_back_to_one_place(

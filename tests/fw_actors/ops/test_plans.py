@@ -59,7 +59,7 @@ async def test_a_try_to_sign_in_reads_its_own_counter_alone(office: Office) -> N
         lambda tx: attempts.settle_failure(tx, "a charge", KEY, BUDGET),
         lambda tx: attempts.charge(tx, "another", KEY, Budget(0, 900_000, locks=True)),
         lambda tx: attempts.clear(tx, "a charge", KEY),
-        lambda tx: attempts.take_back(tx, "a charge"),
+        lambda tx: attempts.release(tx, "a charge"),
         lambda tx: attempts.unlock(tx, KEY),
     )
     by_its_index = {"fw_login_attempt": "key id"}
@@ -180,7 +180,7 @@ async def test_a_claim_and_its_outcomes_read_what_they_lease_alone(office: Offic
         lambda tx: leased.append(deliveries.claim(tx, Anywhere(), "a token")),
         lambda tx: deliveries.settle_all(
             tx,
-            deliveries.judged(
+            deliveries.outcome_batch(
                 [(due, AttemptOutcome(Ending.DELIVERED, tx.now)) for due in leased[0].due]
             ),
         ),

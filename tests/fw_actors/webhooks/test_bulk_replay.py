@@ -184,7 +184,7 @@ async def test_what_comes_late_of_a_run_that_is_over_does_not_end_the_next_one(
 async def test_one_run_at_a_time(bulk: Bulk) -> None:
     await bulk.failed(1)
     await bulk.begin()
-    with pytest.raises(ConflictError, match="begun by boss"):
+    with pytest.raises(ConflictError, match="started by boss"):
         await bulk.begin()
 
 

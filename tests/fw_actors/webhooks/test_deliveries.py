@@ -67,14 +67,16 @@ class Depot:
         at = self.office.site.clock.now()
         outcome = AttemptOutcome(Ending[ending], at, **ended)
         return await self.office.site.store.write(
-            lambda tx: self.deliveries.settle_all(tx, self.deliveries.judged([(due, outcome)]))[0]
+            lambda tx: self.deliveries.settle_all(
+                tx, self.deliveries.outcome_batch([(due, outcome)])
+            )[0]
         )
 
     async def settle_all(
         self, attempts: list[tuple[LeasedDelivery, AttemptOutcome]]
     ) -> Sequence[DeliveryStatus | None]:
         return await self.office.site.store.write(
-            lambda tx: self.deliveries.settle_all(tx, self.deliveries.judged(attempts))
+            lambda tx: self.deliveries.settle_all(tx, self.deliveries.outcome_batch(attempts))
         )
 
     async def row(self) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Depot:
                 outcome = AttemptOutcome(
                     Ending[ending], tx.now, 3, 400, b"what it said", "status: 400."
                 )
-                judged = self._deliveries.judged([(due, outcome)])
+                judged = self._deliveries.outcome_batch([(due, outcome)])
                 assert self._deliveries.settle_all(tx, judged) != [None]
 
         await self.office.site.store.write(once)

@@ -117,7 +117,7 @@ def test_a_holder_that_does_not_say_who_it_is_is_starting(places: SitePaths) -> 
     with ServeLock(places.lock) as lock:
         lock.acquire()
         assert background.status(places) == ServiceStatus(RunState.STARTING)
-        with pytest.raises(NotStoppable, match="does not say as which process"):
+        with pytest.raises(NotStoppable, match="its process id is unknown"):
             background.stop(places)
 
 

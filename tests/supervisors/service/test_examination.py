@@ -11,7 +11,7 @@ from fw_actors.config import ProxyTrustPolicy
 from fw_actors.rules.findings import Level
 from supervisors.service import site_files
 from supervisors.service.background import RunState, ServiceStatus
-from supervisors.service.examination import ServiceFacts, judge_service, service_facts
+from supervisors.service.examination import ServiceFacts, evaluate_service, service_facts
 from supervisors.service.site_files import ServeLock, SitePaths
 from tests.site_kit import make_config
 
@@ -19,7 +19,7 @@ RUNNING = ServiceStatus(RunState.RUNNING, 7, "http://127.0.0.1:8000", "1.0")
 
 
 def test_a_stopped_service_is_no_fault() -> None:
-    section = judge_service(ServiceFacts(ServiceStatus(RunState.STOPPED), "1.0", (), ()))
+    section = evaluate_service(ServiceFacts(ServiceStatus(RunState.STOPPED), "1.0", (), ()))
     assert [finding.text for finding in section.findings] == ["the service is stopped"]
 
 
@@ -28,14 +28,14 @@ def test_a_stopped_service_is_no_fault() -> None:
     [
         (ServiceFacts(RUNNING, "1.1", (), ()), "version 1.0, and this is 1.1"),
         (ServiceFacts(RUNNING, "1.0", ("fw.json",), ()), "changed since the service was started"),
-        (ServiceFacts(RUNNING, "1.0", (), (".env",)), "may read .env"),
+        (ServiceFacts(RUNNING, "1.0", (), (".env",)), "can read .env"),
         (ServiceFacts(RUNNING, "1.0", (), (), 3), "headers so far: 3"),
         (ServiceFacts(RUNNING, "1.0", (), (), 0, 300 << 20), "has grown to 300 MiB"),
         (ServiceFacts(RUNNING, "1.0", (), (), untrusted_proxy=True), "opens /metrics to them"),
     ],
 )
 def test_what_somebody_has_to_do_is_a_warning(facts: ServiceFacts, word: str) -> None:
-    (only,) = judge_service(facts).texts(Level.WARNING)
+    (only,) = evaluate_service(facts).texts(Level.WARNING)
     assert word in only
 
 

@@ -221,7 +221,7 @@ def test_what_was_raised_is_written_without_its_secrets(library: bool) -> None:
 def test_a_broken_template_of_a_library_ends_nothing() -> None:
     log = Log()
     logging.getLogger("lib").warning("%d", "no number")
-    assert "can't be shown" in log.lines[0]
+    assert "cannot be shown" in log.lines[0]
 
 
 def test_a_stream_that_went_away_ends_nothing() -> None:

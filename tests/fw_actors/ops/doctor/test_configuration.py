@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fw_actors.ops.doctor import judge_configuration, not_opened
+from fw_actors.ops.doctor import evaluate_configuration, not_opened
 from fw_actors.ops.doctor.access import policy_fingerprint
 from fw_actors.rules.findings import Level
 from tests.site_kit import make_config
@@ -17,11 +17,11 @@ HERE = Path("/srv/site")
 
 
 def warnings(**changes: Any) -> list[str]:
-    return judge_configuration(make_config(HERE, **changes)).texts(Level.WARNING)
+    return evaluate_configuration(make_config(HERE, **changes)).texts(Level.WARNING)
 
 
 def test_a_good_configuration_gives_no_cause() -> None:
-    section = judge_configuration(make_config(HERE))
+    section = evaluate_configuration(make_config(HERE))
     assert {finding.level for finding in section.findings} == {Level.OK}
 
 
@@ -51,14 +51,14 @@ def test_a_password_too_short_to_be_scrubbed_is_warned_of_wherever_it_stands() -
         mail=dataclasses.replace(plain.mail, password="pw123"),
         deployment=dataclasses.replace(plain.deployment, database="postgresql://fw:a%20b@db/fw"),
     )
-    (only,) = judge_configuration(config).texts(Level.WARNING)
+    (only,) = evaluate_configuration(config).texts(Level.WARNING)
     assert "shorter than 6 characters: FW_DATABASE, FW_SMTP_PASSWORD;" in only
 
 
 def test_a_secret_in_the_env_file_is_warned_of() -> None:
     """Secrets in `.env` are ignored, and doctor warns (O-138, C-80)."""
     config = dataclasses.replace(make_config(HERE), warnings=(".env: FW_SECRET_X is ignored",))
-    assert judge_configuration(config).texts(Level.WARNING) == [".env: FW_SECRET_X is ignored"]
+    assert evaluate_configuration(config).texts(Level.WARNING) == [".env: FW_SECRET_X is ignored"]
 
 
 def test_the_fingerprint_changes_with_the_policy_and_with_nothing_else() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fw_actors.config import ProxyTrustPolicy
-from fw_actors.ops.doctor import judge_front
+from fw_actors.ops.doctor import evaluate_front
 from fw_actors.rules.findings import Level
 from tests.site_kit import make_config
 
@@ -21,7 +21,7 @@ OPEN = {"bind_host": "0.0.0.0"}
 
 
 def texts(level: Level, **changes: Any) -> list[str]:
-    return judge_front(make_config(Path("/srv/site"), **changes)).texts(level)
+    return evaluate_front(make_config(Path("/srv/site"), **changes)).texts(level)
 
 
 @pytest.mark.parametrize(
@@ -31,8 +31,8 @@ def texts(level: Level, **changes: Any) -> list[str]:
         ({"public_url": "http://fw.example"}, "clear text"),
         ({**HTTPS, **ON, "secure_cookie": False}, "secureCookie is false"),
         ({**HTTPS}, "all clients count as one address"),
-        ({**HTTPS, **ON, **OPEN}, "may claim any address"),
-        ({**HTTPS, **EVERYBODY}, "the whole internet"),
+        ({**HTTPS, **ON, **OPEN}, "can claim any address"),
+        ({**HTTPS, **EVERYBODY}, "the entire internet"),
     ],
 )
 def test_a_doubtful_front_is_one_warning(changes: dict[str, Any], word: str) -> None:
@@ -44,7 +44,7 @@ def test_a_doubtful_front_is_one_warning(changes: dict[str, Any], word: str) -> 
     ("changes", "word"),
     [
         ({**HTTPS, **ON}, "right-most entry of X-Forwarded-For, from any peer"),
-        ({**HTTPS, **NETWORK, **OPEN}, "10.0.0.0/8 is believed"),
+        ({**HTTPS, **NETWORK, **OPEN}, "10.0.0.0/8 are trusted"),
         ({"public_url": "http://localhost:8000"}, "X-Forwarded-For is ignored"),
         ({"public_url": "http://127.0.0.1"}, "Secure when its request came over TLS"),
         ({**HTTPS, **ON, "secure_cookie": True}, "the cookie is Secure"),

@@ -14,18 +14,18 @@ from fw_actors.ops.doctor.access import (
     DemoFacts,
     SecretFacts,
     SignInFacts,
-    judge_secrets,
-    judge_sign_in,
+    evaluate_secrets,
+    evaluate_sign_in,
 )
 from fw_actors.ops.doctor.delivery import (
     QueueFacts,
     ReceiverBacklog,
     WebhookFacts,
-    judge_queues,
-    judge_webhooks,
+    evaluate_queues,
+    evaluate_webhooks,
 )
-from fw_actors.ops.doctor.mail import MailFacts, judge_mail
-from fw_actors.ops.doctor.system import ClockFacts, DatabaseFacts, judge_clock, judge_database
+from fw_actors.ops.doctor.mail import MailFacts, evaluate_mail
+from fw_actors.ops.doctor.system import ClockFacts, DatabaseFacts, evaluate_clock, evaluate_database
 from fw_actors.rules.findings import Level, Section, ServiceState
 from fw_actors.store import QueueStats
 
@@ -48,28 +48,28 @@ def only(section: Section, level: Level) -> str:
 
 def test_webhooks_that_are_off_while_some_are_enabled_are_a_warning() -> None:
     """Webhooks that are off while some are enabled are warned of, and so are failures (O-132)."""
-    section = judge_webhooks(WebhookFacts(off=True, enabled=2, retrying=1, failed=0))
+    section = evaluate_webhooks(WebhookFacts(off=True, enabled=2, retrying=1, failed=0))
     assert "2 are enabled" in only(section, Level.WARNING)
     assert section.facts == {"off": True, "enabled": 2, "retrying": 1, "failed24h": 0}
-    assert levels(judge_webhooks(WebhookFacts(True, 0, 0, 0))) == {"ok"}
+    assert levels(evaluate_webhooks(WebhookFacts(True, 0, 0, 0))) == {"ok"}
 
 
 @pytest.mark.parametrize("off", [True, False])
 def test_the_counts_are_told_whether_webhooks_are_off_or_on(off: bool) -> None:
     """The counts are told whether webhooks are off or on (O-131)."""
-    told = " ".join(judge_webhooks(WebhookFacts(off, 12, 34, 0)).texts(Level.OK))
+    told = " ".join(evaluate_webhooks(WebhookFacts(off, 12, 34, 0)).texts(Level.OK))
     assert f"are {'off' if off else 'on'}; enabled webhooks: 12, deliveries retrying: 34" in told
 
 
 def test_deliveries_that_failed_in_the_last_day_are_a_warning() -> None:
     """Webhooks that are off while some are enabled are warned of, and so are failures (O-132)."""
-    assert ": 3" in only(judge_webhooks(WebhookFacts(False, 1, 0, 3)), Level.WARNING)
+    assert ": 3" in only(evaluate_webhooks(WebhookFacts(False, 1, 0, 3)), Level.WARNING)
 
 
 @pytest.mark.parametrize("kind", ["odd_secrets", "refused_urls", "lost_doctypes"])
 def test_webhooks_that_can_hardly_work_are_named_up_to_five(kind: str) -> None:
     facts: dict[str, Any] = {kind: tuple("abcdefg")}
-    told = only(judge_webhooks(WebhookFacts(False, 7, 0, 0, **facts)), Level.WARNING)
+    told = only(evaluate_webhooks(WebhookFacts(False, 7, 0, 0, **facts)), Level.WARNING)
     assert told.endswith("Webhook a, b, c, d, e and 2 more")
 
 
@@ -77,20 +77,20 @@ def test_webhooks_that_can_hardly_work_are_named_up_to_five(kind: str) -> None:
     ("mail", "facts", "host", "level", "word"),
     [
         (LOGGED, MailFacts("", 0), "localhost", "ok", "transport is log"),
-        (LOGGED, MailFacts("", 0), "fw.example", "warning", "nobody's mailbox"),
-        (LOGGED, MailFacts("FW_LOG_LEVEL=error leaves them out", 0), None, "warning", "leaves"),
+        (LOGGED, MailFacts("", 0), "fw.example", "warning", "not to any mailbox"),
+        (LOGGED, MailFacts("FW_LOG_LEVEL=error suppresses them", 0), None, "warning", "suppresses"),
         (LOGGED, MailFacts("", 2), None, "warning", "failed in the last 24 hours: 2"),
         (SMTP, MailFacts("", 0), None, "ok", "transport is smtp (mail.example:587)"),
-        (SMTP, MailFacts("auth: 535.", 0), None, "problem", "can't be used: auth: 535."),
+        (SMTP, MailFacts("auth: 535.", 0), None, "problem", "cannot be used: auth: 535."),
         (replace(SMTP, sender="fw@localhost"), MailFacts("", 0), None, "warning", "comes from"),
         (replace(SMTP, security="none"), MailFacts("", 0), None, "warning", "links travel"),
         (
             replace(SMTP, security="none", user="u", password="p"),
-            MailFacts("auth: not in clear text.", 0), None, "warning", "no mail will leave",
+            MailFacts("auth: not in clear text.", 0), None, "warning", "no mail can be sent",
         ),
         (
             replace(LOGGED, transport="method", method="shop.send", sender="a@x.example"),
-            MailFacts("no such", 0), None, "problem", "method (shop.send) and can't be used",
+            MailFacts("no such", 0), None, "problem", "method (shop.send) and cannot be used",
         ),
     ],
 )  # fmt: skip
@@ -98,25 +98,25 @@ def test_the_live_transport_is_told_and_judged(
     mail: Mail, facts: MailFacts, host: str | None, level: str, word: str
 ) -> None:
     """The live mail transport is told (O-133), and clear-text sign-in warned of (O-134)."""
-    found = judge_mail(mail, facts, host).findings
+    found = evaluate_mail(mail, facts, host).findings
     assert [finding.level.value for finding in found if word in finding.text] == [level]
 
 
 @pytest.mark.parametrize(
     ("demo", "login", "level", "word"),
     [
-        (DemoFacts(True, True, ("System Manager",)), DEMO, "warning", "may administer"),
+        (DemoFacts(True, True, ("System Manager",)), DEMO, "warning", "can administer"),
         (DemoFacts(True, False, ()), DEMO, "warning", "is disabled"),
-        (DemoFacts(False, False, ()), DEMO, "warning", "is not there"),
+        (DemoFacts(False, False, ()), DEMO, "warning", "is missing"),
         (DemoFacts(True, True, ("Guest",)), DEMO, "ok", "roles: Guest"),
-        (None, LoginPolicy(None, "demo", None), "warning", "half a demo account"),
+        (None, LoginPolicy(None, "demo", None), "warning", "incompletely"),
     ],
 )
 def test_the_demo_account_must_not_administer(
     demo: DemoFacts | None, login: LoginPolicy, level: str, word: str
 ) -> None:
     """The demo user's roles must not administer the site (O-136, A-344)."""
-    section = judge_sign_in(SignInFacts(1, 0, 30.0, demo), login, DEFAULT)
+    section = evaluate_sign_in(SignInFacts(1, 0, 30.0, demo), login, DEFAULT)
     assert [each.level.value for each in section.findings if word in each.text] == [level]
 
 
@@ -128,13 +128,13 @@ def test_the_demo_account_must_not_administer(
     ],
 )  # fmt: skip
 def test_a_hash_is_neither_cheap_nor_endless(cost: Argon2, milliseconds: float, level: str) -> None:
-    section = judge_sign_in(SignInFacts(1, 0, milliseconds), NO_DEMO, cost)
+    section = evaluate_sign_in(SignInFacts(1, 0, milliseconds), NO_DEMO, cost)
     assert [each.level.value for each in section.findings if "FW_ARGON2" in each.text] == [level]
 
 
 def test_hashes_of_another_cost_are_counted() -> None:
     costs = StoredCosts.of({DEFAULT: 3, Argon2(8, 1, 1): 2})
-    section = judge_sign_in(SignInFacts(1, 0, 30.0, costs=costs), NO_DEMO, DEFAULT)
+    section = evaluate_sign_in(SignInFacts(1, 0, 30.0, costs=costs), NO_DEMO, DEFAULT)
     assert [f.text for f in section.findings if "2 of 5" in f.text]
     assert (section.facts["passwordHashes"], section.facts["outdatedPasswordHashes"]) == (5, 2)
 
@@ -147,29 +147,29 @@ def test_keys_without_an_end_are_told_and_too_many_only_where_the_policy_sets_on
 ) -> None:
     keys = KeyCounts(3, without_end)
     facts = SignInFacts(1, 0, 30.0, keys=keys, key_days=policy_days)
-    section = judge_sign_in(facts, NO_DEMO, DEFAULT)
+    section = evaluate_sign_in(facts, NO_DEMO, DEFAULT)
     told = [f for f in section.findings if "API keys" in f.text]
     assert [each.level.value for each in told] == [level]
-    assert f"without an end: {without_end}" in told[0].text
+    assert f"without expiry: {without_end}" in told[0].text
     assert section.facts["apiKeysWithoutEnd"] == without_end
 
 
 def test_a_site_that_nobody_administers_is_a_warning() -> None:
-    section = judge_sign_in(SignInFacts(0, 0, 30.0), NO_DEMO, DEFAULT)
+    section = evaluate_sign_in(SignInFacts(0, 0, 30.0), NO_DEMO, DEFAULT)
     assert "nobody can administer" in only(section, Level.WARNING)
 
 
 def test_secrets_that_do_not_open_are_problems_by_their_place() -> None:
-    section = judge_secrets(SecretFacts(9, {("Webhook", "secret", "another key"): 2}))
+    section = evaluate_secrets(SecretFacts(9, {("Webhook", "secret", "another key"): 2}))
     assert only(section, Level.PROBLEM).startswith("2 of the values in Webhook, field secret")
     assert section.facts == {"stored": 9, "unreadable": 2}
-    assert levels(judge_secrets(SecretFacts(9, {}))) == {"ok"}
+    assert levels(evaluate_secrets(SecretFacts(9, {}))) == {"ok"}
 
 
 def test_a_password_that_went_to_loopback_alone_is_no_warning() -> None:
     """A name may lead to loopback: then signing in worked, and mail leaves."""
     mail = replace(SMTP, security="none", user="u", password="p")
-    assert levels(judge_mail(mail, MailFacts("", 0), None)) == {"ok"}
+    assert levels(evaluate_mail(mail, MailFacts("", 0), None)) == {"ok"}
 
 
 STOPPED, RUNS = ServiceState(running=False), ServiceState(running=True)
@@ -180,20 +180,21 @@ BEHIND = ReceiverBacklog(HOST, ("a", "b"), due=4, under_way=1, last_error="timeo
 
 def test_work_that_waits_too_long_and_leases_of_the_dead_are_warnings() -> None:
     failed = QueueStats("app", ready=0, scheduled=0, leased=0, failed=2, oldest_seconds=0.0)
-    section = judge_queues(QueueFacts((LATE, failed), {"mail": 1}), STOPPED)
+    section = evaluate_queues(QueueFacts((LATE, failed), {"mail": 1}), STOPPED)
     words = section.texts(Level.WARNING)
     assert [word.split(":")[0] for word in words] == [
-        "queue webhook", "jobs of apps that failed for good", "queue mail",
+        "queue webhook", "jobs of apps that failed permanently", "queue mail",
     ]  # fmt: skip
     assert section.facts["queues"]["webhook"] == {"ready": 4, "oldestSeconds": 301.0, "stuck": 0}
-    assert levels(judge_queues(QueueFacts((), {}), RUNS)) == {"ok"}
+    assert levels(evaluate_queues(QueueFacts((), {}), RUNS)) == {"ok"}
 
 
 START = "The service does not run on this machine: fw start, or fw worker."
-OTHER = "The service does not run on this machine (fw start); another process works on the queue."
-LINES = "The service runs; the lines below name the receivers that deliveries wait for."
+OTHER = "The service does not run on this machine (fw start); another process serves the queue."
+LINES = "The service runs; the lines below name the receivers with waiting deliveries."
 LOG = (
-    "The service runs; its log has what came of each try (delivery.ended, mail.ended, job.failed)."
+    "The service runs; its log contains the result of each attempt (delivery.ended, mail.ended, "
+    "job.failed)."
 )
 
 
@@ -212,18 +213,18 @@ def test_who_waits_is_never_told_to_start_a_service_that_runs(
     late = LATE._replace(queue=queue.split(maxsplit=1)[0], leased=leased, failed=0)
     receiver = "" if queue == "webhook of none" else HOST
     behind = (replace(BEHIND, receiver=receiver),) if late.queue == "webhook" else ()
-    finding, *lines = judge_queues(QueueFacts((late,), {}, behind), service).findings
+    finding, *lines = evaluate_queues(QueueFacts((late,), {}, behind), service).findings
     assert finding.todo == todo
     assert bool(lines) == (bool(behind) and bool(receiver))
 
 
 SLOW = (
     "fw webhooks test a shows how long each step takes. While it is slow or silent it gets one "
-    "attempt at a time; disable the Webhook when the receiver is gone for good."
+    "attempt at a time; disable the Webhook when the receiver no longer exists."
 )
 BUSY = (
-    "fw webhooks test a shows how long each step takes. Where it answers quickly, raise "
-    "ops.perReceiverConcurrency, or add a worker (fw worker), which has as many places of its own."
+    "fw webhooks test a shows how long each step takes. If it answers quickly, raise "
+    "ops.perReceiverConcurrency, or add a worker (fw worker), which has the same number of slots."
 )
 
 
@@ -240,11 +241,11 @@ BUSY = (
         (
             "status: the receiver answered 503.", ServiceState(True, {HOST: "paused"}),
             "the last attempt ended with status: the receiver answered 503",
-            "The service has paused it: fw console, or /app/console, resumes it.",
+            "The service has paused it; resume it in fw console or /app/console.",
         ),
         (
             None, STOPPED, "there was no attempt yet",
-            "What is due goes out when the service or a worker runs.",
+            "Due deliveries are sent when the service or a worker runs.",
         ),
     ],
 )  # fmt: skip
@@ -252,7 +253,7 @@ def test_a_receiver_that_deliveries_wait_for_is_named_with_its_webhooks_and_the_
     last_error: str | None, service: ServiceState, ended: str, todo: str
 ) -> None:
     behind = replace(BEHIND, last_error=last_error)
-    section = judge_queues(QueueFacts((LATE,), {}, (behind,)), service)
+    section = evaluate_queues(QueueFacts((LATE,), {}, (behind,)), service)
     finding = section.findings[1]
     assert finding.text == (
         f"{HOST} (Webhook a, b): deliveries due 4, leased for an attempt 1; {ended}"
@@ -270,17 +271,19 @@ def test_five_receivers_are_named_and_five_webhooks_of_each() -> None:
     many = [
         replace(BEHIND, receiver=f"https://r{n}:443", webhooks=tuple("abcdefg")) for n in range(9)
     ]
-    section = judge_queues(QueueFacts((LATE,), {}, tuple(many)), RUNS)
+    section = evaluate_queues(QueueFacts((LATE,), {}, tuple(many)), RUNS)
     assert len(section.findings) == 6
     assert "(Webhook a, b, c, d, e and 2 more)" in section.findings[1].text
     assert len(section.facts["receivers"]) == 9
 
 
-@pytest.mark.parametrize(("service", "word"), [(RUNS, "The service takes"), (STOPPED, "start one")])
+@pytest.mark.parametrize(
+    ("service", "word"), [(RUNS, "The service claims"), (STOPPED, "start one")]
+)
 def test_leases_that_have_ended_long_ago_are_told_by_who_can_take_them_over(
     service: ServiceState, word: str
 ) -> None:
-    (finding,) = judge_queues(QueueFacts((), {"mail": 2}), service).findings
+    (finding,) = evaluate_queues(QueueFacts((), {"mail": 2}), service).findings
     assert "ended over a minute ago: 2" in finding.text
     assert word in finding.todo
 
@@ -295,7 +298,7 @@ def test_leases_that_have_ended_long_ago_are_told_by_who_can_take_them_over(
 )  # fmt: skip
 def test_a_database_is_whole_and_its_disk_has_room(changes: dict[str, Any], level: str) -> None:
     facts = DatabaseFacts("sqlite", "/srv/fw.db", 1 << 20, "wholly", free_disk=9 * GIB)
-    found = levels(judge_database(replace(facts, **changes)))
+    found = levels(evaluate_database(replace(facts, **changes)))
     assert found - {"ok"} == {level} - {"ok"}
 
 
@@ -307,4 +310,4 @@ def test_a_database_is_whole_and_its_disk_has_room(changes: dict[str, Any], leve
     ],
 )  # fmt: skip
 def test_a_clock_that_went_back_is_noticed(now: int, latest: int, level: str) -> None:
-    assert levels(judge_clock(ClockFacts(now, latest))) == {level}
+    assert levels(evaluate_clock(ClockFacts(now, latest))) == {level}
