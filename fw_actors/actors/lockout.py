@@ -133,7 +133,7 @@ class LockoutActor(Actor):
         self._sign_in, self._changes, self._attempts = sign_in, changes, attempts
         self._locked_until = 0  # ms
         self._in_flight = 0
-        self._unchecked: list[Unchecked] = []
+        self._unchecked: list[Unchecked] = []  # bounded by `web.maxRequests`
         self._being_checked: list[Unchecked] = []
 
     @handles(AttemptSignIn)
@@ -169,7 +169,7 @@ class LockoutActor(Actor):
 
     @handles(Settled)
     def settled(self, message: Settled) -> None:
-        """ReceiverResponse the caller that still waits; a defect fails that one attempt alone."""
+        """Answer the caller that still waits; a defect fails that one attempt alone."""
         self._in_flight -= 1
         try:
             answer = message.outcome.unwrap()
