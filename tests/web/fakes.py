@@ -117,7 +117,7 @@ class FakeGateway:
     async def ask(self, usr: str, address: str) -> None:
         self.asked.append(("forgot_password", usr, address))
 
-    async def look(self, token: str, address: str) -> LinkFacts:
+    async def link_facts(self, token: str, address: str) -> LinkFacts:
         self.asked.append(("look_at_link", token, address))
         if token != TOKEN:
             raise InvalidTokenError
@@ -125,13 +125,13 @@ class FakeGateway:
 
     async def reset(self, token: str, password: str, address: str, request_id: str) -> None:
         self.asked.append(("reset_password", token, password, address))
-        await self.look(token, address)
+        await self.link_facts(token, address)
 
     async def accept(
         self, token: str, password: str, full_name: str | None, address: str, request_id: str
     ) -> None:
         self.asked.append(("accept_invite", token, password, full_name, address))
-        await self.look(token, address)
+        await self.link_facts(token, address)
 
     async def authenticate(self, sid: str) -> Caller:
         if sid != SID:
