@@ -107,7 +107,7 @@ async def test_token_is_429_over_the_throttle(
     async def refuse(token: str, address: str) -> None:
         raise TooManyRequestsError(12.2)
 
-    monkeypatch.setattr(gateway, "look", refuse)
+    monkeypatch.setattr(gateway, "link_facts", refuse)
     reply = await client.ask("POST", "/api/auth/token", {"token": TOKEN})
     assert (reply.status, reply.header("retry-after")) == (429, "13")
     assert reply.error["extra"] == {"retryAfter": 13}
