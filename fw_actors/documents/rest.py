@@ -202,9 +202,9 @@ def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str
         raise BadRequestError("fields must be a JSON list of names.", field="fields")
     limit, start = listing.get("limit", DEFAULT_LIMIT), listing.get("start", 0)
     if not 1 <= limit <= MOST:
-        raise ValidationError(f"limit must be between 1 and {MOST}.", field="limit")
+        raise BadRequestError(f"limit must be between 1 and {MOST}.", field="limit")
     if start < 0:
-        raise ValidationError("start must be 0 or more.", field="start")
+        raise BadRequestError("start must be 0 or more.", field="start")
     wanted = query.Query(fw, meta, filters, ignore_permissions=False)
     data = wanted.rows(fields, listing.get("order_by"), limit, start, most_bytes=MOST_BYTES)
     short = len(data) < limit and (data or not start)  # the page tells the total by itself
