@@ -47,9 +47,8 @@ def evaluate(surroundings: CommandContext, expression: str, commit: bool, user: 
     def value(fw: Fw) -> str:
         # Convert inside the transaction: a document may need it, and a value that cannot be shown
         # must not be committed.
-        return json_text(
-            eval(code, _names(fw)), _plain
-        )  # what `fw eval` is for  # the purpose of `fw eval`  # nosec B307
+        result = eval(code, _names(fw))  # the purpose of `fw eval`  # nosec B307
+        return json_text(result, _plain)
 
     click.echo(_run(surroundings, user, value, commit=commit))
 
