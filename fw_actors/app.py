@@ -1,4 +1,4 @@
-"""What an app imports: field types, `DocType` and `whitelist` (D-161)."""
+"""The names that apps import: field types, `DocType` and `whitelist` (D-161)."""
 
 from fw_actors.documents.document import DocType
 from fw_actors.documents.fields import (

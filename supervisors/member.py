@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Phase(Enum):
-    """Where a child is in its lifecycle."""
+    """The phases of a child's lifecycle."""
 
     WAITING = "waiting"
     STARTING = "starting"

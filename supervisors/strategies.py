@@ -21,7 +21,7 @@ class Restart(Enum):
 
 
 class Strategy(Enum):
-    """Which siblings are restarted with a child."""
+    """The restart strategies: the siblings that are restarted with a child."""
 
     ONE_FOR_ONE = "none"
     ONE_FOR_ALL = "all its siblings"

@@ -128,7 +128,7 @@ class FrontEnd:
 
     @property
     def trust(self) -> ProxyTrustPolicy:
-        """Which proxies are trusted."""
+        """The proxies that are trusted."""
         return self._settings.trust
 
     @contextmanager

@@ -111,7 +111,7 @@ ADDRESS_SHARE: Final = 8
 
 
 class Awaited(Enum):
-    """What the server waits for: a request, the rest of a body, the client's reading."""
+    """The states in which the server waits: for a request, a body, or the client's reading."""
 
     REQUEST = auto()
     BODY = auto()

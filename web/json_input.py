@@ -42,7 +42,7 @@ PATH_KEY: Final = re.compile(r"at `\$\.([^.\[`]+)")
 
 @dataclass(frozen=True)
 class CharacterRules:
-    """Which characters the texts under each top-level key may hold.
+    """The characters that the texts under each top-level key may contain.
 
     `lines`: keys that also allow tab and line breaks (Text and JSON fields); with `every_line` all
     keys do, if only a later step knows the fields. `free`: keys that allow all characters but lone

@@ -30,7 +30,7 @@ class Authentication(Enum):
 
 @dataclass(frozen=True)
 class BodyRule:
-    """How an operation's body is read: `read` decodes it or raises BadRequestError.
+    """The decoder of an operation's body: `read` decodes it or raises BadRequestError.
 
     `limit` is in bytes. With `optional`, a missing body counts as `{}`.
     """

@@ -220,7 +220,7 @@ class Dispatcher(Actor):
 
     @property
     def _free(self) -> int:
-        """How many deliveries may be leased: an actor exists until the outcome is recorded."""
+        """The number of free places; an actor holds one until its outcome is recorded."""
         return max(0, self._places - len(self._actors))
 
     @property

@@ -130,7 +130,7 @@ class Deployment:
 
 @dataclass(frozen=True)
 class Mail:
-    """How mail leaves the site."""
+    """The settings of the mail transport."""
 
     transport: Transport
     method: str | None  # module.function, with transport method

@@ -42,7 +42,7 @@ def is_name(name: object) -> bool:
 
 @dataclass(frozen=True)
 class Naming:
-    """How a new document gets its name: given, by a field, from a series, or at random."""
+    """The naming rule of a DocType: a given name, a field's value, a series, or a random name."""
 
     kind: str
     field: str = ""

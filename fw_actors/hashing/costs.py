@@ -49,7 +49,7 @@ def cost_of(stored: str | None) -> Argon2 | None:
 
 @dataclass(frozen=True)
 class StoredCosts:
-    """How many stored hashes have each cost, cheapest first."""
+    """The number of stored hashes of each cost, cheapest first."""
 
     counts: tuple[tuple[Argon2, int], ...]
 

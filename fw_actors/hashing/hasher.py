@@ -98,17 +98,17 @@ class HashSlots:
 
     @property
     def running(self) -> int:
-        """How many slots are taken."""
+        """The number of slots that are taken."""
         return self._running
 
     @property
     def waiting(self) -> int:
-        """How many wait, in both queues."""
+        """The number of calls that wait, in both queues."""
         return sum(map(len, self._waiting.values()))
 
     @property
     def begun(self) -> int:
-        """How many functions were begun since the start."""
+        """The number of functions begun since the start."""
         return self._begun
 
     async def run(

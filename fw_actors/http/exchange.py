@@ -141,7 +141,7 @@ class RequestWriter:
 
     @property
     def kept_heads(self) -> int:
-        """How many heads are kept, each for one set of header names."""
+        """The number of heads in the cache, each for one set of header names."""
         return len(self._heads)
 
     def write(

@@ -23,7 +23,7 @@ from fw_actors.http.fast_path import read_plain
 
 
 class Times(msgspec.Struct):
-    """How long the steps of a POST took, in milliseconds; 0 for a step that was not needed.
+    """The durations of the steps of a POST in milliseconds; 0 for a step that was not needed.
 
     `answer` runs from the first byte sent to the head of the answer.
     """

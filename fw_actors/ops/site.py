@@ -20,6 +20,7 @@ from fw_actors.access.users import LastManagerRule, ScopeRules
 from fw_actors.config import Config
 from fw_actors.documents.core import CORE
 from fw_actors.documents.handle import Fw, SiteContext
+from fw_actors.documents.hooks import Observer
 from fw_actors.documents.lifecycle import Documents
 from fw_actors.documents.permissions import ADMINISTRATOR, Rights
 from fw_actors.documents.registry import Registry, declared_in, load_apps
@@ -167,22 +168,12 @@ def _assembled(
     renames = (AccountRenames(registry), DeliveryRenames(registry, subscriptions))
     rules = WebhookRules(registry, development=config.deployment.mode == "development")
     audit = AuditLog(registry, entropy)
-    scopes = ScopeRules(registry, audit)
     versions = VersionRecorder(registry, entropy)
     outbox = Outbox(registry, entropy, config.site.name, partial(recorded, mail_queue.QUEUE))
     api_keys = ApiKeys(registry, entropy, audit)
     passwords = Passwords(registry, outbox, api_keys, audit, key)
     new_passwords = NewPasswords(hasher, passwords, audit)
-    # The audit must see the new password of a User before it is stored and cleared.
-    rules_of_users = (
-        LastManagerRule(registry),
-        accounts,
-        LinkRules(registry),
-        api_keys,
-        scopes,
-        DocumentAudit(audit),
-        new_passwords,
-    )
+    rules_of_users = _rules_of_users(registry, audit, accounts, api_keys, new_passwords)
     observers = (*rules_of_users, rules, *renames, versions, publisher)
     errors = ErrorRecorder(registry, entropy, config.scrubber, partial(recorded, error_log.QUEUE))
     documents = Documents(registry, vault, entropy, observers, errors.note)
@@ -210,6 +201,25 @@ def _assembled(
         passwords,
         api_keys,
         key,
+    )
+
+
+def _rules_of_users(
+    registry: Registry,
+    audit: AuditLog,
+    accounts: Accounts,
+    api_keys: ApiKeys,
+    new_passwords: NewPasswords,
+) -> tuple[Observer, ...]:
+    """Return the observers of accounts in the order in which they must see a change."""
+    return (
+        LastManagerRule(registry),
+        accounts,
+        LinkRules(registry),
+        api_keys,
+        ScopeRules(registry, audit),
+        DocumentAudit(audit),  # must see a new password before it is stored and cleared
+        new_passwords,
     )
 
 

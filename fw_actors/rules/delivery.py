@@ -47,7 +47,7 @@ class DeliveryStatus(StrEnum):
 
 
 class Ending(Enum):
-    """How one attempt ended: the rows B-162 to B-167."""
+    """The kinds of results that an attempt can have: the rows B-162 to B-167."""
 
     DELIVERED = "the receiver answered 2xx"
     TRANSIENT = "network error, timeout, 408, 429 or any 5xx"

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Level(Enum):
-    """How much a finding matters; the values are what is printed."""
+    """The severity of a finding; the values are printed."""
 
     OK = "ok"
     WARNING = "warning"  # works, and should be looked at

@@ -22,7 +22,7 @@ SHARED_TRIES: Final = 100  # in a window, for all of a full region that have no 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How many failures count, and for how long: a failure older than `window` (ms) does not."""
+    """The limit of failures within a window; a failure older than `window` (ms) does not count."""
 
     limit: int
     window: int

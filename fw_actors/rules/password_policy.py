@@ -1,4 +1,4 @@
-"""Which passwords are refused (A-130 to A-136).
+"""The password policy (A-130 to A-136).
 
 There are no rules of composition. That a password is not one of the most common ones is no such
 rule; a site may ask for it (ASVS 6.2.4).

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class ActorState(Enum):
-    """Where an actor is in its lifecycle."""
+    """The states of an actor's lifecycle."""
 
     ABSENT = "absent"
     STARTING = "starting"
@@ -175,7 +175,7 @@ class ActorCell(ABC):
     @property
     @abstractmethod
     def state(self) -> ActorState:
-        """Where the actor is in its lifecycle."""
+        """The actor's state in its lifecycle."""
 
     @abstractmethod
     def schedule(self) -> None:
@@ -308,7 +308,7 @@ class ActorCell(ABC):
 
     @property
     def watch_count(self) -> int:
-        """How many watches will be notified of the end of the present instance."""
+        """The number of watches that are notified when the present instance ends."""
         return len(self._watches or ())
 
     @property

@@ -25,7 +25,7 @@ Item: TypeAlias = Message | PendingReply[Any]
 
 
 class Overflow(Enum):
-    """What happens to a message when the mailbox is full."""
+    """The policies for a message that arrives at a full mailbox."""
 
     WAIT = "the sender waits for room; tell is refused"
     REFUSE = "the message is refused"
@@ -87,7 +87,7 @@ REMEMBERED: Final = 64
 
 
 class DeadLetterReason(Enum):
-    """Why a message was not handled."""
+    """The reasons why a message was not handled."""
 
     FULL = "the mailbox was full"
     GONE = "no such actor was running"

@@ -69,7 +69,7 @@ class KeyedCell(ActorCell):
 
     @property
     def state(self) -> ActorState:
-        """Where the actor is in its lifecycle."""
+        """The actor's state in its lifecycle."""
         if self._stopping:
             return ActorState.STOPPING
         return ActorState.RUNNING if self.actor is not None else ActorState.ABSENT

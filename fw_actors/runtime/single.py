@@ -52,7 +52,7 @@ class SingleCell(ActorCell):
 
     @property
     def state(self) -> ActorState:
-        """Where the actor is in its lifecycle."""
+        """The actor's state in its lifecycle."""
         if self._state is ActorState.RUNNING and self._suspended:
             return ActorState.SUSPENDED
         return self._state

@@ -245,7 +245,7 @@ STATS: Final = _stats()
 
 
 class Settlement(NamedTuple):
-    """How a leased job ends: when it is due next (None: never again), and with which error."""
+    """The end of a leased job: its next due time (None: never again) and its error."""
 
     job_id: int
     token: str

@@ -152,7 +152,7 @@ class FramedRows(FunctionElement[bytes]):
 
 
 class Octets(FunctionElement[int]):
-    """How many bytes a text has (in UTF-8): quicker than to count its characters."""
+    """The length of a text in bytes of UTF-8, which is faster than counting characters."""
 
     name = "octets"
     inherit_cache = True

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 import psycopg
 from sqlalchemy import text
@@ -98,42 +98,72 @@ async def open_postgres(
         for threads in (reader_threads, LOOKUP_THREADS)
     )
     engines = (*writers, *readers, *lookup_engines)
-    closed: Callable[[], None] | None = None
-    writes: Executor
-    reads: Executor
-    lookups: Executor
-    if inline:
-        writes, reads = InlineExecutor(writers[0]), InlineExecutor(readers[0])
-        lookups = InlineExecutor(lookup_engines[0])
-    else:
-        watch = QueryWatch([engine.limit for engine in engines], query_seconds)
-        closed = watch.close
-        read_executor = partial(
-            ThreadExecutor,
-            capacity=max_waiting_reads,
-            longest_wait=inf if query_seconds is None else query_seconds,
-            abandoned=watch.check_now,
+    executors = (
+        _inline_executors(writers, readers, lookup_engines)
+        if inline
+        else _thread_executors(
+            writers, readers, lookup_engines, max_waiting_writes, max_waiting_reads, query_seconds
         )
-        writes = ThreadExecutor("fw-writer", writers, max_waiting_writes)
-        reads = read_executor("fw-reader", readers)
-        lookups = read_executor("fw-lookup", lookup_engines)
+    )
     store = Store(
         clock,
-        writes,
-        reads,
-        lookups,
+        executors.writes,
+        executors.reads,
+        executors.lookups,
         listeners,
         [heard, *(engine.counts for engine in engines)],
         poll=exchange.poll,
         max_waiting_writes=max_waiting_writes,
         max_waiting_reads=max_waiting_reads,
-        closed=closed,
+        closed=executors.closed,
     )
     try:
         yield store
     finally:
         await store.close()
         await exchange.close()
+
+
+class _Executors(NamedTuple):
+    """The executors of a store; `closed` is called when all of them are."""
+
+    writes: Executor
+    reads: Executor
+    lookups: Executor
+    closed: Callable[[], None] | None = None
+
+
+def _inline_executors(
+    writers: Sequence[PostgresEngine],
+    readers: Sequence[PostgresEngine],
+    lookups: Sequence[PostgresEngine],
+) -> _Executors:
+    return _Executors(
+        InlineExecutor(writers[0]), InlineExecutor(readers[0]), InlineExecutor(lookups[0])
+    )
+
+
+def _thread_executors(
+    writers: Sequence[PostgresEngine],
+    readers: Sequence[PostgresEngine],
+    lookups: Sequence[PostgresEngine],
+    max_waiting_writes: int,
+    max_waiting_reads: int,
+    query_seconds: float | None,
+) -> _Executors:
+    watch = QueryWatch([engine.limit for engine in (*writers, *readers, *lookups)], query_seconds)
+    read_executor = partial(
+        ThreadExecutor,
+        capacity=max_waiting_reads,
+        longest_wait=inf if query_seconds is None else query_seconds,
+        abandoned=watch.check_now,
+    )
+    return _Executors(
+        ThreadExecutor("fw-writer", writers, max_waiting_writes),
+        read_executor("fw-reader", readers),
+        read_executor("fw-lookup", lookups),
+        watch.close,
+    )
 
 
 def _notice(heard: EngineCounts, listeners: Listeners) -> None:

@@ -116,7 +116,7 @@ _CONNECT: Final = {
 
 @dataclass(frozen=True)
 class PostgresSettings:
-    """How connections are made.
+    """The settings that all connections of a store share.
 
     `lock_seconds` is how long a statement waits for a lock of another transaction; `durable`
     whether a commit is on the disk before it returns; `query_seconds` how long a statement may
@@ -249,7 +249,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class ReconnectBackoff:
-    """How long to leave a server alone that could not be reached. Used from any thread."""
+    """The backoff between attempts to reach a server. Used from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,1 +1,1 @@
-"""What is served under which path, one module a family."""
+"""The routes: which operation each path serves, one module per family."""
