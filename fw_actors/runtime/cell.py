@@ -193,6 +193,8 @@ class ActorCell(ABC):
 
     def tell(self, message: Message) -> bool:
         """Put a message into the mailbox; return False, and record a dead letter, if refused."""
+        if not self.scheduled:
+            self.runtime.check_thread(self.name)
         try:
             self.mailbox.put(message)
         except trio.WouldBlock:
@@ -212,6 +214,7 @@ class ActorCell(ABC):
 
         Raises ActorGone and MailboxFull.
         """
+        self.runtime.check_thread(self.name)
         try:
             self.mailbox.put(item)
         except trio.WouldBlock:

@@ -19,6 +19,7 @@ from fw_actors.runtime.messages import Message
 from fw_actors.runtime.reply import PendingReply
 
 if TYPE_CHECKING:
+    from fw_actors.runtime.ref import Ref
     from fw_actors.runtime.system import Log
 
 Item: TypeAlias = Message | PendingReply[Any]
@@ -81,6 +82,42 @@ class Mailbox:
     def waiting(self) -> int:
         """The number of senders that wait for room."""
         return self._receive.statistics().tasks_waiting_send
+
+
+MAX_FROM_THREADS: Final = 10_000
+
+
+class MessagesFromThreads:
+    """The messages that other threads have sent and trio's thread has not yet told.
+
+    `tell` may be called in any thread; the rest, and the constructor, belong to trio's.
+    """
+
+    def __init__(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._waiting: deque[tuple[Ref, Message]] = deque()
+        self._closed = False
+
+    def tell(self, ref: Ref, message: Message) -> bool:
+        """Have trio's thread tell the message soon; return False if it cannot."""
+        if self._closed or len(self._waiting) >= MAX_FROM_THREADS:
+            return False
+        self._waiting.append((ref, message))  # first: an idempotent call may be under way already
+        try:
+            self._token.run_sync_soon(self._tell_all, idempotent=True)
+        except trio.RunFinishedError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Tell what has arrived, and refuse the rest."""
+        self._closed = True
+        self._tell_all()
+
+    def _tell_all(self) -> None:
+        for _ in range(len(self._waiting)):
+            ref, message = self._waiting.popleft()
+            ref.tell(message)
 
 
 REMEMBERED: Final = 64

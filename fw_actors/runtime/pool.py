@@ -539,6 +539,7 @@ class KeyedPool:
 
     def _create(self, key: str) -> KeyedCell:
         """Return a new cell with an instance; raises as `cell` does."""
+        self.runtime.check_thread(f"{self.name}/{key}")
         if self._closed:
             raise ActorGone(f"{self.name}/{key}")
         if len(self._cells) >= self.capacity:

@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 class Ref(ABC):
-    """An address. All its methods are for trio's thread only."""
+    """An address. All its methods but `tell_from_thread` are for trio's thread only."""
 
     __slots__ = ()
 
@@ -36,6 +36,14 @@ class Ref(ABC):
         """Send without waiting; never raises.
 
         Returns False, and records a dead letter, if there is no room or no actor.
+        """
+
+    @abstractmethod
+    def tell_from_thread(self, message: Message) -> bool:
+        """Do what `tell` does, from any thread, and soon: messages of one thread keep their order.
+
+        Returns False, and sends nothing, if the runtime has ended, or if 10,000 messages of threads
+        wait for trio's one.
         """
 
     @abstractmethod
@@ -139,6 +147,10 @@ class ActorRef(Ref):
         """The actor's name."""
         return self.cell.name
 
+    def tell_from_thread(self, message: Message) -> bool:
+        """Send from any thread; see `Ref.tell_from_thread`."""
+        return self.cell.runtime.from_threads.tell(self, message)
+
     def stop(self, deadline: float) -> None:
         """Ask for an ordered end before `deadline` (trio's clock); a supervisor may restart it."""
         self.cell.stop(deadline)
@@ -182,6 +194,10 @@ class KeyedRef(Ref):
     def tell(self, message: Message, /) -> bool:
         """Send without waiting; see `Ref.tell`."""
         return self._pool.tell(self.key, message)
+
+    def tell_from_thread(self, message: Message) -> bool:
+        """Send from any thread; see `Ref.tell_from_thread`."""
+        return self._pool.runtime.from_threads.tell(self, message)
 
     def _target(self) -> ActorCell:
         return self._pool.cell(self.key)

@@ -128,10 +128,10 @@ class SingleCell(ActorCell):
 
     def schedule(self) -> None:
         """Wake the parked task."""
-        task, self._parked = self._parked, None
+        if self._parked is not None:
+            reschedule(self._parked)  # in another thread this raises, before anything is changed
+            self._parked = None
         self.scheduled = True
-        if task is not None:
-            reschedule(task)
 
     def _became_quiet(self) -> None:
         """Do nothing: a single actor stays whether it has pending operations or not."""

@@ -1,0 +1,126 @@
+"""Messages from threads other than trio's."""
+
+from __future__ import annotations
+
+from functools import partial
+from threading import Thread
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.runtime import (
+    Actor,
+    KeyedPool,
+    Ref,
+    Runtime,
+    SeededEntropy,
+    TrioClock,
+    handles,
+    open_runtime,
+)
+from tests.fw_actors.runtime.sample_actors import Add, Note, Sample, Waits
+
+MAX_FROM_THREADS = 10_000
+
+
+async def in_thread(function: Any, *args: Any) -> Any:
+    """Run a function in a thread that trio knows nothing of, as a library's callback would."""
+    results: list[Any] = []
+
+    def run() -> None:
+        try:
+            results.append(function(*args))
+        except Exception as error:
+            results.append(error)
+
+    thread = Thread(target=run)
+    thread.start()
+    await trio.to_thread.run_sync(thread.join)
+    return results[0]
+
+
+async def test_tell_from_another_thread_is_refused_and_the_actor_goes_on(runtime: Runtime) -> None:
+    """R-36."""
+    diary: list[Any] = []
+    async with runtime.running("a", lambda: Sample(diary)) as ref:
+        await ref.ask(Add(1), deadline=1.0)
+        error = await in_thread(ref.tell, Note(1))
+        assert isinstance(error, RuntimeError)
+        assert "tell_from_thread" in str(error)
+        assert await ref.ask(Add(1), deadline=1.0) == 2
+    assert diary == []
+
+
+async def test_tell_of_a_key_from_another_thread_is_refused(runtime: Runtime) -> None:
+    """R-36."""
+    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    assert isinstance(await in_thread(pool["k"].tell, Note(1)), RuntimeError)
+    assert len(pool) == 0
+    assert await pool["k"].ask(Add(1), deadline=1.0) == 1
+    assert isinstance(await in_thread(pool["k"].tell, Note(1)), RuntimeError)
+    assert await pool["k"].ask(Add(1), deadline=1.0) == 2
+
+
+async def test_ask_from_the_trio_of_another_thread_is_refused(runtime: Runtime) -> None:
+    """R-36."""
+    async with runtime.running("a", Sample) as ref:
+        error = await in_thread(trio.run, partial(ref.ask, Add(1), deadline=1.0))
+        assert isinstance(error, RuntimeError)
+        assert await ref.ask(Add(1), deadline=1.0) == 1
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_tell_from_thread_delivers_in_order(runtime: Runtime, keyed: bool) -> None:
+    """R-36."""
+    diary: list[Any] = []
+    pool = KeyedPool(runtime, "p", lambda key: Sample(diary))
+
+    def tell_all(ref: Ref) -> list[bool]:
+        return [ref.tell_from_thread(Note(number)) for number in range(100)]
+
+    async with runtime.running("a", lambda: Sample(diary)) as single:
+        ref: Ref = pool["k"] if keyed else single
+        assert await in_thread(tell_all, ref) == [True] * 100
+        await ref.ask(Add(1), deadline=1.0)
+        assert diary == list(range(100))
+
+
+async def test_tell_from_thread_records_what_is_refused(runtime: Runtime) -> None:
+    """R-31: what the mailbox refuses is a dead letter."""
+    async with runtime.running("a", Waits) as ref:
+        ref.suspend()
+        for number in range(5):
+            assert await in_thread(ref.tell_from_thread, Note(number))
+        await trio.testing.wait_all_tasks_blocked()
+        assert sum(runtime.snapshot().dead_letters.values()) == 3
+        ref.resume()
+
+
+async def test_tell_from_thread_is_bounded(runtime: Runtime) -> None:
+    """R-36: a thread cannot fill the memory while trio's thread is busy."""
+    told: list[bool] = []
+
+    class Busy(Actor):
+        @handles(Note)
+        def note(self, message: Note) -> None:
+            thread = Thread(target=self.flood)
+            thread.start()
+            thread.join()
+
+        def flood(self) -> None:
+            ref = self.context.ref
+            told.extend(ref.tell_from_thread(Add(1)) for _ in range(MAX_FROM_THREADS + 1))
+
+    async with runtime.running("a", Busy) as ref:
+        ref.tell(Note(1))
+        await trio.testing.wait_all_tasks_blocked()
+    assert told == [True] * MAX_FROM_THREADS + [False]
+
+
+async def test_tell_from_thread_returns_false_after_the_run() -> None:
+    """R-36."""
+    clock = TrioClock(0)
+    async with open_runtime(clock=clock, entropy=SeededEntropy(1)) as runtime:
+        ref = runtime.ref("a")
+    assert await in_thread(ref.tell_from_thread, Note(1)) is False
