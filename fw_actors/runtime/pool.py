@@ -10,7 +10,8 @@ three states:
 
 A passivated actor whose class overrides `stopping` becomes active once more to run it. It stays in
 `_cells` meanwhile, so that a message which arrives then finds the same cell and is handled by the
-next instance.
+next instance, but gives up its place: up to `capacity` actors may be leaving besides those that
+count.
 
 The module has more than 500 lines because these states are kept by cell, queue and pool together.
 """
@@ -182,7 +183,9 @@ class KeyedCell(ActorCell):
                 await actor.stopping()
         except Exception as error:
             self.record_failure("stop", error)
-        self._stopping = self._stop_requested = False
+        finally:
+            self._stopping = self._stop_requested = False
+            self.pool.stopped()
         self.settle_instance(None)
 
     def _end_without_instance(self) -> None:
@@ -348,9 +351,9 @@ REFUSALS: Final[Mapping[type[ActorError], DeadLetterReason]] = MappingProxyType(
 class KeyedPool:
     """Actors by key: `pool[key]` is the address of the key's actor. See docs/runtime.md.
 
-    `make(key)` creates an instance. At most `capacity` actors exist at once. An idle one is
-    passivated after `idle_seconds`. All instances must be of one class, or at least have the same
-    mailbox capacity, since mailboxes are used again.
+    `make(key)` creates an instance. At most `capacity` actors exist at once, not counting those
+    that run their `stopping`. An idle one is passivated after `idle_seconds`. All instances must
+    be of one class, or at least have the same mailbox capacity, since mailboxes are used again.
     """
 
     def __init__(
@@ -371,6 +374,8 @@ class KeyedPool:
         self.fault_injector: FaultInjector | None = None
         self._cells: dict[str, KeyedCell] = {}
         self._active: dict[KeyedCell, None] = {}
+        self._leaving = 0
+        """Passivated actors that are still to run their `stopping`; at most `capacity` more."""
         self._idle = IdleQueue(runtime.deadlines, idle_seconds, self._passivate)
         self._inactive_totals = CounterTotals()
         """Of all actors there ever were but the active ones: a snapshot walks only these."""
@@ -448,6 +453,10 @@ class KeyedPool:
         self._take_mailbox(cell)
         if not cell.pending:
             self.became_idle(cell)
+
+    def stopped(self) -> None:
+        """Record that a passivated actor has run its `stopping`."""
+        self._leaving -= 1
 
     def became_idle(self, cell: KeyedCell) -> None:
         """Queue a cell that is neither active nor waiting, or end it if its time has come."""
@@ -542,12 +551,12 @@ class KeyedPool:
         self.runtime.check_thread(f"{self.name}/{key}")
         if self._closed:
             raise ActorGone(f"{self.name}/{key}")
-        if len(self._cells) >= self.capacity:
+        while len(self._cells) - self._leaving >= self.capacity:
             oldest = self._idle.oldest()
-            if oldest is not None:
-                self._passivate(oldest)
-            if len(self._cells) >= self.capacity:
+            if oldest is None or self._leaving >= self.capacity:
                 raise MailboxFull(self.name, self.capacity, "actors")
+            self._idle.discard(oldest)
+            self._passivate(oldest)
         cell = KeyedCell(self, key)
         try:
             cell.construct()
@@ -567,6 +576,8 @@ class KeyedPool:
     def _passivate(self, cell: KeyedCell) -> None:
         if cell.passivate():
             self._remove(cell)
+        else:
+            self._leaving += 1
 
     def _remove(self, cell: KeyedCell) -> None:
         self._idle.discard(cell)

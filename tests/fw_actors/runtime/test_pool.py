@@ -156,16 +156,6 @@ async def test_pool_message_during_stopping_reaches_next_instance(
     assert made == ["a", "a"]
 
 
-async def test_pool_counts_a_stopping_actor_until_it_has_ended(
-    runtime: Runtime,
-) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Courteous(), capacity=1)
-    await pool["a"].ask(Add(1))
-    assert not pool["b"].tell(Note(1))
-    await trio.sleep(1.5)
-    assert await pool["b"].ask(Add(1)) == 1
-
-
 async def test_pool_replaces_a_failed_actor_alone(
     runtime: Runtime,
 ) -> None:
@@ -317,3 +307,69 @@ async def test_pool_skips_stopping_after_its_deadline(
     await pool.close(trio.current_time() + 1.0)
     assert trio.current_time() == 5.0
     assert len(pool) == 0
+
+
+class Leaving(Sample):
+    """Takes its time to go."""
+
+    seconds = 0.0
+
+    async def stopping(self) -> None:
+        if self.seconds:
+            await trio.sleep(self.seconds)
+        self.diary.append(self.context.key)
+
+
+class LeavingSlowly(Leaving):
+    seconds = 1.0
+
+
+@pytest.mark.parametrize("kind", [Leaving, LeavingSlowly])
+async def test_pool_at_capacity_refuses_nobody_while_an_actor_is_idle(
+    runtime: Runtime, kind: type[Leaving]
+) -> None:
+    """R-52: an actor that still runs its `stopping` has given up its place."""
+    gone: list[Any] = []
+    pool = KeyedPool(runtime, "p", lambda key: kind(gone), capacity=100)
+    for number in range(200):
+        assert await pool[str(number)].ask(Add(1), deadline=1.0) == 1
+    await pool.close(trio.current_time() + 60)
+    assert sorted(gone, key=int) == [str(number) for number in range(200)]
+
+
+async def test_pool_at_capacity_refuses_no_tell_while_an_actor_is_idle(runtime: Runtime) -> None:
+    """R-52."""
+    gone: list[Any] = []
+    pool = KeyedPool(runtime, "p", lambda key: Leaving(gone), capacity=10)
+    for number in range(100):
+        assert pool[str(number)].tell(Add(1))
+        await wait_all_tasks_blocked()
+    await pool.close(trio.current_time() + 60)
+    assert len(gone) == 100
+
+
+async def test_pool_bounds_the_actors_that_are_leaving(runtime: Runtime) -> None:
+    """R-52: memory is bounded also while every `stopping` hangs."""
+    pool = KeyedPool(runtime, "p", lambda key: LeavingSlowly([]), capacity=10)
+    for number in range(20):
+        assert await pool[str(number)].ask(Add(1), deadline=0.5) == 1
+    with pytest.raises(MailboxFull):
+        await pool["one more"].ask(Add(1), deadline=0.5)
+    assert len(pool) == 20
+    await trio.sleep(2)
+    assert len(pool) == 10
+    assert await pool["one more"].ask(Add(1), deadline=0.5) == 1
+    await pool.close(trio.current_time() + 60)
+
+
+async def test_pool_counts_an_actor_again_that_a_message_called_back(runtime: Runtime) -> None:
+    """R-54: the next instance takes a place once more."""
+    pool = KeyedPool(runtime, "p", lambda key: LeavingSlowly([]), capacity=2)
+    for key in "abc":
+        assert await pool[key].ask(Add(1), deadline=0.5) == 1
+    assert await pool["a"].ask(Add(1), deadline=5.0) == 1
+    assert len(pool) == 3
+    await pool["d"].ask(Add(1), deadline=0.5)
+    await trio.sleep(2)
+    assert len(pool) == 2
+    await pool.close(trio.current_time() + 60)
