@@ -24,7 +24,7 @@ from typing import Final
 import trio
 from sqlalchemy import text
 
-from benchmarks.delivery.events import EVENT, PLACES, SECRET, data
+from benchmarks.delivery.events import EVENT, SECRET, SLOTS, data
 from benchmarks.nginx import running_nginx
 from benchmarks.rows import Comparison, Effort, Row
 from fw_actors.config import Config, load
@@ -65,8 +65,8 @@ def rows(effort: Effort) -> Iterator[Row]:
         receivers = {"quick": (nginx.hook, effort.events),
                      "slow": (slow, max(1, effort.events // SLOW_SHARE))}  # fmt: skip
         for name, (url, events) in receivers.items():
-            places = PLACES if name == "quick" else 16
-            work = _Work(url, events, places)
+            slots = SLOTS if name == "quick" else 16
+            work = _Work(url, events, slots)
             for count in NODES:
                 yield Comparison(
                     suite="nodes",
@@ -80,11 +80,11 @@ def rows(effort: Effort) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class _Work:
-    """So many events to one URL, `places` at once from each process."""
+    """So many events to one URL, `slots` at once from each process."""
 
     url: str
     events: int
-    places: int
+    slots: int
 
 
 def _on_postgres(cluster: PostgresCluster, work: _Work, count: int) -> float:
@@ -101,15 +101,15 @@ def _deliver(database: str, work: _Work, count: int) -> float:
     """Record the events for later, start the processes, have all be due; return the rate."""
     with ExitStack() as stack:
         folders = [Path(stack.enter_context(TemporaryDirectory())) for _ in range(count)]
-        configs = [_site(folder, database, work.places) for folder in folders]
+        configs = [_site(folder, database, work.slots) for folder in folders]
         trio.run(_record, configs[0], work)
         for folder in folders:
             stack.enter_context(_node(folder, database))
         return trio.run(_until_delivered, configs[0], work.events)
 
 
-def _site(folder: Path, database: str, places: int) -> Config:
-    policy = {"site": {"name": "bench"}, "ops": {"perReceiverConcurrency": places}}
+def _site(folder: Path, database: str, slots: int) -> Config:
+    policy = {"site": {"name": "bench"}, "ops": {"perReceiverConcurrency": slots}}
     (folder / "fw.json").write_text(json.dumps(policy))
     return load({"FW_SECRET_KEY": _KEY, "FW_DATABASE": database}, folder)
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import h11
 import trio
 
-from benchmarks.delivery.events import PLACES, body
+from benchmarks.delivery.events import SLOTS, body
 from benchmarks.delivery.h11_loop import Refused, answer
 from benchmarks.nginx import counted, running_nginx
 from benchmarks.rows import Comparison, Effort, Row
@@ -106,6 +106,6 @@ def _request(target: Endpoint) -> h11.Request:
 async def _seconds_of(work: Callable[[], Awaitable[None]]) -> float:
     began = perf_counter()
     async with trio.open_nursery() as nursery:
-        for _ in range(PLACES):
+        for _ in range(SLOTS):
             nursery.start_soon(work)
     return perf_counter() - began

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import click
 
+from fw_cli.context import CommandContext
 from fw_cli.examples import examples
 from fw_cli.output import say
 from fw_cli.progress import progress
-from fw_cli.surroundings import CommandContext
 
 
 @click.command(epilog=examples('fw backup "backup-$(date +%F).db"'))
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.pass_obj
-def backup(surroundings: CommandContext, file: Path) -> None:
+def backup(context: CommandContext, file: Path) -> None:
     """Copy the whole store to FILE, which must not exist; the service may run meanwhile.
 
     The copy is consistent and is checked. It does not migrate anything, so it can be made before an
@@ -23,13 +23,13 @@ def backup(surroundings: CommandContext, file: Path) -> None:
     data/fw.db with it (remove the old fw.db-wal), and start. For PostgreSQL it is a dump for
     pg_restore. Stored secrets stay encrypted: keep FW_SECRET_KEY as well, in another place.
     """
-    copy_store(surroundings, file)
+    copy_store(context, file)
 
 
-def copy_store(surroundings: CommandContext, file: Path) -> None:
+def copy_store(context: CommandContext, file: Path) -> None:
     """Copy the store to a new file, and print its size."""
-    config = surroundings.config
-    target = surroundings.cwd / file
+    config = context.config
+    target = context.cwd / file
     with progress("copying the store") as advance:
         if config.sqlite_file is not None:
             from fw_actors.store.backup import back_up_file
@@ -38,5 +38,5 @@ def copy_store(surroundings: CommandContext, file: Path) -> None:
         else:
             from fw_actors.store.backup import back_up_database
 
-            size = back_up_database(config.deployment.database, target, surroundings.environ)
+            size = back_up_database(config.deployment.database, target, context.environ)
     say(f"{target}: {size} bytes")

@@ -8,15 +8,15 @@ from typing import Any
 
 import click
 
+from fw_cli.context import CommandContext
+from fw_cli.errors import CommandFailed
 from fw_cli.output import as_json, show_json
-from fw_cli.refusals import CommandFailed
-from fw_cli.surroundings import CommandContext
 
 
 @click.command()
 @as_json
 @click.pass_obj
-def console(surroundings: CommandContext, as_json: bool) -> None:
+def console(context: CommandContext, as_json: bool) -> None:
     """Inspect the running service: actors, receivers, queues, lockouts; and act on them.
 
     The connection is a socket that only the service's own user can open; data/console.address names
@@ -25,7 +25,7 @@ def console(surroundings: CommandContext, as_json: bool) -> None:
     from fw_cli.console_client import ConsoleClient
     from supervisors.service.site_files import SitePaths
 
-    path = SitePaths(surroundings.folder).console
+    path = SitePaths(context.folder).console
 
     async def view() -> Any:
         client = ConsoleClient(path)

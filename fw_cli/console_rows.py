@@ -55,8 +55,8 @@ def _tree(view: View) -> Iterator[Row]:
 
 def _receivers(view: View) -> Iterator[Row]:
     for each in view["receivers"]:
-        places = (each["inFlight"], each["window"], each["limit"])
-        yield each["origin"], (each["origin"], each["health"], *map(str, places))
+        slots = (each["inFlight"], each["window"], each["limit"])
+        yield each["origin"], (each["origin"], each["health"], *map(str, slots))
 
 
 def _queues(view: View) -> Iterator[Row]:
@@ -118,7 +118,7 @@ BOARDS: Final = (
     Board("queues", "Queues", ("Queue", "Ready", "Scheduled", "Leased", "Failed", "Oldest (s)"),
           _queues, "The queues are empty."),
     Board("deliveries", "Deliveries", ("Delivery", "Event", "Status", "Attempts", "When"),
-          _deliveries, "No delivery is in progress or waiting for an attempt."),
+          _deliveries, "No delivery is in flight or waits for an attempt."),
     Board("failed", "Failed", ("Delivery", "Event", "Webhook", "Last attempt", "Error"), _failed,
           "No delivery has failed."),
     Board("locks", "Lockouts", ("Identifier", "Account", "Until"), _locks,

@@ -26,7 +26,7 @@ from textual.widgets import (
 
 from fw_cli.console_client import ConsoleClient
 from fw_cli.console_rows import BOARDS, Board, Row, now_of
-from fw_cli.refusals import CommandFailed
+from fw_cli.errors import CommandFailed
 from supervisors.service.logs import escaped
 
 KEPT: Final = 120

@@ -24,11 +24,11 @@ from fw_actors.rules.delivery import wait_seconds
 from fw_actors.runtime import Entropy, SystemClock, SystemEntropy
 from fw_cli.demo_receiver import DemoReceiver, Post
 from fw_cli.demo_site import BACKOFF_SECONDS, USER, Client, make_site, make_user
-from fw_cli.refusals import CommandFailed
+from fw_cli.errors import CommandFailed
 
 T = TypeVar("T")
 
-LONGEST_SECONDS: Final = 60.0
+MAX_SECONDS: Final = 60.0
 REFRESH_SECONDS: Final = 0.2
 FAILURES: Final = (503, 503, 503, 204)
 _COLOURS: Final = {"Sent": "green", "Retrying": "yellow", "Failed": "red", "Queued": "cyan"}
@@ -104,7 +104,7 @@ async def _demo() -> bool:
     )
     with (
         tempfile.TemporaryDirectory(prefix="fw-demo-") as folder,
-        trio.move_on_after(LONGEST_SECONDS),
+        trio.move_on_after(MAX_SECONDS),
     ):
         async with trio.open_nursery() as nursery:
             for receiver in receivers:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from fw_cli.context import CommandContext
+from fw_cli.errors import CommandFailed
 from fw_cli.output import as_json, show_json
-from fw_cli.refusals import CommandFailed
-from fw_cli.surroundings import CommandContext
 
 if TYPE_CHECKING:
     from fw_actors.rules.findings import Finding, Section
@@ -21,7 +21,7 @@ _INDENT: Final = 11
 @click.command()
 @as_json
 @click.pass_obj
-def doctor(surroundings: CommandContext, as_json: bool) -> None:
+def doctor(context: CommandContext, as_json: bool) -> None:
     """Check the site: each line is ok, a warning or a problem, with its remedy.
 
     Checks configuration, public URL, cookie and proxy, accounts, the mail transport (it connects
@@ -31,9 +31,7 @@ def doctor(surroundings: CommandContext, as_json: bool) -> None:
     """
     from fw_actors.rules.findings import Level, count, report
 
-    sections = [
-        section.reworded(surroundings.scrubber.scrub_known) for section in _examine(surroundings)
-    ]
+    sections = [section.reworded(context.scrubber.scrub_known) for section in _examine(context)]
     if as_json:
         show_json(report(sections))
     else:
@@ -47,7 +45,7 @@ def doctor(surroundings: CommandContext, as_json: bool) -> None:
         raise CommandFailed(f"the doctor found {_counted(problems, 'problem')}")
 
 
-def _examine(surroundings: CommandContext) -> Sequence[Section]:
+def _examine(context: CommandContext) -> Sequence[Section]:
     from fw_actors.errors import ConfigurationError
     from fw_actors.ops.doctor import evaluate_configuration, evaluate_front, examine, not_opened
     from fw_actors.version import __version__
@@ -55,9 +53,9 @@ def _examine(surroundings: CommandContext) -> Sequence[Section]:
     from supervisors.service.examination import evaluate_service, service_facts
 
     try:
-        config = surroundings.config
+        config = context.config
         service = service_state(config)
-        opened = surroundings.on_site(lambda site: examine(site, service))
+        opened = context.on_site(lambda site: examine(site, service))
     except ConfigurationError as error:
         return [not_opened(error.problems)]
     return [

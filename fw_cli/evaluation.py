@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.examples import examples
 from fw_cli.output import json_text
-from fw_cli.surroundings import ADMINISTRATOR, CommandContext
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -37,7 +37,7 @@ _as_user = click.option(
 @_commit
 @_as_user
 @click.pass_obj
-def evaluate(surroundings: CommandContext, expression: str, commit: bool, user: str) -> None:
+def evaluate(context: CommandContext, expression: str, commit: bool, user: str) -> None:
     """Evaluate EXPRESSION, in which `fw` is the site, and print its value as JSON."""
     from fw_cli.scripts import compiled, shielded
 
@@ -50,7 +50,7 @@ def evaluate(surroundings: CommandContext, expression: str, commit: bool, user: 
         result = eval(code, _names(fw))  # the purpose of `fw eval`  # nosec B307
         return json_text(result, _plain)
 
-    click.echo(_run(surroundings, user, value, commit=commit))
+    click.echo(_run(context, user, value, commit=commit))
 
 
 @click.command(
@@ -64,7 +64,7 @@ def evaluate(surroundings: CommandContext, expression: str, commit: bool, user: 
 @_commit
 @_as_user
 @click.pass_obj
-def execute(surroundings: CommandContext, file: Path, commit: bool, user: str) -> None:
+def execute(context: CommandContext, file: Path, commit: bool, user: str) -> None:
     """Run the Python FILE, in which `fw` is the site, in one transaction."""
     from fw_cli.scripts import compiled, shielded
 
@@ -74,14 +74,14 @@ def execute(surroundings: CommandContext, file: Path, commit: bool, user: str) -
     def run(fw: Fw) -> None:
         _execute(code, _names(fw, file))
 
-    _run(surroundings, user, run, commit=commit)
+    _run(context, user, run, commit=commit)
 
 
-def _run(surroundings: CommandContext, user: str, fn: Callable[[Fw], Any], *, commit: bool) -> Any:
+def _run(context: CommandContext, user: str, fn: Callable[[Fw], Any], *, commit: bool) -> Any:
     async def use(site: Site) -> Any:
         return await (site.write(user, fn) if commit else site.rollback(user, fn))
 
-    return surroundings.on_site(use)
+    return context.on_site(use)
 
 
 def _execute(code: CodeType, names: dict[str, Any]) -> None:

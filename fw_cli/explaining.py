@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fw_cli.context import CommandContext
 from fw_cli.output import as_json, say, show_json
-from fw_cli.surroundings import CommandContext
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.argument("delivery")
 @as_json
 @click.pass_obj
-def explain(surroundings: CommandContext, delivery: str, as_json: bool) -> None:
+def explain(context: CommandContext, delivery: str, as_json: bool) -> None:
     """Show why DELIVERY waits, and since or until when.
 
     It waits for its receiver, for the end of a backoff, or for an attempt in progress; or it is
@@ -32,8 +32,8 @@ def explain(surroundings: CommandContext, delivery: str, as_json: bool) -> None:
     async def use(site: Site) -> Waiting:
         return await site.store.read(lambda tx: waiting(tx, site.registry, delivery))
 
-    facts = surroundings.on_site(use)
-    explanation = explained(facts, service_state(surroundings.config))
+    facts = context.on_site(use)
+    explanation = explained(facts, service_state(context.config))
     due_at = None if explanation.due_at is None else iso(explanation.due_at)
     if as_json:
         show_json(
@@ -46,7 +46,7 @@ def explain(surroundings: CommandContext, delivery: str, as_json: bool) -> None:
                 "maxAttempts": facts.max_attempts,
                 "receiver": facts.receiver or None,
                 "ahead": facts.ahead,
-                "leased": facts.under_way,
+                "leased": facts.in_flight,
                 "text": explanation.text,
             }
         )

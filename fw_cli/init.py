@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
-from fw_cli.refusals import CommandFailed
-from fw_cli.surroundings import CommandContext
+from fw_cli.context import CommandContext
+from fw_cli.errors import CommandFailed
 
 KEY_BYTES: Final = 32
 
@@ -41,12 +41,12 @@ _IGNORED: Final = ".env\nsecret.key*\ndata/\n"
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
 @click.pass_obj
-def init(surroundings: CommandContext, folder: Path) -> None:
+def init(context: CommandContext, folder: Path) -> None:
     """Create a site in FOLDER (default: here): fw.json, .env, secret.key, .gitignore.
 
     Existing files are not changed; a folder that contains a fw.json is rejected. Opens nothing.
     """
-    site = (surroundings.cwd / folder).absolute()
+    site = (context.cwd / folder).absolute()
     policy = site / "fw.json"
     if policy.exists():
         raise CommandFailed(f"{policy} already exists; this folder is a site")

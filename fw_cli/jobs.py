@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fw_cli.lazy import TellingGroup
+from fw_cli.context import CommandContext
+from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, show
-from fw_cli.surroundings import CommandContext
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
@@ -24,7 +24,7 @@ _COLUMNS: Final = {
 }
 
 
-@click.group(cls=TellingGroup)
+@click.group(cls=FullHelpGroup)
 def jobs() -> None:
     """Jobs: show the queues."""
 
@@ -32,7 +32,7 @@ def jobs() -> None:
 @jobs.command()
 @as_json
 @click.pass_obj
-def stats(surroundings: CommandContext, as_json: bool) -> None:
+def stats(context: CommandContext, as_json: bool) -> None:
     """Count the jobs of each queue: webhook, mail, and app for fw.enqueue.
 
     Ready jobs are due, scheduled ones wait for their next attempt, leased ones are in progress,
@@ -44,7 +44,7 @@ def stats(surroundings: CommandContext, as_json: bool) -> None:
 
         return await site.store.read(queues)
 
-    show([_row(counted) for counted in surroundings.on_site(read)], _COLUMNS, json=as_json)
+    show([_row(counted) for counted in context.on_site(read)], _COLUMNS, json=as_json)
 
 
 def _row(counted: QueueStats) -> dict[str, Any]:

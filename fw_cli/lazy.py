@@ -12,7 +12,7 @@ LONGEST: Final = 300
 """The maximal length of a sentence in a list of commands."""
 
 
-class TellingGroup(click.Group):
+class FullHelpGroup(click.Group):
     """A group whose help does not truncate sentences."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -27,7 +27,7 @@ class TellingGroup(click.Group):
             formatter.write_dl(listed)
 
 
-class LazyGroup(TellingGroup):
+class LazyGroup(FullHelpGroup):
     """A group that imports its commands on use: `at` maps a name to "module:attribute".
 
     This keeps `fw version` fast.

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import click
 
+from fw_cli.context import CommandContext
+from fw_cli.errors import command_error
 from fw_cli.examples import examples
 from fw_cli.lazy import LazyGroup
 from fw_cli.own_environment import take_secrets
-from fw_cli.refusals import refusal
-from fw_cli.surroundings import CommandContext
 
 COMMANDS: Final = {
     "init": "fw_cli.init:init",
@@ -57,9 +57,9 @@ class Root(LazyGroup):
         except BrokenPipeError:
             raise  # `fw user list | head -1`: click ends quietly
         except (Exception, BaseExceptionGroup) as error:
-            surroundings = ctx.find_object(CommandContext) or CommandContext({}, Path())
-            raise refusal(
-                error, debugging=surroundings.debugging, scrubber=surroundings.scrubber
+            context = ctx.find_object(CommandContext) or CommandContext({}, Path())
+            raise command_error(
+                error, debugging=context.debugging, scrubber=context.scrubber
             ) from None
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fw_cli.context import CommandContext
 from fw_cli.progress import progress
-from fw_cli.surroundings import CommandContext
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.pass_obj
-def migrate(surroundings: CommandContext) -> None:
+def migrate(context: CommandContext) -> None:
     """Create or migrate the store: tables, columns, roles; nothing is ever dropped."""
     with progress("bringing the store up to date"):  # indexing millions of rows takes a while
-        surroundings.on_site(_opened_is_migrated)
+        context.on_site(_opened_is_migrated)
     click.echo("the store is up to date")
 
 

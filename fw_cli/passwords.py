@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from fw_cli.refusals import CommandFailed
+from fw_cli.errors import CommandFailed
 
 password_stdin = click.option(
     "--password-stdin", is_flag=True, help="Read the password from the first line of stdin."

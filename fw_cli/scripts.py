@@ -9,7 +9,7 @@ from types import CodeType
 from typing import Literal, ParamSpec, TypeVar
 
 from fw_actors.errors import FwError
-from fw_cli.refusals import CommandFailed
+from fw_cli.errors import CommandFailed
 
 P = ParamSpec("P")
 R = TypeVar("R")

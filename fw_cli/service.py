@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fw_cli.context import CommandContext
+from fw_cli.errors import CommandFailed, is_defect
 from fw_cli.output import as_json, say, show_json
-from fw_cli.refusals import CommandFailed, is_defect
-from fw_cli.surroundings import CommandContext
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.pass_obj
-def serve(surroundings: CommandContext) -> None:
+def serve(context: CommandContext) -> None:
     """Serve the site in the foreground, until SIGTERM or Ctrl-C.
 
     Prints one line `ready <url>` on stdout when it accepts requests; the log goes to stderr.
@@ -34,14 +34,14 @@ def serve(surroundings: CommandContext) -> None:
     from fw_actors.version import __version__
     from supervisors.service import run
 
-    log = surroundings.logger(service=True)
-    announcer = run.Announcer(_say_ready, surroundings.environ.get("NOTIFY_SOCKET"))
-    _warn_of_exposed(surroundings, log)
+    log = context.logger(service=True)
+    announcer = run.Announcer(_print_ready, context.environ.get("NOTIFY_SOCKET"))
+    _warn_of_exposed(context, log)
     _run_logged(
         partial(
             run.serve,
-            _places(surroundings),
-            partial(_open, surroundings, log, front=True),
+            _paths(context),
+            partial(_open, context, log, front=True),
             version=__version__,
             announcer=announcer,
             log=log,
@@ -52,60 +52,60 @@ def serve(surroundings: CommandContext) -> None:
 
 @click.command()
 @click.pass_obj
-def worker(surroundings: CommandContext) -> None:
+def worker(context: CommandContext) -> None:
     """Deliver webhooks and mail from the same store, beside the service, until a signal."""
     from fw_actors.version import __version__
     from supervisors.service import run
 
-    log = surroundings.logger(service=True)
-    _warn_of_exposed(surroundings, log)
-    opened = partial(_open, surroundings, log, front=False)
+    log = context.logger(service=True)
+    _warn_of_exposed(context, log)
+    opened = partial(_open, context, log, front=False)
     _run_logged(partial(run.work, opened, version=__version__, log=log), log)
 
 
 @click.command()
 @click.pass_obj
-def start(surroundings: CommandContext) -> None:
+def start(context: CommandContext) -> None:
     """Start the service in the background, and wait until it is ready."""
     from supervisors.service import background
 
-    places = _places(surroundings)
-    before = background.status(places)
+    paths = _paths(context)
+    before = background.status(paths)
     if before.state is background.RunState.RUNNING:
         say(f"{_sentence(before)} already")
         return
-    say(_sentence(_start(surroundings, places)))
+    say(_sentence(_start(context, paths)))
 
 
 @click.command()
 @click.pass_obj
-def stop(surroundings: CommandContext) -> None:
+def stop(context: CommandContext) -> None:
     """Stop the service, and wait until it has stopped."""
     from supervisors.service import background
 
-    click.echo(background.stop(_places(surroundings)).value)
+    click.echo(background.stop(_paths(context)).value)
 
 
 @click.command()
 @click.pass_obj
-def restart(surroundings: CommandContext) -> None:
+def restart(context: CommandContext) -> None:
     """Stop the service if it runs, and start it with the current configuration."""
     from supervisors.service import background
 
-    places = _places(surroundings)
-    surroundings.config  # noqa: B018 - report configuration errors before the stop
-    click.echo(background.stop(places).value)
-    say(_sentence(_start(surroundings, places)))
+    paths = _paths(context)
+    context.config  # noqa: B018 - report configuration errors before the stop
+    click.echo(background.stop(paths).value)
+    say(_sentence(_start(context, paths)))
 
 
 @click.command()
 @as_json
 @click.pass_obj
-def status(surroundings: CommandContext, as_json: bool) -> None:
+def status(context: CommandContext, as_json: bool) -> None:
     """Show whether the service runs, its process, and its address."""
     from supervisors.service import background
 
-    now = background.status(_places(surroundings))
+    now = background.status(_paths(context))
     if as_json:
         show_json(
             {"state": now.state.value, "pid": now.pid, "url": now.url, "version": now.version}
@@ -114,29 +114,29 @@ def status(surroundings: CommandContext, as_json: bool) -> None:
         say(_sentence(now))
 
 
-def _places(surroundings: CommandContext) -> SitePaths:
+def _paths(context: CommandContext) -> SitePaths:
     from supervisors.service.site_files import SitePaths
 
-    return SitePaths(surroundings.folder)
+    return SitePaths(context.folder)
 
 
 def _open(
-    surroundings: CommandContext, log: FilteringBoundLogger, *, front: bool
+    context: CommandContext, log: FilteringBoundLogger, *, front: bool
 ) -> AbstractAsyncContextManager[Service]:
     from supervisors.service.tree import open_service
 
     # systemd's RuntimeDirectory=: visible to other processes, unlike a unit's private /tmp.
-    run_folder = surroundings.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    run_folder = context.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
     return open_service(
-        surroundings.config,
+        context.config,
         log=log,
         front=front,
         run_folder=Path(run_folder) if run_folder else None,
     )
 
 
-def _warn_of_exposed(surroundings: CommandContext, log: FilteringBoundLogger) -> None:
-    if surroundings.exposed:
+def _warn_of_exposed(context: CommandContext, log: FilteringBoundLogger) -> None:
+    if context.exposed:
         log.warning(
             "service.environment_shows_secrets", hint="use files for secrets where possible"
         )
@@ -160,16 +160,16 @@ def _run_logged(run: Callable[[], Awaitable[None]], log: FilteringBoundLogger) -
         raise CommandFailed("the service has crashed; see its log") from error
 
 
-def _start(surroundings: CommandContext, places: SitePaths) -> ServiceStatus:
+def _start(context: CommandContext, paths: SitePaths) -> ServiceStatus:
     from supervisors.service import background
 
     # -P: modules in the site's folder must not hide ours; that folder is last on the path.
     command = [sys.executable, "-P", "-m", "fw_cli", "serve"]
-    environ = {**surroundings.environ, "FW_CONFIG": str(surroundings.config.file)}
-    return background.start(places, command, environ)
+    environ = {**context.environ, "FW_CONFIG": str(context.config.file)}
+    return background.start(paths, command, environ)
 
 
-def _say_ready(url: str) -> None:
+def _print_ready(url: str) -> None:
     with contextlib.suppress(OSError):  # the starting process may not listen any more
         click.echo(f"ready {url}")
 

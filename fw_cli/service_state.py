@@ -10,7 +10,7 @@ from typing import Final
 from fw_actors.config import Config
 from fw_actors.rules.findings import ServiceState
 from fw_cli.console_client import ConsoleClient
-from fw_cli.refusals import CommandFailed
+from fw_cli.errors import CommandFailed
 from supervisors.service.background import RunState, status
 from supervisors.service.site_files import SitePaths
 
@@ -22,10 +22,10 @@ def service_state(config: Config) -> ServiceState:
 
     Raises: UnusableDataFolder.
     """
-    places = SitePaths(config.folder)
-    if status(places).state is RunState.STOPPED:
+    paths = SitePaths(config.folder)
+    if status(paths).state is RunState.STOPPED:
         return ServiceState(running=False)
-    return ServiceState(running=True, health=asyncio.run(_health(ConsoleClient(places.console))))
+    return ServiceState(running=True, health=asyncio.run(_health(ConsoleClient(paths.console))))
 
 
 async def _health(client: ConsoleClient) -> Mapping[str, str]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from fw_cli.context import CommandContext
 from fw_cli.progress import progress
-from fw_cli.surroundings import CommandContext
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
@@ -19,7 +19,7 @@ _PAUSE_SECONDS: Final = 0.05  # so that a running service's writers never wait l
 @click.command()
 @click.argument("what", type=click.Choice(["auth", "webhooks", "audit"]))
 @click.pass_obj
-def sweep(surroundings: CommandContext, what: str) -> None:
+def sweep(context: CommandContext, what: str) -> None:
     """Delete expired rows: for auth sessions, link tokens and login attempts; for webhooks the
     deliveries, and for audit the Audit Events, beyond their retention.
 
@@ -30,7 +30,7 @@ def sweep(surroundings: CommandContext, what: str) -> None:
         return sum([await _deleted(site, step) for step in _steps(site, what)])
 
     with progress("deleting expired rows"):
-        count = surroundings.on_site(use)
+        count = context.on_site(use)
     click.echo(f"deleted {count} rows")
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.examples import examples
-from fw_cli.lazy import TellingGroup
+from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, say, show
 from fw_cli.passwords import password_stdin, take_password
-from fw_cli.surroundings import ADMINISTRATOR, CommandContext
 
 if TYPE_CHECKING:
     from fw_actors.access.passwords import EndedAccess
@@ -27,7 +27,7 @@ _COLUMNS: Final = {
 }
 
 
-@click.group(cls=TellingGroup)
+@click.group(cls=FullHelpGroup)
 def user() -> None:
     """Accounts: add and list them, set a password, unlock, disable and enable."""
 
@@ -45,7 +45,7 @@ def user() -> None:
 @password_stdin
 @click.pass_obj
 def add(
-    surroundings: CommandContext,
+    context: CommandContext,
     name: str,
     email: str,
     full_name: str,
@@ -56,7 +56,7 @@ def add(
 
     With --password-stdin the account gets that password at once, and there is no link.
     """
-    surroundings.config  # noqa: B018 - report a missing site before asking for a password
+    context.config  # noqa: B018 - report a missing site before asking for a password
     password = take_password(from_stdin=True) if password_stdin else None
 
     async def make(site: Site) -> str:
@@ -86,13 +86,13 @@ def add(
 
         return invite
 
-    say(surroundings.on_site(make))
+    say(context.on_site(make))
 
 
 @user.command("list")
 @as_json
 @click.pass_obj
-def list_accounts(surroundings: CommandContext, as_json: bool) -> None:
+def list_accounts(context: CommandContext, as_json: bool) -> None:
     """List all accounts."""
 
     async def read(site: Site) -> list[dict[str, Any]]:
@@ -100,20 +100,20 @@ def list_accounts(surroundings: CommandContext, as_json: bool) -> None:
 
         return await site.read(ADMINISTRATOR, list_users)
 
-    show(surroundings.on_site(read), _COLUMNS, json=as_json)
+    show(context.on_site(read), _COLUMNS, json=as_json)
 
 
 @user.command()
 @click.argument("who")
 @password_stdin
 @click.pass_obj
-def passwd(surroundings: CommandContext, who: str, password_stdin: bool) -> None:
+def passwd(context: CommandContext, who: str, password_stdin: bool) -> None:
     """Set the password of WHO, a name or an e-mail.
 
     Its sessions, API keys and open links end, a lockout is lifted, and a mail notifies the owner.
     """
     if not password_stdin:
-        surroundings.on_site(lambda site: _named(site, who))  # before asking for a password
+        context.on_site(lambda site: _named(site, who))  # before asking for a password
     password = take_password(from_stdin=password_stdin)
 
     async def set_password(site: Site) -> str:
@@ -127,7 +127,7 @@ def passwd(surroundings: CommandContext, who: str, password_stdin: bool) -> None
 
         return f"set the password of {name}{_ended_text(await site.write(ADMINISTRATOR, work))}"
 
-    say(surroundings.on_site(set_password))
+    say(context.on_site(set_password))
 
 
 def _ended_text(ended: EndedAccess) -> str:
@@ -144,7 +144,7 @@ def _ended_text(ended: EndedAccess) -> str:
 @user.command()
 @click.argument("who")
 @click.pass_obj
-def unlock(surroundings: CommandContext, who: str) -> None:
+def unlock(context: CommandContext, who: str) -> None:
     """Lift the lockouts of WHO, of its name and its e-mail."""
 
     async def use(site: Site) -> str:
@@ -158,26 +158,26 @@ def unlock(surroundings: CommandContext, who: str) -> None:
 
         return await site.write(ADMINISTRATOR, work)
 
-    say(f"unlocked {surroundings.on_site(use)}")
+    say(f"unlocked {context.on_site(use)}")
 
 
 @user.command()
 @click.argument("who")
 @click.pass_obj
-def disable(surroundings: CommandContext, who: str) -> None:
+def disable(context: CommandContext, who: str) -> None:
     """Disable the account WHO: sign-ins are rejected; sessions, API keys and links end."""
-    say(f"disabled {_set_enabled(surroundings, who, enabled=False)}")
+    say(f"disabled {_set_enabled(context, who, enabled=False)}")
 
 
 @user.command()
 @click.argument("who")
 @click.pass_obj
-def enable(surroundings: CommandContext, who: str) -> None:
+def enable(context: CommandContext, who: str) -> None:
     """Enable the account WHO again; what ended when it was disabled is not restored."""
-    say(f"enabled {_set_enabled(surroundings, who, enabled=True)}")
+    say(f"enabled {_set_enabled(context, who, enabled=True)}")
 
 
-def _set_enabled(surroundings: CommandContext, who: str, *, enabled: bool) -> str:
+def _set_enabled(context: CommandContext, who: str, *, enabled: bool) -> str:
     async def use(site: Site) -> str:
         from fw_actors.access.users import set_enabled
 
@@ -185,7 +185,7 @@ def _set_enabled(surroundings: CommandContext, who: str, *, enabled: bool) -> st
             ADMINISTRATOR, lambda fw: set_enabled(fw, site.accounts, who, enabled)
         )
 
-    return surroundings.on_site(use)
+    return context.on_site(use)
 
 
 async def _named(site: Site, who: str) -> tuple[str, str]:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from fw_cli.backup import copy_store
+from fw_cli.context import CommandContext
+from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
-from fw_cli.lazy import TellingGroup
+from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, show
 from fw_cli.progress import Advance, progress
-from fw_cli.refusals import CommandFailed
-from fw_cli.surroundings import CommandContext
 
 if TYPE_CHECKING:
     from fw_actors.ops.rekeying import Count, StoredValue
@@ -35,7 +35,7 @@ _LOCK_EVERY_SECONDS: Final = 0.05
 _file = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.group(cls=TellingGroup)
+@click.group(cls=FullHelpGroup)
 def vault() -> None:
     """Encrypted values: encrypt them with another key."""
 
@@ -66,7 +66,7 @@ def vault() -> None:
 @as_json
 @click.pass_obj
 def rekey(
-    surroundings: CommandContext,
+    context: CommandContext,
     old_key_file: Path | None,
     new_key_file: Path | None,
     backup: Path | None,
@@ -83,17 +83,17 @@ def rekey(
     """
     if not dry_run and (backup is None) != no_backup:
         raise click.UsageError("Either --backup FILE or --no-backup is required.")
-    with nullcontext() if dry_run else _nobody_serves(surroundings):
-        keys = _Keys(surroundings, old_key_file, new_key_file)
+    with nullcontext() if dry_run else _service_stopped(context):
+        keys = _Keys(context, old_key_file, new_key_file)
         if dry_run:
-            found = _count(surroundings, keys)
+            found = _count(context, keys)
             show([vars(each) for each in found.fields], _COLUMNS, json=as_json)
             _report_lost(found.lost)
             return
-        keys.judge_old_file()
+        keys.check_old_file()
         if backup is not None:
-            copy_store(surroundings, backup)
-        moved, found = _move(surroundings, keys, leave_unreadable=leave_unreadable)
+            copy_store(context, backup)
+        moved, found = _move(context, keys, leave_unreadable=leave_unreadable)
         keys.put_in_place()
     already = f", {found.new} had the new one already" if found.new else ""
     click.echo(f"gave {moved} values the new key{already}")
@@ -105,12 +105,12 @@ class _Keys:
     """The old and the new key, and where the new one is stored."""
 
     def __init__(
-        self, surroundings: CommandContext, old_file: Path | None, new_file: Path | None
+        self, context: CommandContext, old_file: Path | None, new_file: Path | None
     ) -> None:
         from fw_actors.config.parsing import OWN_FILE
 
-        secrets, folder = surroundings.config.secrets, surroundings.config.folder
-        configured = secrets.key if old_file is None else _read(surroundings.cwd / old_file)
+        secrets, folder = context.config.secrets, context.config.folder
+        configured = secrets.key if old_file is None else _read(context.cwd / old_file)
         if configured is None:
             raise CommandFailed("FW_SECRET_KEY is not set: give the old key with --old-key-file")
         self.old: str = configured
@@ -118,7 +118,7 @@ class _Keys:
         self._next, self._kept = folder / f"{OWN_FILE}.new", folder / f"{OWN_FILE}.old"
         self._replaces = new_file is None
         if new_file is not None:
-            self._given: str | None = _read(surroundings.cwd / new_file)
+            self._given: str | None = _read(context.cwd / new_file)
         elif secrets.key_file != self._own:
             raise CommandFailed(
                 f"the key does not come from {self._own}: give the new one with --new-key-file"
@@ -155,7 +155,7 @@ class _Keys:
         assert self.known_new is not None
         return self.known_new
 
-    def judge_old_file(self) -> None:
+    def check_old_file(self) -> None:
         """Check that no key kept by an earlier rotation would be overwritten."""
         if self._replaces and self._kept.exists() and _read(self._kept) != self.old:
             raise CommandFailed(
@@ -190,7 +190,7 @@ class _Keys:
         return "set the new key as FW_SECRET_KEY now: with the old one the site does not open"
 
 
-def _count(surroundings: CommandContext, keys: _Keys) -> Count:
+def _count(context: CommandContext, keys: _Keys) -> Count:
     import trio
 
     from fw_actors.documents.vault import VaultCipher
@@ -200,17 +200,15 @@ def _count(surroundings: CommandContext, keys: _Keys) -> Count:
 
     async def use() -> Count:
         entropy = SystemEntropy()
-        async with open_site(surroundings.config, rekeying=True) as site:
+        async with open_site(context.config, rekeying=True) as site:
             old, new = VaultCipher(keys.old, entropy), VaultCipher(keys.known_new, entropy)
             return await Rekeying(site.store, site.registry, old, new).count()
 
-    surroundings.logger(service=False)
+    context.logger(service=False)
     return trio.run(use)
 
 
-def _move(
-    surroundings: CommandContext, keys: _Keys, *, leave_unreadable: bool
-) -> tuple[int, Count]:
+def _move(context: CommandContext, keys: _Keys, *, leave_unreadable: bool) -> tuple[int, Count]:
     import trio
 
     from fw_actors.documents.vault import VaultCipher
@@ -220,7 +218,7 @@ def _move(
 
     async def use(advance: Advance) -> tuple[int, Count]:
         entropy = SystemEntropy()
-        async with open_site(surroundings.config, rekeying=True) as site:
+        async with open_site(context.config, rekeying=True) as site:
             old, new = VaultCipher(keys.old, entropy), VaultCipher(keys.new(), entropy)
             rekeying = Rekeying(site.store, site.registry, old, new)
             found = await rekeying.count()
@@ -240,7 +238,7 @@ def _move(
             await rekeying.run(moved)
             return done, found
 
-    surroundings.logger(service=False)
+    context.logger(service=False)
     with progress("giving stored values the new key") as advance:
         return trio.run(use, advance)
 
@@ -263,22 +261,22 @@ def _read(file: Path) -> str:
 
 
 @contextmanager
-def _nobody_serves(surroundings: CommandContext) -> Iterator[None]:
+def _service_stopped(context: CommandContext) -> Iterator[None]:
     """Hold the site's lock, so that no service runs or starts meanwhile."""
     import time
 
     from supervisors.service.site_files import ServeLock, SitePaths
 
-    places = SitePaths(surroundings.folder)
-    places.prepare()
-    with ServeLock(places.lock) as lock:
+    paths = SitePaths(context.folder)
+    paths.prepare()
+    with ServeLock(paths.lock) as lock:
         for _ in range(_LOCK_TRIES):
             if lock.acquire():
                 break
             time.sleep(_LOCK_EVERY_SECONDS)
         else:
             raise CommandFailed(
-                f"the service of {places.folder} is running: stop it with `fw stop`, and every "
+                f"the service of {paths.folder} is running: stop it with `fw stop`, and every "
                 "worker, before changing the key"
             )
         yield

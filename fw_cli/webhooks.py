@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.examples import examples
 from fw_cli.explaining import explain
-from fw_cli.lazy import TellingGroup
+from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, show
-from fw_cli.surroundings import ADMINISTRATOR, CommandContext
 from fw_cli.webhooks_sending import replay, send_test
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _COLUMNS: Final = {
 }
 
 
-@click.group(cls=TellingGroup)
+@click.group(cls=FullHelpGroup)
 def webhooks() -> None:
     """Webhooks: list, explain and replay deliveries, send test events."""
 
@@ -57,7 +57,7 @@ webhooks.add_command(send_test)
 @as_json
 @click.pass_obj
 def list_deliveries(
-    surroundings: CommandContext, status: str | None, webhook: str | None, limit: int, as_json: bool
+    context: CommandContext, status: str | None, webhook: str | None, limit: int, as_json: bool
 ) -> None:
     """Show the most recent deliveries, newest first."""
     wanted = {"status": status, "webhook": webhook}
@@ -74,7 +74,7 @@ def list_deliveries(
     async def use(site: Site) -> list[dict[str, Any]]:
         return await site.read(ADMINISTRATOR, read)
 
-    show(surroundings.on_site(use), _COLUMNS, json=as_json)
+    show(context.on_site(use), _COLUMNS, json=as_json)
 
 
 webhooks.add_command(explain)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from fw_cli.context import ADMINISTRATOR, CommandContext
+from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, show, show_json
 from fw_cli.progress import progress
-from fw_cli.refusals import CommandFailed
 from fw_cli.since import SINCE
-from fw_cli.surroundings import ADMINISTRATOR, CommandContext
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -47,7 +47,7 @@ _COLUMNS: Final = {"delivery": "Delivery", "status": "Status", "refused": "Error
 @as_json
 @click.pass_obj
 def replay(
-    surroundings: CommandContext,
+    context: CommandContext,
     delivery: str | None,
     webhook: str | None,
     status: str | None,
@@ -80,7 +80,7 @@ def replay(
             return [_row(delivery, await _replay_one(site, delivery))]
         return await _replay_all(site, names)
 
-    rows = surroundings.on_site(use)
+    rows = context.on_site(use)
     if rows or as_json:
         show(rows, _COLUMNS if not dry_run else {"delivery": "Delivery"}, json=as_json)
     else:
@@ -130,7 +130,7 @@ def _row(delivery: str, result: Any) -> dict[str, Any]:
 @click.argument("webhook")
 @as_json
 @click.pass_obj
-def send_test(surroundings: CommandContext, webhook: str, as_json: bool) -> None:
+def send_test(context: CommandContext, webhook: str, as_json: bool) -> None:
     """Send a signed test event to WEBHOOK now, and show how long each step took.
 
     The event is not stored. Exits 1 if the receiver did not answer with 2xx.
@@ -145,7 +145,7 @@ def send_test(surroundings: CommandContext, webhook: str, as_json: bool) -> None
 
     from supervisors.service.logs import escaped
 
-    result = surroundings.on_site(use)
+    result = context.on_site(use)
     if as_json:
         show_json(result)
     else:

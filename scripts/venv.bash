@@ -1,12 +1,12 @@
 # Sourced by its neighbours: finds the project's folder and keeps its virtual environment as
-# constraints-dev.txt and pyproject.toml say. What it has to say goes to standard error.
+# constraints-dev.txt and pyproject.toml say. It reports on standard error.
 # shellcheck shell=bash
 
 root=$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")
 python=$root/.venv/bin/python
 made_from=$root/.venv/made-from
 
-# What an environment is made from. The folder is part of it, since the environment names it.
+# The inputs of an environment. The folder is one of them, since the environment names it.
 recipe() {
   printf '%s\n' "$root"
   cat "$root/pyproject.toml" "$root/constraints-dev.txt"

@@ -110,7 +110,7 @@ SPARE_CONNECTIONS: Final = 1_000
 ADDRESS_SHARE: Final = 8
 
 
-class Awaited(Enum):
+class WaitState(Enum):
     """The states in which the server waits: for a request, a body, or the client's reading."""
 
     REQUEST = auto()
@@ -142,9 +142,9 @@ class ConnectionLimits:
         connections = most + SPARE_CONNECTIONS
         return cls(connections, connections // ADDRESS_SHARE)
 
-    def bytes_held(self, awaited: Awaited) -> tuple[int, int]:
+    def bytes_held(self, awaited: WaitState) -> tuple[int, int]:
         """Return the limits of bytes held while waiting for clients: in all, of one address."""
-        if awaited is Awaited.READING:
+        if awaited is WaitState.READING:
             return self.unread_bytes, self.unread_bytes_by_address
         return self.body_bytes, self.body_bytes_by_address
 
@@ -158,11 +158,11 @@ class ClientConnection:
         self.opened = opened
         self.stream = stream
         self.address = address
-        self.awaited: Awaited | None = None
+        self.awaited: WaitState | None = None
         self.since = 0.0
         self.held_bytes = 0
 
-    def wait_for(self, awaited: Awaited) -> None:
+    def wait_for(self, awaited: WaitState) -> None:
         """Note that the client keeps the server waiting for `awaited` from now on."""
         self.opened.begin_wait(self, awaited)
 
@@ -186,9 +186,11 @@ class OpenConnections:
         self._limits = limits
         self._is_exempt = is_exempt
         self._open: dict[ClientConnection, None] = {}
-        self._waiting: dict[Awaited, dict[ClientConnection, None]] = {each: {} for each in Awaited}
+        self._waiting: dict[WaitState, dict[ClientConnection, None]] = {
+            each: {} for each in WaitState
+        }
         self._by_address: dict[str, dict[ClientConnection, None]] = {}
-        self._held_bytes = dict.fromkeys(Awaited, 0)
+        self._held_bytes = dict.fromkeys(WaitState, 0)
         self._changed: trio.Event | None = None
         self.ending = False
         """Whether connections are to be closed after their response."""
@@ -196,11 +198,11 @@ class OpenConnections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def held_bytes(self, awaited: Awaited) -> int:
+    def held_bytes(self, awaited: WaitState) -> int:
         """Return the number of bytes held while waiting for `awaited`."""
         return self._held_bytes[awaited]
 
-    def count(self, awaited: Awaited) -> int:
+    def count(self, awaited: WaitState) -> int:
         """Return the number of connections that keep the server waiting for `awaited`."""
         return len(self._waiting[awaited])
 
@@ -209,7 +211,7 @@ class OpenConnections:
         address = None if self._is_exempt(peer) else counted_address(peer)
         connection = ClientConnection(self, stream, address)
         self._open[connection] = None
-        self.begin_wait(connection, Awaited.REQUEST)
+        self.begin_wait(connection, WaitState.REQUEST)
         return connection
 
     def discard(self, connection: ClientConnection) -> None:
@@ -219,7 +221,7 @@ class OpenConnections:
         self._open.pop(connection, None)
         self._notify_change()
 
-    def begin_wait(self, connection: ClientConnection, awaited: Awaited) -> None:
+    def begin_wait(self, connection: ClientConnection, awaited: WaitState) -> None:
         """Note that a client keeps the server waiting.
 
         Beyond the limit of its address, the longest waiting one of these is closed.
@@ -302,7 +304,7 @@ class OpenConnections:
 
     async def close_expired(self) -> None:
         """Close connections that wait too long for a request, until cancelled."""
-        waiting, seconds = self._waiting[Awaited.REQUEST], self._limits.request_seconds
+        waiting, seconds = self._waiting[WaitState.REQUEST], self._limits.request_seconds
         while True:
             # Those that begin to wait later expire later: none is missed in the meantime.
             first = next((each.since for each in waiting), trio.current_time())
@@ -318,7 +320,7 @@ class OpenConnections:
         and not waited for.
         """
         self.ending = True
-        for connection in list(self._waiting[Awaited.REQUEST]):
+        for connection in list(self._waiting[WaitState.REQUEST]):
             self.close(connection)
         for connection in list(self._open):
             while connection in self._open:

@@ -32,7 +32,7 @@ from web.response import CSRF_HEADER, Response
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 CSRF_FREE_PREFIX: Final = "/api/auth/"
-MOST_PARAMETERS: Final = 50
+MAX_PARAMETERS: Final = 50
 LONGEST_SID: Final = 128
 UTF_8: Final = ("utf-8", "utf8")
 
@@ -182,7 +182,7 @@ def _query(request: Request, known: frozenset[str] | None) -> Mapping[str, str]:
             raw.decode("ascii"),
             keep_blank_values=True,
             errors="strict",
-            max_num_fields=MOST_PARAMETERS,
+            max_num_fields=MAX_PARAMETERS,
         )
     except ValueError:
         raise BadRequestError("The query is malformed.") from None

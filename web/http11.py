@@ -23,7 +23,7 @@ import trio
 
 from fw_actors.errors import FwError
 from web.app import FrontEnd
-from web.connections import PART_BYTES, Awaited, ClientConnection
+from web.connections import PART_BYTES, ClientConnection, WaitState
 from web.request import (
     NONE_READ,
     FrontRequest,
@@ -34,7 +34,7 @@ from web.request import (
 )
 from web.response import HeaderLine, WireResponse
 
-MOST_HEAD_BYTES: Final = 16 * 1024
+MAX_HEAD_BYTES: Final = 16 * 1024
 HEAD_END: Final = b"\r\n\r\n"
 LAST_CHUNK_END: Final = HEAD_END
 FIRST_PRINTABLE: Final = 0x21
@@ -51,7 +51,7 @@ VERSION_NOT_SUPPORTED: Final = 505
 
 def unfinished_head_fault(received: bytes) -> int | None:
     """Return the status for bytes that cannot become a valid head any more, or None."""
-    if len(received) >= MOST_HEAD_BYTES:
+    if len(received) >= MAX_HEAD_BYTES:
         return HEAD_TOO_LARGE
     if received and received[0] < FIRST_PRINTABLE:
         return BAD_REQUEST  # an empty line, TLS, or another protocol
@@ -64,7 +64,7 @@ def head_fault(head: bytes) -> int | None:
     `head` reaches from the request line to the empty line. A line ends with CR LF only (RFC 9112
     2.2 lets a server accept a lone LF too), and no line continues the one before (5.2: obs-fold).
     """
-    if len(head) > MOST_HEAD_BYTES:
+    if len(head) > MAX_HEAD_BYTES:
         return HEAD_TOO_LARGE
     ends = head.count(b"\r\n")
     if head.count(b"\n") != ends or head.count(b"\r") != ends:
@@ -120,7 +120,7 @@ class DateLine:
         return self._line
 
 
-MOST_RECEIVED: Final = 64 * 1024
+MAX_RECEIVED: Final = 64 * 1024
 REQUESTS_PER_CONNECTION: Final = 10_000
 LINGER_SECONDS: Final = 1.0
 CLOSE: Final = (b"connection", b"close")
@@ -150,7 +150,7 @@ class Http11Connection:
         self._stream = client.stream
         self._date = date
         self._peer = peer
-        self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD_BYTES)
+        self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._received = b""  # not yet passed to h11
         self._rest = 0  # bytes of a body of known length not yet passed to h11
         self._tail = b""  # the last bytes of a chunked body passed to h11
@@ -192,7 +192,7 @@ class Http11Connection:
 
     async def _receive(self) -> bytes:
         """Return received bytes, none at the client's end. Raises: ClosedResourceError."""
-        return bytes(await self._stream.receive_some(MOST_RECEIVED))
+        return bytes(await self._stream.receive_some(MAX_RECEIVED))
 
     # Reading
 
@@ -255,7 +255,7 @@ class Http11Connection:
             await self._write(
                 self._bytes_of(h11.InformationalResponse(status_code=100, headers=[]))
             )
-        self._client.wait_for(Awaited.BODY)
+        self._client.wait_for(WaitState.BODY)
         began = trio.current_time()
         while body.received <= limit:
             self._client.hold(body.kept)
@@ -343,7 +343,7 @@ class Http11Connection:
             structlog.get_logger("web").debug("web.client_broke_protocol")
         self._request_scope = None
         if is_sent and self._may_go_on():
-            self._client.wait_for(Awaited.REQUEST)
+            self._client.wait_for(WaitState.REQUEST)
         else:
             await self._close()
         if self._response_sent is not None:
@@ -364,7 +364,7 @@ class Http11Connection:
             and not body.timed_out
             and not self._h11.they_are_waiting_for_100_continue
         ):
-            self._client.wait_for(Awaited.BODY)
+            self._client.wait_for(WaitState.BODY)
             await body.discard()
             self._client.end_wait()
         await self._send_whole(response, request)
@@ -407,7 +407,7 @@ class Http11Connection:
         try:
             sent = self._stream.send_now(data)
             if sent < len(data):
-                self._client.wait_for(Awaited.READING)
+                self._client.wait_for(WaitState.READING)
                 self._client.hold(len(data))
                 await self._stream.send_rest(data, sent)
                 self._client.end_wait()
@@ -431,7 +431,7 @@ class Http11Connection:
         if self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
             return False
         if self._chunked:  # bytes of the next request were taken back from h11
-            self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD_BYTES)
+            self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         else:
             self._h11.start_next_cycle()
         return True
@@ -443,7 +443,7 @@ class Http11Connection:
         response that it has not read yet.
         """
         self._closing = True
-        self._client.wait_for(Awaited.READING)
+        self._client.wait_for(WaitState.READING)
         self._nursery.cancel_scope.deadline = trio.current_time() + LINGER_SECONDS
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self._stream.send_eof()

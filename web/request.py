@@ -24,11 +24,11 @@ from fw_actors.errors import PayloadTooLargeError, RequestTimeoutError
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
-MOST_KEPT: Final = MIB
-MOST_DROPPED: Final = 8 * MIB
+MAX_KEPT: Final = MIB
+MAX_DROPPED: Final = 8 * MIB
 FIRST_SECONDS: Final = 10.0
 LEAST_BYTES_PER_SECOND: Final = 500
-MOST_SECONDS: Final = 30.0
+MAX_SECONDS: Final = 30.0
 LINGER_SECONDS: Final = 2.0
 NONE_READ: Final = -1
 
@@ -39,7 +39,7 @@ def body_deadline(began: float, received: int) -> float:
     10 s, a second more for each 500 bytes, and at most 30 s: a minimum rate as of Apache's
     mod_reqtimeout.
     """
-    return began + min(FIRST_SECONDS + received / LEAST_BYTES_PER_SECOND, MOST_SECONDS)
+    return began + min(FIRST_SECONDS + received / LEAST_BYTES_PER_SECOND, MAX_SECONDS)
 
 
 class LimitedBody(TrioBody):
@@ -53,7 +53,7 @@ class LimitedBody(TrioBody):
         self, expected_content_length: int | None = None, max_content_length: int | None = None
     ) -> None:
         self._kept = bytearray()
-        self._limit = MOST_KEPT
+        self._limit = MAX_KEPT
         self._received = 0
         self._keeping = True
         self._timed_out = False
@@ -120,7 +120,7 @@ class LimitedBody(TrioBody):
         self._kept.clear()
         self._keeping = False
         with trio.move_on_after(seconds):
-            while not self._ended and self._received <= MOST_DROPPED:
+            while not self._ended and self._received <= MAX_DROPPED:
                 self._progress = trio.Event()
                 await self._progress.wait()
 
@@ -178,7 +178,7 @@ async def _push(*_: object) -> None:
 
 
 LONGEST: Final = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
-MOST_REMEMBERED: Final = 1024
+MAX_REMEMBERED: Final = 1024
 Address = IPv4Address | IPv6Address
 
 
@@ -234,7 +234,7 @@ def _address(text: str) -> Address | None:
     return _parsed(text) if len(text) <= LONGEST else None
 
 
-@lru_cache(MOST_REMEMBERED)
+@lru_cache(MAX_REMEMBERED)
 def _parsed(text: str) -> Address | None:
     try:
         address = ip_address(text)
@@ -248,8 +248,8 @@ def _parsed(text: str) -> Address | None:
 
 
 COOKIE: Final = "sid"
-MOST_DOMAINS: Final = 5
-MOST_CLEARING_BYTES: Final = 2_400  # proxies take 4 KiB of header lines, nginx for one
+MAX_DOMAINS: Final = 5
+MAX_CLEARING_BYTES: Final = 2_400  # proxies take 4 KiB of header lines, nginx for one
 PATH_SAFE: Final = "/:@!$&'()*+,=~"
 
 
@@ -290,7 +290,7 @@ def clear_every_cookie(site_url: str, path: str) -> list[str]:
     """
     domains = ["", *(f"; Domain={domain}" for domain in _domains(site_url))]
     found: list[str] = []
-    room = MOST_CLEARING_BYTES
+    room = MAX_CLEARING_BYTES
     for folder in _folders(quote(path, safe=PATH_SAFE)):
         for domain in domains:
             line = f"{COOKIE}=; Max-Age=0; Path={folder}{domain}"
@@ -311,7 +311,7 @@ def _domains(site_url: str) -> Iterator[str]:
         ip_address(host)
     except ValueError:
         names = host.split(".")
-        yield from islice((".".join(names[at:]) for at in range(len(names) - 1)), MOST_DOMAINS)
+        yield from islice((".".join(names[at:]) for at in range(len(names) - 1)), MAX_DOMAINS)
 
 
 def _folders(path: str) -> Iterator[str]:

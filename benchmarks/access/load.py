@@ -18,7 +18,7 @@ CONNECTIONS: Final = 16
 DEADLINE_SECONDS: Final = 120.0
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: (\d+)", re.IGNORECASE)
 _HEAD_END: Final = b"\r\n\r\n"
-_MOST_READ: Final = 65536
+_MAX_READ: Final = 65536
 
 
 class WrongAnswer(Exception):
@@ -126,7 +126,7 @@ class _Connection:
         self.socket.sendall(lot.asking.request)
 
     def read(self) -> None:
-        part = self.socket.recv(_MOST_READ)
+        part = self.socket.recv(_MAX_READ)
         if not part:
             raise WrongAnswer("The server closed the connection.")
         self._got += part

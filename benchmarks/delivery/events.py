@@ -6,7 +6,7 @@ from typing import Final
 
 EVENT: Final = "bench.happened"
 BODY_BYTES: Final = 600
-PLACES: Final = 64
+SLOTS: Final = 64
 """Requests in flight at once, on either side."""
 SECRET: Final = "whsec_YSBzZWNyZXQgb2YgdGhlIGJlbmNobWFya3MsIDMyIGI="
 

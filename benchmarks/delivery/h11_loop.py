@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import h11
 import trio
 
-from benchmarks.delivery.events import PLACES, SECRET, body
+from benchmarks.delivery.events import SECRET, SLOTS, body
 from fw_actors.http.dial import system_trust
 from fw_actors.rules.signing import key_of, mac_of, sign
 from fw_actors.version import __version__
@@ -31,7 +31,7 @@ async def post(url: str, requests: int) -> float:
 
 
 async def post_to_all(urls: Sequence[str], requests: int) -> float:
-    """Post so many requests from `PLACES` tasks or more, each on a connection of its own; the
+    """Post so many requests from `SLOTS` tasks or more, each on a connection of its own; the
     receivers in turns.
 
     Returns: requests per second.
@@ -41,7 +41,7 @@ async def post_to_all(urls: Sequence[str], requests: int) -> float:
     trust = system_trust() if urls[0].startswith("https:") else None
     began = time.perf_counter()
     async with trio.open_nursery() as nursery:
-        for place in range(max(PLACES, len(urls))):
+        for place in range(max(SLOTS, len(urls))):
             nursery.start_soon(_post_until_none_is_left, urls[place % len(urls)], ids, trust)
     return requests / (time.perf_counter() - began)
 

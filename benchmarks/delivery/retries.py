@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import text
 
-from benchmarks.delivery.events import PLACES
+from benchmarks.delivery.events import SLOTS
 from benchmarks.delivery.site import (
     HeldClock,
     record,
@@ -38,7 +38,7 @@ _AHEAD_MS: Final = 1000
 
 async def late_milliseconds(folder: Path, url: str, retries: int) -> list[float]:
     """Return how late each went out, from the earliest to the latest."""
-    config = site_in(folder, places=PLACES)
+    config = site_in(folder, slots=SLOTS)
     async with open_site(config) as site:
         hooks = await subscribe(site, [url])
         await record(site, retries)

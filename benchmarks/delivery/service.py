@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from benchmarks.delivery.events import BODY_BYTES, PLACES
+from benchmarks.delivery.events import BODY_BYTES, SLOTS
 from benchmarks.delivery.site import (
     HeldClock,
     record,
@@ -50,7 +50,7 @@ async def deliver(
 
     Returns: deliveries per second to `urls`.
     """
-    config = site_in(folder, places=PLACES if len(urls) == 1 else None)
+    config = site_in(folder, slots=SLOTS if len(urls) == 1 else None)
     async with open_site(config) as site:
         hooks = await subscribe(site, [*urls, *bad])
         await record(site, events // len(urls))

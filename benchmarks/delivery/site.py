@@ -46,10 +46,10 @@ class HeldClock:
         self.now = self._clock.now
 
 
-def site_in(folder: Path, *, places: int | None = None) -> Config:
-    """Make a site with the defaults of production; `places`: of one receiver."""
+def site_in(folder: Path, *, slots: int | None = None) -> Config:
+    """Make a site with the defaults of production; `slots`: of one receiver."""
     process.prepare()
-    ops = {} if places is None else {"perReceiverConcurrency": places}
+    ops = {} if slots is None else {"perReceiverConcurrency": slots}
     policy = {"site": {"name": "bench"}, "ops": ops}
     (folder / "fw.json").write_bytes(msgspec.json.encode(policy))
     return site_of(folder)

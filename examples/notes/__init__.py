@@ -75,7 +75,7 @@ class Minutes(
         CHAIR: "list read create write submit cancel export read:1 write:1",
     },
 ):
-    """What a meeting decided. Approved (submitted) minutes change in few places only."""
+    """The decisions of a meeting. Approved (submitted) minutes change in few places only."""
 
     meeting = Data(required=True)
     held_on = Date()

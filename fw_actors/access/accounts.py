@@ -105,7 +105,7 @@ class Accounts(Observer):
             claim_identifiers(fw.tx, str(doc.name), str(doc.__dict__["email"]))
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
-        """After it: who was deleted has no password, and who is disabled is signed out."""
+        """After the write: delete the password of a deleted account, sign out a disabled one."""
         if event == "on_trash":
             count_change(fw.tx, fw.tx.scalar(_FORGET_PASSWORD, user=doc.name), None)
             forget_user(fw.tx, str(doc.name))

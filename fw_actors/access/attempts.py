@@ -24,7 +24,7 @@ from fw_actors.rules.identifiers import canonical, counted_address, wider_networ
 from fw_actors.rules.lockout import (
     ADDRESS_WINDOW_MS,
     IN_FLIGHT_MS,
-    MOST_IN_REGION,
+    MAX_IN_REGION,
     WIDER_48,
     WIDER_56,
     Budget,
@@ -71,14 +71,14 @@ def shown_key(key: bytes) -> str:
 def _region_counters() -> sa.ScalarSelect[int]:
     live = sa.select(_T.key).where(_T.at > _SINCE)
     in_region = live.where(_T.key.between(sa.bindparam("first"), sa.bindparam("last")))
-    counters = in_region.distinct().limit(MOST_IN_REGION).subquery()
+    counters = in_region.distinct().limit(MAX_IN_REGION).subquery()
     return sa.select(sa.func.count()).select_from(counters).scalar_subquery()
 
 
 _IS_THERE: Final = (
     sa.select(_T.id).where(_T.key == _KEY, sa.or_(_T.at > _SINCE, _T.until > _NOW)).exists()
 )
-_HAS_ROOM: Final = sa.or_(_IS_THERE, _region_counters() < MOST_IN_REGION)
+_HAS_ROOM: Final = sa.or_(_IS_THERE, _region_counters() < MAX_IN_REGION)
 """Whether the counter exists already or its region has room for it."""
 
 _FULL: Final = Statement(sa.select(sa.literal_column("1")).where(~_HAS_ROOM))
@@ -339,7 +339,7 @@ class AddressBudget:
 
 
 KNOWN_DAYS: Final = 30
-MOST_OF_A_USER: Final = 20
+MAX_OF_A_USER: Final = 20
 
 _A: Final = KNOWN_ADDRESS.c
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
@@ -353,7 +353,7 @@ _ADD: Final = Statement(
     sa.insert(KNOWN_ADDRESS).values(user=_USER, key=_KEY, seen=sa.bindparam("now"))
 )
 _LATEST: Final = (
-    sa.select(_A.key).where(_A.user == _USER).order_by(_A.seen.desc(), _A.key).limit(MOST_OF_A_USER)
+    sa.select(_A.key).where(_A.user == _USER).order_by(_A.seen.desc(), _A.key).limit(MAX_OF_A_USER)
 )
 _DROP_OTHERS: Final = Statement(
     sa.delete(KNOWN_ADDRESS).where(_A.user == _USER, _A.key.not_in(_LATEST.scalar_subquery()))
@@ -381,7 +381,7 @@ def note_sign_in(tx: Tx, user: str, key: bytes, seen: int | None) -> None:
     """Record a sign-in of the account, which must be locked, from an address.
 
     `seen` is the result of `last_seen`: the row is written once a day. An account keeps its
-    latest `MOST_OF_A_USER` addresses.
+    latest `MAX_OF_A_USER` addresses.
     """
     if seen is not None and 0 <= tx.now - seen < MS_PER_DAY:
         return
@@ -396,7 +396,7 @@ def forget_user(tx: Tx, user: str) -> None:
     tx.run(_FORGET, user=user)
 
 
-MOST_REFUSED_ADDRESSES: Final = 10_000
+MAX_REFUSED_ADDRESSES: Final = 10_000
 
 
 class RefusedAddresses:
@@ -407,7 +407,7 @@ class RefusedAddresses:
     one a read. The least recently used entry is evicted first.
     """
 
-    def __init__(self, most: int = MOST_REFUSED_ADDRESSES) -> None:
+    def __init__(self, most: int = MAX_REFUSED_ADDRESSES) -> None:
         self._most = most
         self._keys: OrderedDict[bytes, None] = OrderedDict()
 

@@ -15,7 +15,7 @@ from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import SESSION
 
 SEEN_EVERY_MS: Final = 60_000  # `lastSeen` is written at most once a minute (A-156)
-MOST_OF_A_USER: Final = 500  # at once; the least recently used gives way to a new one
+MAX_OF_A_USER: Final = 500  # at once; the least recently used gives way to a new one
 _USER_AGENT_CHARACTERS: Final = 512
 
 _COLUMNS: Final = ("id", "sid_hash", "user", "ip", "user_agent", "created", "last_seen", "expires")
@@ -31,7 +31,7 @@ _OF_USER: Final = Statement(
     .where(SESSION.c.user == _USER, SESSION.c.expires > sa.bindparam("now"))
     .where(SESSION.c.last_seen > _USED_SINCE)
     .order_by(SESSION.c.last_seen.desc(), SESSION.c.id)
-    .limit(MOST_OF_A_USER)
+    .limit(MAX_OF_A_USER)
 )
 _COUNT: Final = Statement(
     sa.select(sa.func.count()).select_from(SESSION).where(SESSION.c.user == _USER)
@@ -124,7 +124,7 @@ def used_since(now: int, idle_days: int) -> int:
 def begin(tx: Tx, *, handle: str, sid: str, user: str, ip: str, user_agent: str, days: int) -> int:
     """Create a session for a locked account; return its expiry in ms.
 
-    If the account has more than `MOST_OF_A_USER`, the least recently used sessions end.
+    If the account has more than `MAX_OF_A_USER`, the least recently used sessions end.
     """
     expires = tx.now + days * MS_PER_DAY
     tx.run(
@@ -138,7 +138,7 @@ def begin(tx: Tx, *, handle: str, sid: str, user: str, ip: str, user_agent: str,
         last_seen=tx.now,
         expires=expires,
     )
-    excess = tx.scalar(_COUNT, user=user) - MOST_OF_A_USER
+    excess = tx.scalar(_COUNT, user=user) - MAX_OF_A_USER
     if excess > 0:
         tx.run(_END_LEAST_USED, user=user, id=handle, excess=excess)
     return expires

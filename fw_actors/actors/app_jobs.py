@@ -23,13 +23,13 @@ from fw_actors.ops.app_jobs import (
     function_of,
 )
 from fw_actors.rules.delivery import Backoff, Verdict
-from fw_actors.rules.plain_call import is_left_undone, left_undone
+from fw_actors.rules.plain_call import is_unawaited, unawaited_message
 from fw_actors.rules.redaction import Scrubber, raised_at
 from fw_actors.runtime import MailboxPolicy, Overflow
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 
-PLACES: Final = 2  # one runs, the next is ready when it ends
+SLOTS: Final = 2  # one runs, the next is ready when it ends
 LEASE_SECONDS: Final = 60.0
 
 Handle = Callable[[Tx, str, str], Fw]
@@ -39,7 +39,7 @@ Handle = Callable[[Tx, str, str], Fw]
 class AppJobs(QueueWorker):
     """Works on the queue of app jobs."""
 
-    mailbox = MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=PLACES, max_timers=4)
+    mailbox = MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=SLOTS, max_timers=4)
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class AppJobs(QueueWorker):
         scrubber: Scrubber,
     ) -> None:
         """`note_defect` is called with every exception of a function that is not an FwError."""
-        super().__init__(store, QueuePolicy(QUEUE, PLACES, LEASE_SECONDS, backoff), scrubber)
+        super().__init__(store, QueuePolicy(QUEUE, SLOTS, LEASE_SECONDS, backoff), scrubber)
         self._handle, self._note_defect = handle, note_defect
 
     async def carry_out(self, job: LeasedJob) -> None:
@@ -86,8 +86,8 @@ class AppJobs(QueueWorker):
             raise JobFailed("worker_lost: the lease had ended.")
         try:
             handle = self._handle(tx, job.user, _request_id(job))
-            if is_left_undone(function(handle, **arguments_of(job))):
-                raise RuntimeError(left_undone(job.function))
+            if is_unawaited(function(handle, **arguments_of(job))):
+                raise RuntimeError(unawaited_message(job.function))
         except OverloadedError:
             raise  # the transaction itself may have failed
         except FwError as error:

@@ -100,7 +100,7 @@ class ConsoleView(msgspec.Struct, frozen=True, rename="camel"):
     tree: list[Node]
     rates: Mapping[str, float]
     in_flight: int
-    places: int
+    slots: int
     receivers: list[Receiver]
     store: StoreFacts
     dead_letters: int
@@ -301,8 +301,8 @@ class Console:
             every=round(every, 3),
             tree=[_node(path, level, node, rates) for path, level, node in _paths(snapshot.tree)],
             rates={k.removeprefix("deliveries "): r for k, r in rates.items() if k[0] == "d"},
-            in_flight=int(dispatcher.get("places", 0)) - int(dispatcher.get("free", 0)),
-            places=int(dispatcher.get("places", 0)),
+            in_flight=int(dispatcher.get("slots", 0)) - int(dispatcher.get("free", 0)),
+            slots=int(dispatcher.get("slots", 0)),
             receivers=[Receiver(**each) for each in dispatcher.get("receivers", ())],
             store=self._store,
             dead_letters=sum(snapshot.dead_letters.values()),

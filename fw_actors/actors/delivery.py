@@ -19,7 +19,7 @@ from fw_actors.errors import OverloadedError
 from fw_actors.http import Endpoint, NetworkError, Origin, ReceiverResponse, ResponseTimeout
 from fw_actors.http.exchange import MakeHeaders
 from fw_actors.rules.delivery import (
-    MOST_DEATHS_IN_A_ROW,
+    MAX_CONSECUTIVE_DEATHS,
     DeliveryStatus,
     Ending,
     ending_of,
@@ -123,7 +123,7 @@ class DeliveryActor(Actor):
 
     def __init__(self, delivery: str, dependencies: DeliveryDependencies) -> None:
         """`delivery` is its name, the key of this actor."""
-        self._delivery, self._means = delivery, dependencies
+        self._delivery, self._deps = delivery, dependencies
 
     @handles(Attempt)
     async def attempt(self, message: Attempt) -> None:
@@ -141,14 +141,14 @@ class DeliveryActor(Actor):
         try:
             ended, freed = await self._send(message)
         except LeaseOver:  # delayed by the store, or with the whole process
-            self._means.log.warning("delivery.lease_over", delivery=self._delivery)
+            self._deps.log.warning("delivery.lease_over", delivery=self._delivery)
             await self._give_back(message.due)
             return None
         except trio.Cancelled:
             await self._give_back(message.due)
             raise
         finally:
-            self._means.dispatcher.tell(freed)
+            self._deps.dispatcher.tell(freed)
         return ended
 
     async def _record(self, due: LeasedDelivery, ended: AttemptOutcome) -> None:
@@ -158,29 +158,29 @@ class DeliveryActor(Actor):
         still written, or the lease expires.
         """
         try:
-            recorded = await self._means.outcomes.ask(Record(due, ended), deadline=RECORD_SECONDS)
+            recorded = await self._deps.outcomes.ask(Record(due, ended), deadline=RECORD_SECONDS)
         except ActorError as fault:
             recorded = Recorded(None, error=str(fault))
         if recorded.status is not None:
             self._report(due, ended, recorded.status)
         elif recorded.error:
-            log = self._means.log
+            log = self._deps.log
             log.error("delivery.outcome_lost", delivery=self._delivery, error=recorded.error)
         else:
-            self._means.log.warning("delivery.lease_lost", delivery=self._delivery)
+            self._deps.log.warning("delivery.lease_lost", delivery=self._delivery)
         if recorded.next_at is not None:
-            self._means.dispatcher.tell(RetryDue(recorded.next_at))
+            self._deps.dispatcher.tell(RetryDue(recorded.next_at))
 
     def _report(self, due: LeasedDelivery, ended: AttemptOutcome, status: DeliveryStatus) -> None:
         """Count and log an attempt; the first one also tells how long its event had waited."""
-        meter = self._means.meter
+        meter = self._deps.meter
         meter.add(status)
         meter.took.observe(ended.duration_ms / MS_PER_SECOND)
         if due.attempts == 0 and due.job.deaths == 0:
             began = ended.at - ended.duration_ms
             meter.waited.observe((began - due.job.created) / MS_PER_SECOND)
         # At thousands a second, the line of an ordinary delivery costs more than its way.
-        log = self._means.log.debug if status is DeliveryStatus.SENT else self._means.log.info
+        log = self._deps.log.debug if status is DeliveryStatus.SENT else self._deps.log.info
         log(
             "delivery.ended",
             delivery=self._delivery,
@@ -198,7 +198,7 @@ class DeliveryActor(Actor):
         try:
             target, key, timeout = self._ready(message)
             headers = partial(self._headers, key, due)
-            answer = await self._means.sender.post(target, due.payload, headers, timeout=timeout)
+            answer = await self._deps.sender.post(target, due.payload, headers, timeout=timeout)
         except LeaseOver:
             raise
         except NotSent as reason:
@@ -208,7 +208,7 @@ class DeliveryActor(Actor):
             ended = self._ended(began, Ending.TRANSIENT, str(fault))
             return ended, SlotFreed(origin, None, timed_out)
         except Exception as defect:  # counted as a failure, so that it cannot loop
-            log, error = self._means.log, self._means.scrubber.scrub_known(repr(defect))[:200]
+            log, error = self._deps.log, self._deps.scrubber.scrub_known(repr(defect))[:200]
             log.error("delivery.defect", delivery=due.delivery, error=error)
             error = "internal: the attempt failed inside the service; its log says more."
             return self._ended(began, Ending.TRANSIENT, error), SlotFreed(origin)
@@ -217,7 +217,7 @@ class DeliveryActor(Actor):
     def _ready(self, message: Attempt) -> tuple[Endpoint, HMAC, int]:
         """Return where to send, the signing key and the timeout. Raises: NotSent, LeaseOver."""
         due = message.due
-        if due.job.deaths > MOST_DEATHS_IN_A_ROW:
+        if due.job.deaths > MAX_CONSECUTIVE_DEATHS:
             raise NotSent(Ending.TRANSIENT, "worker_lost: its workers died, one after another.")
         if due.hook is None:
             raise NotSent(Ending.WITHDRAWN, "deleted: the webhook was deleted; nothing was sent.")
@@ -225,10 +225,10 @@ class DeliveryActor(Actor):
             raise NotSent(Ending.WITHDRAWN, "disabled: the webhook is off; nothing was sent.")
         if message.target is None:
             raise NotSent(Ending.WITHDRAWN, "internal: the webhook's url can't be sent to.")
-        if self._means.clock.now() + due.hook.timeout * MS_PER_SECOND > due.lease_end:
+        if self._deps.clock.now() + due.hook.timeout * MS_PER_SECOND > due.lease_end:
             raise LeaseOver
         try:
-            return message.target, self._means.keys.of(due.hook), due.hook.timeout
+            return message.target, self._deps.keys.of(due.hook), due.hook.timeout
         except NoSigningKey as reason:
             raise NotSent(Ending.UNSIGNABLE, str(reason)) from None
 
@@ -237,31 +237,31 @@ class DeliveryActor(Actor):
 
         Raises: LeaseOver, before anything is sent.
         """
-        now = self._means.clock.now()
+        now = self._deps.clock.now()
         if now >= due.lease_end:
             raise LeaseOver
         return signed_headers(key, due.delivery, now, due.payload)
 
     def _ended(self, began: float, ending: Ending, error: str) -> AttemptOutcome:
-        error = self._means.scrubber.scrub_known(error)
-        return AttemptOutcome(ending, self._means.clock.now(), self._ms_since(began), error=error)
+        error = self._deps.scrubber.scrub_known(error)
+        return AttemptOutcome(ending, self._deps.clock.now(), self._ms_since(began), error=error)
 
     def _judged(self, began: float, answer: ReceiverResponse) -> AttemptOutcome:
-        status, now, wait = answer.status, self._means.clock.now(), 0.0
-        if self._means.honour_retry_after:
+        status, now, wait = answer.status, self._deps.clock.now(), 0.0
+        if self._deps.honour_retry_after:
             wait = retry_after_seconds(status, answer.retry_after, now)
         ending, error = ending_of(status), error_of_answer(status, answer.location)
         if error:  # may quote the receiver
-            error = self._means.scrubber.scrub_known(error)
+            error = self._deps.scrubber.scrub_known(error)
         return AttemptOutcome(ending, now, self._ms_since(began), status, answer.body, error, wait)
 
     async def _give_back(self, due: LeasedDelivery) -> None:
         """Give the lease of an aborted attempt back; it does not count and may be claimed again."""
         with trio.CancelScope(deadline=trio.current_time() + GIVE_BACK_SECONDS, shield=True):
             try:
-                await self._means.store.write(lambda tx: self._means.deliveries.give_back(tx, due))
+                await self._deps.store.write(lambda tx: self._deps.deliveries.give_back(tx, due))
             except OverloadedError:
-                self._means.log.warning("delivery.not_given_back", delivery=due.delivery)
+                self._deps.log.warning("delivery.not_given_back", delivery=due.delivery)
 
     def _ms_since(self, began: float) -> int:
         return round((self.context.time() - began) * MS_PER_SECOND)

@@ -32,11 +32,11 @@ from fw_actors.webhooks.claims import ClaimPlan, LeasedDelivery, new_receiver
 from fw_actors.webhooks.deliveries import ClaimedBatch, Deliveries
 from fw_actors.webhooks.events import QUEUE
 
-LONGEST_SLEEP_SECONDS: Final = 1.0
+MAX_SLEEP_SECONDS: Final = 1.0
 UNAVAILABLE_SECONDS: Final = 0.5
 BATCH_SECONDS: Final = 0.005
 RECORDED_SECONDS: Final = 0.02  # the time to record an outcome, its batch window included
-FEW: Final = (
+MIN_FREE_SLOTS: Final = (
     4  # slots; a smaller number waits for the batch window, so that failures do not poll one by one
 )
 TOKEN_BYTES: Final = 12
@@ -68,12 +68,12 @@ class Dispatcher(Actor):
         deliveries: Deliveries,
         actors: KeyedPool,
         *,
-        places: int,
+        slots: int,
         per_receiver: int,
     ) -> None:
-        """`places` is `ops.deliveryConcurrency`; `per_receiver` is `ops.perReceiverConcurrency`."""
+        """`slots` is `ops.deliveryConcurrency`; `per_receiver` is `ops.perReceiverConcurrency`."""
         self._store, self._deliveries, self._actors = store, deliveries, actors
-        self._places, self._per_receiver = places, per_receiver
+        self._slots, self._per_receiver = slots, per_receiver
         self._repair = ClockSkewRepair(QUEUE, deliveries.longest_wait)
         self._receivers: dict[Origin | None, ReceiverSlots] = {}
         self._batching = False  # a poll is planned for several slots that come free
@@ -109,7 +109,7 @@ class Dispatcher(Actor):
         if growing and receiver.window < receiver.limit:
             enough = max(1, receiver.window // 2)  # it has just responded in time
         else:
-            enough = max(receiver.window // 2, min(FEW, receiver.limit))
+            enough = max(receiver.window // 2, min(MIN_FREE_SLOTS, receiver.limit))
         if receiver.free >= enough and self._free:
             self._polls.soon()
         elif not self._batching:
@@ -128,7 +128,7 @@ class Dispatcher(Actor):
         self._batching = False
         self._polls.begin()
         # Works on copies: a failed transaction leaves this actor's state unchanged.
-        plan = ClaimPlan(self._receivers, self._free, self._places, self._per_receiver)
+        plan = ClaimPlan(self._receivers, self._free, self._slots, self._per_receiver)
         try:
             await self._repair.run(self._store, self.context.log, self.context.clock.now())
             token = record_id(self.context.entropy.bytes(TOKEN_BYTES))
@@ -175,7 +175,7 @@ class Dispatcher(Actor):
         )
         return {
             "free": self._free,
-            "places": self._places,
+            "slots": self._slots,
             "receivers": [
                 {
                     "origin": origin,
@@ -210,7 +210,7 @@ class Dispatcher(Actor):
         receiver = self._receivers.get(origin)
         if receiver is None:
             receiver = self._receivers[origin] = new_receiver(
-                origin, self._places, self._per_receiver
+                origin, self._slots, self._per_receiver
             )
         receiver.take(1)
         if self._actors.tell(due.delivery, Attempt(due, target)):
@@ -220,13 +220,13 @@ class Dispatcher(Actor):
 
     @property
     def _free(self) -> int:
-        """The number of free places; an actor holds one until its outcome is recorded."""
-        return max(0, self._places - len(self._actors))
+        """The number of free slots; an actor holds one until its outcome is recorded."""
+        return max(0, self._slots - len(self._actors))
 
     @property
     def _slots_await_outcomes(self) -> bool:
         """Whether slots are scarce and some of them only wait for an outcome to be recorded."""
-        if self._free >= max(self._per_receiver, self._places // 2):
+        if self._free >= max(self._per_receiver, self._slots // 2):
             return False
         return len(self._actors) > sum(each.in_flight for each in self._receivers.values())
 
@@ -238,7 +238,7 @@ class Dispatcher(Actor):
 
     def _forget_idle_receivers(self) -> None:
         """Forget receivers without attempts in flight once there are many."""
-        if len(self._receivers) > self._places:
+        if len(self._receivers) > self._slots:
             self._receivers = {
                 k: r for k, r in self._receivers.items() if r.in_flight or r.slow or r.paused
             }
@@ -246,6 +246,6 @@ class Dispatcher(Actor):
     def _seconds_until(self, batch: ClaimedBatch) -> float:
         """Return the time until the next poll, at most a second: the wall clock may change."""
         if batch.next_at is None:
-            return LONGEST_SLEEP_SECONDS
+            return MAX_SLEEP_SECONDS
         wait = (batch.next_at - self.context.clock.now()) / MS_PER_SECOND
-        return max(0.0, min(LONGEST_SLEEP_SECONDS, wait))
+        return max(0.0, min(MAX_SLEEP_SECONDS, wait))

@@ -67,9 +67,9 @@ class Gateway:
         self.lockouts, self.keys = lockouts, keys
         self.recovery, self.invitation = recovery, invitation
         self.own = SelfService(site.config.auth, site.accounts, site.api_keys, site.outbox)
-        """What users do with their own accounts, inside `read` and `write`."""
+        """Operations of users on their own accounts, inside `read` and `write`."""
         self.users = users
-        """What System Managers do with accounts, inside `write`."""
+        """Operations of System Managers on accounts, inside `write`."""
         self.bulk: BulkReplays = site.bulk
         """Replays of all deliveries that match, inside `read` and `write`."""
         self.functions: Mapping[str, Whitelisted] = site.registry.functions

@@ -18,7 +18,7 @@ from fw_actors.runtime import MailboxPolicy, Overflow
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 
-PLACES: Final = 4
+SLOTS: Final = 4
 TRY_SECONDS: Final = 30.0
 LEASE_SECONDS: Final = 60.0
 
@@ -26,7 +26,7 @@ LEASE_SECONDS: Final = 60.0
 class Mailer(QueueWorker):
     """Works on the queue `mail`."""
 
-    mailbox = MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=PLACES, max_timers=4)
+    mailbox = MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=SLOTS, max_timers=4)
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Mailer(QueueWorker):
         backoff: Backoff,
         scrubber: Scrubber,
     ) -> None:
-        super().__init__(store, QueuePolicy(QUEUE, PLACES, LEASE_SECONDS, backoff), scrubber)
+        super().__init__(store, QueuePolicy(QUEUE, SLOTS, LEASE_SECONDS, backoff), scrubber)
         self._composer, self._transport = composer, transport
 
     async def carry_out(self, job: LeasedJob) -> None:
@@ -64,7 +64,7 @@ class Mailer(QueueWorker):
             )
 
     def _prepare(self, tx: Tx, job: LeasedJob) -> MailMessage | None:
-        """First the lease: who lost it while it waited must not spoil the link of who has it."""
+        """Renew the lease first: a worker that lost it must not end the current holder's link."""
         if not jobs.renew(tx, job.id, job.lease, round(LEASE_SECONDS * MS_PER_SECOND)):
             raise JobFailed("worker_lost: the lease had ended.")
         return self._composer.prepare(tx, job)

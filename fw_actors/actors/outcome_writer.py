@@ -27,10 +27,10 @@ from fw_actors.store import Store, Tx
 from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries, OutcomeBatch
 
-MOST_AT_ONCE: Final = 256
-ENOUGH: Final = 128  # or a quarter of all slots if less: each waiting outcome holds a slot
+MAX_BATCH: Final = 256
+BATCH_SIZE: Final = 128  # or a quarter of all slots if less: each waiting outcome holds a slot
 BATCH_SECONDS: Final = 0.01
-AGAIN_SECONDS: Final = 0.5
+RETRY_SECONDS: Final = 0.5
 DISK_SECONDS: Final = 0.1  # between two waits for the disk
 
 
@@ -85,11 +85,11 @@ class OutcomeWriter(Actor):
         clock: Clock,
         log: Log,
         *,
-        places: int,
+        slots: int,
     ) -> None:
-        """`places` is the maximum of deliveries in flight (`ops.deliveryConcurrency`)."""
+        """`slots` is the maximum of deliveries in flight (`ops.deliveryConcurrency`)."""
         self._store, self._deliveries, self._clock, self._log = store, deliveries, clock, log
-        self._enough = min(ENOUGH, max(1, places // 4))
+        self._batch_size = min(BATCH_SIZE, max(1, slots // 4))
         self._waiting: list[Waiting] = []
         self._write_waits = False
         self._timer: Timer | None = None
@@ -103,7 +103,7 @@ class OutcomeWriter(Actor):
         self._waiting.append((message, self.context.keep_reply()))
         if self._write_waits:
             return
-        if len(self._waiting) >= self._enough:
+        if len(self._waiting) >= self._batch_size:
             self._write_waits = self.context.ref.tell(Write())
         elif self._timer is None:
             # Each commit occupies the store's thread, for which a claim may wait.
@@ -126,7 +126,7 @@ class OutcomeWriter(Actor):
         try:
             await self._store.write(_nothing)
         except OverloadedError:
-            self.context.after(AGAIN_SECONDS, WaitForDisk())
+            self.context.after(RETRY_SECONDS, WaitForDisk())
         else:
             self._written(durable=True)
 
@@ -140,7 +140,7 @@ class OutcomeWriter(Actor):
 
     async def _write_all(self) -> None:
         while self._waiting:
-            group, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+            group, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
             await self._write_group(group)
 
     async def _write_group(self, group: Sequence[Waiting]) -> None:
@@ -179,7 +179,7 @@ class OutcomeWriter(Actor):
             except OverloadedError:
                 if self._clock.now() >= max(one.due.lease_end for one, _ in group):
                     raise
-                await trio.sleep(AGAIN_SECONDS)
+                await trio.sleep(RETRY_SECONDS)
             else:
                 self._written(durable=durable)
                 return batch, statuses

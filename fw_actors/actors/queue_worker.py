@@ -20,14 +20,14 @@ import trio
 from outcome import Error, Outcome
 
 from fw_actors.errors import OverloadedError
-from fw_actors.rules.delivery import MOST_DEATHS_IN_A_ROW, Backoff, Ending, Verdict, decide
+from fw_actors.rules.delivery import MAX_CONSECUTIVE_DEATHS, Backoff, Ending, Verdict, decide
 from fw_actors.rules.redaction import Scrubber, raised_at
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Actor, Context, Log, Message, Timer, handles
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 
-MOST_TRIES: Final = 10
+MAX_TRIES: Final = 10
 
 
 class JobFailed(Exception):
@@ -40,10 +40,10 @@ class JobFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class QueuePolicy:
-    """The limits of a queue: `places` jobs at once, each leased for `lease_seconds`."""
+    """The limits of a queue: `slots` jobs at once, each leased for `lease_seconds`."""
 
     queue: str
-    places: int
+    slots: int
     lease_seconds: float
     backoff: Backoff
 
@@ -53,7 +53,7 @@ def verdict_on(failure: JobFailed, job: LeasedJob, ended: int, backoff: Backoff)
     return decide(
         Ending.REFUSED if failure.final else Ending.TRANSIENT,
         attempts_before=job.attempts,
-        max_attempts=MOST_TRIES,
+        max_attempts=MAX_TRIES,
         ended=ended,
         backoff=backoff,
     )
@@ -71,7 +71,7 @@ class ClockSkewRepair:
 
     def __init__(self, queue: str, cap_seconds: float) -> None:
         """`cap_seconds`: the longest wait between two tries; leases are shorter than the margin."""
-        self._queue, self._far_ms = queue, round((cap_seconds + MARGIN_SECONDS) * MS_PER_SECOND)
+        self._queue, self._horizon_ms = queue, round((cap_seconds + MARGIN_SECONDS) * MS_PER_SECOND)
         self._next = -inf
         self._latest = 0
 
@@ -80,12 +80,12 @@ class ClockSkewRepair:
 
         Raises: OverloadedError.
         """
-        went_back, self._latest = now < self._latest, now
-        if trio.current_time() < self._next and not went_back:
+        clock_went_back, self._latest = now < self._latest, now
+        if trio.current_time() < self._next and not clock_went_back:
             return
         self._next = -inf  # until it has been done
         count = await store.write(
-            lambda tx: jobs.reschedule(tx, self._queue, tx.now + self._far_ms)
+            lambda tx: jobs.reschedule(tx, self._queue, tx.now + self._horizon_ms)
         )
         self._next = trio.current_time() + EVERY_SECONDS
         if count:
@@ -99,8 +99,8 @@ class WakeUp(Message, frozen=True):
     """
 
 
-LONGEST_SLEEP_SECONDS: Final = 1.0
-SHORTEST_SLEEP_SECONDS: Final = 0.05
+MAX_SLEEP_SECONDS: Final = 1.0
+MIN_SLEEP_SECONDS: Final = 0.05
 UNAVAILABLE_SECONDS: Final = 0.5
 SETTLE_SECONDS: Final = 5.0
 ERROR_CHARACTERS: Final = 500
@@ -173,7 +173,7 @@ class QueueWorker(Actor, ABC):
     def __init__(self, store: Store, policy: QueuePolicy, scrubber: Scrubber) -> None:
         """`scrubber` removes the site's secrets from the logged and stored errors."""
         self._store, self._policy, self._scrubber = store, policy, scrubber
-        self._free = policy.places
+        self._free = policy.slots
         self._repair = ClockSkewRepair(policy.queue, policy.backoff.cap)
         self._scopes: set[trio.CancelScope] = set()
         self._cut_off = inf
@@ -227,11 +227,11 @@ class QueueWorker(Actor, ABC):
         except OverloadedError:
             due_in = UNAVAILABLE_SECONDS
         if self._free:
-            self._polls.after(min(LONGEST_SLEEP_SECONDS, max(SHORTEST_SLEEP_SECONDS, due_in)))
+            self._polls.after(min(MAX_SLEEP_SECONDS, max(MIN_SLEEP_SECONDS, due_in)))
 
     def describe(self) -> dict[str, object]:
         """Return the console's facts."""
-        return {"queue": self._policy.queue, "free": self._free, "places": self._policy.places}
+        return {"queue": self._policy.queue, "free": self._free, "slots": self._policy.slots}
 
     @property
     def _draining(self) -> bool:
@@ -308,7 +308,7 @@ class QueueWorker(Actor, ABC):
 
     async def _attempt(self, job: LeasedJob) -> JobFailed | None:
         try:
-            if job.deaths > MOST_DEATHS_IN_A_ROW:
+            if job.deaths > MAX_CONSECUTIVE_DEATHS:
                 return JobFailed("worker_lost: its workers died, one after another.")
             await self.carry_out(job)
         except JobFailed as failure:

@@ -56,14 +56,14 @@ class Replayer(Actor):
         except OverloadedError as error:
             if error.extra.get("reason") != QUERY_TIMEOUT:
                 raise
-            why = error.message  # it would take as long the next time
+            reason = error.message  # it would take as long the next time
         except FwError as error:  # the user that began the run no longer exists
-            why = error.message
+            reason = error.message
         except Exception as error:
             self._log.error("replay.ended_by_defect", run=run.id, exc_info=error)
             site.errors.note("replay of many", error, run.request_id)
-            why = A_DEFECT
-        await site.store.write(partial(bulk.give_up, run=run, why=why))
+            reason = A_DEFECT
+        await site.store.write(partial(bulk.give_up, run=run, reason=reason))
 
     def _after(self, seconds: float) -> None:
         """Keep at most one wake-up of its own pending, however many others arrive."""

@@ -2,7 +2,7 @@
 
 from fw_actors.config.load import load, site_file
 from fw_actors.config.model import (
-    MOST_ARGON2,
+    MAX_ARGON2,
     Argon2,
     AuthPolicy,
     Config,
@@ -17,7 +17,7 @@ from fw_actors.config.model import (
 )
 
 __all__ = [
-    "MOST_ARGON2",
+    "MAX_ARGON2",
     "Argon2",
     "AuthPolicy",
     "Config",

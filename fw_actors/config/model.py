@@ -95,7 +95,7 @@ class Argon2:
     parallelism: int
 
 
-MOST_ARGON2: Final = Argon2(1 << 20, 16, 16)  # no hash, configured or stored, costs more than this
+MAX_ARGON2: Final = Argon2(1 << 20, 16, 16)  # no hash, configured or stored, costs more than this
 
 
 @dataclass(frozen=True)

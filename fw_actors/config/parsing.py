@@ -6,7 +6,7 @@ it is one of a few words to choose from.
 
 All raise UnusableValueError with the rest of a sentence that begins with the variable's name.
 
-What stands between quotes is taken as it is; without quotes, white space around the value falls
+Text between quotes is taken as it is; without quotes, white space around the value falls
 away, and a `#` after white space begins a comment. Nothing is expanded, and a name stands once.
 
 A file keeps the key out of the environment, which `ps` shows to its user. In order: the file that
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from fw_actors.config.model import MOST_ARGON2, VAULT_KEY, Argon2, ProxyTrustPolicy, Secrets
+from fw_actors.config.model import MAX_ARGON2, VAULT_KEY, Argon2, ProxyTrustPolicy, Secrets
 from fw_actors.config.policy import Kind, nearest
 from fw_actors.runtime.clock import SECONDS_PER_DAY
 
@@ -45,7 +45,7 @@ _SENDER: Final = re.compile(
 _WHOLE: Final = re.compile(r"[0-9]{1,9}\Z")
 _DOTTED: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z", re.ASCII)
 _LONGEST_ADDRESS: Final = 320
-_MOST_OFFSET_SECONDS: Final = 100 * 366 * SECONDS_PER_DAY
+_MAX_OFFSET_SECONDS: Final = 100 * 366 * SECONDS_PER_DAY
 
 
 class UnusableValueError(ValueError):
@@ -158,7 +158,7 @@ def argon2(text: str) -> Argon2:
     numbers = [entry.strip() for entry in text.split(",")]
     if len(numbers) == 3 and all(_WHOLE.match(number) for number in numbers):
         memory, time, lanes = (int(number) for number in numbers)
-        most = MOST_ARGON2
+        most = MAX_ARGON2
         if (
             1 <= lanes <= most.parallelism
             and 1 <= time <= most.time
@@ -167,7 +167,7 @@ def argon2(text: str) -> Argon2:
             return Argon2(memory, time, lanes)
     raise UnusableValueError(
         "must be memory_kib,time,parallelism, such as 19456,2,1; at most "
-        f"{MOST_ARGON2.memory_kib},{MOST_ARGON2.time},{MOST_ARGON2.parallelism}"
+        f"{MAX_ARGON2.memory_kib},{MAX_ARGON2.time},{MAX_ARGON2.parallelism}"
     )
 
 
@@ -177,7 +177,7 @@ def clock_offset(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if not abs(seconds) <= _MOST_OFFSET_SECONDS:  # not a number is refused, too
+    if not abs(seconds) <= _MAX_OFFSET_SECONDS:  # not a number is refused, too
         raise UnusableValueError("must be a number of seconds, at most a hundred years")
     return seconds
 
@@ -265,7 +265,7 @@ CREDENTIALS_VARIABLE: Final = "CREDENTIALS_DIRECTORY"
 """Set by systemd for a unit that has credentials (systemd.exec(5))."""
 CREDENTIAL: Final = "fw_secret_key"
 OWN_FILE: Final = "secret.key"
-_MOST_KEY_BYTES: Final = 4096
+_MAX_KEY_BYTES: Final = 4096
 _OPEN_TO_OTHERS: Final = stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP
 
 
@@ -291,16 +291,14 @@ def read_key(file: Path, *, guarded: bool = True) -> str:
     try:
         with file.open("rb") as stream:
             mode = os.fstat(stream.fileno()).st_mode
-            content = stream.read(_MOST_KEY_BYTES + 1)
+            content = stream.read(_MAX_KEY_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         reason = getattr(error, "strerror", None) or "its name is no file's"
         raise UnusableKeyFileError(f"{file} can't be read: {reason}") from None
     if guarded and mode & _OPEN_TO_OTHERS:
         raise UnusableKeyFileError(f"{file} is open to other users: chmod 600 {file}")
-    if len(content) > _MOST_KEY_BYTES:
-        raise UnusableKeyFileError(
-            f"{file} is larger than {_MOST_KEY_BYTES} bytes: it holds no key"
-        )
+    if len(content) > _MAX_KEY_BYTES:
+        raise UnusableKeyFileError(f"{file} is larger than {_MAX_KEY_BYTES} bytes: it holds no key")
     try:
         key = content.decode().rstrip("\r\n")
     except UnicodeDecodeError:

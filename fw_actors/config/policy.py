@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from fw_actors.rules.password_policy import MAX_RUNES
 
 _LINE_CHARACTERS: Final = frozenset("\t\n\r")
-_MOST_SHOWN: Final = 30
+_MAX_SHOWN: Final = 30
 
 
 class Kind(Protocol):
@@ -117,7 +117,7 @@ def _given(value: object) -> str:
     """Return a number, true, false or null itself; of everything else only what it is."""
     if value is None or isinstance(value, int | float):
         shown = json.dumps(value)
-        return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
+        return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}…"
     return kind_of(value)
 
 
@@ -185,7 +185,7 @@ SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType(
     }
 )
 APPS: Final = "apps"
-_MOST_DIGITS: Final = 400  # Python reads this many quickly; no key takes more than seven
+_MAX_DIGITS: Final = 400  # Python reads this many quickly; no key takes more than seven
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ def _decode(text: str, problems: list[str]) -> object:
         raise ValueError(f"{name} is not a number")
 
     def read_whole(digits: str) -> int:
-        if len(digits) > _MOST_DIGITS:
+        if len(digits) > _MAX_DIGITS:
             raise ValueError("a number has too many digits")
         return int(digits)
 
@@ -277,7 +277,7 @@ def _parse_section(
 
 
 def _parse_apps(given: object, problems: list[str]) -> tuple[str, ...]:
-    """Judge the list of modules; none may have a name that hides one of ours."""
+    """Check the list of modules; none may have a name that hides one of ours."""
     if not isinstance(given, list):
         problems.append(f"{APPS} must be a list of modules, not {kind_of(given)}")
         return ()

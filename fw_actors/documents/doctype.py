@@ -80,7 +80,7 @@ def field_groups(
     )
 
 
-MOST_COLUMNS: Final = 400  # a long text that is kept elsewhere leaves 18 bytes in the page
+MAX_COLUMNS: Final = 400  # a long text that is kept elsewhere leaves 18 bytes in the page
 INDEX_BYTES: Final = 2600
 _CHARACTER_BYTES: Final = 4  # of UTF-8, at most
 _NUMBER_BYTES: Final = 8
@@ -95,8 +95,8 @@ def limit_problems(
 
     What is wrong with a field by itself is told by the field.
     """
-    if len(fields) > MOST_COLUMNS:
-        yield f"there must be at most {MOST_COLUMNS} fields, not {len(fields)}"
+    if len(fields) > MAX_COLUMNS:
+        yield f"there must be at most {MAX_COLUMNS} fields, not {len(fields)}"
     for name, field in fields.items():
         if field.unique and field.plain and not next(field.problems(), None):
             yield from _index_problems(name, [field])

@@ -110,7 +110,7 @@ def whitelist(
 ) -> Whitelisted | Callable[[Callable[..., Any]], Whitelisted]:
     """Let HTTP call a function, by POST, in a write transaction.
 
-    `roles`: who may besides a System Manager; none named means every signed-in user.
+    `roles`: may call it besides a System Manager; none means every signed-in user.
     """
     if function is not None:
         return Whitelisted(function, roles)

@@ -73,11 +73,11 @@ class DocTypeObservers:
     """The observers of one DocType, by method; only overridden methods are called."""
 
     def __init__(self, observers: Sequence[Observer], doctype: str) -> None:
-        mine = [o for o in observers if o.doctypes is None or doctype in o.doctypes]
-        self._changing = _overridden(mine, "changing")
-        self._deleting = _overridden(mine, "deleting")
-        self._changed = _overridden(mine, "changed")
-        self._renamed = _overridden(mine, "renamed")
+        observing = [o for o in observers if o.doctypes is None or doctype in o.doctypes]
+        self._changing = _overridden(observing, "changing")
+        self._deleting = _overridden(observing, "deleting")
+        self._changed = _overridden(observing, "changed")
+        self._renamed = _overridden(observing, "renamed")
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Call `Observer.changing` of each, in order."""

@@ -1,7 +1,7 @@
 """Inserts, saves, submits, cancels and deletes a document, each in a savepoint.
 
 Each verb runs in a savepoint (D-199): permission, hooks in their order (D-140), the rows,
-then the observers; whatever raises undoes all of it.
+then the observers; an exception in any of them undoes everything.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class Documents:
             run_after_commit(fw, doc, self._note_defect)
 
     def rename(self, fw: Fw, doc: DocType, name: object, ignore_permissions: bool) -> None:
-        """Give a document another name; whatever names it follows. No hooks, no events."""
+        """Rename a document and all references to it. No hooks, no events."""
         with atomic(fw, doc):
             authorize_action(fw, doc, "write", ignore_permissions)
             self.registry.table(doc.doctype).take(fw.tx, str(doc.name))
@@ -259,7 +259,7 @@ class Documents:
     def db_set(self, fw: Fw, doc: DocType, name: str, value: Any, ignore_permissions: bool) -> None:
         """Write one column directly: no hooks and no events, but observers apply their rules.
 
-        They judge the stored document with the new value, not what else was changed on `doc`.
+        They check the stored document with the new value, not other changes on `doc`.
         `modified` moves, so that who read the document before can't write the old value back.
         """
         with atomic(fw, doc):

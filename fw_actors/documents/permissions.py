@@ -85,7 +85,7 @@ class Rights:
 
     def require_reach(self, meta: Meta) -> None:
         """Refuse a DocType that scopes shut out. Raises: PermissionDeniedError."""
-        if self.shut_out(meta):
+        if self.excludes(meta):
             raise PermissionDeniedError(f"Your access scopes don't include {meta.name}.")
 
     def require_writable(self, meta: Meta) -> None:
@@ -100,7 +100,7 @@ class Rights:
 
     def reaches_for_writing(self, meta: Meta) -> bool:
         """Whether scopes leave the documents of this DocType to be written, by whatever role."""
-        return not (self.shut_out(meta) or (self.scoped and meta.name == USER_PERMISSION))
+        return not (self.excludes(meta) or (self.scoped and meta.name == USER_PERMISSION))
 
     def owns(self, account: object) -> bool:
         """Whether an account is the user's own."""
@@ -132,7 +132,7 @@ class Rights:
         """Whether the user may read (or write) fields of a permlevel."""
         return level == 0 or self.allows(meta, f"{action}:{level}")
 
-    def shut_out(self, meta: Meta) -> bool:
+    def excludes(self, meta: Meta) -> bool:
         """Whether scopes refuse this DocType altogether (A-314, A-320).
 
         The records too: they tell of documents that scopes hide, of Webhooks, and of what a
@@ -267,7 +267,7 @@ def concerns_managers(fw: Fw, doctype: str, values: Mapping[str, Any]) -> bool:
     """Whether a document, `values` as JSON shows it, is a System Manager's or the role itself.
 
     A disabled or invited account counts too: it has the role as soon as it is opened. An own API
-    key does not: whoever has it has nothing that its user lacks.
+    key does not: it grants nothing that its user lacks.
     """
     if doctype == "Role":
         return bool(values["name"] == SYSTEM_MANAGER)

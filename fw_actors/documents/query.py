@@ -19,10 +19,8 @@ from fw_actors.errors import BadRequestError, ValidationError
 from fw_actors.store import Like, Octets
 
 DEFAULT_ORDER: Final = "creation desc"
-MOST_FILTERS: Final = 100  # SQLite nests conditions 1,000 deep at most
-MOST_VALUES: Final = (
-    30_000  # in all lists of a query: SQLite binds 32,766 values, PostgreSQL 65,535
-)
+MAX_FILTERS: Final = 100  # SQLite nests conditions 1,000 deep at most
+MAX_VALUES: Final = 30_000  # in all lists of a query: SQLite binds 32,766 values, PostgreSQL 65,535
 LONGEST_PATTERN: Final = 1000
 _AROUND: Final = 30  # bytes: JSON's punctuation around a value, and a number or time itself
 _BYTES_OF_A_CHARACTER: Final = 4
@@ -116,7 +114,7 @@ class Query:
         wanted = list(dict.fromkeys(fields) if fields else STANDARD)
         columns = [self._column(name) for name in wanted]
         order = self._order(order_by or DEFAULT_ORDER)
-        if self._fw.rights.shut_out(self._meta):
+        if self._fw.rights.excludes(self._meta):
             return []
         readers = [_reader(self._meta, name) for name in wanted]
         with self._fw.tx.searching():
@@ -164,7 +162,7 @@ class Query:
 
     def count(self) -> int:
         """Return how many rows match."""
-        if self._fw.rights.shut_out(self._meta):
+        if self._fw.rights.excludes(self._meta):
             return 0
         statement = sa.select(sa.func.count()).select_from(self._table).where(*self._where)
         with self._fw.tx.searching():
@@ -176,7 +174,7 @@ class Query:
         For walks over all that match: the names' own index leads. The filters stand as one value,
         so that neither store takes an index of theirs and sorts all that match for each page.
         """
-        if self._fw.rights.shut_out(self._meta):
+        if self._fw.rights.excludes(self._meta):
             return []
         name = self._table.c.name
         met = sa.and_(sa.true(), *self._where).self_group().is_(sa.true())
@@ -246,11 +244,11 @@ def _is_count(number: object) -> bool:
 
 def _require_bounded(filters: Sequence[Any]) -> None:
     """Refuse more than both stores take. Raises: BadRequestError."""
-    if len(filters) > MOST_FILTERS:
-        raise BadRequestError(f"There must be at most {MOST_FILTERS} filters.", field="filters")
+    if len(filters) > MAX_FILTERS:
+        raise BadRequestError(f"There must be at most {MAX_FILTERS} filters.", field="filters")
     lists = (each[2] for each in filters if isinstance(each, list | tuple) and len(each) > 2)
-    if sum(len(values) for values in lists if isinstance(values, list | tuple)) > MOST_VALUES:
-        raise BadRequestError(f"Filters must list at most {MOST_VALUES} values.", field="filters")
+    if sum(len(values) for values in lists if isinstance(values, list | tuple)) > MAX_VALUES:
+        raise BadRequestError(f"Filters must list at most {MAX_VALUES} values.", field="filters")
 
 
 def _operand(meta: Meta, name: str, operator: str, value: Any) -> Any:

@@ -138,7 +138,7 @@ def _shaped_rows(
     child = child_of(table)
     stored = {} if base.stored is None else {r.name: r for r in rows_of(base.stored, table)}
     blank = _Base(fw, child, None)
-    # What the caller may not write, and maybe not even see, is kept without being sent.
+    # Fields that the caller may not write, and maybe not even see, are kept without being sent.
     kept = [field for field in child.meta.groups.limited if not _may_write(fw, owner, field)]
     rows = []
     for row in value:
@@ -171,8 +171,8 @@ def _shaped_row(
 DEFAULT_LIMIT: Final = 20
 MOST: Final = 500
 _STATUSES: Final = ("submit", "cancel")  # actions of submittable DocTypes only
-MOST_BYTES: Final = 8 << 20
-"""What the rows of a list hold at most: many may be under way at once."""
+MAX_BYTES: Final = 8 << 20
+"""The maximum size of a list's rows: many lists may be read at once."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class Described:
 def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str, Any]:
     """Return `{"data": [...], "total": n}`; `listing` has the query's arguments.
 
-    Raises: ValidationError where the rows would hold more than `MOST_BYTES`.
+    Raises: ValidationError where the rows would hold more than `MAX_BYTES`.
     """
     meta = _open(fw, doctype)
     fw.rights.require(meta, "list")
@@ -206,7 +206,7 @@ def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str
     if start < 0:
         raise BadRequestError("start must be 0 or more.", field="start")
     wanted = query.Query(fw, meta, filters, ignore_permissions=False)
-    data = wanted.rows(fields, listing.get("order_by"), limit, start, most_bytes=MOST_BYTES)
+    data = wanted.rows(fields, listing.get("order_by"), limit, start, most_bytes=MAX_BYTES)
     short = len(data) < limit and (data or not start)  # the page tells the total by itself
     return {"data": data, "total": start + len(data) if short else wanted.count()}
 
@@ -321,7 +321,7 @@ def described(fw: Fw) -> list[Described]:
     found = []
     for meta in sorted(fw.documents.registry.metas.values(), key=lambda meta: meta.name):
         actions = frozenset(a for a in ACTIONS if _is_possible(meta, a, rights))
-        if actions and not meta.child and not rights.shut_out(meta):
+        if actions and not meta.child and not rights.excludes(meta):
             found.append(
                 Described(
                     meta.name,

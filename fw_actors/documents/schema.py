@@ -15,7 +15,7 @@ from fw_actors.documents.document import child_of
 from fw_actors.documents.fields import LARGEST_INTEGER, Field, Int, Table, Vault
 from fw_actors.documents.naming import NAME_CHARACTERS
 from fw_actors.documents.permissions import Rights
-from fw_actors.documents.validation import MOST_ROWS
+from fw_actors.documents.validation import MAX_ROWS
 
 Schema = dict[str, Any]
 
@@ -93,7 +93,7 @@ def _requested(field: Field, owner: Meta, rights: Rights) -> Schema:
         return {
             "type": ["array", "null"],
             "items": _row(owner, child_of(field).meta, rights),
-            "maxItems": MOST_ROWS,
+            "maxItems": MAX_ROWS,
         }
     schema = _value(field)
     if field.type == "Check":

@@ -16,7 +16,7 @@ from fw_actors.documents.fields import CONTROLS, LARGEST_INTEGER, Field, ShapeEr
 from fw_actors.errors import ValidationError
 from fw_actors.runtime.clock import MS_PER_SECOND, SECONDS_PER_DAY
 
-MOST_LEVELS: Final = 32  # as in a request (H-12), whose body is a level itself
+MAX_LEVELS: Final = 32  # as in a request (H-12), whose body is a level itself
 
 
 class JSON(Field):
@@ -32,10 +32,8 @@ class JSON(Field):
         except (TypeError, ValueError, RecursionError):
             raise self.shape() from None
         for leaf, depth in _leaves(copy):
-            if depth > MOST_LEVELS:
-                raise ShapeError(
-                    f"{self.name} must not be nested deeper than {MOST_LEVELS} levels."
-                )
+            if depth > MAX_LEVELS:
+                raise ShapeError(f"{self.name} must not be nested deeper than {MAX_LEVELS} levels.")
             if isinstance(leaf, str) and CONTROLS.search(leaf):
                 raise ShapeError(f"{self.name} must not hold a control character.")
             if isinstance(leaf, int) and abs(leaf) > LARGEST_INTEGER:

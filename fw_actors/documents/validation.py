@@ -26,7 +26,7 @@ from fw_actors.store import Tx, UniqueViolation
 if TYPE_CHECKING:
     from fw_actors.documents.lifecycle import Documents
 
-MOST_ROWS: Final = 5000  # of one table: a longer write would block all other writers for seconds
+MAX_ROWS: Final = 5000  # of one table: a longer write would block all other writers for seconds
 _LINKS_MAY_DANGLE = ("Webhook",)  # its deliveries outlive it (D-128)
 
 
@@ -44,9 +44,9 @@ def normalize(doc: DocType) -> None:
         state[field.name] = _accepted_secret(doc, field, state[field.name])
     for table in meta.tables:
         rows = rows_of(doc, table)
-        if len(rows) > MOST_ROWS:
+        if len(rows) > MAX_ROWS:
             raise ValidationError(
-                f"{table.name} must have at most {MOST_ROWS} rows.", field=table.name
+                f"{table.name} must have at most {MAX_ROWS} rows.", field=table.name
             )
         for row in rows:
             normalize(row)

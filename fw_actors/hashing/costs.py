@@ -15,7 +15,7 @@ from typing import Final
 
 import argon2
 
-from fw_actors.config import MOST_ARGON2, Argon2
+from fw_actors.config import MAX_ARGON2, Argon2
 
 _POINT_BYTES: Final = 8
 
@@ -31,12 +31,12 @@ def parameters_of(stored: str | None) -> argon2.Parameters | None:
         asked = argon2.extract_parameters(stored)
     except argon2.exceptions.InvalidHashError:
         return None
-    bearable = (
-        asked.memory_cost <= MOST_ARGON2.memory_kib
-        and asked.time_cost <= MOST_ARGON2.time
-        and asked.parallelism <= MOST_ARGON2.parallelism
+    within_limits = (
+        asked.memory_cost <= MAX_ARGON2.memory_kib
+        and asked.time_cost <= MAX_ARGON2.time
+        and asked.parallelism <= MAX_ARGON2.parallelism
     )
-    return asked if bearable else None
+    return asked if within_limits else None
 
 
 def cost_of(stored: str | None) -> Argon2 | None:

@@ -165,7 +165,7 @@ class HashSlots:
 
     def _serve(self, first: HashJob) -> None:
         """The thread: one job after the other, until none waits."""
-        _give_way()
+        _lower_priority()
         job: HashJob | None = first
         while job is not None:
             result = outcome.capture(job.work)
@@ -206,7 +206,7 @@ def _too_many() -> OverloadedError:
     return OverloadedError("Too many sign-ins at once. Try again in a moment.")
 
 
-def _give_way() -> None:
+def _lower_priority() -> None:
     """Lower the priority of this thread below that of the rest of the process.
 
     Measured: with sign-ins on all cores the p99 of a small request halves.
@@ -289,7 +289,7 @@ class Hasher:
             parallelism=parameters.parallelism,
         )
         # A digest that was never computed: no password fits it, at any cost.
-        self._nobodys = (
+        self._decoy_parts = (
             f"{_base64(entropy.bytes(_SALT_BYTES))}${_base64(entropy.bytes(_HASH_BYTES))}"
         )
 
@@ -392,7 +392,7 @@ class Hasher:
         with suppress(argon2.exceptions.VerificationError):
             self.argon2_hasher.verify(
                 f"$argon2id$v={self._live.version}$m={cost.memory_kib},t={cost.time},"
-                f"p={cost.parallelism}${self._nobodys}",
+                f"p={cost.parallelism}${self._decoy_parts}",
                 _bytes(password),
             )
         return PasswordCheck(False)

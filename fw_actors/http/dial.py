@@ -131,10 +131,10 @@ class Resolver:
         )
 
     def _join_or_begin(self, key: tuple[str, int]) -> _RunningLookup:
-        mine = self._running.get(key, [])
+        own = self._running.get(key, [])
         now = trio.current_time()
-        joinable = [r for r in mine if not r.scope.cancel_called]
-        if joinable and (len(mine) >= MAX_PER_HOST or now - joinable[-1].began < PROMPT_SECONDS):
+        joinable = [r for r in own if not r.scope.cancel_called]
+        if joinable and (len(own) >= MAX_PER_HOST or now - joinable[-1].began < PROMPT_SECONDS):
             return joinable[-1]
         running = _RunningLookup(now)
         self._running.setdefault(key, []).append(running)
@@ -156,9 +156,9 @@ class Resolver:
                     await self._look_up(key, running)
         finally:
             running.done.set()
-            mine = self._running[key]
-            mine.remove(running)
-            if not mine:
+            own = self._running[key]
+            own.remove(running)
+            if not own:
                 del self._running[key]
 
     async def _look_up(self, key: tuple[str, int], running: _RunningLookup) -> None:

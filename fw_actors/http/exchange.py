@@ -105,7 +105,7 @@ async def _read(
         reader.feed(data)
 
 
-MOST_KEPT: Final = 16  # sets of header names kept as valid; others are validated at each use
+MAX_KEPT: Final = 16  # sets of header names kept as valid; others are validated at each use
 
 _BEGIN: Final = (
     b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
@@ -119,7 +119,7 @@ _NAME: Final = re.compile(rb"[a-z0-9!#$%&'*+.^_`|~-]+")
 # end of webhook-signature breaks the official verifier (B-124).
 _VALUE: Final = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 # Headers that we write ourselves, and those that change the framing or the recipient.
-_OURS: Final = frozenset(
+_RESERVED: Final = frozenset(
     {b"host", b"content-type", b"content-length", b"user-agent", b"accept"}
     | {b"transfer-encoding", b"connection", b"expect", b"te", b"trailer", b"upgrade"}
 )
@@ -171,13 +171,13 @@ class RequestWriter:
         Raises: ValueError.
         """
         for name in names:
-            if not _NAME.fullmatch(name) or name in _OURS:
+            if not _NAME.fullmatch(name) or name in _RESERVED:
                 raise ValueError(f"The header name {name!r} is malformed or reserved.")
         if len(set(names)) != len(names):
             raise ValueError("A header name must not occur twice.")
         lines = [name.replace(b"%", b"%%") + b": %b\r\n" for name in names]
         head = b"".join((_BEGIN, self._fixed.replace(b"%", b"%%"), *lines, b"\r\n"))
-        if len(self._heads) < MOST_KEPT:
+        if len(self._heads) < MAX_KEPT:
             self._heads[names] = head
         return head
 

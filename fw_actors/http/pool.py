@@ -73,8 +73,8 @@ class Pool:
 
     def take(self, origin: Origin) -> Connection | None:
         """Reserve an idle connection that is still good; None when a new one must be dialled."""
-        while (mine := self._by_origin.get(origin)) is not None:
-            connection = next(reversed(mine))
+        while (own := self._by_origin.get(origin)) is not None:
+            connection = next(reversed(own))
             self._forget(connection)
             if connection.is_reusable() and not self._expired(connection):
                 self._in_use += 1
@@ -91,8 +91,8 @@ class Pool:
     def give_back(self, connection: Connection) -> None:
         """End the use of a connection after a whole response; keep it if there is room."""
         self._in_use -= 1
-        mine = self._by_origin.get(connection.origin)
-        full = mine is not None and len(mine) >= self.limits.idle_per_origin
+        own = self._by_origin.get(connection.origin)
+        full = own is not None and len(own) >= self.limits.idle_per_origin
         if full or self._shut or not self.limits.idle or not self.limits.idle_per_origin:
             self._close(connection)
             return
@@ -148,9 +148,9 @@ class Pool:
 
     def _forget(self, connection: Connection) -> None:
         del self._idle[connection]
-        mine = self._by_origin[connection.origin]
-        del mine[connection]
-        if not mine:
+        own = self._by_origin[connection.origin]
+        del own[connection]
+        if not own:
             del self._by_origin[connection.origin]
 
     def _close(self, connection: Connection) -> None:

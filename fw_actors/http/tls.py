@@ -17,7 +17,7 @@ from fw_actors.http.connection import Broken, PlainConnection
 from fw_actors.http.errors import TlsError
 from fw_actors.http.url import Origin
 
-# What a fresh socket's send buffer always takes without the receiver's help (Linux: 16 KiB).
+# A new socket's send buffer always takes this without the receiver's help (Linux: 16 KiB).
 _SURELY_BUFFERED: Final = 8 * 1024
 _RECORD_HEADER: Final = 5  # bytes: type, version, length (RFC 8446 5.1)
 _CHUNK: Final = 64 * 1024

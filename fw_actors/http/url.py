@@ -1,7 +1,7 @@
 """Validates and parses the URL of a receiver (B-12, B-13).
 
-What passes is in one canonical form, so that two spellings of one receiver are one `Origin`, and
-so that no byte of a URL can end a header line. Nothing is looked up here.
+A parsed URL is in one canonical form, so that two spellings of one receiver are one `Origin`, and
+no byte of a URL can end a header line. Nothing is looked up here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _AUTHORITY: Final = re.compile(
 )
 # RFC 1123 2.1, and the underscore, which names inside of clusters have.
 _LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-# What getaddrinfo takes for an address though it isn't four numbers: 127.1, 0x7f000001, 2130706433
+# getaddrinfo takes these for addresses, too: 127.1, 0x7f000001, 2130706433
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 # White space and control characters (C0, C1), line and paragraph separator, surrogates.
 _UNPRINTABLE: Final = re.compile(

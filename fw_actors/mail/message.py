@@ -159,7 +159,7 @@ def _recovery(values: TemplateValues) -> list[str | None]:
         f"somebody asked for a new password for the account {values.user} at {values.site}. "
         "It is chosen here:",
         None,
-        f"The link works once, within {_lasting(values.minutes)}. If it was not you who asked, "
+        f"The link works once, within {_duration(values.minutes)}. If it was not you who asked, "
         "do nothing: the password stays as it is.",
     ]
 
@@ -169,7 +169,7 @@ def _invitation(values: TemplateValues) -> list[str | None]:
         f"the account {values.user} was made for you at {values.site}. "
         "Choose its password to begin:",
         None,
-        f"The link works once, within {_lasting(values.minutes)}. After that, ask whoever "
+        f"The link works once, within {_duration(values.minutes)}. After that, ask the person who "
         "invited you for another one.",
     ]
 
@@ -268,7 +268,7 @@ def _moment(milliseconds: int) -> str:
     return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
-def _lasting(minutes: int) -> str:
+def _duration(minutes: int) -> str:
     """Return a duration in the largest unit that is exact."""
     hours, rest = divmod(minutes, MINUTES_PER_HOUR)
     if rest:

@@ -11,7 +11,7 @@ import trio
 
 from fw_actors.errors import ConfigurationError, OverloadedError
 from fw_actors.mail.message import MailMessage
-from fw_actors.rules.plain_call import is_left_undone, left_undone
+from fw_actors.rules.plain_call import is_unawaited, unawaited_message
 from fw_actors.rules.redaction import raised_at
 from fw_actors.runtime import Log
 
@@ -97,8 +97,8 @@ class MethodTransport:
         except (Exception, SystemExit) as error:
             # Its text is the app's and may hold the link; where it was raised helps as well.
             raise MailNotSent(f"method: {self._path} raised {raised_at(error)}.") from None
-        if is_left_undone(value):
-            raise MailNotSent(f"method: {left_undone(self._path)}.")
+        if is_unawaited(value):
+            raise MailNotSent(f"method: {unawaited_message(self._path)}.")
 
 
 def load_method(path: str) -> Method:

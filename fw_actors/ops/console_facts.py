@@ -18,10 +18,10 @@ from fw_actors.store.schema import IDENTIFIER, JOB, LOGIN_ATTEMPT
 from fw_actors.webhooks import events
 from fw_actors.webhooks.events import QUEUE
 
-MOST_LOCKS: Final = 50
-MOST_IDENTIFIERS: Final = 2_000
-MOST_DELIVERIES: Final = 20
-MOST_FAILED: Final = 20
+MAX_LOCKS: Final = 50
+MAX_IDENTIFIERS: Final = 2_000
+MAX_DELIVERIES: Final = 20
+MAX_FAILED: Final = 20
 
 
 class Lock(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class Lock(msgspec.Struct, frozen=True):
     until: int
 
 
-class UnderWay(msgspec.Struct, frozen=True):
+class QueuedDelivery(msgspec.Struct, frozen=True):
     """A delivery that is leased (`at` is the lease's end) or waits for its next attempt (`at`)."""
 
     delivery: str
@@ -61,8 +61,8 @@ class StoreFacts(msgspec.Struct, frozen=True, rename="camel"):
 
     queues: list[jobs.QueueStats]
     locks: list[Lock]
-    in_flight: list[UnderWay]
-    upcoming: list[UnderWay]
+    in_flight: list[QueuedDelivery]
+    upcoming: list[QueuedDelivery]
     failed: list[FailedDelivery]
     """The latest failures, newest first."""
 
@@ -81,7 +81,7 @@ class ConsoleFacts:
             .join_from(JOB, delivery.name.table, delivery.name == job.subject)
             .where(job.queue == QUEUE, job.next_at.is_not(None))
             .order_by(job.next_at, job.id)
-            .limit(MOST_DELIVERIES)
+            .limit(MAX_DELIVERIES)
         )
         self._in_flight = Statement(under_way.where(job.lease.is_not(None)))
         self._upcoming = Statement(under_way.where(job.lease.is_(None)))
@@ -97,7 +97,7 @@ class ConsoleFacts:
                 delivery.status == DeliveryStatus.FAILED.value, delivery.last_attempt.is_not(None)
             )
             .order_by(delivery.last_attempt.desc())  # by the index; of one moment, in any order
-            .limit(MOST_FAILED)
+            .limit(MAX_FAILED)
         )
 
     def read(self, tx: Tx) -> StoreFacts:
@@ -105,8 +105,8 @@ class ConsoleFacts:
         return StoreFacts(
             queues=jobs.stats(tx),
             locks=self._locks(tx),
-            in_flight=[UnderWay(*row) for row in tx.rows(self._in_flight)],
-            upcoming=[UnderWay(*row) for row in tx.rows(self._upcoming)],
+            in_flight=[QueuedDelivery(*row) for row in tx.rows(self._in_flight)],
+            upcoming=[QueuedDelivery(*row) for row in tx.rows(self._upcoming)],
             failed=[FailedDelivery(*row) for row in tx.rows(self._failed)],
         )
 
@@ -134,12 +134,10 @@ _LOCKED: Final = Statement(
     .where(_T.until > _NOW)
     .group_by(_T.key)
     .order_by(sa.func.max(_T.until).desc())
-    .limit(MOST_LOCKS)
+    .limit(MAX_LOCKS)
 )
 _KNOWN: Final = Statement(
-    sa.select(IDENTIFIER.c.key, IDENTIFIER.c.user)
-    .order_by(IDENTIFIER.c.key)
-    .limit(MOST_IDENTIFIERS)
+    sa.select(IDENTIFIER.c.key, IDENTIFIER.c.user).order_by(IDENTIFIER.c.key).limit(MAX_IDENTIFIERS)
 )
 
 

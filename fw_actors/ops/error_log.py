@@ -33,7 +33,7 @@ _TEXT_CHARACTERS: Final = 4_000
 _FRAMES: Final = 30
 
 
-class Noted(NamedTuple):
+class QueuedDefect(NamedTuple):
     """One scrubbed defect."""
 
     method: str
@@ -61,7 +61,9 @@ class ErrorRecorder:
         )
         self._scrubber = scrubber
         self._noted = noted
-        self._waiting: deque[Noted] = deque(maxlen=WAITING)  # drops the oldest, which is in the log
+        self._waiting: deque[QueuedDefect] = deque(
+            maxlen=WAITING
+        )  # drops the oldest, which is in the log
 
     @property
     def waits(self) -> bool:
@@ -74,7 +76,7 @@ class ErrorRecorder:
         raised = self._scrubber.scrub(_raised(error))[:_TEXT_CHARACTERS]
         places = (self._scrubber.scrub_known(place) for place in _traceback(error))
         message = "\n".join([raised, *places])
-        self._waiting.append(Noted(method[:_METHOD_CHARACTERS], message, request_id))
+        self._waiting.append(QueuedDefect(method[:_METHOD_CHARACTERS], message, request_id))
         self._noted()
 
     def flush(self, tx: Tx) -> int:
@@ -98,7 +100,7 @@ class ErrorRecorder:
         tx.after_commit(lambda: self._forget_waiting(taken))
         return len(written)
 
-    def _forget_waiting(self, taken: tuple[Noted, ...]) -> None:
+    def _forget_waiting(self, taken: tuple[QueuedDefect, ...]) -> None:
         done = set(map(id, taken))
         left = [each for each in self._waiting if id(each) not in done]
         self._waiting.clear()

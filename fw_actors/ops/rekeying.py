@@ -79,7 +79,7 @@ class Count:
         return sum(each.new for each in self.fields)
 
 
-def judge_rotation(tx: Tx, key_id: str) -> None:
+def check_rotation(tx: Tx, key_id: str) -> None:
     """Reject a key that the stored values are not encrypted with.
 
     `key_id` is the id of the configured key, empty without one. A store without a rotation accepts

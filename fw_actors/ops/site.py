@@ -33,7 +33,7 @@ from fw_actors.ops.app_jobs import JobRecorder
 from fw_actors.ops.audit import AuditLog, DocumentAudit
 from fw_actors.ops.error_log import ErrorRecorder
 from fw_actors.ops.mail_queue import Outbox
-from fw_actors.ops.rekeying import judge_rotation
+from fw_actors.ops.rekeying import check_rotation
 from fw_actors.ops.versions import VersionRecorder
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
@@ -67,7 +67,7 @@ class Site:
     accounts: Accounts
     hasher: Hasher
     vault: VaultCipher
-    surroundings: SiteContext
+    context: SiteContext
     outbox: Outbox
     new_passwords: NewPasswords
     audit: AuditLog
@@ -102,7 +102,7 @@ class Site:
 
     def handle(self, tx: Tx, user: str, request_id: str = "") -> Fw:
         """Return a handle on a transaction for a user. Raises: NotFoundError."""
-        return Fw(self.surroundings, tx, self.accounts.rights(tx, user), request_id)
+        return Fw(self.context, tx, self.accounts.rights(tx, user), request_id)
 
     async def hash_password(self, password: str, name: str, email: str) -> str:
         """Validate a new password and hash it. Raises: PasswordPolicyError, OverloadedError."""
@@ -136,7 +136,7 @@ async def open_site(
         key = await store.read(installation_key)
         site = _assembled(config, store, clock, entropy, registry, hasher, key, recorded)
         if not rekeying:
-            await store.read(lambda tx: judge_rotation(tx, site.vault.key_id))
+            await store.read(lambda tx: check_rotation(tx, site.vault.key_id))
         await store.write(lambda tx: _prepare_store(tx, site))
         yield site
         if site.errors.waits:  # from a command's hooks, or the last moments of a service
@@ -180,7 +180,7 @@ def _assembled(
     replays = Replays(registry, audit, partial(recorded, events.QUEUE))
     bulk = BulkReplays(replays, audit, entropy, partial(recorded, replay.REPLAYS))
     enqueue = JobRecorder(partial(recorded, app_jobs.QUEUE))
-    surroundings = SiteContext(documents, publisher.emit, accounts.rights, enqueue, config.secrets)
+    context = SiteContext(documents, publisher.emit, accounts.rights, enqueue, config.secrets)
     return Site(
         config,
         store,
@@ -190,7 +190,7 @@ def _assembled(
         accounts,
         hasher,
         vault,
-        surroundings,
+        context,
         outbox,
         new_passwords,
         audit,
@@ -259,7 +259,7 @@ def _prepare_store(tx: Tx, site: Site) -> None:
     tx.lock("fw.migrations")
     make_tables(tx, registry.tables.values())
     site.subscriptions.of(tx)
-    fw = Fw(site.surroundings, tx, Rights(ADMINISTRATOR, frozenset()))
+    fw = Fw(site.context, tx, Rights(ADMINISTRATOR, frozenset()))
     with site.audit.suppressed(tx):
         for role in (*FIRST_ROLES, *registry.roles()):
             if not registry.tables["Role"].exists(tx, role):

@@ -17,7 +17,7 @@ from fw_actors.runtime.clock import MS_PER_SECOND
 
 DEFAULT_BASE_SECONDS: Final = 30.0
 DEFAULT_CAP_SECONDS: Final = 3600.0
-_MOST_DOUBLINGS: Final = 64  # past it every base is over every cap; keeps the float finite
+_MAX_DOUBLINGS: Final = 64  # past it every base is over every cap; keeps the float finite
 
 
 def wait_seconds(
@@ -29,11 +29,11 @@ def wait_seconds(
     """
     if attempt < 1:
         raise ValueError("attempts are counted from 1")
-    doublings = min(attempt - 1, _MOST_DOUBLINGS)
+    doublings = min(attempt - 1, _MAX_DOUBLINGS)
     return float(min(base * 2.0**doublings, cap))
 
 
-MOST_DEATHS_IN_A_ROW: Final = 5  # the next one counts as a failed attempt (B-195)
+MAX_CONSECUTIVE_DEATHS: Final = 5  # the next one counts as a failed attempt (B-195)
 LEASE_MARGIN_SECONDS: Final = 30  # a lease lasts the timeout and this much longer (B-210)
 
 
@@ -138,7 +138,7 @@ def decide(
     return Verdict(status, attempt, ended + round(wait * MS_PER_SECOND))
 
 
-LONGEST_SECONDS: Final = 3600
+MAX_SECONDS: Final = 3600
 HONOURED: Final = frozenset({429, 503})
 """The statuses whose `Retry-After` counts."""
 
@@ -158,7 +158,7 @@ def retry_after_seconds(status: int, value: str | None, now: int) -> float:
         return 0.0
     text = value.strip()
     if _SECONDS.match(text):
-        return float(min(LONGEST_SECONDS, int(text)))
+        return float(min(MAX_SECONDS, int(text)))
     if not _DATE.match(text):
         return 0.0
     try:
@@ -166,4 +166,4 @@ def retry_after_seconds(status: int, value: str | None, now: int) -> float:
         at = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
     except (TypeError, ValueError, OverflowError, IndexError):
         return 0.0
-    return min(float(LONGEST_SECONDS), max(0.0, at - now / MS_PER_SECOND))
+    return min(float(MAX_SECONDS), max(0.0, at - now / MS_PER_SECOND))

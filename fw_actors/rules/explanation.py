@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from fw_actors.rules.delivery import MOST_DEATHS_IN_A_ROW, DeliveryStatus
+from fw_actors.rules.delivery import MAX_CONSECUTIVE_DEATHS, DeliveryStatus
 from fw_actors.rules.findings import ServiceState
 from fw_actors.runtime.clock import MS_PER_SECOND
 
@@ -17,10 +17,10 @@ class WaitReason(Enum):
     FAILED = "failed"
     DELETED = "deleted"
     DISABLED = "disabled"
-    UNDER_WAY = "underWay"
+    LEASED = "leased"
     LEASE_ENDED = "leaseEnded"
     BACKOFF = "backoff"
-    PLACE = "place"
+    SLOT = "slot"
     NO_JOB = "noJob"
 
 
@@ -33,7 +33,7 @@ class Waiting:
         next_at: when its job is due, or its lease ends; None without such a job.
         receiver: where its Webhook points, as `https://host:port`; empty without a usable URL.
         ahead: deliveries to that receiver, of all its Webhooks, that are due before it.
-        under_way: deliveries to that receiver that a process has leased.
+        in_flight: deliveries to that receiver that a process has leased.
     """
 
     now: int
@@ -47,7 +47,7 @@ class Waiting:
     deaths: int
     receiver: str = ""
     ahead: int = 0
-    under_way: int = 0
+    in_flight: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,10 @@ def _to_come(facts: Waiting, due: int, service: ServiceState) -> Explanation:
         )
         return Explanation(WaitReason.DISABLED, due, text)
     if due > facts.now:
-        return Explanation(WaitReason.BACKOFF, due, f"{_before(facts)} {_nobody(service)}".strip())
-    return Explanation(WaitReason.PLACE, due, _place(facts, service))
+        return Explanation(
+            WaitReason.BACKOFF, due, f"{_before(facts)} {_not_running(service)}".strip()
+        )
+    return Explanation(WaitReason.SLOT, due, _slot(facts, service))
 
 
 def _failed(facts: Waiting) -> Explanation:
@@ -106,11 +108,11 @@ def _leased(facts: Waiting, until: int) -> Explanation:
             f"A process has leased it for an attempt. The lease lasts {left:.1f} s more; if that "
             "process has died, another one takes the delivery over then."
         )
-        return Explanation(WaitReason.UNDER_WAY, None, text)
+        return Explanation(WaitReason.LEASED, None, text)
     text = (
         "Its lease has ended without an outcome: the process that had it died, or is held up. "
-        "The next process that has a place for it takes it over. Leases that ended like this in a "
-        f"row before: {facts.deaths}; after {MOST_DEATHS_IN_A_ROW} the next counts as a failed "
+        "The next process that has a free slot takes it over. Leases that ended like this in a "
+        f"row before: {facts.deaths}; after {MAX_CONSECUTIVE_DEATHS} the next counts as a failed "
         "attempt."
     )
     return Explanation(WaitReason.LEASE_ENDED, None, text)
@@ -122,12 +124,12 @@ def _before(facts: Waiting) -> str:
     return f"Attempt {facts.attempts} of {facts.max_attempts} failed. {facts.error}"
 
 
-def _place(facts: Waiting, service: ServiceState) -> str:
+def _slot(facts: Waiting, service: ServiceState) -> str:
     sentences = [
         "It is due.",
         f"Deliveries to {facts.receiver or 'its receiver'} that are due before it: {facts.ahead}; "
-        f"leased for an attempt: {facts.under_way}.",
-        _nobody(service),
+        f"leased for an attempt: {facts.in_flight}.",
+        _not_running(service),
     ]
     if service.health.get(facts.receiver) == "paused":
         sentences.append("The service has paused this receiver: fw console resumes it.")
@@ -139,7 +141,7 @@ def _place(facts: Waiting, service: ServiceState) -> str:
     return " ".join(filter(None, sentences))
 
 
-def _nobody(service: ServiceState) -> str:
+def _not_running(service: ServiceState) -> str:
     if service.running:
         return ""
     return "The service does not run on this machine (fw start)."

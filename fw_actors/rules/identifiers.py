@@ -66,10 +66,10 @@ def _refused(character: str) -> bool:
 _HOST_BITS: Final = 64  # one household or machine has all addresses of its /64
 _WIDER: Final = (56, 48)  # assigned to a household, and to an organisation (RFC 6177)
 _IPV4_QUEUE: Final = 24  # the smallest network that is routed by itself
-_MOST_REMEMBERED: Final = 1024
+_MAX_REMEMBERED: Final = 1024
 
 
-@lru_cache(_MOST_REMEMBERED)
+@lru_cache(_MAX_REMEMBERED)
 def counted_address(address: str) -> str:
     """Return what an address is counted under: IPv6 per /64, IPv4-mapped IPv6 as IPv4.
 
@@ -83,7 +83,7 @@ def counted_address(address: str) -> str:
     return f"{IPv6Address(int(parsed) >> _HOST_BITS << _HOST_BITS)}/{_HOST_BITS}"
 
 
-@lru_cache(_MOST_REMEMBERED)
+@lru_cache(_MAX_REMEMBERED)
 def wider_networks(address: str) -> tuple[str, str] | None:
     """Return the /56 and /48 networks of an IPv6 address, whose 256 and 65,536 networks of /64 may
     all belong to one client; None for IPv4, where addresses cost money and neighbours are
@@ -96,7 +96,7 @@ def wider_networks(address: str) -> tuple[str, str] | None:
     return near, far
 
 
-@lru_cache(_MOST_REMEMBERED)
+@lru_cache(_MAX_REMEMBERED)
 def sharing_network(address: str) -> str:
     """Return the network that has one share of a full queue: the /48 of an IPv6 address, the /24 of
     an IPv4 address. Any other text is a network of its own.

@@ -16,7 +16,7 @@ BUSY_RETRY_SECONDS: Final = 1.0  # others are in flight; the identifier is not l
 ADDRESS_WINDOW_MS: Final = 15 * MS_PER_MINUTE
 RECOVERY_MAIL_WINDOW_MS: Final = 60 * MS_PER_MINUTE
 REGION_BYTES: Final = 2  # of a counter's key: 65,536 regions
-MOST_IN_REGION: Final = 64  # counters that a region may hold: 4 million in all
+MAX_IN_REGION: Final = 64  # counters that a region may hold: 4 million in all
 SHARED_TRIES: Final = 100  # in a window, for all of a full region that have no counter
 
 

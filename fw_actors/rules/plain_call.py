@@ -19,12 +19,12 @@ def call_plainly(what: str, function: Callable[..., Any], /, *args: Any, **argum
         raise
     except BaseException as end:  # SystemExit, KeyboardInterrupt, GeneratorExit
         raise RuntimeError(f"{what} would have ended the process") from end
-    if is_left_undone(value):
-        raise RuntimeError(left_undone(what))
+    if is_unawaited(value):
+        raise RuntimeError(unawaited_message(what))
     return value
 
 
-def is_left_undone(value: object) -> bool:
+def is_unawaited(value: object) -> bool:
     """Whether a function gave back a coroutine, of which nothing has run; it is closed.
 
     A function that is declared async is refused at start; behind a decorator it is seen here.
@@ -35,6 +35,6 @@ def is_left_undone(value: object) -> bool:
     return True
 
 
-def left_undone(what: str) -> str:
+def unawaited_message(what: str) -> str:
     """Return the sentence about such a function."""
     return f"{what} returned a coroutine and did nothing: it must be a plain function"

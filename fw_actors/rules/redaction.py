@@ -20,7 +20,7 @@ _NAMES: Final = frozenset({"password", "password_hash", "new_password", "api_sec
 _SUFFIXES: Final = ("_password", "_secret")
 
 
-class Treatment(Enum):
+class FieldRedaction(Enum):
     """Treatments of a field in events."""
 
     SHOWN = "as it is"
@@ -29,24 +29,24 @@ class Treatment(Enum):
     REMOVED = "not at all (rule 3)"
 
 
-def treatment(fieldname: str, fieldtype: str, permlevel: int) -> Treatment:
+def redaction_of(fieldname: str, fieldtype: str, permlevel: int) -> FieldRedaction:
     """Return what an event shows of a field, decided once per DocType.
 
     Removal by permlevel comes first (B-90); a Vault field named like a secret follows the
     Vault rule (B-91).
     """
     if permlevel > 0:
-        return Treatment.REMOVED
+        return FieldRedaction.REMOVED
     if fieldtype == "Vault":
-        return Treatment.CONFIGURED
+        return FieldRedaction.CONFIGURED
     if fieldtype == "Password" or fieldname in _NAMES or fieldname.endswith(_SUFFIXES):
-        return Treatment.BLANKED
-    return Treatment.SHOWN
+        return FieldRedaction.BLANKED
+    return FieldRedaction.SHOWN
 
 
 def is_secret(fieldname: str, fieldtype: str) -> bool:
     """Whether a field's value is never sent, whatever the reader's permissions."""
-    return treatment(fieldname, fieldtype, 0) is not Treatment.SHOWN
+    return redaction_of(fieldname, fieldtype, 0) is not FieldRedaction.SHOWN
 
 
 SCRUBBED: Final = "[scrubbed]"

@@ -70,7 +70,7 @@ def _sync(path: Path) -> None:
 
 WHOLE_CHECK_BYTES: Final = 1 << 30
 """Up to this size every index is held against its table too; that reads the file many times."""
-_MOST_FAULTS: Final = 5
+_MAX_FAULTS: Final = 5
 _EXAMINATION_BUSY_SECONDS: Final = 5.0
 
 
@@ -98,7 +98,7 @@ def examine_file(path: Path) -> Examined:
             f"{path.as_uri()}?mode=ro", uri=True, timeout=_EXAMINATION_BUSY_SECONDS
         )
         with contextlib.closing(opened) as connection:
-            told = connection.execute(f"PRAGMA {check}({_MOST_FAULTS})").fetchall()
+            told = connection.execute(f"PRAGMA {check}({_MAX_FAULTS})").fetchall()
             pages, page = (
                 connection.execute(f"PRAGMA {name}").fetchone()[0]
                 for name in ("freelist_count", "page_size")
@@ -162,8 +162,8 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 PG_DUMP: Final = "pg_dump"
-_OURS: Final = "FW_"
-_MOST_LINES: Final = 5
+_PREFIX: Final = "FW_"
+_MAX_LINES: Final = 5
 
 
 def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
@@ -180,7 +180,7 @@ def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
         raise ConfigurationError([f"A backup of PostgreSQL needs {PG_DUMP}, which was not found."])
     facts = {name: str(value) for name, value in conninfo_to_dict(url).items()}
     password = facts.pop("password", None)
-    passed = {name: value for name, value in environ.items() if not name.startswith(_OURS)}
+    passed = {name: value for name, value in environ.items() if not name.startswith(_PREFIX)}
     if password is not None:
         passed["PGPASSWORD"] = password
     with new_file(target) as draft:
@@ -196,4 +196,4 @@ def _run(command: list[str], environ: Mapping[str, str]) -> None:
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").splitlines()
         lines = [line for line in said if line[:1] not in ("", "\t")]  # after a tab it guesses why
-        raise ConfigurationError(lines[-_MOST_LINES:] or [f"{PG_DUMP} failed without a message"])
+        raise ConfigurationError(lines[-_MAX_LINES:] or [f"{PG_DUMP} failed without a message"])

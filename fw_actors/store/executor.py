@@ -188,20 +188,20 @@ class SerialisingLock:
     def hold(self) -> Iterator[None]:
         """Wait for the lock; go on without it when its holder exceeds `patience`."""
         left = self._began + self._patience - time.monotonic()
-        mine = self._lock.acquire(timeout=max(0.0, left))
-        if mine:
+        own = self._lock.acquire(timeout=max(0.0, left))
+        if own:
             self._began = time.monotonic()
         try:
             yield
         finally:
-            if mine:
+            if own:
                 self._lock.release()
 
 
 POLL_SECONDS: Final = 1.0
 
 THREAD_SWITCH_SECONDS: Final = 0.001
-"""What `sys.setswitchinterval` should be in a process that serves; its start sets it.
+"""The `sys.setswitchinterval` of a process that serves; its start sets it.
 
 SQLite's calls release the interpreter's lock, and each waits up to that interval to get it back
 from a busy trio thread. Measured, 64 callers beside a task that never idles: with Python's 5 ms

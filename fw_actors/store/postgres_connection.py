@@ -32,7 +32,7 @@ from fw_actors.store.postgres_errors import UNREACHABLE, translate
 
 _OID: Final = {info.name: info.oid for info in postgres.types}
 _ANY_OTHER: Final = 0
-"""What has no loader of its own comes as the text that PostgreSQL shows."""
+"""Types without a loader of their own come as the text that PostgreSQL shows."""
 
 
 class _TruthDumper(Dumper):
@@ -242,8 +242,8 @@ def _refuse_unfit(connection: psycopg.Connection[Any]) -> None:
 
 
 FIRST_WAIT_SECONDS: Final = 0.05
-LONGEST_WAIT_SECONDS: Final = 2.0
-_MOST_DOUBLINGS: Final = 16  # past the longest wait; keeps the power finite in a long outage
+MAX_WAIT_SECONDS: Final = 2.0
+_MAX_DOUBLINGS: Final = 16  # past the longest wait; keeps the power finite in a long outage
 
 _log: Final = logging.getLogger(__name__)
 
@@ -264,8 +264,8 @@ class ReconnectBackoff:
     def failed(self) -> bool:
         """Count a failure; return whether it is the first of its row."""
         with self._lock:
-            doublings = min(self._failures, _MOST_DOUBLINGS)
-            wait = min(FIRST_WAIT_SECONDS * 2**doublings, LONGEST_WAIT_SECONDS)
+            doublings = min(self._failures, _MAX_DOUBLINGS)
+            wait = min(FIRST_WAIT_SECONDS * 2**doublings, MAX_WAIT_SECONDS)
             self._failures += 1
             self._again = time.monotonic() + wait
             return self._failures == 1
@@ -296,7 +296,7 @@ class ConnectionPool:
         Nothing has run yet, so a connection that turns out to be lost is replaced at once.
 
         Raises: OverloadedError when the server can't be reached or refuses us. Between two tries
-            it is left alone for up to `LONGEST_WAIT_SECONDS`, and callers are refused at once.
+            it is left alone for up to `MAX_WAIT_SECONDS`, and callers are refused at once.
         """
         while (connection := self._take_idle()) is not None:
             try:

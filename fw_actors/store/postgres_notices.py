@@ -117,20 +117,20 @@ class NoticeThread:
         self._settings, self._noticed = settings, noticed
         self._notices: Notices | None = notices
         self._backoff = ReconnectBackoff()
-        self._owed = threading.Event()
+        self._notify_pending = threading.Event()
         self._closing = threading.Event()
-        self._told_at = 0.0
-        self._wake, self._woken = socket.socketpair()
-        self._wake.setblocking(False)
+        self._notified_at = 0.0
+        self._wake_socket, self._woken = socket.socketpair()
+        self._wake_socket.setblocking(False)
         self._token = trio.lowlevel.current_trio_token()
         self._ended = trio.Event()
         threading.Thread(target=self._serve, name="fw-notices", daemon=True).start()
 
     def committed(self) -> None:
         """Tell the others soon. Called from any thread."""
-        if not self._owed.is_set():
-            self._owed.set()
-            self._ring()
+        if not self._notify_pending.is_set():
+            self._notify_pending.set()
+            self._wake()
 
     def poll(self) -> None:
         """Do nothing: notices are received at once."""
@@ -138,26 +138,26 @@ class NoticeThread:
     async def close(self) -> None:
         """Tell what is owed, and end."""
         self._closing.set()
-        self._ring()
+        self._wake()
         with trio.CancelScope(shield=True):
             await self._ended.wait()
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         with suppress(OSError):  # a full buffer wakes as well; a closed one has ended
-            self._wake.send(b"!")
+            self._wake_socket.send(b"!")
 
     def _serve(self) -> None:
         while not self._closing.is_set():
             try:
                 self._step()
             except Exception as error:  # any error: this thread serves until it is closed
-                self._lose(error)
+                self._disconnect(error)
         if self._notices is not None:
             with suppress(psycopg.Error):
-                if self._owed.is_set():
+                if self._notify_pending.is_set():
                     self._notices.tell()
             self._notices.close()
-        self._wake.close()
+        self._wake_socket.close()
         self._woken.close()
         self._send(self._ended.set)
 
@@ -167,13 +167,13 @@ class NoticeThread:
             if not self._closing.is_set() and self._backoff.remaining() <= 0:
                 self._connect()
             return
-        until_next = self._told_at + BETWEEN_NOTICES_SECONDS - time.monotonic()
-        if self._owed.is_set() and until_next <= 0:
-            self._owed.clear()  # first, so that a later commit is notified again
+        until_next = self._notified_at + BETWEEN_NOTICES_SECONDS - time.monotonic()
+        if self._notify_pending.is_set() and until_next <= 0:
+            self._notify_pending.clear()  # first, so that a later commit is notified again
             self._notices.tell()
-            self._told_at = time.monotonic()
+            self._notified_at = time.monotonic()
         elif not self._heard(self._notices):
-            self._sleep([self._notices], until_next if self._owed.is_set() else None)
+            self._sleep([self._notices], until_next if self._notify_pending.is_set() else None)
 
     def _heard(self, notices: Notices) -> bool:
         heard = notices.heard()
@@ -186,11 +186,11 @@ class NoticeThread:
         self._backoff.succeeded()
         self._send(self._noticed)
 
-    def _lose(self, error: Exception) -> None:
+    def _disconnect(self, error: Exception) -> None:
         if self._notices is not None:
             self._notices.close()
             self._notices = None
-        self._owed.set()  # the last notice may not have been sent
+        self._notify_pending.set()  # the last notice may not have been sent
         if self._backoff.failed():
             _log.warning("lost the connection for notices of commits: %s", one_line(error))
 

@@ -135,7 +135,7 @@ class QueryWatch:
             LONGEST_PERIOD if seconds is None else min(LONGEST_PERIOD, seconds / _PERIODS)
         )
         self._busy = threading.Event()
-        self._told = threading.Event()
+        self._wake_up = threading.Event()
         self._closing = False
         for limit in limits:
             limit.watched_by(self._busy)
@@ -144,21 +144,21 @@ class QueryWatch:
 
     def check_now(self) -> None:
         """Check at once: a caller has gone."""
-        self._told.set()
+        self._wake_up.set()
 
     def close(self) -> None:
         """End the thread; nothing runs any more."""
         self._closing = True
         self._busy.set()
-        self._told.set()
+        self._wake_up.set()
 
     def _watch(self) -> None:
         while True:
             self._busy.wait()
-            self._told.wait(self._period)
+            self._wake_up.wait(self._period)
             if self._closing:
                 return
-            self._told.clear()
+            self._wake_up.clear()
             now = time.monotonic()
             for limit in self._limits:
                 try:

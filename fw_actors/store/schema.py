@@ -28,7 +28,7 @@ _ROW_ID: Final = BigInteger().with_variant(Integer(), "sqlite")
 
 
 def _text(name: str) -> Column[Any]:
-    """A text that is always there; empty where nothing was said."""
+    """A text that is always there; empty by default."""
     return Column(name, Text, nullable=False, server_default="")
 
 
@@ -78,7 +78,7 @@ IDENTIFIER: Final = Table(
     Column("user", Text, nullable=False),
     Index("fw_identifier_user", "user"),
 )
-"""Who signs in by which identifier; its key keeps any name apart from any other's e-mail."""
+"""Maps identifiers to accounts; its key keeps any name apart from any other's e-mail."""
 
 SERIES: Final = Table(
     "fw_series",
@@ -109,7 +109,7 @@ API_KEY: Final = Table(
     Column("id", Text, primary_key=True),  # the name of the API Key document, and the public part
     Column("secret_hash", LargeBinary, nullable=False),  # SHA-256
 )
-"""What makes an API Key document a key that works; no field of it."""
+"""The secret part of an API Key document, which is no field of it."""
 
 LOGIN_ATTEMPT: Final = Table(
     "fw_login_attempt",

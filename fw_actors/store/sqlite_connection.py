@@ -225,7 +225,7 @@ class SqliteConnection:
                 self._wait_for_log()
             self._ahead_of_disk = False
 
-    def note_undone(self) -> None:
+    def note_rollback(self) -> None:
         """Record a rollback to a savepoint, which `commit` must know of."""
         self._undone = True  # at worst the log is waited for twice
 
@@ -306,7 +306,7 @@ def _make(path: Path) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
 
 
-def refusal_to_open(path: Path, error: sqlite3.Error) -> Exception:
+def open_error(path: Path, error: sqlite3.Error) -> Exception:
     """Return what opening `path` raises when SQLite failed with `error`."""
     if code_of(error) & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
         return ConfigurationError([f"The file {path} is not an intact SQLite database: {error}."])

@@ -76,7 +76,7 @@ class SqliteTx(Tx):
             del self.callbacks[kept:]
             if self.connection.in_transaction:
                 self._command(f"ROLLBACK TO {name}")
-                self.connection.note_undone()
+                self.connection.note_rollback()
                 self._command(f"RELEASE {name}")
             raise
         else:

@@ -83,8 +83,8 @@ class Tx(ABC):
 
         Callbacks run in order, before the caller of `write` is answered. They are dropped when
         the transaction, or the savepoint in which they were registered, is rolled back. Nothing
-        that matters may hang on one: a process can die between commit and callback. What a
-        callback raises is logged and nothing else.
+        that matters may hang on one: a process can die between commit and callback. An
+        exception of a callback is only logged.
         """
 
     @abstractmethod

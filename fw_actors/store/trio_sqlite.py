@@ -32,8 +32,8 @@ from fw_actors.store.query_limits import QueryLimit, QueryWatch
 from fw_actors.store.sqlite_connection import (
     SqliteConnection,
     make_file,
+    open_error,
     overloaded,
-    refusal_to_open,
 )
 from fw_actors.store.sqlite_transaction import SqliteTx
 from fw_actors.store.store import Listeners, Store
@@ -138,7 +138,7 @@ def _open(
         for connection in opened:
             connection.close()
         if isinstance(error, sqlite3.Error):
-            raise refusal_to_open(path, error) from error
+            raise open_error(path, error) from error
         raise
 
 
@@ -288,14 +288,14 @@ class GroupCommit:
         self._connection.execute("SAVEPOINT member")
         if not self._succeeds(item):
             self._connection.execute("ROLLBACK TO member")
-            self._connection.note_undone()
+            self._connection.note_rollback()
         self._connection.execute("RELEASE member")
 
     def _succeeds(self, item: WorkItem) -> bool:
         """Run the function once and keep what came of it.
 
         Raises: _GroupLost when SQLite ended the transaction by itself (full disk, I/O error, no
-            memory). What earlier members did is gone then, so they can't be told otherwise,
+            memory). The work of earlier members is gone then, so they can't be told otherwise,
             and a later one would write without a transaction.
         """
         tx = SqliteTx(self._connection, item.now)

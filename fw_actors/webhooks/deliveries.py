@@ -17,7 +17,7 @@ from fw_actors.documents.core import DEFAULT_TIMEOUT
 from fw_actors.documents.registry import Registry
 from fw_actors.rules.delivery import (
     LEASE_MARGIN_SECONDS,
-    LONGEST_SECONDS,
+    MAX_SECONDS,
     Backoff,
     DeliveryStatus,
     Ending,
@@ -165,7 +165,7 @@ class Deliveries:
     @property
     def longest_wait(self) -> float:
         """The longest wait between two attempts in seconds, whatever a receiver requests."""
-        return max(self._backoff.cap, LONGEST_SECONDS)
+        return max(self._backoff.cap, MAX_SECONDS)
 
     def warm_up(self, tx: Tx) -> None:
         """Run the statements of claims and outcomes over no rows.
@@ -179,7 +179,7 @@ class Deliveries:
         jobs.delete_held(tx, (_NO_JOB,))
         self.settle_all(tx, self.outcome_batch(()))
 
-    def claim(self, tx: Tx, places: ClaimLimits, token: str) -> ClaimedBatch:
+    def claim(self, tx: Tx, limits: ClaimLimits, token: str) -> ClaimedBatch:
         """Lease what is due within the limits, the Webhook that has waited longest first."""
         heads = self._rows.heads(tx)
         later = [head.next_at for head in heads if head.next_at > tx.now]
@@ -187,13 +187,13 @@ class Deliveries:
         more = False
         for head in sorted(head for head in heads if head.next_at <= tx.now):
             hook = head.hook
-            free = places.free(hook)
+            free = limits.free(hook)
             if free <= 0:
                 more = True
                 continue
             lease_ms = (_timeout(hook) + LEASE_MARGIN_SECONDS) * MS_PER_SECOND
             count = jobs.lease(tx, QUEUE, head.webhook, free, lease_ms, token)
-            places.take(hook, count)
+            limits.take(hook, count)
             if count:  # else another process claimed them
                 leases.append(Lease(head.webhook, hook, tx.now + lease_ms))
             if count == free:

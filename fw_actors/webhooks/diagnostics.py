@@ -46,9 +46,9 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> Waiting:
     receivers = receivers_of(tx, registry)
     receiver = receivers.get(row["webhook"], "")
     same = [name for name, at in receivers.items() if at == receiver] if receiver else [partition]
-    ahead = under_way = 0
+    ahead = in_flight = 0
     if next_at is not None and lease is None:
-        ahead, under_way = _beside(tx, same, next_at, number)
+        ahead, in_flight = _beside(tx, same, next_at, number)
     return Waiting(
         now=tx.now,
         status=DeliveryStatus(row["status"]),
@@ -61,16 +61,16 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> Waiting:
         deaths=deaths,
         receiver=receiver,
         ahead=ahead,
-        under_way=under_way,
+        in_flight=in_flight,
     )
 
 
 def _beside(tx: Tx, webhooks: list[str], due: int, number: int) -> tuple[int, int]:
     """Return how many deliveries of these Webhooks are due before a job, and how many leased."""
-    theirs = sa.select(sa.func.count()).where(JOB.c.queue == QUEUE, JOB.c.partition.in_(webhooks))
+    of_them = sa.select(sa.func.count()).where(JOB.c.queue == QUEUE, JOB.c.partition.in_(webhooks))
     before = (JOB.c.next_at < due) | ((JOB.c.next_at == due) & (JOB.c.id < number))
-    ahead = tx.scalar(theirs.where(before, JOB.c.lease.is_(None)))
-    leased = tx.scalar(theirs.where(JOB.c.next_at > tx.now, JOB.c.lease.is_not(None)))
+    ahead = tx.scalar(of_them.where(before, JOB.c.lease.is_(None)))
+    leased = tx.scalar(of_them.where(JOB.c.next_at > tx.now, JOB.c.lease.is_not(None)))
     return ahead, leased
 
 

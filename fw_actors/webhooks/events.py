@@ -26,7 +26,7 @@ from fw_actors.documents.hooks import Observer
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.special_fields import iso
 from fw_actors.errors import DuplicateError, NotFoundError, ValidationError
-from fw_actors.rules.redaction import Treatment, treatment
+from fw_actors.rules.redaction import FieldRedaction, redaction_of
 from fw_actors.rules.signing import UnusableEventNameError, validate_event_name
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.store import Statement, Tx, UniqueViolation, jobs
@@ -79,7 +79,7 @@ class EventRecorder(Observer):
         self._ids = ids
         self._off = off
         self._recorded = recorded
-        self._treatments = {m.name: _treatments(m) for m in registry.metas.values()}
+        self._redactions = {m.name: _redactions(m) for m in registry.metas.values()}
         self._new_names: WeakKeyDictionary[Tx, dict[tuple[str, str], str]] = WeakKeyDictionary()
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
@@ -190,10 +190,10 @@ class EventRecorder(Observer):
 
     def _redacted(self, doctype: str, shown: dict[str, Any]) -> dict[str, Any]:
         """Redact a document's dict, child rows included."""
-        for name, how, child in self._treatments[doctype]:
-            if how is Treatment.REMOVED:
+        for name, how, child in self._redactions[doctype]:
+            if how is FieldRedaction.REMOVED:
                 del shown[name]
-            elif how is Treatment.BLANKED:
+            elif how is FieldRedaction.BLANKED:
                 shown[name] = None
             elif child:
                 for row in shown[name]:
@@ -201,15 +201,15 @@ class EventRecorder(Observer):
         return shown
 
 
-def _treatments(meta: Meta) -> tuple[tuple[str, Treatment, str], ...]:
+def _redactions(meta: Meta) -> tuple[tuple[str, FieldRedaction, str], ...]:
     """Return the fields of a DocType that events redact or omit, and its child tables."""
-    treated = []
+    redactions = []
     for field in meta.fields.values():
-        how = treatment(field.name, field.type, field.permlevel)
+        how = redaction_of(field.name, field.type, field.permlevel)
         child = child_of(field).meta.name if isinstance(field, Table) else ""
-        if how in (Treatment.REMOVED, Treatment.BLANKED) or child:
-            treated.append((field.name, how, child))
-    return tuple(treated)
+        if how in (FieldRedaction.REMOVED, FieldRedaction.BLANKED) or child:
+            redactions.append((field.name, how, child))
+    return tuple(redactions)
 
 
 def _event_name(name: object) -> str:

@@ -299,15 +299,15 @@ class BulkReplays:
             for each in results:
                 if isinstance(each, FwError):
                     reasons[_reason(each, reasons)] += 1
-            fw.tx.run(_COUNT, id=run.id, more=replayed, why=json.dumps(reasons))
+            fw.tx.run(_COUNT, id=run.id, more=replayed, reason=json.dumps(reasons))
 
-    def give_up(self, tx: Tx, run: ReplayRun, why: str) -> None:
+    def give_up(self, tx: Tx, run: ReplayRun, reason: str) -> None:
         """End a run as failed."""
-        self._end(tx, run, ReplayState.FAILED, why)
+        self._end(tx, run, ReplayState.FAILED, reason)
 
-    def _end(self, tx: Tx, run: ReplayRun, state: ReplayState, why: str = "") -> None:
+    def _end(self, tx: Tx, run: ReplayRun, state: ReplayState, reason: str = "") -> None:
         """End a run by its id: meanwhile it may have ended and another begun."""
-        tx.run(_END, id=run.id, how=state.value, why=why, at=tx.now)
+        tx.run(_END, id=run.id, how=state.value, reason=reason, at=tx.now)
 
 
 def _require(fw: Fw) -> None:
@@ -318,8 +318,8 @@ def _require(fw: Fw) -> None:
 
 def _reason(error: FwError, known: Counter[str]) -> str:
     """Return the reason of an error, from a small set: texts of conflicts name no delivery."""
-    why = error.message if isinstance(error, ConflictError) else "It no longer exists."
-    return why if why in known or len(known) < _REASONS else "For another reason."
+    reason = error.message if isinstance(error, ConflictError) else "It no longer exists."
+    return reason if reason in known or len(known) < _REASONS else "For another reason."
 
 
 _R: Final = BULK_REPLAY.c
@@ -340,10 +340,10 @@ _ADVANCE: Final = Statement(
 _COUNT: Final = Statement(
     sa.update(BULK_REPLAY)
     .where(_R.id == sa.bindparam("id"))
-    .values(replayed=_R.replayed + sa.bindparam("more"), reasons=sa.bindparam("why"))
+    .values(replayed=_R.replayed + sa.bindparam("more"), reasons=sa.bindparam("reason"))
 )
 _END: Final = Statement(
     sa.update(BULK_REPLAY)
     .where(_R.id == sa.bindparam("id"), _R.state == ReplayState.RUNNING.value)
-    .values(state=sa.bindparam("how"), error=sa.bindparam("why"), ended=sa.bindparam("at"))
+    .values(state=sa.bindparam("how"), error=sa.bindparam("reason"), ended=sa.bindparam("at"))
 )

@@ -15,7 +15,7 @@ from fw_actors.rules.signing import UnusableSecretError, key_of, mac_of
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import Hook
 
-MOST_KEPT: Final = 1024
+MAX_KEPT: Final = 1024
 
 
 class NoSigningKey(Exception):
@@ -40,7 +40,7 @@ class SigningKeys:
         key = self._kept.get(sealed)
         if key is None:
             key = self._open(*sealed)
-            if len(self._kept) >= MOST_KEPT:
+            if len(self._kept) >= MAX_KEPT:
                 self._kept.clear()
             self._kept[sealed] = key
         return key

@@ -1,8 +1,8 @@
 """Validation of Webhook documents, and the index of subscriptions by event.
 
 A change made by another process or by raw SQL takes effect at the next restart, by design (B-42).
-What a save invalidates (B-41) is therefore read again in the save's own transaction, not by the
-next write, which would see what others changed in between.
+A save therefore reads the entries that it invalidates (B-41) again in its own transaction; the next
+write would see the changes of others in between.
 """
 
 from __future__ import annotations

@@ -69,24 +69,24 @@ class Stopped(Enum):
     KILLED = "did not stop in time, and was killed"
 
 
-def status(places: SitePaths) -> ServiceStatus:
+def status(paths: SitePaths) -> ServiceStatus:
     """Return the status of the service.
 
     Raises: UnusableDataFolder, if the status cannot be read.
     """
-    if not is_held(places.lock):
+    if not is_held(paths.lock):
         return ServiceStatus(RunState.STOPPED)
-    said = site_files.read(places.pid)
+    record = site_files.read(paths.pid)
     if (
-        said is None
+        record is None
     ):  # it holds the lock, but has not written its pid file yet or has removed it already
         return ServiceStatus(RunState.STARTING)
-    state = RunState.STARTING if said.url is None else RunState.RUNNING
-    return ServiceStatus(state, said.pid, said.url, said.version)
+    state = RunState.STARTING if record.url is None else RunState.RUNNING
+    return ServiceStatus(state, record.pid, record.url, record.version)
 
 
 def start(
-    places: SitePaths,
+    paths: SitePaths,
     command: Sequence[str],
     environ: Mapping[str, str],
     *,
@@ -99,13 +99,13 @@ def start(
 
     Raises: StartFailed if it ends instead; StillStarting; UnusableDataFolder.
     """
-    before = status(places)
+    before = status(paths)
     if before.state is RunState.RUNNING:
         return before
-    places.prepare()
-    child, begin = _spawn(places, command, environ)
+    paths.prepare()
+    child, begin = _spawn(paths, command, environ)
     try:
-        return _until_ready(places, child, begin, ready_seconds)
+        return _until_ready(paths, child, begin, ready_seconds)
     except KeyboardInterrupt:
         child.terminate()
         raise
@@ -114,44 +114,44 @@ def start(
             child.returncode = 0  # it outlives this process on purpose: prevents Popen's warning
 
 
-def stop(places: SitePaths) -> Stopped:
+def stop(paths: SitePaths) -> Stopped:
     """Stop the running service, wait until it has stopped, and return the result.
 
     Raises: NotStoppable; UnusableDataFolder.
     """
-    if not is_held(places.lock):
+    if not is_held(paths.lock):
         return Stopped.NOT_RUNNING
-    said = site_files.read(places.pid)
-    if said is None:
-        if _until_free(places, 1.0):
+    record = site_files.read(paths.pid)
+    if record is None:
+        if _until_free(paths, 1.0):
             return Stopped.GRACEFULLY  # it was about to end
         raise NotStoppable(
-            f"the service of {places.folder} is running, but its process id is unknown"
+            f"the service of {paths.folder} is running, but its process id is unknown"
         )
-    with open_process(said.pid, said.born) as process:
+    with open_process(record.pid, record.born) as process:
         if process is not None:
-            return _stop(process, places)
-    if is_held(places.lock):
+            return _stop(process, paths)
+    if is_held(paths.lock):
         raise NotStoppable(
-            f"the service of {places.folder} runs as process {said.pid}, but not on this machine "
+            f"the service of {paths.folder} runs as process {record.pid}, but not on this machine "
             "or in this container: stop it there"
         )
     return Stopped.GRACEFULLY
 
 
 def _spawn(
-    places: SitePaths, command: Sequence[str], environ: Mapping[str, str]
+    paths: SitePaths, command: Sequence[str], environ: Mapping[str, str]
 ) -> tuple[subprocess.Popen[bytes], int]:
     """Start the process; return it, and the offset of its first line in the log."""
     try:
-        log = os.open(places.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        log = os.open(paths.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise UnusableDataFolder(places.log, error) from error
+        raise UnusableDataFolder(paths.log, error) from error
     try:
         begin = os.fstat(log).st_size
         child = subprocess.Popen(
             command,
-            cwd=places.folder,
+            cwd=paths.folder,
             env=dict(environ),
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -164,34 +164,34 @@ def _spawn(
 
 
 def _until_ready(
-    places: SitePaths, child: subprocess.Popen[bytes], begin: int, seconds: float
+    paths: SitePaths, child: subprocess.Popen[bytes], begin: int, seconds: float
 ) -> ServiceStatus:
     end = time.monotonic() + seconds
     while True:
         ended = child.poll()
-        now = status(places)
+        now = status(paths)
         if now.state is RunState.RUNNING and (now.pid == child.pid or ended is not None):
             return now  # ended: a concurrent start was faster, and its service is in use
         if ended is not None and now.state is RunState.STOPPED:
-            _say_why(places, ended, begin)
+            _report_start_failure(paths, ended, begin)
         if time.monotonic() >= end:
-            raise StillStarting(now.pid or child.pid, seconds, places.log)
+            raise StillStarting(now.pid or child.pid, seconds, paths.log)
         time.sleep(_EVERY_SECONDS)
 
 
-def _say_why(places: SitePaths, code: int, begin: int) -> NoReturn:
+def _report_start_failure(paths: SitePaths, code: int, begin: int) -> NoReturn:
     if code < 0:
         outcome = f"was ended by {signal.Signals(-code).name}"
     else:
         outcome = f"ended with exit code {code}"
-    with open(places.log, "rb") as log:
+    with open(paths.log, "rb") as log:
         log.seek(0, os.SEEK_END)
         log.seek(max(begin, log.tell() - _SHOWN_BYTES))
         lines = log.read().decode(errors="replace").splitlines()
-    raise StartFailed(outcome, places.log, lines[-_SHOWN_LINES:])
+    raise StartFailed(outcome, paths.log, lines[-_SHOWN_LINES:])
 
 
-def _stop(process: Process, places: SitePaths) -> Stopped:
+def _stop(process: Process, paths: SitePaths) -> Stopped:
     outcomes = (Stopped.GRACEFULLY, Stopped.AT_ONCE, Stopped.KILLED)
     for (number, seconds), outcome in zip(_STOP_STEPS, outcomes, strict=True):
         try:
@@ -199,15 +199,15 @@ def _stop(process: Process, places: SitePaths) -> Stopped:
         except PermissionError as error:
             raise NotStoppable(f"process {process.pid} belongs to another user") from error
         if process.wait(seconds):
-            _until_free(places, 1.0)
+            _until_free(paths, 1.0)
             return outcome
     raise NotStoppable(f"process {process.pid} does not end, even after SIGKILL")
 
 
-def _until_free(places: SitePaths, seconds: float) -> bool:
+def _until_free(paths: SitePaths, seconds: float) -> bool:
     """Wait at most this long until the site's lock is free; return whether it is."""
     end = time.monotonic() + seconds
-    while is_held(places.lock):
+    while is_held(paths.lock):
         if time.monotonic() >= end:
             return False
         time.sleep(_EVERY_SECONDS)

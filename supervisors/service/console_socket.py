@@ -82,7 +82,7 @@ def _remove(path: Path) -> None:
 
 
 ADMINISTRATOR: Final = "Administrator"
-MOST_CONNECTIONS: Final = 8
+MAX_CONNECTIONS: Final = 8
 LONGEST_LINE: Final = 4096
 SEND_SECONDS: Final = 10.0
 ROOT: Final = 0
@@ -97,7 +97,7 @@ class HasOptions(Protocol):
     def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes: ...
 
 
-class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ConsoleCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request from a client."""
 
     do: str
@@ -160,7 +160,7 @@ class _ConsoleServer:
                 if peer_user(stream.socket) not in (os.geteuid(), ROOT):
                     self._log.warning("console.stranger", user=peer_user(stream.socket))
                     return
-                if self._inside > MOST_CONNECTIONS:
+                if self._inside > MAX_CONNECTIONS:
                     await _send(stream, _refused(OverloadedError("Too many consoles are open.")))
                     return
                 await self._serve(stream)
@@ -186,7 +186,7 @@ class _ConsoleServer:
 
     async def _answer(self, line: bytes) -> object:
         try:
-            asked = msgspec.json.decode(line, type=Asked)
+            asked = msgspec.json.decode(line, type=ConsoleCommand)
             if asked.do == "view":
                 return {"view": await self._console.view(asked.after)}
             act = self._acts.get(asked.do)

@@ -20,7 +20,7 @@ _PRIVATE: Final = (".env", "secret.key", "secret.key.old", "data/fw.db", "data/s
 
 _IGNORED: Final = "fw_forwarded_ignored_total"
 _ASK_SECONDS: Final = 2.0
-_MOST_BYTES: Final = 1 << 20
+_MAX_BYTES: Final = 1 << 20
 _LARGE_LOG: Final = 100 << 20
 
 
@@ -40,11 +40,11 @@ class ServiceFacts:
 
 def service_facts(config: Config, own_version: str) -> ServiceFacts:
     """Read the state of the service and its files. Raises: UnusableDataFolder."""
-    places = SitePaths(config.folder)
-    now = status(places)
+    paths = SitePaths(config.folder)
+    now = status(paths)
     changed: tuple[str, ...] = ()
     if now.state is RunState.RUNNING:
-        begun = _changed_at(places.pid)
+        begun = _changed_at(paths.pid)
         files = (config.file, config.folder / ".env")
         changed = tuple(file.name for file in files if _changed_at(file) > begun)
     ignored = forwarded_ignored(now.url) if now.url else 0
@@ -57,7 +57,7 @@ def service_facts(config: Config, own_version: str) -> ServiceFacts:
         changed,
         private,
         ignored,
-        _size(places.log),
+        _size(paths.log),
         is_https and deployment.trust_proxy.is_off,
     )
 
@@ -114,7 +114,7 @@ def forwarded_ignored(url: str) -> int:
     try:
         # The running service has written this URL into its own folder.
         with urlopen(f"{url}/metrics", timeout=_ASK_SECONDS) as answer:  # nosec B310
-            lines = answer.read(_MOST_BYTES).decode().splitlines()
+            lines = answer.read(_MAX_BYTES).decode().splitlines()
     except (OSError, ValueError, HTTPException):
         return 0
     found = [line.split()[-1] for line in lines if line.startswith(f"{_IGNORED} ")]

@@ -48,7 +48,7 @@ _SECRET_WORDS: Final = frozenset(
 # The parts of snake_case, kebab-case and camelCase names.
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _MAX_DEPTH: Final = 8
-_OURS: Final = frozenset({"_record", "level", "timestamp"})  # set here, never from outside
+_RESERVED: Final = frozenset({"_record", "level", "timestamp"})  # set here, never from outside
 
 
 class LogScrubber:
@@ -68,7 +68,7 @@ class LogScrubber:
                 entry[name] = value if allowed else SCRUBBED
             elif name == "exception":  # a traceback with the text of the exception
                 entry[name] = self._scrubber.scrub(str(value))
-            elif name not in _OURS and (tainted or type(value) is not str or is_secret(name)):
+            elif name not in _RESERVED and (tainted or type(value) is not str or is_secret(name)):
                 entry[name] = self._scrubbed(name, value, _MAX_DEPTH)
         return entry
 

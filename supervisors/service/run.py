@@ -56,7 +56,7 @@ class Announcer:
 
 
 async def serve(
-    places: SitePaths,
+    paths: SitePaths,
     open_service: OpenService,
     *,
     version: str,
@@ -68,12 +68,12 @@ async def serve(
     Raises: AlreadyRunning; StoppedAtOnce; ServiceFailed; UnusableDataFolder; the errors of
     `open_service`, in trio's exception groups.
     """
-    places.prepare()
-    async with stop_on_signals() as stop, _serve_lock(places):
-        site_files.write(places.pid, site_files.presence(version))
+    paths.prepare()
+    async with stop_on_signals() as stop, _serve_lock(paths):
+        site_files.write(paths.pid, site_files.own_pid_file(version))
         try:
             async with open_service() as service:
-                site_files.write(places.pid, site_files.presence(version, service.url))
+                site_files.write(paths.pid, site_files.own_pid_file(version, service.url))
                 stop.accepting()
                 log.info("service.ready", url=service.url, version=version)
                 announcer.on_ready(service.url)
@@ -82,7 +82,7 @@ async def serve(
                 log.info("service.stopping")
                 process.notify(announcer.notify_socket, process.STOPPING)
         finally:
-            site_files.remove(places.pid)
+            site_files.remove(paths.pid)
     _conclude(stop, log)
 
 
@@ -102,15 +102,15 @@ async def work(open_service: OpenService, *, version: str, log: FilteringBoundLo
 
 
 @asynccontextmanager
-async def _serve_lock(places: SitePaths) -> AsyncIterator[None]:
-    with ServeLock(places.lock) as lock:
+async def _serve_lock(paths: SitePaths) -> AsyncIterator[None]:
+    with ServeLock(paths.lock) as lock:
         for _ in range(_LOCK_TRIES):
             if lock.acquire():
                 break
             await trio.sleep(_LOCK_EVERY_SECONDS)
         else:
-            known = site_files.read(places.pid)
-            raise AlreadyRunning(places.folder, None if known is None else known.pid)
+            known = site_files.read(paths.pid)
+            raise AlreadyRunning(paths.folder, None if known is None else known.pid)
         yield
 
 

@@ -25,19 +25,19 @@ from supervisors.service.process import birth
 from web.server import url_of
 
 
-class ServiceRefusal(Exception):
+class ServiceError(Exception):
     """Base class of failed starts, stops and runs.
 
     The command line prints the message and exits with 1 (C-100).
     """
 
     def __init__(self, message: str) -> None:
-        if type(self) is ServiceRefusal:
-            raise TypeError("ServiceRefusal is abstract; raise one of its subclasses")
+        if type(self) is ServiceError:
+            raise TypeError("ServiceError is abstract; raise one of its subclasses")
         super().__init__(message)
 
 
-class AlreadyRunning(ServiceRefusal):
+class AlreadyRunning(ServiceError):
     """Raised by a second `serve` on one site (O-30); `pid` if it is known."""
 
     def __init__(self, folder: Path, pid: int | None) -> None:
@@ -49,21 +49,21 @@ class AlreadyRunning(ServiceRefusal):
         )
 
 
-class UnusableDataFolder(ServiceRefusal):
+class UnusableDataFolder(ServiceError):
     """Raised if the files of the service cannot be created or written."""
 
     def __init__(self, path: Path, error: OSError) -> None:
         super().__init__(f"cannot use {path}: {error.strerror or error}")
 
 
-class ServiceFailed(ServiceRefusal):
+class ServiceFailed(ServiceError):
     """Raised if the service has failed permanently and restarts did not help."""
 
     def __init__(self) -> None:
         super().__init__("the service has failed and its restarts did not help")
 
 
-class StoppedAtOnce(ServiceRefusal):
+class StoppedAtOnce(ServiceError):
     """Raised if a service ended before its work in progress; nothing accepted is lost.
 
     `reason` completes the sentence "stopped at once: …".
@@ -75,7 +75,7 @@ class StoppedAtOnce(ServiceRefusal):
         )
 
 
-class StartFailed(ServiceRefusal):
+class StartFailed(ServiceError):
     """Raised if a background service ended before it was ready.
 
     `lines` are the last lines of its log, shown below the message.
@@ -87,7 +87,7 @@ class StartFailed(ServiceRefusal):
         super().__init__(f"the service did not start: it {outcome}; {log} {ending}")
 
 
-class StillStarting(ServiceRefusal):
+class StillStarting(ServiceError):
     """Raised if a background service is not ready in time; it continues to start."""
 
     def __init__(self, pid: int, seconds: float, log: Path) -> None:
@@ -97,7 +97,7 @@ class StillStarting(ServiceRefusal):
         )
 
 
-class NotStoppable(ServiceRefusal):
+class NotStoppable(ServiceError):
     """Raised if the running service cannot be signalled, or survives all signals."""
 
 
@@ -226,7 +226,7 @@ def _try(descriptor: int, kind: int) -> bool:
     return True
 
 
-class Presence(msgspec.Struct, frozen=True):
+class PidFile(msgspec.Struct, frozen=True):
     """One serving process: `url` is None until it accepts; `born` is from `process.birth`."""
 
     pid: int
@@ -235,12 +235,12 @@ class Presence(msgspec.Struct, frozen=True):
     url: str | None = None
 
 
-def presence(version: str, url: str | None = None) -> Presence:
+def own_pid_file(version: str, url: str | None = None) -> PidFile:
     """Return the record of this process."""
-    return Presence(pid=os.getpid(), born=birth(os.getpid()), version=version, url=url)
+    return PidFile(pid=os.getpid(), born=birth(os.getpid()), version=version, url=url)
 
 
-def write(path: Path, said: Presence) -> None:
+def write(path: Path, record: PidFile) -> None:
     """Replace the file atomically: readers see the old or the new content, never a part.
 
     Only the holder of the site's lock may call it. Not durable: it is meaningless after a power
@@ -248,12 +248,12 @@ def write(path: Path, said: Presence) -> None:
 
     Raises: UnusableDataFolder.
     """
-    draft = path.with_name(f".{path.name}.{said.pid}")
+    draft = path.with_name(f".{path.name}.{record.pid}")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as file:
             os.fchmod(descriptor, 0o600)
-            file.write(msgspec.json.encode(said) + b"\n")
+            file.write(msgspec.json.encode(record) + b"\n")
         os.replace(draft, path)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -261,10 +261,10 @@ def write(path: Path, said: Presence) -> None:
         raise UnusableDataFolder(path, error) from error
 
 
-def read(path: Path) -> Presence | None:
+def read(path: Path) -> PidFile | None:
     """Return the file's content; None if there is no file or it is invalid."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Presence)
+        return msgspec.json.decode(path.read_bytes(), type=PidFile)
     except (OSError, msgspec.MsgspecError):
         return None
 

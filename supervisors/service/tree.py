@@ -140,27 +140,27 @@ async def open_service(
                     recorded=recorded,
                 )
                 await end_starting()
-                places = None if inline else SitePaths(config.folder, run_folder)
-                async with run_parts(parts, bound, places) as service:
+                paths = None if inline else SitePaths(config.folder, run_folder)
+                async with run_parts(parts, bound, paths) as service:
                     yield service
 
 
 @asynccontextmanager
 async def run_parts(
-    parts: Parts, bound: Bound | None, places: SitePaths | None = None
+    parts: Parts, bound: Bound | None, paths: SitePaths | None = None
 ) -> AsyncIterator[RunningService]:
     """Run the tree over open parts.
 
-    Without `bound` there is no front end; without `places` no socket of the console.
+    Without `bound` there is no front end; without `paths` no socket of the console.
     """
     with _woken_up_by_others(parts):
-        async with _run(parts, bound, places) as service:
+        async with _run(parts, bound, paths) as service:
             yield service
 
 
 @asynccontextmanager
 async def _run(
-    parts: Parts, bound: Bound | None, places: SitePaths | None
+    parts: Parts, bound: Bound | None, paths: SitePaths | None
 ) -> AsyncIterator[RunningService]:
     lockouts, gateway = access(parts)
     site = parts.site
@@ -180,9 +180,9 @@ async def _run(
     if bound is not None:
         dispatcher = parts.runtime.ref(DISPATCHER)
         console = Console(parts.site, parts.runtime, dispatcher, parts.delivered)
-        if places is not None:
-            places.prepare()
-            children.append(console_socket(places.console, places.run_folder, console, parts.log))
+        if paths is not None:
+            paths.prepare()
+            children.append(console_socket(paths.console, paths.run_folder, console, parts.log))
         children.append(front_child(parts, bound, gateway, console))
     async with open_supervisor(
         parts.runtime, "service", children, stop_seconds=DRAIN_SECONDS + GIVE_BACK_SECONDS

@@ -13,7 +13,7 @@ from tests.interop.test_main_job import deliveries
 from tests.live_site import LiveReceiver, eventually
 
 LOCKOUT_SECONDS: Final = 900
-MOST_ANSWERED_401: Final = 4  # of five failures the last is answered 429
+MAX_ANSWERED_401: Final = 4  # of five failures the last is answered 429
 _REST_SECONDS: Final = 180.0
 _IN_FLIGHT: Final = (WRITERS + 2) * 4  # deliveries at a kill, at most
 
@@ -64,7 +64,7 @@ def _of_access(told: Told, seconds: float) -> Iterator[str]:
     if told.guesses[200]:
         yield "a wrong password was taken"
     windows = 1 + int(seconds / LOCKOUT_SECONDS)
-    if told.guesses[401] > MOST_ANSWERED_401 * windows:
+    if told.guesses[401] > MAX_ANSWERED_401 * windows:
         yield f"{told.guesses[401]} guesses were answered 401: a failure was forgiven"
     for token, count in told.spent.items():
         if count > 1:

@@ -9,16 +9,16 @@ import pytest
 
 from fw_actors.access.api_keys import MAX_KEYS, WRONG_KEYS
 from fw_actors.access.attempts import KNOWN_DAYS
-from fw_actors.access.attempts import MOST_OF_A_USER as ADDRESSES_OF_A_USER
+from fw_actors.access.attempts import MAX_OF_A_USER as ADDRESSES_OF_A_USER
 from fw_actors.access.recovery import MAILS_AN_HOUR
-from fw_actors.access.sessions import MOST_OF_A_USER
-from fw_actors.actors.queue_worker import MOST_TRIES
+from fw_actors.access.sessions import MAX_OF_A_USER
+from fw_actors.actors.queue_worker import MAX_TRIES
 from fw_actors.config.load import DEFAULT_ARGON2
 from fw_actors.config.policy import parse_policy
 from fw_actors.documents.permissions import RECORDS
-from fw_actors.documents.query import MOST_FILTERS, MOST_VALUES
-from fw_actors.documents.rest import MOST, MOST_BYTES
-from fw_actors.documents.validation import MOST_ROWS
+from fw_actors.documents.query import MAX_FILTERS, MAX_VALUES
+from fw_actors.documents.rest import MAX_BYTES, MOST
+from fw_actors.documents.validation import MAX_ROWS
 from fw_actors.hashing.hasher import KEPT_FOR_KNOWN, HashQueue
 from fw_actors.http.dial import MAX_PER_HOST, MAX_THREADS
 from fw_actors.http.response import MAX_RESPONSE
@@ -40,9 +40,9 @@ from web.connections import (
     SPARE_CONNECTIONS,
     ConnectionLimits,
 )
-from web.http11 import MOST_HEAD_BYTES
+from web.http11 import MAX_HEAD_BYTES
 from web.operations import LARGE, SMALL
-from web.request import FIRST_SECONDS, LEAST_BYTES_PER_SECOND, MOST_SECONDS
+from web.request import FIRST_SECONDS, LEAST_BYTES_PER_SECOND, MAX_SECONDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
 POLICY = parse_policy("{}").sections
@@ -67,18 +67,18 @@ ROWS: list[tuple[str, list[object]]] = [  # how a row begins, and the numbers th
      [CONNECTIONS.unread_bytes // MIB, CONNECTIONS.unread_bytes_by_address // MIB]),
     (f"a part of an answer ({PART_BYTES // KIB} KiB)", [round(SEND_SECONDS)]),
     ("a read, and a search inside a write", [f"{OPS['queryTimeoutSeconds']:g}", 503]),
-    ("bytes of the rows of a list", [MOST_BYTES // MIB, 422]),
-    ("sessions of a user", [MOST_OF_A_USER]),
+    ("bytes of the rows of a list", [MAX_BYTES // MIB, 422]),
+    ("sessions of a user", [MAX_OF_A_USER]),
     ("refused replays of a user with an Audit Event each", [RECORDED_PER_MINUTE]),
-    ("rows of a list; filters; values in them", [MOST, MOST_FILTERS, MOST_VALUES, 400]),
-    ("rows of a child table; keys of a user", [MOST_ROWS, MAX_KEYS, 422, 409]),
+    ("rows of a list; filters; values in them", [MOST, MAX_FILTERS, MAX_VALUES, 400]),
+    ("rows of a child table; keys of a user", [MAX_ROWS, MAX_KEYS, 422, 409]),
     ("calls that wait for the store", [MAX_WAITING_READS, MAX_WAITING_WRITES, 503]),
     ("event streams", [response.MOST, 503]),
     ("deliveries in flight; to one receiver",
      [OPS["deliveryConcurrency"], OPS["perReceiverConcurrency"]]),
     ("a delivery", [MAX_RESPONSE // KIB]),
     ("replays of many", [BATCH]),
-    ("attempts of a delivery, a mail, a job", [MOST_TRIES]),
+    ("attempts of a delivery, a mail, a job", [MAX_TRIES]),
     ("mails at once; look-ups of names", [AT_ONCE, MAX_THREADS, MAX_PER_HOST]),
 ]  # fmt: skip
 
@@ -92,11 +92,11 @@ def test_security_page_limit_equals_that_of_the_code(begin: str, numbers: list[o
 
 def test_security_page_is_right_on_requests() -> None:
     assert f"| {SPARE_CONNECTIONS:,} more than requests; {WEB['maxRequests']:,} |" in PAGE
-    assert f"| {MOST_HEAD_BYTES // KIB} KiB in {REQUEST_SECONDS:.0f} s; " in PAGE
+    assert f"| {MAX_HEAD_BYTES // KIB} KiB in {REQUEST_SECONDS:.0f} s; " in PAGE
     assert f"{LARGE // MIB} MiB ({SMALL // KIB} KiB under `/api/login` and `/api/auth/`)" in PAGE
     assert (
         f" at {LEAST_BYTES_PER_SECOND} bytes a second after the first {FIRST_SECONDS:.0f} s,"
-        f" whole in {MOST_SECONDS:.0f} s |"
+        f" whole in {MAX_SECONDS:.0f} s |"
     ) in PAGE
 
 
@@ -122,7 +122,7 @@ def test_security_page_is_right_on_passwords_and_sessions() -> None:
     minimum, days = AUTH["minPasswordLength"], AUTH["sessionDays"]
     assert f"{minimum} to {MAX_RUNES} characters by default" in PAGE
     assert f"{days} days by default" in PAGE
-    assert f"An account has at most {MOST_OF_A_USER} sessions" in PAGE
+    assert f"An account has at most {MAX_OF_A_USER} sessions" in PAGE
     assert f"at most {MAX_KEYS} API keys" in PAGE
     assert f"{BEARER_BYTES * 8} random bits" in PAGE
     assert f"{DEFAULT_ARGON2.memory_kib // KIB} MiB, two passes" in PAGE

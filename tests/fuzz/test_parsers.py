@@ -13,7 +13,7 @@ from fw_actors.errors import BadRequestError, ValidationError
 from fw_actors.http import ProtocolError, Times, parse_endpoint
 from fw_actors.http.response import ResponseReader
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
-from fw_actors.rules.redaction import Treatment, treatment
+from fw_actors.rules.redaction import FieldRedaction, redaction_of
 from fw_actors.webhooks.deliveries import readable
 from web.json_input import read_object
 
@@ -83,8 +83,8 @@ def test_nothing_named_like_a_secret_is_shown(name: str, kind: str, permlevel: i
     again."""
     secret = name in {"password", "password_hash", "new_password", "api_secret", "secret"}
     secret = secret or name.endswith(("_password", "_secret")) or kind == "Password"
-    how = treatment(name, kind, permlevel)
+    how = redaction_of(name, kind, permlevel)
     if permlevel > 0:
-        assert how is Treatment.REMOVED
+        assert how is FieldRedaction.REMOVED
     elif kind != "Vault" and secret:
-        assert how is Treatment.BLANKED
+        assert how is FieldRedaction.BLANKED

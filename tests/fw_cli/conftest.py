@@ -16,8 +16,8 @@ import pytest
 import structlog
 from click.testing import CliRunner, Result
 
+from fw_cli.context import CommandContext
 from fw_cli.main import cli
-from fw_cli.surroundings import CommandContext
 
 PASSWORD = "correct horse battery staple"
 
@@ -31,8 +31,8 @@ class CommandLine:
 
     def run(self, *args: str, stdin: str | bytes | None = None, **environ: str) -> Result:
         """Run a command in this process."""
-        surroundings = CommandContext({**self.environ, **environ}, self.folder)
-        return CliRunner().invoke(cli, args, input=stdin, obj=surroundings, prog_name="fw")
+        context = CommandContext({**self.environ, **environ}, self.folder)
+        return CliRunner().invoke(cli, args, input=stdin, obj=context, prog_name="fw")
 
     def done(self, *args: str, stdin: str | bytes | None = None, **environ: str) -> str:
         """Run a command that has to succeed; its stdout."""

@@ -26,7 +26,7 @@ from fw_actors.actors.console import Console
 from fw_actors.runtime import SilentLog, SystemClock, SystemEntropy, open_runtime
 from fw_cli.console_client import NOT_RUNNING, ConsoleClient
 from fw_cli.console_screen import ConsoleScreen
-from fw_cli.refusals import CommandFailed
+from fw_cli.errors import CommandFailed
 from supervisors import open_supervisor
 from supervisors.service.console_socket import console_socket, path_in
 from tests.live_site import LiveReceiver, LiveSite, eventually

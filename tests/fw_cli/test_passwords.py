@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
+from fw_cli.errors import CommandFailed
 from fw_cli.passwords import take_password
-from fw_cli.refusals import CommandFailed
 from tests.fw_cli.conftest import PASSWORD
 
 

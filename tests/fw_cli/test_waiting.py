@@ -80,7 +80,7 @@ def test_the_doctor_names_the_receiver_and_starts_no_service_that_runs(scene: Sc
 def test_a_delivery_is_explained_by_what_is_before_it_without_a_time_to_come(scene: Scene) -> None:
     delivery = scene.last_waiting()
     told = json.loads(scene.site.fw("webhooks", "explain", delivery, "--json"))
-    assert (told["reason"], told["receiver"], told["leased"]) == ("place", scene.receiver, 1)
+    assert (told["reason"], told["receiver"], told["leased"]) == ("slot", scene.receiver, 1)
     assert 0 < told["ahead"] < EVENTS
     said = scene.site.fw("webhooks", "explain", delivery)
     assert f"that are due before it: {told['ahead']}; leased for an attempt: 1." in said

@@ -71,6 +71,6 @@ def test_a_delivery_is_explained_in_words_and_as_json(fw: CommandLine, hooks: li
     assert "The service does not run on this machine" in said
     assert said.splitlines()[-1].startswith("It is due since ")
     told = fw.json("webhooks", "explain", name, "--json")
-    assert (told["delivery"], told["reason"], told["maxAttempts"]) == (name, "place", 6)
+    assert (told["delivery"], told["reason"], told["maxAttempts"]) == (name, "slot", 6)
     assert told["dueAt"].endswith("Z")
     assert "There is no delivery" in fw.refused("webhooks", "explain", "msg_none")

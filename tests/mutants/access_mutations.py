@@ -228,7 +228,7 @@ ACCESS: Final = (
     Mutation(
         "ignorePermissions lifts the scope of Webhook",
         "fw_actors/documents/query.py",
-        "        if self._fw.rights.shut_out(self._meta):\n            return []\n        readers",
+        "        if self._fw.rights.excludes(self._meta):\n            return []\n        readers",
         "        readers",
     ),
     Mutation(

@@ -401,7 +401,7 @@ ASVS_ACCESS: Final = (
         "fw_actors/hashing/hasher.py",
         "queue: FairQueue(queue.value, ",
         "queue: FairQueue(queue.value * 1000, ",
-        "tests/fw_actors/hashing/test_places.py::test_who_finds_the_queue_full_is_refused_at_once",
+        "tests/fw_actors/hashing/test_slots.py::test_who_finds_the_queue_full_is_refused_at_once",
     ),
     Mutation(
         "common passwords are taken",

@@ -371,7 +371,7 @@ ASVS_DATA: Final = (
     Mutation(
         "the rows of a list may hold any number of bytes",
         "fw_actors/documents/rest.py",
-        ", start, most_bytes=MOST_BYTES)",
+        ", start, most_bytes=MAX_BYTES)",
         ", start)",
         "tests/security/test_searches.py::test_a_list_of_long_texts_is_refused_and_says_what_to_do",
     ),

@@ -134,7 +134,7 @@ ASVS_HOUSE: Final = (
     Mutation(
         "libraries are not audited",
         "scripts/check",
-        "judge 'security of the libraries' libraries_are_secure\n",
+        "check 'security of the libraries' libraries_are_secure\n",
         "",
         "tests/scripts/test_audit.py::test_each_check_audits_the_pinned_libraries",
     ),

@@ -111,7 +111,7 @@ DELIVERY: Final = (
     Mutation(
         "an event shows secrets",
         _EVENTS,
-        "elif how is Treatment.BLANKED:",
+        "elif how is FieldRedaction.BLANKED:",
         "elif how is None:",
         "tests/fw_actors/webhooks/test_events.py",
     ),
@@ -131,7 +131,7 @@ DELIVERY: Final = (
         "a DeliveryActor does not wait until its outcome is recorded",
         "fw_actors/actors/delivery.py",
         "                await self._record(message.due, ended)\n",
-        "                self._means.outcomes.tell(Record(message.due, ended))\n",
+        "                self._deps.outcomes.tell(Record(message.due, ended))\n",
         "tests/fw_actors/actors/test_retries.py",
     ),
     Mutation(
@@ -149,8 +149,8 @@ DELIVERY: Final = (
     Mutation(
         "a time that a wrong clock gave is waited for",
         "fw_actors/actors/queue_worker.py",
-        "if trio.current_time() < self._next and not went_back:",
-        "if self._far_ms:",
+        "if trio.current_time() < self._next and not clock_went_back:",
+        "if self._horizon_ms:",
     ),
     Mutation(
         "the sweep takes what is still open",

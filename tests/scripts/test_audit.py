@@ -22,7 +22,7 @@ def steps(job: dict[str, Any]) -> list[str]:
 def test_each_check_audits_the_pinned_libraries() -> None:
     check = (ROOT / "scripts" / "check").read_text()
     assert "--requirement constraints-dev.txt" in check
-    assert "\njudge 'security of the libraries' libraries_are_secure\n" in check
+    assert "\ncheck 'security of the libraries' libraries_are_secure\n" in check
 
 
 def test_libraries_are_audited_at_every_change_and_every_night() -> None:

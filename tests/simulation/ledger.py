@@ -107,7 +107,7 @@ class Ledger:
         if new.lease is not None and (old is None or old.lease != new.lease):
             self._owners[new.lease] = life.label
             due = old.next_at if old is not None else None
-            wrong = due is None or self._now() < due <= self._now() + self._far_ms()
+            wrong = due is None or self._now() < due <= self._now() + self._horizon_ms()
             _expect(not wrong, f"job of {new.subject} was leased before it was due, at {due}")
         elif old is not None and old.lease != new.lease:
             self._judge_end(old, life)
@@ -181,7 +181,7 @@ class Ledger:
         age = self._now() - (old.last_attempt or 0)
         _expect(age >= self._rules.retention_days * DAY_MS, f"{name} was swept after {age} ms")
 
-    def _far_ms(self) -> float:
+    def _horizon_ms(self) -> float:
         return (self._rules.cap + FAR_SECONDS) * 1000
 
 

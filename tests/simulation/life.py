@@ -12,7 +12,7 @@ from typing import Any, Final
 import trio
 from trio.lowlevel import Task
 
-MOST_UNWINDING: Final = 20_000
+MAX_UNWINDING: Final = 20_000
 
 
 class StillThere(Exception):
@@ -70,7 +70,7 @@ class Life:
         self.dead = True
         self.thaw()
         self._scope.cancel()
-        for _ in range(MOST_UNWINDING):
+        for _ in range(MAX_UNWINDING):
             if self.ended.is_set():
                 return
             if self._task is not None:

@@ -33,7 +33,7 @@ from tests.task_order import task_order
 SECONDS: Final = 20.0
 SETTLE_SECONDS: Final = 1200.0
 CLIENTS: Final = 3
-MOST_SECONDS_AT_FULL_PACE: Final = 600.0  # a day is no busier than ten minutes
+MAX_SECONDS_AT_FULL_PACE: Final = 600.0  # a day is no busier than ten minutes
 PEOPLE: Final = ("anna", "bert", "cleo")
 STAFF: Final[Mapping[str, Sequence[str]]] = {
     "admin": ("System Manager",), "agent": ("Agent",), "auditor": ("System Manager",),
@@ -160,7 +160,7 @@ async def _work(client: Client, until: float) -> None:
     )  # fmt: skip
     dice = client.dice
     favourites = dice.sample(works, dice.randint(4, len(works)))
-    pace = max(1.0, (until - trio.current_time()) / MOST_SECONDS_AT_FULL_PACE)
+    pace = max(1.0, (until - trio.current_time()) / MAX_SECONDS_AT_FULL_PACE)
     while trio.current_time() < until:
         await dice.choice(favourites)()
         await trio.sleep(pace * dice.choice((0.0, 0.01, 0.2, 1.0, 2.0)))

@@ -11,11 +11,11 @@ import trio
 from trio.testing import MockClock
 
 from web.connections import (
-    Awaited,
     ClientConnection,
     ClientStream,
     ConnectionLimits,
     OpenConnections,
+    WaitState,
 )
 
 PROXY = "10.0.0.1"
@@ -76,7 +76,7 @@ async def test_connection_has_its_full_time_from_the_last_request(
         second = connect(opened)
         await trio.sleep(4)
         first.end_wait()
-        first.wait_for(Awaited.REQUEST)
+        first.wait_for(WaitState.REQUEST)
         await trio.sleep(60)
         ends = [closed_at(first) or 0, closed_at(second) or 0]
         assert [end - start for end in ends] == [pytest.approx(18), pytest.approx(14)]
@@ -102,7 +102,7 @@ async def test_make_room_closes_the_longest_waiting_connection(
         await trio.sleep(1)
     made[0].end_wait()  # has a request in hand
     made[1].end_wait()
-    made[1].wait_for(Awaited.READING)  # its client has not begun to read: youngest now
+    made[1].wait_for(WaitState.READING)  # its client has not begun to read: youngest now
     await opened.make_room()
     assert are_open(*made) == [True, True, False, True, True, True]
     connect(opened)
@@ -125,7 +125,7 @@ async def test_make_room_closes_no_request_in_progress(
     nursery.start_soon(make_room)
     await trio.testing.wait_all_tasks_blocked()
     assert not has_room.is_set()
-    made[4].wait_for(Awaited.REQUEST)
+    made[4].wait_for(WaitState.REQUEST)
     await has_room.wait()
     assert are_open(*made) == [True, True, True, True, False, True]
 
@@ -165,7 +165,7 @@ async def test_address_is_counted_by_waiting_connections_only(opened: OpenConnec
         made[-1].end_wait()
     assert all(are_open(*made))
     for each in made:
-        each.wait_for(Awaited.REQUEST)
+        each.wait_for(WaitState.REQUEST)
     assert are_open(*made) == [False, False, True, True, True]
 
 
@@ -175,15 +175,15 @@ async def test_incomplete_bodies_of_an_address_have_their_own_limit(
     silent, first, second = (connect(opened) for _ in range(3))
     other = connect(opened, "192.0.2.2")
     for each in (first, second, other):
-        each.wait_for(Awaited.BODY)
+        each.wait_for(WaitState.BODY)
         each.hold(30)
-    assert (all(are_open(silent, first, second, other)), opened.held_bytes(Awaited.BODY)) == (
+    assert (all(are_open(silent, first, second, other)), opened.held_bytes(WaitState.BODY)) == (
         True,
         90,
     )
     second.hold(31)
     assert are_open(silent, first, second, other) == [True, False, True, True]
-    assert opened.held_bytes(Awaited.BODY) == 61
+    assert opened.held_bytes(WaitState.BODY) == 61
 
 
 async def test_incomplete_bodies_beyond_the_limit_close_the_oldest(
@@ -191,11 +191,11 @@ async def test_incomplete_bodies_beyond_the_limit_close_the_oldest(
 ) -> None:
     made = [connect(opened, f"192.0.2.{number}") for number in range(4)]
     for each in made:
-        each.wait_for(Awaited.BODY)
+        each.wait_for(WaitState.BODY)
         each.hold(30)
     assert are_open(*made) == [False, True, True, True]
     made[1].end_wait()  # whole now: it counts no more
-    assert opened.held_bytes(Awaited.BODY) == 60
+    assert opened.held_bytes(WaitState.BODY) == 60
 
 
 async def test_incomplete_bodies_of_a_proxy_share_the_total_limit(
@@ -203,7 +203,7 @@ async def test_incomplete_bodies_of_a_proxy_share_the_total_limit(
 ) -> None:
     made = [connect(opened, PROXY) for _ in range(3)]
     for each in made:
-        each.wait_for(Awaited.BODY)
+        each.wait_for(WaitState.BODY)
         each.hold(40)
     assert are_open(*made) == [False, True, True]
 
@@ -212,18 +212,18 @@ async def test_unread_responses_have_their_own_limits(
     opened: OpenConnections,
 ) -> None:
     body = connect(opened, "192.0.2.9")
-    body.wait_for(Awaited.BODY)
+    body.wait_for(WaitState.BODY)
     body.hold(60)
     made = [connect(opened, f"192.0.2.{number // 2}") for number in range(5)]
     for each in made:
-        each.wait_for(Awaited.READING)
+        each.wait_for(WaitState.READING)
         each.hold(290)
     assert are_open(body, *made) == [True, False, False, True, True, True]
     made[3].hold(320)  # together with the other one of its address it is too much
     assert are_open(body, *made) == [True, False, False, False, True, True]
     made[3].end_wait()  # read now: it counts no more
-    assert opened.held_bytes(Awaited.READING) == 290
-    assert opened.held_bytes(Awaited.BODY) == 60
+    assert opened.held_bytes(WaitState.READING) == 290
+    assert opened.held_bytes(WaitState.BODY) == 60
 
 
 async def test_unread_response_beyond_every_limit_stays_if_alone(
@@ -232,7 +232,7 @@ async def test_unread_response_beyond_every_limit_stays_if_alone(
     """An app's response may have any size, and waiting would not make it smaller."""
     made = [connect(opened) for _ in range(2)] + [connect(opened, "192.0.2.2")]
     for each in made:
-        each.wait_for(Awaited.READING)
+        each.wait_for(WaitState.READING)
         each.hold(2000)
     assert are_open(*made) == [False, False, True]
 
@@ -242,7 +242,7 @@ async def test_end_closes_waiting_connections_and_awaits_the_others(
 ) -> None:
     waiting, busy, reading = (connect(opened) for _ in range(3))
     busy.end_wait()
-    reading.wait_for(Awaited.BODY)
+    reading.wait_for(WaitState.BODY)
     ended = trio.Event()
 
     async def end() -> None:
@@ -260,4 +260,4 @@ async def test_end_closes_waiting_connections_and_awaits_the_others(
     await ended.wait()
     assert are_open(new) == [True]
     opened.close_all()
-    assert all(opened.count(each) == 0 for each in Awaited)
+    assert all(opened.count(each) == 0 for each in WaitState)

@@ -121,7 +121,7 @@ class HistoryEntry:
 def history(fw: Fw, doctype: str, name: str) -> tuple[HistoryEntry, ...]:
     """Return the last 50 versions of a document; none where the user may not list Version."""
     meta = fw.documents.registry.metas.get(VERSION)
-    if meta is None or fw.rights.shut_out(meta) or not fw.rights.allows(meta, "list"):
+    if meta is None or fw.rights.excludes(meta) or not fw.rights.allows(meta, "list"):
         return ()
     rows = fw.get_list(
         VERSION,

@@ -210,7 +210,7 @@ def listing(fw: Fw, doctype: str, asked: Mapping[str, str]) -> Listing:
         search=asked.get(SEARCH, ""),
         searched=tuple(FilterChoice(name, label_of(name), name == searched) for name in texts),
         sort=asked.get(SORT, ""),
-        filters=tuple(_offered(meta, visible, values)),
+        filters=tuple(_filter_choices(meta, visible, values)),
         filtered=bool(filters),
         matching=json.dumps(filters),
         columns=tuple(_column(meta, path, kept, name) for name in columns),
@@ -275,7 +275,7 @@ def _order(sort: str) -> str | None:
     return f"{sort[1:]} desc" if sort.startswith("-") else sort or None
 
 
-def _offered(
+def _filter_choices(
     meta: Meta, visible: Mapping[str, Field], values: Mapping[str, str]
 ) -> list[ListFilter]:
     """Return the filters of the form, and those of the query besides."""

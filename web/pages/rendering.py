@@ -65,7 +65,7 @@ def page_frame(fw: Fw, current: str) -> PageFrame:
     """Return the frame for the handle's user; `current` is the DocType or page that is shown."""
     groups: dict[str, list[NavigationItem]] = {DOCUMENTS: [], **{group: [] for group in GROUPS}}
     for meta in sorted(fw.documents.registry.metas.values(), key=_order):
-        if not meta.child and not fw.rights.shut_out(meta) and fw.rights.allows(meta, "list"):
+        if not meta.child and not fw.rights.excludes(meta) and fw.rights.allows(meta, "list"):
             item = NavigationItem(meta.name, list_path(meta.name), described(meta))
             groups[group_of(meta.name)].append(item)
     navigation = {group: tuple(found) for group, found in groups.items() if found}
@@ -85,7 +85,7 @@ TYPES: Final = MappingProxyType(
         "svg": "image/svg+xml; charset=utf-8",
     }
 )
-FOR_EVER: Final = "public, max-age=31536000, immutable"
+IMMUTABLE: Final = "public, max-age=31536000, immutable"
 DIGITS: Final = 16
 
 
@@ -128,7 +128,9 @@ class Assets:
         if asset is None:
             raise NotFoundError("There is nothing under this path.")
         current = exchange.argument("version") == self._version
-        return Response(asset.content, content_type=asset.kind, cache=FOR_EVER if current else None)
+        return Response(
+            asset.content, content_type=asset.kind, cache=IMMUTABLE if current else None
+        )
 
 
 HOME: Final = "/app"

@@ -100,7 +100,7 @@ _LABELS: Final[Mapping[str, str]] = MappingProxyType(
 )
 DOCSTATUS: Final = ("Draft", "Submitted", "Cancelled")
 TITLES: Final = ("title", "subject", "label", "full_name", "fullName")
-MOST_COLUMNS: Final = 5
+MAX_COLUMNS: Final = 5
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -141,4 +141,4 @@ def columns_of(meta: Meta, visible: Mapping[str, Field]) -> tuple[str, ...]:
     taken = {*head, meta.naming.field}
     rest = [f.name for f in visible.values() if listable(f) and f.name not in taken]
     state = ("docstatus",) if meta.submittable else ()
-    return (*head, *rest[: MOST_COLUMNS - len(head)], *state, "modified")
+    return (*head, *rest[: MAX_COLUMNS - len(head)], *state, "modified")

@@ -96,7 +96,7 @@ def is_enough(argon2: Argon2) -> bool:
 def _managers(count: int) -> Finding:
     if count == 0:
         return warning(
-            "nobody can administer the site: no enabled account is a System Manager",
+            "no enabled account is a System Manager: the site cannot be administered",
             'fw user add NAME --email ADDRESS --role "System Manager"',
         )
     return ok(f"enabled System Managers: {count}")

@@ -29,7 +29,7 @@ from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.signing_keys import receivers_of
 
 KEY_BYTES: Final = (24, 64)  # Standard Webhooks; B-25
-_MOST_NAMED: Final = 5
+_MAX_NAMED: Final = 5
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
 
 def _odd(names: tuple[str, ...], what: str, todo: str) -> Iterator[Finding]:
     if names:
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        yield warning(f"{what}: Webhook {', '.join(names[:_MOST_NAMED])}{more}", todo)
+        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+        yield warning(f"{what}: Webhook {', '.join(names[:_MAX_NAMED])}{more}", todo)
 
 
 def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
@@ -149,7 +149,7 @@ def _is_allowed(site: Site, url: str) -> bool:
     return True
 
 
-MOST_NAMED: Final = 5  # receivers, and Webhooks of each receiver
+MAX_NAMED: Final = 5  # receivers, and Webhooks of each receiver
 
 
 @dataclass(frozen=True)
@@ -160,21 +160,21 @@ class ReceiverBacklog:
         receiver: scheme, host and port; empty for deleted Webhooks and invalid URLs.
         webhooks: names, sorted.
         due: due deliveries, including those whose lease has ended.
-        under_way: deliveries with an active lease.
+        leased: deliveries with an active lease.
         last_error: error of the latest attempt, empty after a 2xx; None before the first attempt.
     """
 
     receiver: str
     webhooks: tuple[str, ...]
     due: int
-    under_way: int
+    leased: int
     last_error: str | None
 
 
 def receiver_backlogs(tx: Tx, registry: Registry) -> tuple[ReceiverBacklog, ...]:
     """Return the due deliveries per receiver, largest backlog first."""
     due = _counts(tx, JOB.c.next_at <= tx.now)
-    under_way = _counts(tx, (JOB.c.next_at > tx.now) & JOB.c.lease.is_not(None))
+    leased = _counts(tx, (JOB.c.next_at > tx.now) & JOB.c.lease.is_not(None))
     by_receiver: dict[str, dict[str, int]] = defaultdict(dict)
     receivers = receivers_of(tx, registry)
     for webhook, count in due.items():
@@ -184,7 +184,7 @@ def receiver_backlogs(tx: Tx, registry: Registry) -> tuple[ReceiverBacklog, ...]
             receiver,
             tuple(sorted(counts)),
             sum(counts.values()),
-            sum(under_way.get(name, 0) for name, at in receivers.items() if at == receiver),
+            sum(leased.get(name, 0) for name, at in receivers.items() if at == receiver),
             _last_error(tx, registry, tuple(counts)),
         )
         for receiver, counts in by_receiver.items()
@@ -196,14 +196,14 @@ def waiting_findings(
     backlogs: Sequence[ReceiverBacklog], service: ServiceState
 ) -> Iterator[Finding]:
     """Report the backlog of each receiver, with advice that depends on the known cause."""
-    for each in backlogs[:MOST_NAMED]:
+    for each in backlogs[:MAX_NAMED]:
         if each.receiver:
             yield warning(_summary(each), _receiver_advice(each, service))
 
 
 def _summary(backlog: ReceiverBacklog) -> str:
-    names = ", ".join(backlog.webhooks[:MOST_NAMED])
-    more = len(backlog.webhooks) - MOST_NAMED
+    names = ", ".join(backlog.webhooks[:MAX_NAMED])
+    more = len(backlog.webhooks) - MAX_NAMED
     webhooks = f"Webhook {names}{f' and {more} more' if more > 0 else ''}"
     if backlog.last_error is None:
         last = "there was no attempt yet"
@@ -213,7 +213,7 @@ def _summary(backlog: ReceiverBacklog) -> str:
         last = "the last attempt was answered 2xx."
     return (
         f"{backlog.receiver} ({webhooks}): deliveries due {backlog.due}, leased for an attempt "
-        f"{backlog.under_way}; {last.rstrip('.')}"
+        f"{backlog.leased}; {last.rstrip('.')}"
     )
 
 
@@ -290,7 +290,7 @@ def evaluate_queues(facts: QueueFacts, service: ServiceState) -> Section:
             "receiver": each.receiver,
             "webhooks": list(each.webhooks),
             "due": each.due,
-            "leased": each.under_way,
+            "leased": each.leased,
             "lastError": each.last_error or None,
         }
         for each in facts.receivers

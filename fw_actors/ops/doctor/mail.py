@@ -21,7 +21,7 @@ from fw_actors.runtime.clock import MS_PER_DAY
 
 PROBE_SECONDS: Final = 10.0
 _DEFAULT_SENDER: Final = "fw@localhost"
-_TELLING: Final = frozenset({"debug", "info"})  # the log levels that include `mail.sent`
+_LINK_LEVELS: Final = frozenset({"debug", "info"})  # the log levels that include `mail.sent`
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _failed(facts: MailFacts) -> Finding:
 async def _fault(config: Config) -> str:
     """Return the reason why the transport is unusable, or an empty text."""
     mail = config.mail
-    if mail.transport == "log" and config.deployment.log_level not in _TELLING:
+    if mail.transport == "log" and config.deployment.log_level not in _LINK_LEVELS:
         return f"FW_LOG_LEVEL={config.deployment.log_level} suppresses them"
     if mail.transport == "method" and mail.method is not None:
         try:

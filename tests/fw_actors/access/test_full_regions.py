@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from fw_actors.access import attempts
-from fw_actors.rules.lockout import MOST_IN_REGION, SHARED_TRIES, Budget, Region
+from fw_actors.rules.lockout import MAX_IN_REGION, SHARED_TRIES, Budget, Region
 from fw_actors.store import Tx
 from tests.fw_actors.access.test_attempts import FIVE, MINUTE, Counter
 from tests.fw_actors.office import Office
@@ -32,7 +32,7 @@ async def fill(office: Office) -> Counter:
         await victim.failure()
 
     def attack(tx: Tx) -> None:
-        for number in range(2, MOST_IN_REGION + 1):
+        for number in range(2, MAX_IN_REGION + 1):
             charge = str(number)
             attempts.charge(tx, charge, key(number), FIVE)
             attempts.settle_failure(tx, charge, key(number), FIVE)
@@ -83,7 +83,7 @@ async def test_a_lock_in_a_full_region_holds_to_its_end(office: Office) -> None:
     await trio.sleep(20)
     assert [await victim.fail(each) for each in flying] == [None] * 4 + [900.0]
     await trio.sleep(890)
-    for number in range(2, MOST_IN_REGION + 2):
+    for number in range(2, MAX_IN_REGION + 2):
         await Counter(office, key=key(number)).failure()
     assert await victim.charge() == 10
 

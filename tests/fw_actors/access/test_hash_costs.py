@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from fw_actors.access.accounts import set_password
-from fw_actors.access.hash_costs import MOST_ROWS, RecentCosts, count_change, stored_costs
+from fw_actors.access.hash_costs import MAX_ROWS, RecentCosts, count_change, stored_costs
 from fw_actors.access.types import PasswordChange
 from fw_actors.config import Argon2
 from fw_actors.hashing import Hasher, cost_of
@@ -150,16 +150,16 @@ async def test_many_changes_are_put_together(office: Office) -> None:
     stored = "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHRzb21l$" + "A" * 43
 
     def change(tx: Tx) -> None:
-        for _ in range(MOST_ROWS):
+        for _ in range(MAX_ROWS):
             count_change(tx, None, stored)
         count_change(tx, stored, None)
 
     await office.site.store.write(change)
     for _ in range(2):
         costs = await office.site.store.write(RecentCosts().get)
-        assert costs.counts == ((CHEAP, MOST_ROWS - 1),)
+        assert costs.counts == ((CHEAP, MAX_ROWS - 1),)
         assert await office.sql("SELECT cost, hashes FROM fw_password_cost") == [
-            ("64,1,1", MOST_ROWS - 1)
+            ("64,1,1", MAX_ROWS - 1)
         ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from fw_actors.access.attempts import MOST_OF_A_USER
+from fw_actors.access.attempts import MAX_OF_A_USER
 from fw_actors.hashing import Hasher
 from fw_actors.rules.concurrency import Requester
 from tests.fw_actors.access.test_sign_in import Door
@@ -80,10 +80,10 @@ async def test_it_is_noted_once_a_day_without_the_address_itself(door: Door) -> 
 
 
 async def test_an_account_has_so_many_known_addresses_the_latest(door: Door) -> None:
-    for number in range(MOST_OF_A_USER + 2):
+    for number in range(MAX_OF_A_USER + 2):
         await trio.sleep(1)
         await door.told("ada", address=f"192.0.2.{number}")
-    assert await door.office.sql("SELECT count(*) FROM fw_known_address") == [(MOST_OF_A_USER,)]
+    assert await door.office.sql("SELECT count(*) FROM fw_known_address") == [(MAX_OF_A_USER,)]
     assert not await known(door, "ada", "192.0.2.1")
     assert await known(door, "ada", "192.0.2.2")
 

@@ -83,7 +83,7 @@ async def test_without_such_a_policy_a_session_is_never_idle(office: Office) -> 
 async def test_a_user_has_so_many_sessions_and_the_least_used_goes(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "MOST_OF_A_USER", 3)
+    monkeypatch.setattr(sessions, "MAX_OF_A_USER", 3)
     await begin(office, "of bob", user="bob")
     for sid in ("a", "b", "c"):
         await begin(office, sid)

@@ -220,14 +220,14 @@ async def _actors(site: Site, receiver: Receiver, log: RuntimeLog) -> AsyncItera
             actor_child(
                 "outcomes",
                 lambda: OutcomeWriter(
-                    site.store, deliveries, site.clock, log, places=ops.delivery_concurrency
+                    site.store, deliveries, site.clock, log, slots=ops.delivery_concurrency
                 ),
             ),
             pool_child("deliveries", pool, shutdown_seconds=10.0),
             actor_child(
                 "dispatcher",
                 lambda: Dispatcher(
-                    site.store, deliveries, pool, places=ops.delivery_concurrency,
+                    site.store, deliveries, pool, slots=ops.delivery_concurrency,
                     per_receiver=ops.per_receiver_concurrency,
                 ),
             ),

@@ -18,7 +18,7 @@ from tests.mail_kit import Log
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 LEASE_SECONDS = 40  # timeout 10 and 30 more
-PLACES = ("a", "b", "c")
+SLOTS = ("a", "b", "c")
 LINES_OF_A_FRAME = 3
 
 
@@ -28,12 +28,12 @@ def url(place: str) -> str:
 
 async def emit_to_all(post: Post) -> list[str]:
     """Make a Webhook for each place, and one event for each of them in one transaction."""
-    for place in PLACES:
+    for place in SLOTS:
         await post.webhook(url(place), event=f"to.{place}")
 
     def work(tx: Tx) -> list[str]:
         webhooks = post.site.handle(tx, "Administrator").webhooks
-        made = [webhooks.emit(f"to.{place}", {"for": place})["deliveries"] for place in PLACES]
+        made = [webhooks.emit(f"to.{place}", {"for": place})["deliveries"] for place in SLOTS]
         return [delivery for [delivery] in made]
 
     return await post.site.store.write(work)
@@ -60,7 +60,7 @@ def sent(receiver: Receiver) -> list[tuple[str, str]]:
     return [(post.url, json.loads(post.body)["data"]["for"]) for post in receiver.posts]
 
 
-OWN = [(url(place), place) for place in PLACES]
+OWN = [(url(place), place) for place in SLOTS]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])

@@ -12,8 +12,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from fw_actors.actors.outcome_writer import (
     BATCH_SECONDS,
+    BATCH_SIZE,
     DISK_SECONDS,
-    ENOUGH,
     OutcomeWriter,
     Record,
     Recorded,
@@ -143,7 +143,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def open_desk(*, places: int = 4 * ENOUGH) -> AsyncIterator[Desk]:
+async def open_desk(*, slots: int = 4 * BATCH_SIZE) -> AsyncIterator[Desk]:
     clock = TrioClock(START_MS)
     async with trio.open_nursery() as askers:
         desk = Desk(askers)
@@ -154,7 +154,7 @@ async def open_desk(*, places: int = 4 * ENOUGH) -> AsyncIterator[Desk]:
 
             def make() -> OutcomeWriter:
                 store, deliveries = cast("Store", memory), cast("Deliveries", memory)
-                return OutcomeWriter(store, deliveries, clock, desk.log, places=places)
+                return OutcomeWriter(store, deliveries, clock, desk.log, slots=slots)
 
             async with open_supervisor(runtime, "desk", [actor_child("outcomes", make)]):
                 yield desk
@@ -179,9 +179,9 @@ async def test_a_few_outcomes_are_waited_for_and_enough_are_written_at_once(
     autojump_clock: MockClock,
 ) -> None:
     async with open_desk() as desk:
-        await desk.record(*(str(number) for number in range(ENOUGH)))
+        await desk.record(*(str(number) for number in range(BATCH_SIZE)))
         await trio.sleep(0.0101)  # what a write takes here
-        assert [len(group) for group in desk.memory.groups] == [ENOUGH]
+        assert [len(group) for group in desk.memory.groups] == [BATCH_SIZE]
         await desk.record("one")
         await trio.sleep(0.0101)
         assert len(desk.memory.groups) == 1
@@ -189,12 +189,14 @@ async def test_a_few_outcomes_are_waited_for_and_enough_are_written_at_once(
         assert desk.memory.groups[1] == ["one"]
 
 
-@pytest.mark.parametrize(("places", "enough"), [(1, 1), (7, 1), (40, 10), (100 * ENOUGH, ENOUGH)])
+@pytest.mark.parametrize(
+    ("slots", "enough"), [(1, 1), (7, 1), (40, 10), (100 * BATCH_SIZE, BATCH_SIZE)]
+)
 async def test_a_quarter_of_all_places_is_enough_to_be_written_at_once(
-    places: int, enough: int, autojump_clock: MockClock
+    slots: int, enough: int, autojump_clock: MockClock
 ) -> None:
-    """An outcome that waits holds a place, of which there may be few."""
-    async with open_desk(places=places) as desk:
+    """An outcome that waits holds a slot, of which there may be few."""
+    async with open_desk(slots=slots) as desk:
         await desk.record(*(str(number) for number in range(enough - 1)))
         await trio.sleep(BATCH_SECONDS / 2)
         await desk.record("last")
@@ -287,7 +289,7 @@ async def test_under_load_the_disk_is_waited_for_ten_times_a_second(
     autojump_clock: MockClock,
 ) -> None:
     """A group that waits holds up all claims behind it."""
-    async with open_desk(places=8) as desk:
+    async with open_desk(slots=8) as desk:
         for number in range(435):
             await desk.record(str(number))
             await trio.sleep(0.0023)  # so that nothing falls on one instant with a write

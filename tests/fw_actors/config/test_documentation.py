@@ -14,7 +14,7 @@ from fw_actors.config.load import (
     DEFAULT_SENDER,
     PORTS,
 )
-from fw_actors.config.model import MOST_ARGON2, Argon2
+from fw_actors.config.model import MAX_ARGON2, Argon2
 from fw_actors.config.parsing import VARIABLES
 from fw_actors.config.policy import (
     RESERVED_APPS,
@@ -70,7 +70,7 @@ def test_the_defaults_of_variables_stand_on_the_page() -> None:
     assert ROWS["FW_DATABASE"][0] == f"`{DEFAULT_DATABASE}`"
     assert ROWS["FW_MAIL_FROM"][0] == f"`{DEFAULT_SENDER}`"
     assert ROWS["FW_ARGON2"][0] == hash_cost(DEFAULT_ARGON2)
-    assert hash_cost(MOST_ARGON2) in ROWS["FW_ARGON2"][1]
+    assert hash_cost(MAX_ARGON2) in ROWS["FW_ARGON2"][1]
     assert ROWS["FW_SMTP_PORT"][0] == "{starttls}, {tls} or {none}".format(**PORTS)
 
 

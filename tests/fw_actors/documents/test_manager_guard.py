@@ -99,7 +99,7 @@ class Handed:
 
     def limited(self) -> Any:
         fw = self._fw
-        return type(fw)(self._desk.site.surroundings, fw.tx, self._rights)
+        return type(fw)(self._desk.site.context, fw.tx, self._rights)
 
 
 @pytest.mark.parametrize("limited", [SAM, CLERK])

@@ -60,9 +60,9 @@ def test_levels_above_0_are_granted_one_by_one() -> None:
 def test_scopes_shut_even_a_system_manager_out_of_webhooks_and_records() -> None:
     """Scopes refuse Webhooks (A-314) and the records that tell of what they hide (A-320)."""
     scoped = rights("System Manager", Thing=frozenset({"a"}))
-    shut = {doctype.meta.name for doctype in CORE if scoped.shut_out(doctype.meta)}
+    shut = {doctype.meta.name for doctype in CORE if scoped.excludes(doctype.meta)}
     assert shut == SHUT
-    assert not any(rights("System Manager").shut_out(doctype.meta) for doctype in CORE)
+    assert not any(rights("System Manager").excludes(doctype.meta) for doctype in CORE)
 
 
 def test_scopes_are_written_by_nobody_who_has_one() -> None:

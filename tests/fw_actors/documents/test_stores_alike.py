@@ -19,7 +19,7 @@ from fw_actors.documents import rest
 from fw_actors.errors import FwError
 from tests.http_site import HttpSite, http_site
 from tests.site_kit import keep_database_at
-from web.http11 import MOST_HEAD_BYTES
+from web.http11 import MAX_HEAD_BYTES
 
 APPS = Path(__file__).parent / "apps"
 SAMPLE, CUSTOMER, ORDER = (
@@ -188,7 +188,7 @@ async def answers(site: HttpSite, requests: Iterator[Request]) -> list[tuple[Req
     sid = await site.sid(await site.hire("boss", "System Manager"))
     found = []
     for request in requests:
-        if len(request[1]) < MOST_HEAD_BYTES:
+        if len(request[1]) < MAX_HEAD_BYTES:
             reply = await site.ask(*request, sid=sid)
             found.append((request, reply.status, _told(reply.json)))
         else:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fw_actors.errors import ValidationError
 from fw_actors.http import parse_endpoint
-from fw_actors.http.exchange import MOST_KEPT, RequestWriter
+from fw_actors.http.exchange import MAX_KEPT, RequestWriter
 
 VISIBLE = st.characters(min_codepoint=0x21, max_codepoint=0x7E)
 VALUES = st.text(VISIBLE, min_size=1).map(str.encode)
@@ -82,10 +82,10 @@ def test_a_refused_value_is_not_shown() -> None:
 
 def test_any_number_of_sets_of_names_is_written_and_few_are_kept() -> None:
     writer, target = RequestWriter("1%d"), parse_endpoint("https://h")
-    for number in range(3 * MOST_KEPT):
+    for number in range(3 * MAX_KEPT):
         data = writer.write(target, b"", [(b"x-%d" % number, b"100%b")])
         assert data.endswith(b"fw-webhooks/1%%d\r\naccept: */*\r\nx-%d: 100%%b\r\n\r\n" % number)
-    assert writer.kept_heads == MOST_KEPT
+    assert writer.kept_heads == MAX_KEPT
 
 
 def test_a_version_that_can_not_stand_in_a_header_is_refused() -> None:

@@ -33,7 +33,7 @@ DISABLED = (
 )
 ENDED = (
     "Its lease has ended without an outcome: the process that had it died, or is held up. The next "
-    "process that has a place for it takes it over. Leases that ended like this in a row before: "
+    "process that has a free slot takes it over. Leases that ended like this in a row before: "
     "{}; after 5 the next counts as a failed attempt."
 )
 
@@ -58,7 +58,7 @@ ENDED = (
             "itself.",
         ),
         (
-            {"leased": True, "next_at": NOW + 1500}, WaitReason.UNDER_WAY, None,
+            {"leased": True, "next_at": NOW + 1500}, WaitReason.LEASED, None,
             "A process has leased it for an attempt. The lease lasts 1.5 s more; if that process "
             "has died, another one takes the delivery over then.",
         ),
@@ -77,9 +77,9 @@ ENDED = (
             {"next_at": NOW + 60_000},
             WaitReason.BACKOFF, NOW + 60_000, "It was not tried yet, and is not due yet.",
         ),
-        ({}, WaitReason.PLACE, NOW - 1, f"{AHEAD.format(0, 0)} {SPEED}"),
+        ({}, WaitReason.SLOT, NOW - 1, f"{AHEAD.format(0, 0)} {SPEED}"),
         (
-            {"ahead": 103, "under_way": 1}, WaitReason.PLACE, NOW - 1,
+            {"ahead": 103, "in_flight": 1}, WaitReason.SLOT, NOW - 1,
             f"{AHEAD.format(103, 1)} {SPEED}",
         ),
     ],
@@ -120,7 +120,7 @@ def test_what_waits_for_a_paused_receiver_says_so() -> None:
         deaths=st.integers(0, 5),
         receiver=st.just(RECEIVER),
         ahead=st.integers(0, 1000),
-        under_way=st.integers(0, 16),
+        in_flight=st.integers(0, 16),
     ),
     st.sampled_from([RUNS, ServiceState(running=False)]),
 )

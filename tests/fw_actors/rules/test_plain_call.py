@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fw_actors.rules.plain_call import call_plainly, is_left_undone
+from fw_actors.rules.plain_call import call_plainly, is_unawaited
 
 
 def test_arguments_and_value_pass_through() -> None:
@@ -37,6 +37,6 @@ def test_a_coroutine_is_told_and_closed() -> None:
     with pytest.raises(RuntimeError, match=r"^shop\.f returned a coroutine"):
         call_plainly("shop.f", made.pop)
     coroutine = made[0]
-    assert is_left_undone(coroutine)
+    assert is_unawaited(coroutine)
     assert coroutine.cr_frame is None
-    assert not is_left_undone({"a": 1})
+    assert not is_unawaited({"a": 1})

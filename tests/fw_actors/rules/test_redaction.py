@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from fw_actors.rules.redaction import Treatment, is_secret, treatment
+from fw_actors.rules.redaction import FieldRedaction, is_secret, redaction_of
 
 ROWS = [  # field, type, permlevel, what an event shows
     ("title", "Data", 0, "SHOWN"),
@@ -34,7 +34,7 @@ def test_type_name_suffix_and_permlevel_decide(
 ) -> None:
     """Removal comes first (B-90), a Vault follows the Vault rule (B-91), then names
     (B-92)."""
-    assert treatment(field, kind, permlevel) is Treatment[shown]
+    assert redaction_of(field, kind, permlevel) is FieldRedaction[shown]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_type_name_suffix_and_permlevel_decide(
 )
 def test_no_other_field_is_removed(field: str) -> None:
     """Rule 4."""
-    assert treatment(field, "Data", 0) is Treatment.SHOWN
+    assert redaction_of(field, "Data", 0) is FieldRedaction.SHOWN
 
 
 @pytest.mark.parametrize(

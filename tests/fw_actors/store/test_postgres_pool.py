@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fw_actors.store.postgres_connection import LONGEST_WAIT_SECONDS, ReconnectBackoff
+from fw_actors.store.postgres_connection import MAX_WAIT_SECONDS, ReconnectBackoff
 
 
 def test_an_outage_of_hours_is_borne_like_one_of_seconds() -> None:
@@ -11,6 +11,6 @@ def test_an_outage_of_hours_is_borne_like_one_of_seconds() -> None:
     assert backoff.failed()
     for _ in range(3000):
         assert not backoff.failed()
-        assert backoff.remaining() <= LONGEST_WAIT_SECONDS
+        assert backoff.remaining() <= MAX_WAIT_SECONDS
     assert backoff.succeeded()
     assert backoff.remaining() == 0

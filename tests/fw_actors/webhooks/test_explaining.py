@@ -51,7 +51,7 @@ async def test_webhooks_of_one_receiver_share_its_places_and_so_what_is_ahead(
     await trio.sleep(1)
     last = await emit(office)
     facts = await look(office, last)
-    assert (facts.receiver, facts.ahead, facts.under_way) == ("https://receiver.test:443", 1, 1)
+    assert (facts.receiver, facts.ahead, facts.in_flight) == ("https://receiver.test:443", 1, 1)
     assert (await look(office, first)).leased
 
 
@@ -59,7 +59,7 @@ async def test_a_lease_is_seen_and_so_is_its_end(office: Office) -> None:
     hook = await office.subscribe()
     delivery = await emit(office)
     await office.site.store.write(lambda tx: jobs.claim(tx, "webhook", hook, 1, 5000, "token"))
-    assert explain(await look(office, delivery), STOPPED).reason is WaitReason.UNDER_WAY
+    assert explain(await look(office, delivery), STOPPED).reason is WaitReason.LEASED
     await trio.sleep(5)
     assert explain(await look(office, delivery), STOPPED).reason is WaitReason.LEASE_ENDED
 

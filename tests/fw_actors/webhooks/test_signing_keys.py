@@ -12,7 +12,7 @@ from fw_actors.documents.vault import VaultCipher
 from fw_actors.rules.signing import sign
 from fw_actors.runtime import SeededEntropy
 from fw_actors.webhooks.claims import Hook
-from fw_actors.webhooks.signing_keys import MOST_KEPT, NoSigningKey, SigningKeys
+from fw_actors.webhooks.signing_keys import MAX_KEPT, NoSigningKey, SigningKeys
 
 ENTROPY = SeededEntropy(1)
 VAULT = VaultCipher("a key", ENTROPY)
@@ -82,6 +82,6 @@ def test_a_secret_missing_or_unreadable_says_which(
 
 def test_what_is_kept_is_bounded() -> None:
     keys = SigningKeys(VAULT)
-    for number in range(MOST_KEPT + 10):
+    for number in range(MAX_KEPT + 10):
         keys.of(hook(f"secret {number}"))
-    assert len(keys._kept) <= MOST_KEPT
+    assert len(keys._kept) <= MAX_KEPT

@@ -24,11 +24,11 @@ SCRIPT = Path(__file__).with_name("fake_service.py")
 class Fakes:
     """Starts fake services on one folder."""
 
-    places: SitePaths
+    paths: SitePaths
     _processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def command(self, behaviour: str = "obeys") -> list[str]:
-        return [sys.executable, "-P", str(SCRIPT), str(self.places.folder), behaviour]
+        return [sys.executable, "-P", str(SCRIPT), str(self.paths.folder), behaviour]
 
     def begin(self, behaviour: str = "obeys", **environ: str) -> subprocess.Popen[str]:
         """Start one, without waiting for anything."""
@@ -52,7 +52,7 @@ class Fakes:
     def starting(self) -> subprocess.Popen[str]:
         """Start one that never gets ready, and wait until it has the lock and says so."""
         process = self.begin("never ready")
-        while (said := site_files.read(self.places.pid)) is None or said.pid != process.pid:
+        while (said := site_files.read(self.paths.pid)) is None or said.pid != process.pid:
             assert process.poll() is None
             select.select([], [], [], 0.01)
         return process
@@ -61,21 +61,21 @@ class Fakes:
         for process in self._processes:
             process.kill()
             process.communicate()
-        said = site_files.read(self.places.pid)
+        said = site_files.read(self.paths.pid)
         if said is not None and said.pid != os.getpid():  # one in the background, left by a failure
             with contextlib.suppress(ProcessLookupError):
                 os.kill(said.pid, signal.SIGKILL)
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> SitePaths:
+def paths(tmp_path: Path) -> SitePaths:
     made = SitePaths(tmp_path)
     made.prepare()
     return made
 
 
 @pytest.fixture
-def fakes(places: SitePaths) -> Iterator[Fakes]:
-    made = Fakes(places)
+def fakes(paths: SitePaths) -> Iterator[Fakes]:
+    made = Fakes(paths)
     yield made
     made.end_all()

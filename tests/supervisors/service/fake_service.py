@@ -18,7 +18,7 @@ from fw_actors.rules.redaction import Scrubber
 from fw_actors.runtime import SystemClock
 from supervisors.service.logs import configure
 from supervisors.service.run import Announcer, Service, serve
-from supervisors.service.site_files import ServiceRefusal, SitePaths
+from supervisors.service.site_files import ServiceError, SitePaths
 
 BEHAVIOURS = ("obeys", "refuses", "never ready", "fails", "drains for ever", "ignores the end")
 
@@ -52,7 +52,7 @@ async def open_fake(behaviour: str) -> AsyncIterator[Service]:
                 await trio.sleep_forever()
 
 
-class ServiceRefusalOfTests(ServiceRefusal):
+class ServiceRefusalOfTests(ServiceError):
     """What a fake that refuses to start says."""
 
 
@@ -74,7 +74,7 @@ def main(folder: str, behaviour: str) -> int:
     refused = False
     try:
         trio.run(run)
-    except* ServiceRefusal as refusals:
+    except* ServiceError as refusals:
         refused = True
         sys.stderr.write(f"{innermost(refusals)}\n")
     return int(refused)

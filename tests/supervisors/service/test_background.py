@@ -24,110 +24,108 @@ from tests.supervisors.service.conftest import Fakes
 
 def start(fakes: Fakes, behaviour: str = "obeys", seconds: float = 30) -> ServiceStatus:
     return background.start(
-        fakes.places, fakes.command(behaviour), os.environ, ready_seconds=seconds
+        fakes.paths, fakes.command(behaviour), os.environ, ready_seconds=seconds
     )
 
 
 def test_start_returns_when_it_is_ready_and_stop_when_it_has_stopped(
-    fakes: Fakes, places: SitePaths
+    fakes: Fakes, paths: SitePaths
 ) -> None:
-    assert background.status(places) == ServiceStatus(RunState.STOPPED)
+    assert background.status(paths) == ServiceStatus(RunState.STOPPED)
     started = start(fakes)
     assert started.state is RunState.RUNNING
     assert (started.url, started.version) == ("http://127.0.0.1:1", "9.9")
-    assert background.status(places) == started
-    assert background.stop(places) is Stopped.GRACEFULLY
-    assert background.status(places) == ServiceStatus(RunState.STOPPED)
-    assert background.stop(places) is Stopped.NOT_RUNNING
+    assert background.status(paths) == started
+    assert background.stop(paths) is Stopped.GRACEFULLY
+    assert background.status(paths) == ServiceStatus(RunState.STOPPED)
+    assert background.stop(paths) is Stopped.NOT_RUNNING
 
 
-def test_it_is_detached_from_the_terminal_of_its_starter(fakes: Fakes, places: SitePaths) -> None:
+def test_it_is_detached_from_the_terminal_of_its_starter(fakes: Fakes, paths: SitePaths) -> None:
     started = start(fakes)
     assert started.pid is not None
     assert os.getsid(started.pid) == started.pid != os.getsid(0)
-    background.stop(places)
+    background.stop(paths)
 
 
-def test_a_start_over_a_running_service_leaves_it_alone(fakes: Fakes, places: SitePaths) -> None:
+def test_a_start_over_a_running_service_leaves_it_alone(fakes: Fakes, paths: SitePaths) -> None:
     first = start(fakes)
     assert start(fakes) == first
-    background.stop(places)
+    background.stop(paths)
 
 
-def test_a_start_that_ends_says_why_with_its_own_last_lines(
-    fakes: Fakes, places: SitePaths
-) -> None:
-    places.log.write_text("a line of last week\n")
+def test_a_start_that_ends_says_why_with_its_own_last_lines(fakes: Fakes, paths: SitePaths) -> None:
+    paths.log.write_text("a line of last week\n")
     with pytest.raises(StartFailed, match="exit code 1") as caught:
         start(fakes, "refuses")
     assert caught.value.lines == ("the fake refuses\x1b[31m to start",)
-    assert background.status(places).state is RunState.STOPPED
+    assert background.status(paths).state is RunState.STOPPED
 
 
 def test_a_start_that_is_killed_says_by_what(fakes: Fakes) -> None:
     with pytest.raises(StartFailed, match="ended by SIGKILL"):
-        background.start(fakes.places, ["/bin/sh", "-c", "kill -9 $$"], os.environ)
+        background.start(fakes.paths, ["/bin/sh", "-c", "kill -9 $$"], os.environ)
 
 
-def test_a_start_that_takes_too_long_is_said_and_goes_on(fakes: Fakes, places: SitePaths) -> None:
+def test_a_start_that_takes_too_long_is_said_and_goes_on(fakes: Fakes, paths: SitePaths) -> None:
     with pytest.raises(StillStarting, match="fw status"):
         start(fakes, "never ready", seconds=2)
-    now = background.status(places)
+    now = background.status(paths)
     assert now.state is RunState.STARTING
     assert now.pid is not None
-    assert background.stop(places) is Stopped.GRACEFULLY
+    assert background.stop(paths) is Stopped.GRACEFULLY
 
 
-def test_the_log_is_its_owners_and_is_added_to(fakes: Fakes, places: SitePaths) -> None:
+def test_the_log_is_its_owners_and_is_added_to(fakes: Fakes, paths: SitePaths) -> None:
     for _ in range(2):
         start(fakes)
-        background.stop(places)
-    assert places.log.read_text().count("service.ready") == 2
-    assert stat.S_IMODE(places.log.stat().st_mode) == 0o600
+        background.stop(paths)
+    assert paths.log.read_text().count("service.ready") == 2
+    assert stat.S_IMODE(paths.log.stat().st_mode) == 0o600
 
 
 def test_the_pid_file_of_a_killed_service_counts_for_nothing(
-    fakes: Fakes, places: SitePaths
+    fakes: Fakes, paths: SitePaths
 ) -> None:
     process = fakes.ready()
     process.kill()
     process.communicate()
-    assert places.pid.exists()
-    assert background.status(places) == ServiceStatus(RunState.STOPPED)
-    assert background.stop(places) is Stopped.NOT_RUNNING
+    assert paths.pid.exists()
+    assert background.status(paths) == ServiceStatus(RunState.STOPPED)
+    assert background.stop(paths) is Stopped.NOT_RUNNING
 
 
-def test_a_stranger_with_the_number_of_the_pid_file_gets_no_signal(places: SitePaths) -> None:
+def test_a_stranger_with_the_number_of_the_pid_file_gets_no_signal(paths: SitePaths) -> None:
     """Another one holds the lock, and the file names a process that never served."""
     stranger = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)
     born = birth(stranger.pid)
     assert born is not None
     site_files.write(
-        places.pid, site_files.Presence(stranger.pid, born - 1, "9.9", "http://127.0.0.1:1")
+        paths.pid, site_files.PidFile(stranger.pid, born - 1, "9.9", "http://127.0.0.1:1")
     )
-    with ServeLock(places.lock) as lock:
+    with ServeLock(paths.lock) as lock:
         lock.acquire()
         with pytest.raises(NotStoppable, match=f"process {stranger.pid}, but not on this machine"):
-            background.stop(places)
+            background.stop(paths)
     assert stranger.poll() is None
     stranger.communicate()
 
 
-def test_a_holder_that_does_not_say_who_it_is_is_starting(places: SitePaths) -> None:
-    with ServeLock(places.lock) as lock:
+def test_a_holder_that_does_not_say_who_it_is_is_starting(paths: SitePaths) -> None:
+    with ServeLock(paths.lock) as lock:
         lock.acquire()
-        assert background.status(places) == ServiceStatus(RunState.STARTING)
+        assert background.status(paths) == ServiceStatus(RunState.STARTING)
         with pytest.raises(NotStoppable, match="its process id is unknown"):
-            background.stop(places)
+            background.stop(paths)
 
 
 def test_one_that_does_not_stop_is_told_again_and_then_killed(
-    fakes: Fakes, places: SitePaths, monkeypatch: pytest.MonkeyPatch
+    fakes: Fakes, paths: SitePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = tuple((number, 0.3) for number in (signal.SIGTERM, signal.SIGTERM))
     monkeypatch.setattr(background, "_STOP_STEPS", (*quick, (signal.SIGKILL, 10.0)))
     fakes.ready("ignores the end")
-    assert background.stop(places) is Stopped.KILLED
+    assert background.stop(paths) is Stopped.KILLED
     fakes.ready("drains for ever")
     monkeypatch.setattr(background, "_STOP_STEPS", (quick[0], (signal.SIGTERM, 10.0), quick[1]))
-    assert background.stop(places) is Stopped.AT_ONCE
+    assert background.stop(paths) is Stopped.AT_ONCE

@@ -40,10 +40,10 @@ def test_what_somebody_has_to_do_is_a_warning(facts: ServiceFacts, word: str) ->
 
 
 def test_the_log_that_a_background_service_adds_to_is_measured(tmp_path: Path) -> None:
-    config, places = make_config(tmp_path), SitePaths(tmp_path)
-    places.prepare()
+    config, paths = make_config(tmp_path), SitePaths(tmp_path)
+    paths.prepare()
     assert service_facts(config, "1.0").log_bytes == 0
-    places.log.write_text("a line\n")
+    paths.log.write_text("a line\n")
     assert service_facts(config, "1.0").log_bytes == 7
 
 
@@ -66,13 +66,13 @@ def test_a_site_on_https_that_trusts_no_proxy_is_told_of(
 
 
 def test_files_changed_after_the_start_are_found(tmp_path: Path) -> None:
-    config, places = make_config(tmp_path), SitePaths(tmp_path)
+    config, paths = make_config(tmp_path), SitePaths(tmp_path)
     config.file.write_text("{}")
-    places.prepare()
-    with ServeLock(places.lock) as lock:
+    paths.prepare()
+    with ServeLock(paths.lock) as lock:
         assert lock.acquire()
-        site_files.write(places.pid, site_files.presence("1.0", "http://127.0.0.1:1"))
-        begun = places.pid.stat().st_mtime
+        site_files.write(paths.pid, site_files.own_pid_file("1.0", "http://127.0.0.1:1"))
+        begun = paths.pid.stat().st_mtime
         os.utime(config.file, (begun - 1, begun - 1))
         assert service_facts(config, "1.0").changed == ()
         os.utime(config.file, (begun + 1, begun + 1))

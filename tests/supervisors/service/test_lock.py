@@ -37,54 +37,54 @@ def holder(path: Path, *options: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_second_process_is_refused_until_the_first_is_killed(places: SitePaths) -> None:
-    first = holder(places.lock)
-    with ServeLock(places.lock) as lock:
+def test_a_second_process_is_refused_until_the_first_is_killed(paths: SitePaths) -> None:
+    first = holder(paths.lock)
+    with ServeLock(paths.lock) as lock:
         assert not lock.acquire()
-        assert is_held(places.lock)
+        assert is_held(paths.lock)
         first.kill()
         first.communicate()
-        assert not is_held(places.lock)
+        assert not is_held(paths.lock)
         assert lock.acquire()
 
 
-def test_a_second_lock_in_the_same_process_is_refused_too(places: SitePaths) -> None:
-    with ServeLock(places.lock) as first, ServeLock(places.lock) as second:
+def test_a_second_lock_in_the_same_process_is_refused_too(paths: SitePaths) -> None:
+    with ServeLock(paths.lock) as first, ServeLock(paths.lock) as second:
         assert first.acquire()
         assert not second.acquire()
         first.release()
         assert second.acquire()
 
 
-def test_an_ended_block_releases(places: SitePaths) -> None:
-    with ServeLock(places.lock) as lock:
+def test_an_ended_block_releases(paths: SitePaths) -> None:
+    with ServeLock(paths.lock) as lock:
         lock.acquire()
-    assert not is_held(places.lock)
+    assert not is_held(paths.lock)
 
 
-def test_a_child_of_the_holder_does_not_keep_the_lock(places: SitePaths) -> None:
-    first = holder(places.lock, "parent")
+def test_a_child_of_the_holder_does_not_keep_the_lock(paths: SitePaths) -> None:
+    first = holder(paths.lock, "parent")
     assert first.stdout is not None
     child = int(first.stdout.readline())
     first.kill()
     first.communicate()
     try:
         os.kill(child, 0)  # it lives
-        assert not is_held(places.lock)
+        assert not is_held(paths.lock)
     finally:
         os.kill(child, signal.SIGKILL)
 
 
-def test_looking_takes_no_lock_and_makes_no_file(places: SitePaths) -> None:
-    assert not is_held(places.lock)
-    assert not places.lock.exists()
-    assert not is_held(places.folder / "no" / "such" / "folder")
+def test_looking_takes_no_lock_and_makes_no_file(paths: SitePaths) -> None:
+    assert not is_held(paths.lock)
+    assert not paths.lock.exists()
+    assert not is_held(paths.folder / "no" / "such" / "folder")
 
 
-def test_the_file_is_its_owners(places: SitePaths) -> None:
-    with ServeLock(places.lock) as lock:
+def test_the_file_is_its_owners(paths: SitePaths) -> None:
+    with ServeLock(paths.lock) as lock:
         lock.acquire()
-    assert stat.S_IMODE(places.lock.stat().st_mode) == 0o600
+    assert stat.S_IMODE(paths.lock.stat().st_mode) == 0o600
 
 
 def test_a_folder_that_can_not_be_used_is_said_plainly(tmp_path: Path) -> None:

@@ -13,36 +13,36 @@ from supervisors.service.process import birth
 from supervisors.service.site_files import SitePaths, UnusableDataFolder
 
 
-def test_what_is_written_is_read(places: SitePaths) -> None:
-    said = site_files.presence("1.2", "http://127.0.0.1:8000")
-    site_files.write(places.pid, said)
-    assert site_files.read(places.pid) == said
+def test_what_is_written_is_read(paths: SitePaths) -> None:
+    said = site_files.own_pid_file("1.2", "http://127.0.0.1:8000")
+    site_files.write(paths.pid, said)
+    assert site_files.read(paths.pid) == said
     assert (said.pid, said.born) == (os.getpid(), birth(os.getpid()))
 
 
-def test_the_file_is_its_owners_and_replaces_the_old_one_whole(places: SitePaths) -> None:
-    places.pid.write_text("old " * 1000)
-    places.pid.chmod(0o644)
-    site_files.write(places.pid, site_files.presence("1.2"))
-    assert stat.S_IMODE(places.pid.stat().st_mode) == 0o600
-    assert [path.name for path in places.data.iterdir()] == [places.pid.name]
+def test_the_file_is_its_owners_and_replaces_the_old_one_whole(paths: SitePaths) -> None:
+    paths.pid.write_text("old " * 1000)
+    paths.pid.chmod(0o644)
+    site_files.write(paths.pid, site_files.own_pid_file("1.2"))
+    assert stat.S_IMODE(paths.pid.stat().st_mode) == 0o600
+    assert [path.name for path in paths.data.iterdir()] == [paths.pid.name]
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"123\n", b"{", b'{"pid": "7"}', b"[]", b'{"pid": 1}', b"\xff\xfe"]
 )
-def test_a_file_that_is_not_ours_says_nothing(places: SitePaths, content: bytes) -> None:
-    places.pid.write_bytes(content)
-    assert site_files.read(places.pid) is None
+def test_a_file_that_is_not_ours_says_nothing(paths: SitePaths, content: bytes) -> None:
+    paths.pid.write_bytes(content)
+    assert site_files.read(paths.pid) is None
 
 
-def test_removing_twice_is_no_error(places: SitePaths) -> None:
-    site_files.write(places.pid, site_files.presence("1.2"))
-    site_files.remove(places.pid)
-    site_files.remove(places.pid)
-    assert site_files.read(places.pid) is None
+def test_removing_twice_is_no_error(paths: SitePaths) -> None:
+    site_files.write(paths.pid, site_files.own_pid_file("1.2"))
+    site_files.remove(paths.pid)
+    site_files.remove(paths.pid)
+    assert site_files.read(paths.pid) is None
 
 
 def test_a_file_that_can_not_be_written_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(UnusableDataFolder, match="No such file or directory"):
-        site_files.write(tmp_path / "gone" / "serve.json", site_files.presence("1.2"))
+        site_files.write(tmp_path / "gone" / "serve.json", site_files.own_pid_file("1.2"))

@@ -22,55 +22,55 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_until_a_signal_and_leaves_nothing_behind(
-    fakes: Fakes, places: SitePaths, number: signal.Signals
+    fakes: Fakes, paths: SitePaths, number: signal.Signals
 ) -> None:
     process = fakes.ready()
-    assert is_held(places.lock)
-    said = site_files.read(places.pid)
+    assert is_held(paths.lock)
+    said = site_files.read(paths.pid)
     assert said is not None
     assert (said.pid, said.url, said.version) == (process.pid, "http://127.0.0.1:1", "9.9")
     process.send_signal(number)
     code, log = ended(process)
     assert code == 0, log
-    assert not is_held(places.lock)
-    assert not places.pid.exists()
+    assert not is_held(paths.lock)
+    assert not paths.pid.exists()
     assert ["service.ready" in log, "service.stopping" in log, "service.stopped" in log] == [
         True
     ] * 3
 
 
 def test_a_second_one_on_the_site_is_refused_and_disturbs_nothing(
-    fakes: Fakes, places: SitePaths
+    fakes: Fakes, paths: SitePaths
 ) -> None:
     first = fakes.ready()
     code, said = ended(fakes.begin())
     assert code == 1
-    assert f"process {first.pid} already serves the site {places.folder}" in said
-    known = site_files.read(places.pid)
+    assert f"process {first.pid} already serves the site {paths.folder}" in said
+    known = site_files.read(paths.pid)
     assert known is not None
     assert known.pid == first.pid
     assert first.poll() is None
 
 
-def test_a_killed_one_does_not_keep_the_next_from_serving(fakes: Fakes, places: SitePaths) -> None:
+def test_a_killed_one_does_not_keep_the_next_from_serving(fakes: Fakes, paths: SitePaths) -> None:
     first = fakes.ready()
     first.kill()
     first.communicate()
-    assert places.pid.exists()
+    assert paths.pid.exists()
     second = fakes.ready()
-    said = site_files.read(places.pid)
+    said = site_files.read(paths.pid)
     assert said is not None
     assert said.pid == second.pid
 
 
-def test_a_signal_while_it_starts_ends_it_as_asked(fakes: Fakes, places: SitePaths) -> None:
+def test_a_signal_while_it_starts_ends_it_as_asked(fakes: Fakes, paths: SitePaths) -> None:
     process = fakes.starting()
-    said = site_files.read(places.pid)
+    said = site_files.read(paths.pid)
     assert said is not None
     assert said.url is None
     process.terminate()
     assert ended(process)[0] == 0
-    assert not places.pid.exists()
+    assert not paths.pid.exists()
 
 
 def test_a_second_signal_stops_at_once_and_is_said(fakes: Fakes) -> None:
@@ -97,19 +97,19 @@ def test_a_third_signal_kills_what_hangs(fakes: Fakes) -> None:
     assert process.returncode == -signal.SIGTERM
 
 
-def test_a_service_that_fails_for_good_ends_the_process(fakes: Fakes, places: SitePaths) -> None:
+def test_a_service_that_fails_for_good_ends_the_process(fakes: Fakes, paths: SitePaths) -> None:
     code, said = ended(fakes.ready("fails"))
     assert code == 1
     assert "its restarts did not help" in said
-    assert not places.pid.exists()
+    assert not paths.pid.exists()
 
 
-def test_a_refusal_to_start_leaves_no_pid_file(fakes: Fakes, places: SitePaths) -> None:
+def test_a_refusal_to_start_leaves_no_pid_file(fakes: Fakes, paths: SitePaths) -> None:
     process = fakes.begin("refuses")
     stdout, stderr = process.communicate(timeout=30)
     assert (process.returncode, stdout) == (1, "")
     assert "the fake refuses" in stderr
-    assert not places.pid.exists()
+    assert not paths.pid.exists()
 
 
 def test_systemd_is_told_of_ready_and_stopping(fakes: Fakes, tmp_path: Path) -> None:

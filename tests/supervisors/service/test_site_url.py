@@ -21,16 +21,16 @@ def test_the_public_url_comes_first(tmp_path: Path) -> None:
 
 
 def test_then_where_the_service_says_it_is_bound(tmp_path: Path) -> None:
-    places = SitePaths(tmp_path)
-    places.prepare()
-    site_files.write(places.pid, site_files.presence("1.0", "http://127.0.0.1:45678"))
+    paths = SitePaths(tmp_path)
+    paths.prepare()
+    site_files.write(paths.pid, site_files.own_pid_file("1.0", "http://127.0.0.1:45678"))
     assert site_url(make_config(tmp_path, **WHERE)) == "http://127.0.0.1:45678"
 
 
 def test_a_service_that_does_not_accept_yet_says_nothing(tmp_path: Path) -> None:
-    places = SitePaths(tmp_path)
-    places.prepare()
-    site_files.write(places.pid, site_files.presence("1.0"))
+    paths = SitePaths(tmp_path)
+    paths.prepare()
+    site_files.write(paths.pid, site_files.own_pid_file("1.0"))
     assert site_url(make_config(tmp_path, **WHERE)) == "http://127.0.0.1:8123"
 
 

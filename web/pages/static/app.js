@@ -153,7 +153,7 @@ function stopAsking(part) {
 
 function menu() {
   const button = document.getElementById("menu");
-  const places = document.getElementById("places");
+  const places = document.getElementById("slots");
   button.hidden = false;
   document.body.classList.add("scripted");
   button.addEventListener("click", () => {

@@ -1,6 +1,6 @@
 """No more attempts are under way than B-236 allows, and all of them end, however receivers behave.
 
-The rules of places are written out again here, and judged at each POST.
+The rules of slots are written out again here, and judged at each POST.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ TIMEOUT = 5
 
 @dataclass
 class House:
-    """One receiver: how long it takes for each answer in turn (None: for ever), and its places."""
+    """One receiver: how long it takes for each answer in turn (None: for ever), and its slots."""
 
     paces: list[float | None]
     window: int = 1
     slow: bool = False
-    since: float = -1.0  # when the places last shrank
+    since: float = -1.0  # when the slots last shrank
     in_flight: int = 0
     got: int = 0
 
@@ -43,7 +43,7 @@ class Town(Receiver):
 
     answers: list[str] = field(default_factory=list)
     houses: dict[str, House] = field(default_factory=dict)
-    places: int = 0
+    slots: int = 0
     per_receiver: int = 0
     broken: list[str] = field(default_factory=list)
 
@@ -80,14 +80,14 @@ class Town(Receiver):
     def _judge(self, house: House, now: float) -> None:
         """What shrank in this very instant may not be known yet to who starts attempts."""
         everywhere = sum(each.in_flight for each in self.houses.values())
-        if everywhere >= self.places:
+        if everywhere >= self.slots:
             self.broken.append("more than deliveryConcurrency")
         if house.in_flight >= self.per_receiver:
             self.broken.append("more than perReceiverConcurrency")
         if house.since < now and house.in_flight >= house.window:
             self.broken.append(f"{house.in_flight + 1} at a receiver of {house.window}")
-        if house.slow and house.since < now and everywhere >= self.places - self.places // 4:
-            self.broken.append("a slow receiver took a place of the reserve")
+        if house.slow and house.since < now and everywhere >= self.slots - self.slots // 4:
+            self.broken.append("a slow receiver took a slot of the reserve")
 
 
 PACES = st.lists(st.sampled_from([0.0, 0.01, 0.4, 1.0, 1.5, None]), min_size=1, max_size=6)
@@ -98,20 +98,20 @@ BURSTS = st.lists(BURST, min_size=1, max_size=4)
 @settings(max_examples=15, deadline=None)
 @given(st.lists(PACES, min_size=1, max_size=8), BURSTS, st.integers(1, 8), st.integers(1, 8))
 def test_places_slow_start_and_reserve_hold_at_every_post(
-    paces: list[list[float | None]], bursts: list[list[int]], places: int, each: int
+    paces: list[list[float | None]], bursts: list[list[int]], slots: int, each: int
 ) -> None:
-    """A receiver's places grow, shrink and leave a reserve (B-231, B-232, B-233)."""
+    """A receiver's slots grow, shrink and leave a reserve (B-231, B-232, B-233)."""
     clock = MockClock(autojump_threshold=0)
-    trio.run(partial(play, paces, bursts, places, each), clock=clock)
+    trio.run(partial(play, paces, bursts, slots, each), clock=clock)
 
 
 async def play(
-    paces: list[list[float | None]], bursts: list[list[int]], places: int, each: int
+    paces: list[list[float | None]], bursts: list[list[int]], slots: int, each: int
 ) -> None:
     """Emit bursts, each in one transaction; two Webhooks lead to the first receiver."""
     houses = {f"r{number}.example": House(pace) for number, pace in enumerate(paces)}
-    town = Town([], houses=houses, places=places, per_receiver=each)
-    limits: dict[str, Any] = {"delivery_concurrency": places, "per_receiver_concurrency": each}
+    town = Town([], houses=houses, slots=slots, per_receiver=each)
+    limits: dict[str, Any] = {"delivery_concurrency": slots, "per_receiver_concurrency": each}
     with tempfile.TemporaryDirectory() as folder:
         async with delivering(Path(folder), town, backoff_seconds=1.0, **limits) as post:
             hosts = [*houses, "r0.example"]

@@ -35,7 +35,7 @@ class CommandError(click.ClickException):
             click.echo(f"fw: {escaped(line)}", file=file, err=file is None)
 
 
-def refusal(error: BaseException, *, debugging: bool, scrubber: Scrubber) -> Exception:
+def command_error(error: BaseException, *, debugging: bool, scrubber: Scrubber) -> Exception:
     """Return the exception that ends a command after `error`: a `CommandError`, or an Abort.
 
     Exception groups, as trio raises them, are replaced by their members. `debugging` adds the
@@ -78,12 +78,12 @@ def _known(error: BaseException) -> list[str] | None:
     """Return the lines of an expected error; None for a defect."""
     from fw_actors.errors import ConfigurationError, FwError
     from supervisors import SupervisorFailed
-    from supervisors.service.site_files import ServiceRefusal, StartFailed
+    from supervisors.service.site_files import ServiceError, StartFailed
 
     if isinstance(error, ConfigurationError):
         return list(error.problems)
     if isinstance(error, StartFailed):
         return [str(error), *(f"  | {line}" for line in error.lines)]
-    if isinstance(error, (FwError, ServiceRefusal, SupervisorFailed, CommandFailed)):
+    if isinstance(error, (FwError, ServiceError, SupervisorFailed, CommandFailed)):
         return [str(error)]
     return None

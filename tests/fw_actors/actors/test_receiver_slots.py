@@ -1,4 +1,4 @@
-"""The places of receivers: a receiver is scheme, host and port (B-230, B-231, B-232, B-233)."""
+"""The slots of receivers: a receiver is scheme, host and port (B-230, B-231, B-232, B-233)."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def test_what_is_due_later_waits_in_the_store_and_not_in_memory(
 async def test_a_dispatcher_that_is_restarted_leases_no_more_than_there_are_places(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """What was begun before keeps its places; nothing is leased that can't start."""
+    """What was begun before keeps its slots; nothing is leased that can't start."""
     receiver = Receiver(["200"], busy=20.0)
     async with delivering(tmp_path, receiver, delivery_concurrency=4) as post:
         for number in range(8):
@@ -169,7 +169,7 @@ async def test_a_dispatcher_that_is_restarted_leases_no_more_than_there_are_plac
 async def test_what_was_leased_and_finds_no_place_is_given_back_untried(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Not kept until its lease ends, and not counted as a death of its worker; the place that its
+    """Not kept until its lease ends, and not counted as a death of its worker; the slot that its
     receiver had for it is free again.
     """
     receiver = Receiver(["timeout", "200"])
@@ -177,7 +177,7 @@ async def test_what_was_leased_and_finds_no_place_is_given_back_untried(
         await post.webhook(timeout=10)
         due = await post.lease()
         elsewhere = parse_endpoint("https://elsewhere.example/")
-        assert post.pool[due.delivery].tell(Attempt(due, elsewhere))  # the one place
+        assert post.pool[due.delivery].tell(Attempt(due, elsewhere))  # the one slot
         [delivery] = await post.emit()
         await trio.sleep(5.2)  # between two looks
         assert [job["deaths"] for job in await post.jobs()] == [0, 0]

@@ -9,14 +9,14 @@ import pytest
 
 from fw_actors.errors import ConfigurationError, NotFoundError, ValidationError
 from fw_actors.rules.redaction import Scrubber
-from fw_cli.refusals import CommandError, CommandFailed, is_defect, refusal
+from fw_cli.errors import CommandError, CommandFailed, command_error, is_defect
 from supervisors.service.site_files import AlreadyRunning, StartFailed
 
 SECRET = "sk_live_51Habcd"
 
 
 def told(error: BaseException, *, debugging: bool = False) -> str:
-    refused = refusal(error, debugging=debugging, scrubber=Scrubber([SECRET]))
+    refused = command_error(error, debugging=debugging, scrubber=Scrubber([SECRET]))
     assert isinstance(refused, CommandError)
     assert refused.exit_code == 1
     return refused.message
@@ -53,7 +53,7 @@ def test_a_defect_is_one_line_that_says_how_to_learn_more() -> None:
     line = "internal error: ValueError: two\nlines (FW_LOG_LEVEL=debug shows where)"
     assert told(error) == line
     assert "Traceback" in told(error, debugging=True)
-    assert "test_refusals.py" in told(error, debugging=True)
+    assert "test_errors.py" in told(error, debugging=True)
 
 
 def test_a_secret_of_the_site_is_in_no_refusal() -> None:
@@ -80,7 +80,7 @@ def test_ctrl_c_is_an_abort(wrapped: bool) -> None:
     error: BaseException = KeyboardInterrupt()
     if wrapped:
         error = BaseExceptionGroup("", [error, ValueError()])
-    assert isinstance(refusal(error, debugging=False, scrubber=Scrubber()), click.Abort)
+    assert isinstance(command_error(error, debugging=False, scrubber=Scrubber()), click.Abort)
 
 
 def test_what_is_shown_is_escaped_and_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
