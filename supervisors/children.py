@@ -14,6 +14,7 @@ from fw_actors.runtime.cell import ActorCell
 from supervisors.strategies import ChildRules, Restart
 
 SHUTDOWN_SECONDS: Final = 5.0
+START_SECONDS: Final = 60.0
 
 TaskStatus = trio.TaskStatus[Any]
 
@@ -27,11 +28,20 @@ class TaskFunction(Protocol):
 class Child(Protocol):
     """One child over all its restarts."""
 
+    logs_overdue: bool
+    """Whether the child itself logs that the deadline of its stop has passed."""
+
     async def run(self, task_status: TaskStatus) -> None:
         """Run the child once: report started; return after a normal end, raise after a failure."""
 
-    def request_stop(self, deadline: float) -> bool:
-        """Ask the child to end before `deadline`; return False if it must be cancelled instead."""
+    def request_stop(self, deadline: float, *, for_restart: bool = False) -> bool:
+        """Ask the child to end before `deadline`; return False if it must be cancelled instead.
+
+        `for_restart`: `run` is called again, so that actors keep their mailboxes.
+        """
+
+    def fail_start(self, error: Exception) -> bool:
+        """End a start that takes too long; return False if it must be cancelled instead."""
 
     def terminate(self) -> None:
         """Release what outlives a run: the child is not started again."""
@@ -47,7 +57,8 @@ class Child(Protocol):
 class ChildSpec:
     """One child as data. Made by `actor_child`, `pool_child`, `task_child`, `supervisor_child`.
 
-    `significant`: a normal end of the child shuts the supervisor down, unless it is permanent.
+    `start_seconds`: a start that takes longer is a failure. `significant`: a normal end of the
+    child shuts the supervisor down, unless it is permanent.
     """
 
     id: str
@@ -55,6 +66,11 @@ class ChildSpec:
     restart: Restart = Restart.PERMANENT
     shutdown_seconds: float = SHUTDOWN_SECONDS
     significant: bool = False
+    start_seconds: float = inf
+
+    def __post_init__(self) -> None:
+        if not self.start_seconds > 0:
+            raise ValueError(f"{self.id!r}: start_seconds must be greater than 0")
 
     @property
     def rules(self) -> ChildRules:
@@ -69,6 +85,7 @@ def actor_child(
     restart: Restart = Restart.PERMANENT,
     shutdown_seconds: float = SHUTDOWN_SECONDS,
     significant: bool = False,
+    start_seconds: float = START_SECONDS,
 ) -> ChildSpec:
     """Return the spec of a single actor with the address `runtime.ref(id)`.
 
@@ -80,6 +97,7 @@ def actor_child(
         restart,
         shutdown_seconds,
         significant,
+        start_seconds,
     )
 
 
@@ -98,13 +116,23 @@ def task_child(
     restart: Restart = Restart.PERMANENT,
     shutdown_seconds: float = SHUTDOWN_SECONDS,
     significant: bool = False,
+    start_seconds: float = START_SECONDS,
 ) -> ChildSpec:
     """Return the spec of a task. `stop()` asks it to end; without `stop` it is cancelled."""
-    return ChildSpec(id, lambda _: TaskChild(run, stop), restart, shutdown_seconds, significant)
+    return ChildSpec(
+        id,
+        lambda _: TaskChild(run, stop),
+        restart,
+        shutdown_seconds,
+        significant,
+        start_seconds,
+    )
 
 
 class ActorChild:
     """A single actor, run in its cell."""
+
+    logs_overdue = True
 
     def __init__(self, runtime: Runtime, name: str, make: Callable[[], Actor]) -> None:
         self._cell = runtime.cell(name)
@@ -118,9 +146,17 @@ class ActorChild:
         self._runs += 1
         await self._cell.run(self._make, task_status)
 
-    def request_stop(self, deadline: float) -> bool:
-        """Ask the actor for an ordered end."""
-        self._cell.stop(deadline)
+    def request_stop(self, deadline: float, *, for_restart: bool = False) -> bool:
+        """Ask the actor for an ordered end, or for the end of its instance."""
+        if for_restart:
+            self._cell.end_instance(deadline)
+        else:
+            self._cell.stop(deadline)
+        return True
+
+    def fail_start(self, error: Exception) -> bool:
+        """Have the cell record the failure."""
+        self._cell.fail_start(error)
         return True
 
     def terminate(self) -> None:
@@ -137,7 +173,9 @@ class ActorChild:
 
 
 class PoolChild:
-    """A keyed pool: its task only waits to close it."""
+    """A keyed pool: its task only waits to close it, and open it again after a restart."""
+
+    logs_overdue = True
 
     def __init__(self, pool: KeyedPool) -> None:
         self._pool = pool
@@ -155,11 +193,15 @@ class PoolChild:
         finally:
             await self._pool.close(self._deadline)
 
-    def request_stop(self, deadline: float) -> bool:
-        """Have `run` close the pool."""
+    def request_stop(self, deadline: float, *, for_restart: bool = False) -> bool:
+        """Have `run` close the pool, which handles the messages of all its actors first."""
         self._deadline = deadline
         self._stop_requested.set()
         return True
+
+    def fail_start(self, error: Exception) -> bool:
+        """Return False: a pool starts at once."""
+        return False
 
     def terminate(self) -> None:
         """Do nothing: closing a pool has released everything."""
@@ -176,6 +218,8 @@ class PoolChild:
 class TaskChild:
     """An async function."""
 
+    logs_overdue = False
+
     def __init__(self, run: TaskFunction, stop: Callable[[], object] | None) -> None:
         self._run = run
         self._stop = stop
@@ -184,12 +228,16 @@ class TaskChild:
         """Run the function."""
         await self._run(task_status=task_status)
 
-    def request_stop(self, deadline: float) -> bool:
+    def request_stop(self, deadline: float, *, for_restart: bool = False) -> bool:
         """Call `stop`, if there is one."""
         if self._stop is None:
             return False
         self._stop()
         return True
+
+    def fail_start(self, error: Exception) -> bool:
+        """Return False: the task is cancelled."""
+        return False
 
     def terminate(self) -> None:
         """Do nothing: a task leaves nothing behind."""

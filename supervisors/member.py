@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
+from math import inf
 from typing import TYPE_CHECKING
 
 import trio
 
 from fw_actors.runtime import NodeSnapshot, Runtime
+from fw_actors.runtime.snapshot import place_of
 
 if TYPE_CHECKING:
     from supervisors.children import Child, ChildSpec
@@ -45,13 +47,16 @@ class Member:
         self._scope = trio.CancelScope(shield=True)
         self._settled = trio.Event()
         self._over = trio.Event()
+        self._task: trio.lowlevel.Task | None = None
+        self._start_overdue: Exception | None = None
         self._start_failure: Exception | None = None
         self._stop_failure: Exception | None = None
 
     async def start(self, nursery: trio.Nursery) -> Exception | None:
         """Start the child; return None once it has reported started, or the failure before that.
 
-        A child that ends before it has reported started has failed, too.
+        A child that ends before it has reported started has failed, too, and so has one that
+        takes longer than its `start_seconds`.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         self.phase = Phase.STARTING
@@ -59,31 +64,38 @@ class Member:
         # Shielded: a cancellation around the supervisor must still stop its children in order.
         self._scope = trio.CancelScope(shield=True)
         self._settled, self._over = trio.Event(), trio.Event()
-        self._start_failure = self._stop_failure = None
+        self._start_overdue = self._start_failure = self._stop_failure = None
         nursery.start_soon(self._run, name=self.spec.id)
-        await self._settled.wait()
+        with trio.move_on_after(self.spec.start_seconds):
+            await self._settled.wait()
+        if not self._settled.is_set():
+            await self._cut_start()
         return self._start_failure
 
     def started(self, value: object = None) -> None:
         """Record that the child is ready: the member is the `task_status` of its child."""
+        if self._start_overdue is not None:
+            return
         if self.phase is Phase.STARTING:
             self.phase = Phase.RUNNING
         self._settled.set()
 
-    async def stop(self, tree_deadline: float) -> Exception | None:
+    async def stop(
+        self, tree_deadline: float = inf, *, for_restart: bool = False
+    ) -> Exception | None:
         """Request a stop, wait within the child's time and the tree's, then cancel.
 
+        `for_restart`: `start` follows, so that the child keeps its mailboxes until then.
         Returns the error that the child raised instead of ending in order.
         """
         if self.phase not in (Phase.WAITING, Phase.ENDED):
             self.phase = Phase.STOPPING
             deadline = min(trio.current_time() + self.spec.shutdown_seconds, tree_deadline)
-            if self.child.request_stop(deadline):
-                with trio.move_on_at(deadline):
-                    await self._over.wait()
-            self._scope.cancel()
-            await self._over.wait()
-        self.terminate()
+            if not self.child.request_stop(deadline, for_restart=for_restart):
+                self._scope.cancel()
+            await self._wait_until_over(deadline, logged=self.child.logs_overdue)
+        if not for_restart:
+            self.terminate()
         failure, self._stop_failure = self._stop_failure, None  # once: `stop` may be called again
         return failure
 
@@ -108,15 +120,40 @@ class Member:
         state = Phase.WAITING.value if self.phase is Phase.WAITING else node.state
         return replace(node, name=self.spec.id, state=state)
 
+    async def _cut_start(self) -> None:
+        """End a start that has taken too long; the failure says where it was."""
+        self._start_overdue = StartOverdueError(self.spec.id, self.spec.start_seconds, self._place)
+        if not self.child.fail_start(self._start_overdue):
+            self._scope.cancel()
+        await self._wait_until_over(trio.current_time() + self.spec.shutdown_seconds)
+
+    async def _wait_until_over(self, deadline: float, *, logged: bool = False) -> None:
+        """Wait for the end of the run; at the deadline cancel it, and log where it is."""
+        with trio.move_on_at(deadline):
+            await self._over.wait()
+        if not self._over.is_set():
+            if not logged:
+                self._runtime.log.warning("stop_overdue", child=self.spec.id, at=self._place)
+            self._scope.cancel()
+            await self._over.wait()
+
+    @property
+    def _place(self) -> str:
+        """Where the child's task waits, as file:line."""
+        return "unknown" if self._task is None else place_of(self._task)
+
     async def _run(self) -> None:
         failure: Exception | None = None
+        self._task = trio.lowlevel.current_task()
         try:
             with self._scope:
                 if self.phase is Phase.STOPPING:
                     return  # stopped before its task ran
                 await self.child.run(self)
                 if not self._settled.is_set():
-                    raise EndedTooSoonError(self.spec.id)
+                    raise self._start_overdue or EndedTooSoonError(self.spec.id)
+            if self._start_overdue is not None:
+                raise self._start_overdue
         except Exception as error:
             failure = error
             self.failed += 1
@@ -124,6 +161,7 @@ class Member:
         finally:
             requested = self.phase is Phase.STOPPING
             self.phase = Phase.WAITING
+            self._task = None
             self._over.set()
             if not self._settled.is_set():
                 self._start_failure = failure  # `start` returns it
@@ -139,3 +177,10 @@ class EndedTooSoonError(Exception):
 
     def __init__(self, child: str) -> None:
         super().__init__(f"{child!r} ended before it reported that it had started.")
+
+
+class StartOverdueError(Exception):
+    """Raised for a child that did not report in time that it had started."""
+
+    def __init__(self, child: str, seconds: float, place: str) -> None:
+        super().__init__(f"{child!r} has not started within {seconds:g} s; it waits at {place}")

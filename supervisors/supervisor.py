@@ -70,6 +70,7 @@ class Supervisor:
         self._loop_over = trio.Event()
         self._loop_over.set()
         self._stopping = False
+        self._keeps_mailboxes = False
         self._stopped = trio.Event()
 
     async def start(self) -> None:
@@ -82,19 +83,28 @@ class Supervisor:
         self._loop_over = trio.Event()
         self._nursery.start_soon(self._supervise)
 
-    async def stop(self, deadline: float) -> None:
+    async def stop(self, deadline: float, *, for_restart: bool = False) -> None:
         """Stop the children in reverse, all before `deadline`. A second call waits for the first.
 
+        `for_restart`: the actors keep their mailboxes, for the supervisor that takes this one's
+        place or until `terminate`.
         Raises AskCycle in a handler if a child is, or waits for, the caller.
         """
         with waiting_for(self.cells()):
-            await self._stop(deadline)
+            await self._stop(deadline, for_restart)
+
+    def terminate(self) -> None:
+        """Close the mailboxes that a stop for a restart has kept."""
+        if self._keeps_mailboxes:
+            self._keeps_mailboxes = False
+            for member in self._members.values():
+                member.terminate()
 
     def cells(self) -> Iterable[ActorCell]:
         """Return the actors that a stop waits for."""
         return chain.from_iterable(member.child.cells() for member in self._members.values())
 
-    async def _stop(self, deadline: float) -> None:
+    async def _stop(self, deadline: float, for_restart: bool) -> None:
         if self._stopping:
             await self._stopped.wait()
             return
@@ -102,18 +112,21 @@ class Supervisor:
         with trio.CancelScope(shield=True):
             # A loop that was woken before the cancellation still runs, and may start a child.
             await self._loop_over.wait()
-            await self._stop_members(deadline)
+            await self._stop_members(deadline, for_restart)
 
-    async def _stop_members(self, deadline: float) -> None:
+    async def _stop_members(self, deadline: float, for_restart: bool = False) -> None:
         self._stopping = True
+        self._keeps_mailboxes = for_restart
         self._drop_delayed(list(self._members.values()))
         with trio.CancelScope(shield=True):  # the deadlines of the members bound this
             for member in reversed(self._members.values()):
-                await self._stop_member(member, deadline)
+                await self._stop_member(member, deadline, for_restart=for_restart)
         self._stopped.set()
 
-    async def _stop_member(self, member: Member, deadline: float) -> None:
-        failure = await member.stop(deadline)
+    async def _stop_member(
+        self, member: Member, deadline: float = inf, *, for_restart: bool = False
+    ) -> None:
+        failure = await member.stop(deadline, for_restart=for_restart)
         if failure is not None:
             self._log_failure(member, failure)
 
@@ -194,7 +207,7 @@ class Supervisor:
         others = [self._members[id] for id in decision.stop]
         for member in reversed(others):
             if member.phase is not Phase.WAITING:  # else it has ended, and keeps its mailbox
-                await self._stop_member(member, inf)
+                await self._stop_member(member, for_restart=member.spec.id in decision.start)
         members = [self._members[id] for id in decision.start]
         for member in members:
             member.phase = Phase.WAITING

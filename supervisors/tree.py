@@ -52,8 +52,12 @@ def supervisor_child(
     restart: Restart = Restart.PERMANENT,
     shutdown_seconds: float = STOP_SECONDS,
     significant: bool = False,
+    start_seconds: float = inf,
 ) -> ChildSpec:
-    """Return the spec of a nested supervisor; its escalation is a failure of this child."""
+    """Return the spec of a nested supervisor; its escalation is a failure of this child.
+
+    `start_seconds` limits the start of all its children together, beside the limit of each.
+    """
     return ChildSpec(
         id,
         lambda runtime: SupervisorChild(
@@ -62,11 +66,14 @@ def supervisor_child(
         restart,
         shutdown_seconds,
         significant,
+        start_seconds,
     )
 
 
 class SupervisorChild:
     """A nested supervisor, created anew for each run."""
+
+    logs_overdue = True
 
     def __init__(
         self,
@@ -82,6 +89,7 @@ class SupervisorChild:
         self._stop_seconds = stop_seconds
         self._supervisor: Supervisor | None = None
         self._deadline = inf
+        self._for_restart = False
         self._stop_requested = trio.Event()
 
     async def run(self, task_status: TaskStatus) -> None:
@@ -97,16 +105,23 @@ class SupervisorChild:
         ) as self._supervisor:
             task_status.started()
             await self._stop_requested.wait()
-            await self._supervisor.stop(self._deadline)
+            await self._supervisor.stop(self._deadline, for_restart=self._for_restart)
 
-    def request_stop(self, deadline: float) -> bool:
+    def request_stop(self, deadline: float, *, for_restart: bool = False) -> bool:
         """Have `run` stop the supervisor before `deadline`."""
         self._deadline = deadline
+        self._for_restart = for_restart
         self._stop_requested.set()
         return True
 
+    def fail_start(self, error: Exception) -> bool:
+        """Return False: the task is cancelled, which stops the children that were started."""
+        return False
+
     def terminate(self) -> None:
-        """Do nothing: a supervisor that ended has terminated its children."""
+        """Close the mailboxes that the last run has kept for the next one."""
+        if self._supervisor is not None:
+            self._supervisor.terminate()
 
     def cells(self) -> Iterable[ActorCell]:
         """Return the actors below the supervisor."""

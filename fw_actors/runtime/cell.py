@@ -110,6 +110,7 @@ class ActorCell(ABC):
         "_current",
         "_fault_injector",
         "_inspections",
+        "_mailbox_held",
         "_overflow",
         "_pending",
         "_recent",
@@ -157,6 +158,8 @@ class ActorCell(ABC):
         self._pending: dict[PendingOperation, None] | None = None  # created on demand: 64 bytes
         self._completions: deque[Completion] | None = None
         self._completion_was_last = False
+        self._mailbox_held = False
+        """Whether the messages in the mailbox are left for the next instance."""
         self._inspections: deque[PendingReply[Any]] | None = None
         self._suspended = False
         self._tracer: Callable[[Message], object] | None = None
@@ -541,7 +544,10 @@ class ActorCell(ABC):
         if self._suspended:
             raise trio.WouldBlock
         self._control_due = (
-            bool(self._completions) or self._tracer is not None or self._fault_injector is not None
+            bool(self._completions)
+            or self._mailbox_held
+            or self._tracer is not None
+            or self._fault_injector is not None
         )
         item = self._alternate() if self._completions else self._from_mailbox()
         if self._tracer is not None:
@@ -549,6 +555,8 @@ class ActorCell(ABC):
         return item
 
     def _from_mailbox(self) -> Item | None:
+        if self._mailbox_held:
+            raise trio.WouldBlock
         item = self.mailbox.take()
         return item if self._fault_injector is None else self._fault_injector(self, item)
 

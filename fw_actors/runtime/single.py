@@ -1,12 +1,13 @@
 """A single actor: a name, a task for each instance, and a mailbox that outlives the instances.
 
 After an ordered end the actor is terminated: its mailbox is closed and every asker settled. After
-a failure its supervisor decides: another `run`, or `terminate`.
+a failure, or the end of one instance, its supervisor decides: another `run`, or `terminate`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -19,7 +20,7 @@ from fw_actors.runtime.deadlock import CURRENT
 from fw_actors.runtime.errors import ActorFailed, ActorGone
 from fw_actors.runtime.mailbox import Mailbox
 from fw_actors.runtime.ref import ActorRef
-from fw_actors.runtime.snapshot import node_of
+from fw_actors.runtime.snapshot import node_of, place_of
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
@@ -31,7 +32,17 @@ if TYPE_CHECKING:
 class SingleCell(ActorCell):
     """The cell of one named actor. A supervisor runs `run` as its task, one at a time."""
 
-    __slots__ = ("_parked", "_scope", "_state", "_stop_requested", "_terminated")
+    __slots__ = (
+        "_parked",
+        "_scope",
+        "_start_error",
+        "_state",
+        "_stop_deadline",
+        "_stop_requested",
+        "_stop_seconds",
+        "_task",
+        "_terminated",
+    )
 
     def __init__(self, runtime: Runtime, name: str) -> None:
         closed = Mailbox(1)
@@ -41,8 +52,15 @@ class SingleCell(ActorCell):
         """The cell's task while it has nothing to do."""
         self._scope: trio.CancelScope | None = None
         """Cancels the present `run`."""
+        self._task: trio.lowlevel.Task | None = None
+        """The task of the present `run`."""
         self._state = ActorState.ABSENT
+        self._start_error: Exception | None = None
+        """Why the present start is a failure although `started` has not raised."""
         self._stop_requested = False
+        """Whether the mailbox is closed, to end once it is empty."""
+        self._stop_deadline = self._stop_seconds = inf
+        """The time at which the present `run` is cancelled, and its distance when it was set."""
         self._terminated = True
 
     @property
@@ -74,9 +92,10 @@ class SingleCell(ActorCell):
         self.check_not_running()
         failure: str | None = None
         self._scope = trio.CancelScope()
-        self._stop_requested = False
+        self._task = current_task()
+        self._stop_requested = self._mailbox_held = False
+        self._start_error = None
         self._state = ActorState.STARTING
-        ended = False
         try:
             with self._scope:
                 actor = await self._start(make)
@@ -84,12 +103,14 @@ class SingleCell(ActorCell):
                 task_status.started(self.ref)
                 await self._handle_messages(actor)
                 await self._end(actor)
-            ended = True
+            if self._start_error is not None:
+                raise self.record_failure("start", self._start_error)
         except CrashedError as crash:
             failure = self.runtime.one_line(crash.error)
             raise ActorFailed(self.name, failure) from crash.error
         finally:
-            self._finish(failure, terminate=ended or failure is None or self._stop_requested)
+            keeps_mailbox = self._mailbox_held or failure is not None
+            self._finish(failure, terminate=self._stop_requested or not keeps_mailbox)
 
     def check_not_running(self) -> None:
         """Raise ValueError if an actor of this name is running."""
@@ -106,14 +127,59 @@ class SingleCell(ActorCell):
     def stop(self, deadline: float) -> None:
         """Ask for an ordered end before `deadline`, then cancel. The earliest deadline counts."""
         self._stop_requested = True
-        self._suspended = False
+        self._mailbox_held = False
         self.mailbox.close()
+        self._begin_end(deadline)
+
+    def end_instance(self, deadline: float) -> None:
+        """Ask for an end of the present instance after the message in hand and the work.
+
+        The mailbox stays open, and the next `run` handles what is in it. Otherwise as `stop`.
+        """
+        self._mailbox_held = self._control_due = not self._stop_requested
+        self._begin_end(deadline)
+
+    def fail_start(self, error: Exception) -> None:
+        """Cancel a start that takes too long: `run` fails with `error`."""
+        self._start_error = error
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def expire(self) -> None:
+        """Cancel the present `run`: the deadline of its stop has passed, which is logged.
+
+        Called by the runtime's deadlines. A handler that is shielded or swallows the cancellation
+        goes on, and the log says where it is.
+        """
+        if self._scope is None or self._task is None:
+            return
+        self._stop_seconds = inf
+        self.runtime.log.warning(
+            "stop_overdue",
+            child=self.name,
+            at=place_of(self._task),
+            depth=self.mailbox.depth,
+            works=self.works,
+        )
+        self._scope.cancel()
+
+    def _begin_end(self, deadline: float) -> None:
+        self._suspended = False
         cancel_timers(self)
         if self._scope is not None:
-            self._scope.deadline = min(self._scope.deadline, deadline)
             self._state = ActorState.STOPPING
+            if deadline < self._stop_deadline:
+                self._set_deadline(deadline)
         if not self.scheduled:
             self.schedule()
+
+    def _set_deadline(self, deadline: float) -> None:
+        if self._stop_seconds < inf:
+            self.runtime.deadlines.withdraw(self, self._stop_seconds)
+        self._stop_deadline, self._stop_seconds = deadline, inf
+        if deadline < inf:
+            self._stop_seconds = max(0.0, deadline - trio.current_time())
+            self.runtime.deadlines.add(self, self._stop_seconds)
 
     def inspect(self, reply: PendingReply[Any]) -> None:
         """Queue a request for an inspection. Raises MailboxFull, and ActorGone if terminated."""
@@ -123,7 +189,7 @@ class SingleCell(ActorCell):
 
     def suspend(self) -> None:
         """Handle nothing after the present message; an actor that is to stop still does so."""
-        if not self._stop_requested:
+        if not (self._stop_requested or self._mailbox_held):
             super().suspend()
 
     def schedule(self) -> None:
@@ -149,6 +215,8 @@ class SingleCell(ActorCell):
             self.actor = actor
             phase = "start"
             await actor.started()
+            if self._start_error is not None:
+                raise self._start_error
         except Exception as error:
             raise self.record_failure(phase, error) from error
         return actor
@@ -158,7 +226,7 @@ class SingleCell(ActorCell):
         while True:
             if await self._run_batch(actor):
                 await trio.lowlevel.checkpoint()
-            elif self._stop_requested and not self.works:
+            elif (self._stop_requested or self._mailbox_held) and not self.works:
                 return
             else:
                 # Parked by hand, not by the channel's `receive`: that would take a message out
@@ -179,9 +247,12 @@ class SingleCell(ActorCell):
         return trio.lowlevel.Abort.SUCCEEDED
 
     def _finish(self, failure: str | None, *, terminate: bool) -> None:
-        if self._scope is not None and self._scope.cancelled_caught:
+        self._set_deadline(inf)
+        cancelled = self._scope is not None and self._scope.cancelled_caught
+        if cancelled and self._start_error is None:
             self.runtime.log.warning("actor_stop_forced", actor=self.name, depth=self.mailbox.depth)
-        self._scope = None
+        self._scope = self._task = None
+        self._mailbox_held = False
         self._state = ActorState.FAILED
         self.settle_instance(failure)
         if terminate:

@@ -5,9 +5,11 @@ They show types, counts and names, never the contents of a message.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
 
 from fw_actors.runtime.mailbox import DeadLetter, DeadLetterReason
 
@@ -133,3 +135,25 @@ def inspection_of(cell: ActorCell, described: Mapping[str, object]) -> Inspectio
         watches=cell.watch_count,
         described=dict(described),
     )
+
+
+LIBRARIES: Final = ("contextlib", "outcome", "trio")
+PLUMBING: Final = ("fw_actors.runtime", "supervisors")
+SERVICE: Final = "supervisors.service"
+
+
+def place_of(task: trio.lowlevel.Task) -> str:
+    """Return the `file:line` where a task waits: its innermost frame outside of the runtime."""
+    place = inside = "unknown"
+    for frame, line in task.iter_await_frames():
+        module = str(frame.f_globals.get("__name__", ""))
+        if _is_within(module, LIBRARIES):
+            continue
+        inside = f"{frame.f_code.co_filename}:{line}"
+        if module.startswith(SERVICE) or not _is_within(module, PLUMBING):
+            place = inside
+    return inside if place == "unknown" else place
+
+
+def _is_within(module: str, packages: Sequence[str]) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in packages)

@@ -1,0 +1,195 @@
+"""A start that takes too long is a failure, and a stop that takes too long is logged."""
+
+from __future__ import annotations
+
+import linecache
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from fw_actors.runtime import Runtime
+from supervisors import (
+    ChildSpec,
+    RestartIntensity,
+    SupervisorFailed,
+    actor_child,
+    open_supervisor,
+    supervisor_child,
+    task_child,
+)
+from supervisors.children import TaskStatus
+from tests.fw_actors.runtime.sample_actors import Add, Break, LogBook, Nap, Note, Sample
+
+QUICK = RestartIntensity(restarts=3, seconds=30.0, backoff=1.0, jitter=0.0)
+HERE = __file__
+
+
+class Hanging(Sample):
+    """Never starts."""
+
+    async def started(self) -> None:
+        await trio.sleep_forever()
+
+
+class Stubborn(Sample):
+    """Never starts in time, and does not let itself be cancelled."""
+
+    async def started(self) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(10)
+
+
+class Deaf(Sample):
+    """A nap is not to be disturbed."""
+
+    async def nap(self, message: Nap) -> int:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(message.seconds)
+        return 1
+
+
+class Swallower(Sample):
+    """Takes a cancellation for the end of its nap."""
+
+    async def nap(self, message: Nap) -> int:
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(message.seconds)
+        return 1
+
+
+async def hanging(*, task_status: TaskStatus) -> None:
+    await trio.sleep_forever()
+
+
+BELOW = [task_child("b", hanging, start_seconds=9.0)]
+HANGING: list[tuple[ChildSpec, str]] = [
+    (actor_child("a", Hanging, start_seconds=3.0), "actor_failed"),
+    (task_child("a", hanging, start_seconds=3.0), "child_failed"),
+    (supervisor_child("a", BELOW, start_seconds=3.0), "child_failed"),
+]
+
+
+@pytest.mark.parametrize(("spec", "event"), HANGING, ids=["actor", "task", "supervisor"])
+async def test_start_that_takes_too_long_is_a_failure(
+    runtime: Runtime, log: LogBook, spec: ChildSpec, event: str
+) -> None:
+    """R-77."""
+    with pytest.raises(SupervisorFailed, match="has not started within 3 s"):
+        async with open_supervisor(runtime, "top", [spec]):
+            raise AssertionError("started")
+    assert trio.current_time() == 3.0
+    (entry,) = log.named(event)
+    assert "'a' has not started" in str(entry["error"])
+    assert log.named("stop_overdue") == []
+
+
+@pytest.mark.parametrize(("spec", "event"), HANGING[:2], ids=["actor", "task"])
+async def test_start_that_takes_too_long_says_where_it_is(
+    runtime: Runtime, log: LogBook, spec: ChildSpec, event: str
+) -> None:
+    """R-77."""
+    with pytest.raises(SupervisorFailed):
+        async with open_supervisor(runtime, "top", [spec]):
+            raise AssertionError("started")
+    (entry,) = log.named(event)
+    assert f"it waits at {HERE}:" in str(entry["error"])
+
+
+async def test_start_that_is_in_time_is_none(runtime: Runtime) -> None:
+    """R-77: the limit ends with the start."""
+    async with open_supervisor(runtime, "top", [actor_child("a", Sample, start_seconds=3.0)]):
+        assert await runtime.ref("a").ask(Nap(30.0)) == 1
+
+
+async def test_restart_that_takes_too_long_counts_and_keeps_the_mailbox(runtime: Runtime) -> None:
+    """R-77, R-12."""
+    diary: list[object] = []
+    makes = [Sample, Hanging, Sample]
+    specs = [actor_child("a", lambda: makes.pop(0)(diary), start_seconds=3.0)]
+    async with open_supervisor(runtime, "top", specs, intensity=QUICK):
+        runtime.ref("a").tell(Break())
+        runtime.ref("a").tell(Note(1))
+        await trio.sleep(2)
+        node = runtime.snapshot().tree[0].children[0]
+        assert (node.failed, node.state) == (1, "starting")
+        assert await runtime.ref("a").ask(Add(1)) == 1
+        node = runtime.snapshot().tree[0].children[0]
+        assert (node.failed, node.restarts) == (2, 2)
+        assert trio.current_time() == 3.0 + 1.0
+    assert diary == [1]
+
+
+async def test_start_that_ignores_its_cancellation_is_logged(
+    runtime: Runtime, log: LogBook
+) -> None:
+    """R-77, R-63: then it is a failure, although it got ready."""
+    spec = actor_child("a", Stubborn, start_seconds=3.0, shutdown_seconds=2.0)
+    with pytest.raises(SupervisorFailed, match="has not started within 3 s"):
+        async with open_supervisor(runtime, "top", [spec]):
+            raise AssertionError("started")
+    assert trio.current_time() == 10.0
+    (entry,) = log.named("stop_overdue")
+    assert entry["child"] == "a"
+    assert str(entry["at"]).startswith(HERE)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
+def test_start_limit_must_be_positive(seconds: float) -> None:
+    with pytest.raises(ValueError, match="start_seconds must be greater than 0"):
+        actor_child("a", Sample, start_seconds=seconds)
+
+
+@pytest.mark.parametrize("kind", [Deaf, Swallower, Sample])
+async def test_stop_of_a_single_actor_past_its_deadline_says_where_it_is(
+    runtime: Runtime, log: LogBook, kind: type[Sample]
+) -> None:
+    """R-63."""
+    async with runtime.running("a", kind, shutdown_seconds=1.0) as ref:
+        ref.tell(Nap(3.0))
+        await wait_all_tasks_blocked()
+    (entry,) = log.named("stop_overdue")
+    assert entry["child"] == "a"
+    file, _, line = str(entry["at"]).rpartition(":")
+    assert "await trio.sleep" in linecache.getline(file, int(line))
+
+
+async def test_stop_of_a_supervised_actor_past_its_deadline_is_logged_once(
+    runtime: Runtime, log: LogBook
+) -> None:
+    """R-63."""
+    specs = [actor_child("a", Deaf, shutdown_seconds=1.0)]
+    async with open_supervisor(runtime, "top", [supervisor_child("inner", specs)]):
+        runtime.ref("a").tell(Nap(3.0))
+        await wait_all_tasks_blocked()
+    assert [entry["child"] for entry in log.named("stop_overdue")] == ["a"]
+
+
+async def test_stop_of_a_task_past_its_deadline_says_where_it_is(
+    runtime: Runtime, log: LogBook
+) -> None:
+    """R-63."""
+
+    async def deaf(*, task_status: TaskStatus) -> None:
+        task_status.started()
+        with trio.CancelScope(shield=True):
+            await trio.sleep(7)
+
+    specs = [task_child("a", deaf, shutdown_seconds=1.0)]
+    async with open_supervisor(runtime, "top", specs):
+        await wait_all_tasks_blocked()
+    (entry,) = log.named("stop_overdue")
+    assert entry["child"] == "a"
+    assert str(entry["at"]).startswith(HERE)
+    assert trio.current_time() == 7.0
+
+
+async def test_stop_in_time_is_not_logged(runtime: Runtime, log: LogBook) -> None:
+    """R-63."""
+    async with runtime.running("a", Sample, shutdown_seconds=2.0) as ref:
+        ref.tell(Nap(1.0))
+    assert log.named("stop_overdue") == []
+    assert len(runtime.deadlines) == 0
