@@ -31,15 +31,18 @@ class WorkItem:
     `answer` is None until an engine has run or refused the item; it stays None for an item that
     was cancelled first. `made` is its time.monotonic(). `durable`: see `Store.write`.
     `abandoned`: the caller was cancelled while the function ran, and gets no result.
+    `claim(False)` returns True once: to the engine that begins, which sets `begun`, or to the
+    caller that withdraws.
     """
 
     __slots__ = (
-        "_claim_flag",
+        "_claimed",
         "_raise_cancelled",
         "abandoned",
         "answer",
         "begun",
         "callbacks",
+        "claim",
         "durable",
         "fn",
         "made",
@@ -58,17 +61,18 @@ class WorkItem:
         self.abandoned = False
         self._raise_cancelled: Callable[[], Any] | None = None
         self.callbacks: list[AfterCommit] = []
-        self._claim_flag = [None]
+        self._claimed = threading.Lock()
+        self.claim = self._claimed.acquire
 
     def begin(self) -> bool:
         """Claim the item for an engine; return False when it was cancelled while it waited."""
-        self.begun = self._claim()
+        self.begun = self.claim(False)
         return self.begun
 
     @property
     def withdrawn(self) -> bool:
         """Whether the item was cancelled while it waited, so that no preparation is needed."""
-        return not self.begun and not self._claim_flag
+        return not self.begun and self._claimed.locked()
 
     def refuse(self, error: Exception) -> None:
         """Answer with `error`; the changes of the function were undone."""
@@ -87,7 +91,7 @@ class WorkItem:
         self.task = trio.lowlevel.current_task()
 
         def abort(raise_cancelled: Callable[[], Any]) -> trio.lowlevel.Abort:
-            if self._claim():
+            if self.claim(False):
                 withdrawn()
                 return trio.lowlevel.Abort.SUCCEEDED
             if abandoned is not None:
@@ -107,14 +111,6 @@ class WorkItem:
             if self._raise_cancelled is not None and isinstance(answer, outcome.Error):
                 answer = outcome.capture(self._raise_cancelled)
             trio.lowlevel.reschedule(self.task, answer)
-
-    def _claim(self) -> bool:
-        """Take the claim flag: either the engine that begins or the withdrawing caller gets it."""
-        try:
-            self._claim_flag.pop()  # atomic
-        except IndexError:
-            return False
-        return True
 
     def run_callbacks(self) -> None:
         """Run what `Tx.after_commit` collected, in order."""
@@ -145,10 +141,11 @@ Pull = Callable[[], WorkItem | None]
 class Engine(Protocol):
     """Runs calls on one connection, in one thread."""
 
-    def run(self, pull: Pull) -> list[WorkItem]:
-        """Run waiting items; return all that were pulled, each answered or withdrawn.
+    def run(self, first: WorkItem, pull: Pull, empty: Callable[[], bool]) -> list[WorkItem]:
+        """Run `first` and waiting items; return them, each answered or withdrawn.
 
-        The items of one run are all durable or all not durable.
+        The items of one run are all durable or all not durable. While `empty()` there is nothing
+        to pull; it costs less to ask.
         """
 
     def poll(self) -> bool:
@@ -160,10 +157,18 @@ class Engine(Protocol):
 
 def run_alone(engine: Engine, fn: Callable[[Tx], object], now: int) -> None:
     """Run one function on an engine that has no thread yet. Raises what `fn` raises."""
-    items = [item := WorkItem(fn, now)]
-    engine.run(lambda: items.pop() if items else None)
+    item = WorkItem(fn, now)
+    engine.run(item, _nothing, _always)
     assert item.answer is not None
     item.answer.unwrap()
+
+
+def _nothing() -> None:
+    """Pull nothing: an item runs alone."""
+
+
+def _always() -> bool:
+    return True
 
 
 class SerialisingLock:
@@ -311,7 +316,7 @@ class ThreadExecutor:
         Durable items may join a running group, because they share its fsync. Other items may
         not: joining would save only a commit, and delay the members that are done.
         """
-        following: WorkItem | None = first
+        following: WorkItem | None = None
         room = inf if first.durable else self._queue.qsize()
 
         def pull() -> WorkItem | None:
@@ -325,7 +330,7 @@ class ThreadExecutor:
             item, following = following, None
             return item
 
-        return engine.run(pull), following
+        return engine.run(first, pull, self._queue.empty), following
 
     def _in_time(self, item: WorkItem | None) -> WorkItem | None:
         """Return the item, or refuse it and return None when it has waited for too long."""
@@ -398,8 +403,8 @@ class InlineExecutor:
         if self._closed:
             self.refused += 1
             raise OverloadedError("The store is closing.")
-        items = [item := WorkItem(fn, now, durable=durable)]
-        self._engine.run(lambda: items.pop() if items else None)
+        item = WorkItem(fn, now, durable=durable)
+        self._engine.run(item, _nothing, _always)
         item.run_callbacks()
         assert item.answer is not None
         return item.answer.unwrap()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +29,7 @@ from psycopg.types.string import (
 
 from fw_actors.errors import ConfigurationError, OverloadedError
 from fw_actors.runtime.clock import MS_PER_SECOND
-from fw_actors.store.postgres_errors import UNREACHABLE, translate
+from fw_actors.store.postgres_errors import LOST, UNREACHABLE, translate
 
 _OID: Final = {info.name: info.oid for info in postgres.types}
 _ANY_OTHER: Final = 0
@@ -177,6 +178,28 @@ class PostgresConnection:
     def execute(self, text: bytes) -> None:
         """Run a statement that takes no values."""
         self.cursor.execute(text, prepare=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction is open, be it that a statement in it has failed."""
+        return self.status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+
+    def execute_within(
+        self, text: str | bytes, values: tuple[Any, ...] | Mapping[str, Any] = ()
+    ) -> psycopg.Cursor[Any]:
+        """Run a statement of the open transaction; return the cursor.
+
+        Raises: OverloadedError when there is none: the statement would commit by itself.
+        """
+        if not self.is_open:
+            raise OverloadedError(LOST)
+        return self.cursor.execute(text.encode() if isinstance(text, str) else text, values)
+
+    def execute_many_within(self, text: str, values: Sequence[tuple[Any, ...]]) -> None:
+        """Run a statement of the open transaction once for each of `values`."""
+        if not self.is_open:
+            raise OverloadedError(LOST)
+        self.cursor.executemany(text.encode(), values)
 
     def cancel(self) -> None:
         """Cancel the statement that runs. Called in another thread."""

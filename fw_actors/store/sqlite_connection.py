@@ -1,4 +1,4 @@
-"""An SQLite connection: settings, transactions, and the translation of errors."""
+"""An SQLite connection: its settings and file, and the translation of errors."""
 
 from __future__ import annotations
 
@@ -67,6 +67,11 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
     return StatementError(f"The database refused a statement: {error}")
 
 
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another process has the lock that was asked for."""
+    return code_of(error) & _PRIMARY == sqlite3.SQLITE_BUSY
+
+
 def overloaded(error: BaseException | None) -> OverloadedError:
     """Return a new 503 for one caller of a transaction that `error` ended."""
     message = _OVERLOADED.get(code_of(error) & _PRIMARY) if error is not None else None
@@ -87,7 +92,6 @@ def _unique_violation(message: str) -> UniqueViolation:
 OLDEST_SQLITE: Final = (3, 35, 0)  # RETURNING, MATERIALIZED
 CACHED_STATEMENTS: Final = 1024
 RETRY_SECONDS: Final = 0.01
-TURN_SECONDS: Final = 0.0003  # between two tries to write while another process does
 
 _SETTINGS: Final = (
     "PRAGMA foreign_keys=ON",
@@ -125,10 +129,13 @@ class RawGuard:
 class SqliteConnection:
     """A connection, its one cursor, its guard and its limit. Used by one thread at a time.
 
+    `log` is the path of its write-ahead log; `rolled_back` says whether the transaction at hand has
+    rolled back to a savepoint.
+
     Args:
         path: the database file; it must exist.
-        busy_seconds: how long a statement (of a writable one: `begin`) waits for a lock of
-            another process.
+        busy_seconds: how long a statement (of a writable one: the beginning of a group) waits for
+            a lock of another process.
         durable: whether a commit is on the disk before it returns.
         writable: False for a connection that refuses every write.
         query_seconds: how long a read, or a search inside a write, may take; None: without end.
@@ -146,11 +153,10 @@ class SqliteConnection:
         self.guard = RawGuard()
         self.limit = QueryLimit(query_seconds)
         self.writable = writable
-        self._log = f"{os.path.realpath(path)}-wal"  # SQLite puts it where a link leads to
-        self._busy_seconds = busy_seconds
-        self._changes = 0
-        self._undone = False
-        self._ahead_of_disk = False
+        self.log = f"{os.path.realpath(path)}-wal"  # SQLite puts it where a link leads to
+        self.busy_seconds = busy_seconds
+        self.durable = durable
+        self.rolled_back = False
         self.raw = sqlite3.connect(
             path,
             timeout=busy_seconds,
@@ -169,7 +175,6 @@ class SqliteConnection:
             for setting in _SETTINGS:
                 self.raw.execute(setting)
             self.raw.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
-            self._waits_for_disk = self._durable = durable
             self.raw.execute("PRAGMA busy_timeout=0" if writable else "PRAGMA query_only=ON")
             self.raw.set_authorizer(self.guard)
             self.raw.create_function(
@@ -180,83 +185,10 @@ class SqliteConnection:
             self.raw.close()
             raise
 
-    @property
-    def in_transaction(self) -> bool:
-        """Whether a transaction is open; SQLite ends one by itself when it has to."""
-        return self.raw.in_transaction
-
-    def execute(self, text: str) -> None:
-        """Run a statement that takes no values and gives no rows."""
-        self.cursor.execute(text)
-
-    def begin(self) -> None:
-        """Begin a transaction that writes, once no other process has one.
-
-        SQLite's own waiting looks again after 1, 2, 5, 10 and up to 100 ms, while others' short
-        transactions come and go: of two processes that deliver, each mostly slept.
-        IMMEDIATE: a transaction that reads first and writes later could not wait at all.
-
-        Raises: sqlite3.OperationalError, SQLITE_BUSY after `busy_seconds`.
-        """
-        deadline = time.monotonic() + self._busy_seconds
-        while True:
-            try:
-                self.cursor.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError as error:
-                if code_of(error) & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
-                    raise
-                time.sleep(TURN_SECONDS)
-            else:
-                self._changes = self.raw.total_changes
-                self._undone = False
-                return
-
-    def commit(self) -> None:
-        """Commit. Where the disk is waited for, it then has all commits before this one as well.
-
-        Raises: sqlite3.Error; a disk that failed to take commits before this one is one, too.
-        """
-        self.cursor.execute("COMMIT")
-        changed = self.raw.total_changes != self._changes  # includes changes undone since
-        if not self._waits_for_disk:
-            self._ahead_of_disk |= changed
-        elif self._ahead_of_disk:
-            if not changed or self._undone:  # then SQLite may have had nothing to wait for
-                self._wait_for_log()
-            self._ahead_of_disk = False
-
-    def note_rollback(self) -> None:
-        """Record a rollback to a savepoint, which `commit` must know of."""
-        self._undone = True  # at worst the log is waited for twice
-
-    def wait_for_disk(self, wait: bool) -> None:
-        """Set whether a commit returns only once it is on the disk; outside transactions alone.
-
-        Without, a power failure takes back the last commits in a row, never one from among them.
-        """
-        if self._durable and wait is not self._waits_for_disk:
-            self.raw.execute(f"PRAGMA synchronous={'FULL' if wait else 'NORMAL'}")
-            self._waits_for_disk = wait
-
-    def _wait_for_log(self) -> None:
-        """Have the disk take the write-ahead log: what a commit that wrote something waits for."""
-        try:
-            log = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fdatasync(log)
-            finally:
-                os.close(log)  # SQLite's locks are on other files
-        except OSError as error:
-            raise sqlite3.OperationalError(f"the log can't be synced: {error}") from error
-
     def _require_time(self) -> None:
         """Raises: TimeoutError in a function of ours that was interrupted."""
         if self.limit.fired:
             raise TimeoutError
-
-    def wait_for_locks(self, seconds: float) -> None:
-        """Set how long `begin` waits for a lock of another process."""
-        self._busy_seconds = seconds
 
     def data_version(self) -> int:
         """Return a number that changes when another connection has committed."""
@@ -308,7 +240,7 @@ def _make(path: Path) -> None:
 
 def open_error(path: Path, error: sqlite3.Error) -> Exception:
     """Return what opening `path` raises when SQLite failed with `error`."""
-    if code_of(error) & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+    if code_of(error) & _PRIMARY in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
         return ConfigurationError([f"The file {path} is not an intact SQLite database: {error}."])
     return translate(error)
 
@@ -323,7 +255,7 @@ def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> str:
         try:
             mode: str = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
         except sqlite3.OperationalError as error:
-            if code_of(error) & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+            if not is_busy(error) or time.monotonic() >= deadline:
                 raise
             time.sleep(RETRY_SECONDS)
         else:

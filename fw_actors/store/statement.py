@@ -9,8 +9,8 @@ the other errors here are no answer to a caller, services turn them into one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from operator import itemgetter
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from sqlalchemy import Column, Insert
@@ -93,23 +93,54 @@ _DIALECTS: Final[Mapping[str, Dialect]] = {
 }
 
 Values = tuple[Any, ...]
-Resolve = Callable[[dict[str, Any]], tuple[str, Values]]
 
 
 class Form:
     """A construct compiled for one dialect.
 
-    `text` is the SQL; `resolve(params)` gives the SQL to run and its values in order (the SQL
-    differs from `text` only where an IN list has as many placeholders as values);
-    `names` are the parameters that a caller must give.
+    `text` is the SQL, `names` are the parameters that a caller must give. `order` are the places
+    for values, of `size` different names; -1 where only `resolve` knows them. `defaults` has the
+    values of those that a caller need not give.
     """
 
-    __slots__ = ("names", "resolve", "text")
+    __slots__ = ("_compiled", "defaults", "names", "order", "size", "text")
 
-    def __init__(self, text: str, names: frozenset[str], resolve: Resolve) -> None:
-        self.text = text
-        self.names = names
-        self.resolve = resolve
+    def __init__(
+        self,
+        text: str,
+        order: tuple[str, ...] = (),
+        required: frozenset[str] = frozenset(),
+        defaults: Mapping[str, Any] = MappingProxyType({}),
+        compiled: SQLCompiler | None = None,
+    ) -> None:
+        """`compiled`: of a construct with IN lists, whose SQL depends on their lengths."""
+        self.text, self.order, self.names = text, order, required
+        self.size = -1 if compiled is not None else len(set(order))
+        self.defaults, self._compiled = defaults, compiled
+
+    def resolve(self, params: Mapping[str, Any]) -> tuple[str, Values]:
+        """Return the SQL to run and its values in order.
+
+        It differs from `text` only where an IN list has as many places as values.
+
+        Raises: StatementError for a missing or unknown parameter.
+        """
+        if self._compiled is not None:
+            return self._expanded(self._compiled, params)
+        values = {**self.defaults, **params}
+        if values.keys() != set(self.order):
+            raise self._mismatch(params)
+        return self.text, tuple(map(values.__getitem__, self.order))
+
+    def _expanded(self, compiled: SQLCompiler, params: Mapping[str, Any]) -> tuple[str, Values]:
+        if not self.names <= params.keys() <= compiled.binds.keys():
+            raise self._mismatch(params)
+        state = compiled.construct_expanded_state(dict(params))
+        return state.statement, tuple(state.positional_parameters)
+
+    def _mismatch(self, params: Mapping[str, Any]) -> StatementError:
+        wanted = ", ".join(dict.fromkeys(self.order)) or "no parameters"
+        return StatementError(f"Takes {wanted}; got {', '.join(params) or 'none'}: {self.text}")
 
 
 class Statement:
@@ -146,65 +177,10 @@ def compile_form(construct: ClauseElement, dialect: str) -> Form:
         construct = construct.inline()  # else PostgreSQL's form returns an unrequested key
     compiled = construct.compile(dialect=_DIALECTS[dialect])
     if not isinstance(compiled, SQLCompiler):  # DDL takes no values
-        return Form(str(compiled).strip(), frozenset(), _without_values(str(compiled).strip()))
+        return Form(str(compiled).strip())
+    order = tuple(compiled.positiontup or ())
     required = frozenset(name for name, bind in compiled.binds.items() if bind.required)
     if compiled.post_compile_params:
-        return Form(compiled.string, required, _expanding(compiled))
-    order = tuple(compiled.positiontup or ())
-    given = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
-    defaults = {name: given[name] for name in order if name in given}
-    return Form(compiled.string, required, _positional(compiled.string, order, defaults))
-
-
-def _without_values(text: str) -> Resolve:
-    def resolve(params: dict[str, Any]) -> tuple[str, Values]:
-        if params:
-            raise _mismatch(text, (), params)
-        return text, ()
-
-    return resolve
-
-
-def _positional(text: str, order: tuple[str, ...], defaults: dict[str, Any]) -> Resolve:
-    names = frozenset(order)
-    if not names:
-        return _without_values(text)
-    count = len(names)
-    pick: Callable[[dict[str, Any]], Values]
-    if len(order) == 1:
-        only = order[0]
-
-        def pick(params: dict[str, Any]) -> Values:
-            return (params[only],)
-
-    else:
-        pick = itemgetter(*order)
-
-    def resolve(params: dict[str, Any]) -> tuple[str, Values]:
-        if defaults:
-            params = {**defaults, **params}
-        if len(params) != count:
-            raise _mismatch(text, order, params)
-        try:
-            return text, pick(params)
-        except KeyError:
-            raise _mismatch(text, order, params) from None
-
-    return resolve
-
-
-def _expanding(compiled: SQLCompiler) -> Resolve:
-    def resolve(params: dict[str, Any]) -> tuple[str, Values]:
-        unknown = [name for name in params if name not in compiled.binds]
-        missing = [n for n, bind in compiled.binds.items() if bind.required and n not in params]
-        if unknown or missing:
-            raise _mismatch(compiled.string, tuple(compiled.positiontup or ()), params)
-        state = compiled.construct_expanded_state(params)
-        return state.statement, tuple(state.positional_parameters)
-
-    return resolve
-
-
-def _mismatch(text: str, order: tuple[str, ...], params: dict[str, Any]) -> StatementError:
-    wanted = ", ".join(dict.fromkeys(order)) or "no parameters"
-    return StatementError(f"Takes {wanted}; got {', '.join(params) or 'none'}: {text}")
+        return Form(compiled.string, order, required, compiled=compiled)
+    defaults = {name: compiled.binds[name].value for name in set(order) - required}
+    return Form(compiled.string, order, required, defaults)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar, Final, NoReturn
 
 from sqlalchemy.sql import ClauseElement
 
-from fw_actors.store.statement import Statement
+from fw_actors.store.query_limits import QueryLimit
+from fw_actors.store.statement import Statement, StatementError, Values, compile_form
 
 Row = tuple[Any, ...]
 AfterCommit = Callable[[], None]
@@ -115,3 +116,172 @@ class Tx(ABC):
         Raises: ValidationError for SQL that the database refuses, and for statements that would
             reach beyond the transaction: BEGIN, COMMIT, SAVEPOINT, ATTACH, DETACH, PRAGMA.
         """
+
+
+_ENDED: Final = "This transaction has ended; its handle can't be used any more."
+
+
+class CursorTx(Tx):
+    """What the transactions of both databases share: statements on one cursor, and savepoints.
+
+    A statement passes through no further code of ours than this class: there are many in each
+    request. Made for each item; `end()` is called when its function returns.
+    """
+
+    dialect: ClassVar[str]
+    refusals: ClassVar[tuple[type[Exception], ...]]
+    """What the cursor raises for a statement that the database refuses."""
+
+    def __init__(
+        self,
+        now: int,
+        cursor: Any,
+        limit: QueryLimit,
+        execute: Callable[..., Any],
+        execute_many: Callable[..., Any],
+        *,
+        writable: bool,
+    ) -> None:
+        """`execute`, `execute_many`: run SQL with values on `cursor`; the former returns it."""
+        self.now = now
+        self.writable = writable
+        self.callbacks: list[AfterCommit] = []
+        self._cursor, self._limit = cursor, limit
+        self._execute, self._execute_many = execute, execute_many
+        self._depth = 0
+
+    def rows(self, statement: Statement | ClauseElement, /, **params: Any) -> list[Row]:
+        text, values = self._bound(statement, params)
+        return self._fetched(text, values)
+
+    def one(self, statement: Statement | ClauseElement, /, **params: Any) -> Row | None:
+        text, values = self._bound(statement, params)
+        rows = self._fetched(text, values)
+        return rows[0] if rows else None
+
+    def scalar(self, statement: Statement | ClauseElement, /, **params: Any) -> Any:
+        text, values = self._bound(statement, params)
+        rows = self._fetched(text, values)
+        return rows[0][0] if rows else None
+
+    def run(self, statement: Statement | ClauseElement, /, **params: Any) -> int:
+        text, values = self._bound(statement, params)
+        try:
+            cursor = self._execute(text, values)
+            if cursor.description is not None:
+                return len(cursor.fetchall())
+        except self.refusals as error:
+            self._refuse(error)
+        changed: int = cursor.rowcount
+        return max(changed, 0)
+
+    def run_many(
+        self, statement: Statement | ClauseElement, params: Iterable[dict[str, Any]], /
+    ) -> None:
+        if not isinstance(statement, Statement):
+            statement = Statement(statement)  # compiled once for all
+        bound = [self._bound(statement, each) for each in params]
+        texts = {text for text, _ in bound}
+        if len(texts) > 1:
+            raise StatementError("run_many can't run IN lists of different lengths.")
+        for text in texts:
+            try:
+                self._execute_many(text, [values for _, values in bound])
+            except self.refusals as error:
+                self._refuse(error)
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        name = f"part_{self._depth}"
+        kept = len(self.callbacks)
+        self._fetched(f"SAVEPOINT {name}")
+        self._depth += 1
+        try:
+            yield
+            self._part_returned()
+        except BaseException:
+            del self.callbacks[kept:]
+            if self._is_open():
+                self._fetched(f"ROLLBACK TO {name}")
+                self._part_undone()
+                self._fetched(f"RELEASE {name}")
+            raise
+        else:
+            self._fetched(f"RELEASE {name}")
+        finally:
+            self._depth -= 1
+
+    @contextmanager
+    def searching(self) -> Iterator[None]:
+        if not self.writable:
+            yield
+            return
+        self._limit.begin(self._interrupt)
+        try:
+            yield
+        finally:
+            self._limit.end()
+
+    def after_commit(self, callback: AfterCommit) -> None:
+        self.callbacks.append(callback)
+
+    def stop(self, refusal: Exception) -> None:
+        """Refuse further statements, see `query_limits.Stoppable`."""
+
+        def stopped(*_statement: object) -> NoReturn:
+            raise refusal
+
+        self._execute = self._execute_many = stopped
+
+    def end(self) -> None:
+        """Refuse every further statement: the function has returned."""
+        self._execute = self._execute_many = _ended
+
+    def _bound(
+        self, statement: Statement | ClauseElement, params: dict[str, Any]
+    ) -> tuple[str, Values]:
+        """Return the SQL of a statement, and its values in order."""
+        if type(statement) is Statement:
+            form = statement.forms.get(self.dialect) or statement.form(self.dialect)
+            if form.defaults:
+                params = {**form.defaults, **params}
+            if len(params) == form.size:
+                try:
+                    return form.text, tuple(map(params.__getitem__, form.order))
+                except KeyError:
+                    pass  # `resolve` names what is missing
+        else:
+            assert isinstance(statement, ClauseElement)
+            form = compile_form(statement, self.dialect)
+        return form.resolve(params)
+
+    def _fetched(self, text: str | bytes, values: Values | Mapping[str, Any] = ()) -> list[Row]:
+        try:
+            cursor = self._execute(text, values)
+            # Read to the end: a RETURNING that is half read blocks SQLite's commit.
+            rows: list[Row] = cursor.fetchall() if cursor.description is not None else []
+        except self.refusals as error:
+            self._refuse(error)
+        return rows
+
+    @abstractmethod
+    def _refuse(self, error: BaseException) -> NoReturn:
+        """Raise what stands for one of `refusals`."""
+
+    @abstractmethod
+    def _is_open(self) -> bool:
+        """Return whether the database still has this transaction."""
+
+    @abstractmethod
+    def _interrupt(self) -> None:
+        """Interrupt the statement that runs. Called in another thread."""
+
+    def _part_returned(self) -> None:
+        """Raise what keeps a savepoint from being kept. Called before it is released."""
+
+    def _part_undone(self) -> None:
+        """Note that a savepoint was rolled back."""
+
+
+def _ended(*_statement: object) -> NoReturn:
+    raise StatementError(_ENDED)

@@ -14,8 +14,8 @@ from sqlalchemy import text as sql
 from fw_actors.errors import OverloadedError
 from fw_actors.store import Tx, UniqueViolation
 from fw_actors.store.executor import WorkItem
-from fw_actors.store.sqlite_connection import TURN_SECONDS, SqliteConnection
-from fw_actors.store.trio_sqlite import GroupCommit
+from fw_actors.store.sqlite_connection import SqliteConnection
+from fw_actors.store.sqlite_engine import TURN_SECONDS, GroupCommit
 from tests.fw_actors.store.notes import (
     ADD,
     Refused,
@@ -28,12 +28,16 @@ from tests.fw_actors.store.notes import (
 Fn = Callable[[Tx], Any]
 
 
+def run_group(engine: GroupCommit, waiting: list[WorkItem]) -> None:
+    engine.run(waiting.pop(0), lambda: waiting.pop(0) if waiting else None, lambda: not waiting)
+
+
 def run(engine: GroupCommit, *functions: Fn) -> list[Any]:
     """Run groups until nothing waits; give each function's result or exception."""
     items = [WorkItem(function, 0) for function in functions]
     waiting = list(items)
     while waiting:
-        engine.run(lambda: waiting.pop(0) if waiting else None)
+        run_group(engine, waiting)
     answers = [item.answer for item in items]
     return [a.error if isinstance(a, outcome.Error) else a and a.unwrap() for a in answers]
 
@@ -118,8 +122,7 @@ def test_when_sqlite_ends_the_transaction_nobody_is_told_ok_and_nothing_more_run
     items = [
         WorkItem(fn, 0) for fn in (add("a"), add_then_refuse, _sqlite_ends_the_transaction, late)
     ]
-    waiting = list(items)
-    engine.run(lambda: waiting.pop(0) if waiting else None)
+    run_group(engine, list(items))
     errors = [item.answer.error for item in items[:3] if isinstance(item.answer, outcome.Error)]
     assert [type(error) for error in errors] == [OverloadedError] * 3
     assert len({id(error) for error in errors}) == 3, "each caller has an exception of its own"
@@ -177,8 +180,8 @@ def test_a_transaction_of_another_process_is_looked_for_in_short_turns(
         if len(serialising) == 20:
             other.execute("COMMIT")
 
-    monkeypatch.setattr("fw_actors.store.sqlite_connection.time.sleep", turn)
-    connection.wait_for_locks(600)
+    monkeypatch.setattr("fw_actors.store.sqlite_engine.time.sleep", turn)
+    connection.busy_seconds = 600
     assert run(engine, add("a")) == [1]
     assert serialising == [TURN_SECONDS] * 20
     other.close()

@@ -5,33 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import outcome
 import pytest
 
 from fw_actors.errors import OverloadedError
-from fw_actors.store import StatementError, Tx, trio_sqlite
+from fw_actors.store import StatementError, Tx, sqlite_engine
 from fw_actors.store.executor import WorkItem, run_alone
 from fw_actors.store.sqlite_connection import SqliteConnection
-from fw_actors.store.trio_sqlite import MAX_READS, GroupCommit, SnapshotReads
+from fw_actors.store.sqlite_engine import MAX_READS, GroupCommit, SnapshotReads
 from tests.fw_actors.store.notes import add, create_notes, texts
 
 
 @pytest.fixture
+def snapshots(path: Path, engine: GroupCommit) -> SqliteConnection:
+    return SqliteConnection(path, busy_seconds=1.0, writable=False)
+
+
+@pytest.fixture
 def reader(
-    path: Path, engine: GroupCommit, monkeypatch: pytest.MonkeyPatch
+    snapshots: SqliteConnection, engine: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SnapshotReads]:
-    monkeypatch.setattr(trio_sqlite, "SNAPSHOT_SECONDS", 60.0)  # a group ends by number alone
+    monkeypatch.setattr(sqlite_engine, "SNAPSHOT_SECONDS", 60.0)  # a group ends by number alone
     run_alone(engine, create_notes, 0)
-    reader = SnapshotReads(SqliteConnection(path, busy_seconds=1.0, writable=False))
+    reader = SnapshotReads(snapshots)
     yield reader
     reader.close()
 
 
-def read(reader: SnapshotReads, *steps: Callable[[], WorkItem | None]) -> list[Any]:
+def read(reader: SnapshotReads, *steps: Callable[[], WorkItem]) -> list[Any]:
     """Serve one group; each step gives the next call at the moment when it is pulled."""
     waiting = list(steps)
-    items = reader.run(lambda: waiting.pop(0)() if waiting else None)
+
+    def pull() -> WorkItem:
+        return waiting.pop(0)()
+
+    items = reader.run(pull(), pull, lambda: not waiting)
     answers = [item.answer for item in items]
     return [a.error if isinstance(a, outcome.Error) else a and a.unwrap() for a in answers]
 
@@ -79,15 +89,11 @@ def test_no_snapshot_outlives_its_group(reader: SnapshotReads, path: Path) -> No
 
 
 def test_memory_that_runs_out_refuses_one_read_and_ends_no_thread(
-    reader: SnapshotReads, monkeypatch: pytest.MonkeyPatch
+    reader: SnapshotReads, snapshots: SqliteConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """sqlite3 raises MemoryError for SQLITE_NOMEM, which is no sqlite3.Error."""
-
-    def fail(text: str) -> None:
-        raise MemoryError
-
     with monkeypatch.context() as patch:
-        patch.setattr(SqliteConnection, "execute", lambda self, text: fail(text))
+        patch.setattr(snapshots, "cursor", Mock(**{"execute.side_effect": MemoryError}))
         (refused,) = read(reader, lambda: WorkItem(texts, 0))
     assert isinstance(refused, OverloadedError)
     assert read(reader, lambda: WorkItem(texts, 0)) == [[]]
