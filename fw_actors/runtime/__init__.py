@@ -1,8 +1,7 @@
 """The actor runtime: actors, refs, keyed pools, deadlines. See docs/runtime.md."""
 
 from fw_actors.runtime.actor import Actor, Context
-from fw_actors.runtime.background import Timer, Watch
-from fw_actors.runtime.cell import Down
+from fw_actors.runtime.background import Timer
 from fw_actors.runtime.clock import (
     Clock,
     Entropy,
@@ -28,6 +27,7 @@ from fw_actors.runtime.ref import ActorRef, KeyedRef, Ref
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import Inspection, NodeSnapshot, RuntimeSnapshot
 from fw_actors.runtime.system import Log, Runtime, SilentLog, open_runtime
+from fw_actors.runtime.watches import Down, Up, Watch
 
 __all__ = [
     "Actor",
@@ -65,6 +65,7 @@ __all__ = [
     "SystemEntropy",
     "Timer",
     "TrioClock",
+    "Up",
     "Watch",
     "handles",
     "open_runtime",

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, TypeVarTuple
 
 from outcome import Outcome
 
-from fw_actors.runtime.background import Timer, Watch, Work
+from fw_actors.runtime.background import Timer, Work
 from fw_actors.runtime.clock import Clock, Entropy
 from fw_actors.runtime.mailbox import MailboxPolicy
 from fw_actors.runtime.messages import HandlerTable, Message, handler_table
 from fw_actors.runtime.reply import PendingReply
+from fw_actors.runtime.watches import Down, Up, Watch
 
 if TYPE_CHECKING:
-    from fw_actors.runtime.cell import ActorCell, Down
-    from fw_actors.runtime.ref import ActorRef, Ref
+    from fw_actors.runtime.cell import ActorCell
+    from fw_actors.runtime.ref import Ref
     from fw_actors.runtime.system import Log
 
 T = TypeVar("T")
@@ -113,12 +114,22 @@ class Context:
         """
         return Timer(self._cell, seconds, message)
 
-    def watch(self, ref: ActorRef, then: Callable[[Down], Message]) -> Watch:
+    def watch(
+        self,
+        ref: Ref,
+        then: Callable[[Down], Message],
+        *,
+        up: Callable[[Up], Message] | None = None,
+        repeat: bool = False,
+    ) -> Watch:
         """Send the message `then(Down)` to this actor when the instance behind `ref` has ended.
 
-        At once if there is none. Raises MailboxFull as `after` does.
+        At once if there is none, unless this instance was told of that end before. With `up`, also
+        send `up(Up)` when an instance has started. The watch ends with its first `Down`, or with
+        `repeat` only when it is cancelled or this instance ends. It creates no keyed actor; one
+        that is passivated has ended. Raises MailboxFull as `after` does.
         """
-        return Watch(self._cell, ref.cell, then)
+        return Watch(self._cell, ref, then, up, repeat)
 
     def stop(self) -> None:
         """Ask for an ordered end of this actor after the present message.

@@ -1,6 +1,6 @@
-"""Work, timers and watches of actors, and the worker tasks that run work and keyed actors.
+"""Work and timers of actors, and the worker tasks that run work and keyed actors.
 
-Each of the first three is a pending operation of the instance that started it, and ends with a
+Each of the first two is a pending operation of the instance that started it, and ends with a
 message that the cell queues among its completions.
 
 Worker tasks run two kinds of jobs: work, and keyed actors that have messages. A job is queued,
@@ -22,10 +22,10 @@ import trio
 from outcome import Error, Outcome, Value
 from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 
-from fw_actors.runtime.cell import Down
 from fw_actors.runtime.deadlock import CURRENT
 from fw_actors.runtime.errors import ActorError
 from fw_actors.runtime.messages import Message
+from fw_actors.runtime.watches import Watch
 
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import ActorCell
@@ -247,50 +247,6 @@ class Timer:
         """Drop the message because the instance has ended."""
         self._pending = False
         self._cell.runtime.deadlines.withdraw(self, self._seconds)
-
-
-class Watch:
-    """A subscription to the end of another actor's instance, from `context.watch`."""
-
-    __slots__ = ("_cell", "_down", "_pending", "_then", "_watched")
-
-    def __init__(
-        self, cell: ActorCell, watched: ActorCell, then: Callable[[Down], Message]
-    ) -> None:
-        """Raises MailboxFull and ActorGone, as `ActorCell.add_timer`."""
-        self._cell, self._watched, self._then = cell, watched, then
-        self._down: Down | None = None
-        self._pending = True
-        cell.add_timer(self)
-        if watched.actor is None:
-            self.notify(Down(watched.name, watched.last_error))
-        else:
-            watched.add_watch(self)
-
-    def notify(self, down: Down) -> None:
-        """Queue the completion: the watched instance has ended."""
-        self._down = down
-        self._cell.complete(self)
-
-    def cancel(self) -> None:
-        """End the watch; does nothing if its message was taken or it was cancelled before."""
-        if self._pending:
-            self._pending = False
-            self._watched.remove_watch(self)
-            self._cell.remove_timer(self)
-
-    def take(self) -> Message | None:
-        """End the operation and return its message; None if it was cancelled meanwhile."""
-        if not self._pending or self._down is None:
-            return None
-        self._pending = False
-        self._cell.remove_timer(self)
-        return self._then(self._down)
-
-    def abandon(self, error: ActorError) -> None:
-        """End the watch because the watching instance has ended."""
-        self._pending = False
-        self._watched.remove_watch(self)
 
 
 def cancel_timers(cell: ActorCell) -> None:

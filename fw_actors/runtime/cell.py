@@ -20,9 +20,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -41,13 +40,14 @@ from fw_actors.runtime.mailbox import DeadLetterReason, Item, Overflow
 from fw_actors.runtime.messages import Message
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import inspection_of
+from fw_actors.runtime.watches import Down, EndsTold, Up
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
-    from fw_actors.runtime.background import Watch
     from fw_actors.runtime.mailbox import Mailbox, MailboxPolicy
     from fw_actors.runtime.ref import Ref
     from fw_actors.runtime.system import Runtime
+    from fw_actors.runtime.watches import Watch
 
 
 class ActorState(Enum):
@@ -75,14 +75,6 @@ class Completion(PendingOperation, Protocol):
         """End the operation and return its message; None if it was cancelled meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Down:
-    """The instance of the single actor `name` ended; `error` is None after an ordered end."""
-
-    name: str
-    error: str | None
-
-
 class CrashedError(Exception):
     """Carries a failure from where it happened to the loop that runs the cell, and no further."""
 
@@ -108,6 +100,7 @@ class ActorCell(ABC):
         "_completions",
         "_control_due",
         "_current",
+        "_ends_told",
         "_fault_injector",
         "_inspections",
         "_mailbox_held",
@@ -116,13 +109,14 @@ class ActorCell(ABC):
         "_recent",
         "_suspended",
         "_tracer",
-        "_watches",
+        "_watch_table",
         "actor",
         "cancelled",
         "failed",
         "handled",
         "handler_seconds",
         "last_error",
+        "life",
         "mailbox",
         "name",
         "restarts",
@@ -133,12 +127,17 @@ class ActorCell(ABC):
         "works",
     )
 
-    def __init__(self, runtime: Runtime, name: str, mailbox: Mailbox) -> None:
+    def __init__(
+        self, runtime: Runtime, name: str, mailbox: Mailbox, watch_table: Mapping[Any, object]
+    ) -> None:
+        """`watch_table` is empty as long as `watches` is."""
         self.runtime = runtime
         self.name = name
         self.mailbox = mailbox
         self.actor: Actor | None = None
         """The present instance."""
+        self.life = 0
+        """The number of the present instance, or else of the last one; 0 before the first."""
         self.scheduled = True
         """Whether a task runs this cell, or will without a call of `schedule`."""
         self.works = 0
@@ -164,7 +163,8 @@ class ActorCell(ABC):
         self._suspended = False
         self._tracer: Callable[[Message], object] | None = None
         self._fault_injector: FaultInjector | None = None
-        self._watches: dict[Watch, None] | None = None
+        self._watch_table = watch_table
+        self._ends_told: EndsTold | None = None
         self._recent: list[type[Message]] = []
         """Types of the last messages, oldest first; cut to `RECENT_TYPES` after each batch."""
 
@@ -179,6 +179,11 @@ class ActorCell(ABC):
     @abstractmethod
     def state(self) -> ActorState:
         """The actor's state in its lifecycle."""
+
+    @property
+    @abstractmethod
+    def watches(self) -> Collection[Watch]:
+        """The watches of other actors on this one."""
 
     @abstractmethod
     def schedule(self) -> None:
@@ -301,22 +306,6 @@ class ActorCell(ABC):
         self._fault_injector = injector
         self._control_due = True
 
-    def add_watch(self, watch: Watch) -> None:
-        """Notify `watch` when the present instance has ended."""
-        if self._watches is None:
-            self._watches = {}
-        self._watches[watch] = None
-
-    def remove_watch(self, watch: Watch) -> None:
-        """Undo `add_watch`; does nothing for an unknown watch."""
-        if self._watches is not None:
-            self._watches.pop(watch, None)
-
-    @property
-    def watch_count(self) -> int:
-        """The number of watches that are notified when the present instance ends."""
-        return len(self._watches or ())
-
     @property
     def last_messages(self) -> tuple[str, ...]:
         """Names of the types of the last 16 messages, oldest first; never their contents."""
@@ -396,6 +385,13 @@ class ActorCell(ABC):
         self.timers -= 1
         self.remove_pending(timer)
 
+    @property
+    def ends_told(self) -> EndsTold:
+        """The ends of other actors that this instance was told of by its watches."""
+        if self._ends_told is None:
+            self._ends_told = EndsTold(self._limits().max_timers)
+        return self._ends_told
+
     def _limits(self) -> MailboxPolicy:
         if self.actor is None:
             raise ActorGone(self.name)
@@ -448,7 +444,12 @@ class ActorCell(ABC):
         for operation in pending:
             operation.abandon(self._end_error(failure))
         self.works = self.timers = 0
-        self.actor = None
+        self._ends_told = None
+        if self.actor is not None:
+            self.actor = None
+            if self._watch_table:
+                for watch in tuple(self.watches):
+                    watch.down(Down(self.name, failure, self.life))
 
     def settle_mailbox(self) -> None:
         """Close the mailbox; its messages become dead letters, their askers get ActorGone."""
@@ -466,10 +467,10 @@ class ActorCell(ABC):
             reply.abandon(ActorGone(self.name))
         self._inspections = None
 
-    def _notify_watches(self, failure: str | None) -> None:
-        watches, self._watches = self._watches or {}, None
-        for watch in watches:
-            watch.notify(Down(self.name, failure))
+    def _notify_up(self) -> None:
+        if self._watch_table:
+            for watch in tuple(self.watches):
+                watch.up(Up(self.name, self.life))
 
     def _end_error(self, failure: str | None) -> ActorError:
         """Return a new error for each asker: one shared by tasks would mix their tracebacks."""

@@ -38,9 +38,11 @@ from fw_actors.runtime.ref import KeyedRef
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import NodeSnapshot
 from fw_actors.runtime.timers import Deadlines
+from fw_actors.runtime.watches import Presence
 
 if TYPE_CHECKING:
     from fw_actors.runtime.system import Runtime
+    from fw_actors.runtime.watches import Watch
 
 
 class KeyedCell(ActorCell):
@@ -49,7 +51,7 @@ class KeyedCell(ActorCell):
     __slots__ = ("_start_due", "_stop_requested", "_stopping", "key", "pool", "scope")
 
     def __init__(self, pool: KeyedPool, key: str) -> None:
-        super().__init__(pool.runtime, f"{pool.name}/{key}", pool.no_mailbox)
+        super().__init__(pool.runtime, f"{pool.name}/{key}", pool.no_mailbox, pool.watches)
         self.pool = pool
         self.key = key
         self.scheduled = False
@@ -74,6 +76,11 @@ class KeyedCell(ActorCell):
         if self._stopping:
             return ActorState.STOPPING
         return ActorState.RUNNING if self.actor is not None else ActorState.ABSENT
+
+    @property
+    def watches(self) -> Collection[Watch]:
+        """The watches of other actors on this one; the pool keeps them, also without a cell."""
+        return self.pool.watches.get(self.key, ())
 
     @property
     def stop_requested(self) -> bool:
@@ -118,9 +125,12 @@ class KeyedCell(ActorCell):
             self.actor = actor = self.pool.make(self.key)
             actor.context = Context(self, self.key)
             self._overflow = actor.mailbox.overflow
+            self.life = self.runtime.next_life()
         except Exception as error:
             raise self.record_failure("construct", error) from error
         self._start_due = type(actor).started is not Actor.started
+        if self._watch_table and not self._start_due:
+            self._notify_up()
 
     async def run(self) -> None:
         """Handle messages until there are none; a failure ends the instance, not the run."""
@@ -175,6 +185,7 @@ class KeyedCell(ActorCell):
             await actor.started()
         except Exception as error:
             raise self.record_failure("start", error) from error
+        self._notify_up()
 
     async def _stop(self) -> None:
         actor = self.actor
@@ -334,6 +345,8 @@ class KeyedPoolStatistics:
     idle: int
     alarm_set: bool
     """Whether an end of idle time is awaited."""
+    watched: int = 0
+    """Keys with watches."""
 
 
 SPARE_MAILBOXES: Final = 256
@@ -379,6 +392,7 @@ class KeyedPool:
         self._idle = IdleQueue(runtime.deadlines, idle_seconds, self._passivate)
         self._inactive_totals = CounterTotals()
         """Of all actors there ever were but the active ones: a snapshot walks only these."""
+        self.watches: dict[str, dict[Watch, None]] = {}
         self._spare_mailboxes: list[Mailbox] = []
         self._closed = False
         self._cancelled = False
@@ -429,6 +443,25 @@ class KeyedPool:
         if cell is None or cell.actor is None:
             raise ActorGone(f"{self.name}/{key}")
         return cell
+
+    def presence(self, key: str) -> Presence:
+        """Return whether the key has an instance."""
+        cell = self._cells.get(key)
+        if cell is None or cell.actor is None:
+            return Presence(False, None, None)
+        return Presence(True, cell.life, cell.last_error)
+
+    def add_watch(self, key: str, watch: Watch) -> None:
+        """Notify `watch` when an instance of the key ends or starts."""
+        self.watches.setdefault(key, {})[watch] = None
+
+    def remove_watch(self, key: str, watch: Watch) -> None:
+        """Undo `add_watch`; does nothing for an unknown watch."""
+        watches = self.watches.get(key)
+        if watches is not None:
+            watches.pop(watch, None)
+            if not watches:
+                del self.watches[key]
 
     def inject_faults(self, injector: FaultInjector | None) -> None:
         """Pass the items of all actors through `injector`; for tests."""
@@ -541,7 +574,11 @@ class KeyedPool:
     def statistics(self) -> KeyedPoolStatistics:
         """Return the sizes of the pool's tables."""
         return KeyedPoolStatistics(
-            len(self._cells), len(self._active), len(self._idle), self._idle.alarm_set
+            len(self._cells),
+            len(self._active),
+            len(self._idle),
+            self._idle.alarm_set,
+            len(self.watches),
         )
 
     # Steps.

@@ -13,10 +13,13 @@ from fw_actors.runtime.errors import AskTimeout
 from fw_actors.runtime.messages import Message, Request
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import Inspection
+from fw_actors.runtime.watches import Presence
 
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import ActorCell
     from fw_actors.runtime.pool import KeyedPool
+    from fw_actors.runtime.single import SingleCell
+    from fw_actors.runtime.watches import Watch
 
 R = TypeVar("R")
 
@@ -45,6 +48,18 @@ class Ref(ABC):
         Returns False, and sends nothing, if the runtime has ended, or if 10,000 messages of threads
         wait for trio's one.
         """
+
+    @abstractmethod
+    def presence(self) -> Presence:
+        """Return whether the actor has an instance; for `Watch`."""
+
+    @abstractmethod
+    def add_watch(self, watch: Watch) -> None:
+        """Notify `watch` of ends and starts; for `Watch`."""
+
+    @abstractmethod
+    def remove_watch(self, watch: Watch) -> None:
+        """Undo `add_watch`; for `Watch`."""
 
     @abstractmethod
     def _target(self) -> ActorCell:
@@ -137,7 +152,7 @@ class ActorRef(Ref):
     # An attribute, not a method that calls the cell's: that call was a twelfth of a tell.
     tell: Callable[[Message], bool]
 
-    def __init__(self, cell: ActorCell) -> None:
+    def __init__(self, cell: SingleCell) -> None:
         self.cell = cell
         """For the runtime and the supervisors."""
         self.tell = cell.tell
@@ -166,6 +181,18 @@ class ActorRef(Ref):
     def trace(self, tracer: Callable[[Message], object] | None) -> None:
         """Pass each message to `tracer` before it is handled; None ends the trace."""
         self.cell.trace(tracer)
+
+    def presence(self) -> Presence:
+        """Return whether the actor has an instance; for `Watch`."""
+        return Presence(self.cell.actor is not None, self.cell.life or None, self.cell.last_error)
+
+    def add_watch(self, watch: Watch) -> None:
+        """Notify `watch` of ends and starts; for `Watch`."""
+        self.cell.add_watch(watch)
+
+    def remove_watch(self, watch: Watch) -> None:
+        """Undo `add_watch`; for `Watch`."""
+        self.cell.remove_watch(watch)
 
     def _target(self) -> ActorCell:
         return self.cell
@@ -198,6 +225,18 @@ class KeyedRef(Ref):
     def tell_from_thread(self, message: Message) -> bool:
         """Send from any thread; see `Ref.tell_from_thread`."""
         return self._pool.runtime.from_threads.tell(self, message)
+
+    def presence(self) -> Presence:
+        """Return whether the actor has an instance; for `Watch`."""
+        return self._pool.presence(self.key)
+
+    def add_watch(self, watch: Watch) -> None:
+        """Notify `watch` of ends and starts; for `Watch`."""
+        self._pool.add_watch(self.key, watch)
+
+    def remove_watch(self, watch: Watch) -> None:
+        """Undo `add_watch`; for `Watch`."""
+        self._pool.remove_watch(self.key, watch)
 
     def _target(self) -> ActorCell:
         return self._pool.cell(self.key)

@@ -6,7 +6,7 @@ a failure, or the end of one instance, its supervisor decides: another `run`, or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fw_actors.runtime.reply import PendingReply
     from fw_actors.runtime.snapshot import NodeSnapshot
     from fw_actors.runtime.system import Runtime
+    from fw_actors.runtime.watches import Watch
 
 
 class SingleCell(ActorCell):
@@ -42,12 +43,14 @@ class SingleCell(ActorCell):
         "_stop_seconds",
         "_task",
         "_terminated",
+        "_watches",
     )
 
     def __init__(self, runtime: Runtime, name: str) -> None:
         closed = Mailbox(1)
         closed.close()
-        super().__init__(runtime, name, closed)
+        self._watches: dict[Watch, None] = {}
+        super().__init__(runtime, name, closed, self._watches)
         self._parked: trio.lowlevel.Task | None = None
         """The cell's task while it has nothing to do."""
         self._scope: trio.CancelScope | None = None
@@ -74,6 +77,19 @@ class SingleCell(ActorCell):
         if self._state is ActorState.RUNNING and self._suspended:
             return ActorState.SUSPENDED
         return self._state
+
+    @property
+    def watches(self) -> Collection[Watch]:
+        """The watches of other actors on this one."""
+        return self._watches
+
+    def add_watch(self, watch: Watch) -> None:
+        """Notify `watch` when an instance ends or starts."""
+        self._watches[watch] = None
+
+    def remove_watch(self, watch: Watch) -> None:
+        """Undo `add_watch`; does nothing for an unknown watch."""
+        self._watches.pop(watch, None)
 
     def snapshot(self) -> NodeSnapshot:
         """Return the actor as a node of the tree."""
@@ -213,12 +229,14 @@ class SingleCell(ActorCell):
                 self.mailbox = Mailbox(actor.mailbox.capacity)
             self._overflow = actor.mailbox.overflow
             self.actor = actor
+            self.life = self.runtime.next_life()
             phase = "start"
             await actor.started()
             if self._start_error is not None:
                 raise self._start_error
         except Exception as error:
             raise self.record_failure(phase, error) from error
+        self._notify_up()
         return actor
 
     async def _handle_messages(self, actor: Actor) -> None:
@@ -257,4 +275,3 @@ class SingleCell(ActorCell):
         self.settle_instance(failure)
         if terminate:
             self.terminate()
-        self._notify_watches(failure)

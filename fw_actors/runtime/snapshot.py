@@ -67,7 +67,7 @@ class Inspection:
     pending: int
     """All pending operations: work, timers, watches and kept replies."""
     watches: int
-    """Watches of other actors on this instance."""
+    """Watches of other actors on this one."""
     described: Mapping[str, object]
     """The result of the actor's `describe()`."""
 
@@ -132,7 +132,7 @@ def inspection_of(cell: ActorCell, described: Mapping[str, object]) -> Inspectio
         works=cell.works,
         timers=cell.timers,
         pending=len(cell.pending),
-        watches=cell.watch_count,
+        watches=len(cell.watches),
         described=dict(described),
     )
 

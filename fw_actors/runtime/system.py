@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from threading import get_ident
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakValueDictionary
@@ -99,6 +100,8 @@ class Runtime:
         self.deadlines = Deadlines()
         self.from_threads = MessagesFromThreads()
         self._thread = get_ident()
+        self.next_life = count(1).__next__
+        """Returns the number of a new instance: greater than those of all before."""
         self.workers = Workers(nursery)
         self.dead_letters = DeadLetters(clock, log)
         self._scrub = scrub

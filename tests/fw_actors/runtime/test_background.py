@@ -9,19 +9,17 @@ import trio
 from outcome import Error, Value
 from trio.testing import wait_all_tasks_blocked
 
-from fw_actors.runtime import ActorFailed, ActorRef, DeadLetterReason, Down, MailboxFull, Runtime
+from fw_actors.runtime import ActorFailed, DeadLetterReason, MailboxFull, Runtime
 from tests.fw_actors.runtime.sample_actors import (
     Add,
     Begin,
     Break,
-    End,
     Keep,
     Later,
     LogBook,
     Note,
     Sample,
     Waits,
-    WatchOver,
 )
 
 
@@ -176,29 +174,3 @@ async def test_timers_do_not_delay_a_stop(runtime: Runtime) -> None:
         ref.tell(Later(60.0, 1))
     assert trio.current_time() == start
     assert len(runtime.deadlines) == 0
-
-
-async def test_watch_reports_end_and_failure(runtime: Runtime) -> None:
-    diary: list[Any] = []
-    async with runtime.running("watcher", lambda: Sample(diary)) as watcher:
-        async with runtime.running("other", Sample) as other:
-            watcher.tell(WatchOver(other))
-            await wait_all_tasks_blocked()
-            other.tell(End())
-            await wait_all_tasks_blocked()
-            assert diary == [Down("other", None)]
-        watcher.tell(WatchOver(other))  # it has ended: notified at once
-        await wait_all_tasks_blocked()
-        assert diary == [Down("other", None)] * 2
-        with pytest.raises(ActorFailed):
-            await watched_failure(runtime, watcher, other)
-        await wait_all_tasks_blocked()
-    assert diary[2:] == [Down("other", "ValueError: broken")]
-
-
-async def watched_failure(runtime: Runtime, watcher: ActorRef, other: ActorRef) -> None:
-    async with runtime.running("other", Sample):
-        watcher.tell(WatchOver(other))
-        await watcher.ask(Add(1))
-        other.tell(Break())
-        await trio.sleep_forever()

@@ -57,9 +57,9 @@ async def many_watches(runtime: Runtime, rounds: int) -> None:
     async with runtime.running("watcher", Sample) as ref, runtime.running("other", Sample) as other:
         actor = ref.cell.actor
         assert isinstance(actor, Sample)
-        nobody = runtime.ref("nobody")
         for number in range(rounds // 2):
             actor.context.watch(other, then=lambda down: Note(1)).cancel()
+            nobody = runtime.ref(f"nobody {number}")
             actor.context.watch(nobody, then=lambda down: Note(2))
             if number % 20 == 0:
                 await wait_all_tasks_blocked()
