@@ -221,8 +221,10 @@ async def test_watch_cancelled_tells_nothing(runtime: Runtime) -> None:
             for repeat in (True, False):
                 actor.context.watch(other, then=Fell, repeat=repeat).cancel()
             late = actor.context.watch(other, then=lambda down: Note(1))
+            watcher.suspend()
         late.cancel()
         late.cancel()
+        watcher.resume()
         await wait_all_tasks_blocked()
         assert diary == []
         assert (await watcher.inspect()).timers == 0
