@@ -1,18 +1,22 @@
 """Supervision: restart strategies, supervisors and their children, and the service's own tree."""
 
-from supervisors.children import ChildSpec, actor_child, pool_child, task_child
+from supervisors.children import ActorSpec, ChildSpec, actor_child, pool_child, task_child
 from supervisors.strategies import Restart, RestartIntensity, Strategy
-from supervisors.supervisor import Supervisor, SupervisorFailed
-from supervisors.tree import open_supervisor, supervisor_child
+from supervisors.supervisor import Supervisor, SupervisorFailed, TooManyChildren
+from supervisors.tree import DynamicSupervisor, dynamic_child, open_supervisor, supervisor_child
 
 __all__ = [
+    "ActorSpec",
     "ChildSpec",
+    "DynamicSupervisor",
     "Restart",
     "RestartIntensity",
     "Strategy",
     "Supervisor",
     "SupervisorFailed",
+    "TooManyChildren",
     "actor_child",
+    "dynamic_child",
     "open_supervisor",
     "pool_child",
     "supervisor_child",

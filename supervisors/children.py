@@ -78,6 +78,11 @@ class ChildSpec:
         return ChildRules(self.id, self.restart, self.significant)
 
 
+@dataclass(frozen=True, slots=True)
+class ActorSpec(ChildSpec):
+    """The spec of a single actor, made by `actor_child`."""
+
+
 def actor_child(
     id: str,
     make: Callable[[], Actor],
@@ -86,12 +91,12 @@ def actor_child(
     shutdown_seconds: float = SHUTDOWN_SECONDS,
     significant: bool = False,
     start_seconds: float = START_SECONDS,
-) -> ChildSpec:
+) -> ActorSpec:
     """Return the spec of a single actor with the address `runtime.ref(id)`.
 
     `make` creates each instance.
     """
-    return ChildSpec(
+    return ActorSpec(
         id,
         lambda runtime: ActorChild(runtime, id, make),
         restart,
@@ -136,6 +141,7 @@ class ActorChild:
 
     def __init__(self, runtime: Runtime, name: str, make: Callable[[], Actor]) -> None:
         self._cell = runtime.cell(name)
+        self._cell.check_not_running()
         self._make = make
         self._runs = 0
 

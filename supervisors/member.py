@@ -40,6 +40,8 @@ class Member:
         self.spec = spec
         self.child: Child = spec.make(runtime)
         self.phase = Phase.WAITING
+        self.leaving = False
+        """Whether `stop_child` ends it: it is not restarted."""
         self.restarts = -1
         self.failed = 0
         self.last_error: str | None = None

@@ -3,20 +3,32 @@
 A supervisor is one task that takes the events of its children one after the other and carries out
 what `strategies.decide` returns. Each child has a task of its own, shielded from a cancellation
 around the supervisor, so that leaving the block for any reason is an ordered stop.
+
+The children of the list are static: they start and stop in its order. Those of `start_child` are
+dynamic: each starts in the task that asks for it, and leaves the supervisor when it has ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from itertools import chain
 from math import inf
+from typing import overload
 
 import trio
 
-from fw_actors.runtime import ActorFailed, NodeSnapshot, Runtime
+from fw_actors.runtime import (
+    ActorError,
+    ActorFailed,
+    ActorGone,
+    ActorRef,
+    NodeSnapshot,
+    Runtime,
+)
 from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.deadlock import waiting_for
-from supervisors.children import ChildSpec
+from supervisors.children import ActorSpec, ChildSpec
 from supervisors.events import ChildEnded, RestartDue
 from supervisors.member import Member, Phase
 from supervisors.strategies import (
@@ -38,6 +50,14 @@ class SupervisorFailed(Exception):
         super().__init__(f"{supervisor!r} gave up because of {child!r}: {reason}")
 
 
+class TooManyChildren(ActorError):
+    """Raised by `start_child` if the supervisor has as many dynamic children as it may have."""
+
+    def __init__(self, supervisor: str, limit: int) -> None:
+        self.supervisor, self.limit = supervisor, limit
+        super().__init__(f"{supervisor!r} has {limit} dynamic children, which is its limit.")
+
+
 class Supervisor:
     """A running supervisor, made by `open_supervisor`."""
 
@@ -49,6 +69,7 @@ class Supervisor:
         strategy: Strategy,
         intensity: RestartIntensity,
         stop_seconds: float,
+        limit: int,
         nursery: trio.Nursery,
     ) -> None:
         ids = [spec.id for spec in specs]
@@ -60,6 +81,8 @@ class Supervisor:
         self._intensity = intensity
         self._stop_seconds = stop_seconds
         self._nursery = nursery
+        self._limit = limit
+        self._dynamic: dict[Member, None] = {}
         self._members = {spec.id: Member(runtime, spec, self._ended) for spec in specs}
         self._history = History()
         self._restarts = 0
@@ -75,13 +98,72 @@ class Supervisor:
 
     async def start(self) -> None:
         """Start the children in order. Raises SupervisorFailed; `stop` undoes what was started."""
-        for member in self._members.values():
+        for member in list(self._members.values()):
             error = await member.start(self._nursery)
             if error is not None:
                 self._log_failure(member, error)
                 raise self._failed(member, error) from error
         self._loop_over = trio.Event()
         self._nursery.start_soon(self._supervise)
+
+    @property
+    def children(self) -> tuple[NodeSnapshot, ...]:
+        """The present children in the order of their start, the static ones first."""
+        return tuple(member.snapshot() for member in self._members.values())
+
+    @overload
+    async def start_child(self, spec: ActorSpec) -> ActorRef: ...
+
+    @overload
+    async def start_child(self, spec: ChildSpec) -> ActorRef | None: ...
+
+    async def start_child(self, spec: ChildSpec) -> ActorRef | None:
+        """Start a dynamic child and wait until it is ready; return the address of an actor.
+
+        It is restarted as its `restart` says, and leaves the supervisor when it has ended. A call
+        that is cancelled stops the child again. A failure to start is raised, is not counted, and
+        leaves nothing behind.
+
+        Raises: TooManyChildren; ValueError if the id is in use; ActorGone if the supervisor, or
+        meanwhile the child, is stopped; ActorFailed if the actor failed, or the error of the
+        task; AskCycle in a handler if the child waits for the caller.
+        """
+        if self._stopping:
+            raise ActorGone(self.name)
+        if spec.id in self._members:
+            raise ValueError(f"{self.name!r} has a child {spec.id!r} already")
+        if len(self._dynamic) >= self._limit:
+            raise TooManyChildren(self.name, self._limit)
+        member = Member(self._runtime, spec, self._ended)
+        self._members[spec.id] = member
+        self._dynamic[member] = None
+        try:
+            with waiting_for(member.child.cells()):
+                error = await member.start(self._nursery)
+        except BaseException:
+            await self._dismiss(member)
+            raise
+        if error is not None:
+            self._log_failure(member, error)
+            await self._dismiss(member)
+            raise error
+        if not self._is_present(member):
+            raise ActorGone(spec.id)
+        return self._runtime.ref(spec.id) if isinstance(spec, ActorSpec) else None
+
+    async def stop_child(self, id: str) -> bool:
+        """Stop a child in order, within its shutdown seconds, and forget it.
+
+        Returns False if there is none of that id, for example because it has just ended. A call
+        that is cancelled still stops the child.
+        Raises AskCycle in a handler if the child is, or waits for, the caller.
+        """
+        member = self._members.get(id)
+        if member is None:
+            return False
+        with waiting_for(member.child.cells()):
+            await self._dismiss(member)
+        return True
 
     async def stop(self, deadline: float, *, for_restart: bool = False) -> None:
         """Stop the children in reverse, all before `deadline`. A second call waits for the first.
@@ -118,10 +200,46 @@ class Supervisor:
         self._stopping = True
         self._keeps_mailboxes = for_restart
         self._drop_delayed(list(self._members.values()))
+        members = list(self._members.values())
+        kept = [member for member in members if member not in self._dynamic] if for_restart else []
         with trio.CancelScope(shield=True):  # the deadlines of the members bound this
-            for member in reversed(self._members.values()):
-                await self._stop_member(member, deadline, for_restart=for_restart)
+            await self._stop_in_order(members, kept, deadline)
         self._stopped.set()
+
+    async def _stop_in_order(
+        self, members: Sequence[Member], kept: Collection[Member], deadline: float = inf
+    ) -> None:
+        """Stop members: the dynamic ones at once, then the others in reverse.
+
+        Those of `kept` are started again, and keep their mailboxes.
+        """
+        async with trio.open_nursery() as nursery:
+            for member in members:
+                if member in self._dynamic:
+                    stop = partial(self._stop_member, member, deadline, for_restart=member in kept)
+                    nursery.start_soon(stop)
+        for member in reversed(members):
+            if member not in self._dynamic:
+                await self._stop_member(member, deadline, for_restart=member in kept)
+
+    async def _dismiss(self, member: Member) -> None:
+        """Stop a member and forget it."""
+        member.leaving = True
+        self._drop_delayed([member])
+        with trio.CancelScope(shield=True):
+            await self._stop_member(member)
+        self._forget(member)
+
+    def _forget(self, member: Member) -> None:
+        self._dynamic.pop(member, None)
+        if self._members.get(member.spec.id) is member:
+            del self._members[member.spec.id]
+
+    def _is_present(self, member: Member) -> bool:
+        """Return whether the member is to run: neither it nor the supervisor has left or leaves."""
+        if self._stopping or member.leaving:
+            return False
+        return self._members.get(member.spec.id) is member
 
     async def _stop_member(
         self, member: Member, deadline: float = inf, *, for_restart: bool = False
@@ -137,7 +255,7 @@ class Supervisor:
             kind="supervisor",
             state="stopping" if self._stopping else "running",
             restarts=self._restarts,
-            children=tuple(member.snapshot() for member in self._members.values()),
+            children=self.children,
         )
 
     def _restart_due(self, due: RestartDue) -> None:
@@ -169,7 +287,9 @@ class Supervisor:
             return
         if event.error is not None:
             self._log_failure(event.member, event.error)
-        if event.run == event.member.restarts and not self._is_covered(event.member):
+        if not self._is_present(event.member) or self._is_covered(event.member):
+            return
+        if event.run == event.member.restarts:
             await self._decide(event.member, event.error)
 
     def _is_covered(self, member: Member) -> bool:
@@ -177,10 +297,11 @@ class Supervisor:
         return any(member in due.members for due in self._delayed)
 
     async def _decide(self, member: Member, error: Exception | None) -> None:
+        alone = self._strategy is Strategy.ONE_FOR_ONE  # the others do not matter, and may be many
         decision = decide(
             self._strategy,
             self._intensity,
-            [other.spec.rules for other in self._members.values()],
+            [other.spec.rules for other in ([member] if alone else self._members.values())],
             member.spec.id,
             failed=error is not None,
             history=self._history,
@@ -201,14 +322,20 @@ class Supervisor:
             self._loop.cancel()
         else:
             member.terminate()
+            if member in self._dynamic:
+                self._forget(member)
 
     async def _restart(self, decision: RestartGroup) -> None:
         self._history = decision.history
-        others = [self._members[id] for id in decision.stop]
-        for member in reversed(others):
-            if member.phase is not Phase.WAITING:  # else it has ended, and keeps its mailbox
-                await self._stop_member(member, for_restart=member.spec.id in decision.start)
-        members = [self._members[id] for id in decision.start]
+        group = [self._members[id] for id in decision.stop]
+        again = [member for member in group if member.spec.id in decision.start]
+        # One that waits has ended, and has kept its mailbox.
+        running = [member for member in group if member.phase is not Phase.WAITING]
+        await self._stop_in_order(running, again)
+        for member in running:
+            if member in self._dynamic and member not in again:
+                self._forget(member)
+        members = [member for member in again if self._is_present(member)]
         for member in members:
             member.phase = Phase.WAITING
         self._drop_delayed(members)
@@ -232,7 +359,7 @@ class Supervisor:
 
     async def _start_members(self, members: Sequence[Member]) -> None:
         for member in members:
-            if member.phase is not Phase.WAITING:
+            if member.phase is not Phase.WAITING or not self._is_present(member):
                 continue
             self._restarts += 1
             self._runtime.log.info("child_restarted", supervisor=self.name, child=member.spec.id)

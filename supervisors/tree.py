@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from math import inf
-from typing import Final
+from typing import Final, overload
 
 import trio
 
-from fw_actors.runtime import NodeSnapshot, Runtime
+from fw_actors.runtime import ActorGone, ActorRef, NodeSnapshot, Runtime
 from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.system import unwrap_single_error
-from supervisors.children import ChildSpec, TaskStatus
+from supervisors.children import ActorSpec, ChildSpec, TaskStatus
 from supervisors.strategies import Restart, RestartIntensity, Strategy
 from supervisors.supervisor import Supervisor
 
 STOP_SECONDS: Final = 30.0
+MAX_DYNAMIC_CHILDREN: Final = 1000
 
 
 @asynccontextmanager
@@ -28,14 +29,18 @@ async def open_supervisor(
     strategy: Strategy = Strategy.ONE_FOR_ONE,
     intensity: RestartIntensity | None = None,
     stop_seconds: float = STOP_SECONDS,
+    limit: int = MAX_DYNAMIC_CHILDREN,
 ) -> AsyncIterator[Supervisor]:
     """Run a supervisor for the time of the block. See docs/runtime.md.
 
     Leaving the block, also by cancellation, stops the children in reverse, within `stop_seconds`
-    in all. If a child fails to start, or fails too often, the block is cancelled and raises
+    in all. `limit` is the greatest number of children that `start_child` may have added.
+    If a child fails to start, or fails too often, the block is cancelled and raises
     SupervisorFailed.
     """
-    async with _open(runtime, name, children, strategy, intensity, stop_seconds) as supervisor:
+    async with _open(
+        runtime, name, children, strategy, intensity, stop_seconds, limit
+    ) as supervisor:
         runtime.add_node(supervisor)
         try:
             yield supervisor
@@ -70,6 +75,76 @@ def supervisor_child(
     )
 
 
+class DynamicSupervisor:
+    """The address of a nested supervisor whose children come and go.
+
+    Make one, put `dynamic_child(it)` into the tree, and pass it to the actors that start children.
+    It is valid before the supervisor runs, and over its restarts, which end all its children.
+    """
+
+    def __init__(self, name: str, *, limit: int = MAX_DYNAMIC_CHILDREN) -> None:
+        if limit < 1:
+            raise ValueError(f"{name!r}: limit must be at least 1")
+        self.name = name
+        self.limit = limit
+        self._running: Supervisor | None = None
+
+    @property
+    def children(self) -> tuple[NodeSnapshot, ...]:
+        """The present children in the order of their start."""
+        return () if self._running is None else self._running.children
+
+    @overload
+    async def start_child(self, spec: ActorSpec) -> ActorRef: ...
+
+    @overload
+    async def start_child(self, spec: ChildSpec) -> ActorRef | None: ...
+
+    async def start_child(self, spec: ChildSpec) -> ActorRef | None:
+        """Start a child; see `Supervisor.start_child`. Raises ActorGone if it does not run."""
+        return await self._supervisor().start_child(spec)
+
+    async def stop_child(self, id: str) -> bool:
+        """Stop a child; see `Supervisor.stop_child`. Raises ActorGone if it does not run."""
+        return await self._supervisor().stop_child(id)
+
+    def attach(self, supervisor: Supervisor | None) -> None:
+        """Record which supervisor is behind the address; called by its child."""
+        self._running = supervisor
+
+    def _supervisor(self) -> Supervisor:
+        if self._running is None:
+            raise ActorGone(self.name)
+        return self._running
+
+
+def dynamic_child(
+    supervisor: DynamicSupervisor,
+    *,
+    intensity: RestartIntensity | None = None,
+    restart: Restart = Restart.PERMANENT,
+    shutdown_seconds: float = STOP_SECONDS,
+) -> ChildSpec:
+    """Return the spec of the supervisor behind a `DynamicSupervisor`; its id is that one's name.
+
+    The children are restarted one for one, within `intensity` together.
+    """
+    return ChildSpec(
+        supervisor.name,
+        lambda runtime: SupervisorChild(
+            runtime,
+            supervisor.name,
+            (),
+            Strategy.ONE_FOR_ONE,
+            intensity,
+            shutdown_seconds,
+            supervisor,
+        ),
+        restart,
+        shutdown_seconds,
+    )
+
+
 class SupervisorChild:
     """A nested supervisor, created anew for each run."""
 
@@ -83,10 +158,12 @@ class SupervisorChild:
         strategy: Strategy,
         intensity: RestartIntensity | None,
         stop_seconds: float,
+        address: DynamicSupervisor | None = None,
     ) -> None:
         self._runtime, self._name, self._children = runtime, name, children
         self._strategy, self._intensity = strategy, intensity
         self._stop_seconds = stop_seconds
+        self._address = address or DynamicSupervisor(name)
         self._supervisor: Supervisor | None = None
         self._deadline = inf
         self._for_restart = False
@@ -102,10 +179,15 @@ class SupervisorChild:
             self._strategy,
             self._intensity,
             self._stop_seconds,
+            self._address.limit,
         ) as self._supervisor:
+            self._address.attach(self._supervisor)
             task_status.started()
-            await self._stop_requested.wait()
-            await self._supervisor.stop(self._deadline, for_restart=self._for_restart)
+            try:
+                await self._stop_requested.wait()
+                await self._supervisor.stop(self._deadline, for_restart=self._for_restart)
+            finally:
+                self._address.attach(None)
 
     def request_stop(self, deadline: float, *, for_restart: bool = False) -> bool:
         """Have `run` stop the supervisor before `deadline`."""
@@ -140,6 +222,7 @@ async def _open(
     strategy: Strategy,
     intensity: RestartIntensity | None,
     stop_seconds: float,
+    limit: int,
 ) -> AsyncIterator[Supervisor]:
     with unwrap_single_error():
         async with trio.open_nursery() as nursery:
@@ -150,6 +233,7 @@ async def _open(
                 strategy,
                 intensity or RestartIntensity(),
                 stop_seconds,
+                limit,
                 nursery,
             )
             try:
