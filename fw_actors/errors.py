@@ -48,6 +48,12 @@ class FwError(Exception):
         """HTTP headers that belong to this refusal."""
         return {}
 
+    @property
+    def details(self) -> dict[str, Any]:
+        """The content of the envelope's `error`: type, message and, if there is any, extra."""
+        shown: dict[str, Any] = {"type": type(self).__name__, "message": self.message}
+        return {**shown, "extra": self.extra} if self.extra else shown
+
     def reworded(self, reword: Callable[[str], str]) -> Self:
         """Return this refusal with `reword` of its texts: itself where they stay as they are."""
         message = reword(self.message)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fw_cli.context import ADMINISTRATOR, CommandContext
+from fw_cli.emitting import emit
 from fw_cli.examples import examples
 from fw_cli.explaining import explain
 from fw_cli.lazy import FullHelpGroup
@@ -34,9 +35,10 @@ _COLUMNS: Final = {
 
 @click.group(cls=FullHelpGroup)
 def webhooks() -> None:
-    """Webhooks: list, explain and replay deliveries, send test events."""
+    """Webhooks: emit events, list, explain and replay deliveries, send test events."""
 
 
+webhooks.add_command(emit)
 webhooks.add_command(replay)
 webhooks.add_command(send_test)
 

@@ -251,6 +251,7 @@ class Http11Connection:
         limit = self._front.body_limit(request)
         if limit == NONE_READ or self._rest + body.received > limit:
             return
+        body.keep_at_most(limit)
         if self._h11.they_are_waiting_for_100_continue:
             await self._write(
                 self._bytes_of(h11.InformationalResponse(status_code=100, headers=[]))

@@ -80,6 +80,10 @@ class LimitedBody(TrioBody):
         """The number of bytes in memory."""
         return len(self._kept)
 
+    def keep_at_most(self, limit: int) -> None:
+        """Keep up to `limit` bytes, instead of 1 MiB."""
+        self._limit = limit
+
     def append(self, data: bytes) -> None:
         """Add a part that has arrived."""
         self._received += len(data)

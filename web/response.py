@@ -64,10 +64,9 @@ def json_response(value: Any, status: int = 200, *headers: tuple[str, str]) -> R
 
 def error_response(error: FwError) -> Response:
     """Return the envelope of an error, with the error's headers."""
-    shown: dict[str, Any] = {"type": type(error).__name__, "message": error.message}
-    if error.extra:
-        shown["extra"] = error.extra
-    return Response(encode({"error": shown}), error.status, headers=tuple(error.headers.items()))
+    return Response(
+        encode({"error": error.details}), error.status, headers=tuple(error.headers.items())
+    )
 
 
 def error_in(error: BaseException) -> FwError | None:

@@ -195,6 +195,19 @@ class EmittedResponse(Struct, frozen=True):
     deliveries: list[str]
 
 
+class EmittedEvent(Struct, frozen=True):
+    """An event of a batch: its deliveries, or its refusal."""
+
+    deliveries: list[str] | msgspec.UnsetType = msgspec.UNSET
+    error: ErrorDetails | msgspec.UnsetType = msgspec.UNSET
+
+
+class EmittedManyResponse(Struct, frozen=True):
+    """The events in their order."""
+
+    events: list[EmittedEvent]
+
+
 class ReplayedResponse(Struct, frozen=True):
     """A delivery that is sent again, and its new status."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fw_actors.config import Secrets
 from fw_actors.errors import (
     DuplicateError,
+    FwError,
     NotFoundError,
     PermissionDeniedError,
     ValidationError,
@@ -25,6 +26,8 @@ RightsOf = Callable[[Tx, str], "Rights"]
 """Returns the rights of a user. Raises: NotFoundError."""
 Emit = Callable[["Fw", object, object, object, object], dict[str, list[str]]]
 """Records a custom event: name, data, reference, key; returns `{"deliveries": [id, …]}`."""
+EmitMany = Callable[["Fw", object, bool], list[dict[str, Any]]]
+"""Records events: a list, and whether all are refused with one; returns a result for each."""
 Enqueue = Callable[["Fw", object, dict[str, object]], int]
 """Records a job that runs a function of an app later; returns its number.
 
@@ -38,6 +41,7 @@ class SiteContext:
 
     documents: Documents
     emit: Emit
+    emit_many: EmitMany
     rights_of: RightsOf
     enqueue: Enqueue
     secrets: Secrets
@@ -61,7 +65,7 @@ class Fw:
     @property
     def webhooks(self) -> Webhooks:
         """Custom events."""  # made when asked for: kept, it would hold the handle in a circle
-        return Webhooks(self, self._site.emit)
+        return Webhooks(self, self._site.emit, self._site.emit_many)
 
     @property
     def user(self) -> str:
@@ -182,8 +186,8 @@ def _validate_sql(text: object, params: object) -> None:
 class Webhooks:
     """`fw.webhooks`: custom events."""
 
-    def __init__(self, fw: Fw, emit: Emit) -> None:
-        self._fw, self._emit = fw, emit
+    def __init__(self, fw: Fw, emit: Emit, emit_many: EmitMany) -> None:
+        self._fw, self._emit, self._emit_many = fw, emit, emit_many
 
     def emit(
         self,
@@ -198,3 +202,24 @@ class Webhooks:
         """
         with self._fw.tx.savepoint():
             return self._emit(self._fw, name, data, reference, key)
+
+    def emit_many(
+        self,
+        events: Sequence[Mapping[str, Any] | FwError],
+        all: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Record up to 1,000 events in this transaction.
+
+        Args:
+            events: mappings with the arguments of `emit`: name, data and, if wanted, reference
+                and key. An FwError in place of an event becomes its result.
+            all: record all of them, or none.
+
+        Returns: for each event `{"deliveries": [id, …]}`, or `{"error": {"type", "message",
+            "extra"}}` if it is refused.
+
+        Raises: ValidationError if there are no events, or too many. With `all` also the refusal
+            of the first refused event; `extra.field` begins with its place, `events[3]`.
+        """
+        with self._fw.tx.savepoint():
+            return self._emit_many(self._fw, events, all)

@@ -249,18 +249,29 @@ class RowInserter:
 
     def insert(self, tx: Tx, name: str, owner: str, **values: Any) -> None:
         """Write a row for `owner`; `values` as the columns hold them. Raises: UniqueViolation."""
-        now = tx.now
-        tx.run(
-            self._insert,
-            name=name,
-            owner=owner,
-            creation=now,
-            modified=now,
-            modified_by=owner,
-            docstatus=0,
-            idx=0,
-            **values,
-        )
+        tx.run(self._insert, name=name, **_standard(tx, owner), **values)
+
+    def insert_many(
+        self, tx: Tx, owner: str, written: Sequence[tuple[str, dict[str, Any]]]
+    ) -> None:
+        """Write rows for `owner`, each given as its name and values. Raises: UniqueViolation."""
+        if len(written) == 1:
+            self.insert(tx, written[0][0], owner, **written[0][1])
+            return
+        standard = _standard(tx, owner)
+        tx.run_many(self._insert, [{"name": name, **standard, **row} for name, row in written])
+
+
+def _standard(tx: Tx, owner: str) -> dict[str, Any]:
+    """Return the standard columns of a new row, but for its name."""
+    return {
+        "owner": owner,
+        "creation": tx.now,
+        "modified": tx.now,
+        "modified_by": owner,
+        "docstatus": 0,
+        "idx": 0,
+    }
 
 
 class SystemRows:

@@ -39,7 +39,8 @@ from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
 from fw_actors.store import Store, Tx, installation_key, open_sqlite
 from fw_actors.webhooks import events, replay
-from fw_actors.webhooks.events import DeliveryRenames, EventRecorder
+from fw_actors.webhooks.custom_events import CustomEvents
+from fw_actors.webhooks.events import DeliveryRecorder, DeliveryRenames, EventRecorder
 from fw_actors.webhooks.replay import BulkReplays, Replays
 from fw_actors.webhooks.subscriptions import SubscriptionCache, WebhookRules
 
@@ -158,13 +159,12 @@ def _assembled(
     vault = VaultCipher(config.secrets.key, entropy)
     accounts = Accounts(registry)
     subscriptions = SubscriptionCache(registry)
-    publisher = EventRecorder(
-        registry,
-        subscriptions,
-        DeliveryIds(entropy.bytes),
-        off=config.deployment.webhooks_off,
-        recorded=partial(recorded, events.QUEUE),
+    off = config.deployment.webhooks_off
+    deliveries = DeliveryRecorder(
+        registry, subscriptions, DeliveryIds(entropy.bytes), partial(recorded, events.QUEUE)
     )
+    publisher = EventRecorder(registry, subscriptions, deliveries, off=off)
+    custom = CustomEvents(registry, subscriptions, deliveries, off=off)
     renames = (AccountRenames(registry), DeliveryRenames(registry, subscriptions))
     rules = WebhookRules(registry, development=config.deployment.mode == "development")
     audit = AuditLog(registry, entropy)
@@ -180,7 +180,9 @@ def _assembled(
     replays = Replays(registry, audit, partial(recorded, events.QUEUE))
     bulk = BulkReplays(replays, audit, entropy, partial(recorded, replay.REPLAYS))
     enqueue = JobRecorder(partial(recorded, app_jobs.QUEUE))
-    context = SiteContext(documents, publisher.emit, accounts.rights, enqueue, config.secrets)
+    context = SiteContext(
+        documents, custom.emit, custom.emit_many, accounts.rights, enqueue, config.secrets
+    )
     return Site(
         config,
         store,

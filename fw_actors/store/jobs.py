@@ -16,9 +16,11 @@ from typing import Any, Final, NamedTuple, Required, TypedDict, Unpack
 
 import msgspec
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     Select,
     Subquery,
+    Text,
     Update,
     and_,
     bindparam,
@@ -27,6 +29,7 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    literal_column,
     null,
     select,
     update,
@@ -77,6 +80,21 @@ _NEW: Final = insert(JOB).values(
 )
 ENQUEUE: Final = Statement(_NEW)
 ENQUEUE_NUMBERED: Final = Statement(_NEW.returning(JOB.c.id))  # half as dear again on SQLite
+
+_GIVEN: Final = JsonRows("given")
+ENQUEUE_MANY: Final = Statement(
+    insert(JOB).from_select(
+        ["queue", "partition", "subject", "function", "arguments", "user", "next_at", "created"],
+        select(
+            bindparam("queue", type_=Text()),
+            _GIVEN.item(0, str),
+            _GIVEN.item(1, str),
+            *(literal_column("''"),) * 3,
+            bindparam("now", type_=BigInteger()),
+            bindparam("now", type_=BigInteger()),
+        ).select_from(_GIVEN.table),
+    )
+)
 
 
 def heads_of(queue: ColumnElement[str]) -> Select[tuple[str, int]]:
@@ -287,6 +305,14 @@ class JobFields(TypedDict, total=False):
 def enqueue(tx: Tx, **job: Unpack[JobFields]) -> None:
     """Write a job."""
     tx.run(ENQUEUE, **{**_BLANK, "next_at": tx.now, "created": tx.now, **job})
+
+
+def enqueue_many(tx: Tx, queue: str, given: Sequence[tuple[str, str]]) -> None:
+    """Write jobs that are due now, each given as its partition and subject."""
+    if len(given) == 1:
+        enqueue(tx, queue=queue, partition=given[0][0], subject=given[0][1])
+    elif given:
+        tx.run(ENQUEUE_MANY, queue=queue, given=rows_as_json(given), now=tx.now)
 
 
 def enqueue_numbered(tx: Tx, **job: Unpack[JobFields]) -> int:

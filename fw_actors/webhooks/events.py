@@ -1,7 +1,7 @@
-"""Events, recorded with their deliveries in the writer's transaction.
+"""Deliveries of events, recorded in the writer's transaction, and the events of documents.
 
 Rules: B-50 to B-57, B-106. Every attempt and replay signs and sends exactly the bytes that are
-stored here.
+stored here. The events that apps emit: `custom_events`.
 
 Renaming a document updates its deliveries (B-184). Jobs refer to Webhooks by name, so they are
 updated when a Webhook is renamed (B-30).
@@ -9,9 +9,8 @@ updated when a Webhook is renamed (B-30).
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -20,21 +19,19 @@ import sqlalchemy as sa
 from fw_actors.documents import rows
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import DocType, child_of
-from fw_actors.documents.fields import CONTROLS_AND_BREAKS, Table
+from fw_actors.documents.fields import Table
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.special_fields import iso
-from fw_actors.errors import DuplicateError, NotFoundError, ValidationError
+from fw_actors.errors import DuplicateError, NotFoundError
 from fw_actors.rules.redaction import FieldRedaction, redaction_of
-from fw_actors.rules.signing import UnusableEventNameError, validate_event_name
 from fw_actors.rules.tokens import DeliveryIds
-from fw_actors.store import Statement, Tx, UniqueViolation, jobs
+from fw_actors.store import Statement, Tx, jobs
 from fw_actors.store.schema import JOB
 from fw_actors.webhooks.subscriptions import UNWATCHABLE, Subscription, SubscriptionCache
 
 QUEUE: Final = "webhook"
-KEY_CHARACTERS: Final = 140
 # The hooks after which a stored document may differ from the object in memory: those that run once
 # the document has rows. `update` writes only the columns that differ from what was stored before
 # the hooks, so that writes of the hooks by SQL or by another object persist.
@@ -60,25 +57,92 @@ _WRITTEN: Final = (
 )
 
 
-class EventRecorder(Observer):
-    """Records document events and the custom events that apps emit."""
+class RecordedEvent(NamedTuple):
+    """An event and the Webhooks that subscribe to it.
+
+    `payload` is the body that every attempt sends; `reference` is a DocType and a name.
+    """
+
+    wanted: Sequence[Subscription]
+    event: str
+    payload: str
+    reference: tuple[str | None, str | None]
+    key: str | None = None
+
+
+class DeliveryRecorder:
+    """Writes the deliveries of events, and a job for each of them."""
 
     def __init__(
         self,
         registry: Registry,
         subscriptions: SubscriptionCache,
         ids: DeliveryIds,
-        *,
-        off: bool,
         recorded: Callable[[], None],
     ) -> None:
-        """`off`: FW_WEBHOOKS=off, nothing is queued. `recorded` is called after each commit that
-        holds a delivery, on trio's thread."""
-        self._deliveries = rows.RowInserter(registry, "Webhook Delivery", _WRITTEN)
+        """`recorded` is called after each commit that holds a delivery, on trio's thread."""
+        self._rows = rows.RowInserter(registry, "Webhook Delivery", _WRITTEN)
         self._subscriptions = subscriptions
         self._ids = ids
-        self._off = off
         self._recorded = recorded
+
+    def record(self, fw: Fw, events: Sequence[RecordedEvent]) -> list[list[str]]:
+        """Write the deliveries of `events`; return the ids of each event's.
+
+        Raises: UniqueViolation if a Webhook has received one of the keys.
+        """
+        tx = fw.tx
+        names: dict[Subscription, str] = {}
+        written: list[tuple[str, dict[str, Any]]] = []
+        ids: list[list[str]] = []
+        for event in events:
+            ids.append([])
+            for subscription in event.wanted:
+                webhook = names.get(subscription)
+                if webhook is None:
+                    webhook = names[subscription] = self._subscriptions.name_now(tx, subscription)
+                delivery = self._ids.new(tx.now)
+                ids[-1].append(delivery)
+                written.append((delivery, _columns_of(event, subscription, webhook, tx.now)))
+        if written:
+            self._rows.insert_many(tx, fw.user, written)
+            jobs.enqueue_many(tx, QUEUE, [(row["webhook"], name) for name, row in written])
+            tx.after_commit(self._recorded)
+        return ids
+
+
+def _columns_of(
+    event: RecordedEvent, subscription: Subscription, webhook: str, now: int
+) -> dict[str, Any]:
+    return {
+        "webhook": webhook,
+        "event": event.event,
+        "status": "Queued",
+        "attempts": 0,
+        "max_attempts": subscription.max_attempts,
+        "next_attempt": now,
+        "key": event.key,
+        "reference_doctype": event.reference[0],
+        "reference_name": event.reference[1],
+        "payload": event.payload,
+    }
+
+
+class EventRecorder(Observer):
+    """Records the events of documents."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        subscriptions: SubscriptionCache,
+        deliveries: DeliveryRecorder,
+        *,
+        off: bool,
+    ) -> None:
+        """`off`: FW_WEBHOOKS=off, nothing is queued."""
+        self._subscriptions = subscriptions
+        self._deliveries = deliveries
+        self._off = off
         self._redactions = {m.name: _redactions(m) for m in registry.metas.values()}
         self._new_names: WeakKeyDictionary[Tx, dict[tuple[str, str], str]] = WeakKeyDictionary()
 
@@ -116,7 +180,8 @@ class EventRecorder(Observer):
         payload = msgspec.json.encode(
             {"type": name, "timestamp": iso(fw.tx.now), "data": shown}
         ).decode()
-        self._record(fw, wanted, name, payload, (doc.doctype, doc.name), None)
+        event_of_it = RecordedEvent(wanted, name, payload, (doc.doctype, doc.name))
+        self._deliveries.record(fw, [event_of_it])
 
     def _as_stored(self, fw: Fw, doc: DocType) -> DocType:
         """Return the document as stored by this transaction, or the object if it is not stored.
@@ -131,62 +196,6 @@ class EventRecorder(Observer):
             except NotFoundError:
                 name = names.get((doc.doctype, name), name)
         return doc
-
-    def emit(
-        self, fw: Fw, name: object, data: object, reference: object, key: object
-    ) -> dict[str, list[str]]:
-        """Record a custom event. Raises: ValidationError; DuplicateError for a used key."""
-        event = _event_name(name)
-        body = _json_object(data)
-        pointed = _reference(reference)
-        _validate_key(key)
-        wanted = () if self._off else self._subscriptions.of(fw.tx).custom.get(event, ())
-        if not wanted:
-            return {"deliveries": []}
-        payload = f'{{"type":"{event}","timestamp":"{iso(fw.tx.now)}","data":{body}}}'
-        return {"deliveries": self._record(fw, wanted, event, payload, pointed, key)}
-
-    def _record(
-        self,
-        fw: Fw,
-        wanted: Sequence[Subscription],
-        event: str,
-        payload: str,
-        reference: tuple[str | None, str | None],
-        key: object,
-    ) -> list[str]:
-        tx = fw.tx
-        made = []
-        for subscription in wanted:
-            delivery, webhook = (
-                self._ids.new(tx.now),
-                self._subscriptions.name_now(tx, subscription),
-            )
-            try:
-                self._deliveries.insert(
-                    tx,
-                    delivery,
-                    fw.user,
-                    webhook=webhook,
-                    event=event,
-                    status="Queued",
-                    attempts=0,
-                    max_attempts=subscription.max_attempts,
-                    next_attempt=tx.now,
-                    key=key,
-                    reference_doctype=reference[0],
-                    reference_name=reference[1],
-                    payload=payload,
-                )
-            except UniqueViolation:
-                raise DuplicateError(
-                    f"Webhook {webhook} has already received an event with this key.",
-                    field="key",
-                ) from None
-            jobs.enqueue(tx, queue=QUEUE, partition=webhook, subject=delivery)
-            made.append(delivery)
-        tx.after_commit(self._recorded)
-        return made
 
     def _redacted(self, doctype: str, shown: dict[str, Any]) -> dict[str, Any]:
         """Redact a document's dict, child rows included."""
@@ -210,71 +219,6 @@ def _redactions(meta: Meta) -> tuple[tuple[str, FieldRedaction, str], ...]:
         if how in (FieldRedaction.REMOVED, FieldRedaction.BLANKED) or child:
             redactions.append((field.name, how, child))
     return tuple(redactions)
-
-
-def _event_name(name: object) -> str:
-    if not isinstance(name, str):
-        raise ValidationError("name must be text.", field="name")
-    try:
-        validate_event_name(name)
-    except UnusableEventNameError as error:
-        raise ValidationError(str(error), field="name") from None
-    return str.__str__(name)  # the text of an Enum member is its value
-
-
-def _json_object(data: object) -> str:
-    """Return `data` as JSON at the time of the call; later changes are not sent."""
-    if not isinstance(data, Mapping):
-        raise ValidationError("data must be an object.", field="data")
-    try:
-        text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        text.encode()
-    except (TypeError, ValueError, RecursionError):
-        raise ValidationError("data must be serialisable as JSON.", field="data") from None
-    if not all(isinstance(key, str) for key in _keys(data)):
-        # Converted to text, 1 and "1" would be the same key twice.
-        raise ValidationError("The keys of data must be text.", field="data")
-    return text
-
-
-def _keys(data: object) -> Iterator[object]:
-    """Yield the keys of all objects in a value that json can encode."""
-    waiting = [data]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            yield from each
-            waiting += each.values()
-        elif isinstance(each, list | tuple):
-            waiting += each
-
-
-def _reference(reference: object) -> tuple[str | None, str | None]:
-    if reference is None:
-        return None, None
-    if not isinstance(reference, Mapping) or set(reference) != {"doctype", "name"}:
-        raise ValidationError("reference must be {doctype, name}.", field="reference")
-    doctype, name = reference["doctype"], reference["name"]
-    if not (_is_line(doctype) and _is_line(name)):
-        raise ValidationError("reference must be {doctype, name}, both text.", field="reference")
-    return doctype, name
-
-
-def _validate_key(key: object) -> None:
-    if key is not None and not _is_line(key):
-        raise ValidationError(
-            f"key must be 1 to {KEY_CHARACTERS} characters of text without control characters.",
-            field="key",
-        )
-
-
-def _is_line(text: object) -> bool:
-    """Return whether both stores can keep the text in a column of 140 characters."""
-    return (
-        isinstance(text, str)
-        and 0 < len(text) <= KEY_CHARACTERS
-        and not CONTROLS_AND_BREAKS.search(text)
-    )
 
 
 _OLD: Final[sa.BindParameter[Any]] = sa.bindparam("old")

@@ -65,8 +65,22 @@ DELIVERY: Final = (
     Mutation(
         "an event is recorded without its job",
         _EVENTS,
-        "jobs.enqueue(tx, queue=QUEUE, partition=webhook, subject=delivery)",
+        'jobs.enqueue_many(tx, QUEUE, [(row["webhook"], name) for name, row in written])',
         "pass",
+    ),
+    Mutation(
+        "a batch fails as a whole when another transaction uses one of its keys",
+        "fw_actors/webhooks/custom_events.py",
+        "each if isinstance(each, FwError) else self._record_apart(fw, each)",
+        'each if isinstance(each, FwError) else _duplicate("")',
+        "tests/fw_actors/webhooks/test_event_batches.py",
+    ),
+    Mutation(
+        "a batch of all or nothing keeps the events before the refused one",
+        "fw_actors/documents/handle.py",
+        "        with self._fw.tx.savepoint():\n            return self._emit_many(",
+        "        if True:\n            return self._emit_many(",
+        "tests/fw_actors/webhooks/test_event_batches.py",
     ),
     Mutation(
         "an event outlives the refusal that it was part of",

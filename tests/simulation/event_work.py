@@ -55,6 +55,33 @@ class EventWork:
         if key is not None:
             self._keys.append(key)
 
+    async def emit_batch(self) -> None:
+        """Emit a few events at once, one of them unusable; each has its own answer."""
+        markers = [self.client.marker() for _ in range(self.dice.randint(1, 4))]
+        events: list[dict[str, Any]] = [
+            {"name": EVENT, "data": {"marker": marker}, "key": self._key(marker)}
+            for marker in markers
+        ]
+        forged = self.client.marker()
+        self.world.promises.refused.add(forged)
+        events.insert(
+            self.dice.randint(0, len(events)),
+            {"name": "doc.forged", "data": {"marker": forged}, "key": None},
+        )
+        told = await self.client.write(
+            f"emits {markers} at once", lambda fw: fw.webhooks.emit_many(events), MANAGER
+        )
+        if refused(told) or lost(told):
+            return
+        for event, result in zip(events, told, strict=True):
+            marker = event["data"]["marker"]
+            if "error" in result:
+                self.world.promises.refused.add(marker)
+            else:
+                self._promise(result["deliveries"], marker)
+            if event["key"] is not None:
+                self._keys.append(event["key"])
+
     async def roll_back(self) -> None:
         """Emit and write, then raise: nothing of it may remain."""
         marker = self.client.marker()

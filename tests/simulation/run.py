@@ -150,8 +150,9 @@ async def _work(client: Client, until: float) -> None:
     events, access, keys = EventWork(client), AccessWork(client), KeyWork(client)
     replays, scopes, own = ReplayWork(client), ScopeWork(client), OwnWork(client)
     works = (
-        *(events.emit,) * 6, *(events.ticket,) * 5, events.roll_back, events.caught, events.job,
-        events.hook, events.hook, events.sweep, *(access.sign_in,) * 3, access.guess,
+        *(events.emit,) * 4, *(events.emit_batch,) * 2, *(events.ticket,) * 5, events.roll_back,
+        events.caught, events.job, events.hook, events.hook, events.sweep,
+        *(access.sign_in,) * 3, access.guess,
         *(access.use_session,) * 4, access.sign_out, access.forget, access.use_link,
         access.use_link, access.invite, access.switch, access.set_password, replays.replay,
         replays.replay, replays.replay_many, keys.make, keys.use, keys.use, keys.guess,

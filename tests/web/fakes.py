@@ -50,12 +50,17 @@ class FakeWebhooks:
 
     def __init__(self) -> None:
         self.emitted: list[tuple[Any, ...]] = []
+        self.batches: list[tuple[list[Any], bool]] = []
 
     def emit(
         self, name: str, data: dict[str, Any], reference: object = None, key: str | None = None
     ) -> dict[str, Any]:
         self.emitted.append((name, data, reference, key))
         return {"deliveries": ["msg_1"]}
+
+    def emit_many(self, events: list[Any], all: bool) -> list[dict[str, Any]]:
+        self.batches.append((events, all))
+        return [{"deliveries": ["msg_1"]} for _ in events]
 
 
 class FakeFw:

@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fw_actors.errors import BadRequestError
-from web.json_input import PLAIN, CharacterRules, depth_of, read_argument, read_object, read_struct
+from web.json_input import (
+    PLAIN,
+    SUSPECT,
+    CharacterRules,
+    ListReader,
+    depth_of,
+    may_be_suspect,
+    read_argument,
+    read_object,
+    read_struct,
+)
 
 
 class Order(msgspec.Struct, forbid_unknown_fields=True):
@@ -163,3 +173,96 @@ def test_read_argument_names_the_parameter() -> None:
         with pytest.raises(BadRequestError) as caught:
             read_argument(text, "filters")
         assert caught.value.extra == {"field": "filters"}
+
+
+class Batch(msgspec.Struct, forbid_unknown_fields=True):
+    items: list[Any]
+    flag: bool = False
+
+
+def read_batch(body: bytes) -> tuple[list[Any], Batch]:
+    reader = ListReader(body, "items", Batch)
+    items = [item for item, _ in reader.items()]
+    return items, reader.rest()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text('a,]}"\\\u00e9 '),
+    lambda under: st.lists(under) | st.dictionaries(st.text("b:{"), under),
+    max_leaves=10,
+)
+
+
+@given(st.lists(JSON), st.booleans(), st.booleans(), st.sampled_from([None, 1]))
+def test_list_reader_reads_what_the_whole_decoder_reads(
+    items: list[Any], flag: bool, first: bool, indent: int | None
+) -> None:
+    members = {"items": items, "flag": flag} if first else {"flag": flag, "items": items}
+    body = json.dumps(members, indent=indent).encode()
+    assert read_batch(body) == (items, Batch([], flag))
+
+
+@given(st.binary(max_size=40) | st.text('[]{},:"12items flag', max_size=40).map(str.encode))
+def test_list_reader_refuses_what_is_no_json(body: bytes) -> None:
+    try:
+        expected = read_struct(body, Batch)
+    except BadRequestError:
+        with pytest.raises(BadRequestError):
+            read_batch(body)
+    else:
+        items, rest = read_batch(body)
+        assert Batch(items, rest.flag) == expected
+
+
+BATCH = b'{"items": [1, {"a": [2]}], "flag": true}'
+
+
+@pytest.mark.parametrize("end", range(len(BATCH)))
+def test_list_reader_refuses_each_truncated_body(end: int) -> None:
+    with pytest.raises(BadRequestError):
+        read_batch(BATCH[:end])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"items": [1,], "flag": true}',
+        b'{"items": [1], "flag": true,}',
+        b'{"items": [1] "flag": true}',
+        b'{"items": [1], "items": [2]}',
+        b'{"items": [{"a": 1, "a": 2}]}',
+        b'{"items": [1]} x',
+        b'{"items": [1]}{}',
+        b"{1: [1]}",
+        b'{"items": [NaN]}',
+        b'{"items": ["\xff"]}',
+        b'{"items": [' + b"[" * 40 + b"]" * 40 + b"]}",
+        b'{"items": [' + b"[" * 100_000 + b"]" * 100_000 + b"]}",
+    ],
+)
+def test_list_reader_keeps_the_rules_of_bodies(body: bytes) -> None:
+    """The rules on malformed bodies hold item by item (H-12)."""
+    try:
+        items, _ = read_batch(body)
+    except BadRequestError:
+        return
+    assert any(isinstance(item, BadRequestError) for item in items)
+
+
+def test_list_reader_yields_the_refusal_of_a_forbidden_value() -> None:
+    reader = ListReader(b'{"items": [{"a": 1}, {"b": "\\u0000"}, {"a": 2}]}', "items", Batch)
+    first, refused_one, last = (item for item, _ in reader.items())
+    assert (first, last) == ({"a": 1}, {"a": 2})
+    assert isinstance(refused_one, BadRequestError)
+    assert refused_one.extra == {"field": "b"}
+
+
+@given(
+    st.text(st.sampled_from("0159eE+-.aNnIify \\\u007f\u0080\u009f\u00a0\u00e9"), max_size=30),
+    st.sampled_from(["", "NaN", "Infinity", "0" * 16, "1e400", "9E+308"]),
+)
+def test_read_object_checks_each_value_of_a_suspect_body(text: str, part: str) -> None:
+    """The quick search misses nothing that the pattern finds."""
+    body = json.dumps({"a": text + part}, ensure_ascii=False).encode()
+    if SUSPECT.search(body.decode()):
+        assert may_be_suspect(body)

@@ -1,30 +1,38 @@
-"""Routes of webhooks: emit, replay, bulk replay, test."""
+"""Routes of webhooks: emit, emit many, replay, bulk replay, test."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any, Final
 
 import msgspec
+import trio
 
+from fw_actors.access.types import Caller
 from fw_actors.actors.gateway import Gateway
-from fw_actors.errors import PermissionDeniedError
+from fw_actors.errors import BadRequestError, PermissionDeniedError, ValidationError
+from fw_actors.webhooks.custom_events import MAX_EVENTS
 from fw_actors.webhooks.diagnostics import TrialResult
 from fw_actors.webhooks.replay import ReplayRun
 from web.exchange import Exchange
-from web.json_input import CharacterRules
-from web.operations import Route
+from web.json_input import CharacterRules, ListReader, to_struct
+from web.operations import BodyRule, Operation, Route
+from web.request import KIB, MIB
 from web.response import Response, iso_time, json_response
 from web.response_schemas import (
+    EmittedManyResponse,
     EmittedResponse,
     ReplayedResponse,
     ReplayRunDetails,
     ReplayRunResponse,
 )
-from web.routes.operations import read_route, time_or_null, write_route
+from web.routes.operations import SERVICES, read_route, time_or_null, write_route
 from web.routes.resource import ADMINISTRATOR_ROLE
 
 PUBLISHERS: Final = frozenset({ADMINISTRATOR_ROLE, "Event Publisher"})
+MAX_BATCH_BYTES: Final = 4 * MIB
+CHARACTERS_PER_CHECKPOINT: Final = 64 * KIB
 
 
 class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,6 +57,13 @@ class EmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: EmitOptions | None = None
 
 
+class EmitManyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of core.services.webhooks.emitMany: 1 to 1,000 events."""
+
+    events: list[EmitRequest]
+    all: bool = False
+
+
 class ReplayRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of core.services.webhooks.replay."""
 
@@ -63,6 +78,12 @@ class TestRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     webhook: str
 
 
+DATA: Final = CharacterRules(lines=("data",))
+EVENTS: Final = BodyRule(
+    partial(ListReader, key="events", kind=EmitManyRequest, texts=DATA), limit=MAX_BATCH_BYTES
+)
+
+
 class WebhookRoutes:
     """The routes of this module, over one gateway."""
 
@@ -71,10 +92,13 @@ class WebhookRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        data = CharacterRules(lines=("data",))
         return [
             write_route(
-                "webhooks.emit", self.emit, EmitRequest, response=EmittedResponse, texts=data
+                "webhooks.emit", self.emit, EmitRequest, response=EmittedResponse, texts=DATA
+            ),
+            Route(
+                SERVICES + "webhooks.emitMany",
+                {"POST": Operation(self.emit_many, body=EVENTS, response=EmittedManyResponse)},
             ),
             write_route("webhooks.replay", self.replay, ReplayRequest, response=ReplayedResponse),
             write_route("webhooks.test", self.test, TestRequest, response=TrialResult),
@@ -83,19 +107,33 @@ class WebhookRoutes:
     async def emit(self, exchange: Exchange) -> Response:
         """Queue an event for every webhook that subscribes to it."""
         body: EmitRequest = exchange.body
-        caller = exchange.known_caller
-        if not caller.roles & PUBLISHERS:
-            raise PermissionDeniedError("Publishing events requires the role Event Publisher.")
-        options = body.options or EmitOptions()
-        reference = None
-        if options.reference is not None:
-            reference = {"doctype": options.reference.doctype, "name": options.reference.name}
+        caller = _publisher(exchange)
         content = await self._gateway.write(
-            caller,
-            lambda fw: fw.webhooks.emit(body.name, body.data, reference, options.key),
-            exchange.request_id,
+            caller, lambda fw: fw.webhooks.emit(**_arguments(body)), exchange.request_id
         )
         return json_response(content)
+
+    async def emit_many(self, exchange: Exchange) -> Response:
+        """Queue up to 1,000 events in one transaction, and answer each of them.
+
+        With `all`, the first event that is refused is the response, and none is queued.
+        """
+        reader: ListReader[EmitManyRequest] = exchange.body
+        given: list[dict[str, Any] | BadRequestError] = []
+        pause = CHARACTERS_PER_CHECKPOINT
+        for item, read in reader.items():
+            if len(given) == MAX_EVENTS:
+                raise ValidationError(f"events must hold 1 to {MAX_EVENTS:,} events.", "events")
+            given.append(_event_or_refusal(item))
+            if read >= pause:  # other requests are served meanwhile
+                pause = read + CHARACTERS_PER_CHECKPOINT
+                await trio.lowlevel.checkpoint()
+        all_or_nothing = reader.rest().all
+        caller = _publisher(exchange)
+        results = await self._gateway.write(
+            caller, lambda fw: fw.webhooks.emit_many(given, all_or_nothing), exchange.request_id
+        )
+        return json_response({"events": results})
 
     async def replay(self, exchange: Exchange) -> Response:
         """Send a delivery again: same id, same bytes, fresh attempts."""
@@ -108,6 +146,32 @@ class WebhookRoutes:
         """Send a webhook a test event; the failure of a receiver is a result, not an error."""
         body: TestRequest = exchange.body
         return json_response(await self._gateway.test_webhook(exchange.known_caller, body.webhook))
+
+
+def _publisher(exchange: Exchange) -> Caller:
+    """Return the caller. Raises: PermissionDeniedError for one who may not publish events."""
+    caller = exchange.known_caller
+    if not caller.roles & PUBLISHERS:
+        raise PermissionDeniedError("Publishing events requires the role Event Publisher.")
+    return caller
+
+
+def _event_or_refusal(item: object) -> dict[str, Any] | BadRequestError:
+    if isinstance(item, BadRequestError):
+        return item
+    try:
+        return _arguments(to_struct(item, EmitRequest, "event"))
+    except BadRequestError as refusal:
+        return refusal
+
+
+def _arguments(event: EmitRequest) -> dict[str, Any]:
+    """Return the arguments of `fw.webhooks.emit`."""
+    options = event.options or EmitOptions()
+    reference = None
+    if options.reference is not None:
+        reference = {"doctype": options.reference.doctype, "name": options.reference.name}
+    return {"name": event.name, "data": event.data, "reference": reference, "key": options.key}
 
 
 class ReplayManyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

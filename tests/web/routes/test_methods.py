@@ -81,6 +81,85 @@ async def test_emit_validates_the_body_before_roles(
     assert not gateway.webhooks.emitted
 
 
+MANY = f"{EMIT}Many"
+
+
+async def test_emit_many_passes_all_events_in_one_call(
+    client: AppClient, publisher: FakeGateway
+) -> None:
+    """A batch is one transaction, each event of it with the arguments of emit (B-87)."""
+    reference = {"doctype": "Invoice", "name": "I-1"}
+    options = {"reference": reference, "key": "k"}
+    body = {"events": [EVENT, {**EVENT, "options": options}]}
+    reply = await client.ask("POST", MANY, body, sid=SID)
+    assert reply.json == {"events": [{"deliveries": ["msg_1"]}] * 2}
+    await client.ask("POST", MANY, {"all": True, "events": [EVENT]}, sid=SID)
+    plain = {**EVENT, "reference": None, "key": None}
+    assert publisher.webhooks.batches == [
+        ([plain, {**plain, "reference": reference, "key": "k"}], False),
+        ([plain], True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("event", "field"),
+    [
+        ({"name": 1, "data": {}}, "name"),
+        ({"name": "a.b", "data": {"a": "\0"}}, "data"),
+        ({"name": "a.b", "data": {"a": 2**60}}, "data"),
+        ({"name": "a.b", "data": {}, "key": "k"}, "key"),
+        ({"data": {}}, "name"),
+        (1, None),
+    ],
+)
+async def test_emit_many_passes_a_malformed_event_as_its_refusal(
+    client: AppClient, publisher: FakeGateway, event: object, field: str | None
+) -> None:
+    """An event of a wrong shape is refused by itself (B-83)."""
+    assert (await client.ask("POST", MANY, {"events": [EVENT, event]}, sid=SID)).status == 200
+    (((_, refusal), _),) = publisher.webhooks.batches
+    assert refusal.details["type"] == "BadRequestError"
+    assert refusal.extra.get("field") == field
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        ({}, 400, "events"),
+        ({"events": {}}, 400, "events"),
+        ({"events": [EVENT], "all": 1}, 400, "all"),
+        ({"events": [EVENT], "more": 1}, 400, "more"),
+        ({"events": [EVENT] * 1001}, 422, "events"),
+        ([EVENT], 400, None),
+    ],
+)
+async def test_emit_many_refuses_a_malformed_body_before_roles(
+    client: AppClient, gateway: FakeGateway, body: object, status: int, field: str | None
+) -> None:
+    """Body 400 comes before role 403 (H-21)."""
+    reply = await client.ask("POST", MANY, body, sid=SID)
+    assert (reply.status, reply.error.get("extra", {}).get("field")) == (status, field)
+    assert not gateway.webhooks.batches
+
+
+async def test_emit_many_requires_a_publisher(client: AppClient, gateway: FakeGateway) -> None:
+    """A batch is refused like an emit (B-71, B-87)."""
+    reply = await client.ask("POST", MANY, {"events": [EVENT]}, sid=SID)
+    assert (reply.status, gateway.webhooks.batches) == (403, [])
+
+
+async def test_emit_many_takes_4_mib(client: AppClient, publisher: FakeGateway) -> None:
+    """A batch has at most 4 MiB (H-11)."""
+    filled = {"name": "a.b", "data": {"text": "x" * 4100}}
+    assert (await client.ask("POST", MANY, {"events": [filled] * 1000}, sid=SID)).status == 200
+    ((events, _),) = publisher.webhooks.batches
+    assert len(events) == 1000
+    larger = {"name": "a.b", "data": {"text": "x" * 4200}}
+    reply = await client.ask("POST", MANY, {"events": [larger] * 1000}, sid=SID)
+    assert (reply.status, reply.error["type"]) == (413, "PayloadTooLargeError")
+    assert "4096 KiB" in reply.error["message"]
+
+
 async def test_function_gets_the_body_as_arguments_and_may_write(
     client: AppClient,
 ) -> None:

@@ -1,0 +1,201 @@
+"""`fw webhooks emit`: one event from arguments, or many from a file of JSON lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import click
+
+from fw_cli.context import ADMINISTRATOR, CommandContext
+from fw_cli.errors import CommandFailed
+from fw_cli.examples import examples
+from fw_cli.output import as_json, say, show_json
+from fw_cli.progress import progress
+
+if TYPE_CHECKING:
+    from fw_actors.ops.site import Site
+
+_STDIN: Final = "-"
+_LINES_PER_TRANSACTION: Final = 500
+_MAX_LINE_BYTES: Final = 1024 * 1024  # as of a body over HTTP
+_BYTES_PER_TRANSACTION: Final = 4 * 1024 * 1024
+_REFUSALS_SHOWN: Final = 20
+_DUPLICATE: Final = "DuplicateError"
+
+
+@dataclass
+class Emission:
+    """The result of a file: counts, and the lines that were refused, with their errors.
+
+    `known` counts the events whose key a Webhook has received before.
+    """
+
+    emitted: int = 0
+    deliveries: int = 0
+    known: int = 0
+    refused: list[dict[str, Any]] = field(default_factory=list)
+    without_key: int = 0
+
+
+@click.command(
+    epilog=examples(
+        "fw webhooks emit invoice.paid --data '{\"number\": 7}' --key invoice-7",
+        "fw webhooks emit --file events.jsonl",
+        "fw webhooks emit --file - --json < events.jsonl",
+    )
+)
+@click.argument("name", required=False)
+@click.option("--data", help="The event's data, a JSON object.  [default: {}]")
+@click.option("--key", help="An idempotency key: each Webhook receives it once.")
+@click.option(
+    "--file", "source", type=click.Path(dir_okay=False, allow_dash=True),
+    help="Emit an event for each line, {name, data, reference?, key?}; - is stdin.",
+)  # fmt: skip
+@as_json
+@click.pass_obj
+def emit(
+    context: CommandContext,
+    name: str | None,
+    data: str | None,
+    key: str | None,
+    source: str | None,
+    as_json: bool,
+) -> None:
+    """Emit the custom event NAME, or the events of a file.
+
+    A file is emitted 500 lines at a time, each part in one transaction. If it was interrupted, run
+    it again: events whose key was emitted are skipped.
+    """
+    if (name is None) == (source is None):
+        raise click.UsageError("Give the NAME of one event, or many with --file.")
+    if source is not None:
+        if data is not None or key is not None:
+            raise click.UsageError("--data and --key are for one event; a file has its own.")
+        _emit_file(context, source, as_json=as_json)
+        return
+    given = _read_json(data or "{}")
+    if given is None:
+        raise CommandFailed("--data is not valid JSON.")
+
+    async def use(site: Site) -> dict[str, list[str]]:
+        return await site.write(
+            ADMINISTRATOR, lambda fw: fw.webhooks.emit(name or "", given, key=key)
+        )
+
+    result = context.on_site(use)
+    if as_json:
+        show_json(result)
+    else:
+        for delivery in result["deliveries"] or ["No Webhook subscribes to it."]:
+            say(delivery)
+
+
+def _emit_file(context: CommandContext, source: str, *, as_json: bool) -> None:
+    with ExitStack() as stack:
+        size, stream = 0, sys.stdin.buffer
+        if source != _STDIN:
+            try:
+                stream = stack.enter_context(Path(context.cwd, source).open("rb"))
+            except OSError as error:
+                raise CommandFailed(f"{source} can't be read: {error.strerror}.") from None
+            size = Path(stream.name).stat().st_size
+        advance = stack.enter_context(progress("emitting"))
+        result = Emission()
+
+        async def use(site: Site) -> None:
+            for batch, read in _batches(stream, result):
+                await _emit_batch(site, batch, result)
+                advance(read, max(size, read))
+
+        context.on_site(use)
+    result.refused.sort(key=lambda refusal: refusal["line"])
+    if as_json:
+        show_json(result)
+    else:
+        _show(result)
+    if result.refused:
+        raise CommandFailed(f"{len(result.refused)} events were refused; the others are emitted.")
+
+
+def _batches(
+    stream: IO[bytes], result: Emission
+) -> Iterator[tuple[list[tuple[int, dict[str, Any]]], int]]:
+    """Yield the events of up to 500 lines, and about 4 MiB, with their line numbers; and how many
+    bytes were read.
+    """
+    batch: list[tuple[int, dict[str, Any]]] = []
+    read = number = begun = 0
+    while line := stream.readline(_MAX_LINE_BYTES + 1):
+        number += 1
+        read += len(line)
+        if len(line) > _MAX_LINE_BYTES:
+            read += _skip_line(stream)
+            _refuse(result, number, f"A line must have at most {_MAX_LINE_BYTES // 1024} KiB.")
+        elif line.strip():
+            event = _read_json(line)
+            if isinstance(event, dict):
+                batch.append((number, event))
+            else:
+                _refuse(result, number, "A line must be a JSON object.")
+        if len(batch) == _LINES_PER_TRANSACTION or read - begun >= _BYTES_PER_TRANSACTION:
+            yield batch, read
+            batch, begun = [], read
+    if batch:
+        yield batch, read
+
+
+def _skip_line(stream: IO[bytes]) -> int:
+    skipped = 0
+    while part := stream.readline(_MAX_LINE_BYTES):
+        skipped += len(part)
+        if part.endswith(b"\n"):
+            break
+    return skipped
+
+
+async def _emit_batch(
+    site: Site, batch: list[tuple[int, dict[str, Any]]], result: Emission
+) -> None:
+    events = [event for _, event in batch]
+    results = await site.write(ADMINISTRATOR, lambda fw: fw.webhooks.emit_many(events))
+    for (number, event), each in zip(batch, results, strict=True):
+        error = each.get("error")
+        if error is None:
+            result.emitted += 1
+            result.deliveries += len(each["deliveries"])
+            result.without_key += event.get("key") is None
+        elif error["type"] == _DUPLICATE:
+            result.known += 1
+        else:
+            _refuse(result, number, error["message"])
+
+
+def _refuse(result: Emission, number: int, message: str) -> None:
+    result.refused.append({"line": number, "error": message})
+
+
+def _read_json(text: str | bytes) -> Any:
+    """Return the value; None if it is not JSON."""
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _show(result: Emission) -> None:
+    say(f"Emitted {result.emitted:,} events, {result.deliveries:,} deliveries.")
+    if result.known:
+        say(f"Skipped {result.known:,} events whose key was emitted before.")
+    if result.without_key:
+        say(f"{result.without_key:,} events have no key: a second run would emit them again.")
+    for refusal in result.refused[:_REFUSALS_SHOWN]:
+        say(f"Line {refusal['line']:,}: {refusal['error']}")
+    if len(result.refused) > _REFUSALS_SHOWN:
+        say(f"… and {len(result.refused) - _REFUSALS_SHOWN:,} more; --json lists all.")

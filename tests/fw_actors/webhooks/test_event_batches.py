@@ -1,0 +1,222 @@
+"""Events in batches: `fw.webhooks.emit_many` (B-82 to B-87)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fw_actors.errors import BadRequestError, DuplicateError, ValidationError
+from tests.fw_actors.office import Office, open_office
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+
+def events(count: int, **fields: Any) -> list[dict[str, Any]]:
+    return [{"name": "note.shared", "data": {"n": n}, **fields} for n in range(count)]
+
+
+async def jobs(office: Office) -> list[tuple[str, str]]:
+    return [
+        (str(partition), str(subject))
+        for partition, subject in await office.sql(
+            "SELECT partition, subject FROM fw_job ORDER BY subject"
+        )
+    ]
+
+
+async def test_emit_many_queues_each_event_for_each_webhook_in_order(office: Office) -> None:
+    """Each event gets the ids of its own deliveries, in the order of the list (B-82)."""
+    hooks = sorted([await office.subscribe(), await office.subscribe()])
+    results = await office.do(lambda fw: fw.webhooks.emit_many(events(300)))
+    stored = {each["name"]: each for each in await office.deliveries()}
+    assert len(stored) == 600
+    for n, result in enumerate(results):
+        mine = [stored[delivery] for delivery in result["deliveries"]]
+        assert [each["webhook"] for each in mine] == hooks
+        assert [each["payload"]["data"] for each in mine] == [{"n": n}] * 2
+    assert await jobs(office) == sorted(
+        ((each["webhook"], each["name"]) for each in stored.values()), key=lambda job: job[1]
+    )
+
+
+async def test_emit_many_stores_what_emit_stores(office: Office) -> None:
+    """A delivery of a batch differs from one of `emit` in nothing but its id and key (B-82)."""
+    await office.subscribe()
+    event: dict[str, Any] = {
+        "name": "note.shared",
+        "data": {"a": ["ü", None, 1.5], "password": "x"},
+        "reference": {"doctype": "Note", "name": "N-1"},
+    }
+    await office.do(lambda fw: fw.webhooks.emit(**event, key="alone"))
+    await office.do(
+        lambda fw: fw.webhooks.emit_many([{**event, "key": "a"}, {**event, "key": "b"}])
+    )
+    alone, *batch = [
+        {k: v for k, v in each.items() if k not in ("name", "key", "creation", "modified",
+                                                   "next_attempt", "payload")}
+        | {"data": each["payload"]["data"]}
+        for each in await office.deliveries()
+    ]  # fmt: skip
+    assert batch == [alone, alone]
+
+
+REFUSED: list[tuple[object, str, str | None]] = [
+    ({"name": "doc.on_insert", "data": {}}, "ValidationError", "name"),
+    ({"name": "note.shared", "data": []}, "ValidationError", "data"),
+    ({"name": "note.shared", "data": {}, "key": ""}, "ValidationError", "key"),
+    ({"name": "note.shared", "data": {}, "reference": "N"}, "ValidationError", "reference"),
+    ({"name": "note.shared"}, "ValidationError", None),
+    ({"name": "note.shared", "data": {}, "more": 1}, "ValidationError", None),
+    ("note.shared", "ValidationError", None),
+    (BadRequestError("unreadable", field="data"), "BadRequestError", "data"),
+    ({"name": "note.shared", "data": {}, "key": "used"}, "DuplicateError", "key"),
+]
+
+
+@pytest.mark.parametrize(("bad", "kind", "field"), REFUSED)
+async def test_emit_many_refuses_one_event_and_queues_the_others(
+    office: Office, bad: object, kind: str, field: str | None
+) -> None:
+    """A refused event leaves the others as they are (B-83)."""
+    await office.subscribe()
+    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="used"))
+    first, refused, last = await office.do(
+        lambda fw: fw.webhooks.emit_many([*events(1), bad, *events(1)])
+    )
+    assert refused["error"]["type"] == kind
+    assert refused["error"].get("extra", {}).get("field") == field
+    assert len(first["deliveries"]) == len(last["deliveries"]) == 1
+    assert len(await office.deliveries()) == 3
+
+
+@pytest.mark.parametrize(("bad", "kind", "field"), REFUSED)
+async def test_emit_many_of_all_raises_the_first_refusal_and_queues_none(
+    office: Office, bad: object, kind: str, field: str | None
+) -> None:
+    """With `all` nothing is queued, and the transaction stays usable (B-84)."""
+    await office.subscribe()
+    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="used"))
+
+    def work(fw: Any) -> Any:
+        with pytest.raises((ValidationError, BadRequestError, DuplicateError)) as refusal:
+            fw.webhooks.emit_many([*events(2), bad, {"name": 1}], all=True)
+        assert type(refusal.value).__name__ == kind
+        assert refusal.value.message.startswith("events[2]: ")
+        assert refusal.value.extra["field"] == (
+            "events[2]" if field is None else f"events[2].{field}"
+        )
+        return fw.webhooks.emit("note.shared", {"after": True})
+
+    await office.do(work)
+    assert [each["payload"]["data"] for each in await office.deliveries()] == [{}, {"after": True}]
+
+
+async def test_a_key_that_stands_twice_in_a_batch_is_refused_the_second_time(
+    office: Office,
+) -> None:
+    """Within a batch a key is unique per Webhook as well (B-85)."""
+    await office.subscribe()
+    results = await office.do(lambda fw: fw.webhooks.emit_many(events(2, key="k")))
+    assert len(results[0]["deliveries"]) == 1
+    assert results[1]["error"]["type"] == "DuplicateError"
+    assert len(await office.deliveries()) == 1
+
+
+async def test_a_key_that_one_of_several_webhooks_had_queues_none_of_the_event(
+    office: Office,
+) -> None:
+    """An event is queued for all of its Webhooks or for none (B-79, B-85)."""
+    await office.subscribe()
+    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
+    await office.subscribe()
+    (refused,) = await office.do(lambda fw: fw.webhooks.emit_many(events(1, key="k")))
+    assert refused["error"]["type"] == "DuplicateError"
+    assert len(await office.deliveries()) == 1
+
+
+def emit_past_the_look_up(
+    fw: Any, monkeypatch: pytest.MonkeyPatch, given: list[dict[str, Any]], **options: Any
+) -> Any:
+    """Emit a batch whose look-up of keys finds nothing, as if it had come too early."""
+    rows = fw.tx.rows
+    looked: list[dict[str, Any]] = []
+
+    def blind(statement: Any, /, **params: Any) -> Any:
+        if "given" in params and not looked:
+            looked.append(params)
+            return []
+        return rows(statement, **params)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fw.tx, "rows", blind)
+        results = fw.webhooks.emit_many(given, **options)
+    assert looked
+    return results
+
+
+KEYED: list[dict[str, Any]] = [
+    {"name": "note.shared", "data": {}, "key": key} for key in ("k0", "k1", "k2")
+]
+
+
+async def test_a_key_used_while_the_batch_is_written_refuses_only_its_event(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another transaction may use a key after the batch looked it up (B-85)."""
+    await office.subscribe()
+    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k1"))
+    results = await office.do(lambda fw: emit_past_the_look_up(fw, monkeypatch, KEYED))
+    assert [next(iter(result)) for result in results] == ["deliveries", "error", "deliveries"]
+    assert results[1]["error"]["type"] == "DuplicateError"
+    assert sorted(d["key"] for d in await office.deliveries()) == ["k0", "k1", "k2"]
+
+
+async def test_a_key_used_while_a_batch_of_all_is_written_undoes_the_batch(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `all` nothing remains of the events before the refused one (B-84)."""
+    await office.subscribe()
+    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k1"))
+
+    def work(fw: Any) -> None:
+        with pytest.raises(DuplicateError):
+            emit_past_the_look_up(fw, monkeypatch, KEYED, all=True)
+
+    await office.do(work)
+    assert [d["key"] for d in await office.deliveries()] == ["k1"]
+    assert len(await jobs(office)) == 1
+
+
+@pytest.mark.parametrize("given", [[], {}, "events", None, [{}] * 1001, events(1)[0]])
+async def test_emit_many_takes_a_list_of_1_to_1000_events(office: Office, given: object) -> None:
+    """A batch has 1 to 1,000 events (B-86)."""
+    with pytest.raises(ValidationError) as refusal:
+        await office.do(lambda fw: fw.webhooks.emit_many(given))
+    assert refusal.value.extra == {"field": "events"}
+
+
+async def test_emit_many_without_a_subscription_queues_nothing(office: Office) -> None:
+    """An event without a subscription has an empty list of deliveries (B-75)."""
+    results = await office.do(lambda fw: fw.webhooks.emit_many(events(2, key="k")))
+    assert results == [{"deliveries": []}] * 2
+
+
+async def test_a_rolled_back_batch_leaves_nothing(office: Office) -> None:
+    """A batch is part of its transaction (B-82, B-81)."""
+    await office.subscribe()
+    await office.site.rollback(
+        "Administrator", lambda fw: fw.webhooks.emit_many(events(2, key=None))
+    )
+    assert await office.deliveries() == []
+    assert await jobs(office) == []
+
+
+async def test_emit_many_with_webhooks_off_validates_and_queues_nothing(tmp_path: Any) -> None:
+    """FW_WEBHOOKS=off queues nothing (C-57)."""
+    async with open_office(tmp_path, webhooks_off=True) as office:
+        await office.subscribe()
+        results = await office.do(lambda fw: fw.webhooks.emit_many([*events(1), {"name": "x"}]))
+        assert results[0] == {"deliveries": []}
+        assert results[1]["error"]["type"] == "ValidationError"
+        assert await office.deliveries() == []

@@ -1,0 +1,119 @@
+"""`fw webhooks emit`: one event, and files of events (C-130, C-131)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.fw_cli.conftest import CommandLine
+from tests.fw_cli.test_webhooks_sending import make_hook
+
+
+@pytest.fixture
+def hook(fw: CommandLine) -> str:
+    return make_hook(fw, "https://example.test/hook")
+
+
+def deliveries(fw: CommandLine) -> list[dict[str, Any]]:
+    script = 'fw.db.sql("SELECT name, key, payload FROM doc_webhook_delivery ORDER BY name")'
+    rows: list[dict[str, Any]] = fw.json("eval", script)
+    return rows
+
+
+def write_events(fw: CommandLine, count: int, name: str = "events.jsonl") -> str:
+    lines = [{"name": "a.b", "data": {"n": n}, "key": f"k{n}"} for n in range(count)]
+    (fw.folder / name).write_text("\n".join(map(json.dumps, lines)) + "\n")
+    return name
+
+
+def test_emit_queues_one_event_and_prints_its_deliveries(fw: CommandLine, hook: str) -> None:
+    printed = fw.done("webhooks", "emit", "a.b", "--data", '{"n": 1}', "--key", "k").split()
+    (stored,) = deliveries(fw)
+    assert (printed, stored["key"]) == ([stored["name"]], "k")
+    assert json.loads(stored["payload"])["data"] == {"n": 1}
+    assert "received" in fw.refused("webhooks", "emit", "a.b", "--key", "k")
+
+
+def test_emit_without_a_subscription_says_so(fw: CommandLine) -> None:
+    assert fw.done("webhooks", "emit", "a.b") == "No Webhook subscribes to it.\n"
+    assert fw.json("webhooks", "emit", "a.b", "--json") == {"deliveries": []}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("a.b", "--data", "{"), "--data is not valid JSON"),
+        (("a.b", "--data", "[]"), "data must be an object"),
+        (("doc.x",), "reserved"),
+        (("--file", "missing.jsonl"), "missing.jsonl can't be read"),
+    ],
+)
+def test_emit_says_what_is_wrong(fw: CommandLine, arguments: tuple[str, ...], part: str) -> None:
+    assert part in fw.refused("webhooks", "emit", *arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("a.b", "--file", "x"), ("--file", "x", "--key", "k"), ("--file", "x", "--data", "{}")],
+)
+def test_emit_takes_one_event_or_a_file(fw: CommandLine, arguments: tuple[str, ...]) -> None:
+    assert fw.run("webhooks", "emit", *arguments).exit_code == 2
+
+
+def test_emit_file_queues_each_line_in_order(fw: CommandLine, hook: str) -> None:
+    """A file of several transactions is emitted whole (C-131)."""
+    told = fw.json("webhooks", "emit", "--file", write_events(fw, 1203), "--json")
+    assert told == {
+        "emitted": 1203, "deliveries": 1203, "known": 0, "refused": [], "without_key": 0,
+    }  # fmt: skip
+    assert [row["key"] for row in deliveries(fw)] == [f"k{n}" for n in range(1203)]
+
+
+def test_emit_file_that_is_run_again_skips_what_was_emitted(fw: CommandLine, hook: str) -> None:
+    """An interrupted file is completed by a second run (C-131)."""
+    fw.done("webhooks", "emit", "--file", write_events(fw, 5))
+    told = fw.done("webhooks", "emit", "--file", write_events(fw, 8))
+    assert told.splitlines() == [
+        "Emitted 3 events, 3 deliveries.",
+        "Skipped 5 events whose key was emitted before.",
+    ]
+    assert len(deliveries(fw)) == 8
+
+
+def test_emit_file_names_refused_lines_and_emits_the_others(fw: CommandLine, hook: str) -> None:
+    event = '{"name": "a.b", "data": {}'
+    too_long = "x" * (2**20 + 1)
+    lines = [event + "}", "", "no json", "[]", '{"name": "a.b"}', too_long, event + ', "key": "k"}']
+    (fw.folder / "events.jsonl").write_text("\n".join(lines))
+    result = fw.run("webhooks", "emit", "--file", "events.jsonl")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        "Emitted 2 events, 2 deliveries.",
+        "1 events have no key: a second run would emit them again.",
+        "Line 3: A line must be a JSON object.",
+        "Line 4: A line must be a JSON object.",
+        "Line 5: An event must be {name, data, reference?, key?}.",
+        "Line 6: A line must have at most 1024 KiB.",
+    ]
+    assert "4 events were refused" in result.stderr
+    assert len(deliveries(fw)) == 2
+
+
+def test_emit_file_reads_standard_input(fw: CommandLine, hook: str) -> None:
+    path = fw.folder / write_events(fw, 3)
+    with path.open() as lines:
+        process = fw.process("webhooks", "emit", "--file", "-", stdin=lines, stderr=subprocess.PIPE)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, "Emitted 3 events, 3 deliveries.\n", "")
+
+
+def test_emit_file_with_long_lines_is_emitted_whole(fw: CommandLine, hook: str) -> None:
+    """A transaction is bounded by bytes as well (C-131)."""
+    lines = [{"name": "a.b", "data": {"n": n, "text": "x" * 1_000_000}} for n in range(10)]
+    (fw.folder / "long.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    told = fw.json("webhooks", "emit", "--file", "long.jsonl", "--json")
+    assert (told["emitted"], told["deliveries"]) == (10, 10)
+    assert [json.loads(row["payload"])["data"]["n"] for row in deliveries(fw)] == list(range(10))
