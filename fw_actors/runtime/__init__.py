@@ -17,8 +17,10 @@ from fw_actors.runtime.errors import (
     AlreadyAnswered,
     AskCycle,
     AskTimeout,
+    Faults,
     MailboxFull,
     NotHandled,
+    Refused,
 )
 from fw_actors.runtime.mailbox import DeadLetter, DeadLetterReason, MailboxPolicy, Overflow
 from fw_actors.runtime.messages import Message, Request, handles
@@ -44,6 +46,7 @@ __all__ = [
     "DeadLetterReason",
     "Down",
     "Entropy",
+    "Faults",
     "Inspection",
     "KeyedPool",
     "KeyedRef",
@@ -56,6 +59,7 @@ __all__ = [
     "Overflow",
     "PendingReply",
     "Ref",
+    "Refused",
     "Request",
     "Runtime",
     "RuntimeSnapshot",

@@ -9,6 +9,7 @@ from outcome import Outcome
 
 from fw_actors.runtime.background import Timer, Work
 from fw_actors.runtime.clock import Clock, Entropy
+from fw_actors.runtime.errors import Faults
 from fw_actors.runtime.mailbox import MailboxPolicy
 from fw_actors.runtime.messages import HandlerTable, Message, handler_table
 from fw_actors.runtime.reply import PendingReply
@@ -30,6 +31,10 @@ class Actor:
     """
 
     mailbox: ClassVar[MailboxPolicy] = MailboxPolicy()
+    faults: ClassVar[Faults] = Faults.PASS_ON
+    """What becomes of an error of the runtime that a handler does not catch."""
+    refusals: ClassVar[tuple[type[Exception], ...]] = ()
+    """Errors that a handler may raise as it may raise `Refused`."""
     handlers: ClassVar[HandlerTable] = {}
     context: Context
 

@@ -165,7 +165,7 @@ class Workers:
 class Work:
     """One async function that an actor runs concurrently, from `context.work`; a `Job`."""
 
-    __slots__ = ("_abandoned", "_args", "_cell", "_fn", "_outcome", "_then", "scope")
+    __slots__ = ("_abandoned", "_args", "_cell", "_fn", "_outcome", "_then", "scope", "serves")
 
     def __init__(
         self,
@@ -179,6 +179,8 @@ class Work:
         self._outcome: Outcome[Any] | None = None
         self._abandoned = False
         self.scope: WorkerScope | None = None
+        self.serves = cell.serves
+        """The request whose kept reply this work is for."""
         cell.add_work(self)
 
     async def run(self) -> None:
@@ -211,6 +213,7 @@ class Timer:
     """A message for later, from `context.after`."""
 
     __slots__ = ("_cell", "_message", "_pending", "_seconds")
+    serves: Final = None
 
     def __init__(self, cell: ActorCell, seconds: float, message: Message) -> None:
         """Raises MailboxFull and ActorGone, as `ActorCell.add_timer`."""

@@ -35,6 +35,7 @@ from fw_actors.runtime.errors import (
     AskCycle,
     MailboxFull,
     NotHandled,
+    passed_on,
 )
 from fw_actors.runtime.mailbox import DeadLetterReason, Item, Overflow
 from fw_actors.runtime.messages import Message
@@ -70,6 +71,10 @@ class PendingOperation(Protocol):
 
 class Completion(PendingOperation, Protocol):
     """A pending operation that ends with a message to its own actor."""
+
+    @property
+    def serves(self) -> PendingReply[Any] | None:
+        """The request that the operation was begun for, if it is known."""
 
     def take(self) -> Message | PendingReply[Any] | None:
         """End the operation and return its message; None if it was cancelled meanwhile."""
@@ -107,6 +112,7 @@ class ActorCell(ABC):
         "_overflow",
         "_pending",
         "_recent",
+        "_serves",
         "_suspended",
         "_tracer",
         "_watch_table",
@@ -119,6 +125,7 @@ class ActorCell(ABC):
         "life",
         "mailbox",
         "name",
+        "passed_on",
         "restarts",
         "runtime",
         "scheduled",
@@ -146,7 +153,7 @@ class ActorCell(ABC):
         """Pending timers and watches."""
         self.waits_for: tuple[ActorCell, ...] = ()
         """Edges of the wait-for graph; see `deadlock`."""
-        self.handled = self.failed = self.cancelled = self.restarts = 0
+        self.handled = self.failed = self.cancelled = self.restarts = self.passed_on = 0
         self.handler_seconds = 0.0
         self.last_error: str | None = None
         self._overflow = Overflow.WAIT
@@ -154,6 +161,10 @@ class ActorCell(ABC):
         """Whether the next message comes from `_next_item` instead of straight from the mailbox."""
         self._current: PendingReply[Any] | None = None
         """The request that the running handler has to answer."""
+        self._serves: PendingReply[Any] | None = None
+        """The request that the present message is, or that work was begun for whose result it is.
+
+        Its reply may be kept, or answered already."""
         self._pending: dict[PendingOperation, None] | None = None  # created on demand: 64 bytes
         self._completions: deque[Completion] | None = None
         self._completion_was_last = False
@@ -344,6 +355,13 @@ class ActorCell(ABC):
         reply.keep()
         return reply
 
+    @property
+    def serves(self) -> PendingReply[Any] | None:
+        """The request that the present message serves, if its reply was kept."""
+        if self._serves is not None and self._serves.kept:
+            return self._serves
+        return None
+
     def add_pending(self, operation: PendingOperation) -> None:
         """Record an operation of the present instance; an idle keyed actor has none."""
         if self._pending is None:
@@ -441,6 +459,7 @@ class ActorCell(ABC):
             self._current.abandon(self._end_error(failure))
             self._current = None
         pending, self._pending, self._completions = self._pending or {}, None, None
+        self._serves = None
         for operation in pending:
             operation.abandon(self._end_error(failure))
         self.works = self.timers = 0
@@ -501,13 +520,13 @@ class ActorCell(ABC):
                         self.cancelled += 1
                         reply = None
                         continue
-                    self._current = reply
+                    self._current = self._serves = reply
                     kind = type(item)
                 try:
                     function, is_async = handlers[kind]
                 except KeyError:
                     self._reject(item)
-                    reply = None
+                    reply = self._serves = None
                     continue
                 remember(kind)
                 untimed = True
@@ -519,12 +538,14 @@ class ActorCell(ABC):
                         self.handler_seconds += after - before
                         before, untimed = after, False
                 except Exception as error:
-                    raise self.record_failure("handler", error) from error
+                    self._pass_on(actor, kind, error)
+                    reply = None
+                    continue
                 if reply is not None:
                     if self._current is reply:  # else the handler kept it
                         self._current = None
                         reply.answer(result)
-                    reply = None
+                    reply = self._serves = None
                 self.handled += 1
         except (trio.WouldBlock, trio.EndOfChannel):
             return False
@@ -535,11 +556,35 @@ class ActorCell(ABC):
                 del self._recent[:-RECENT_TYPES]
         return True
 
+    def _pass_on(self, actor: Actor, kind: type[Message], error: Exception) -> None:
+        """Settle the present message by an error of its handler, or fail the instance.
+
+        Raises CrashedError.
+        """
+        fault = passed_on(error, actor.faults, actor.refusals)
+        if fault is None:
+            raise self.record_failure("handler", error) from error
+        self.handled += 1
+        self._current = None
+        served, self._serves = self._serves, None
+        if served is not None and served.settle(fault):
+            return
+        self.passed_on += 1
+        if self.passed_on & (self.passed_on - 1) == 0:  # the 1st, 2nd, 4th, 8th...
+            self.runtime.log.warning(
+                "passed_on",
+                actor=self.name,
+                message_type=kind.__name__,
+                error=self.runtime.one_line(fault),
+                count=self.passed_on,
+            )
+
     def _next_item(self, actor: Actor) -> Item | None:
         """Look at control and completions first; return the next item, None for a cancelled one.
 
         Raises what the mailbox's `take` raises if there is nothing to handle.
         """
+        self._serves = None
         if self._inspections:
             self._answer_inspections(actor)
         if self._suspended:
@@ -570,7 +615,9 @@ class ActorCell(ABC):
                 return self._from_mailbox()
         self._completion_was_last = True
         try:
-            return self._completions.popleft().take()
+            completion = self._completions.popleft()
+            self._serves = completion.serves
+            return completion.take()
         except Exception as error:  # `then` of work or watch could not make the message
             raise self.record_failure("handler", error) from error
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 
 
 class ActorError(Exception):
@@ -70,6 +71,44 @@ class AlreadyAnswered(ActorError):
 
     def __init__(self, actor: str, kind: str) -> None:
         super().__init__(f"{actor!r} has already answered this {kind}.")
+
+
+class Refused(Exception):
+    """Raise it, or a subclass, in a handler to refuse: the asker gets it, and the actor goes on."""
+
+
+class Faults(Enum):
+    """What becomes of an error of the runtime that a handler does not catch."""
+
+    PASS_ON = "the asker gets the error, and the actor goes on"
+    CRASH = "the instance fails, as for any other error"
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors of a group, and of the groups inside; or the error itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves(inner)
+    else:
+        yield error
+
+
+def passed_on(
+    error: Exception, faults: Faults, refusals: tuple[type[Exception], ...]
+) -> Exception | None:
+    """Return what an asker gets instead of an answer; None if `error` fails the instance.
+
+    From a group of nothing else, the first error. `AlreadyAnswered` is a defect of the actor.
+    """
+    kinds: tuple[type[Exception], ...]
+    kinds = (*refusals, Refused) if faults is Faults.CRASH else (*refusals, Refused, ActorError)
+    first: Exception | None = None
+    for leaf in leaves(error):
+        if not isinstance(leaf, kinds) or isinstance(leaf, AlreadyAnswered):
+            return None
+        if first is None:
+            first = leaf
+    return first
 
 
 def one_line(error: BaseException, scrub: Callable[[str], str] = str) -> str:

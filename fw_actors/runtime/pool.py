@@ -277,10 +277,18 @@ class IdleQueue:
 class CounterTotals:
     """Sums of the counters of cells. Cells can be added and subtracted, other totals added."""
 
-    __slots__ = ("cancelled", "failed", "handled", "handler_seconds", "last_error", "restarts")
+    __slots__ = (
+        "cancelled",
+        "failed",
+        "handled",
+        "handler_seconds",
+        "last_error",
+        "passed_on",
+        "restarts",
+    )
 
     def __init__(self) -> None:
-        self.handled = self.failed = self.cancelled = self.restarts = 0
+        self.handled = self.failed = self.cancelled = self.restarts = self.passed_on = 0
         self.handler_seconds = 0.0
         self.last_error: str | None = None
 
@@ -290,6 +298,7 @@ class CounterTotals:
         self.failed += other.failed
         self.cancelled += other.cancelled
         self.restarts += other.restarts
+        self.passed_on += other.passed_on
         self.handler_seconds += other.handler_seconds
         self.last_error = other.last_error or self.last_error
 
@@ -299,6 +308,7 @@ class CounterTotals:
         self.failed -= cell.failed
         self.cancelled -= cell.cancelled
         self.restarts -= cell.restarts
+        self.passed_on -= cell.passed_on
         self.handler_seconds -= cell.handler_seconds
 
 
@@ -331,6 +341,7 @@ def pool_node(
         failed=totals.failed,
         cancelled=totals.cancelled,
         restarts=totals.restarts,
+        passed_on=totals.passed_on,
         last_error=totals.last_error,
         handler_seconds=totals.handler_seconds,
     )

@@ -71,6 +71,18 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         else:
             self._cell.runtime.count_late_reply()
 
+    def settle(self, error: Exception) -> bool:
+        """Fail the request if it was not answered yet; return whether that was so."""
+        if self._given:
+            return False
+        self.fail(error)
+        return True
+
+    @property
+    def kept(self) -> bool:
+        """Whether the answer was left for later, and is still due."""
+        return self._kept and not self._given
+
     def keep(self) -> None:
         """Make this reply a pending operation of the actor, to be answered later."""
         self._kept = True

@@ -39,6 +39,8 @@ class NodeSnapshot:
     failed: int = 0
     cancelled: int = 0
     """Requests that were withdrawn before a handler began them."""
+    passed_on: int = 0
+    """Errors of the runtime that told messages met, and that failed nothing."""
     restarts: int = 0
     last_error: str | None = None
     handler_seconds: float = 0.0
@@ -117,6 +119,7 @@ def node_of(cell: ActorCell) -> NodeSnapshot:
         handled=cell.handled,
         failed=cell.failed,
         cancelled=cell.cancelled,
+        passed_on=cell.passed_on,
         restarts=cell.restarts,
         last_error=cell.last_error,
         handler_seconds=cell.handler_seconds,

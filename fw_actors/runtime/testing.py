@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.errors import ActorError
@@ -90,6 +91,8 @@ class Injector:
 
 class DelayedMessage:
     """A message that comes back as a completion, so that it needs no room in the mailbox."""
+
+    serves: Final = None
 
     def __init__(self, cell: ActorCell, item: Item, seconds: float) -> None:
         self._cell, self._item, self._seconds = cell, item, seconds

@@ -58,6 +58,7 @@ class Watch:
     """A subscription to the ends and starts of another actor's instances: `context.watch`."""
 
     __slots__ = ("_cell", "_pending", "_ref", "_repeat", "_then", "_undelivered", "_up")
+    serves: Final = None
 
     def __init__(
         self,
