@@ -104,13 +104,21 @@ class Context:
         fn: Callable[[*Ts], Awaitable[T]],
         *args: *Ts,
         then: Callable[[Outcome[T]], Message],
+        wait: bool = True,
     ) -> None:
         """Run `await fn(*args)` concurrently, then send the message `then(outcome)` to this actor.
 
-        If the instance ends first, the work is cancelled and no message is sent.
-        Raises MailboxFull if `max_work` pieces of this actor's work are running.
+        If the instance ends first, the work is cancelled and no message is sent. With `max_work`
+        pieces the actor takes no message from its mailbox until one ends, and further pieces of the
+        present handler wait for their turn. Raises MailboxFull if more of them wait than the
+        mailbox has room for messages, or, without `wait`, if this piece could not begin at once.
         """
-        self._cell.runtime.workers.submit(Work(self._cell, fn, args, then))
+        self._cell.begin_work(Work(self._cell, fn, args, then), wait=wait)
+
+    @property
+    def room_for_work(self) -> int:
+        """The number of pieces of work that would begin at once."""
+        return self._cell.room_for_work
 
     def after(self, seconds: float, message: Message) -> Timer:
         """Send `message` to this actor in `seconds`, unless the timer is cancelled.

@@ -174,14 +174,13 @@ class Work:
         args: tuple[Any, ...],
         then: Callable[[Outcome[Any]], Message],
     ) -> None:
-        """Raises MailboxFull and ActorGone, as `ActorCell.add_work`."""
+        """`ActorCell.begin_work` begins it."""
         self._cell, self._fn, self._args, self._then = cell, fn, args, then
         self._outcome: Outcome[Any] | None = None
         self._abandoned = False
         self.scope: WorkerScope | None = None
         self.serves = cell.serves
         """The request whose kept reply this work is for."""
-        cell.add_work(self)
 
     async def run(self) -> None:
         """Run the function, and queue the completion unless the instance has ended."""

@@ -45,6 +45,7 @@ from fw_actors.runtime.watches import Down, EndsTold, Up
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
+    from fw_actors.runtime.background import Work
     from fw_actors.runtime.mailbox import Mailbox, MailboxPolicy
     from fw_actors.runtime.ref import Ref
     from fw_actors.runtime.system import Runtime
@@ -107,6 +108,7 @@ class ActorCell(ABC):
         "_current",
         "_ends_told",
         "_fault_injector",
+        "_full_of_work",
         "_inspections",
         "_mailbox_held",
         "_overflow",
@@ -115,6 +117,7 @@ class ActorCell(ABC):
         "_serves",
         "_suspended",
         "_tracer",
+        "_waiting_work",
         "_watch_table",
         "actor",
         "cancelled",
@@ -168,6 +171,10 @@ class ActorCell(ABC):
         self._pending: dict[PendingOperation, None] | None = None  # created on demand: 64 bytes
         self._completions: deque[Completion] | None = None
         self._completion_was_last = False
+        self._waiting_work: deque[Work] | None = None
+        """Pieces beyond `max_work`, in order."""
+        self._full_of_work = False
+        """Whether the mailbox has to wait until a piece of work ends."""
         self._mailbox_held = False
         """Whether the messages in the mailbox are left for the next instance."""
         self._inspections: deque[PendingReply[Any]] | None = None
@@ -377,17 +384,44 @@ class ActorCell(ABC):
             self._pending = None
             self._became_quiet()
 
-    def add_work(self, work: PendingOperation) -> None:
-        """Record a piece of work. Raises MailboxFull at `max_work`, ActorGone without instance."""
-        limit = self._limits().max_work
-        if self.works >= limit:
-            raise MailboxFull(self.name, limit, "pieces of work")
+    @property
+    def full_of_work(self) -> bool:
+        """Whether the mailbox has to wait until a piece of work ends."""
+        return self._full_of_work
+
+    @property
+    def room_for_work(self) -> int:
+        """The number of pieces of work that would begin at once."""
+        return max(0, self._limits().max_work - self.works)
+
+    def begin_work(self, work: Work, *, wait: bool) -> None:
+        """Begin a piece of work, or queue it until another one ends.
+
+        With `max_work` pieces the actor takes nothing from its mailbox until one ends. A handler
+        that begins more has them queued, up to the capacity of the mailbox. Raises MailboxFull
+        beyond that, or at once without `wait`, and ActorGone without an instance.
+        """
+        limits = self._limits()
+        most = limits.max_work + (limits.capacity if wait and limits.max_work else 0)
+        if self.works >= most:
+            raise MailboxFull(self.name, most, "pieces of work")
         self.works += 1
         self.add_pending(work)
+        if self.works <= limits.max_work:
+            self.runtime.workers.submit(work)
+        else:
+            if self._waiting_work is None:
+                self._waiting_work = deque()
+            self._waiting_work.append(work)
+        if self.works >= limits.max_work:
+            self._full_of_work = self._control_due = True
 
     def remove_work(self, work: PendingOperation) -> None:
-        """Record the end of a piece of work."""
+        """Record the end of a piece of work, and begin the next one that waits."""
         self.works -= 1
+        if self._waiting_work:
+            self.runtime.workers.submit(self._waiting_work.popleft())
+        self._full_of_work = self.works >= self._limits().max_work
         self.remove_pending(work)
 
     def add_timer(self, timer: PendingOperation) -> None:
@@ -463,7 +497,8 @@ class ActorCell(ABC):
         for operation in pending:
             operation.abandon(self._end_error(failure))
         self.works = self.timers = 0
-        self._ends_told = None
+        self._ends_told = self._waiting_work = None
+        self._full_of_work = False
         if self.actor is not None:
             self.actor = None
             if self._watch_table:
@@ -592,6 +627,7 @@ class ActorCell(ABC):
         self._control_due = (
             bool(self._completions)
             or self._mailbox_held
+            or self._full_of_work
             or self._tracer is not None
             or self._fault_injector is not None
         )
@@ -601,7 +637,7 @@ class ActorCell(ABC):
         return item
 
     def _from_mailbox(self) -> Item | None:
-        if self._mailbox_held:
+        if self._mailbox_held or self._full_of_work:
             raise trio.WouldBlock
         item = self.mailbox.take()
         return item if self._fault_injector is None else self._fault_injector(self, item)

@@ -484,14 +484,17 @@ class KeyedPool:
 
     def activated(self, cell: KeyedCell) -> None:
         """Record that a cell has something to do."""
-        self._active[cell] = None
-        self._inactive_totals.subtract(cell)
+        if cell not in self._active:
+            self._active[cell] = None
+            self._inactive_totals.subtract(cell)
         self._idle.discard(cell)
         if cell.mailbox is self.no_mailbox:
             self._give_mailbox(cell)
 
     def deactivated(self, cell: KeyedCell) -> None:
-        """Record that a cell has nothing to do any more; its mailbox is empty."""
+        """Record that a cell has nothing to do; its mailbox is empty, or waits for its work."""
+        if cell.full_of_work:
+            return
         del self._active[cell]
         self._inactive_totals.add(cell)
         self._take_mailbox(cell)
@@ -628,6 +631,9 @@ class KeyedPool:
             self._leaving += 1
 
     def _remove(self, cell: KeyedCell) -> None:
+        if cell in self._active:  # cancelled while its mailbox waited for its work
+            self._active.pop(cell)
+            self._inactive_totals.add(cell)
         self._idle.discard(cell)
         del self._cells[cell.key]
         if self._closed and not self._cells:

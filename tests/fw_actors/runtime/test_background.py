@@ -9,11 +9,21 @@ import trio
 from outcome import Error, Value
 from trio.testing import wait_all_tasks_blocked
 
-from fw_actors.runtime import ActorFailed, DeadLetterReason, MailboxFull, Runtime
+from fw_actors.runtime import (
+    ActorFailed,
+    DeadLetterReason,
+    KeyedPool,
+    MailboxFull,
+    Message,
+    Ref,
+    Runtime,
+    handles,
+)
 from tests.fw_actors.runtime.sample_actors import (
     Add,
     Begin,
     Break,
+    Finished,
     Keep,
     Later,
     LogBook,
@@ -47,25 +57,105 @@ async def test_work_answers_a_kept_reply(runtime: Runtime) -> None:
         assert await ref.ask(Keep(), deadline=5.0) == 7
 
 
-async def test_work_is_bounded_per_actor(runtime: Runtime) -> None:
-    class Counting(Waits):
-        refused = 0
+class Burst(Message, frozen=True):
+    """Begins so many pieces of work, of a second each."""
 
-        def begin(self, message: Begin) -> None:
-            try:
-                super().begin(message)
-            except MailboxFull:
-                self.refused += 1
+    pieces: int
+    wait: bool = True
 
-    actor = Counting()
+
+class Working(Waits):
+    """Counts the pieces that run at once; at most two may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running = self.most = self.refused = 0
+
+    async def _work(self, seconds: float) -> float:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await trio.sleep(seconds)
+        self.running -= 1
+        return seconds
+
+    @handles(Burst)
+    def burst(self, message: Burst) -> None:
+        try:
+            for _ in range(message.pieces):
+                self.context.work(self._work, 1.0, then=Finished, wait=message.wait)
+        except MailboxFull:
+            self.refused += 1
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_work_at_its_limit_holds_the_mailbox(runtime: Runtime, keyed: bool) -> None:
+    """R-38: forty callers at once are served one after the other; nothing fails."""
+    actor = Working()
+    pool = KeyedPool(runtime, "p", lambda key: actor)
+    began = trio.current_time()
+
+    async with runtime.running("a", lambda: actor) as single:
+        ref: Ref = pool["k"] if keyed else single
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(ref.send, Begin(1.0))
+        await ref.ask(Add(1), deadline=60.0)
+        await trio.sleep(5)
+        assert (len(actor.diary), actor.most) == (10, 2)
+        assert trio.current_time() - began < 15
+        name = "p" if keyed else "a"
+        node = next(node for node in runtime.snapshot().tree if node.name == name)
+        assert (node.failed, node.depth, node.running) == (0, 0, 0)
+    await pool.close()
+
+
+async def test_work_at_its_limit_makes_senders_wait(runtime: Runtime) -> None:
+    """R-38: the overflow policy of the mailbox decides."""
+    actor = Working()
     async with runtime.running("a", lambda: actor) as ref:
         for _ in range(4):
-            await ref.send(Begin(1.0))
-        await trio.sleep(2)
-        assert actor.refused == 2
-        ref.tell(Begin(1.0))
-        await trio.sleep(2)
-        assert actor.refused == 2
+            await ref.send(Begin(10.0))
+        assert not ref.tell(Begin(10.0))
+        with trio.move_on_after(5) as scope:
+            await ref.send(Begin(10.0))
+        assert scope.cancelled_caught
+        assert (await ref.inspect()).works == 2
+
+
+async def test_work_beyond_its_limit_waits_its_turn_in_a_handler(runtime: Runtime) -> None:
+    """R-38: two at a time, up to the capacity of the mailbox more."""
+    actor = Working()
+    async with runtime.running("a", lambda: actor) as ref:
+        ref.tell(Burst(4))
+        await trio.sleep(10)
+        assert (len(actor.diary), actor.most, actor.refused) == (4, 2, 0)
+        ref.tell(Burst(5))
+        await trio.sleep(10)
+        assert (len(actor.diary), actor.most, actor.refused) == (8, 2, 1)
+
+
+async def test_work_that_may_not_wait_is_refused(runtime: Runtime) -> None:
+    """R-38."""
+    actor = Working()
+    async with runtime.running("a", lambda: actor) as ref:
+        assert actor.context.room_for_work == 2
+        ref.tell(Burst(3, wait=False))
+        await wait_all_tasks_blocked()
+        assert (actor.running, actor.refused, actor.context.room_for_work) == (2, 1, 0)
+
+
+async def test_work_that_waits_ends_with_the_instance(runtime: Runtime) -> None:
+    """R-38: a pool that holds messages behind work can be closed, and one may fail."""
+    actor = Working()
+    pool = KeyedPool(runtime, "p", lambda key: actor)
+    pool["k"].tell(Burst(4))
+    pool["k"].tell(Note(1))
+    await wait_all_tasks_blocked()
+    assert pool.statistics().active == 1
+    await pool.close(trio.current_time())
+    assert (pool.statistics().cells, pool.statistics().active) == (0, 0)
+    assert (len(actor.diary), actor.most) == (0, 2)
+    assert runtime.snapshot().dead_letters[DeadLetterReason.STOPPED] == 1
 
 
 async def test_work_may_finish_within_shutdown_seconds(runtime: Runtime) -> None:
