@@ -117,14 +117,15 @@ async def open_site(
     clock: Clock | None = None,
     entropy: Entropy | None = None,
     inline: bool = False,
-    recorded: Callable[[str], None] = lambda queue: None,
+    recorded: Callable[[str], None] | None = None,
     rekeying: bool = False,
 ) -> AsyncIterator[Site]:
     """Open a site: create or migrate its store, load its apps, create their tables and roles.
 
     `inline` runs store and hasher on the caller's task, for tests under trio's MockClock.
     `recorded` is called on trio's thread with a queue's name after each commit that contains a job,
-    and with `errors` for each queued defect. `rekeying` also opens a site whose Vault values are
+    and with `errors` for each queued defect; without it, the processes that serve the site are told
+    of the commit. `rekeying` also opens a site whose Vault values are
     being moved from one key to another.
 
     Raises: ConfigurationError, with all problems of apps and DocTypes at once.
@@ -135,7 +136,8 @@ async def open_site(
     async with open_store(config, clock, entropy, inline=inline) as store:
         hasher = Hasher.of(config, entropy, inline=inline)
         key = await store.read(installation_key)
-        site = _assembled(config, store, clock, entropy, registry, hasher, key, recorded)
+        told = recorded or (lambda queue: store.tell_others())
+        site = _assembled(config, store, clock, entropy, registry, hasher, key, told)
         if not rekeying:
             await store.read(lambda tx: check_rotation(tx, site.vault.key_id))
         await store.write(lambda tx: _prepare_store(tx, site))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from fw_actors.runtime.clock import Clock
 from fw_actors.store.executor import EngineCounts, Executor
 from fw_actors.store.transaction import Tx
+
+if TYPE_CHECKING:
+    from fw_actors.store.sqlite_notices import CommitNotices
 
 T = TypeVar("T")
 
@@ -80,6 +83,7 @@ class Store:
         counts: those of the engines, each written by a thread of its own.
         poll: checks at once whether another process has committed.
         closed: called when all executors are closed.
+        notices: tells other processes of commits; None if the database does, or nothing does.
     """
 
     def __init__(
@@ -95,11 +99,12 @@ class Store:
         max_waiting_writes: int,
         max_waiting_reads: int,
         closed: Callable[[], None] | None = None,
+        notices: CommitNotices | None = None,
     ) -> None:
         self._clock = clock
         self._writes, self._reads, self._lookups = writes, reads, lookups
         self._listeners, self._counts = listeners, tuple(counts)
-        self._poll, self._closed = poll, closed
+        self._poll, self._closed, self._notices = poll, closed, notices
         self._max_writes, self._max_reads = max_waiting_writes, max_waiting_reads
 
     async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
@@ -146,10 +151,17 @@ class Store:
     def on_external_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Have `callback` called on trio's thread when another process has committed.
 
-        Within about a second; several commits may be one call, and a call may come without
-        one. Returns a function that ends it.
+        Within about a second, or at once after its `tell_others`; several commits may be one call,
+        and a call may come without one. Returns a function that ends it.
         """
+        if self._notices is not None:
+            self._notices.listen()
         return self._listeners.add(callback)
+
+    def tell_others(self) -> None:
+        """Tell the processes that wait for commits of others that there was one."""
+        if self._notices is not None:
+            self._notices.send()
 
     def poll(self) -> None:
         """Check at once for commits of other processes, instead of within a second."""

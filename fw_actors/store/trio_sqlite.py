@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +28,7 @@ from fw_actors.store.sqlite_connection import (
     open_error,
 )
 from fw_actors.store.sqlite_engine import SNAPSHOT_SECONDS, GroupCommit, SnapshotReads
+from fw_actors.store.sqlite_notices import CommitNotices
 from fw_actors.store.store import Listeners, Store
 
 MAX_WAITING_WRITES: Final = 4096
@@ -82,7 +83,7 @@ async def open_sqlite(
     )
     engines = opening() if inline else await open_in_thread(opening, _Engines.close)
     store = _store(
-        clock, engines, max_waiting_writes, max_waiting_reads, query_seconds, inline=inline
+        path, clock, engines, max_waiting_writes, max_waiting_reads, query_seconds, inline=inline
     )
     try:
         yield store
@@ -135,6 +136,7 @@ def _open(
 
 
 def _store(
+    path: Path,
     clock: Clock,
     engines: _Engines,
     max_writes: int,
@@ -147,13 +149,12 @@ def _store(
     writes: Executor
     reads: Executor
     lookups: Executor
-    closed: Callable[[], None] | None = None
+    watch: QueryWatch | None = None
     if inline:
         writes = InlineExecutor(engines.writer, listeners.notify)
         reads = lookups = InlineExecutor(engines.readers[0])
     else:
         watch = QueryWatch(engines.limits, query_seconds)
-        closed = watch.close
         read_executor = partial(
             ThreadExecutor,
             capacity=max_reads,
@@ -164,6 +165,13 @@ def _store(
         writes = ThreadExecutor("fw-writer", [engines.writer], max_writes, listeners.notify)
         reads = read_executor("fw-reader", engines.readers[LOOKUP_THREADS:])
         lookups = read_executor("fw-lookup", engines.readers[:LOOKUP_THREADS])
+    notices = None if watch is None else CommitNotices(path, writes.poll)
+
+    def close() -> None:
+        if watch is not None and notices is not None:
+            watch.close()
+            notices.close()
+
     return Store(
         clock,
         writes,
@@ -174,5 +182,6 @@ def _store(
         poll=writes.poll,
         max_waiting_writes=max_writes,
         max_waiting_reads=max_reads,
-        closed=closed,
+        closed=close,
+        notices=notices,
     )
