@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import trio
 
 from fw_actors.runtime import Actor, KeyedPool, NodeSnapshot, Runtime
 from fw_actors.runtime.cell import ActorCell
 from supervisors.strategies import ChildRules, Restart
+
+ActorT = TypeVar("ActorT", bound=Actor)
+ActorT_co = TypeVar("ActorT_co", bound=Actor, covariant=True)
 
 SHUTDOWN_SECONDS: Final = 5.0
 START_SECONDS: Final = 60.0
@@ -78,20 +81,20 @@ class ChildSpec:
         return ChildRules(self.id, self.restart, self.significant)
 
 
-@dataclass(frozen=True, slots=True)
-class ActorSpec(ChildSpec):
+@dataclass(frozen=True)
+class ActorSpec(ChildSpec, Generic[ActorT_co]):
     """The spec of a single actor, made by `actor_child`."""
 
 
 def actor_child(
     id: str,
-    make: Callable[[], Actor],
+    make: Callable[[], ActorT],
     *,
     restart: Restart = Restart.PERMANENT,
     shutdown_seconds: float = SHUTDOWN_SECONDS,
     significant: bool = False,
     start_seconds: float = START_SECONDS,
-) -> ActorSpec:
+) -> ActorSpec[ActorT]:
     """Return the spec of a single actor with the address `runtime.ref(id)`.
 
     `make` creates each instance.

@@ -28,7 +28,7 @@ from fw_actors.runtime import (
 )
 from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.deadlock import waiting_for
-from supervisors.children import ActorSpec, ChildSpec
+from supervisors.children import ActorSpec, ActorT, ChildSpec
 from supervisors.events import ChildEnded, RestartDue
 from supervisors.member import Member, Phase
 from supervisors.strategies import (
@@ -112,7 +112,7 @@ class Supervisor:
         return tuple(member.snapshot() for member in self._members.values())
 
     @overload
-    async def start_child(self, spec: ActorSpec) -> ActorRef: ...
+    async def start_child(self, spec: ActorSpec[ActorT]) -> ActorRef[ActorT]: ...
 
     @overload
     async def start_child(self, spec: ChildSpec) -> ActorRef | None: ...

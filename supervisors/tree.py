@@ -12,7 +12,7 @@ import trio
 from fw_actors.runtime import ActorGone, ActorRef, NodeSnapshot, Runtime
 from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.system import unwrap_single_error
-from supervisors.children import ActorSpec, ChildSpec, TaskStatus
+from supervisors.children import ActorSpec, ActorT, ChildSpec, TaskStatus
 from supervisors.strategies import Restart, RestartIntensity, Strategy
 from supervisors.supervisor import Supervisor
 
@@ -95,7 +95,7 @@ class DynamicSupervisor:
         return () if self._running is None else self._running.children
 
     @overload
-    async def start_child(self, spec: ActorSpec) -> ActorRef: ...
+    async def start_child(self, spec: ActorSpec[ActorT]) -> ActorRef[ActorT]: ...
 
     @overload
     async def start_child(self, spec: ChildSpec) -> ActorRef | None: ...

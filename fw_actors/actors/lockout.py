@@ -137,20 +137,24 @@ class LockoutActor(Actor):
         self._being_checked: list[Unchecked] = []
 
     @handles(AttemptSignIn)
-    async def sign_in(self, message: AttemptSignIn) -> SignedIn | FwError | None:
+    async def sign_in(self, message: AttemptSignIn) -> SignedIn | FwError | PendingReply[Any]:
         """Charge and verify the attempt, or reject it because of the known lock."""
         if self._locked_until > self.context.clock.now():
-            self._unchecked.append((message, self.context.keep_reply()))
+            reply: PendingReply[Any] = self.context.keep_reply()
+            self._unchecked.append((message, reply))
             self._check_lock()
-            return None
+            return reply
         error = await self._begin_sign_in(message)
         if isinstance(error, FwError):
             return error
-        self._verify_sign_in(message, error, self.context.keep_reply())
-        return None
+        reply = self.context.keep_reply()
+        self._verify_sign_in(message, error, reply)
+        return reply
 
     @handles(AttemptPasswordChange)
-    async def change(self, message: AttemptPasswordChange) -> PasswordChanged | FwError | None:
+    async def change(
+        self, message: AttemptPasswordChange
+    ) -> PasswordChanged | FwError | PendingReply[Any]:
         """Charge the attempt to the account's name, and verify it."""
         change = message.change
         try:
@@ -160,12 +164,13 @@ class LockoutActor(Actor):
         if isinstance(admitted, FwError):
             self._attempts.change(admitted, change)
             return admitted
+        reply: PendingReply[Any] = self.context.keep_reply()
         self._verify(
             partial(self._changes.verify, change, admitted),
             partial(self._attempts.change, change=change),
-            self.context.keep_reply(),
+            reply,
         )
-        return None
+        return reply
 
     @handles(Settled)
     def settled(self, message: Settled) -> None:

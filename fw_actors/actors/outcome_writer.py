@@ -98,16 +98,18 @@ class OutcomeWriter(Actor):
         self._ahead_of_disk = False
 
     @handles(Record)
-    def collect(self, message: Record) -> None:
+    def collect(self, message: Record) -> PendingReply[Recorded]:
         """Keep the outcome for the next transaction, after which it is answered."""
-        self._waiting.append((message, self.context.keep_reply()))
+        reply: PendingReply[Recorded] = self.context.keep_reply()
+        self._waiting.append((message, reply))
         if self._write_waits:
-            return
+            return reply
         if len(self._waiting) >= self._batch_size:
             self._write_waits = self.context.ref.tell(Write())
         elif self._timer is None:
             # Each commit occupies the store's thread, for which a claim may wait.
             self._timer = self.context.after(BATCH_SECONDS, Write())
+        return reply
 
     @handles(Write)
     async def write(self, message: Write) -> None:

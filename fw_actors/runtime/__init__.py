@@ -1,6 +1,6 @@
 """The actor runtime: actors, refs, keyed pools, deadlines. See docs/runtime.md."""
 
-from fw_actors.runtime.actor import Actor, Context
+from fw_actors.runtime.actor import Actor, Context, KeyedActor, KeyedContext
 from fw_actors.runtime.background import Timer
 from fw_actors.runtime.clock import (
     Clock,
@@ -48,6 +48,8 @@ __all__ = [
     "Entropy",
     "Faults",
     "Inspection",
+    "KeyedActor",
+    "KeyedContext",
     "KeyedPool",
     "KeyedRef",
     "Log",

@@ -53,6 +53,12 @@ class Actor:
         return {}
 
 
+class KeyedActor(Actor):
+    """Base class of actors for a `KeyedPool` alone: their `context.key` is a text."""
+
+    context: KeyedContext
+
+
 class Context:
     """The runtime as an actor sees it. For trio's thread only, while the instance lives."""
 
@@ -151,3 +157,11 @@ class Context:
         idle.
         """
         self._cell.stop(float("inf"))
+
+
+class KeyedContext(Context):
+    """The context of an actor in a pool."""
+
+    __slots__ = ()
+
+    key: str

@@ -38,7 +38,7 @@ from fw_actors.runtime.errors import (
     passed_on,
 )
 from fw_actors.runtime.mailbox import DeadLetterReason, Item, Overflow
-from fw_actors.runtime.messages import Message
+from fw_actors.runtime.messages import Message, check_result
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import inspection_of
 from fw_actors.runtime.watches import Down, EndsTold, Up
@@ -534,7 +534,7 @@ class ActorCell(ABC):
 
     # Dispatch.
 
-    async def _run_batch(self, actor: Actor) -> bool:  # noqa: C901 - the hottest loop of all
+    async def _run_batch(self, actor: Actor) -> bool:  # noqa: C901, PLR0912 - the hottest loop of all
         """Handle up to MESSAGES_PER_BATCH messages; return whether more may be waiting.
 
         After True the caller must make a checkpoint, so that other tasks can run.
@@ -572,6 +572,8 @@ class ActorCell(ABC):
                         after = now()
                         self.handler_seconds += after - before
                         before, untimed = after, False
+                    elif result is not None:
+                        check_result(function, result)
                 except Exception as error:
                     self._pass_on(actor, kind, error)
                     reply = None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, overload
 
 import msgspec
 
+if TYPE_CHECKING:
+    from fw_actors.runtime.reply import PendingReply
+
+R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-MessageT = TypeVar("MessageT", bound="Message")
 ActorT = TypeVar("ActorT")
-ResultT = TypeVar("ResultT")
 
 MARK: Final = "__handles__"
 
@@ -34,30 +36,74 @@ class Handler(NamedTuple):
 HandlerTable = Mapping[type[Message], Handler]
 
 
-def handles(
-    kind: type[MessageT],
-) -> Callable[[Callable[[ActorT, MessageT], ResultT]], Callable[[ActorT, MessageT], ResultT]]:
-    """Mark a method as the handler for messages of exactly the type `kind`.
+RequestT = TypeVar("RequestT", bound=Request[Any])
+RequestT_co = TypeVar("RequestT_co", bound=Request[Any], covariant=True)
+MessageT = TypeVar("MessageT", bound=Message)
+MessageT_co = TypeVar("MessageT_co", bound=Message, covariant=True)
 
-    Raises TypeError if `kind` is not a subclass of `Message`.
+
+class Answers(Generic[RequestT_co]):
+    """Marks a method as the handler of a request, which returns the answer.
+
+    One that answers later returns its `context.keep_reply()`.
     """
-    if not issubclass(kind, Message):
-        raise TypeError(f"@handles takes a Message class, not {kind!r}")
 
-    def mark(
-        handler: Callable[[ActorT, MessageT], ResultT],
-    ) -> Callable[[ActorT, MessageT], ResultT]:
-        setattr(handler, MARK, kind)
+    def __init__(self, kind: type[RequestT_co]) -> None:
+        self._kind = kind
+
+    def __call__(
+        self: Answers[Request[R]],
+        handler: Callable[
+            [ActorT, RequestT_co],
+            R | PendingReply[R] | Coroutine[Any, Any, R | PendingReply[R]],
+        ],
+    ) -> Callable[[ActorT, RequestT_co], Any]:
+        """Mark the method and return it."""
+        setattr(handler, MARK, self._kind)
         return handler
 
-    return mark
+
+class Takes(Generic[MessageT_co]):
+    """Marks a method as the handler of a plain message, which returns nothing."""
+
+    def __init__(self, kind: type[MessageT_co]) -> None:
+        self._kind = kind
+
+    def __call__(
+        self, handler: Callable[[ActorT, MessageT_co], Coroutine[Any, Any, None] | None]
+    ) -> Callable[[ActorT, MessageT_co], Any]:
+        """Mark the method and return it."""
+        setattr(handler, MARK, self._kind)
+        return handler
+
+
+@overload
+def handles(kind: type[RequestT]) -> Answers[RequestT]: ...  # type: ignore[overload-overlap]
+
+
+@overload
+def handles(kind: type[MessageT]) -> Takes[MessageT]: ...
+
+
+def handles(kind: Any) -> Answers[Any] | Takes[Any]:
+    """Mark a method as the handler for messages of exactly the type `kind`.
+
+    A type checker compares what it returns with the answer of the request.
+    Raises TypeError if `kind` is not a subclass of `Message`.
+    """
+    if not isinstance(kind, type):
+        name = getattr(kind, "__name__", repr(kind))
+        raise TypeError(f"@handles takes a type in brackets: @handles(MessageType) above {name}")
+    if not issubclass(kind, Message):
+        raise TypeError(f"@handles takes a Message class, not {kind!r}")
+    return Answers(kind) if issubclass(kind, Request) else Takes(kind)
 
 
 def handler_table(cls: type) -> HandlerTable:
     """Return the handlers of a class and its bases; called once, when the class is created.
 
     A method that overrides a handler handles the same message, whether marked again or not.
-    Raises TypeError if two methods handle the same message.
+    Raises TypeError if two methods handle the same message, or one cannot be a handler.
     """
     names: dict[type[Message], str] = {}
     for base in reversed(cls.__mro__):
@@ -70,4 +116,28 @@ def handler_table(cls: type) -> HandlerTable:
                     f"{cls.__name__}: {names[kind]} and {name} both handle {kind.__name__}"
                 )
     functions = {kind: getattr(cls, name) for kind, name in names.items()}
+    for function in functions.values():
+        _check_handler(function)
     return {kind: Handler(fn, inspect.iscoroutinefunction(fn)) for kind, fn in functions.items()}
+
+
+def _check_handler(function: Callable[..., Any]) -> None:
+    name = getattr(function, "__qualname__", repr(function))
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{name} is a generator: a handler returns its answer")
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        raise TypeError(f"{name} must take one message: def name(self, message)") from None
+
+
+def check_result(function: Callable[[Any, Any], Any], result: object) -> None:
+    """Raise TypeError if a handler that is no coroutine function returned something to await."""
+    if hasattr(result, "__await__") or isinstance(result, AsyncGenerator | Generator):
+        if isinstance(result, Coroutine | Generator):
+            result.close()  # else Python warns of it, later and elsewhere
+        name = getattr(function, "__qualname__", repr(function))
+        raise TypeError(
+            f"{name} returned a {type(result).__name__}: "
+            "@handles must be the outermost decorator of an `async def`"
+        )

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from fw_actors.runtime.actor import Actor, Context
+from fw_actors.runtime.actor import Actor, KeyedContext
 from fw_actors.runtime.background import WorkerScope, cancel_timers
 from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError, FaultInjector
 from fw_actors.runtime.deadlock import CURRENT, waiting_for
@@ -123,7 +123,7 @@ class KeyedCell(ActorCell):
         """Create the instance; `run` calls its `started`. Raises CrashedError."""
         try:
             self.actor = actor = self.pool.make(self.key)
-            actor.context = Context(self, self.key)
+            actor.context = KeyedContext(self, self.key)
             self._overflow = actor.mailbox.overflow
             self.life = self.runtime.next_life()
         except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
 
@@ -16,12 +16,19 @@ from fw_actors.runtime.snapshot import Inspection
 from fw_actors.runtime.watches import Presence
 
 if TYPE_CHECKING:
+    from fw_actors.runtime.actor import Actor
     from fw_actors.runtime.cell import ActorCell
     from fw_actors.runtime.pool import KeyedPool
     from fw_actors.runtime.single import SingleCell
     from fw_actors.runtime.watches import Watch
 
 R = TypeVar("R")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    ActorT_co = TypeVarWithDefault("ActorT_co", bound=Actor, covariant=True, default=Actor)
+else:
+    ActorT_co = TypeVar("ActorT_co", covariant=True)
 
 
 class Ref(ABC):
@@ -144,8 +151,11 @@ class Ref(ABC):
         return f"<{type(self).__name__} {self.name}>"
 
 
-class ActorRef(Ref):
-    """The address of a single actor, from `runtime.ref(name)`; refs of one actor are equal."""
+class ActorRef(Ref, Generic[ActorT_co]):
+    """The address of a single actor, from `runtime.ref(name)`; refs of one actor are equal.
+
+    For type checkers it has the class of its actor, `ActorRef[Doubler]`; without one it is any.
+    """
 
     __slots__ = ("cell", "tell")
 

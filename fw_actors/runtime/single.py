@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 
-from fw_actors.runtime.actor import Context
+from fw_actors.runtime.actor import Context, KeyedActor
 from fw_actors.runtime.background import cancel_timers
 from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError
 from fw_actors.runtime.deadlock import CURRENT
@@ -67,7 +67,7 @@ class SingleCell(ActorCell):
         self._terminated = True
 
     @property
-    def ref(self) -> ActorRef:
+    def ref(self) -> ActorRef[Any]:
         """The address of this cell."""
         return ActorRef(self)
 
@@ -98,7 +98,7 @@ class SingleCell(ActorCell):
     async def run(
         self,
         make: Callable[[], Actor],
-        task_status: trio.TaskStatus[ActorRef] = trio.TASK_STATUS_IGNORED,
+        task_status: trio.TaskStatus[ActorRef[Any]] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Create an instance and run it to its end; reports started after `Actor.started`.
 
@@ -223,6 +223,10 @@ class SingleCell(ActorCell):
         phase = "construct"
         try:
             actor = make()
+            if isinstance(actor, KeyedActor):
+                raise TypeError(
+                    f"{type(actor).__name__} is a KeyedActor: it belongs into a KeyedPool"
+                )
             actor.context = Context(self)
             if self._terminated:
                 self._terminated = False

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from threading import get_ident
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, overload
 from weakref import WeakValueDictionary
 
 import trio
@@ -24,6 +24,8 @@ from fw_actors.runtime.timers import Deadlines, DeadlineStatistics
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
+
+ActorT = TypeVar("ActorT", bound="Actor")
 
 
 class Log(Protocol):
@@ -110,8 +112,17 @@ class Runtime:
         # Weak: a cell that nothing runs and no ref points to is forgotten.
         self._cells: WeakValueDictionary[str, SingleCell] = WeakValueDictionary()
 
-    def ref(self, name: str) -> ActorRef:
-        """Return the address `name`, whether an actor of that name runs or not."""
+    @overload
+    def ref(self, name: str) -> ActorRef: ...
+
+    @overload
+    def ref(self, name: str, of: type[ActorT]) -> ActorRef[ActorT]: ...
+
+    def ref(self, name: str, of: type[Actor] | None = None) -> ActorRef[Any]:
+        """Return the address `name`, whether an actor of that name runs or not.
+
+        `of` is the class of the actor, for type checkers.
+        """
         return self.cell(name).ref
 
     def cell(self, name: str) -> SingleCell:
@@ -123,8 +134,8 @@ class Runtime:
 
     @asynccontextmanager
     async def running(
-        self, name: str, make: Callable[[], Actor], shutdown_seconds: float = SHUTDOWN_SECONDS
-    ) -> AsyncIterator[ActorRef]:
+        self, name: str, make: Callable[[], ActorT], shutdown_seconds: float = SHUTDOWN_SECONDS
+    ) -> AsyncIterator[ActorRef[ActorT]]:
         """Run an actor without a supervisor while the block runs; then stop it in order.
 
         A failure of the actor cancels the block, which then raises ActorFailed.
@@ -136,7 +147,7 @@ class Runtime:
         try:
             with unwrap_single_error():
                 async with trio.open_nursery() as nursery:
-                    ref: ActorRef = await nursery.start(cell.run, make)
+                    ref: ActorRef[ActorT] = await nursery.start(cell.run, make)
                     try:
                         yield ref
                     finally:

@@ -44,6 +44,13 @@ def test_the_wheel_holds_the_four_packages_and_nothing_else(wheel: Path) -> None
     assert tops == {"fw_actors", "fw_cli", "supervisors", "web", about}
 
 
+@pytest.mark.parametrize("package", ["fw_actors", "fw_cli", "supervisors", "web"])
+def test_the_wheel_has_the_types_of_each_package(wheel: Path, package: str) -> None:
+    """R-23."""
+    with zipfile.ZipFile(wheel) as archive:
+        assert f"{package}/py.typed" in archive.namelist()
+
+
 def pinned(text: str) -> dict[str, str]:
     """The versions by their names, of the pins that have a hash."""
     blocks = text.replace("\\\n", " ").splitlines()

@@ -139,8 +139,10 @@ class Sample(Actor):
         raise ValueError("broken")
 
     @handles(Keep)
-    def keep(self, message: Keep) -> None:
-        self.kept.append(self.context.keep_reply())
+    def keep(self, message: Keep) -> PendingReply[int]:
+        reply: PendingReply[int] = self.context.keep_reply()
+        self.kept.append(reply)
+        return reply
 
     @handles(Give)
     def give(self, message: Give) -> None:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
 import pytest
 
-from fw_actors.runtime import Actor, Message, handles
+from fw_actors.runtime import (
+    Actor,
+    ActorFailed,
+    KeyedActor,
+    KeyedPool,
+    Request,
+    Runtime,
+    handles,
+)
 from fw_actors.runtime.messages import handler_table
 
 
-class Ping(Message, frozen=True):
+class Ping(Request[str], frozen=True):
     n: int
+
+
+class Pong(Request[str], frozen=True):
+    pass
 
 
 class Base(Actor):
@@ -19,7 +34,7 @@ class Base(Actor):
 
 
 class Child(Base):
-    async def ping(self, message: Ping) -> str:  # type: ignore[override]
+    async def ping(self, message: Ping) -> str:
         return "child"
 
 
@@ -37,10 +52,10 @@ def test_handler_override_handles_the_same_message() -> None:
 def test_handler_table_rejects_two_handlers_for_one_message() -> None:
     class Twice:
         @handles(Ping)
-        def one(self, message: Ping) -> None: ...
+        def one(self, message: Ping) -> str: ...  # type: ignore[empty-body]
 
         @handles(Ping)
-        def two(self, message: Ping) -> None: ...
+        def two(self, message: Ping) -> str: ...  # type: ignore[empty-body]
 
     with pytest.raises(TypeError, match="Twice: one and two both handle Ping"):
         handler_table(Twice)
@@ -49,3 +64,85 @@ def test_handler_table_rejects_two_handlers_for_one_message() -> None:
 def test_handles_rejects_other_types() -> None:
     with pytest.raises(TypeError, match="takes a Message class"):
         handles(int)  # type: ignore[type-var]
+
+
+def test_handles_without_brackets_is_refused() -> None:
+    """R-21."""
+    with pytest.raises(TypeError, match=r"@handles takes a type in brackets: .* above ping"):
+
+        class Bare(Actor):
+            @handles  # type: ignore[call-overload]
+            def ping(self, message: Ping) -> str:
+                return "pong"
+
+
+def test_handler_without_a_parameter_is_refused_with_its_class() -> None:
+    """R-21."""
+    with pytest.raises(TypeError, match=r"Deaf\.ping must take one message"):
+
+        class Deaf(Actor):
+            @handles(Ping)  # type: ignore[arg-type]
+            def ping(self) -> str:
+                return "pong"
+
+
+def test_handler_that_yields_is_refused_with_its_class() -> None:
+    """R-21."""
+    with pytest.raises(TypeError, match=r"Yields\.ping is a generator"):
+
+        class Yields(Actor):
+            @handles(Ping)  # type: ignore[arg-type]
+            async def ping(self, message: Ping) -> AsyncIterator[str]:
+                yield "pong"
+
+
+def plain(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator that hides that a function is a coroutine function."""
+
+    def wrapper(*args: Any) -> Any:
+        return handler(*args)
+
+    return wrapper
+
+
+class Hidden(Actor):
+    @handles(Ping)
+    @plain
+    async def ping(self, message: Ping) -> str:
+        return "pong"
+
+    @handles(Pong)
+    @plain
+    async def pong(self, message: Pong) -> AsyncIterator[str]:
+        yield "pong"
+
+
+@pytest.mark.parametrize("message", [Ping(1), Pong()])
+async def test_handler_whose_result_is_to_be_awaited_fails_the_question(
+    runtime: Runtime, message: Request[str]
+) -> None:
+    """R-22."""
+    pool = KeyedPool(runtime, "pool", lambda _: Hidden())
+    with pytest.raises(ActorFailed, match="@handles must be the outermost decorator"):
+        await pool["a"].ask(message, deadline=1.0)
+
+
+class Locker(KeyedActor):
+    @handles(Ping)
+    def ping(self, message: Ping) -> str:
+        return self.context.key.upper()
+
+
+async def test_actor_of_a_pool_has_its_key_as_a_text(runtime: Runtime) -> None:
+    pool = KeyedPool(runtime, "pool", lambda _: Locker())
+    assert await pool["ann"].ask(Ping(1), deadline=1.0) == "ANN"
+
+
+async def test_actor_of_a_pool_is_refused_elsewhere(runtime: Runtime) -> None:
+    with pytest.raises(ActorFailed, match="Locker is a KeyedActor: it belongs into a KeyedPool"):
+        async with runtime.running("a", Locker):
+            raise AssertionError("runs")
+
+
+async def test_ref_of_a_class_is_the_ref_of_the_name(runtime: Runtime) -> None:
+    assert runtime.ref("a", of=Base) == runtime.ref("a")

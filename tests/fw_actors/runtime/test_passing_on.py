@@ -66,9 +66,10 @@ class Till(Actor):
         raise message.kind("no")
 
     @handles(PayLater)
-    def pay_later(self, message: PayLater) -> None:
-        reply = self.context.keep_reply()
+    def pay_later(self, message: PayLater) -> PendingReply[int]:
+        reply: PendingReply[int] = self.context.keep_reply()
         self.context.work(self._refuse, message.kind, then=lambda outcome: Paid(reply, outcome))
+        return reply
 
     async def _refuse(self, kind: type[Exception]) -> int:
         await trio.sleep(1)
@@ -233,10 +234,11 @@ async def test_second_answer_is_still_a_failure(runtime: Runtime) -> None:
 
     class Twice(Sample):
         @handles(Pay)
-        def pay(self, message: Pay) -> None:
-            reply = self.context.keep_reply()
+        def pay(self, message: Pay) -> PendingReply[int]:
+            reply: PendingReply[int] = self.context.keep_reply()
             reply.answer(1)
             reply.answer(2)
+            return reply
 
     pool = KeyedPool(runtime, "p", lambda key: Twice())
     assert await pool["k"].ask(Pay(Refused), deadline=5.0) == 1

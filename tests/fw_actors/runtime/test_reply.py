@@ -38,8 +38,10 @@ class Desk(Actor):
         self.slots: list[PendingReply[str]] = []
 
     @handles(Question)
-    def question(self, message: Question) -> None:
-        self.slots.append(self.context.keep_reply())
+    def question(self, message: Question) -> PendingReply[str]:
+        reply: PendingReply[str] = self.context.keep_reply()
+        self.slots.append(reply)
+        return reply
 
 
 async def test_ask_returns_the_handler_result(runtime: Runtime) -> None:

@@ -1,0 +1,173 @@
+"""What type checkers find in programs that use the runtime: mypy and pyright, both strict."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[3]
+PAGE: Final = (ROOT / "docs" / "runtime.md").read_text()
+ERROR: Final = re.compile(r"\.py:(\d+):.*\berror\b")
+
+HEAD: Final = """
+from collections.abc import AsyncIterator
+from fw_actors.runtime import (Actor, ActorRef, KeyedActor, Message, PendingReply, Request, Runtime,
+                               handles)
+from supervisors import Supervisor, actor_child
+
+class Ask(Request[int], frozen=True):
+    number: int
+
+class Note(Message, frozen=True):
+    text: str
+
+class Other(Actor):
+    pass
+"""
+
+GOOD: Final = """
+class Good(Actor):
+    @handles(Ask)
+    def plain(self, message: Ask) -> int:
+        return message.number
+
+class GoodAsync(Actor):
+    @handles(Ask)
+    async def later(self, message: Ask) -> int:
+        return message.number
+
+    @handles(Note)
+    async def note(self, message: Note) -> None:
+        self.text = message.text
+
+class GoodKeeps(Actor):
+    @handles(Ask)
+    def kept(self, message: Ask) -> PendingReply[int]:
+        return self.context.keep_reply()
+
+class GoodEither(Actor):
+    @handles(Ask)
+    async def either(self, message: Ask) -> int | PendingReply[int]:
+        return 1 if message.number else self.context.keep_reply()
+
+class GoodBool(KeyedActor):
+    @handles(Ask)
+    def narrower(self, message: Ask) -> bool:
+        return self.context.key.isdigit()
+
+async def use(runtime: Runtime, supervisor: Supervisor) -> int:
+    ref = runtime.ref("good", of=Good)
+    started: ActorRef[Good] = await supervisor.start_child(actor_child("good", Good))
+    wide: ActorRef = started
+    async with runtime.running("good", Good) as running:
+        same: ActorRef[Good] = running
+        same.tell(Note("a"))
+    return await ref.ask(Ask(1), deadline=1.0) + await wide.ask(Ask(1))
+"""
+
+BAD: Final = """
+class Bad1(Actor):
+    @handles(Ask)  # bad
+    def text(self, message: Ask) -> str: return "1"
+
+class Bad2(Actor):
+    @handles(Ask)  # bad
+    def nothing(self, message: Ask) -> None: return None
+
+class Bad3(Actor):
+    @handles(Ask)  # bad
+    async def text(self, message: Ask) -> str: return "1"
+
+class Bad4(Actor):
+    @handles(Ask)  # bad
+    def other(self, message: Note) -> int: return 1
+
+class Bad5(Actor):
+    @handles(Ask)  # bad
+    async def stream(self, message: Ask) -> AsyncIterator[int]: yield 1
+
+class Bad6(Actor):
+    @handles(Note)  # bad
+    def answers(self, message: Note) -> int: return 1
+
+class Bad7(Actor):
+    @handles(Ask)  # bad
+    def kept(self, message: Ask) -> PendingReply[str]: return self.context.keep_reply()
+
+async def misuse(runtime: Runtime) -> None:
+    wrong: ActorRef[Bad1] = runtime.ref("other", of=Other)  # bad
+    text: str = await wrong.ask(Ask(1), deadline=1.0)  # bad
+    print(text)
+"""
+
+
+def mypy(file: Path) -> str:
+    options = ("--strict", "--no-error-summary", "--cache-dir", str(file.parent / "cache"))
+    return checked("mypy", *options, file=file)
+
+
+def pyright(file: Path) -> str:
+    file.with_name("pyrightconfig.json").write_text(
+        '{"typeCheckingMode": "strict", "reportUnusedImport": false}'
+    )
+    return checked("pyright", "--pythonpath", sys.executable, file=file)
+
+
+def checked(*command: str, file: Path) -> str:
+    """Run a checker in the file's folder, so that it sees the packages as installed ones."""
+    done = subprocess.run(
+        [sys.executable, "-m", *command, str(file)],
+        cwd=file.parent,
+        env={**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return done.stdout
+
+
+Checker = Callable[[Path], str]
+
+
+@pytest.fixture(params=[mypy, pyright], ids=["mypy", "pyright"])
+def checker(request: pytest.FixtureRequest) -> Checker:
+    found: Checker = request.param
+    return found
+
+
+def test_checker_passes_good_programs(checker: Checker, tmp_path: Path) -> None:
+    """R-23."""
+    file = tmp_path / "good.py"
+    file.write_text(HEAD + GOOD)
+    told = checker(file)
+    assert ERROR.findall(told) == [], told
+
+
+def test_checker_finds_each_bad_handler_and_use(checker: Checker, tmp_path: Path) -> None:
+    """R-23: at the decorator, or in the function below it."""
+    file = tmp_path / "bad.py"
+    file.write_text(HEAD + BAD)
+    told = checker(file)
+    lines = file.read_text().splitlines()
+    bad = {number for number, line in enumerate(lines, 1) if line.endswith("# bad")}
+    found = {int(number) for number in ERROR.findall(told)}
+    assert {number for number in bad if not found & {number, number + 1}} == set(), told
+    assert {number for number in found if not bad & {number, number - 1}} == set(), told
+
+
+def test_checker_passes_the_first_example_of_the_page(checker: Checker, tmp_path: Path) -> None:
+    """R-23."""
+    example = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
+    file = tmp_path / "example.py"
+    file.write_text(example)
+    told = checker(file)
+    assert ERROR.findall(told) == [], told
