@@ -3,12 +3,15 @@
 Asks, timers, idle times and restart delays come by the thousand but in few different lengths.
 Within one length the order of arrival is the order of expiry, so each length has an
 `OrderedDict`: to add or withdraw a deadline costs half a microsecond, and nothing is sorted.
+Deadlines of further lengths, and those that travel with a request, stand in one heap.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import count
 from math import inf
 from typing import Final, Protocol
 
@@ -23,8 +26,39 @@ class Expiring(Protocol):
     def expire(self) -> None: ...
 
 
-DeadlineQueue = OrderedDict[Expiring, float]
-"""The deadlines of one length, with their times of expiry, in order."""
+DeadlineQueue = dict[Expiring, float]
+"""Deadlines with their times of expiry: of one length and in order, or a `SortedDeadlines`."""
+
+
+class SortedDeadlines(DeadlineQueue):
+    """Deadlines of any length. One that was withdrawn stays in the heap until it is found there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heap: list[tuple[float, int, Expiring]] = []
+        self._numbers = count()
+
+    def __setitem__(self, entry: Expiring, due: float) -> None:
+        super().__setitem__(entry, due)
+        heappush(self._heap, (due, next(self._numbers), entry))
+        if len(self._heap) > 2 * len(self) + LENGTHS_KEPT:
+            self._heap = [item for item in self._heap if self.get(item[2]) == item[0]]
+            heapify(self._heap)
+
+    def first(self) -> float:
+        """Return the time of the first deadline; infinity if there is none."""
+        while self._heap:
+            due, _, entry = self._heap[0]
+            if self.get(entry) == due:
+                return due
+            heappop(self._heap)
+        return inf
+
+    def pop_first(self) -> Expiring:
+        """Remove the deadline that `first` has found."""
+        _, _, entry = heappop(self._heap)
+        del self[entry]
+        return entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +78,16 @@ class Deadlines:
 
     def __init__(self) -> None:
         self.now = trio.lowlevel.current_clock().current_time
-        self._lengths: dict[float, DeadlineQueue] = {}
+        self._lengths: dict[float, OrderedDict[Expiring, float]] = {}
+        self._sorted = SortedDeadlines()
+        self._unkept = 0
+        """Deadlines of further lengths since empty queues were looked for."""
         self._scope = trio.CancelScope(shield=True)
         self._wake_at = inf
         self._closed = False
 
     def __len__(self) -> int:
-        return sum(map(len, self._lengths.values()))
+        return sum(map(len, self._lengths.values())) + len(self._sorted)
 
     def add(self, entry: Expiring, seconds: float) -> DeadlineQueue:
         """Call `entry.expire()` in `seconds` from now, unless it is withdrawn before.
@@ -58,7 +95,7 @@ class Deadlines:
         Returns the queue of this length: to pop the entry there is the fastest withdrawal.
         """
         due = self.now() + seconds
-        pending = self._lengths.get(seconds)
+        pending: DeadlineQueue | None = self._lengths.get(seconds)
         if pending is None:
             pending = self._of_new_length(seconds)
         pending[entry] = due
@@ -67,15 +104,23 @@ class Deadlines:
             self._scope.deadline = due
         return pending
 
+    def add_at(self, entry: Expiring, due: float) -> DeadlineQueue:
+        """Do as `add` does, with a time of expiry."""
+        self._sorted[entry] = due
+        if due < self._wake_at:
+            self._wake_at = due
+            self._scope.deadline = due
+        return self._sorted
+
     def withdraw(self, entry: Expiring, seconds: float) -> None:
         """Remove an entry that was added with the same `seconds`; does nothing if unknown."""
         pending = self._lengths.get(seconds)
-        if pending is not None:
-            pending.pop(entry, None)
+        if pending is None or pending.pop(entry, None) is None:
+            self._sorted.pop(entry, None)
 
     def expire_all(self) -> None:
         """Expire all present entries now, whatever their time."""
-        for pending in list(self._lengths.values()):
+        for pending in [*self._lengths.values(), self._sorted]:
             for entry in list(pending):
                 if pending.pop(entry, None) is not None:
                     entry.expire()
@@ -102,13 +147,18 @@ class Deadlines:
         """End the task; entries that have not expired never will."""
         self._closed = True
         self._lengths.clear()
+        self._sorted.clear()
         self._scope.cancel()
 
     def _of_new_length(self, seconds: float) -> DeadlineQueue:
-        """Add a queue for a new length; drop empty queues if there are many."""
+        """Return a queue for a new length: one of its own, or the sorted one if there are many."""
         if len(self._lengths) >= LENGTHS_KEPT:
-            self._lengths = {length: kept for length, kept in self._lengths.items() if kept}
-        pending: DeadlineQueue = OrderedDict()
+            self._unkept += 1
+            if self._unkept % LENGTHS_KEPT == 1:
+                self._lengths = {length: kept for length, kept in self._lengths.items() if kept}
+            if len(self._lengths) >= LENGTHS_KEPT:
+                return self._sorted
+        pending: OrderedDict[Expiring, float] = OrderedDict()
         self._lengths[seconds] = pending
         return pending
 
@@ -117,9 +167,11 @@ class Deadlines:
             while length and next(iter(length.values())) <= now:
                 entry, _ = length.popitem(last=False)
                 entry.expire()
+        while self._sorted.first() <= now:
+            self._sorted.pop_first().expire()
         # Look again: an entry that expired may have added deadlines of any length.
         self._lengths = {seconds: length for seconds, length in self._lengths.items() if length}
-        self._wake_at = min(
-            (next(iter(length.values())) for length in self._lengths.values()), default=inf
-        )
+        heads = (next(iter(length.values())) for length in self._lengths.values())
+        self._wake_at = min(heads, default=inf)
+        self._wake_at = min(self._wake_at, self._sorted.first())
         self._scope.deadline = self._wake_at

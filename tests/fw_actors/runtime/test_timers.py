@@ -98,3 +98,46 @@ async def test_deadlines_expire_all_at_once(deadlines: Deadlines) -> None:
     deadlines.expire_all()
     assert [name for name, _ in fired] == ["a", "b"]
     assert len(deadlines) == 0
+
+
+async def test_deadlines_of_many_lengths_expire_in_order_of_time(deadlines: Deadlines) -> None:
+    fired: list[tuple[str, float]] = []
+    start = trio.current_time()
+    alarms = [Alarm(fired, str(number)) for number in range(1000)]
+    for number in sorted(range(1000), key=lambda number: number * 7919 % 1000):
+        deadlines.add(alarms[number], 1.0 + number)
+    for number in range(0, 1000, 2):
+        deadlines.withdraw(alarms[number], 1.0 + number)
+    assert len(deadlines) == 500
+    await trio.sleep(2000)
+    assert fired == [(str(number), start + 1.0 + number) for number in range(1, 1000, 2)]
+    assert deadlines.statistics() == DeadlineStatistics(pending=0, lengths=0)
+
+
+async def test_deadlines_of_a_time_expire_then(deadlines: Deadlines) -> None:
+    fired: list[tuple[str, float]] = []
+    start = trio.current_time()
+    deadlines.add(Alarm(fired, "later"), 5.0)
+    deadlines.add_at(Alarm(fired, "sooner"), start + 2.0)
+    withdrawn = Alarm(fired, "withdrawn")
+    deadlines.add_at(withdrawn, start + 1.0).pop(withdrawn)
+    await trio.sleep(10)
+    assert fired == [("sooner", start + 2.0), ("later", start + 5.0)]
+
+
+@pytest.mark.parametrize("pending", [500, 4000])
+async def test_deadlines_of_many_lengths_take_steps_in_proportion(
+    deadlines: Deadlines, pending: int
+) -> None:
+    """R-46: a distinct deadline costs about what an equal one does, however many there are."""
+    comparisons = 0
+
+    class Seconds(float):
+        def __hash__(self) -> int:
+            nonlocal comparisons
+            comparisons += 1
+            return super().__hash__()
+
+    for number in range(pending):
+        deadlines.add(Alarm([], ""), Seconds(1.0 + number))
+    assert comparisons < 4 * pending
