@@ -27,7 +27,7 @@ import trio
 
 from fw_actors.http.connection import Connection, ExchangeStep, PlainConnection, Progress
 from fw_actors.http.errors import ConnectError, DnsError
-from fw_actors.http.tls import secure
+from fw_actors.http.tls import SessionCache, secure
 from fw_actors.http.url import Origin, is_address
 from fw_actors.runtime.clock import MS_PER_SECOND
 
@@ -240,11 +240,14 @@ class Dialler:
     """
 
     def __init__(self, resolver: Resolver, context: ssl.SSLContext) -> None:
+        self.sessions = SessionCache()
         self._resolver = resolver
         self._context = context
 
-    async def dial(self, origin: Origin, progress: Progress) -> Connection:
+    async def dial(self, origin: Origin, progress: Progress, *, anew: bool = False) -> Connection:
         """Return a new connection to `origin`, its TLS handshake done; `progress` is kept.
+
+        With `anew` the handshake resumes no session.
 
         Link-local addresses are left out, whether they were looked up or are the URL's own.
 
@@ -263,7 +266,7 @@ class Dialler:
         times.connect = (connected - resolved) * MS_PER_SECOND
         if origin.scheme == "http":
             return PlainConnection(origin, sock)
-        connection = await secure(origin, sock, self._context)
+        connection = await secure(origin, sock, self._context, self.sessions, anew=anew)
         times.tls = (progress.now() - connected) * MS_PER_SECOND
         return connection
 

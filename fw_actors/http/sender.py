@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -24,6 +24,7 @@ from fw_actors.http.errors import NetworkError, ResponseTimeout
 from fw_actors.http.exchange import MakeHeaders, RequestWriter, StaleConnection, run_exchange
 from fw_actors.http.pool import Pool, PoolLimits, PoolStatistics
 from fw_actors.http.response import ReceiverResponse, ResponseReader
+from fw_actors.http.tls import TlsStatistics
 from fw_actors.http.url import Endpoint
 from fw_actors.runtime.timers import Deadlines
 from fw_actors.version import __version__
@@ -37,6 +38,7 @@ class SenderStatistics:
 
     pool: PoolStatistics
     resolver: ResolverStatistics
+    tls: TlsStatistics
 
 
 class _Post(msgspec.Struct, eq=False):
@@ -109,7 +111,7 @@ class Sender:
         try:
             kept = None if anew else self._pool.take(endpoint.origin)
             if kept is None or not await self._over_kept(kept, post, timeout):
-                await self._over_new(post, deadline)
+                await self._over_new(post, deadline, anew=anew)
         except NetworkError as fault:
             fault.times = post.progress.times
             raise
@@ -121,7 +123,11 @@ class Sender:
 
     def statistics(self) -> SenderStatistics:
         """Counts of now, for the console and `/metrics`."""
-        return SenderStatistics(self._pool.statistics(), self._resolver.statistics())
+        return SenderStatistics(
+            self._pool.statistics(),
+            self._resolver.statistics(),
+            replace(self._dialler.sessions.statistics),
+        )
 
     async def _over_kept(self, kept: Connection, post: _Post, timeout: float) -> bool:
         """Send over a kept connection; return whether that was all, and no new one is needed.
@@ -142,9 +148,9 @@ class Sender:
             noted.pop(post, None)
         return True
 
-    async def _over_new(self, post: _Post, deadline: float) -> None:
+    async def _over_new(self, post: _Post, deadline: float, *, anew: bool) -> None:
         with trio.CancelScope(deadline=deadline) as scope:
-            connection = await self._dialler.dial(post.endpoint.origin, post.progress)
+            connection = await self._dialler.dial(post.endpoint.origin, post.progress, anew=anew)
             self._pool.adopt(connection)  # no await between, so that it is always counted
             await self._exchange(connection, post, kept=False)
         post.late = scope.cancelled_caught

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import trio
@@ -17,24 +20,121 @@ from fw_actors.http.connection import Broken, PlainConnection
 from fw_actors.http.errors import TlsError
 from fw_actors.http.url import Origin
 
+MAX_SESSIONS: Final = 1024
+VERIFIED_SECONDS: Final = 3600.0
+"""How long after a certificate was verified connections may resume its session."""
+
 # A new socket's send buffer always takes this without the receiver's help (Linux: 16 KiB).
 _SURELY_BUFFERED: Final = 8 * 1024
 _RECORD_HEADER: Final = 5  # bytes: type, version, length (RFC 8446 5.1)
 _CHUNK: Final = 64 * 1024
 
 
+@dataclass(frozen=True, slots=True)
+class VerifiedSession:
+    """A session that a new connection to the same origin may resume.
+
+    `verified_at` (trio's time) is when the origin's certificate was verified: at the full handshake
+    from which this session descends, by any number of resumptions.
+    """
+
+    session: ssl.SSLSession
+    verified_at: float
+
+
+@dataclass(slots=True)
+class TlsStatistics:
+    """Counts of handshakes since the start; those that resumed a session are among them."""
+
+    handshakes: int = 0
+    resumed: int = 0
+
+
+class SessionCache:
+    """The last session of each origin, for one TLS context.
+
+    A resumed handshake checks no certificate: that was done for the same host and port, by the same
+    context and at most an hour ago. After any failure the next handshake is a full one. At most
+    1,024 origins are kept; the one used longest ago is forgotten.
+    """
+
+    def __init__(
+        self,
+        current_time: Callable[[], float] = trio.current_time,
+        *,
+        capacity: int = MAX_SESSIONS,
+    ) -> None:
+        self.statistics = TlsStatistics()
+        self._now = current_time
+        self._capacity = capacity
+        self._sessions: OrderedDict[Origin, VerifiedSession] = OrderedDict()
+
+    def get(self, origin: Origin) -> VerifiedSession | None:
+        """Return the session to resume; None for a full handshake."""
+        found = self._sessions.get(origin)
+        if found is None:
+            return None
+        if self._now() - found.verified_at >= VERIFIED_SECONDS:
+            self.drop(origin)
+            return None
+        self._sessions.move_to_end(origin)
+        return found
+
+    def begin(self, resumed: VerifiedSession | None, tls: ssl.SSLObject) -> float:
+        """Count a finished handshake; return when its certificate was verified."""
+        self.statistics.handshakes += 1
+        if resumed is None or not tls.session_reused:
+            return self._now()
+        self.statistics.resumed += 1
+        return resumed.verified_at
+
+    def keep(self, origin: Origin, tls: ssl.SSLObject, verified_at: float) -> None:
+        """Keep the session of a connection, once its peer has sent something."""
+        session = tls.session
+        if session is None or not session.has_ticket:
+            return
+        self._sessions[origin] = VerifiedSession(session, verified_at)
+        self._sessions.move_to_end(origin)
+        if len(self._sessions) > self._capacity:
+            self._sessions.popitem(last=False)
+
+    def drop(self, origin: Origin) -> None:
+        """Have the next connection do a full handshake."""
+        self._sessions.pop(origin, None)
+
+
 class TlsConnection:
     """A TLS connection after its handshake; made by `secure`."""
 
-    __slots__ = ("_records", "_sending", "_tls", "broken", "idle_since", "origin")
+    __slots__ = (
+        "_records",
+        "_sending",
+        "_session_kept",
+        "_sessions",
+        "_tls",
+        "_verified_at",
+        "broken",
+        "idle_since",
+        "origin",
+    )
 
-    def __init__(self, origin: Origin, tls: Tls, records: RecordStream) -> None:
+    def __init__(
+        self,
+        origin: Origin,
+        tls: Tls,
+        records: RecordStream,
+        sessions: SessionCache,
+        verified_at: float,
+    ) -> None:
         self.origin = origin
         self.idle_since = 0.0
         self.broken = False
         self._tls = tls
         self._records = records
         self._sending = False
+        self._sessions = sessions
+        self._session_kept = False
+        self._verified_at = verified_at
 
     async def start(self, data: bytes) -> int:
         if len(data) > _SURELY_BUFFERED:
@@ -51,19 +151,26 @@ class TlsConnection:
                 await self._tls.flush(self._records)
         except (ssl.SSLError, trio.BrokenResourceError):
             self.broken = True
+            self._sessions.drop(self.origin)
         finally:
             self._sending = False
 
     async def receive(self, limit: int) -> bytes:
         while True:
             try:
-                return self._tls.session.read(limit)
+                data = self._tls.session.read(limit)
             except ssl.SSLWantReadError:
                 pass
             except (ssl.SSLEOFError, ssl.SSLSyscallError):
                 return b""  # no close_notify: an answer's length tells where it ends
             except ssl.SSLError:
+                self._sessions.drop(self.origin)
                 raise Broken(tls=True) from None
+            else:
+                if not self._session_kept:  # its ticket comes before the first answer
+                    self._session_kept = True
+                    self._sessions.keep(self.origin, self._tls.session, self._verified_at)
+                return data
             try:
                 if not self._sending:  # else the sending task flushes TLS's own records
                     await self._tls.flush(self._records)
@@ -94,9 +201,13 @@ class Tls:
 
     __slots__ = ("_incoming", "_outgoing", "session")
 
-    def __init__(self, context: ssl.SSLContext, host: str) -> None:
+    def __init__(
+        self, context: ssl.SSLContext, host: str, session: ssl.SSLSession | None = None
+    ) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.session = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self.session = context.wrap_bio(
+            self._incoming, self._outgoing, server_hostname=host, session=session
+        )
 
     async def shake_hands(self, records: RecordStream) -> None:
         """Raises: ssl.SSLError; trio.BrokenResourceError, when the connection breaks."""
@@ -187,22 +298,35 @@ class RecordStream(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
 
 
-async def secure(origin: Origin, sock: socket.socket, context: ssl.SSLContext) -> TlsConnection:
+async def secure(
+    origin: Origin,
+    sock: socket.socket,
+    context: ssl.SSLContext,
+    sessions: SessionCache,
+    *,
+    anew: bool = False,
+) -> TlsConnection:
     """Do the handshake on a connected socket, which is closed where it fails or is cancelled.
+
+    Args:
+        sessions: of this context.
+        anew: do a full handshake, whatever session is known.
 
     Raises: TlsError.
     """
     records = RecordStream(PlainConnection(origin, sock))
+    known = None if anew else sessions.get(origin)
     try:
-        tls = Tls(context, origin.host)
+        tls = Tls(context, origin.host, None if known is None else known.session)
         await tls.shake_hands(records)
     except (ssl.SSLError, trio.BrokenResourceError) as error:
+        sessions.drop(origin)
         records.close()
         raise TlsError(_sentence(origin, error)) from None
     except BaseException:
         records.close()
         raise
-    return TlsConnection(origin, tls, records)
+    return TlsConnection(origin, tls, records, sessions, sessions.begin(known, tls.session))
 
 
 def _sentence(origin: Origin, cause: Exception) -> str:

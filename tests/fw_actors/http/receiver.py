@@ -79,10 +79,14 @@ Script = Callable[[Talk], Awaitable[None]]
 
 @asynccontextmanager
 async def receiving(
-    script: Script, *, host: str = "127.0.0.1", context: ssl.SSLContext | None = None
+    script: Script,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    context: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Receiver]:
     """Run `script` once a connection; the connection is closed when it returns."""
-    listener = (await trio.open_tcp_listeners(0, host=host))[0]
+    listener = (await trio.open_tcp_listeners(port, host=host))[0]
     receiver = Receiver(listener.socket.getsockname()[1], "https" if context else "http")
 
     async def serve(transport: trio.SocketStream) -> None:

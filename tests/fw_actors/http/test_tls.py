@@ -13,7 +13,7 @@ import trustme
 
 from fw_actors.http import Origin
 from fw_actors.http.connection import PlainConnection
-from fw_actors.http.tls import RecordStream, TlsConnection, secure
+from fw_actors.http.tls import RecordStream, SessionCache, TlsConnection, secure
 
 RECORDS = [
     b"\x16\x03\x03\x00\x03abc",
@@ -87,7 +87,7 @@ async def connected() -> AsyncIterator[tuple[TlsConnection, trio.SSLStream[Recor
         server = trio.SSLStream(records_over(there), receiving, server_side=True)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.do_handshake)
-            connection = await secure(Origin("https", "h", 443), here, sending)
+            connection = await secure(Origin("https", "h", 443), here, sending, SessionCache())
         yield connection, server
 
 
