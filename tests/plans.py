@@ -44,27 +44,28 @@ class Access:
 def statements_of(tx: Tx, fn: Callable[[], object]) -> list[tuple[Any, dict[str, Any]]]:
     """Run a function of the service; return each statement that it ran, with its parameters."""
     ran: list[tuple[Any, dict[str, Any]]] = []
-    rows, run, run_many = tx.rows, tx.run, tx.run_many
+    patched: Any = tx
+    run_many = tx.run_many
 
-    def noted_rows(statement: Any, /, **params: Any) -> Any:
-        ran.append((statement, params))
-        return rows(statement, **params)
+    def noted(method: Callable[..., Any]) -> Callable[..., Any]:
+        def run(statement: Any, /, **params: Any) -> Any:
+            ran.append((statement, params))
+            return method(statement, **params)
 
-    def noted_run(statement: Any, /, **params: Any) -> Any:
-        ran.append((statement, params))
-        return run(statement, **params)
+        return run
 
     def noted_run_many(statement: Any, params: Iterable[dict[str, Any]], /) -> None:
         given = list(params)
         ran.extend((statement, one) for one in given[:1])
         run_many(statement, given)
 
-    patched: Any = tx
-    patched.rows, patched.run, patched.run_many = noted_rows, noted_run, noted_run_many
+    for name in ("one", "rows", "run", "scalar"):
+        setattr(patched, name, noted(getattr(tx, name)))
+    patched.run_many = noted_run_many
     try:
         fn()
     finally:
-        del patched.rows, patched.run, patched.run_many
+        del patched.one, patched.rows, patched.run, patched.run_many, patched.scalar
     return ran
 
 

@@ -28,4 +28,5 @@ def lock_account(tx: Tx, user: str) -> None:
 
     A missing account is not an error. Later reads see what earlier lock holders committed.
     """
-    tx.run(_LOCK, user=user)
+    if tx.locks_rows:
+        tx.run(_LOCK, user=user)

@@ -168,7 +168,10 @@ _FAIL: Final = _fail()
 _RELEASE: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.id == _ID))
 _CLEAR: Final = Statement(
     sa.delete(LOGIN_ATTEMPT).where(
-        sa.or_(_T.id == _ID, sa.and_(_T.key == _KEY, _COUNTS_AS_FAILURE))
+        sa.or_(
+            _T.id.in_([_ID, sa.bindparam("address_id")]),
+            sa.and_(_T.key == _KEY, _COUNTS_AS_FAILURE),
+        )
     )
 )
 _UNLOCK: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY))
@@ -185,12 +188,12 @@ def charge(
     In a full region an attempt at a new counter is charged to the shared counter, where it stays
     in flight: that counter does not distinguish failures.
     """
-    # The lock of the widest counter excludes every transaction that counts a narrower one.
-    tx.lock((key if networks is None else networks.key_48).hex())
+    further = {} if networks is None else _asked_of(networks, budget)
     region, within = Region.of(key), networks is not None
     asked = {"key": key, "now": tx.now, "since": tx.now - budget.window}
     room = {"first": region.first, "last": region.last}
-    further = _asked_of(networks, budget)
+    # The lock of the widest counter excludes every transaction that counts a narrower one.
+    tx.lock((key if networks is None else networks.key_48).hex())
     if tx.run(_CHARGE[within], id=charge_id, limit=budget.limit, **asked, **room, **further):
         return None
     own = budget
@@ -206,9 +209,7 @@ def charge(
     )
 
 
-def _asked_of(networks: Networks | None, budget: Budget) -> dict[str, Any]:
-    if networks is None:
-        return {}
+def _asked_of(networks: Networks, budget: Budget) -> dict[str, Any]:
     return {
         "network_56": networks.key_56,
         "network_56_limit": wider(budget, WIDER_56).limit,
@@ -275,9 +276,12 @@ def release(tx: Tx, charge_id: str) -> None:
     tx.run(_RELEASE, id=charge_id)
 
 
-def clear(tx: Tx, charge_id: str, key: bytes) -> None:
-    """Delete a successful attempt's charge and all failures; keep attempts in flight."""
-    tx.run(_CLEAR, id=charge_id, key=key, stale=tx.now - IN_FLIGHT_MS)
+def clear(tx: Tx, charge_id: str, key: bytes, address_charge: str = "") -> None:
+    """Delete a successful attempt's charges and all failures; keep attempts in flight.
+
+    `address_charge` is the attempt's charge to its address, if it has one.
+    """
+    tx.run(_CLEAR, id=charge_id, address_id=address_charge, key=key, stale=tx.now - IN_FLIGHT_MS)
 
 
 def unlock(tx: Tx, key: bytes) -> None:
@@ -297,11 +301,8 @@ class AddressCounters:
 
     key: bytes
     networks: Networks | None
-
-    @property
-    def widest(self) -> bytes:
-        """The counter shared by all addresses that one client may own."""
-        return self.key if self.networks is None else self.networks.key_48
+    widest: bytes
+    """The counter shared by all addresses that one client may own."""
 
 
 class AddressBudget:
@@ -314,13 +315,12 @@ class AddressBudget:
 
     def counters(self, address: str) -> AddressCounters:
         """Return the counters of an address."""
-        networks = wider_networks(address)
-        return AddressCounters(
-            self._counter("address", counted_address(address)),
-            None
-            if networks is None
-            else Networks(*(self._counter("network", network) for network in networks)),
-        )
+        key = counter_key(self._key, "address", counted_address(address))
+        around = wider_networks(address)
+        if around is None:
+            return AddressCounters(key, None, key)
+        networks = Networks(*(counter_key(self._key, "network", network) for network in around))
+        return AddressCounters(key, networks, networks.key_48)
 
     def charge(self, tx: Tx, charge_id: str, counters: AddressCounters) -> float | None:
         """Charge an attempt. Returns None if it is admitted, else the seconds to wait."""
@@ -333,9 +333,6 @@ class AddressBudget:
     def settle_failure(self, tx: Tx, charge_id: str, counters: AddressCounters) -> None:
         """Settle a charge as a failure."""
         settle_failure(tx, charge_id, counters.key, self._budget)
-
-    def _counter(self, kind: str, name: str) -> bytes:
-        return counter_key(self._key, kind, name)
 
 
 KNOWN_DAYS: Final = 30
@@ -399,7 +396,7 @@ def forget_user(tx: Tx, user: str) -> None:
 MAX_REFUSED_ADDRESSES: Final = 10_000
 
 
-class RefusedAddresses:
+class RefusedAddresses(OrderedDict[bytes, None]):
     """A negative cache: the counters of addresses that recently rejected an attempt.
 
     For these a read precedes the charge: a rejection found by a read costs no write, and writes
@@ -408,22 +405,16 @@ class RefusedAddresses:
     """
 
     def __init__(self, most: int = MAX_REFUSED_ADDRESSES) -> None:
+        super().__init__()
         self._most = most
-        self._keys: OrderedDict[bytes, None] = OrderedDict()
-
-    def __contains__(self, key: bytes) -> bool:
-        return key in self._keys
-
-    def __len__(self) -> int:
-        return len(self._keys)
 
     def remember(self, key: bytes) -> None:
         """Record that this counter rejected an attempt."""
-        self._keys[key] = None
-        self._keys.move_to_end(key)
-        if len(self._keys) > self._most:
-            self._keys.popitem(last=False)
+        self[key] = None
+        self.move_to_end(key)
+        if len(self) > self._most:
+            self.popitem(last=False)
 
     def forget(self, key: bytes) -> None:
         """Remove a counter that admits attempts again."""
-        self._keys.pop(key, None)
+        self.pop(key, None)

@@ -12,7 +12,7 @@ from typing import Final
 from fw_actors.access import accounts, attempts, sessions
 from fw_actors.access.account_lock import lock_account
 from fw_actors.access.accounts import Account, Accounts
-from fw_actors.access.attempts import AddressBudget, RefusedAddresses
+from fw_actors.access.attempts import AddressBudget, AddressCounters, RefusedAddresses
 from fw_actors.access.hash_costs import RecentCosts
 from fw_actors.access.types import SignedIn, SignInAttempt
 from fw_actors.config import Argon2, AuthPolicy
@@ -32,10 +32,15 @@ _ID_BYTES: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """The counter and, if there is one, the canonical form of a typed identifier."""
+    """The counters of an attempt and, if there is one, the canonical form of its identifier.
+
+    `known_address` is the key under which the account may know the address.
+    """
 
     key: bytes
     canonical: str | None
+    address: AddressCounters
+    known_address: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +92,19 @@ class SignIn:
         self._refused_addresses = RefusedAddresses()
         self._costs = RecentCosts()
 
-    def identify(self, usr: str) -> Identified:
-        """Return the counter of a typed identifier, also if it has no canonical form."""
+    def identify(self, attempt: SignInAttempt) -> Identified:
+        """Return the counters of an attempt, also if its identifier has no canonical form."""
+        form: str | None
         try:
-            form = canonical(usr)
+            form = canonical(attempt.usr)
         except UnusableIdentifierError:
-            unusable = digest(usr).hex()
-            return Identified(attempts.counter_key(self._key, "unusable", unusable), None)
-        return Identified(attempts.counter_key(self._key, attempts.IDENTIFIER, form), form)
+            form = None
+            key = attempts.counter_key(self._key, "unusable", digest(attempt.usr).hex())
+        else:
+            key = attempts.counter_key(self._key, attempts.IDENTIFIER, form)
+        address = attempt.address
+        known = attempts.address_key(self._key, address)
+        return Identified(key, form, self._addresses.counters(address), known)
 
     async def address_wait(self, address: str) -> float | None:
         """Return the seconds an address has to wait, or None. Reads only."""
@@ -103,17 +113,16 @@ class SignIn:
             lambda tx: self._addresses.wait_of(tx, counters), reserved=True
         )
 
-    async def known_address_wait(self, address: str) -> float | None:
+    async def known_address_wait(self, attempt: SignInAttempt, known: Identified) -> float | None:
         """Return the seconds that an address has to wait where a read tells, or None (A-82).
 
         Reads only for addresses that were rejected recently; the charge decides for others.
         """
-        counters = self._addresses.counters(address)
-        if counters.widest not in self._refused_addresses:
+        if known.address.widest not in self._refused_addresses:
             return None
-        wait = await self.address_wait(address)
+        wait = await self.address_wait(attempt.address)
         if wait is None:
-            self._refused_addresses.forget(counters.widest)
+            self._refused_addresses.forget(known.address.widest)
         return wait
 
     async def lock_wait(self, key: bytes) -> float | None:
@@ -122,7 +131,7 @@ class SignIn:
             lambda tx: attempts.wait_of(tx, key, self._budget), reserved=True
         )
 
-    async def admit(self, attempt: SignInAttempt, identified: Identified) -> Admitted | Throttled:
+    async def admit(self, identified: Identified) -> Admitted | Throttled:
         """Charge the address and the identifier, then look the account up.
 
         The charge need not be on disk before the hash: the commit that precedes the response
@@ -130,9 +139,9 @@ class SignIn:
 
         Raises: OverloadedError if the counter cannot be written: no attempt without a charge.
         """
-        charge, address_charge = self._id(), self._id()
-        counters = self._addresses.counters(attempt.address)
-        address = attempts.address_key(self._key, attempt.address)
+        random = self._entropy.bytes(2 * _ID_BYTES)
+        charge, address_charge = record_id(random[:_ID_BYTES]), record_id(random[_ID_BYTES:])
+        counters = identified.address
 
         def work(tx: Tx) -> Admitted | Throttled:
             wait = self._addresses.charge(tx, address_charge, counters)
@@ -145,7 +154,9 @@ class SignIn:
             form = identified.canonical
             account = self._directory.find(tx, form) if form is not None else None
             # Read for unknown accounts too, so that the work is the same.
-            seen = attempts.last_seen(tx, "" if account is None else account.user, address)
+            seen = attempts.last_seen(
+                tx, "" if account is None else account.user, identified.known_address
+            )
             decoy = self._costs.get(tx).draw(identified.key)
             return Admitted(identified, charge, address_charge, tx.now, account, decoy, seen)
 
@@ -174,10 +185,10 @@ class SignIn:
             await self._store.write(lambda tx: self._release(tx, admitted))
             return error
         if account is None or not verified.ok:
-            return await self._store.write(lambda tx: self._fail(tx, attempt, admitted))
+            return await self._store.write(lambda tx: self._fail(tx, admitted))
         new_hash = await self._rehash(attempt.pwd, requester) if verified.outdated else None
         sid = bearer(self._entropy.bytes(BEARER_BYTES))
-        handle = self._id()
+        handle = record_id(self._entropy.bytes(_ID_BYTES))
         return await self._store.write(
             lambda tx: self._succeed(tx, attempt, admitted, account, sid, handle, new_hash)
         )
@@ -189,9 +200,8 @@ class SignIn:
         except OverloadedError:
             return None
 
-    def _fail(self, tx: Tx, attempt: SignInAttempt, admitted: Admitted) -> FwError:
-        counters = self._addresses.counters(attempt.address)
-        self._addresses.settle_failure(tx, admitted.address_charge, counters)
+    def _fail(self, tx: Tx, admitted: Admitted) -> FwError:
+        self._addresses.settle_failure(tx, admitted.address_charge, admitted.identified.address)
         locked = attempts.settle_failure(tx, admitted.charge, admitted.identified.key, self._budget)
         return AuthenticationError(WRONG) if locked is None else TooManyRequestsError(locked)
 
@@ -212,13 +222,12 @@ class SignIn:
         lock_account(tx, account.user)
         now = self._directory.find(tx, admitted.identified.canonical or "")
         if now is None or not now.enabled or now.password_changed != account.password_changed:
-            return self._fail(tx, attempt, admitted)  # it changed while the hash ran
-        attempts.clear(tx, admitted.charge, admitted.identified.key)
-        attempts.release(tx, admitted.address_charge)
+            return self._fail(tx, admitted)  # it changed while the hash ran
+        identified = admitted.identified
+        attempts.clear(tx, admitted.charge, identified.key, admitted.address_charge)
         if attempt.old_sid is not None:
             sessions.end(tx, attempt.old_sid)
-        address = attempts.address_key(self._key, attempt.address)
-        attempts.note_sign_in(tx, now.user, address, admitted.address_seen)
+        attempts.note_sign_in(tx, now.user, identified.known_address, admitted.address_seen)
         if new_hash is not None:
             accounts.rehash(tx, now, new_hash)
         days = self._policy.session_days
@@ -232,6 +241,3 @@ class SignIn:
             days=days,
         )
         return SignedIn(sid, now.user, now.full_name, expires, days * SECONDS_PER_DAY)
-
-    def _id(self) -> str:
-        return record_id(self._entropy.bytes(_ID_BYTES))

@@ -49,9 +49,9 @@ class AttemptLog:
         """`outcomes` counts sign-ins."""
         self._outcomes, self._log = outcomes, log
 
-    def sign_in(self, answer: SignedIn | FwError, attempt: SignInAttempt, counter: bytes) -> None:
-        """Record a sign-in attempt at the identifier with the counter `counter`."""
-        fields = {"address": attempt.address, "counter": shown_key(counter)}
+    def sign_in(self, answer: SignedIn | FwError, attempt: SignInAttempt, counter: str) -> None:
+        """Record a sign-in attempt at the identifier whose counter is shown as `counter`."""
+        fields = {"address": attempt.address, "counter": counter}
         if isinstance(answer, SignedIn):
             fields["user"] = answer.user
         self._sign_in(answer, attempt.request_id, fields)
@@ -99,11 +99,10 @@ class AttemptPasswordChange(Request[PasswordChanged | FwError], frozen=True):
     counter: bytes
 
 
-class Settled(Message, frozen=True):
-    """An attempt was verified and settled; `reply` is still to be answered."""
+class LockStarted(Message, frozen=True):
+    """An attempt was answered that no further one is admitted for `seconds`."""
 
-    reply: PendingReply[Any]
-    outcome: Outcome[Any]
+    seconds: float
 
 
 class LockChecked(Message, frozen=True):
@@ -130,16 +129,16 @@ class LockoutActor(Actor):
     ) -> None:
         """`key` is the identifier's counter in hexadecimal digits."""
         self._key = bytes.fromhex(key)
+        self._shown = shown_key(self._key)
         self._sign_in, self._changes, self._attempts = sign_in, changes, attempts
         self._locked_until = 0  # ms
-        self._in_flight = 0
         self._unchecked: list[Unchecked] = []  # bounded by `web.maxRequests`
         self._being_checked: list[Unchecked] = []
 
     @handles(AttemptSignIn)
     async def sign_in(self, message: AttemptSignIn) -> SignedIn | FwError | PendingReply[Any]:
         """Charge and verify the attempt, or reject it because of the known lock."""
-        if self._locked_until > self.context.clock.now():
+        if self._locked_until and self._locked_until > self.context.clock.now():
             reply: PendingReply[Any] = self.context.keep_reply()
             self._unchecked.append((message, reply))
             self._check_lock()
@@ -172,18 +171,10 @@ class LockoutActor(Actor):
         )
         return reply
 
-    @handles(Settled)
-    def settled(self, message: Settled) -> None:
-        """Answer the caller that still waits; a defect fails that one attempt alone."""
-        self._in_flight -= 1
-        try:
-            answer = message.outcome.unwrap()
-        except Exception as defect:
-            message.reply.fail(defect)
-            return
-        if isinstance(answer, TooManyRequestsError):
-            self._note_lock(answer.retry_after)
-        message.reply.answer(answer)
+    @handles(LockStarted)
+    def lock_started(self, message: LockStarted) -> None:
+        """Remember the lock."""
+        self._note_lock(message.seconds)
 
     @handles(LockChecked)
     async def lock_checked(self, message: LockChecked) -> None:
@@ -205,7 +196,8 @@ class LockoutActor(Actor):
 
     def describe(self) -> dict[str, object]:
         """Return the console's facts, never the identifier."""
-        return {"in_flight": self._in_flight, "locked_until": self._locked_until or None}
+        in_flight = self.context.works - bool(self._being_checked)
+        return {"in_flight": in_flight, "locked_until": self._locked_until or None}
 
     def _note_lock(self, seconds: float) -> None:
         """Remember a lock; a wait of a second or less is for attempts in flight (A-64), no lock."""
@@ -219,7 +211,7 @@ class LockoutActor(Actor):
 
     def _refuse(self, message: AttemptSignIn, reply: PendingReply[Any], error: Exception) -> None:
         if isinstance(error, FwError):
-            self._attempts.sign_in(error, message.attempt, self._key)
+            self._attempts.sign_in(error, message.attempt, self._shown)
             reply.answer(error)
         else:
             reply.fail(error)
@@ -236,7 +228,7 @@ class LockoutActor(Actor):
         """Charge an attempt; log it if it is rejected."""
         error: FwError
         try:
-            admitted = await self._sign_in.admit(message.attempt, message.identified)
+            admitted = await self._sign_in.admit(message.identified)
         except OverloadedError as overload:
             error = overload
         else:
@@ -245,7 +237,7 @@ class LockoutActor(Actor):
             if not admitted.by_address:
                 self._note_lock(admitted.wait)
             error = TooManyRequestsError(admitted.wait)
-        self._attempts.sign_in(error, message.attempt, self._key)
+        self._attempts.sign_in(error, message.attempt, self._shown)
         return error
 
     def _verify_sign_in(
@@ -253,7 +245,7 @@ class LockoutActor(Actor):
     ) -> None:
         self._verify(
             partial(self._sign_in.verify, message.attempt, admitted),
-            lambda answer: self._attempts.sign_in(answer, message.attempt, self._key),
+            lambda answer: self._attempts.sign_in(answer, message.attempt, self._shown),
             reply,
         )
 
@@ -268,22 +260,32 @@ class LockoutActor(Actor):
         The work belongs to this actor: the attempt is settled and logged even if its caller has
         gone (A-54).
         """
-        self._in_flight += 1
-        self.context.work(
-            partial(_settle, verify, report), then=lambda outcome: Settled(reply, outcome)
-        )
+        self.context.work(self._settle, verify, report, reply)
 
+    async def _settle(
+        self,
+        verify: Callable[[], Awaitable[R | FwError]],
+        report: Callable[[R | FwError], None],
+        reply: PendingReply[Any],
+    ) -> None:
+        """Verify, report, and answer the caller that still waits.
 
-async def _settle(
-    verify: Callable[[], Awaitable[R | FwError]], report: Callable[[R | FwError], None]
-) -> R | FwError:
-    answer: R | FwError
-    try:
-        answer = await verify()
-    except OverloadedError as error:
-        answer = error  # the charge could not be settled and counts as a failure
-    report(answer)
-    return answer
+        Runs beside the actor, whose state it leaves alone: a lock is told by a message, which
+        comes before the next attempt of the caller. A defect fails this one attempt alone.
+        """
+        answer: R | FwError
+        try:
+            try:
+                answer = await verify()
+            except OverloadedError as error:
+                answer = error  # the charge could not be settled and counts as a failure
+            report(answer)
+        except Exception as defect:
+            reply.fail(defect)
+            return
+        if isinstance(answer, TooManyRequestsError):
+            self.context.ref.tell(LockStarted(answer.retry_after))
+        reply.answer(answer)
 
 
 ATTEMPT_SECONDS: Final = 60.0
@@ -314,8 +316,8 @@ class Lockouts:
 
     async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
         """Sign in. Raises: AuthenticationError, TooManyRequestsError, OverloadedError."""
-        identified = self._sign_in.identify(attempt.usr)
-        wait = await self._sign_in.known_address_wait(attempt.address)
+        identified = self._sign_in.identify(attempt)
+        wait = await self._sign_in.known_address_wait(attempt, identified)
         error: FwError
         if wait is not None:
             error = TooManyRequestsError(wait)
@@ -324,7 +326,7 @@ class Lockouts:
                 return _taken(await self._ask(identified.key, AttemptSignIn(attempt, identified)))
             except MailboxFull:
                 error = _too_many()
-        self._attempts.sign_in(error, attempt, identified.key)
+        self._attempts.sign_in(error, attempt, shown_key(identified.key))
         raise error
 
     async def change_password(self, change: PasswordChange) -> PasswordChanged:

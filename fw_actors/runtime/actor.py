@@ -109,12 +109,13 @@ class Context:
         self,
         fn: Callable[[*Ts], Awaitable[T]],
         *args: *Ts,
-        then: Callable[[Outcome[T]], Message],
+        then: Callable[[Outcome[T]], Message] | None = None,
         wait: bool = True,
     ) -> None:
         """Run `await fn(*args)` concurrently, then send the message `then(outcome)` to this actor.
 
-        If the instance ends first, the work is cancelled and no message is sent. With `max_work`
+        Without `then` no message is sent, and an error that `fn` raises is only logged. If the
+        instance ends first, the work is cancelled and no message is sent. With `max_work`
         pieces the actor takes no message from its mailbox until one ends, and further pieces of the
         present handler wait for their turn. Raises MailboxFull if more of them wait than the
         mailbox has room for messages, or, without `wait`, if this piece could not begin at once.
@@ -125,6 +126,11 @@ class Context:
     def room_for_work(self) -> int:
         """The number of pieces of work that would begin at once."""
         return self._cell.room_for_work
+
+    @property
+    def works(self) -> int:
+        """How many pieces of this actor's work have not ended."""
+        return self._cell.works
 
     def after(self, seconds: float, message: Message) -> Timer:
         """Send `message` to this actor in `seconds`, unless the timer is cancelled.

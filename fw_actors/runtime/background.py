@@ -172,7 +172,7 @@ class Work:
         cell: ActorCell,
         fn: Callable[..., Awaitable[Any]],
         args: tuple[Any, ...],
-        then: Callable[[Outcome[Any]], Message],
+        then: Callable[[Outcome[Any]], Message] | None,
     ) -> None:
         """`ActorCell.begin_work` begins it."""
         self._cell, self._fn, self._args, self._then = cell, fn, args, then
@@ -193,11 +193,22 @@ class Work:
             result = Error(error)
         if not self._abandoned:
             self._outcome = result
-            self._cell.complete(self)
+            if self._then is not None:
+                self._cell.complete(self)
+            else:
+                self._cell.end_work(self)
+                if isinstance(result, Error):
+                    self._log(result.error)
+
+    def _log(self, error: BaseException) -> None:
+        runtime = self._cell.runtime
+        told = runtime.one_line(error)
+        runtime.log.error("work_failed", actor=self._cell.name, error=told, exc_info=error)
 
     def take(self) -> Message:
         """End the operation and return its message."""
         assert self._outcome is not None
+        assert self._then is not None
         self._cell.remove_work(self)
         return self._then(self._outcome)
 

@@ -424,6 +424,12 @@ class ActorCell(ABC):
         self._full_of_work = self.works >= self._limits().max_work
         self.remove_pending(work)
 
+    def end_work(self, work: PendingOperation) -> None:
+        """Record the end of a piece of work that sends no message, which would wake the actor."""
+        if self._full_of_work and not self.scheduled:
+            self.schedule()
+        self.remove_work(work)
+
     def add_timer(self, timer: PendingOperation) -> None:
         """Record a timer or watch. Raises MailboxFull at `max_timers`, ActorGone as `add_work`."""
         limit = self._limits().max_timers

@@ -5,6 +5,7 @@ Monotonic time (deadlines, timers, idle times) is `trio.current_time()`.
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import time
@@ -58,7 +59,7 @@ class TrioClock:
 class Entropy(Protocol):
     """A source of randomness."""
 
-    def bytes(self, n: int) -> bytes:
+    def bytes(self, n: int, /) -> bytes:
         """Return `n` random bytes."""
 
     def uniform(self, low: float, high: float) -> float:
@@ -68,12 +69,10 @@ class Entropy(Protocol):
 class SystemEntropy:
     """The operating system's randomness: unpredictable, fit for tokens and keys."""
 
+    bytes = staticmethod(os.urandom)
+
     def __init__(self) -> None:
         self._random = secrets.SystemRandom()
-
-    def bytes(self, n: int) -> bytes:
-        """Return `n` random bytes."""
-        return secrets.token_bytes(n)
 
     def uniform(self, low: float, high: float) -> float:
         """Return a number between `low` and `high`, both included."""
@@ -86,7 +85,7 @@ class SeededEntropy:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
-    def bytes(self, n: int) -> bytes:
+    def bytes(self, n: int, /) -> bytes:
         """Return the next `n` bytes of the sequence."""
         return self._random.randbytes(n)
 

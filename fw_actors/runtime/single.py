@@ -15,7 +15,7 @@ from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 
 from fw_actors.runtime.actor import Context, KeyedActor
 from fw_actors.runtime.background import cancel_timers
-from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError
+from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError, PendingOperation
 from fw_actors.runtime.deadlock import CURRENT
 from fw_actors.runtime.errors import ActorFailed, ActorGone
 from fw_actors.runtime.mailbox import Mailbox
@@ -214,6 +214,12 @@ class SingleCell(ActorCell):
             reschedule(self._parked)  # in another thread this raises, before anything is changed
             self._parked = None
         self.scheduled = True
+
+    def end_work(self, work: PendingOperation) -> None:
+        """See `ActorCell.end_work`; a stop waits for this too."""
+        if not self.scheduled:
+            self.schedule()
+        self.remove_work(work)
 
     def _became_quiet(self) -> None:
         """Do nothing: a single actor stays whether it has pending operations or not."""

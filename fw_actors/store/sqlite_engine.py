@@ -32,6 +32,7 @@ class SqliteTx(CursorTx):
     """A transaction on SQLite."""
 
     dialect = SQLITE
+    locks_rows = False
     refusals = REFUSALS
 
     def __init__(self, connection: SqliteConnection, now: int) -> None:
@@ -46,9 +47,6 @@ class SqliteTx(CursorTx):
         )
         self.connection = connection
         self.failure: BaseException | None = None
-
-    def lock(self, name: str) -> None:
-        """Do nothing: SQLite has one writer."""
 
     def columns(self, table: str) -> Mapping[str, str]:
         return dict(self._fetched("SELECT name, lower(type) FROM pragma_table_info(?)", (table,)))

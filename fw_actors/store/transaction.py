@@ -37,6 +37,9 @@ class Tx(ABC):
     writable: bool
     """False inside `Store.read`, where every write is refused."""
 
+    locks_rows: ClassVar[bool] = True
+    """False where one transaction at a time writes: no row has to be locked there."""
+
     @abstractmethod
     def rows(self, statement: Statement | ClauseElement, /, **params: Any) -> list[Row]:
         """Run a statement and return all rows that it gives (SELECT, or RETURNING)."""
@@ -263,6 +266,9 @@ class CursorTx(Tx):
         except self.refusals as error:
             self._refuse(error)
         return rows
+
+    def lock(self, name: str) -> None:
+        """Do nothing: the only writer has no other to wait for."""
 
     @abstractmethod
     def _refuse(self, error: BaseException) -> NoReturn:

@@ -269,7 +269,7 @@ async def test_no_session_is_made_beside_a_change_of_the_password(
         site.entropy, site.installation_key,
     )  # fmt: skip
     attempt = SignInAttempt("ada", PASSWORD, "192.0.2.1", "a browser", None, "request")
-    admitted = await sign_in.admit(attempt, sign_in.identify("ada"))
+    admitted = await sign_in.admit(sign_in.identify(attempt))
     assert isinstance(admitted, Admitted)
     hashed = await site.hash_password(OTHER, "ada", "ada@x.test")
     _, refusal = await overlap(

@@ -32,7 +32,7 @@ ACCESS: Final = (
         "a sign-in goes around its LockoutActor",
         "fw_actors/actors/lockout.py",
         "return _taken(await self._ask(identified.key, AttemptSignIn(attempt, identified)))",
-        "begun = await self._sign_in.admit(attempt, identified)\n"
+        "begun = await self._sign_in.admit(identified)\n"
         "                if not isinstance(begun, Admitted):\n"
         "                    raise TooManyRequestsError(begun.wait)\n"
         "                return _taken(await self._sign_in.verify(attempt, begun))",

@@ -43,7 +43,7 @@ ASVS_ACCESS: Final = (
         _SIGN_IN,
         "        account = admitted.account\n        requester = ",
         "        account = admitted.account\n        if account is None:\n"
-        "            return await self._store.write(lambda tx: self._fail(tx, attempt, admitted))\n"
+        "            return await self._store.write(lambda tx: self._fail(tx, admitted))\n"
         "        requester = ",
         _TEST_SIGN_IN + "every_refusal_is_one_message_after_exactly_one_hash",
     ),

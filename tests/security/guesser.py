@@ -32,7 +32,7 @@ async def main(usr: str, guesses: int) -> None:
 
         async def guess(number: int) -> None:
             attempt = SignInAttempt(usr, f"guess {number}", "192.0.2.1", "", None, "")
-            admitted = await sign_in.admit(attempt, sign_in.identify(usr))
+            admitted = await sign_in.admit(sign_in.identify(attempt))
             if isinstance(admitted, Throttled):
                 answer: object = TooManyRequestsError(admitted.wait)
             else:

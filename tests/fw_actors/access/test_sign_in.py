@@ -56,14 +56,14 @@ class Door:
 
     async def admit(self, usr: str, pwd: str = "wrong", **given: Any) -> Admitted | FwError:
         attempt = asked(usr, pwd, **given)
-        admitted = await self.sign_in.admit(attempt, self.sign_in.identify(usr))
+        admitted = await self.sign_in.admit(self.sign_in.identify(attempt))
         return admitted if isinstance(admitted, Admitted) else TooManyRequestsError(admitted.wait)
 
     async def enter(
         self, usr: str = "ada", pwd: str = PASSWORD, **given: Any
     ) -> SignedIn | FwError:
         attempt = asked(usr, pwd, **given)
-        admitted = await self.sign_in.admit(attempt, self.sign_in.identify(usr))
+        admitted = await self.sign_in.admit(self.sign_in.identify(attempt))
         if isinstance(admitted, Throttled):
             return TooManyRequestsError(admitted.wait)
         return await self.sign_in.verify(attempt, admitted)
@@ -212,8 +212,9 @@ async def guesses(door: Door, passwords: list[str], usr: str = "ada") -> Counter
     async with lockouts(door) as pool:
 
         async def guess(pwd: str) -> None:
-            identified = door.sign_in.identify(usr)
-            message = AttemptSignIn(asked(usr, pwd), identified)
+            attempt = asked(usr, pwd)
+            identified = door.sign_in.identify(attempt)
+            message = AttemptSignIn(attempt, identified)
             answer = await pool[identified.key.hex()].ask(message, deadline=60.0)
             if isinstance(answer, TooManyRequestsError):
                 answers.append(f"429 after {answer.retry_after} s")
@@ -308,10 +309,11 @@ async def test_a_try_is_hashed_while_its_charge_counts_and_no_later(door: Door) 
     A process that is stopped between charge and hash, and goes on after the window, would verify
     one that nobody counts.
     """
-    attempt, identified = asked("ada", PASSWORD), door.sign_in.identify("ada")
+    attempt = asked("ada", PASSWORD)
+    identified = door.sign_in.identify(attempt)
     change = PasswordChange("ada", "no session", PASSWORD, OTHER)
     for stopped, late in ((29, False), (30, True), (1000, True)):
-        admitted = await door.sign_in.admit(attempt, identified)
+        admitted = await door.sign_in.admit(identified)
         assert isinstance(admitted, Admitted)
         admitted_change = await door.changes.admit(change, door.changes.counter("ada"))
         assert isinstance(admitted_change, AdmittedChange)
@@ -342,9 +344,10 @@ async def test_a_client_that_goes_away_leaves_no_charge_unsettled(
             return await super().verify(*args, **given)
 
     slow = Door(door.office, Slow(Argon2(64, 1, 1), 8, door.office.site.entropy, inline=True))
-    identified = slow.sign_in.identify("ada")
+    attempt = asked("ada", pwd)
+    identified = slow.sign_in.identify(attempt)
     async with lockouts(slow) as pool:
-        message = AttemptSignIn(asked("ada", pwd), identified)
+        message = AttemptSignIn(attempt, identified)
         async with trio.open_nursery() as client:
             ref = pool[identified.key.hex()]
             client.start_soon(partial(ref.ask, message, deadline=60.0))
@@ -442,7 +445,7 @@ async def test_an_account_that_changes_while_the_hash_runs_is_not_signed_in(door
     ]
     answers = []
     for change in changes:
-        admitted = await door.sign_in.admit(attempt, door.sign_in.identify("ada"))
+        admitted = await door.sign_in.admit(door.sign_in.identify(attempt))
         assert isinstance(admitted, Admitted)
         await door.office.sql(change)
         answer = await door.sign_in.verify(attempt, admitted)
@@ -454,7 +457,7 @@ async def test_a_password_that_was_set_in_the_same_millisecond_is_another_one(do
     """Virtual time stands still here: an old password opens nothing beside a new one."""
     site = door.office.site
     attempt = asked("ada", PASSWORD)
-    admitted = await door.sign_in.admit(attempt, door.sign_in.identify("ada"))
+    admitted = await door.sign_in.admit(door.sign_in.identify(attempt))
     assert isinstance(admitted, Admitted)
     hashed = await site.hash_password(OTHER, "ada", "ada@x.test")
     await site.store.write(lambda tx: set_password(tx, "ada", hashed))

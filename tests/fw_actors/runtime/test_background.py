@@ -14,6 +14,7 @@ from fw_actors.runtime import (
     DeadLetterReason,
     KeyedPool,
     MailboxFull,
+    MailboxPolicy,
     Message,
     Ref,
     Runtime,
@@ -211,6 +212,66 @@ async def test_completion_without_message_fails_the_actor(runtime: Runtime, log:
         await begun(runtime, Careless)
     (entry,) = log.named("actor_failed")
     assert (entry["actor"], entry["phase"]) == ("a", "handler")
+
+
+class Silent(Sample):
+    """An actor that hears nothing of its work."""
+
+    @handles(Begin)
+    def begin(self, message: Begin) -> None:
+        self.context.work(self.work, message.seconds)
+
+    async def work(self, seconds: float) -> None:
+        if seconds < 0:
+            raise ValueError("negative")
+        await trio.sleep(seconds)
+        self.diary.append(self.context.works)
+
+
+async def test_work_without_a_message_ends_by_itself(runtime: Runtime, log: LogBook) -> None:
+    diary: list[Any] = []
+    pool = KeyedPool(runtime, "pool", lambda _: Silent(diary), idle_seconds=5.0)
+    pool.tell("a", Begin(3.0))
+    await trio.sleep(4)
+    assert diary == [1]
+    assert not log.named("work_failed")
+    await trio.sleep(6)
+    assert len(pool) == 0, "it is idle once its work has ended"
+
+
+class Narrow(Silent):
+    """Takes no message from its mailbox while it works."""
+
+    mailbox = MailboxPolicy(max_work=1)
+
+
+async def test_end_of_work_without_a_message_opens_the_mailbox_again(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    pool = KeyedPool(runtime, "pool", lambda _: Narrow(diary))
+    async with runtime.running("a", lambda: Narrow(diary)) as single:
+        for ref in (single, pool["a"]):
+            ref.tell(Begin(3.0))
+            assert await ref.ask(Add(1), deadline=5.0) == 1
+    assert diary == [1, 1]
+
+
+async def test_stop_waits_for_work_without_a_message(runtime: Runtime) -> None:
+    diary: list[Any] = []
+    async with runtime.running("a", lambda: Silent(diary)) as ref:
+        ref.tell(Begin(3.0))
+        await wait_all_tasks_blocked()
+    assert diary == [1]
+
+
+async def test_work_without_a_message_that_fails_is_logged_and_nothing_else(
+    runtime: Runtime, log: LogBook
+) -> None:
+    async with runtime.running("a", Silent) as ref:
+        ref.tell(Begin(-1.0))
+        await trio.sleep(1)
+        assert await ref.ask(Add(1), deadline=1.0) == 1
+    (entry,) = log.named("work_failed")
+    assert (entry["actor"], entry["error"]) == ("a", "ValueError: negative")
 
 
 async def begun(runtime: Runtime, kind: type[Sample]) -> None:
