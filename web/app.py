@@ -22,7 +22,7 @@ from fw_actors.actors.gateway import Gateway
 from fw_actors.config import ProxyTrustPolicy
 from fw_actors.errors import QUERY_TIMEOUT, InternalError, NotFoundError, OverloadedError
 from fw_actors.runtime.clock import Entropy
-from web.exchange import UNROUTED, Exchange, Traffic, request_id_of
+from web.exchange import UNROUTED, Exchange, Traffic, has_forwarding_header, request_id_of
 from web.guard import admit
 from web.operations import Route
 from web.pages.routes import page_routes
@@ -35,7 +35,6 @@ from web.response import (
     common_headers,
     error_in,
     error_response,
-    has_forwarding_header,
 )
 from web.routes.access import AccessRoutes, RecoveryRoutes
 from web.routes.administration import ConsoleRoutes, UserRoutes
@@ -103,6 +102,7 @@ class FrontEnd:
         self._settings = settings
         self._entropy = entropy
         self._traffic = traffic
+        self._ignores_forwarding = settings.trust.is_off
         self._encoder = ResponseEncoder(common_headers(settings))
         self._log = structlog.get_logger("web").bind()  # else made anew at each call
         self._active_requests = 0
@@ -168,10 +168,14 @@ class FrontEnd:
             return self._encoder.encode(error_response(InternalError(request_id)), request_id)
 
     async def _respond(self, request: Request) -> WireResponse:
-        exchange = Exchange(request, self._settings, self._entropy, self._route_of(request))
+        route = self._route_of(request)
+        exchange = Exchange(request, self._settings, self._entropy, route)
         began = trio.current_time()
         try:
-            response = await self._serve(exchange)
+            if route is None:
+                raise NotFoundError("There is nothing under this path.")
+            operation = await admit(exchange, route, self._gateway)
+            response = await operation.handle(exchange)
         except (Exception, BaseExceptionGroup) as error:
             response = self._response_of(error, exchange)
         if exchange.clears_cookies:
@@ -202,9 +206,10 @@ class FrontEnd:
         """Count a request and log it in one line, without its query and its body."""
         request = exchange.request
         route = UNROUTED if exchange.route is None else exchange.route.rule
-        self._traffic.record(route, status, seconds)
-        if self._settings.trust.is_off and has_forwarding_header(request.headers.keys()):
+        address = exchange.address
+        if self._ignores_forwarding and has_forwarding_header(request):
             self._traffic.record_ignored_forwarding()
+        self._traffic.record(route, status, seconds)
         log = self._log.debug if route in MONITORED else self._log.info
         log(
             "web.request",
@@ -213,7 +218,7 @@ class FrontEnd:
             path=request.path[:PATH_LENGTH_LOGGED],
             status=status,
             user=None if exchange.caller is None else exchange.caller.user,
-            address=exchange.address,
+            address=address,
             duration_ms=round(seconds * 1000, 1),
         )
 
@@ -223,12 +228,6 @@ class FrontEnd:
         self._traffic.record(UNROUTED, response.status, 0.0)
         request_id = request_id_of(request, self._settings, self._entropy)
         return self._encoder.encode(response, request_id)
-
-    async def _serve(self, exchange: Exchange) -> Response:
-        if exchange.route is None:
-            raise NotFoundError("There is nothing under this path.")
-        operation = await admit(exchange, exchange.route, self._gateway)
-        return await operation.handle(exchange)
 
     def _response_of(self, error: BaseException, exchange: Exchange) -> Response:
         """Return the response to an error; that of a defect holds only the request id.

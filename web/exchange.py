@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from quart.wrappers import Request
 
@@ -13,12 +13,14 @@ from fw_actors.access.types import Caller, Reading
 from fw_actors.actors.counters import Histogram
 from fw_actors.runtime.clock import Entropy
 from web.operations import Route
-from web.request import LimitedBody, came_over_tls, client_address, is_secure, is_trusted
+from web.request import came_over_tls, client_address, is_secure, is_trusted
 from web.settings import Settings
 
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 ID_BYTES: Final = 8
 USER_AGENT_LENGTH: Final = 512
+FORWARDED: Final = "forwarded"
+X_FORWARDED: Final = "x-forwarded-"
 UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\xa0-\xff]")
 
 
@@ -61,17 +63,6 @@ class Exchange:
             raise LookupError("The operation does not require a session.")
         return self.caller
 
-    @property
-    def incoming_body(self) -> LimitedBody:
-        """The body as it arrives."""
-        return cast("LimitedBody", self.request.body)
-
-    @property
-    def has_body(self) -> bool:
-        """Whether the headers announce a body."""
-        request = self.request
-        return bool(request.content_length) or "Transfer-Encoding" in request.headers
-
     def argument(self, name: str) -> str:
         """Return an argument of the path."""
         return str((self.request.view_args or {})[name])
@@ -92,11 +83,11 @@ class Exchange:
     @property
     def cookie_is_secure(self) -> bool:
         """Whether a cookie set in this request gets the attribute Secure."""
-        lines = self.request.headers.getlist("X-Forwarded-Proto")
-        over_tls = self.request.scheme == "https" or came_over_tls(
-            self.peer, lines, self._settings.trust
-        )
-        return is_secure(self._settings.secure_cookie, self._settings.is_https, over_tls)
+        settings, lines = self._settings, self.request.headers.getlist("X-Forwarded-Proto")
+        over_tls = self.request.scheme == "https"
+        if lines and not over_tls:
+            over_tls = came_over_tls(self.peer, lines, settings.trust)
+        return is_secure(settings.secure_cookie, settings.is_https, over_tls)
 
     @property
     def user_agent(self) -> str:
@@ -109,6 +100,12 @@ def peer_of(request: Request) -> str:
     """Return the address at the other end of the request's connection."""
     client = request.scope.get("client")
     return client[0] if client else ""
+
+
+def has_forwarding_header(request: Request) -> bool:
+    """Say whether a proxy has added one of the headers (RFC 7239, X-Forwarded-*)."""
+    names = map(str.lower, request.headers.keys())
+    return any(name == FORWARDED or name.startswith(X_FORWARDED) for name in names)
 
 
 def request_id_of(request: Request, settings: Settings, entropy: Entropy) -> str:

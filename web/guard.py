@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import parse_qsl
 
 from quart.wrappers import Request
@@ -27,7 +27,7 @@ from fw_actors.errors import (
 from web.exchange import Exchange
 from web.json_input import has_control
 from web.operations import LARGE, Authentication, BodyRule, Operation, Route
-from web.request import session_ids
+from web.request import LimitedBody, session_ids
 from web.response import CSRF_HEADER, Response
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -64,7 +64,7 @@ async def admit(exchange: Exchange, route: Route, gateway: Gateway) -> Operation
 
 async def _read_arguments(exchange: Exchange, operation: Operation) -> None:
     rule = operation.body
-    if rule is not None and exchange.has_body:
+    if rule is not None and _has_body(exchange.request):
         _require_json(exchange.request)
     exchange.query = _query(exchange.request, operation.query)
     if rule is not None:
@@ -114,7 +114,8 @@ def _require_csrf_header(request: Request) -> None:
 
 def _read_session_id(exchange: Exchange, key: str | None, operation: Operation) -> str | None:
     """Set the exchange's `sid`; return the API key, or None when credentials are ambiguous."""
-    found = session_ids(exchange.request.headers.getlist("Cookie"))
+    lines = exchange.request.headers.getlist("Cookie")
+    found = session_ids(lines) if lines else []
     if len(found) > 1 or (found and key is not None):
         _reject_ambiguous(exchange, len(found) > 1, operation)
         return None
@@ -162,6 +163,11 @@ def _validate_path_arguments(exchange: Exchange) -> None:
             raise BadRequestError(f"{name} contains a forbidden character.", field=name)
 
 
+def _has_body(request: Request) -> bool:
+    """Whether the headers announce a body."""
+    return bool(request.content_length) or "Transfer-Encoding" in request.headers
+
+
 def _require_json(request: Request) -> None:
     """Raise UnsupportedMediaTypeError unless it is JSON, in UTF-8 if it says so (RFC 8259 8.1)."""
     kind, _, rest = request.headers.get("Content-Type", "").partition(";")
@@ -199,7 +205,7 @@ def _query(request: Request, known: frozenset[str] | None) -> Mapping[str, str]:
 
 
 def _read(exchange: Exchange, rule: BodyRule) -> Any:
-    body = exchange.incoming_body.read(rule.limit)
+    body = cast("LimitedBody", exchange.request.body).read(rule.limit)
     if body:
         return rule.read(body)
     if not rule.optional:

@@ -52,28 +52,16 @@ class LimitedBody(TrioBody):
     def __init__(
         self, expected_content_length: int | None = None, max_content_length: int | None = None
     ) -> None:
+        self.received = 0
+        """The number of bytes received."""
+        self.ended = False
+        """Whether the body is complete."""
+        self.timed_out = False
+        """Whether it arrived too slowly, and is not read any more."""
         self._kept = bytearray()
         self._limit = MAX_KEPT
-        self._received = 0
         self._keeping = True
-        self._timed_out = False
-        self._ended = False
         self._progress: trio.Event | None = None
-
-    @property
-    def ended(self) -> bool:
-        """Whether the body is complete."""
-        return self._ended
-
-    @property
-    def timed_out(self) -> bool:
-        """Whether it arrived too slowly, and is not read any more."""
-        return self._timed_out
-
-    @property
-    def received(self) -> int:
-        """The number of bytes received."""
-        return self._received
 
     @property
     def kept(self) -> int:
@@ -86,21 +74,23 @@ class LimitedBody(TrioBody):
 
     def append(self, data: bytes) -> None:
         """Add a part that has arrived."""
-        self._received += len(data)
-        if self._keeping and self._received <= self._limit:
+        self.received += len(data)
+        if self._keeping and self.received <= self._limit:
             self._kept += data
         else:
             self._kept.clear()
-        self._notify()
+        if self._progress is not None:
+            self._notify(self._progress)
 
     def set_complete(self) -> None:
         """Note that the body is complete."""
-        self._ended = True
-        self._notify()
+        self.ended = True
+        if self._progress is not None:
+            self._notify(self._progress)
 
     def set_timed_out(self) -> None:
         """Note that it arrived too slowly, and is not read any more."""
-        self._timed_out = True
+        self.timed_out = True
 
     def read(self, limit: int) -> bytes:
         """Return the body.
@@ -108,10 +98,10 @@ class LimitedBody(TrioBody):
         Raises: PayloadTooLargeError when it has more than `limit` bytes; RequestTimeoutError when
             it is incomplete.
         """
-        if self._received > limit:
+        if self.received > limit:
             self._kept.clear()
             raise PayloadTooLargeError(limit)
-        if not self._ended:
+        if not self.ended:
             raise RequestTimeoutError
         return bytes(self._kept)
 
@@ -124,14 +114,13 @@ class LimitedBody(TrioBody):
         self._kept.clear()
         self._keeping = False
         with trio.move_on_after(seconds):
-            while not self._ended and self._received <= MAX_DROPPED:
+            while not self.ended and self.received <= MAX_DROPPED:
                 self._progress = trio.Event()
                 await self._progress.wait()
 
-    def _notify(self) -> None:
-        if self._progress is not None:
-            self._progress.set()
-            self._progress = None
+    def _notify(self, progress: trio.Event) -> None:
+        progress.set()
+        self._progress = None
 
 
 NO_PATH: Final = "*"

@@ -131,8 +131,6 @@ def sse_event(data: bytes) -> bytes:
 
 Headers = tuple[tuple[str, str], ...]
 
-FORWARDED: Final = "forwarded"
-X_FORWARDED: Final = "x-forwarded-"
 REQUEST_ID: Final = "X-Request-Id"
 CSRF_HEADER: Final = "X-FW-CSRF"
 CACHE_CONTROL: Final = "Cache-Control"
@@ -158,11 +156,6 @@ def common_headers(settings: Settings) -> Headers:
         return ALWAYS
     subdomains = "; includeSubDomains" if settings.hsts_include_sub_domains else ""
     return (*ALWAYS, (HSTS, HSTS_AGE + subdomains))
-
-
-def has_forwarding_header(names: Iterable[str]) -> bool:
-    """Say whether a proxy has added one of the headers (RFC 7239, X-Forwarded-*)."""
-    return any(n == FORWARDED or n.startswith(X_FORWARDED) for n in map(str.lower, names))
 
 
 HeaderLine = tuple[bytes, bytes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from fw_actors.config import ProxyTrustPolicy
 from fw_actors.rules.redaction import Scrubber
@@ -35,7 +36,7 @@ class Settings:
     trust: ProxyTrustPolicy = field(default_factory=ProxyTrustPolicy)
     scrubber: Scrubber = field(default_factory=Scrubber)
 
-    @property
+    @cached_property
     def is_https(self) -> bool:
         """Say whether the site is served over TLS."""
         return self.url.startswith("https://")

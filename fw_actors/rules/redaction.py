@@ -99,7 +99,7 @@ class Scrubber:
 
     def finds(self, text: str) -> bool:
         """Whether a secret of the site is in `text`."""
-        return any(form in text for form in self._forms)
+        return any(map(text.__contains__, self._forms))
 
     def scrub_known(self, text: str) -> str:
         """Return `text` without the secrets of the site, whatever else is in it.

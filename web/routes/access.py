@@ -97,8 +97,8 @@ class AccessRoutes:
             SignInAttempt(
                 usr=body.usr,
                 pwd=body.pwd,
-                address=exchange.address,
                 user_agent=exchange.user_agent,
+                address=exchange.address,
                 old_sid=exchange.sid,
                 request_id=exchange.request_id,
             )

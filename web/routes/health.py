@@ -19,10 +19,10 @@ from fw_actors.access.types import Caller, Reading
 from fw_actors.actors.gateway import Gateway
 from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.errors import OverloadedError, PermissionDeniedError
-from web.exchange import Exchange, Traffic
+from web.exchange import Exchange, Traffic, has_forwarding_header
 from web.operations import Authentication, Operation, Route
 from web.request import is_loopback
-from web.response import Response, has_forwarding_header, json_response
+from web.response import Response, json_response
 from web.response_schemas import OkResponse
 
 METRICS: Final = "/metrics"
@@ -83,9 +83,7 @@ class HealthRoutes:
 
         A proxy on this machine adds headers, and gets none on its own.
         """
-        here = is_loopback(exchange.peer) and not has_forwarding_header(
-            exchange.request.headers.keys()
-        )
+        here = is_loopback(exchange.peer) and not has_forwarding_header(exchange.request)
         if not here and not _is_managers_key(exchange.caller):
             raise PermissionDeniedError(
                 "The metrics are for this machine, and for the API key of a System Manager."
