@@ -276,8 +276,8 @@ ASVS_DATA: Final = (
     Mutation(
         "random bytes are zeros",
         "fw_actors/runtime/clock.py",
-        "return secrets.token_bytes(n)",
-        "return bytes(n)",
+        "bytes = staticmethod(os.urandom)",
+        "bytes = staticmethod(bytes)",
         "tests/fw_actors/runtime/test_entropy.py::"
         "test_system_entropy_gives_what_the_operating_system_gives",
     ),
