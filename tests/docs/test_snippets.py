@@ -14,7 +14,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SITE = 'fw init . >/dev/null\nexport FW_SECRET_KEY="$(cat secret.key)"\nfw migrate >/dev/null\n'
-BEFORE = {"getting-started": "", "operating": SITE}
+BEFORE = {"getting-started": "", "operating": SITE, "emitting-events": SITE}
 
 
 def free_port() -> int:
