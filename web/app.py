@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
 import structlog
@@ -85,6 +86,16 @@ def api_routes(gateway: Gateway, settings: Settings, traffic: Traffic) -> list[R
     ]
 
 
+@cache
+def _url_map(rules: tuple[str, ...]) -> Map:
+    """Return what finds a path's rule; to compile it is most of what an application costs.
+
+    Without redirects from paths with two slashes, and without methods: only the guard tells 405
+    from 404.
+    """
+    return Map([Rule(rule, endpoint=rule) for rule in rules], merge_slashes=False)
+
+
 class FrontEnd:
     """The application: one for each listening address."""
 
@@ -97,7 +108,6 @@ class FrontEnd:
         traffic: Traffic,
         streams: EventStreams,
     ) -> None:
-        self.url_map = Map(merge_slashes=False)  # no redirect from a path with two slashes
         self._gateway = gateway
         self._settings = settings
         self._entropy = entropy
@@ -111,9 +121,7 @@ class FrontEnd:
         self.streams = streams
         """Open event streams; a stopping server ends them first."""
         self.routes: Mapping[str, Route] = {route.rule: route for route in routes}
-        for rule in self.routes:
-            # Without methods: only the guard tells 405 from 404.
-            self.url_map.add(Rule(rule, endpoint=rule))
+        self.url_map = _url_map(tuple(self.routes))
         self._fixed = {rule: route for rule, route in self.routes.items() if "<" not in rule}
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -234,9 +234,10 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
         found = list(type_problems(each.meta, present))
         if present and not found:
             _empty_unique(tx, each)
-        found += _make_indexes(tx, each)
+        there = tx.indexes(each.table.name)  # asked first: CREATE INDEX waits for every writer
+        found += _make_indexes(tx, each, there)
         problems += [f"{each.meta.cls.__module__}: {text}" for text in found]
-        outlived = outlived_indexes(each.meta, tx.indexes(each.table.name))
+        outlived = outlived_indexes(each.meta, there)
         for name in outlived:
             tx.run(DropIndex(sa.Index(name)))
         if outlived or missing or not present:
@@ -256,8 +257,7 @@ def _empty_unique(tx: Tx, table: DocTable) -> None:
             tx.run(sa.update(table.table).where(column == "").values({field.name: None}))
 
 
-def _make_indexes(tx: Tx, table: DocTable) -> Iterable[str]:
-    there = tx.indexes(table.table.name)  # asked first: CREATE INDEX waits for every writer
+def _make_indexes(tx: Tx, table: DocTable, there: Container[str]) -> Iterable[str]:
     for name, creation in table.indexes.items():
         if name in there:
             continue

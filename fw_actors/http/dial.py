@@ -224,8 +224,9 @@ def system_trust() -> ssl.SSLContext:
     loaded as well.
     """
     context = ssl.create_default_context()
-    own_file = ssl.get_default_verify_paths().openssl_cafile
-    if Path(own_file).is_file():
+    paths = ssl.get_default_verify_paths()
+    own_file = Path(paths.openssl_cafile)
+    if own_file.is_file() and not (paths.cafile and own_file.samefile(paths.cafile)):
         context.load_verify_locations(own_file)
     context.set_alpn_protocols(["http/1.1"])
     return context
@@ -236,10 +237,11 @@ class Dialler:
 
     Args:
         resolver: for names; an address is dialled as it stands.
-        context: how TLS verifies a receiver.
+        context: how TLS verifies a receiver; by default `system_trust()`, made for the first one,
+            so that a service without such receivers starts sooner.
     """
 
-    def __init__(self, resolver: Resolver, context: ssl.SSLContext) -> None:
+    def __init__(self, resolver: Resolver, context: ssl.SSLContext | None = None) -> None:
         self.sessions = SessionCache()
         self._resolver = resolver
         self._context = context
@@ -266,6 +268,8 @@ class Dialler:
         times.connect = (connected - resolved) * MS_PER_SECOND
         if origin.scheme == "http":
             return PlainConnection(origin, sock)
+        if self._context is None:
+            self._context = system_trust()
         connection = await secure(origin, sock, self._context, self.sessions, anew=anew)
         times.tls = (progress.now() - connected) * MS_PER_SECOND
         return connection

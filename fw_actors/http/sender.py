@@ -18,7 +18,6 @@ from fw_actors.http.dial import (
     Resolver,
     ResolverStatistics,
     system_lookup,
-    system_trust,
 )
 from fw_actors.http.errors import NetworkError, ResponseTimeout
 from fw_actors.http.exchange import MakeHeaders, RequestWriter, StaleConnection, run_exchange
@@ -185,7 +184,8 @@ async def open_sender(
 
     Args:
         limits: how much may lie idle.
-        context: how receivers are verified; by default `system_trust()`. One for the process.
+        context: how receivers are verified; by default `system_trust()`, made for the first of
+            them. One for the process.
         lookup: names to addresses; run in threads.
         version: for the header `user-agent`.
     """
@@ -195,7 +195,7 @@ async def open_sender(
     try:
         async with trio.open_nursery() as nursery:
             resolver = Resolver(nursery, lookup)
-            dialler = Dialler(resolver, context or system_trust())
+            dialler = Dialler(resolver, context)
             nursery.start_soon(_sweep, pool)
             nursery.start_soon(deadlines.run)
             try:
