@@ -76,6 +76,11 @@ def _lines(error: BaseException, debugging: bool) -> list[str]:
 
 def _known(error: BaseException) -> list[str] | None:
     """Return the lines of an expected error; None for a defect."""
+    from fw_cli.extras import advice
+
+    if isinstance(error, ModuleNotFoundError):
+        text = advice(error)
+        return None if text is None else [text]
     from fw_actors.errors import ConfigurationError, FwError
     from supervisors import SupervisorFailed
     from supervisors.service.site_files import ServiceError, StartFailed

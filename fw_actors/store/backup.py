@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-
 from fw_actors.errors import ConfigurationError
 
 _BESIDE = ("", "-wal", "-shm", "-journal")  # files that SQLite makes beside the database
@@ -178,6 +176,8 @@ def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
     program = shutil.which(PG_DUMP, path=environ.get("PATH"))
     if program is None:
         raise ConfigurationError([f"A backup of PostgreSQL needs {PG_DUMP}, which was not found."])
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo  # few sites need its driver
+
     facts = {name: str(value) for name, value in conninfo_to_dict(url).items()}
     password = facts.pop("password", None)
     passed = {name: value for name, value in environ.items() if not name.startswith(_PREFIX)}

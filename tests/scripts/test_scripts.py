@@ -167,7 +167,7 @@ def test_a_start_where_there_is_no_site_says_so_and_leaves_nothing(
     assert "fw.json" in error
 
 
-PINS = ("constraints.txt", "constraints-dev.txt", "constraints-build.txt", "constraints-audit.txt")
+PINS = tuple(f"constraints{part}.txt" for part in ("", "-dev", "-build", "-audit", "-alone"))
 
 
 @pytest.mark.parametrize("name", PINS)
@@ -190,6 +190,7 @@ def pins(name: str) -> set[str]:
 def test_what_serves_and_what_builds_is_what_is_tested() -> None:
     assert pins("constraints.txt") < pins("constraints-dev.txt")
     assert pins("constraints-build.txt") < pins("constraints-dev.txt")
+    assert pins("constraints-alone.txt") < pins("constraints-dev.txt")
 
 
 def test_nothing_is_installed_without_its_hash() -> None:

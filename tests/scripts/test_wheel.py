@@ -58,13 +58,18 @@ def pinned(text: str) -> dict[str, str]:
     return dict(pin.split("==") for pin in found)
 
 
-def needed(wheel: Path) -> dict[str, str]:
-    """The libraries that the wheel asks for and those that they ask for, with their versions."""
+def requirements(wheel: Path) -> list[Requirement]:
+    """What the wheel itself asks for, with and without extras."""
     with zipfile.ZipFile(wheel) as archive:
         (about,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         lines = archive.read(about).decode().splitlines()
     asked = [line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist: ")]
-    todo = [(Requirement(each), "") for each in asked]
+    return [Requirement(each) for each in asked]
+
+
+def needed(wheel: Path, *extras: str) -> dict[str, str]:
+    """The libraries that the wheel asks for and those that they ask for, with their versions."""
+    todo = [(each, extra) for each in requirements(wheel) for extra in extras]
     found: dict[str, str] = {}
     done: set[tuple[str, str]] = set()
     while todo:
@@ -86,7 +91,40 @@ def test_the_wheel_brings_the_pins_of_all_that_it_needs_and_of_nothing_else(whee
     with zipfile.ZipFile(wheel) as archive:
         text = archive.read("fw_actors/constraints.txt").decode()
     assert text == (ROOT / "constraints.txt").read_text()
-    assert pinned(text) == needed(wheel)
+    assert pinned(text) == needed(wheel, "service", "postgres", "console")
+
+
+def test_the_extra_all_is_the_others_together(wheel: Path) -> None:
+    assert needed(wheel, "all") == needed(wheel, "service", "postgres", "console")
+
+
+RUNTIME_ALONE = {"attrs", "idna", "msgspec", "outcome", "sniffio", "sortedcontainers", "trio"}
+
+
+def test_the_wheel_without_extras_brings_the_runtime_alone(wheel: Path, tmp_path: Path) -> None:
+    """trio, outcome and msgspec with what trio needs; `fw` then says what to install."""
+    assert set(needed(wheel, "")) == RUNTIME_ALONE
+    libraries = tmp_path / "libraries"
+    libraries.mkdir()
+    for name in RUNTIME_ALONE:
+        for file in distribution(name).files or ():
+            top = libraries / file.parts[0]
+            if file.parts[0] not in ("..", "__pycache__") and not top.exists():
+                top.symlink_to(Path(str(distribution(name).locate_file(file.parts[0]))))
+    venv = tmp_path / "venv"
+    run(sys.executable, "-m", "venv", "--without-pip", str(venv), cwd=tmp_path)
+    pip = [sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python")]
+    run(*pip, "install", "--quiet", "--no-index", "--no-deps", str(wheel), cwd=tmp_path)
+    (packages,) = venv.glob("lib/python*/site-packages")
+    (packages / "libraries.pth").write_text(f"{libraries}\n")
+    python = str(venv / "bin" / "python")
+    look = "import fw_actors.runtime.testing, supervisors, trio; print(trio.__name__)"
+    assert run(python, "-P", "-c", look, cwd=tmp_path) == "trio\n"
+    told = subprocess.run(
+        [str(venv / "bin" / "fw"), "version"], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 1
+    assert told.stderr == "fw: fw needs the library click: pip install 'fw-actors[service]'\n"
 
 
 @pytest.mark.timeout(240)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
@@ -13,11 +14,11 @@ from tests.fw_actors.runtime.sample_actors import LogBook
 from tests.task_order import task_order
 from tests.virtual_time import in_virtual_time
 
-ORDERS: Final = 50
+ORDERS: Final = int(os.environ.get("TASK_ORDERS", "50"))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test that has a runtime in 50 orders of trio's tasks."""
+    """Run each test that has a runtime in many orders of trio's tasks."""
     if "order" in metafunc.fixturenames:
         metafunc.parametrize("order", range(ORDERS), indirect=True)
 

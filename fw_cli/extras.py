@@ -1,0 +1,21 @@
+"""Which extra of the wheel brings a library that is missing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OWN: Final = frozenset({"fw_actors", "fw_cli", "supervisors", "web"})
+EXTRAS: Final = {
+    "psycopg": ("PostgreSQL", "postgres"),
+    "textual": ("fw console", "console"),
+}
+"""By library: what needs it, and the extra. Every other library is one of the service."""
+
+
+def advice(error: ModuleNotFoundError) -> str | None:
+    """Return what to install for a missing library; None if a module of ours is missing."""
+    library = (error.name or "").partition(".")[0]
+    if not library or library in OWN:
+        return None
+    use, extra = EXTRAS.get(library, ("fw", "service"))
+    return f"{use} needs the library {library}: pip install 'fw-actors[{extra}]'"
