@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, TypeVarTuple
 
 from outcome import Outcome
 
 from fw_actors.runtime.background import Timer, Work
 from fw_actors.runtime.clock import Clock, Entropy
+from fw_actors.runtime.deadlock import current_waiter
 from fw_actors.runtime.errors import Faults
 from fw_actors.runtime.mailbox import MailboxPolicy
 from fw_actors.runtime.messages import HandlerTable, Message, handler_table
@@ -96,6 +98,21 @@ class Context:
     def time(self) -> float:
         """Return trio's time in seconds, without a look-up of the runner."""
         return self._cell.runtime.deadlines.now()
+
+    @property
+    def left(self) -> float:
+        """The seconds that the asker still waits for the answer to the present request.
+
+        Infinity if the message was told, or its asker set no deadline; 0 if the asker has gone.
+        In work, of the request whose reply was kept for it.
+        """
+        waiter = current_waiter()
+        served = waiter.serves if waiter is not None else None
+        if served is None or served.answered:
+            return inf
+        if not served.wanted or served.orphaned:
+            return 0.0
+        return max(0.0, served.due - self.time())
 
     def keep_reply(self) -> PendingReply[Any]:
         """Return the reply to the present message, to answer later.

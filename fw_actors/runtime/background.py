@@ -22,8 +22,8 @@ import trio
 from outcome import Error, Outcome, Value
 from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 
-from fw_actors.runtime.deadlock import CURRENT
-from fw_actors.runtime.errors import ActorError
+from fw_actors.runtime.deadlock import CURRENT, HandlerTask, Waiter, WaitNode, path_between, without
+from fw_actors.runtime.errors import ActorError, AskCycle
 from fw_actors.runtime.messages import Message
 from fw_actors.runtime.watches import Watch
 
@@ -54,7 +54,7 @@ class WorkerScope:
         self.scope.cancel()
 
 
-class Job(Protocol):
+class Job(Waiter, Protocol):
     """A job for a worker. While it runs, `scope` is the worker's, and cancels the job."""
 
     scope: WorkerScope | None
@@ -126,6 +126,8 @@ class Workers:
         scope = WorkerScope()
         self._scopes[scope] = None
         task = current_task()
+        place = HandlerTask()
+        CURRENT.set(place)
 
         def unpark(_: object) -> Abort:
             self._parked.remove(task)
@@ -135,28 +137,29 @@ class Workers:
             with scope.scope:
                 while not self._closed:
                     self._starting -= 1
-                    await self._run_jobs(scope)
+                    await self._run_jobs(scope, place)
                     if scope.cancelled or len(self._parked) >= MAX_PARKED_WORKERS:
                         return
                     self._parked.append(task)
                     await wait_task_rescheduled(unpark)
         finally:
+            place.close()
             del self._scopes[scope]
             if self._queue and not self._starting:
                 self._start_one()
 
-    async def _run_jobs(self, scope: WorkerScope) -> None:
+    async def _run_jobs(self, scope: WorkerScope, place: HandlerTask) -> None:
         queue = self._queue
         done = 0
         while queue and not scope.cancelled:  # a job that is cancelled takes its worker with it
             job = queue.popleft()
             while self._starting < MAX_STARTING_WORKERS and self._starting < len(queue):
                 self._start_one()
-            job.scope = scope
+            job.scope, place.waiter = scope, job
             try:
                 await job.run()
             finally:
-                job.scope = None
+                job.scope = place.waiter = None
             done += 1
             if done % JOBS_PER_CHECKPOINT == 0:
                 await trio.lowlevel.checkpoint()
@@ -165,7 +168,18 @@ class Workers:
 class Work:
     """One async function that an actor runs concurrently, from `context.work`; a `Job`."""
 
-    __slots__ = ("_abandoned", "_args", "_cell", "_fn", "_outcome", "_then", "scope", "serves")
+    needs_deadline = False
+    __slots__ = (
+        "_abandoned",
+        "_args",
+        "_cell",
+        "_fn",
+        "_outcome",
+        "_own_waits",
+        "_then",
+        "scope",
+        "serves",
+    )
 
     def __init__(
         self,
@@ -178,15 +192,17 @@ class Work:
         self._cell, self._fn, self._args, self._then = cell, fn, args, then
         self._outcome: Outcome[Any] | None = None
         self._abandoned = False
+        self._own_waits = 0
+        """Waits for the actor that began this work."""
         self.scope: WorkerScope | None = None
-        self.serves = cell.serves
+        question = cell.serves
+        self.serves = question if question is not None and question.kept else None
         """The request whose kept reply this work is for."""
 
     async def run(self) -> None:
         """Run the function, and queue the completion unless the instance has ended."""
         if self._abandoned:
             return
-        CURRENT.set(None)  # the actor goes on meanwhile, so that work cannot deadlock it
         try:
             result: Outcome[Any] = Value(await self._fn(*self._args))
         except Exception as error:
@@ -204,6 +220,40 @@ class Work:
         runtime = self._cell.runtime
         told = runtime.one_line(error)
         runtime.log.error("work_failed", actor=self._cell.name, error=told, exc_info=error)
+
+    @property
+    def waits_for_its_actor(self) -> bool:
+        """Whether the function waits for the actor that began it."""
+        return self._own_waits > 0
+
+    def begin_wait(self, other: WaitNode) -> None:
+        """Add an edge from the request that this work is for.
+
+        Work blocks no actor, but the asker of that request waits for it, and an actor that is full
+        of work waits for a piece of it. Raises AskCycle, as `ActorCell.begin_wait`.
+        """
+        name = self._cell.name
+        if self.serves is not None:
+            path = path_between(other, self.serves)
+            if path:
+                raise AskCycle([name, *path])
+            self.serves.work_waits_for = (*self.serves.work_waits_for, other)
+        if other.cell is self._cell:
+            self._own_waits += 1
+            if self._cell.full_of_work and all(
+                operation.waits_for_its_actor
+                for operation in self._cell.pending
+                if isinstance(operation, Work)
+            ):
+                self.end_wait(other)
+                raise AskCycle([name, name])
+
+    def end_wait(self, other: WaitNode) -> None:
+        """Remove one edge: the wait is over."""
+        if self.serves is not None:
+            self.serves.work_waits_for = without(self.serves.work_waits_for, other)
+        if other.cell is self._cell:
+            self._own_waits -= 1
 
     def take(self) -> Message:
         """End the operation and return its message."""

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
-from fw_actors.runtime.deadlock import path_between
+from fw_actors.runtime.deadlock import path_between, without
 from fw_actors.runtime.errors import (
     ActorError,
     ActorFailed,
@@ -38,7 +38,7 @@ from fw_actors.runtime.errors import (
     passed_on,
 )
 from fw_actors.runtime.mailbox import DeadLetterReason, Item, Overflow
-from fw_actors.runtime.messages import Message, check_result
+from fw_actors.runtime.messages import PLAIN_RESULTS, Message, check_result
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import inspection_of
 from fw_actors.runtime.watches import Down, EndsTold, Up
@@ -46,6 +46,7 @@ from fw_actors.runtime.watches import Down, EndsTold, Up
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
     from fw_actors.runtime.background import Work
+    from fw_actors.runtime.deadlock import WaitNode
     from fw_actors.runtime.mailbox import Mailbox, MailboxPolicy
     from fw_actors.runtime.ref import Ref
     from fw_actors.runtime.system import Runtime
@@ -99,6 +100,8 @@ FaultInjector = Callable[["ActorCell", Item], Item | None]
 
 class ActorCell(ABC):
     """One actor as the runtime sees it, over all its instances."""
+
+    needs_deadline = True
 
     __slots__ = (
         "__weakref__",
@@ -154,7 +157,7 @@ class ActorCell(ABC):
         """Pieces of work that were begun and whose completion was not taken yet."""
         self.timers = 0
         """Pending timers and watches."""
-        self.waits_for: tuple[ActorCell, ...] = ()
+        self.waits_for: tuple[WaitNode, ...] = ()
         """Edges of the wait-for graph; see `deadlock`."""
         self.handled = self.failed = self.cancelled = self.restarts = self.passed_on = 0
         self.handler_seconds = 0.0
@@ -331,7 +334,12 @@ class ActorCell(ABC):
 
     # The wait-for graph.
 
-    def begin_wait(self, other: ActorCell) -> None:
+    @property
+    def cell(self) -> ActorCell:
+        """This cell, as a node of the graph."""
+        return self
+
+    def begin_wait(self, other: WaitNode) -> None:
         """Add an edge to `other`, to be removed by `end_wait`.
 
         Raises AskCycle, and adds nothing, if the edge would close a cycle.
@@ -341,11 +349,9 @@ class ActorCell(ABC):
             raise AskCycle([self.name, *path])
         self.waits_for = (*self.waits_for, other)
 
-    def end_wait(self, other: ActorCell) -> None:
+    def end_wait(self, other: WaitNode) -> None:
         """Remove one edge to `other`: the wait is over."""
-        left = list(self.waits_for)
-        left.remove(other)
-        self.waits_for = tuple(left)
+        self.waits_for = without(self.waits_for, other)
 
     # Pending operations.
 
@@ -364,10 +370,8 @@ class ActorCell(ABC):
 
     @property
     def serves(self) -> PendingReply[Any] | None:
-        """The request that the present message serves, if its reply was kept."""
-        if self._serves is not None and self._serves.kept:
-            return self._serves
-        return None
+        """The request that the present message is, or is the result of work for."""
+        return self._serves
 
     def add_pending(self, operation: PendingOperation) -> None:
         """Record an operation of the present instance; an idle keyed actor has none."""
@@ -557,7 +561,7 @@ class ActorCell(ABC):
                 kind = type(item)
                 if kind is PendingReply:
                     reply, item = item, item.message
-                    if not reply.wanted:
+                    if not reply.wanted or (reply.parent is not None and reply.abandon_orphan()):
                         self.cancelled += 1
                         reply = None
                         continue
@@ -578,7 +582,7 @@ class ActorCell(ABC):
                         after = now()
                         self.handler_seconds += after - before
                         before, untimed = after, False
-                    elif result is not None:
+                    elif result is not None and type(result) not in PLAIN_RESULTS:
                         check_result(function, result)
                 except Exception as error:
                     self._pass_on(actor, kind, error)

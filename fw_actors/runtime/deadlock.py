@@ -1,22 +1,94 @@
-"""Deadlock detection: a wait-for graph of actors, searched before each wait.
+"""Deadlock detection: a wait-for graph of actors and requests, searched before each wait.
 
 An ask, a wait for room or a wait for others to stop inside a handler blocks the actor, so it is an
-edge from this actor to the other one until the wait is over. A wait that would close a cycle
-raises AskCycle. Most actors wait for nobody, so the search mostly ends at its first step.
+edge from this actor until the wait is over: to the request, or to the other actor. A request has
+an edge to the actor that it was sent to and, once its reply is kept, to all that work for it waits
+for. A wait that would close a cycle raises AskCycle. Most actors wait for nobody, so the search
+mostly ends at its first step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from trio.lowlevel import current_task
 
 if TYPE_CHECKING:
-    from fw_actors.runtime.cell import ActorCell
+    from trio.lowlevel import Task
 
-CURRENT: Final[ContextVar[ActorCell | None]] = ContextVar("current actor", default=None)
-"""The actor whose handler this task runs; tasks that a handler starts inherit it."""
+    from fw_actors.runtime.cell import ActorCell
+    from fw_actors.runtime.reply import PendingReply
+
+
+class WaitNode(Protocol):
+    """An actor's cell or a request, in the wait-for graph."""
+
+    @property
+    def cell(self) -> ActorCell:
+        """The actor: itself, or the one that the request was sent to."""
+
+    @property
+    def waits_for(self) -> Sequence[WaitNode]:
+        """The edges of this node."""
+
+
+class Waiter(Protocol):
+    """An actor's handler, or a piece of its work, that waits for other actors."""
+
+    needs_deadline: bool
+    """Whether it blocks its actor while it waits."""
+
+    @property
+    def serves(self) -> PendingReply[Any] | None:
+        """The request for whose answer it runs."""
+
+    def begin_wait(self, other: WaitNode) -> None:
+        """Add an edge, to be removed by `end_wait`.
+
+        Raises AskCycle, and adds nothing, if the edge would close a cycle.
+        """
+
+    def end_wait(self, other: WaitNode) -> None:
+        """Remove one edge: the wait is over."""
+
+
+class HandlerTask:
+    """A task that runs handlers or work, and the waiter that it runs at present."""
+
+    __slots__ = ("task", "waiter")
+
+    def __init__(self, waiter: Waiter | None = None) -> None:
+        self.task: Task | None = current_task()
+        self.waiter = waiter
+
+    def close(self) -> None:
+        """Let the task end: its context refers to this object."""
+        self.task = self.waiter = None
+
+
+CURRENT: Final[ContextVar[HandlerTask | None]] = ContextVar("handler task", default=None)
+"""The task of the handler that started this task, directly or not."""
+
+
+def current_waiter() -> Waiter | None:
+    """Return the handler or work that has to wait for this task, if there is one.
+
+    A task that a handler has started in a nursery outside of the handler blocks nobody.
+    """
+    place = CURRENT.get()
+    if place is None:
+        return None
+    task = current_task()
+    while task is not place.task:
+        nursery = task.parent_nursery
+        if nursery is None:
+            CURRENT.set(None)
+            return None
+        task = nursery.parent_task
+    return place.waiter
 
 
 @contextmanager
@@ -25,7 +97,7 @@ def waiting_for(others: Iterable[ActorCell]) -> Iterator[None]:
 
     Raises AskCycle if one of these waits would close a cycle.
     """
-    waiter = CURRENT.get()
+    waiter = current_waiter()
     if waiter is None:
         yield
         return
@@ -40,20 +112,28 @@ def waiting_for(others: Iterable[ActorCell]) -> Iterator[None]:
             waiter.end_wait(other)
 
 
-def path_between(start: ActorCell, goal: ActorCell) -> list[str]:
-    """Return the names on a shortest path from `start` to `goal`; empty if there is none."""
-    came_from: dict[ActorCell, ActorCell | None] = {start: None}
+def path_between(start: WaitNode, goal: WaitNode) -> list[str]:
+    """Return the names of the actors on a shortest path; empty if there is none."""
+    came_from: dict[WaitNode, WaitNode | None] = {start: None}
     queue = [start]
-    for cell in queue:
-        if cell is goal:
-            names: list[str] = []
-            step: ActorCell | None = cell
+    for node in queue:
+        if node is goal:
+            cells: list[ActorCell] = []
+            step: WaitNode | None = node
             while step is not None:
-                names.append(step.name)
+                if not cells or cells[-1] is not step.cell:  # a request, then its actor
+                    cells.append(step.cell)
                 step = came_from[step]
-            return names[::-1]
-        for other in cell.waits_for:
+            return [cell.name for cell in reversed(cells)]
+        for other in node.waits_for:
             if other not in came_from:
-                came_from[other] = cell
+                came_from[other] = node
                 queue.append(other)
     return []
+
+
+def without(edges: Sequence[WaitNode], other: WaitNode) -> tuple[WaitNode, ...]:
+    """Return the edges without one to `other`."""
+    left = list(edges)
+    left.remove(other)
+    return tuple(left)

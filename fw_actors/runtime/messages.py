@@ -131,6 +131,11 @@ def _check_handler(function: Callable[..., Any]) -> None:
         raise TypeError(f"{name} must take one message: def name(self, message)") from None
 
 
+PLAIN_RESULTS: Final[set[type]] = {type(None), bool, int, float, str}
+"""Types of results that `check_result` has found good: to check each result costs a twentieth."""
+MAX_PLAIN_RESULTS: Final = 1024
+
+
 def check_result(function: Callable[[Any, Any], Any], result: object) -> None:
     """Raise TypeError if a handler that is no coroutine function returned something to await."""
     if hasattr(result, "__await__") or isinstance(result, AsyncGenerator | Generator):
@@ -141,3 +146,5 @@ def check_result(function: Callable[[Any, Any], Any], result: object) -> None:
             f"{name} returned a {type(result).__name__}: "
             "@handles must be the outermost decorator of an `async def`"
         )
+    if len(PLAIN_RESULTS) < MAX_PLAIN_RESULTS:
+        PLAIN_RESULTS.add(type(result))

@@ -30,7 +30,7 @@ import trio
 from fw_actors.runtime.actor import Actor, KeyedContext
 from fw_actors.runtime.background import WorkerScope, cancel_timers
 from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError, FaultInjector
-from fw_actors.runtime.deadlock import CURRENT, waiting_for
+from fw_actors.runtime.deadlock import waiting_for
 from fw_actors.runtime.errors import ActorError, ActorFailed, ActorGone, MailboxFull
 from fw_actors.runtime.mailbox import DeadLetterReason, Mailbox
 from fw_actors.runtime.messages import Message
@@ -134,7 +134,6 @@ class KeyedCell(ActorCell):
 
     async def run(self) -> None:
         """Handle messages until there are none; a failure ends the instance, not the run."""
-        CURRENT.set(self)
         try:
             await self._run()
         except BaseException:  # cancelled, because the pool is closed

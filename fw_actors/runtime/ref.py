@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
 
-from fw_actors.runtime.deadlock import CURRENT
+from fw_actors.runtime.deadlock import CURRENT, Waiter, current_waiter
 from fw_actors.runtime.errors import AskTimeout
 from fw_actors.runtime.messages import Message, Request
 from fw_actors.runtime.reply import PendingReply
@@ -83,7 +84,7 @@ class Ref(ABC):
             # Shielded: a message that was sent must not look unsent.
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
-        sender = CURRENT.get()
+        sender = current_waiter()
         if sender is not None:
             sender.begin_wait(cell)
         try:
@@ -92,31 +93,58 @@ class Ref(ABC):
             if sender is not None:
                 sender.end_wait(cell)
 
-    async def ask(self, request: Request[R], deadline: float | None = None) -> R:
+    async def ask(
+        self, request: Request[R], deadline: float | None = None, *, capped: bool = True
+    ) -> R:
         """Send a request and wait for its answer, for at most `deadline` seconds in all.
 
         A call that is cancelled or times out withdraws the request: it is skipped if no handler
         has begun it, and a late answer is only counted. An answer that came before the
         cancellation is returned.
 
+        In a handler the deadline is capped by what is left to the asker of the present request,
+        which is the default, and the request is withdrawn with that one: what nobody waits for is
+        not begun. `capped=False` is for what has to be done whether somebody waits for it or not.
+
         Raises: AskTimeout; ActorGone; ActorFailed if the handler raised; MailboxFull;
-        AskCycle (in a handler); NotHandled; the error that the actor gave to `PendingReply.fail`.
-        TypeError without a deadline inside a handler, which it could block for ever.
+        AskCycle (in a handler); NotHandled; Refused; the error that the actor gave to
+        `PendingReply.fail`. TypeError in a handler if neither it nor its asker set a deadline: it
+        could block for ever.
         """
         cell = self._target()
-        asker = CURRENT.get()
-        if asker is not None:
-            if deadline is None:
+        reply: PendingReply[R] = PendingReply(cell, request)
+        if CURRENT.get() is not None:
+            waiter = current_waiter()
+            if waiter is not None:
+                return await self._ask_for(waiter, reply, deadline, capped)
+        if not cell.offer(reply):
+            deadline = await self._wait_for_room(cell, reply, deadline)
+        return await reply.wait(deadline)
+
+    async def _ask_for(
+        self, waiter: Waiter, reply: PendingReply[R], deadline: float | None, capped: bool
+    ) -> R:
+        """Ask in a handler, or in work."""
+        served = waiter.serves if capped else None
+        due: float | None = None
+        if served is not None and not served.answered:
+            reply.parent = served
+            left = served.due - reply.cell.runtime.deadlines.now()
+            if deadline is None or left < deadline:
+                deadline, due = left, served.due
+            if deadline <= 0 or not served.wanted or served.orphaned:
+                raise AskTimeout(self.name, max(0.0, deadline))
+        if deadline is None or deadline == inf:
+            if waiter.needs_deadline:
                 raise TypeError(f"ask of {self.name!r} in a handler needs a deadline")
-            asker.begin_wait(cell)
+            deadline = due = None
+        waiter.begin_wait(reply)
         try:
-            reply: PendingReply[R] = PendingReply(cell, request)
-            if not cell.offer(reply):
-                deadline = await self._wait_for_room(cell, reply, deadline)
-            return await reply.wait(deadline)
+            if not reply.cell.offer(reply):
+                deadline = await self._wait_for_room(reply.cell, reply, deadline)
+            return await reply.wait(deadline, due)
         finally:
-            if asker is not None:
-                asker.end_wait(cell)
+            waiter.end_wait(reply)
 
     async def inspect(self, deadline: float = 1.0) -> Inspection:
         """Return the actor's state, read between two messages, ahead of its mailbox.

@@ -7,7 +7,8 @@ both. The actor's side takes one answer, and does not fail if the asker's side i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -20,6 +21,7 @@ from fw_actors.runtime.timers import DeadlineQueue
 
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import ActorCell
+    from fw_actors.runtime.deadlock import WaitNode
 
 R = TypeVar("R")
 RaiseCancel = Callable[[], Any]
@@ -34,6 +36,10 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
     _cell: ActorCell
     message: Message
     wanted: bool = True
+    parent: PendingReply[Any] | None = None
+    """The request for whose answer this one was asked."""
+    work_waits_for: tuple[WaitNode, ...] = ()
+    """Edges of the wait-for graph: what work for the kept reply waits for."""
     _kept: bool = False
     _given: bool = False
     _asker: trio.lowlevel.Task | None = None
@@ -41,6 +47,36 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
     _deadline: DeadlineQueue | None = None
     _value: Any = None
     _error: Exception | None = None
+
+    @property
+    def cell(self) -> ActorCell:
+        """The actor that the request was sent to."""
+        return self._cell
+
+    @property
+    def waits_for(self) -> Sequence[WaitNode]:
+        """Edges of the wait-for graph; see `deadlock`."""
+        return (self._cell, *self.work_waits_for)
+
+    @property
+    def answered(self) -> bool:
+        """Whether the actor has answered or failed it."""
+        return self._given
+
+    @property
+    def due(self) -> float:
+        """The time at which the asker stops waiting; infinity if it set no deadline."""
+        return inf if self._deadline is None else self._deadline.get(self, inf)
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether the asker needs the answer only for a request that nobody waits for any more."""
+        parent = self.parent
+        while parent is not None and not parent.answered:
+            if not parent.wanted:
+                return True
+            parent = parent.parent
+        return False
 
     # The actor's side.
 
@@ -94,6 +130,13 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
             self._error = error
             self._close()
 
+    def abandon_orphan(self) -> bool:
+        """Time out if the request is orphaned; return whether it is."""
+        if not self.orphaned:
+            return False
+        self.abandon(AskTimeout(self._cell.name, 0.0))
+        return True
+
     def _leave_actor(self) -> None:
         """End the actor's side; a kept reply is pending no more. Raises AlreadyAnswered."""
         if self._given:
@@ -103,11 +146,17 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
 
     # The asker's side.
 
-    async def wait(self, seconds: float | None) -> R:
-        """Wait for the answer for at most `seconds`. A cancellation withdraws the request."""
+    async def wait(self, seconds: float | None, due: float | None = None) -> R:
+        """Wait for the answer for at most `seconds`. A cancellation withdraws the request.
+
+        `due` is the same as a time, for a deadline that came with another request.
+        """
         if self.wanted:
             self._asker = current_task()
-            if seconds is not None:
+            if due is not None:
+                self._seconds = seconds or 0.0
+                self._deadline = self._cell.runtime.deadlines.add_at(self, due)
+            elif seconds is not None:
                 self._seconds = seconds
                 self._deadline = self._cell.runtime.deadlines.add(self, seconds)
             await wait_task_rescheduled(self._withdraw)

@@ -16,7 +16,7 @@ from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 from fw_actors.runtime.actor import Context, KeyedActor
 from fw_actors.runtime.background import cancel_timers
 from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError, PendingOperation
-from fw_actors.runtime.deadlock import CURRENT
+from fw_actors.runtime.deadlock import CURRENT, HandlerTask
 from fw_actors.runtime.errors import ActorFailed, ActorGone
 from fw_actors.runtime.mailbox import Mailbox
 from fw_actors.runtime.ref import ActorRef
@@ -225,7 +225,7 @@ class SingleCell(ActorCell):
         """Do nothing: a single actor stays whether it has pending operations or not."""
 
     async def _start(self, make: Callable[[], Actor]) -> Actor:
-        CURRENT.set(self)
+        CURRENT.set(HandlerTask(self))
         phase = "construct"
         try:
             actor = make()
@@ -275,6 +275,8 @@ class SingleCell(ActorCell):
         return trio.lowlevel.Abort.SUCCEEDED
 
     def _finish(self, failure: str | None, *, terminate: bool) -> None:
+        if (place := CURRENT.get()) is not None:
+            place.close()
         self._set_deadline(inf)
         cancelled = self._scope is not None and self._scope.cancelled_caught
         if cancelled and self._start_error is None:

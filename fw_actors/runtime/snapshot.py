@@ -124,7 +124,7 @@ def node_of(cell: ActorCell) -> NodeSnapshot:
         last_error=cell.last_error,
         handler_seconds=cell.handler_seconds,
         recent=cell.last_messages,
-        waits_for=tuple(other.name for other in cell.waits_for),
+        waits_for=tuple(other.cell.name for other in cell.waits_for),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 import trio
@@ -11,14 +12,16 @@ from fw_actors.runtime import (
     Actor,
     ActorRef,
     AskCycle,
+    AskTimeout,
     KeyedPool,
     MailboxPolicy,
+    PendingReply,
     Ref,
     Request,
     Runtime,
     handles,
 )
-from tests.fw_actors.runtime.sample_actors import Add, Forward, Note
+from tests.fw_actors.runtime.sample_actors import Add, Finished, Forward, Keep, Nap, Note, Sample
 
 
 class Polite(Actor):
@@ -143,3 +146,116 @@ async def test_ask_in_a_handler_needs_a_deadline(runtime: Runtime) -> None:
 
     async with runtime.running("a", Careless) as a, runtime.running("b", Careless) as b:
         assert await a.ask(Forward((b,))) == 1
+
+
+class Later(Polite):
+    """Keeps the reply, and forwards in work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[PendingReply[int]] = []
+
+    @handles(Forward)
+    async def forward(self, message: Forward) -> int:
+        self.kept.append(self.context.keep_reply())
+        self.context.work(self._forward, message, then=Finished)
+        return 0
+
+    async def _forward(self, message: Forward) -> int:
+        answer: int = await super().forward(message)
+        return answer
+
+    @handles(Finished)
+    def finished(self, message: Finished) -> None:
+        self.kept.pop(0).answer(message.outcome.unwrap())
+
+
+async def test_deadlock_is_found_through_work_for_a_kept_reply(runtime: Runtime) -> None:
+    """R-44: a waits for b, whose work waits for a; in either order of the two waits."""
+    actor = Later()
+    async with (
+        runtime.running("a", Polite) as a,
+        runtime.running("b", lambda: actor) as b,
+        runtime.running("c", Polite) as c,
+    ):
+        began = trio.current_time()
+        assert await a.ask(Forward((b, a)), deadline=60.0) == 101
+        assert actor.cycle == ("b", "a", "b")
+        assert await a.ask(Forward((b, c, a)), deadline=60.0) == 102
+        assert trio.current_time() == began
+        assert await a.ask(Forward((b, c)), deadline=60.0) == 3
+        assert await b.ask(Forward((a,)), deadline=60.0) == 2
+
+
+async def test_wait_in_work_is_no_deadlock_once_the_asker_has_gone(runtime: Runtime) -> None:
+    """R-44: an asker that timed out waits for nobody."""
+
+    class Slow(Later):
+        async def _forward(self, message: Forward) -> int:
+            await trio.sleep(10)
+            answers.append(await message.way[0].ask(Forward(()), deadline=5.0, capped=False))
+            return 1
+
+    answers: list[int] = []
+    async with runtime.running("a", Sample) as a, runtime.running("b", Slow) as b:
+        with pytest.raises(AskTimeout):
+            await a.ask(Forward((b, a)), deadline=1.0)
+        await trio.sleep(20)
+        assert answers == [1]
+        assert [node.waits_for for node in runtime.snapshot().tree] == [(), ()]
+
+
+async def test_task_in_an_outer_nursery_is_not_its_starter(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
+    """R-44: nobody waits for a task that outlives the handler; it may ask without a deadline."""
+    answers: list[int] = []
+
+    class Starting(Sample):
+        @handles(Keep)
+        def keep(self, message: Keep) -> int:
+            nursery.start_soon(self._ask)
+            return 0
+
+        async def _ask(self) -> None:
+            answers.append(await self.context.ref.ask(Add(7)))
+
+    pool = KeyedPool(runtime, "p", lambda key: Starting())
+    async with runtime.running("a", Starting) as single:
+        for ref in (single, pool["k"]):
+            await ref.ask(Keep(), deadline=1.0)
+            await trio.sleep(1)
+    assert answers == [7, 7]
+    await pool.close()
+
+
+async def test_deadlock_is_found_if_all_work_asks_an_actor_that_is_full_of_it(
+    runtime: Runtime,
+) -> None:
+    """R-44: the last piece is told, and the others go on."""
+    cycles: list[tuple[str, ...]] = []
+
+    class Own(Sample):
+        mailbox = MailboxPolicy(max_work=3)
+
+        @handles(Note)
+        def note(self, message: Note) -> None:
+            self.context.work(self._ask, message.number, then=Finished)
+
+        async def _ask(self, number: int) -> int:
+            try:
+                return await self.context.ref.ask(Add(number))
+            except AskCycle as cycle:
+                cycles.append(cycle.cycle)
+                return 0
+
+    diary: list[Any] = []
+    async with runtime.running("a", lambda: Own(diary)) as ref:
+        ref.suspend()
+        for _ in range(3):
+            ref.tell(Note(1))
+        ref.resume()
+        await trio.sleep(1)
+        assert cycles == [("a", "a")]
+        assert len(diary) == 3
+        assert await ref.ask(Nap(1.0), deadline=5.0) == 1

@@ -1,0 +1,181 @@
+"""Deadlines travel down a chain of asks, and what nobody waits for is not begun."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import pytest
+import trio
+from outcome import Outcome
+from trio.testing import wait_all_tasks_blocked
+
+from fw_actors.runtime import (
+    Actor,
+    AskTimeout,
+    KeyedPool,
+    Message,
+    PendingReply,
+    Ref,
+    Request,
+    Runtime,
+    handles,
+)
+from tests.fw_actors.runtime.sample_actors import Add, Nap, Note, Sample
+
+
+class Job(Request[int], frozen=True):
+    seconds: float
+    deadline: float | None = 60.0
+    capped: bool = True
+
+
+class Done(Message, frozen=True):
+    reply: PendingReply[Any]
+    outcome: Outcome[int]
+
+
+class Passing(Actor):
+    """Passes a job to the next actor; records what it had left."""
+
+    def __init__(self, following: Ref) -> None:
+        self.following = following
+        self.left: list[float] = []
+
+    @handles(Job)
+    async def job(self, message: Job) -> int:
+        self.left.append(self.context.left)
+        nap: Request[int] = Nap(message.seconds)
+        if self.following.name == "middle":
+            nap = message
+        return await self.following.ask(nap, deadline=message.deadline, capped=message.capped)
+
+    @handles(Add)
+    def add(self, message: Add) -> int:
+        self.left.append(self.context.left)
+        return message.number
+
+    @handles(Note)
+    def note(self, message: Note) -> None:
+        self.left.append(self.context.left)
+
+
+class PassingByWork(Passing):
+    @handles(Job)
+    async def job(self, message: Job) -> int:
+        reply = self.context.keep_reply()
+        self.context.work(self._pass, message, then=lambda outcome: Done(reply, outcome))
+        return 0
+
+    async def _pass(self, message: Job) -> int:
+        await trio.sleep(1)
+        self.left.append(self.context.left)
+        return await self.following.ask(Nap(message.seconds), deadline=message.deadline)
+
+    @handles(Done)
+    def done(self, message: Done) -> None:
+        message.reply.answer(message.outcome.unwrap())
+
+
+async def test_left_is_what_the_asker_still_waits(runtime: Runtime) -> None:
+    """R-47."""
+    actor = Passing(runtime.ref("nobody"))
+    async with runtime.running("a", lambda: actor) as ref:
+        await ref.ask(Add(1), deadline=3.0)
+        await ref.ask(Add(1))
+        ref.tell(Note(1))
+        await wait_all_tasks_blocked()
+    assert actor.left == [3.0, inf, inf]
+
+
+async def test_ask_in_a_handler_is_capped_by_what_is_left(runtime: Runtime) -> None:
+    """R-47: nobody down the chain works on when the asker has gone; the next question is served."""
+    async with (
+        runtime.running("store", Sample) as store,
+        runtime.running("middle", lambda: Passing(store)) as middle,
+        runtime.running("router", lambda: Passing(middle)) as router,
+    ):
+        began = trio.current_time()
+        with pytest.raises(AskTimeout):
+            await router.ask(Job(20.0), deadline=1.0)
+        assert trio.current_time() - began == 1.0
+        assert await router.ask(Add(1), deadline=0.5) == 1
+        assert await middle.ask(Add(1), deadline=0.5) == 1
+
+
+@pytest.mark.parametrize("by_work", [False, True])
+async def test_ask_needs_no_deadline_of_its_own(runtime: Runtime, by_work: bool) -> None:
+    """R-40, R-47: what is left is the default, in work for a kept reply too."""
+    kind = PassingByWork if by_work else Passing
+    async with runtime.running("store", Sample) as store:
+        actor = kind(store)
+        async with runtime.running("middle", lambda: actor) as middle:
+            assert await middle.ask(Job(2.0, deadline=None), deadline=5.0) == 1
+            began = trio.current_time()
+            with pytest.raises(AskTimeout):
+                await middle.ask(Job(20.0, deadline=None), deadline=5.0)
+            assert trio.current_time() - began == 5.0
+            await trio.sleep(1)
+            assert (await middle.inspect()).pending == 0
+            assert actor.left == ([4.0, 4.0] if by_work else [5.0, 5.0])
+
+
+async def test_question_of_an_asker_that_has_gone_is_not_begun_down_the_chain(
+    runtime: Runtime,
+) -> None:
+    """R-47: also if the asker was cancelled, with an hour left."""
+    diary: list[Any] = []
+
+    class Store(Sample):
+        @handles(Nap)
+        async def nap(self, message: Nap) -> int:
+            diary.append(message.seconds)
+            await trio.sleep(message.seconds)
+            return 1
+
+    async with (
+        runtime.running("store", Store) as store,
+        runtime.running("middle", lambda: Passing(store)) as middle,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(store.ask, Nap(10.0))
+        await wait_all_tasks_blocked()
+        with trio.move_on_after(1):
+            await middle.ask(Job(5.0), deadline=3600.0)
+        await trio.sleep(20)
+        assert diary == [10.0]
+        assert await middle.ask(Add(1), deadline=0.1) == 1
+        assert (await store.inspect()).actor.cancelled == 1
+
+
+async def test_question_that_has_to_be_done_is_begun_all_the_same(runtime: Runtime) -> None:
+    """R-47: on request."""
+    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    async with runtime.running("middle", lambda: Passing(pool["k"])) as middle:
+        with pytest.raises(AskTimeout):
+            await middle.ask(Job(5.0, capped=False), deadline=1.0)
+        await trio.sleep(10)
+        assert runtime.snapshot().late_replies == 1
+        assert (await middle.inspect()).actor.failed == 0
+    await pool.close()
+
+
+async def test_ask_after_the_answer_is_not_capped(runtime: Runtime) -> None:
+    """R-47: the asker waits no more, since it has what it wanted."""
+    naps: list[int] = []
+
+    class Early(Passing):
+        @handles(Job)
+        async def job(self, message: Job) -> int:
+            self.context.keep_reply().answer(7)
+            assert self.context.left == inf
+            naps.append(await self.following.ask(Nap(message.seconds), deadline=60.0))
+            return 0
+
+    async with (
+        runtime.running("store", Sample) as store,
+        runtime.running("middle", lambda: Early(store)) as middle,
+    ):
+        assert await middle.ask(Job(20.0), deadline=1.0) == 7
+        await trio.sleep(30)
+        assert naps == [1]
