@@ -6,16 +6,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Final
 
 _ROOT: Final = Path(__file__).parents[2]
 # A file system as a site would have it: on many machines /tmp is memory, where a commit is free.
 FOLDER: Final = _ROOT / "build"
+KEY: Final = "a key of the benchmarks, forty characters"
 PASSWORD: Final = "correct horse battery staple"
 TUNABLES: Final = "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"  # as scripts/fw sets them
 USERS: Final = 8  # who sign in at once; one alone would meet the budget of the own name
@@ -23,30 +25,38 @@ USERS: Final = 8  # who sign in at once; one alone would meet the budget of the 
 
 @dataclass(frozen=True)
 class Served:
-    """A server that listens."""
+    """A server that listens, and the folder of the site that it serves, if it serves one."""
 
     port: int
+    folder: Path | None = None
 
 
 @contextmanager
-def site() -> Iterator[Served]:
-    """Serve a site with `USERS` accounts and throttles that are out of the way."""
+def site(*preparations: str, ops: Mapping[str, object] = MappingProxyType({})) -> Iterator[Served]:
+    """Serve a site with `USERS` accounts and throttles that are out of the way.
+
+    `preparations` are expressions for `fw eval --commit`, run before the service starts.
+    """
     FOLDER.mkdir(exist_ok=True)
     with TemporaryDirectory(dir=FOLDER) as folder:
         policy = {
             "site": {"name": "benchmark"},
             "auth": {"addressAttempts": 1_000_000, "maxLoginAttempts": 5},
+            "ops": dict(ops),
         }
         (Path(folder) / "fw.json").write_text(json.dumps(policy))
         environ = {k: v for k, v in os.environ.items() if not k.startswith("FW_")}
         environ |= {"FW_BIND": "127.0.0.1:0", "FW_LOG_LEVEL": "error", "PYTHONPATH": str(_ROOT)}
+        environ["FW_SECRET_KEY"] = KEY
         environ.setdefault("GLIBC_TUNABLES", TUNABLES)
         for number in range(USERS):
             name = f"user{number}"
             add = ["user", "add", name, "--email", f"{name}@x.test", "--password-stdin"]
             _run(add, folder, environ)
+        for expression in preparations:
+            _run(["eval", "--commit", expression], folder, environ)
         with _started([sys.executable, "-P", "-m", "fw_cli", "serve"], folder, environ) as line:
-            yield Served(int(line.rpartition(":")[2]))
+            yield Served(int(line.rpartition(":")[2]), Path(folder))
 
 
 @contextmanager
