@@ -140,7 +140,10 @@ class ListReader(Generic[T]):
             if self._text[at] != '"':
                 raise BadRequestError("The body is not JSON.")
             key, at = self._value(at)
-            at = self._next(self._after(":", at))
+            at = self._next(at)
+            if self._text[at] != ":":
+                raise BadRequestError("The body is not JSON.")
+            at = self._next(at + 1)
             if key in self._others:
                 raise BadRequestError("A key occurs twice in one object.", field=_printable(key))
             if key == self._key and self._text[at] == "[":
@@ -178,8 +181,9 @@ class ListReader(Generic[T]):
             value, end = DECODER.raw_decode(self._text, at)
         except (ValueError, RecursionError):
             raise BadRequestError("The body is not JSON.") from None
-        if isinstance(value, dict | list):
-            _validate_depth(self._text[at:end].encode("utf-8", "surrogatepass"), MAX_DEPTH - 2)
+        brackets = self._text.count("{", at, end) + self._text.count("[", at, end)
+        if brackets > MAX_DEPTH - 2:  # fewer cannot nest deeper
+            _validate_depth(self._text[at:end].encode(), MAX_DEPTH - 2)
         return value, end
 
     def _following(self, at: int, end: str) -> int:
@@ -187,18 +191,15 @@ class ListReader(Generic[T]):
         at = self._next(at)
         if self._text[at] == end:
             return at
-        at = self._next(self._after(",", at))
-        if self._text[at] == end:
-            raise BadRequestError("The body is not JSON.")
-        return at
-
-    def _after(self, sign: str, at: int) -> int:
-        at = self._next(at)
-        if self._text[at] != sign:
-            raise BadRequestError("The body is not JSON.")
-        return at + 1
+        if self._text[at] == ",":
+            at = self._next(at + 1)
+            if self._text[at] != end:
+                return at
+        raise BadRequestError("The body is not JSON.")
 
     def _next(self, at: int) -> int:
+        if self._text[at : at + 1] > " ":
+            return at
         found = SPACE.match(self._text, at)
         assert found is not None
         return found.end()

@@ -8,7 +8,7 @@ PostgreSQL, and the events are then recorded one by one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -26,6 +26,8 @@ from fw_actors.webhooks.subscriptions import SubscriptionCache
 
 KEY_CHARACTERS: Final = 140
 MAX_EVENTS: Final = 1000
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_CONTAINERS: Final = (dict, list, tuple)
 _REQUIRED: Final = {"name", "data"}
 _ALLOWED: Final = {*_REQUIRED, "reference", "key"}
 
@@ -203,26 +205,27 @@ def _json_object(data: object) -> str:
     if not isinstance(data, Mapping):
         raise ValidationError("data must be an object.", field="data")
     try:
-        text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = _ENCODER.encode(data)
         text.encode()
     except (TypeError, ValueError, RecursionError):
         raise ValidationError("data must be serialisable as JSON.", field="data") from None
-    if not all(isinstance(key, str) for key in _keys_in(data)):
+    if not _has_text_keys(data):
         # Converted to text, 1 and "1" would be the same key twice.
         raise ValidationError("The keys of data must be text.", field="data")
     return text
 
 
-def _keys_in(data: object) -> Iterator[object]:
-    """Yield the keys of all objects in a value that json can encode."""
-    waiting = [data]
+def _has_text_keys(data: Mapping[object, object]) -> bool:
+    """Return whether the keys of all objects are text, in a value that json can encode."""
+    waiting: list[Iterable[object]] = [data]
     while waiting:
         each = waiting.pop()
         if isinstance(each, dict):
-            yield from each
-            waiting += each.values()
-        elif isinstance(each, list | tuple):
-            waiting += each
+            if not all(isinstance(key, str) for key in each):
+                return False
+            each = each.values()
+        waiting += [inner for inner in each if isinstance(inner, _CONTAINERS)]
+    return True
 
 
 def _reference(reference: object) -> tuple[str | None, str | None]:
