@@ -250,6 +250,8 @@ class CursorTx(Tx):
                 params = {**form.defaults, **params}
             if len(params) == form.size:
                 try:
+                    if form.pick is not None:
+                        return form.text, form.pick(params)
                     return form.text, tuple(map(params.__getitem__, form.order))
                 except KeyError:
                     pass  # `resolve` names what is missing
