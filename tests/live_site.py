@@ -21,6 +21,7 @@ from typing import Any, Final, Self, TypeVar
 import httpx
 
 from supervisors.service.console_socket import forget
+from tests.commands import logging_as_it_was, run_command
 from tests.site_kit import database_of
 
 ROOT: Final = Path(__file__).parent.parent
@@ -47,7 +48,7 @@ class LiveSite:
         (self.folder / "fw.json").write_text(json.dumps(policy))
 
     def fw(self, *args: str, stdin: str = "", **environ: str) -> str:
-        """Run a command to its end; return what it printed."""
+        """Run a command as a process to its end; return what it printed."""
         done = subprocess.run(
             self._command(*args), cwd=self.folder, env=self.environ(**environ), input=stdin,
             capture_output=True, text=True, timeout=120, check=False,
@@ -55,10 +56,20 @@ class LiveSite:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def prepare(self, *args: str, stdin: str = "", **environ: str) -> str:
+        """Run a command for its effect; return what it printed.
+
+        It runs in this process, which takes a tenth of the time of one of its own.
+        """
+        with logging_as_it_was():
+            done = run_command(self.folder, self.environ(**environ), *args, stdin=stdin)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
     def add_manager(self, name: str = "admin") -> None:
         """Make a System Manager."""
         role = ("--role", "System Manager", "--password-stdin")
-        self.fw("user", "add", name, "--email", f"{name}@example.test", *role, stdin=PASSWORD)
+        self.prepare("user", "add", name, "--email", f"{name}@example.test", *role, stdin=PASSWORD)
 
     def start(self, **environ: str) -> None:
         """Start `fw serve` and wait until it is ready."""

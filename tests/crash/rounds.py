@@ -48,8 +48,8 @@ class Rounds:
         """Make a manager, a victim for the guesses, and a Webhook that watches Note."""
         first = self.sites[0]
         first.add_manager()
-        first.fw("user", "add", VICTIM, "--email", "victim@example.test", "--password-stdin",
-                 stdin=PASSWORD)  # fmt: skip
+        first.prepare("user", "add", VICTIM, "--email", "victim@example.test",
+                      "--password-stdin", stdin=PASSWORD)  # fmt: skip
         self.start(first)
         with first.client() as client:
             make_webhook(client, self.receiver.url, max_attempts=3, timeout=TIMEOUT_SECONDS)

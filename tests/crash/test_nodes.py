@@ -74,8 +74,8 @@ def test_of_100_guesses_over_three_nodes_five_are_hashed_and_the_right_password_
     nodes: list[LiveSite], at: Callable[[LiveSite], httpx.Client]
 ) -> None:
     """Parallel guesses never hash more than `maxLoginAttempts`, on any node (A-64)."""
-    nodes[0].fw("user", "add", "victim", "--email", "victim@example.test", "--password-stdin",
-                stdin=PASSWORD)  # fmt: skip
+    nodes[0].prepare("user", "add", "victim", "--email", "victim@example.test",
+                     "--password-stdin", stdin=PASSWORD)  # fmt: skip
     clients = [at(node) for node in nodes]
     before = sum(map(hashes, clients))
 

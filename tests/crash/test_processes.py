@@ -120,9 +120,9 @@ def test_what_was_queued_before_webhooks_were_switched_off_still_goes_out(tmp_pa
             "url": receiver.url, "event_type": "Custom", "custom_event": "order.paid",
             "secret": SECRET, "timeout": 60,
         }  # fmt: skip
-        site.fw("eval", "--commit", f"fw.new_doc('Webhook', **{hook!r}).insert().name",
+        site.prepare("eval", "--commit", f"fw.new_doc('Webhook', **{hook!r}).insert().name",
                 **DEVELOPMENT)  # fmt: skip
-        site.fw("eval", "--commit", "fw.webhooks.emit('order.paid', {})")
+        site.prepare("eval", "--commit", "fw.webhooks.emit('order.paid', {})")
         site.start(FW_WEBHOOKS="off", **DEVELOPMENT)
         with site.client() as client:
             late = {"name": "order.paid", "data": {}}

@@ -49,7 +49,7 @@ def told(url: str, path: str) -> int | None:
 
 
 def test_a_service_that_starts_lives_and_is_not_ready(site: LiveSite) -> None:
-    site.fw("migrate")
+    site.prepare("migrate")
     url = f"http://127.0.0.1:{(port := free_port())}"
     starting = threading.Thread(target=lambda: site.start(FW_BIND=f"127.0.0.1:{port}"))
     with closing(sqlite3.connect(site.folder / "data" / "fw.db", isolation_level=None)) as other:

@@ -19,12 +19,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.commands import logging_as_it_was, run_command
 from tests.live_site import LiveSite
 from tests.site_kit import database_of
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
-VALUES = 600
+VALUES = 450  # three batches
 FIRST = "the key that all began with, long enough"
 FILL = f"""
 for number in range({VALUES}):
@@ -43,10 +44,11 @@ class Site:
 
     def __init__(self, live: LiveSite) -> None:
         self.live, self.folder = live, live.folder
+        self._server: psycopg.Connection[Any] | None = None
         self.key.write_text(FIRST)
         self.key.chmod(0o600)
         (self.folder / "fill.py").write_text(FILL)
-        self.done("exec", "fill.py", "--commit")
+        self.done("exec", str(self.folder / "fill.py"), "--commit")
 
     @property
     def key(self) -> Path:
@@ -61,24 +63,37 @@ class Site:
         return self.folder / "secret.key.old"
 
     def begin(self, *args: str) -> subprocess.Popen[str]:
-        environ = self.live.environ()
-        del environ["FW_SECRET_KEY"]
+        """Begin a command as a process, which can be killed."""
         return subprocess.Popen(
-            self.live._command(*args), cwd=self.folder, env=environ,
+            self.live._command(*args), cwd=self.folder, env=self.environ,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment without a key, so that secret.key has it."""
+        environ = self.live.environ()
+        del environ["FW_SECRET_KEY"]
+        return environ
+
     def done(self, *args: str) -> str:
-        process = self.begin(*args)
-        told, error = process.communicate(timeout=120)
-        assert process.returncode == 0, error
-        return told
+        """Run a command in this process; return what it printed."""
+        with logging_as_it_was():
+            result = run_command(self.folder, self.environ, *args)
+        assert result.exit_code == 0, result.output
+        return result.stdout
 
     def refused(self, *args: str) -> str:
-        process = self.begin(*args)
-        _, error = process.communicate(timeout=120)
-        assert process.returncode != 0
-        return error
+        """Run a command in this process that has to fail; return why."""
+        with logging_as_it_was():
+            result = run_command(self.folder, self.environ, *args)
+        assert result.exit_code != 0
+        return result.stderr
+
+    def close(self) -> None:
+        """Close the connection for looks."""
+        if self._server is not None:
+            self._server.close()
 
     def keys(self) -> set[str]:
         """The names of all files that hold a key."""
@@ -87,8 +102,9 @@ class Site:
     def rows(self, query: str) -> list[Any]:
         url = database_of(self.folder)
         if not url.startswith("sqlite"):
-            with psycopg.connect(url, autocommit=True) as server:
-                return server.execute(query.encode()).fetchall()
+            if self._server is None:  # kept, since there is a look each millisecond
+                self._server = psycopg.connect(url, autocommit=True)
+            return self._server.execute(query.encode()).fetchall()
         with closing(sqlite3.connect(self.folder / "data" / "fw.db", timeout=30)) as file:
             return file.execute(query).fetchall()
 
@@ -107,8 +123,8 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with LiveSite(tmp_path) as live:
-        yield Site(live)
+    with LiveSite(tmp_path) as live, closing(Site(live)) as site:
+        yield site
 
 
 SEEN: dict[str, Callable[[Site, str], bool]] = {

@@ -16,9 +16,9 @@ from tests.postgres_cluster import postgres_cluster
 def test_kills_at_random_lose_no_event_forgive_no_failure_and_spend_no_token_twice(
     tmp_path: Path,
 ) -> None:
-    """Five rounds of server and worker; scripts/crash --rounds 200 for more."""
+    """Three rounds of server and worker; scripts/crash --rounds 200 for more."""
     with one_site(tmp_path) as site, LiveReceiver() as receiver:
-        assert run(KillRounds([site], receiver, seed=1), 5) == []
+        assert run(KillRounds([site], receiver, seed=1), 3) == []
 
 
 @pytest.mark.timeout(900)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -13,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from fw_cli.context import CommandContext
-from fw_cli.main import cli
+from tests.commands import logging_as_it_was, run_command
 
 PASSWORD = "correct horse battery staple"
 
@@ -31,8 +28,7 @@ class CommandLine:
 
     def run(self, *args: str, stdin: str | bytes | None = None, **environ: str) -> Result:
         """Run a command in this process."""
-        context = CommandContext({**self.environ, **environ}, self.folder)
-        return CliRunner().invoke(cli, args, input=stdin, obj=context, prog_name="fw")
+        return run_command(self.folder, {**self.environ, **environ}, *args, stdin=stdin)
 
     def done(self, *args: str, stdin: str | bytes | None = None, **environ: str) -> str:
         """Run a command that has to succeed; its stdout."""
@@ -71,11 +67,6 @@ def fw(tmp_path: Path) -> CommandLine:
 
 
 @pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    """Commands set up the process's log; here the process is that of the tests."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers, root.level = handlers, level
-    logging.captureWarnings(False)
-    structlog.reset_defaults()
+def log_of_the_tests() -> Iterator[None]:
+    with logging_as_it_was():
+        yield

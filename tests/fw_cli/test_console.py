@@ -174,7 +174,7 @@ def test_what_is_no_question_is_refused_and_the_connection_stays(site: LiveSite)
 
 def test_every_act_is_an_audit_event_by_administrator(site: LiveSite) -> None:
     assert asked(site, b'{"do": "restart", "name": "sweeper"}') == [{"ok": True}]
-    told = site.fw(
+    told = site.prepare(
         "eval", 'fw.get_all("Audit Event", {"action": "console.restart"}, ["target", "actor"])'
     )
     assert json.loads(told) == [{"target": "sweeper", "actor": "Administrator"}]
@@ -183,7 +183,7 @@ def test_every_act_is_an_audit_event_by_administrator(site: LiveSite) -> None:
 def failed_delivery(site: LiveSite, receiver: LiveReceiver) -> str:
     """Have a delivery fail; the events that one process emits are seen by the running one."""
     (site.folder / "subscribe.py").write_text(SUBSCRIBE.replace("URL", receiver.url))
-    site.fw("exec", "subscribe.py", "--commit")
+    site.prepare("exec", str(site.folder / "subscribe.py"), "--commit")
     site.fw("eval", 'fw.webhooks.emit("console.fails", {})', "--commit")
 
     def look() -> list[str]:
@@ -238,7 +238,7 @@ def test_a_delivery_a_receiver_and_a_lockout_are_acted_on_by_keys(site: LiveSite
         eventually(lambda: receiver.ids == [delivery, delivery])
     about = [["target", "in", [delivery, origin, "admin"]], ["action", "!=", "user.create"]]
     done = f'fw.get_all("Audit Event", {about!r}, ["action", "target", "actor"])'
-    told = json.loads(site.fw("eval", done))
+    told = json.loads(site.prepare("eval", done))
     assert {(each["action"], each["target"], each["actor"]) for each in told} == {
         ("webhook.replay", delivery, "Administrator"),
         ("console.pause", origin, "Administrator"),

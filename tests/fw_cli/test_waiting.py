@@ -29,7 +29,7 @@ class Scene:
     def last_waiting(self) -> str:
         """A delivery that is due and has no lease."""
         rows = json.loads(
-            self.site.fw(
+            self.site.prepare(
                 "eval", "fw.db.sql('SELECT subject FROM fw_job WHERE lease IS NULL ORDER BY id')"
             )
         )
@@ -43,11 +43,13 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
             f'fw.new_doc("Webhook", url="{hanging.url}", event_type="Custom", timeout=60, '
             f'custom_event="a.b", secret="{SECRET}").insert().name'
         )
-        webhook = json.loads(site.fw("eval", made, "--commit"))
+        webhook = json.loads(site.prepare("eval", made, "--commit"))
         owed = f'[fw.webhooks.emit("a.b", {{}})["deliveries"][0] for _ in range({EVENTS})]'
-        deliveries = json.loads(site.fw("eval", owed, "--commit"))
-        site.fw("eval", "fw.db.sql('UPDATE fw_job SET next_at = next_at - 720000')", "--commit")
-        site.fw(
+        deliveries = json.loads(site.prepare("eval", owed, "--commit"))
+        site.prepare(
+            "eval", "fw.db.sql('UPDATE fw_job SET next_at = next_at - 720000')", "--commit"
+        )
+        site.prepare(
             "eval",
             "fw.db.sql('UPDATE doc_webhook_delivery SET next_attempt = next_attempt - 720000')",
             "--commit",

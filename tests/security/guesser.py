@@ -1,5 +1,5 @@
-"""Guesses at one name as fast as it can, on the site of the working directory; a process of its
-own. Prints, as JSON, how many tries were verified, and the refusals by status."""
+"""Guesses as fast as it can at each name that comes on stdin, on the site of the working directory;
+a process of its own. Prints, as JSON, how many tries were verified, and the refusals by status."""
 
 from __future__ import annotations
 
@@ -18,19 +18,15 @@ from fw_actors.errors import TooManyRequestsError
 from fw_actors.ops.site import open_site
 
 
-async def main(usr: str, guesses: int) -> None:
-    """Make `guesses` at once, once a line comes on stdin."""
+async def main(guesses: int) -> None:
+    """Make `guesses` at once at each name."""
     async with open_site(load(dict(os.environ), Path.cwd())) as site:
         sign_in = SignIn(
             site.store, site.hasher, site.accounts, site.config.auth, site.clock,
             site.entropy, site.installation_key,
         )  # fmt: skip
-        refusals: Counter[str] = Counter()
-        _tell("ready")
-        sys.stdin.readline()
-        before = site.hasher.statistics().hashes
 
-        async def guess(number: int) -> None:
+        async def guess(usr: str, number: int, refusals: Counter[str]) -> None:
             attempt = SignInAttempt(usr, f"guess {number}", "192.0.2.1", "", None, "")
             admitted = await sign_in.admit(sign_in.identify(attempt))
             if isinstance(admitted, Throttled):
@@ -39,11 +35,15 @@ async def main(usr: str, guesses: int) -> None:
                 answer = await sign_in.verify(attempt, admitted)
             refusals[type(answer).__name__] += 1
 
-        async with trio.open_nursery() as nursery:
-            for number in range(guesses):
-                nursery.start_soon(guess, number)
-        hashes = site.hasher.statistics().hashes - before
-    _tell(json.dumps({"hashes": hashes, "refusals": refusals}))
+        _tell("ready")
+        for line in iter(sys.stdin.readline, ""):
+            refusals: Counter[str] = Counter()
+            before = site.hasher.statistics().hashes
+            async with trio.open_nursery() as nursery:
+                for number in range(guesses):
+                    nursery.start_soon(guess, line.rstrip("\n"), number, refusals)
+            hashes = site.hasher.statistics().hashes - before
+            _tell(json.dumps({"hashes": hashes, "refusals": refusals}))
 
 
 def _tell(line: str) -> None:
@@ -52,4 +52,4 @@ def _tell(line: str) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(main, sys.argv[1], int(sys.argv[2]))
+    trio.run(main, int(sys.argv[1]))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,29 +21,37 @@ from tests.live_site import LiveSite
 TRIES = 5
 
 
-def guess_together(site: LiveSite, usr: str, processes: int) -> list[dict[str, Any]]:
-    """Let `processes` make 100 guesses between them, all at once; what each of them tells."""
-    command = [sys.executable, "-P", "-m", "tests.security.guesser", usr, str(100 // processes)]
-    started = [
-        subprocess.Popen(
-            command, cwd=site.folder, env=site.environ(), stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True,
-        )
-        for _ in range(processes)
-    ]  # fmt: skip
-    told = []
-    for process in started:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+@contextmanager
+def guessers(site: LiveSite, processes: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start `processes` that make 100 guesses between them at each name that they are told."""
+    command = [sys.executable, "-P", "-m", "tests.security.guesser", str(100 // processes)]
+    with ExitStack() as stack:
+        started = [
+            stack.enter_context(
+                subprocess.Popen(
+                    command, cwd=site.folder, env=site.environ(), stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE, text=True,
+                )
+            )
+            for _ in range(processes)
+        ]  # fmt: skip
+        for process in started:
+            assert _line_of(process) == "ready\n"
+        yield started
+
+
+def guess_together(started: list[subprocess.Popen[str]], usr: str) -> list[dict[str, Any]]:
+    """Let all processes guess at a name at once; what each of them tells."""
     for process in started:
         assert process.stdin is not None
-        process.stdin.write("go\n")
+        process.stdin.write(f"{usr}\n")
         process.stdin.flush()
-    for process in started:
-        out, _ = process.communicate(timeout=50)
-        assert process.returncode == 0
-        told.append(json.loads(out))
-    return told
+    return [json.loads(_line_of(process)) for process in started]
+
+
+def _line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
 
 
 @pytest.mark.usefixtures("on_both_stores")
@@ -49,9 +59,11 @@ def guess_together(site: LiveSite, usr: str, processes: int) -> list[dict[str, A
 def test_a_hundred_guesses_hash_no_more_than_the_limit(tmp_path: Path, processes: int) -> None:
     with LiveSite(tmp_path, apps=()) as site:
         site.add_manager()
-        for usr in ("admin", "nobody-at-all"):
-            told = guess_together(site, usr, processes)
-            assert sum(each["hashes"] for each in told) == TRIES
-            refusals = [each["refusals"] for each in told]
-            assert sum(each.get("AuthenticationError", 0) for each in refusals) == TRIES - 1
-            assert sum(each["TooManyRequestsError"] for each in refusals) == 100 - TRIES + 1
+        with guessers(site, processes) as started:
+            for usr in ("admin", "nobody-at-all"):
+                told = guess_together(started, usr)
+                assert sum(each["hashes"] for each in told) == TRIES
+                refusals = [each["refusals"] for each in told]
+                assert sum(each.get("AuthenticationError", 0) for each in refusals) == TRIES - 1
+                assert sum(each["TooManyRequestsError"] for each in refusals) == 100 - TRIES + 1
+        assert [process.returncode for process in started] == [0] * processes

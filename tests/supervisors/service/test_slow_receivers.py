@@ -80,9 +80,9 @@ def deliver(folder: Path, url: str, events: int, counted: Counting) -> None:
             f'fw.new_doc("Webhook", url="{url}", event_type="Custom", custom_event="a.b", '
             f'timeout=60, secret="{SECRET}").insert().name'
         )
-        json.loads(site.fw("eval", made, "--commit"))
+        json.loads(site.prepare("eval", made, "--commit"))
         owed = f'[fw.webhooks.emit("a.b", {{}}) for _ in range({events})]'
-        site.fw("eval", owed, "--commit")
+        site.prepare("eval", owed, "--commit")
         site.start()
         eventually(lambda: counted.answered == events)
 
