@@ -25,6 +25,7 @@ from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 from fw_actors.runtime.deadlock import CURRENT, HandlerTask, Waiter, WaitNode, path_between, without
 from fw_actors.runtime.errors import ActorError, AskCycle
 from fw_actors.runtime.messages import Message
+from fw_actors.runtime.variables import CleanContext, carried_values, carrying
 from fw_actors.runtime.watches import Watch
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ class Workers:
         task = current_task()
         place = HandlerTask()
         CURRENT.set(place)
+        clean = CleanContext()
 
         def unpark(_: object) -> Abort:
             self._parked.remove(task)
@@ -137,8 +139,8 @@ class Workers:
             with scope.scope:
                 while not self._closed:
                     self._starting -= 1
-                    await self._run_jobs(scope, place)
-                    if scope.cancelled or len(self._parked) >= MAX_PARKED_WORKERS:
+                    usable = await self._run_jobs(scope, place, clean)
+                    if not usable or len(self._parked) >= MAX_PARKED_WORKERS:
                         return
                     self._parked.append(task)
                     await wait_task_rescheduled(unpark)
@@ -148,7 +150,8 @@ class Workers:
             if self._queue and not self._starting:
                 self._start_one()
 
-    async def _run_jobs(self, scope: WorkerScope, place: HandlerTask) -> None:
+    async def _run_jobs(self, scope: WorkerScope, place: HandlerTask, clean: CleanContext) -> bool:
+        """Run jobs until there is none; return False if this worker must not run another one."""
         queue = self._queue
         done = 0
         while queue and not scope.cancelled:  # a job that is cancelled takes its worker with it
@@ -160,9 +163,12 @@ class Workers:
                 await job.run()
             finally:
                 job.scope = place.waiter = None
+            if clean.is_changed():
+                return False
             done += 1
             if done % JOBS_PER_CHECKPOINT == 0:
                 await trio.lowlevel.checkpoint()
+        return not scope.cancelled
 
 
 class Work:
@@ -177,6 +183,7 @@ class Work:
         "_outcome",
         "_own_waits",
         "_then",
+        "carried",
         "scope",
         "serves",
     )
@@ -198,13 +205,16 @@ class Work:
         question = cell.serves
         self.serves = question if question is not None and question.kept else None
         """The request whose kept reply this work is for."""
+        variables = cell.runtime.carry
+        self.carried = carried_values(variables) if variables else None
 
     async def run(self) -> None:
         """Run the function, and queue the completion unless the instance has ended."""
         if self._abandoned:
             return
         try:
-            result: Outcome[Any] = Value(await self._fn(*self._args))
+            with carrying(self.carried):
+                result: Outcome[Any] = Value(await self._fn(*self._args))
         except Exception as error:
             result = Error(error)
         if not self._abandoned:

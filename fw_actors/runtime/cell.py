@@ -41,6 +41,7 @@ from fw_actors.runtime.mailbox import DeadLetterReason, Item, Overflow
 from fw_actors.runtime.messages import PLAIN_RESULTS, Message, check_result
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import inspection_of
+from fw_actors.runtime.variables import carrying_handler
 from fw_actors.runtime.watches import Down, EndsTold, Up
 
 if TYPE_CHECKING:
@@ -296,13 +297,14 @@ class ActorCell(ABC):
         self.mailbox.put(item)
 
     def _discard(self, item: Item, reason: DeadLetterReason) -> None:
-        if isinstance(item, PendingReply):
+        if isinstance(item, PendingReply) and not item.sent:
             if reason is DeadLetterReason.DROPPED:
                 item.abandon(MailboxFull(self.name, self.mailbox.capacity))
             else:
                 item.abandon(ActorGone(self.name))
         else:
-            self.runtime.dead_letters.add(self.name, item, reason)
+            message = item.message if isinstance(item, PendingReply) else item
+            self.runtime.dead_letters.add(self.name, message, reason)
 
     # Control.
 
@@ -363,7 +365,7 @@ class ActorCell(ABC):
     def keep_reply(self) -> PendingReply[Any]:
         """Detach the reply to the present message from its handler's return value."""
         reply, self._current = self._current, None
-        if reply is None:  # the message was told, or its reply is kept already
+        if reply is None or reply.sent:  # the message was told, or its reply is kept already
             return PendingReply(self, Message(), wanted=False)
         reply.keep()
         return reply
@@ -544,7 +546,7 @@ class ActorCell(ABC):
 
     # Dispatch.
 
-    async def _run_batch(self, actor: Actor) -> bool:  # noqa: C901, PLR0912 - the hottest loop of all
+    async def _run_batch(self, actor: Actor) -> bool:  # noqa: C901, PLR0912, PLR0915 - hottest of all
         """Handle up to MESSAGES_PER_BATCH messages; return whether more may be waiting.
 
         After True the caller must make a checkpoint, so that other tasks can run.
@@ -575,6 +577,9 @@ class ActorCell(ABC):
                     continue
                 remember(kind)
                 untimed = True
+                if reply is not None and reply.carried:
+                    function = carrying_handler(reply.carried, function, is_async=is_async)
+                    is_async = True
                 try:
                     result = function(actor, item)
                     if is_async:

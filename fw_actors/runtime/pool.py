@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from math import inf
 from types import MappingProxyType
@@ -122,7 +123,7 @@ class KeyedCell(ActorCell):
     def construct(self) -> None:
         """Create the instance; `run` calls its `started`. Raises CrashedError."""
         try:
-            self.actor = actor = self.pool.make(self.key)
+            self.actor = actor = copy_context().run(self.pool.make, self.key)
             actor.context = KeyedContext(self, self.key)
             self._overflow = actor.mailbox.overflow
             self.life = self.runtime.next_life()

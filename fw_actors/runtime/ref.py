@@ -14,11 +14,13 @@ from fw_actors.runtime.errors import AskTimeout
 from fw_actors.runtime.messages import Message, Request
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import Inspection
+from fw_actors.runtime.variables import carried_values
 from fw_actors.runtime.watches import Presence
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
     from fw_actors.runtime.cell import ActorCell
+    from fw_actors.runtime.mailbox import Item
     from fw_actors.runtime.pool import KeyedPool
     from fw_actors.runtime.single import SingleCell
     from fw_actors.runtime.watches import Watch
@@ -80,7 +82,11 @@ class Ref(ABC):
         Raises ActorGone, MailboxFull, and AskCycle (in a handler).
         """
         cell = self._target()
-        if cell.offer(message):
+        item: Item = message
+        if cell.runtime.carry:
+            values = carried_values(cell.runtime.carry)
+            item = PendingReply(cell, message, carried=values, sent=True)
+        if cell.offer(item):
             # Shielded: a message that was sent must not look unsent.
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
@@ -88,7 +94,7 @@ class Ref(ABC):
         if sender is not None:
             sender.begin_wait(cell)
         try:
-            await cell.offer_when_room(message)
+            await cell.offer_when_room(item)
         finally:
             if sender is not None:
                 sender.end_wait(cell)
@@ -113,6 +119,8 @@ class Ref(ABC):
         """
         cell = self._target()
         reply: PendingReply[R] = PendingReply(cell, request)
+        if cell.runtime.carry:
+            reply.carried = carried_values(cell.runtime.carry)
         if CURRENT.get() is not None:
             waiter = current_waiter()
             if waiter is not None:

@@ -18,6 +18,7 @@ from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 from fw_actors.runtime.errors import ActorError, AlreadyAnswered, AskTimeout
 from fw_actors.runtime.messages import Message
 from fw_actors.runtime.timers import DeadlineQueue
+from fw_actors.runtime.variables import Carried
 
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import ActorCell
@@ -38,6 +39,10 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
     wanted: bool = True
     parent: PendingReply[Any] | None = None
     """The request for whose answer this one was asked."""
+    carried: Carried | None = None
+    """Context variables of the asker, to be set in the handler."""
+    sent: bool = False
+    """Whether nobody waits for an answer: the message was sent, with `carried`."""
     work_waits_for: tuple[WaitNode, ...] = ()
     """Edges of the wait-for graph: what work for the kept reply waits for."""
     _kept: bool = False
@@ -109,7 +114,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
 
     def settle(self, error: Exception) -> bool:
         """Fail the request if it was not answered yet; return whether that was so."""
-        if self._given:
+        if self._given or self.sent:
             return False
         self.fail(error)
         return True

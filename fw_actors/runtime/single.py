@@ -21,6 +21,7 @@ from fw_actors.runtime.errors import ActorFailed, ActorGone
 from fw_actors.runtime.mailbox import Mailbox
 from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.snapshot import node_of, place_of
+from fw_actors.runtime.variables import own_decimal_context
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
@@ -226,6 +227,7 @@ class SingleCell(ActorCell):
 
     async def _start(self, make: Callable[[], Actor]) -> Actor:
         CURRENT.set(HandlerTask(self))
+        own_decimal_context()
         phase = "construct"
         try:
             actor = make()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import count
 from threading import get_ident
@@ -95,10 +96,13 @@ class Runtime:
         entropy: Entropy,
         log: Log,
         scrub: Callable[[str], str] = str,
+        carry: Iterable[ContextVar[Any]] = (),
     ) -> None:
         self.clock = clock
         self.entropy = entropy
         self.log = log
+        self.carry = tuple(carry)
+        """Context variables that travel with ask, send and work."""
         self.deadlines = Deadlines()
         self.from_threads = MessagesFromThreads()
         self._thread = get_ident()
@@ -221,16 +225,19 @@ async def open_runtime(
     entropy: Entropy,
     log: Log | None = None,
     scrub: Callable[[str], str] = str,
+    carry: Iterable[ContextVar[Any]] = (),
 ) -> AsyncIterator[Runtime]:
     """Open a runtime for the time of the block.
 
     When the block ends, also by cancellation, pools that are still open have five seconds to
     finish. `log` is a structlog-like logger; without one nothing is logged. `scrub` removes
-    secrets from the texts of errors, which appear in snapshots, answers and the log.
+    secrets from the texts of errors, which appear in snapshots, answers and the log. The context
+    variables `carry`, such as a request's id, have the sender's values in handlers of what is asked
+    and sent, and in work.
     """
     with unwrap_single_error():
         async with trio.open_nursery() as nursery:
-            runtime = Runtime(nursery, clock, entropy, log or SilentLog(), scrub)
+            runtime = Runtime(nursery, clock, entropy, log or SilentLog(), scrub, carry)
             nursery.start_soon(runtime.deadlines.run)
             try:
                 yield runtime

@@ -1,0 +1,87 @@
+"""Context variables: none leaks from actor to actor, and listed ones travel with requests.
+
+A worker runs handlers of many actors in one task, so in one context. A variable cannot be unset
+again, so a worker whose job has left its context changed ends, and a new one takes over. The
+settings of `decimal` are an object in such a variable, and may be changed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import Context, ContextVar, Token, copy_context
+from decimal import Context as DecimalContext
+from decimal import getcontext, setcontext
+from typing import Any, Final
+
+DECIMAL_VARIABLE: Final = "decimal_context"
+
+Carried = tuple[tuple[ContextVar[Any], Any], ...]
+"""The variables that travel with one request, with their values."""
+
+
+def own_decimal_context() -> DecimalContext | None:
+    """Give this task decimal settings of its own if it has inherited some; return them."""
+    if not any(variable.name == DECIMAL_VARIABLE for variable in copy_context()):
+        return None
+    setcontext(getcontext().copy())
+    return getcontext()
+
+
+class CleanContext:
+    """The context of a task as it is now, to find out later whether it was changed."""
+
+    __slots__ = ("_context", "_decimal", "_settings")
+
+    def __init__(self) -> None:
+        self._decimal = own_decimal_context()
+        self._settings = _settings(self._decimal)
+        self._context: Context = copy_context()
+
+    def is_changed(self) -> bool:
+        """Return whether a variable was set, or a setting of `decimal` changed."""
+        # Contexts that share all their variables are equal without a look at these.
+        if copy_context() != self._context:
+            return True
+        return self._decimal is not None and _settings(self._decimal) != self._settings
+
+
+def _settings(context: DecimalContext | None) -> tuple[object, ...]:
+    """Return all but the flags, which any sum may set."""
+    if context is None:
+        return ()
+    context.clear_flags()
+    numbers = (context.prec, context.Emin, context.Emax, context.capitals, context.clamp)
+    return (*numbers, context.rounding, *context.traps.items())
+
+
+def carried_values(variables: Sequence[ContextVar[Any]]) -> Carried:
+    """Return the variables that have a value in this task."""
+    context = copy_context()
+    return tuple((variable, context[variable]) for variable in variables if variable in context)
+
+
+@contextmanager
+def carrying(carried: Carried | None) -> Iterator[None]:
+    """Set the variables while the block runs, in this task."""
+    tokens: list[tuple[ContextVar[Any], Token[Any]]] = []
+    try:
+        for variable, value in carried or ():
+            tokens.append((variable, variable.set(value)))
+        yield
+    finally:
+        for variable, token in reversed(tokens):
+            variable.reset(token)
+
+
+def carrying_handler(
+    carried: Carried, function: Callable[[Any, Any], Any], *, is_async: bool
+) -> Callable[[Any, Any], Any]:
+    """Return an async handler that runs `function` with the variables set."""
+
+    async def handle(actor: object, message: object) -> object:
+        with carrying(carried):
+            result = function(actor, message)
+            return await result if is_async else result
+
+    return handle
