@@ -56,7 +56,15 @@ def _tree(view: View) -> Iterator[Row]:
 def _receivers(view: View) -> Iterator[Row]:
     for each in view["receivers"]:
         slots = (each["inFlight"], each["window"], each["limit"])
-        yield each["origin"], (each["origin"], each["health"], *map(str, slots))
+        cells = (each["origin"], each["health"], *map(str, slots), _failures(each))
+        yield each["origin"], cells
+
+
+def _failures(receiver: Mapping[str, Any]) -> str:
+    if not receiver["failures"]:
+        return ""
+    since = _clock(receiver["failingSince"])
+    return f"{receiver['failures']} in a row since {since}: {receiver['lastError']}"
 
 
 def _queues(view: View) -> Iterator[Row]:
@@ -113,8 +121,9 @@ def _day_and_clock(ms: int) -> str:
 BOARDS: Final = (
     Board("tree", "Actors", ("Name", "State", "Mailbox", "Alive", "Per second", "Handled",
                              "Failed", "Restarts", "Last error"), _tree, "No actors are running."),
-    Board("receivers", "Receivers", ("Receiver", "Health", "In flight", "Slots now", "Limit"),
-          _receivers, "No delivery was sent since this process started."),
+    Board("receivers", "Receivers",
+          ("Receiver", "Health", "In flight", "Slots now", "Limit", "Failures"), _receivers,
+          "No delivery was sent since this process started."),
     Board("queues", "Queues", ("Queue", "Ready", "Scheduled", "Leased", "Failed", "Oldest (s)"),
           _queues, "The queues are empty."),
     Board("deliveries", "Deliveries", ("Delivery", "Event", "Status", "Attempts", "When"),

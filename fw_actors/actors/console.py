@@ -61,7 +61,12 @@ class Receiver(msgspec.Struct, frozen=True, rename="camel"):
     window: int
     limit: int
     health: str
-    """healthy, slow or paused."""
+    """healthy, slow, failing or paused."""
+    failures: int = 0
+    """Attempts that have failed since the last success."""
+    failing_since: int | None = None
+    """When the first of these failures was (ms)."""
+    last_error: str = ""
 
 
 class DeadLetterShown(msgspec.Struct, frozen=True):

@@ -71,11 +71,16 @@ class Attempt(Message, frozen=True):
 
 
 class SlotFreed(Message, frozen=True):
-    """A receiver's slot is free. `head_seconds`: the time until the response's head, if any."""
+    """A receiver's slot is free.
+
+    `head_seconds` is the time until the response's head, if any. `error` is that of a failed
+    attempt, empty after a success; None says nothing about the receiver.
+    """
 
     origin: Origin | None
     head_seconds: float | None = None
     timed_out: bool = False
+    error: str | None = None
 
 
 class RetryDue(Message, frozen=True):
@@ -206,13 +211,14 @@ class DeliveryActor(Actor):
         except NetworkError as fault:
             timed_out = isinstance(fault, ResponseTimeout)
             ended = self._ended(began, Ending.TRANSIENT, str(fault))
-            return ended, SlotFreed(origin, None, timed_out)
+            return ended, SlotFreed(origin, None, timed_out, ended.error)
         except Exception as defect:  # counted as a failure, so that it cannot loop
             log, error = self._deps.log, self._deps.scrubber.scrub_known(repr(defect))[:200]
             log.error("delivery.defect", delivery=due.delivery, error=error)
             error = "internal: the attempt failed inside the service; its log says more."
             return self._ended(began, Ending.TRANSIENT, error), SlotFreed(origin)
-        return self._judged(began, answer), SlotFreed(origin, answer.times.answer / MS_PER_SECOND)
+        ended, seconds = self._judged(began, answer), answer.times.answer / MS_PER_SECOND
+        return ended, SlotFreed(origin, seconds, error=ended.error)
 
     def _ready(self, message: Attempt) -> tuple[Endpoint, HMAC, int]:
         """Return where to send, the signing key and the timeout. Raises: NotSent, LeaseOver."""

@@ -41,6 +41,7 @@ MIN_FREE_SLOTS: Final = (
 )
 TOKEN_BYTES: Final = 12
 RECEIVERS_SHOWN: Final = 100
+_ORDER_SHOWN: Final = ("paused", "failing", "slow", "healthy")
 
 
 class Pause(Request[bool], frozen=True):
@@ -97,6 +98,10 @@ class Dispatcher(Actor):
         receiver = self._receivers.get(message.origin)
         if receiver is None:
             return  # started before this actor was restarted
+        if message.error:
+            receiver.failed(message.error, self.context.clock.now())
+        elif message.error is not None and receiver.failures:
+            receiver.succeeded()
         if message.timed_out:
             receiver.timed_out()
         elif message.head_seconds is not None:
@@ -168,10 +173,15 @@ class Dispatcher(Actor):
         return self._set_paused(message.receiver, paused=False)
 
     def describe(self) -> dict[str, object]:
-        """Return the console's facts: receivers by attempts in flight, paused ones included."""
+        """Return the console's facts: receivers, those first that need attention."""
         receivers = sorted(
             ((str(origin), each) for origin, each in self._receivers.items() if origin is not None),
-            key=lambda pair: (not pair[1].paused, not pair[1].slow, -pair[1].in_flight, pair[0]),
+            key=lambda pair: (
+                _ORDER_SHOWN.index(pair[1].health),
+                -pair[1].failures,
+                -pair[1].in_flight,
+                pair[0],
+            ),
         )
         return {
             "free": self._free,
@@ -183,6 +193,9 @@ class Dispatcher(Actor):
                     "window": each.window,
                     "limit": each.limit,
                     "health": each.health,
+                    "failures": each.failures,
+                    "failing_since": each.failing_since,
+                    "last_error": each.last_error,
                 }
                 for origin, each in receivers[:RECEIVERS_SHOWN]
             ],

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 SLOW_SECONDS: Final = 1.0
+FAILURES: Final = 3  # so many failed attempts in a row make a receiver a failing one
 RESERVE: Final = 4  # one slot in four is closed to slow receivers
 
 
@@ -30,6 +31,12 @@ class ReceiverSlots:
     in_flight: int = 0
     paused: bool = False
     """Whether an operator has paused the receiver: no attempt starts."""
+    failures: int = 0
+    """The number of attempts that have failed since the last success."""
+    failing_since: int | None = None
+    """When the first of these failures was (ms)."""
+    last_error: str = ""
+    """The error of the last of them."""
 
     @property
     def free(self) -> int:
@@ -38,8 +45,12 @@ class ReceiverSlots:
 
     @property
     def health(self) -> str:
-        """The state of the receiver: paused, slow or healthy."""
-        return "paused" if self.paused else "slow" if self.slow else "healthy"
+        """The state of the receiver: paused, failing, slow or healthy."""
+        if self.paused:
+            return "paused"
+        if self.failures >= FAILURES:
+            return "failing"
+        return "slow" if self.slow else "healthy"
 
     def take(self, slots: int) -> None:
         """Begin `slots` attempts."""
@@ -62,6 +73,17 @@ class ReceiverSlots:
     def ended(self) -> None:
         """End an attempt that tells nothing about the receiver's speed."""
         self.in_flight -= 1
+
+    def failed(self, error: str, now: int) -> None:
+        """Note that an attempt failed; its slot is freed by another method."""
+        if not self.failures:
+            self.failing_since = now
+        self.failures += 1
+        self.last_error = error
+
+    def succeeded(self) -> None:
+        """Note that an attempt was successful: earlier failures are over."""
+        self.failures, self.failing_since, self.last_error = 0, None, ""
 
     def _slow_down(self) -> None:
         self.window = 1

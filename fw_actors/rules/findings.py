@@ -96,8 +96,8 @@ class ServiceState:
 
     Args:
         running: workers, and services on other machines, are not seen.
-        health: by receiver (`https://host:port`): healthy, slow or paused; only receivers that
-            the service has sent to, and empty where it could not be asked.
+        health: by receiver (`https://host:port`): healthy, slow, failing or paused; only receivers
+            that the service has sent to, and empty where it could not be asked.
     """
 
     running: bool

@@ -58,13 +58,18 @@ def test_what_others_say_is_shown_as_it_stands(monkeypatch: pytest.MonkeyPatch) 
         "delivery": "msg_1", "event": "e", "webhook": "w", "at": 0,
         "error": "status: the receiver leads to https://x.test/[/b][red]\x1b[2J",
     }  # fmt: skip
-    receiver = {"health": "healthy", "inFlight": 0, "window": 1, "limit": 16}
+    receiver = {
+        "health": "failing", "inFlight": 0, "window": 1, "limit": 16, "failures": 3,
+        "failingSince": 0, "lastError": "status: [b]\x1b[2J",
+    }  # fmt: skip
     view = VIEW | {
         "receivers": [{"origin": "http://[::1]:9", **receiver}],
         "store": STORE | {"failed": [failed]},
     }
     boards = asyncio.run(shown(view, monkeypatch))
     assert boards["receivers"][0] == "http://[::1]:9"
+    assert boards["receivers"][1] == "failing"
+    assert boards["receivers"][-1].endswith(": status: [b]\\u001b[2J")
     assert boards["failed"][-1] == (
         "status: the receiver leads to https://x.test/[/b][red]\\u001b[2J"
     )

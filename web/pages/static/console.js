@@ -93,7 +93,7 @@ function board(id, rows, count = rows.length) {
   write(section.querySelector("[data-count]"), count ? number.format(count) : "");
 }
 
-const TONES = { running: "good", healthy: "good", slow: "warn", paused: "warn", suspended: "warn", failed: "bad" };
+const TONES = { running: "good", healthy: "good", slow: "warn", paused: "warn", suspended: "warn", failing: "bad", failed: "bad" };
 const badge = (text) => ({ badge: text, tone: TONES[text] ?? "" });
 
 function show(view) {
@@ -111,6 +111,7 @@ function show(view) {
   ], node.level]));
   board("receivers", view.receivers.map((each) => [each.origin, [
     each.origin, badge(each.health), { number: each.inFlight }, { number: each.window }, { number: each.limit },
+    each.failures ? `${number.format(each.failures)} in a row since ${clock(each.failingSince)}: ${each.lastError}` : "",
     { acts: [each.health === "paused" ? ["Resume", "resume", each.origin] : ["Pause", "pause", each.origin]] },
   ]]));
   board("queues", view.store.queues.map(([queue, ready, scheduled, leased, failed, oldest]) => [queue, [

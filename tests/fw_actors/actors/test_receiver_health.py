@@ -1,0 +1,58 @@
+"""The console's health of a receiver follows from the outcomes of its attempts (B-239)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trio.testing import MockClock
+
+from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
+
+
+async def health(post: Post) -> dict[str, Any]:
+    inspection = await post.runtime.ref("dispatcher").inspect()
+    described: Any = inspection.described
+    (receiver,) = described["receivers"]
+    found: dict[str, Any] = receiver
+    return found
+
+
+@pytest.mark.parametrize("answer", ["503", "404", "refused", "timeout"])
+async def test_a_receiver_that_refuses_everything_is_failing(
+    answer: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with delivering(tmp_path, Receiver([answer])) as post:
+        await post.webhook(max_attempts=1)
+        errors = []
+        for _ in range(4):
+            [delivery] = await post.emit()
+            errors.append((await post.settled(delivery))["error"])
+        shown = await health(post)
+    assert (shown["health"], shown["failures"]) == ("failing", 4)
+    assert shown["last_error"] == errors[-1]
+    assert shown["failing_since"] is not None
+
+
+async def test_a_success_ends_the_failures(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with delivering(tmp_path, Receiver(["503", "503", "503", "204"])) as post:
+        await post.webhook()
+        [delivery] = await post.emit()
+        assert (await post.settled(delivery))["attempts"] == 4
+        shown = await health(post)
+    assert (shown["health"], shown["failures"], shown["last_error"]) == ("healthy", 0, "")
+    assert shown["failing_since"] is None
+
+
+async def test_what_is_not_sent_says_nothing_about_its_receiver(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A defect of ours, or a Webhook that was disabled, is no failure of the receiver."""
+    async with delivering(tmp_path, Receiver(["defect"])) as post:
+        await post.webhook(max_attempts=1)
+        for _ in range(4):
+            [delivery] = await post.emit()
+            await post.settled(delivery)
+        shown = await health(post)
+    assert (shown["health"], shown["failures"]) == ("healthy", 0)

@@ -1,0 +1,50 @@
+"""The health of a receiver follows from the outcomes of its attempts (B-239)."""
+
+from __future__ import annotations
+
+import pytest
+
+from fw_actors.rules.concurrency import ReceiverSlots, startable
+
+REFUSED = "status: the receiver answered 503."
+
+
+def failed_times(count: int, **fields: object) -> ReceiverSlots:
+    receiver = ReceiverSlots(limit=16, window=8, **fields)  # type: ignore[arg-type]
+    for n in range(count):
+        receiver.take(1)
+        receiver.failed(f"{n}: {REFUSED}", 1000 + n)
+        receiver.answered(0.1)
+    return receiver
+
+
+@pytest.mark.parametrize(("count", "health"), [(0, "healthy"), (2, "healthy"), (3, "failing")])
+def test_three_failures_in_a_row_make_a_receiver_failing(count: int, health: str) -> None:
+    assert failed_times(count).health == health
+
+
+def test_a_failing_receiver_says_since_when_and_why() -> None:
+    receiver = failed_times(200)
+    assert (receiver.failures, receiver.failing_since) == (200, 1000)
+    assert receiver.last_error == f"199: {REFUSED}"
+
+
+def test_one_success_ends_the_failures() -> None:
+    receiver = failed_times(200)
+    receiver.succeeded()
+    assert (receiver.health, receiver.failures) == ("healthy", 0)
+    assert (receiver.failing_since, receiver.last_error) == (None, "")
+
+
+def test_failing_comes_before_slow_and_behind_paused() -> None:
+    receiver = failed_times(3, slow=True)
+    receiver.timed_out()
+    assert receiver.health == "failing"
+    receiver.paused = True
+    assert receiver.health == "paused"
+
+
+def test_failures_take_no_slot_from_a_receiver() -> None:
+    """A receiver that refuses quickly is tried as before; its retries have their backoff."""
+    receiver, answered = failed_times(9), ReceiverSlots(limit=16, window=16)
+    assert startable(receiver, 512, 512) == startable(answered, 512, 512)
