@@ -13,6 +13,8 @@ export class ApiError extends Error {
 
 export const UNREACHABLE = { type: "Unreachable", message: "The service did not answer. Check your connection and try again." };
 export const ENDED = "Your session has ended. Sign in in another tab, then try again here; what you typed stays.";
+// Without a cookie, and with that of a session that is over.
+const WITHOUT_SESSION = new Set(["Sign in first.", "Your session has ended. Sign in again."]);
 
 export async function call(method, path, body) {
   const headers = { Accept: "application/json" };
@@ -28,7 +30,7 @@ export async function call(method, path, body) {
   if (response.ok) return content;
   const error = content?.error ?? { type: "Unreachable", message: `The service answered ${response.status}. Try again.` };
   if (response.status === 401 && !document.body.classList.contains("entrance")) {
-    throw new ApiError(401, { ...error, message: error.message === "Sign in first." ? ENDED : error.message });
+    throw new ApiError(401, { ...error, message: WITHOUT_SESSION.has(error.message) ? ENDED : error.message });
   }
   throw new ApiError(response.status, error);
 }

@@ -106,7 +106,7 @@ function show(view) {
   }
   board("tree", view.tree.map((node) => [node.path, [
     node.name, badge(node.state), node.kind === "pool" ? number.format(node.depth) : node.capacity ? `${number.format(node.depth)} of ${number.format(node.capacity)}` : "",
-    node.kind === "pool" ? { number: node.alive } : "", { number: node.rate }, { number: node.handled }, { number: node.failed }, { number: node.restarts },
+    node.kind === "pool" ? { number: node.alive } : "", { number: node.rate }, { number: node.handled }, { number: node.failed }, { number: node.restarts }, node.lastError,
     { acts: node.kind === "actor" ? [["Trace", "trace", node.name], ["Restart", "restart", node.name]] : [] },
   ], node.level]));
   board("receivers", view.receivers.map((each) => [each.origin, [
