@@ -9,6 +9,7 @@ from typing import Any
 
 import trio
 
+from fw_actors.access.sign_in import AttemptDependencies
 from fw_actors.config import (
     Argon2,
     AuthPolicy,
@@ -22,6 +23,7 @@ from fw_actors.config import (
     SitePolicy,
     WebPolicy,
 )
+from fw_actors.hashing import Hasher
 from fw_actors.ops.site import Site, open_site
 from fw_actors.runtime import SeededEntropy, TrioClock
 
@@ -92,3 +94,16 @@ async def inline_site(
         config, clock=clock, entropy=entropy, inline=True, recorded=recorded
     ) as site:
         yield site
+
+
+def dependencies_of(site: Site, hasher: Hasher) -> AttemptDependencies:
+    """Return what sign-ins and password changes of a site need, with another hasher."""
+    return AttemptDependencies(
+        site.store,
+        hasher,
+        site.accounts,
+        site.config.auth,
+        site.clock,
+        site.entropy,
+        site.installation_key,
+    )

@@ -132,19 +132,17 @@ def _complete(shown: dict[str, Any], route: Route, verb: str, operation: Operati
 _GENERIC: Final = "/api/resource/{doctype}"
 _ONE: Final = "/{name}"
 # (path after the DocType, verb): the action that the caller must be allowed
-_ACTIONS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
-    {
-        ("", "get"): "list",
-        ("", "post"): "create",
-        (_ONE, "get"): "read",
-        (_ONE, "put"): "write",
-        (_ONE, "delete"): "delete",
-        (f"{_ONE}/submit", "post"): "submit",
-        (f"{_ONE}/cancel", "post"): "cancel",
-        (f"{_ONE}/rename", "post"): "write",
-        (f"{_ONE}/export", "get"): "export",
-    }
-)
+_ACTIONS: Final[Mapping[tuple[str, str], str]] = {
+    ("", "get"): "list",
+    ("", "post"): "create",
+    (_ONE, "get"): "read",
+    (_ONE, "put"): "write",
+    (_ONE, "delete"): "delete",
+    (f"{_ONE}/submit", "post"): "submit",
+    (f"{_ONE}/cancel", "post"): "cancel",
+    (f"{_ONE}/rename", "post"): "write",
+    (f"{_ONE}/export", "get"): "export",
+}
 _BODIES: Final = MappingProxyType({("", "post"): "inserted", (_ONE, "put"): "saved"})
 
 

@@ -23,11 +23,11 @@ import sqlalchemy as sa
 
 from fw_actors.access import attempts
 from fw_actors.access.account_lock import lock_account
-from fw_actors.access.accounts import Account, Accounts, set_password
+from fw_actors.access.accounts import Account, set_password
 from fw_actors.access.api_keys import ApiKeys
-from fw_actors.access.hash_costs import RecentCosts
+from fw_actors.access.sign_in import AttemptDependencies, CountedAttempts
 from fw_actors.access.types import PasswordChange, PasswordChanged
-from fw_actors.config import Argon2, AuthPolicy
+from fw_actors.config import Argon2
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import Observer
@@ -45,11 +45,8 @@ from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.ops.mail_queue import Outbox
 from fw_actors.rules.concurrency import Requester
 from fw_actors.rules.identifiers import canonical
-from fw_actors.rules.lockout import Budget, may_verify
-from fw_actors.rules.tokens import record_id
-from fw_actors.runtime import Clock, Entropy
-from fw_actors.runtime.clock import MS_PER_MINUTE
-from fw_actors.store import Statement, Store, Tx
+from fw_actors.rules.lockout import may_verify
+from fw_actors.store import Statement, Tx
 
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
 
@@ -126,7 +123,6 @@ class Passwords:
 
 
 WRONG: Final = "The current password is wrong."
-_ID_BYTES: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,25 +136,12 @@ class AdmittedChange:
     decoy: Argon2 | None
 
 
-class PasswordChanges:
+class PasswordChanges(CountedAttempts):
     """The steps of a password change, each a transaction or a hash; LockoutActor orders them."""
 
-    def __init__(
-        self,
-        store: Store,
-        hasher: Hasher,
-        directory: Accounts,
-        passwords: Passwords,
-        policy: AuthPolicy,
-        clock: Clock,
-        entropy: Entropy,
-        installation_key: bytes,
-    ) -> None:
-        self._store, self._hasher, self._directory = store, hasher, directory
-        self._clock = clock
-        self._passwords, self._entropy, self._key = passwords, entropy, installation_key
-        self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * MS_PER_MINUTE)
-        self._costs = RecentCosts()
+    def __init__(self, given: AttemptDependencies, passwords: Passwords) -> None:
+        super().__init__(given)
+        self._passwords = passwords
 
     def counter(self, user: str) -> bytes:
         """Return the counter of an account's name, which sign-ins by that name share."""
@@ -166,7 +149,7 @@ class PasswordChanges:
 
     async def admit(self, change: PasswordChange, key: bytes) -> AdmittedChange | FwError:
         """Charge the account's name. Raises: OverloadedError if the charge cannot be written."""
-        charge = record_id(self._entropy.bytes(_ID_BYTES))
+        charge = self._id()
 
         def work(tx: Tx) -> AdmittedChange | FwError:
             wait = attempts.charge(tx, charge, key, self._budget)

@@ -71,26 +71,40 @@ class Throttled:
     by_address: bool
 
 
-class SignIn:
+@dataclass(frozen=True, slots=True)
+class AttemptDependencies:
+    """The dependencies of `SignIn` and `PasswordChanges`."""
+
+    store: Store
+    hasher: Hasher
+    directory: Accounts
+    policy: AuthPolicy
+    clock: Clock
+    entropy: Entropy
+    installation_key: bytes
+
+
+class CountedAttempts:
+    """Attempts at an account: each is charged, looked up, hashed and settled."""
+
+    def __init__(self, given: AttemptDependencies) -> None:
+        self._store, self._hasher, self._directory = given.store, given.hasher, given.directory
+        self._clock, self._entropy, self._key = given.clock, given.entropy, given.installation_key
+        self._policy = policy = given.policy
+        self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * MS_PER_MINUTE)
+        self._costs = RecentCosts()
+
+    def _id(self) -> str:
+        return record_id(self._entropy.bytes(_ID_BYTES))
+
+
+class SignIn(CountedAttempts):
     """The steps of a sign-in, each a transaction or a hash; LockoutActor orders them."""
 
-    def __init__(
-        self,
-        store: Store,
-        hasher: Hasher,
-        directory: Accounts,
-        policy: AuthPolicy,
-        clock: Clock,
-        entropy: Entropy,
-        installation_key: bytes,
-    ) -> None:
-        self._store, self._hasher, self._directory = store, hasher, directory
-        self._clock = clock
-        self._policy, self._entropy, self._key = policy, entropy, installation_key
-        self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * MS_PER_MINUTE)
-        self._addresses = AddressBudget(policy.address_attempts, installation_key)
+    def __init__(self, given: AttemptDependencies) -> None:
+        super().__init__(given)
+        self._addresses = AddressBudget(self._policy.address_attempts, self._key)
         self._refused_addresses = RefusedAddresses()
-        self._costs = RecentCosts()
 
     def identify(self, attempt: SignInAttempt) -> Identified:
         """Return the counters of an attempt, also if its identifier has no canonical form."""

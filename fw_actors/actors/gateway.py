@@ -9,34 +9,45 @@ from typing import Any, Final, TypeVar
 from fw_actors.access import sessions
 from fw_actors.access.administration import SelfService, UserAdministration
 from fw_actors.access.api_keys import KeyUse
+from fw_actors.access.attempts import shown_key
 from fw_actors.access.passwords import FIELD as NEW_PASSWORD
+from fw_actors.access.passwords import PasswordChanges
 from fw_actors.access.recovery import Invitation, Recovery
 from fw_actors.access.sessions import SEEN_EVERY_MS, LiveSession, Sessions
+from fw_actors.access.sign_in import SignIn
 from fw_actors.access.types import (
     Caller,
+    PasswordChange,
+    PasswordChanged,
     Profile,
     Reading,
+    SignedIn,
+    SignInAttempt,
 )
-from fw_actors.actors.lockout import Lockouts
+from fw_actors.actors.lockout import AttemptLog, AttemptPasswordChange, AttemptSignIn
 from fw_actors.actors.store_probe import read_with_deadline
 from fw_actors.documents import rest
 from fw_actors.documents.functions import Whitelisted
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import (
     AuthenticationError,
+    FwError,
     NotFoundError,
     OverloadedError,
     PermissionDeniedError,
+    TooManyRequestsError,
 )
+from fw_actors.hashing import too_many
 from fw_actors.ops.error_log import ErrorRecorder
 from fw_actors.ops.site import Site
-from fw_actors.runtime import Ref
+from fw_actors.runtime import AskTimeout, KeyedPool, MailboxFull, Ref, Request
 from fw_actors.store import Tx, installation_key
 from fw_actors.webhooks.diagnostics import Trial, TrialResult
 from fw_actors.webhooks.replay import BulkReplays, Replayed
 
 T = TypeVar("T")
 
+ATTEMPT_SECONDS: Final = 60.0
 READY_SECONDS: Final = 2.0
 """The deadline of the store for a readiness check (H-102)."""
 
@@ -51,7 +62,10 @@ class Gateway:
     def __init__(
         self,
         site: Site,
-        lockouts: Lockouts,
+        sign_in: SignIn,
+        changes: PasswordChanges,
+        lockouts: KeyedPool,
+        attempts: AttemptLog,
         keys: KeyUse,
         recovery: Recovery,
         invitation: Invitation,
@@ -60,11 +74,16 @@ class Gateway:
         readings: Callable[[], Awaitable[Sequence[Reading]]],
         probe: Ref,
     ) -> None:
-        """`readings` returns the numbers for `/metrics`; `probe` is a StoreProbe."""
+        """`lockouts` has a LockoutActor per identifier; `attempts` logs what never reaches one.
+
+        `readings` returns the numbers for `/metrics`; `probe` is a StoreProbe.
+        """
+        self._sign_in, self._changes = sign_in, changes
+        self._lockouts, self._attempts = lockouts, attempts
         self._site, self._trial, self._probe = site, trial, probe
         self._sessions = Sessions(site.registry, site.config.auth.session_idle_days)
         self._ready = False
-        self.lockouts, self.keys = lockouts, keys
+        self.keys = keys
         self.recovery, self.invitation = recovery, invitation
         self.own = SelfService(site.config.auth, site.accounts, site.api_keys, site.outbox)
         """Operations of users on their own accounts, inside `read` and `write`."""
@@ -76,6 +95,44 @@ class Gateway:
         """The functions of apps that HTTP may call, by `<module>.<function>`."""
         self.errors: ErrorRecorder = site.errors
         self.readings = readings
+
+    async def admit_address(self, address: str, request_id: str) -> None:
+        """Reject an address that has exhausted its limit, without counting an attempt.
+
+        For requests that fail anyway; the charge of an attempt checks the same limit.
+
+        Raises: TooManyRequestsError.
+        """
+        wait = await self._sign_in.address_wait(address)
+        if wait is not None:
+            error = TooManyRequestsError(wait)
+            self._attempts.address_refused(error, address, request_id)
+            raise error
+
+    async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
+        """Sign in. Raises: AuthenticationError, TooManyRequestsError, OverloadedError."""
+        identified = self._sign_in.identify(attempt)
+        wait = await self._sign_in.known_address_wait(attempt, identified)
+        error: FwError
+        if wait is not None:
+            error = TooManyRequestsError(wait)
+        else:
+            try:
+                return _taken(await self._ask(identified.key, AttemptSignIn(attempt, identified)))
+            except MailboxFull:
+                error = too_many()
+        self._attempts.sign_in(error, attempt, shown_key(identified.key))
+        raise error
+
+    async def change_password(self, change: PasswordChange) -> PasswordChanged:
+        """Change a password. Raises: as `sign_in`, and PasswordPolicyError."""
+        counter = self._changes.counter(change.user)
+        try:
+            return _taken(await self._ask(counter, AttemptPasswordChange(change, counter)))
+        except MailboxFull:
+            error = too_many()
+        self._attempts.change(error, change)
+        raise error
 
     async def sign_out(self, sid: str) -> None:
         """End a session; an unknown one is no error."""
@@ -160,9 +217,22 @@ class Gateway:
         """Report no readiness any more: the service stops."""
         self._ready = False
 
+    async def _ask(self, counter: bytes, request: Request[T | FwError]) -> T | FwError:
+        """Ask a LockoutActor; a late one still settles. Raises: MailboxFull if never reached."""
+        try:
+            return await self._lockouts[counter.hex()].ask(request, deadline=ATTEMPT_SECONDS)
+        except AskTimeout:
+            return too_many()
+
     def _handle(self, tx: Tx, caller: Caller, request_id: str) -> Fw:
         """Return the caller's handle; one who was disabled since counts as unauthenticated."""
         try:
             return self._site.handle(tx, caller.user, request_id)
         except NotFoundError:
             raise AuthenticationError("Your session has ended. Sign in again.") from None
+
+
+def _taken(answer: T | FwError) -> T:
+    if isinstance(answer, FwError):
+        raise answer
+    return answer

@@ -21,10 +21,7 @@ from fw_actors.actors.counters import Counter
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
 from fw_actors.runtime import (
     Actor,
-    AskTimeout,
-    KeyedPool,
     Log,
-    MailboxFull,
     MailboxPolicy,
     Message,
     Overflow,
@@ -286,72 +283,3 @@ class LockoutActor(Actor):
         if isinstance(answer, TooManyRequestsError):
             self.context.ref.tell(LockStarted(answer.retry_after))
         reply.answer(answer)
-
-
-ATTEMPT_SECONDS: Final = 60.0
-
-
-class Lockouts:
-    """Passes each attempt to its identifier's actor."""
-
-    def __init__(
-        self, pool: KeyedPool, sign_in: SignIn, changes: PasswordChanges, attempts: AttemptLog
-    ) -> None:
-        """`attempts` logs attempts that are rejected before they reach an actor."""
-        self._pool, self._sign_in, self._changes = pool, sign_in, changes
-        self._attempts = attempts
-
-    async def admit_address(self, address: str, request_id: str) -> None:
-        """Reject an address that has exhausted its limit, without counting an attempt.
-
-        For requests that fail anyway; the charge of an attempt checks the same limit.
-
-        Raises: TooManyRequestsError.
-        """
-        wait = await self._sign_in.address_wait(address)
-        if wait is not None:
-            error = TooManyRequestsError(wait)
-            self._attempts.address_refused(error, address, request_id)
-            raise error
-
-    async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
-        """Sign in. Raises: AuthenticationError, TooManyRequestsError, OverloadedError."""
-        identified = self._sign_in.identify(attempt)
-        wait = await self._sign_in.known_address_wait(attempt, identified)
-        error: FwError
-        if wait is not None:
-            error = TooManyRequestsError(wait)
-        else:
-            try:
-                return _taken(await self._ask(identified.key, AttemptSignIn(attempt, identified)))
-            except MailboxFull:
-                error = _too_many()
-        self._attempts.sign_in(error, attempt, shown_key(identified.key))
-        raise error
-
-    async def change_password(self, change: PasswordChange) -> PasswordChanged:
-        """Change a password. Raises: as `sign_in`, and PasswordPolicyError."""
-        counter = self._changes.counter(change.user)
-        try:
-            return _taken(await self._ask(counter, AttemptPasswordChange(change, counter)))
-        except MailboxFull:
-            error = _too_many()
-        self._attempts.change(error, change)
-        raise error
-
-    async def _ask(self, counter: bytes, request: Request[R | FwError]) -> R | FwError:
-        """Ask an actor; a late one still settles. Raises: MailboxFull if it was never reached."""
-        try:
-            return await self._pool[counter.hex()].ask(request, deadline=ATTEMPT_SECONDS)
-        except AskTimeout:
-            return _too_many()
-
-
-def _too_many() -> OverloadedError:
-    return OverloadedError("Too many sign-ins at once. Try again in a moment.")
-
-
-def _taken(answer: R | FwError) -> R:
-    if isinstance(answer, FwError):
-        raise answer
-    return answer

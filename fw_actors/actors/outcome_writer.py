@@ -7,8 +7,7 @@ from contextlib import suppress
 from math import inf
 from typing import Final, NamedTuple
 
-import trio
-
+from fw_actors.actors.queue_worker import UNAVAILABLE_SECONDS, write_patiently
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.runtime import (
@@ -30,7 +29,6 @@ from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries, OutcomeBat
 MAX_BATCH: Final = 256
 BATCH_SIZE: Final = 128  # or a quarter of all slots if less: each waiting outcome holds a slot
 BATCH_SECONDS: Final = 0.01
-RETRY_SECONDS: Final = 0.5
 DISK_SECONDS: Final = 0.1  # between two waits for the disk
 
 
@@ -128,7 +126,7 @@ class OutcomeWriter(Actor):
         try:
             await self._store.write(_nothing)
         except OverloadedError:
-            self.context.after(RETRY_SECONDS, WaitForDisk())
+            self.context.after(UNAVAILABLE_SECONDS, WaitForDisk())
         else:
             self._written(durable=True)
 
@@ -172,19 +170,19 @@ class OutcomeWriter(Actor):
 
         # On this thread, which would wait for Python code in the store's thread anyway.
         batch = self._deliveries.outcome_batch([(one.due, one.ended) for one, _ in group])
-        while True:
+
+        async def write() -> Sequence[DeliveryStatus | None]:
             durable = self.context.time() - self._on_disk_at >= self._disk_seconds
-            try:
-                statuses = await self._store.write(
-                    lambda tx: self._deliveries.settle_all(tx, batch), durable=durable
-                )
-            except OverloadedError:
-                if self._clock.now() >= max(one.due.lease_end for one, _ in group):
-                    raise
-                await trio.sleep(RETRY_SECONDS)
-            else:
-                self._written(durable=durable)
-                return batch, statuses
+            statuses = await self._store.write(
+                lambda tx: self._deliveries.settle_all(tx, batch), durable=durable
+            )
+            self._written(durable=durable)
+            return statuses
+
+        statuses = await write_patiently(
+            write, lambda: self._clock.now() >= max(one.due.lease_end for one, _ in group)
+        )
+        return batch, statuses
 
     def _written(self, *, durable: bool) -> None:
         if durable:

@@ -11,10 +11,10 @@ once (B-198).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import Final, TypeVar
 
 import trio
 from outcome import Error, Outcome
@@ -28,6 +28,8 @@ from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 
 MAX_TRIES: Final = 10
+
+T = TypeVar("T")
 
 
 class JobFailed(Exception):
@@ -150,6 +152,20 @@ class PollSchedule:
             self.after(seconds)
 
 
+async def write_patiently(write: Callable[[], Awaitable[T]], gave_up: Callable[[], bool]) -> T:
+    """Repeat a write while the store is unavailable.
+
+    Raises: OverloadedError once `gave_up` returns True.
+    """
+    while True:
+        try:
+            return await write()
+        except OverloadedError:
+            if gave_up():
+                raise
+        await trio.sleep(UNAVAILABLE_SECONDS)
+
+
 class Drain(Message, frozen=True):
     """Stop leasing; jobs in progress have `seconds` to finish and are then given back."""
 
@@ -244,15 +260,10 @@ class QueueWorker(Actor, ABC):
             for a while. The job is then attempted again when its lease has ended.
         """
         with trio.move_on_after(SETTLE_SECONDS, shield=True):
-            while True:
-                try:
-                    held = await self._store.write(write)
-                except OverloadedError:
-                    await trio.sleep(UNAVAILABLE_SECONDS)
-                    continue
-                if not held:
-                    self._warn("job.lease_lost", job)
-                return held
+            held = await write_patiently(lambda: self._store.write(write), lambda: False)
+            if not held:
+                self._warn("job.lease_lost", job)
+            return held
         self._warn("job.outcome_lost", job)
         return False
 

@@ -7,6 +7,7 @@ from fw_actors.hashing.hasher import (
     HashQueue,
     PasswordCheck,
     PreparedPassword,
+    too_many,
 )
 
 __all__ = [
@@ -17,4 +18,5 @@ __all__ = [
     "PreparedPassword",
     "StoredCosts",
     "cost_of",
+    "too_many",
 ]

@@ -132,11 +132,11 @@ class HashSlots:
                 try:
                     displaced = self._waiting[queue].put(job, requester)
                 except QueueFull:
-                    raise _too_many() from None
+                    raise too_many() from None
         if at_once:
             self.start(job)
         if displaced is not None:
-            displaced.answer(outcome.Error(_too_many()))
+            displaced.answer(outcome.Error(too_many()))
 
         def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
             withdrawn = self._withdraw(queue, job)
@@ -202,7 +202,8 @@ class InlineSlots(HashSlots):
         return self.run_here(work)
 
 
-def _too_many() -> OverloadedError:
+def too_many() -> OverloadedError:
+    """Return the error for an attempt beyond the capacity of a queue."""
     return OverloadedError("Too many sign-ins at once. Try again in a moment.")
 
 

@@ -9,9 +9,9 @@ from fw_actors.access.api_keys import KeyUse
 from fw_actors.access.links import Links
 from fw_actors.access.passwords import PasswordChanges
 from fw_actors.access.recovery import Invitation, LinkMail, LinkUse, Recovery, RecoveryThrottle
-from fw_actors.access.sign_in import SignIn
+from fw_actors.access.sign_in import AttemptDependencies, SignIn
 from fw_actors.actors.gateway import Gateway
-from fw_actors.actors.lockout import AttemptLog, LockoutActor, Lockouts
+from fw_actors.actors.lockout import AttemptLog, LockoutActor
 from fw_actors.mail import LogTransport
 from fw_actors.runtime import KeyedPool
 from fw_actors.webhooks.diagnostics import Trial
@@ -28,7 +28,7 @@ PROBE: Final = "probe"
 def access(parts: Parts) -> tuple[ChildSpec, Gateway]:
     """Return the pool of lockouts, and the gateway over all parts."""
     site = parts.site
-    sign_in = SignIn(
+    dependencies = AttemptDependencies(
         site.store,
         site.hasher,
         site.accounts,
@@ -37,16 +37,7 @@ def access(parts: Parts) -> tuple[ChildSpec, Gateway]:
         site.entropy,
         site.installation_key,
     )
-    changes = PasswordChanges(
-        site.store,
-        site.hasher,
-        site.accounts,
-        site.passwords,
-        site.config.auth,
-        site.clock,
-        site.entropy,
-        site.installation_key,
-    )
+    sign_in, changes = SignIn(dependencies), PasswordChanges(dependencies, site.passwords)
     attempts = AttemptLog(parts.signed_in, parts.log)
     lockouts = KeyedPool(
         parts.runtime,
@@ -60,7 +51,10 @@ def access(parts: Parts) -> tuple[ChildSpec, Gateway]:
     recovery, invitation = _link_uses(parts, links)
     gateway = Gateway(
         site,
-        Lockouts(lockouts, sign_in, changes, attempts),
+        sign_in,
+        changes,
+        lockouts,
+        attempts,
         KeyUse(site.store, site.api_keys, site.accounts, site.entropy, site.installation_key),
         recovery,
         invitation,

@@ -132,7 +132,7 @@ async def test_error_of_a_defect_shows_only_its_request_id(
     async def broken(attempt: object) -> None:
         raise ValueError("a secret of the inside")
 
-    monkeypatch.setattr(site.service.gateway.lockouts, "sign_in", broken)
+    monkeypatch.setattr(site.service.gateway, "sign_in", broken)
     reply = await site.login("x", "y", headers=[("X-Request-Id", "r-1")])
     assert (reply.status, reply.error["type"]) == (500, "InternalError")
     assert "r-1" in reply.error["message"]

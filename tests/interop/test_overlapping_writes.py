@@ -38,7 +38,7 @@ from fw_actors.ops.site import Site, open_site
 from fw_actors.rules.lockout import Budget
 from fw_actors.store import Tx
 from fw_actors.store.postgres import open_postgres
-from tests.site_kit import make_config
+from tests.site_kit import dependencies_of, make_config
 
 APPS = Path(__file__).parent.parent / "fw_actors" / "documents" / "apps"
 PASSWORD = "correct horse battery"
@@ -264,10 +264,7 @@ async def test_no_session_is_made_beside_a_change_of_the_password(
 ) -> None:
     """Every path that sets a password ends the user's sessions (A-163)."""
     await hire(site, "ada")
-    sign_in = SignIn(
-        site.store, site.hasher, site.accounts, site.config.auth, site.clock,
-        site.entropy, site.installation_key,
-    )  # fmt: skip
+    sign_in = SignIn(dependencies_of(site, site.hasher))
     attempt = SignInAttempt("ada", PASSWORD, "192.0.2.1", "a browser", None, "request")
     admitted = await sign_in.admit(sign_in.identify(attempt))
     assert isinstance(admitted, Admitted)
@@ -284,10 +281,7 @@ async def test_a_password_is_not_changed_by_one_that_was_just_replaced(
 ) -> None:
     """A wrong `current` is 401, also when it was right before (A-244, A-51)."""
     await hire(site, "ada")
-    changes = PasswordChanges(
-        site.store, site.hasher, site.accounts, site.passwords, site.config.auth, site.clock,
-        site.entropy, site.installation_key,
-    )  # fmt: skip
+    changes = PasswordChanges(dependencies_of(site, site.hasher), site.passwords)
     change = PasswordChange("ada", "no session", PASSWORD, "a third decent passphrase")
     admitted = await changes.admit(change, changes.counter("ada"))
     assert isinstance(admitted, AdmittedChange)

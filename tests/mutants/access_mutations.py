@@ -30,10 +30,10 @@ ACCESS: Final = (
     ),
     Mutation(
         "a sign-in goes around its LockoutActor",
-        "fw_actors/actors/lockout.py",
+        "fw_actors/actors/gateway.py",
         "return _taken(await self._ask(identified.key, AttemptSignIn(attempt, identified)))",
         "begun = await self._sign_in.admit(identified)\n"
-        "                if not isinstance(begun, Admitted):\n"
+        '                if not hasattr(begun, "charge"):\n'
         "                    raise TooManyRequestsError(begun.wait)\n"
         "                return _taken(await self._sign_in.verify(attempt, begun))",
         "tests/access/test_lockout.py",

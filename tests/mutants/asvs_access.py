@@ -34,8 +34,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "an address has 100,000 failures more than the limit",
         _SIGN_IN,
-        "Budget(policy.address_attempts, ",
-        "Budget(policy.address_attempts + 100_000, ",
+        "Budget(self._policy.address_attempts, ",
+        "Budget(self._policy.address_attempts + 100_000, ",
         _TEST_SIGN_IN + "an_address_has_50_failures_in_15_minutes",
     ),
     Mutation(
@@ -459,8 +459,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "a changed right leaves no Audit Event",
         "fw_actors/ops/audit.py",
-        "        audited = AUDITED[doc.doctype]\n        action: Action",
-        "        return\n        audited = AUDITED[doc.doctype]\n        action: Action",
+        "        audited = AUDITED[doc.doctype]\n        if event",
+        "        return\n        audited = AUDITED[doc.doctype]\n        if event",
         "tests/access/test_rights_audit.py::test_audit_has_one_event_for_each_act_of_a_manager",
     ),
     Mutation(

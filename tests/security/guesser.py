@@ -16,15 +16,13 @@ from fw_actors.access.types import SignInAttempt
 from fw_actors.config import load
 from fw_actors.errors import TooManyRequestsError
 from fw_actors.ops.site import open_site
+from tests.site_kit import dependencies_of
 
 
 async def main(guesses: int) -> None:
     """Make `guesses` at once at each name."""
     async with open_site(load(dict(os.environ), Path.cwd())) as site:
-        sign_in = SignIn(
-            site.store, site.hasher, site.accounts, site.config.auth, site.clock,
-            site.entropy, site.installation_key,
-        )  # fmt: skip
+        sign_in = SignIn(dependencies_of(site, site.hasher))
 
         async def guess(usr: str, number: int, refusals: Counter[str]) -> None:
             attempt = SignInAttempt(usr, f"guess {number}", "192.0.2.1", "", None, "")

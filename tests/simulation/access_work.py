@@ -168,9 +168,7 @@ class AccessWork:
         attempt = SignInAttempt(usr, password, self.client.address, "simulated", None, "")
         version = account.version if account is not None else 0
         certain = account is not None and account.certain
-        told = await self.client.ask(
-            f"signs in as {usr}", lambda up: up.gateway.lockouts.sign_in(attempt)
-        )
+        told = await self.client.ask(f"signs in as {usr}", lambda up: up.gateway.sign_in(attempt))
         if account is None:
             if isinstance(told, SignedIn):
                 self.world.broke(f"a wrong password of {usr} was taken")

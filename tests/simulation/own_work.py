@@ -34,7 +34,7 @@ class OwnWork:
             caller = await up.gateway.authenticate(session.sid)
             assert caller.session is not None
             change = PasswordChange(caller.user, caller.session, current, password)
-            return await up.gateway.lockouts.change_password(change)
+            return await up.gateway.change_password(change)
 
         with account.change() as version:
             account.passwords.append(password)

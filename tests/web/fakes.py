@@ -102,7 +102,7 @@ class FakeGateway:
         self.own = cast("SelfService", FakeOwn())
         self.users = cast("UserAdministration", None)
         self.bulk = cast("BulkReplays", None)
-        self.lockouts = self.keys = self.recovery = self.invitation = self.errors = self
+        self.keys = self.recovery = self.invitation = self.errors = self
 
     async def admit_address(self, address: str, request_id: str = "") -> None:
         if address in self.shut_out:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from fw_actors.documents.special_fields import iso
@@ -78,13 +77,11 @@ def _nothing(fw: Fw, values: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-DOCUMENT_VIEWS: Final[Mapping[str, DocumentView]] = MappingProxyType(
-    {
-        "Webhook": DocumentView("webhook.html", _webhook),
-        "Webhook Delivery": DocumentView("delivery.html", _delivery),
-        "User": DocumentView("user.html", _nothing),
-    }
-)
+DOCUMENT_VIEWS: Final[Mapping[str, DocumentView]] = {
+    "Webhook": DocumentView("webhook.html", _webhook),
+    "Webhook Delivery": DocumentView("delivery.html", _delivery),
+    "User": DocumentView("user.html", _nothing),
+}
 PLAIN: Final = DocumentView("document.html", _nothing)
 
 

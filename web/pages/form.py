@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from fw_actors.documents import permissions
@@ -19,51 +18,43 @@ if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
 
 DRAFT, SUBMITTED = 0, 1
-KINDS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "Data": "line",
-        "Text": "text",
-        "Int": "number",
-        "Float": "number",
-        "Check": "check",
-        "Date": "date",
-        "Datetime": "datetime",
-        "Select": "choice",
-        "Link": "link",
-        "JSON": "json",
-        "Password": "secret",
-        "Vault": "secret",
-        "Table": "table",
-    }
-)
-SHOWN_WHEN: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
-    {
-        ("Webhook", "webhook_doctype"): "event_type=Document",
-        **{
-            ("Webhook", f"on_{event}"): "event_type=Document"
-            for event in ("insert", "update", "submit", "cancel", "trash")
-        },
-        ("Webhook", "custom_event"): "event_type=Custom",
-    }
-)
+KINDS: Final[Mapping[str, str]] = {
+    "Data": "line",
+    "Text": "text",
+    "Int": "number",
+    "Float": "number",
+    "Check": "check",
+    "Date": "date",
+    "Datetime": "datetime",
+    "Select": "choice",
+    "Link": "link",
+    "JSON": "json",
+    "Password": "secret",
+    "Vault": "secret",
+    "Table": "table",
+}
+SHOWN_WHEN: Final[Mapping[tuple[str, str], str]] = {
+    ("Webhook", "webhook_doctype"): "event_type=Document",
+    **{
+        ("Webhook", f"on_{event}"): "event_type=Document"
+        for event in ("insert", "update", "submit", "cancel", "trash")
+    },
+    ("Webhook", "custom_event"): "event_type=Custom",
+}
 """Fields that are shown for one value of another field."""
-HINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
-    {
-        ("Webhook", "url"): "https; http for a loopback address only.",
-        ("Webhook", "secret"): "Signs every request. Kept encrypted, and never shown again.",
-        ("Webhook", "custom_event"): "The name that an app emits, such as invoice.paid.",
-        ("Webhook", "timeout"): "How long the receiver may take to answer, 1 to 60.",
-        ("Webhook", "max_attempts"): "1 to 10; the waits between them double.",
-    }
-)
-SECTIONS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
-    {
-        ("Webhook", "event_type"): "Events",
-        ("Webhook", "secret"): "Delivery",
-        ("Webhook Delivery", "attempts"): "Attempts",
-        ("Webhook Delivery", "reference_doctype"): "Event",
-    }
-)
+HINTS: Final[Mapping[tuple[str, str], str]] = {
+    ("Webhook", "url"): "https; http for a loopback address only.",
+    ("Webhook", "secret"): "Signs every request. Kept encrypted, and never shown again.",
+    ("Webhook", "custom_event"): "The name that an app emits, such as invoice.paid.",
+    ("Webhook", "timeout"): "How long the receiver may take to answer, 1 to 60.",
+    ("Webhook", "max_attempts"): "1 to 10; the waits between them double.",
+}
+SECTIONS: Final[Mapping[tuple[str, str], str]] = {
+    ("Webhook", "event_type"): "Events",
+    ("Webhook", "secret"): "Delivery",
+    ("Webhook Delivery", "attempts"): "Attempts",
+    ("Webhook Delivery", "reference_doctype"): "Event",
+}
 """The first fields of sections, and the titles."""
 
 

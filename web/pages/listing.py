@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
@@ -24,20 +23,16 @@ if TYPE_CHECKING:
 
 
 GOOD, WARN, BAD, PLAIN = "good", "warn", "bad", "plain"
-TONES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "Sent": GOOD,
-        "Submitted": GOOD,
-        "Retrying": WARN,
-        "Failed": BAD,
-        "Cancelled": BAD,
-        "Denied": BAD,
-    }
-)
+TONES: Final[Mapping[str, str]] = {
+    "Sent": GOOD,
+    "Submitted": GOOD,
+    "Retrying": WARN,
+    "Failed": BAD,
+    "Cancelled": BAD,
+    "Denied": BAD,
+}
 _TIMES: Final = ("creation", "modified")
-_KINDS: Final[Mapping[str, str]] = MappingProxyType(
-    {"Datetime": "time", "Int": "number", "Float": "number"}
-)
+_KINDS: Final[Mapping[str, str]] = {"Datetime": "time", "Int": "number", "Float": "number"}
 LONGEST: Final = 80
 
 

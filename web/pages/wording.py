@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from fw_actors.documents.doctype import Meta
@@ -12,92 +11,82 @@ from fw_actors.documents.fields import Field, Table, Text
 from fw_actors.documents.special_fields import JSON
 
 DOCUMENTS: Final = "Documents"
-GROUPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "Webhooks": ("Webhook", "Webhook Delivery"),
-        "Access": ("User", "Role", "User Permission", "API Key"),
-        "Records": ("Audit Event", "Version", "Email Delivery", "Error Log"),
-    }
-)
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Webhooks": ("Webhook", "Webhook Delivery"),
+    "Access": ("User", "Role", "User Permission", "API Key"),
+    "Records": ("Audit Event", "Version", "Email Delivery", "Error Log"),
+}
 """The groups of built-in DocTypes; all others are under Documents, before them."""
 
-ABOUT: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "Webhook": "Receivers, their events and signing secrets.",
-        "Webhook Delivery": "Events for each receiver: sent, failed and still due.",
-        "User": "Accounts and their roles.",
-        "Role": "Roles of users; DocTypes and functions define their permissions.",
-        "User Permission": "Limits a user to certain documents.",
-        "API Key": "Credentials of programs; users create them under My account.",
-        "Audit Event": "Accountable actions, done or denied, and their actors.",
-        "Version": "Changes of documents, with time and user.",
-        "Email Delivery": "Mails, their recipients and delivery status.",
-        "Error Log": "Defects of the service and of apps, without secrets.",
-    }
-)
+ABOUT: Final[Mapping[str, str]] = {
+    "Webhook": "Receivers, their events and signing secrets.",
+    "Webhook Delivery": "Events for each receiver: sent, failed and still due.",
+    "User": "Accounts and their roles.",
+    "Role": "Roles of users; DocTypes and functions define their permissions.",
+    "User Permission": "Limits a user to certain documents.",
+    "API Key": "Credentials of programs; users create them under My account.",
+    "Audit Event": "Accountable actions, done or denied, and their actors.",
+    "Version": "Changes of documents, with time and user.",
+    "Email Delivery": "Mails, their recipients and delivery status.",
+    "Error Log": "Defects of the service and of apps, without secrets.",
+}
 """Descriptions of built-in DocTypes; those of apps have docstrings."""
 
-COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "Webhook": ("url", "event_type", "webhook_doctype", "custom_event", "enabled"),
-        "Webhook Delivery": (
-            "event",
-            "webhook",
-            "status",
-            "attempts",
-            "response_status",
-            "next_attempt",
-            "creation",
-        ),
-        "User": ("name", "fullName", "email", "enabled", "modified"),
-        "Role": ("name", "modified"),
-        "Audit Event": ("action", "target", "actor", "creation"),
-        "Version": ("docname", "ref_doctype", "modified_by", "creation"),
-        "Email Delivery": ("recipient", "template", "status", "attempts", "creation"),
-        "Error Log": ("method", "message", "creation"),
-        "API Key": ("label", "user", "expires", "last_used"),
-    }
-)
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Webhook": ("url", "event_type", "webhook_doctype", "custom_event", "enabled"),
+    "Webhook Delivery": (
+        "event",
+        "webhook",
+        "status",
+        "attempts",
+        "response_status",
+        "next_attempt",
+        "creation",
+    ),
+    "User": ("name", "fullName", "email", "enabled", "modified"),
+    "Role": ("name", "modified"),
+    "Audit Event": ("action", "target", "actor", "creation"),
+    "Version": ("docname", "ref_doctype", "modified_by", "creation"),
+    "Email Delivery": ("recipient", "template", "status", "attempts", "creation"),
+    "Error Log": ("method", "message", "creation"),
+    "API Key": ("label", "user", "expires", "last_used"),
+}
 """The columns of built-in DocTypes; the first one links to the document."""
 
-_STANDARD: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "name": "Name",
-        "owner": "Owner",
-        "creation": "Created",
-        "modified": "Changed",
-        "modified_by": "Changed by",
-        "docstatus": "State",
-        "idx": "Order",
-    }
-)
-_LABELS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **_STANDARD,
-        "url": "URL",
-        "fullName": "Full name",
-        "email": "E-mail",
-        "webhook_doctype": "DocType",
-        "ref_doctype": "DocType",
-        "reference_doctype": "About (DocType)",
-        "reference_name": "About (name)",
-        "docname": "Document",
-        "duration_ms": "Duration (ms)",
-        "timeout": "Timeout (seconds)",
-        "max_attempts": "Maximum attempts",
-        "next_attempt": "Due",
-        "response_status": "Response status",
-        "response_body": "Response body",
-        "request_id": "Request",
-        "for_value": "Document",
-        "allow": "DocType",
-        "on_insert": "Inserted",
-        "on_update": "Saved",
-        "on_submit": "Submitted",
-        "on_cancel": "Cancelled",
-        "on_trash": "Deleted",
-    }
-)
+_STANDARD: Final[Mapping[str, str]] = {
+    "name": "Name",
+    "owner": "Owner",
+    "creation": "Created",
+    "modified": "Changed",
+    "modified_by": "Changed by",
+    "docstatus": "State",
+    "idx": "Order",
+}
+_LABELS: Final[Mapping[str, str]] = {
+    **_STANDARD,
+    "url": "URL",
+    "fullName": "Full name",
+    "email": "E-mail",
+    "webhook_doctype": "DocType",
+    "ref_doctype": "DocType",
+    "reference_doctype": "About (DocType)",
+    "reference_name": "About (name)",
+    "docname": "Document",
+    "duration_ms": "Duration (ms)",
+    "timeout": "Timeout (seconds)",
+    "max_attempts": "Maximum attempts",
+    "next_attempt": "Due",
+    "response_status": "Response status",
+    "response_body": "Response body",
+    "request_id": "Request",
+    "for_value": "Document",
+    "allow": "DocType",
+    "on_insert": "Inserted",
+    "on_update": "Saved",
+    "on_submit": "Submitted",
+    "on_cancel": "Cancelled",
+    "on_trash": "Deleted",
+}
 DOCSTATUS: Final = ("Draft", "Submitted", "Cancelled")
 TITLES: Final = ("title", "subject", "label", "full_name", "fullName")
 MAX_COLUMNS: Final = 5

@@ -85,7 +85,7 @@ class AccessRoutes:
 
     async def admit_address(self, exchange: Exchange) -> None:
         """Raise TooManyRequestsError for an address that has used up its attempts."""
-        await self._gateway.lockouts.admit_address(exchange.address, exchange.request_id)
+        await self._gateway.admit_address(exchange.address, exchange.request_id)
 
     async def sign_in(self, exchange: Exchange) -> Response:
         """Create a session and set its cookie; a `sid` in the request is ended, never adopted."""
@@ -93,7 +93,7 @@ class AccessRoutes:
         if not body.usr.strip():
             await self.admit_address(exchange)
             raise BadRequestError("Type your name or e-mail.", field="usr")
-        signed_in = await self._gateway.lockouts.sign_in(
+        signed_in = await self._gateway.sign_in(
             SignInAttempt(
                 usr=body.usr,
                 pwd=body.pwd,

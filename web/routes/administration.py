@@ -11,16 +11,16 @@ import msgspec
 from fw_actors.access.recovery import SentLink
 from fw_actors.actors.console import Console
 from fw_actors.actors.gateway import Gateway
-from web import response_schemas
 from web.exchange import Exchange
 from web.json_input import read_struct
 from web.operations import BodyRule, Operation, Route
 from web.pages.console import require_administrator
 from web.response import Response, iso_time, json_response
-from web.routes.operations import SERVICES, value_or_none, write_route
+from web.response_schemas import AccessRevokedResponse, InvitedResponse, SentLinkResponse
+from web.routes.operations import SERVICES, GatewayRoutes, value_or_none, write_route
 
 if TYPE_CHECKING:
-    from fw_actors.documents.handle import Fw
+    pass
 
 
 T = TypeVar("T")
@@ -48,22 +48,14 @@ class RevokeSessionsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     keys: bool = False
 
 
-class UserRoutes:
-    """The routes of this module, over one gateway."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+class UserRoutes(GatewayRoutes):
+    """The routes of this module."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        sent = response_schemas.SentLinkResponse
+        sent = SentLinkResponse
         return [
-            write_route(
-                "users.invite",
-                self.invite,
-                InviteRequest,
-                response=response_schemas.InvitedResponse,
-            ),
+            write_route("users.invite", self.invite, InviteRequest, response=InvitedResponse),
             write_route("users.resendInvite", self.resend_invite, UserRequest, response=sent),
             write_route(
                 "users.sendPasswordReset", self.send_password_reset, UserRequest, response=sent
@@ -72,7 +64,7 @@ class UserRoutes:
                 "users.revokeUserSessions",
                 self.revoke_sessions,
                 RevokeSessionsRequest,
-                response=response_schemas.AccessRevokedResponse,
+                response=AccessRevokedResponse,
             ),
             write_route("users.unlockUser", self.unlock, UserRequest),
         ]
@@ -122,9 +114,6 @@ class UserRoutes:
         user = exchange.body.user
         await self._write(exchange, lambda fw: self._gateway.users.unlock(fw, user))
         return json_response({"ok": True})
-
-    async def _write(self, exchange: Exchange, work: Callable[[Fw], T]) -> T:
-        return await self._gateway.write(exchange.known_caller, work, exchange.request_id)
 
 
 def _link_json(sent: SentLink) -> dict[str, Any]:

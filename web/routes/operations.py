@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from fw_actors.actors.gateway import Gateway
 from web.exchange import Exchange
 from web.json_input import PLAIN, CharacterRules, read_struct
 from web.operations import BodyRule, Operation, Route
 from web.response import Response, iso_time
 from web.response_schemas import OkResponse
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
 
 T = TypeVar("T")
 Handler = Callable[[Exchange], Awaitable[Response]]
@@ -44,6 +48,19 @@ def write_route(
     """Return the route of an operation that writes, with the arguments `kind`."""
     body = NO_ARGUMENTS if kind is None else BodyRule(partial(read_struct, kind=kind, texts=texts))
     return Route(SERVICES + name, {"POST": Operation(handle, body=body, response=response)})
+
+
+class GatewayRoutes:
+    """Base class of routes whose operations run inside the gateway's reads and writes."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def _read(self, exchange: Exchange, work: Callable[[Fw], T]) -> T:
+        return await self._gateway.read(exchange.known_caller, work, exchange.request_id)
+
+    async def _write(self, exchange: Exchange, work: Callable[[Fw], T]) -> T:
+        return await self._gateway.write(exchange.known_caller, work, exchange.request_id)
 
 
 def value_or_none(value: T | msgspec.UnsetType) -> T | None:

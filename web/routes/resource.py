@@ -10,7 +10,6 @@ from urllib.parse import quote
 import msgspec
 
 from fw_actors.access.types import Caller
-from fw_actors.actors.gateway import Gateway
 from fw_actors.documents import rest
 from fw_actors.documents.functions import Whitelisted
 from fw_actors.errors import BadRequestError, NotFoundError, PermissionDeniedError
@@ -19,7 +18,7 @@ from web.json_input import MAX_INTEGER, CharacterRules, read_argument, read_obje
 from web.operations import BodyRule, Operation, Route
 from web.response import Response, encode, json_response
 from web.response_schemas import DocumentResponse, ListResponse, OkResponse
-from web.routes.operations import NO_ARGUMENTS
+from web.routes.operations import NO_ARGUMENTS, GatewayRoutes
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -41,11 +40,8 @@ class RenameRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 NEW_NAME: Final = BodyRule(partial(read_struct, kind=RenameRequest))
 
 
-class ResourceRoutes:
-    """The routes of this module, over one gateway."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+class ResourceRoutes(GatewayRoutes):
+    """The routes of this module."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -71,74 +67,58 @@ class ResourceRoutes:
     async def listing(self, exchange: Exchange) -> Response:
         """List documents."""
         doctype, wanted = exchange.argument("doctype"), _listing(exchange.query)
-        found = await self._gateway.read(
-            exchange.known_caller,
-            lambda fw: rest.list_documents(fw, doctype, wanted),
-            exchange.request_id,
-        )
+        found = await self._read(exchange, lambda fw: rest.list_documents(fw, doctype, wanted))
         return json_response(found)
 
     async def insert(self, exchange: Exchange) -> Response:
         """Insert a document; 201."""
         doctype, caller = exchange.argument("doctype"), exchange.known_caller
         body = await self._gateway.prepare(caller, doctype, None, exchange.body)
-        return await self._write(exchange, lambda fw: rest.insert(fw, doctype, body), 201)
+        return await self._write_document(exchange, lambda fw: rest.insert(fw, doctype, body), 201)
 
     async def read(self, exchange: Exchange) -> Response:
         """Read a document."""
         doctype, name = _doctype_and_name(exchange)
-        document = await self._gateway.read(
-            exchange.known_caller,
-            lambda fw: rest.read(fw, doctype, name),
-            exchange.request_id,
-        )
+        document = await self._read(exchange, lambda fw: rest.read(fw, doctype, name))
         return json_response({"data": document})
 
     async def save(self, exchange: Exchange) -> Response:
         """Save the changed fields of a document."""
         doctype, name = _doctype_and_name(exchange)
         body = await self._gateway.prepare(exchange.known_caller, doctype, name, exchange.body)
-        return await self._write(exchange, lambda fw: rest.save(fw, doctype, name, body))
+        return await self._write_document(exchange, lambda fw: rest.save(fw, doctype, name, body))
 
     async def delete(self, exchange: Exchange) -> Response:
         """Delete a document."""
         doctype, name = _doctype_and_name(exchange)
-        gone = await self._gateway.write(
-            exchange.known_caller,
-            lambda fw: rest.delete(fw, doctype, name),
-            exchange.request_id,
-        )
+        gone = await self._write(exchange, lambda fw: rest.delete(fw, doctype, name))
         return json_response(gone)
 
     async def submit(self, exchange: Exchange) -> Response:
         """Submit a draft."""
         doctype, name = _doctype_and_name(exchange)
-        return await self._write(exchange, lambda fw: rest.submit(fw, doctype, name))
+        return await self._write_document(exchange, lambda fw: rest.submit(fw, doctype, name))
 
     async def cancel(self, exchange: Exchange) -> Response:
         """Cancel a submitted document."""
         doctype, name = _doctype_and_name(exchange)
-        return await self._write(exchange, lambda fw: rest.cancel(fw, doctype, name))
+        return await self._write_document(exchange, lambda fw: rest.cancel(fw, doctype, name))
 
     async def rename(self, exchange: Exchange) -> Response:
         """Rename a document."""
         doctype, name = _doctype_and_name(exchange)
         body: RenameRequest = exchange.body
-        return await self._write(
+        return await self._write_document(
             exchange, lambda fw: rest.rename(fw, doctype, name, {"name": body.name})
         )
 
     async def export(self, exchange: Exchange) -> Response:
         """Return a document as a file."""
         doctype, name = _doctype_and_name(exchange)
-        document = await self._gateway.read(
-            exchange.known_caller,
-            lambda fw: rest.export(fw, doctype, name),
-            exchange.request_id,
-        )
+        document = await self._read(exchange, lambda fw: rest.export(fw, doctype, name))
         return json_response(document, 200, ("Content-Disposition", _attachment(doctype, name)))
 
-    async def _write(
+    async def _write_document(
         self, exchange: Exchange, write: Callable[[Fw], dict[str, Any]], status: int = 200
     ) -> Response:
         """Write a document and return it.
@@ -146,9 +126,7 @@ class ResourceRoutes:
         It is encoded inside the transaction, so that a value of a hook's that JSON can't hold
         undoes the write.
         """
-        body = await self._gateway.write(
-            exchange.known_caller, lambda fw: encode({"data": write(fw)}), exchange.request_id
-        )
+        body = await self._write(exchange, lambda fw: encode({"data": write(fw)}))
         return Response(body, status)
 
 
@@ -183,11 +161,8 @@ def _listing(query: Any) -> dict[str, Any]:
 ADMINISTRATOR_ROLE: Final = "System Manager"
 
 
-class MethodRoutes:
-    """The routes of this module, over one gateway."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+class MethodRoutes(GatewayRoutes):
+    """The routes of this module."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -213,7 +188,7 @@ class MethodRoutes:
             # Encoded inside, so that a value that JSON can't hold undoes the function's writes.
             return encode(function(fw, **arguments))
 
-        return Response(await self._gateway.write(exchange.known_caller, run, exchange.request_id))
+        return Response(await self._write(exchange, run))
 
     def _find(self, exchange: Exchange) -> Whitelisted:
         function = self._gateway.functions.get(exchange.argument("path"))

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from fw_actors.access.administration import require_session
-from fw_actors.access.types import PasswordChange, Profile
-from fw_actors.actors.gateway import Gateway
-from web import response_schemas
+from fw_actors.access.types import PasswordChange
 from web.exchange import Exchange
 from web.json_input import CharacterRules
 from web.operations import Route
 from web.response import Response, iso_time, json_response
+from web.response_schemas import (
+    KeysEndedResponse,
+    KeysResponse,
+    NewKeyResponse,
+    ProfileResponse,
+    SessionsEndedResponse,
+    SessionsResponse,
+)
 from web.routes.access import profile_json
-from web.routes.operations import read_route, time_or_null, value_or_none, write_route
+from web.routes.operations import (
+    GatewayRoutes,
+    read_route,
+    time_or_null,
+    value_or_none,
+    write_route,
+)
 
 if TYPE_CHECKING:
-    from fw_actors.documents.handle import Fw
+    pass
 
 T = TypeVar("T")
 
@@ -59,48 +70,40 @@ class KeyNameRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
 
 
-class SelfServiceRoutes:
-    """The routes of this module, over one gateway."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+class SelfServiceRoutes(GatewayRoutes):
+    """The routes of this module."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            read_route("profile.getMyProfile", self.profile, response_schemas.ProfileResponse),
+            read_route("profile.getMyProfile", self.profile, ProfileResponse),
             write_route(
                 "profile.updateMyProfile",
                 self.update_profile,
                 ProfileRequest,
-                response=response_schemas.ProfileResponse,
+                response=ProfileResponse,
             ),
             write_route(
                 "profile.changeMyPassword",
                 self.change_password,
                 PasswordRequest,
-                response=response_schemas.SessionsEndedResponse,
+                response=SessionsEndedResponse,
                 texts=PASSWORDS,
             ),
-            read_route("sessions.listMySessions", self.sessions, response_schemas.SessionsResponse),
+            read_route("sessions.listMySessions", self.sessions, SessionsResponse),
             write_route("sessions.revokeMySession", self.revoke_session, HandleRequest),
             write_route(
                 "sessions.revokeMyOtherSessions",
                 self.revoke_other_sessions,
-                response=response_schemas.SessionsEndedResponse,
+                response=SessionsEndedResponse,
             ),
-            read_route("api_keys.listMyAPIKeys", self.keys, response_schemas.KeysResponse),
+            read_route("api_keys.listMyAPIKeys", self.keys, KeysResponse),
             write_route(
-                "api_keys.createMyAPIKey",
-                self.make_key,
-                KeyRequest,
-                response=response_schemas.NewKeyResponse,
+                "api_keys.createMyAPIKey", self.make_key, KeyRequest, response=NewKeyResponse
             ),
             write_route("api_keys.revokeMyAPIKey", self.revoke_key, KeyNameRequest),
             write_route(
-                "api_keys.revokeAllMyAPIKeys",
-                self.revoke_all_keys,
-                response=response_schemas.KeysEndedResponse,
+                "api_keys.revokeAllMyAPIKeys", self.revoke_all_keys, response=KeysEndedResponse
             ),
         ]
 
@@ -113,17 +116,16 @@ class SelfServiceRoutes:
         """Change full name and language, if given."""
         body: ProfileRequest = exchange.body
         name, language = value_or_none(body.full_name), value_or_none(body.language)
-
-        def work(fw: Fw) -> Profile:
-            return self._gateway.own.update_profile(fw, name, language)
-
-        return json_response(profile_json(await self._write(exchange, work)))
+        profile = await self._write(
+            exchange, lambda fw: self._gateway.own.update_profile(fw, name, language)
+        )
+        return json_response(profile_json(profile))
 
     async def change_password(self, exchange: Exchange) -> Response:
         """Set a new password by the current one; the other sessions end."""
         caller = exchange.known_caller
         body: PasswordRequest = exchange.body
-        changed = await self._gateway.lockouts.change_password(
+        changed = await self._gateway.change_password(
             PasswordChange(
                 user=caller.user,
                 session=require_session(caller),
@@ -137,7 +139,7 @@ class SelfServiceRoutes:
     async def sessions(self, exchange: Exchange) -> Response:
         """List the own sessions by their handles."""
         caller = exchange.known_caller
-        found = await self._gateway.read(caller, lambda fw: self._gateway.own.sessions(fw, caller))
+        found = await self._read(exchange, lambda fw: self._gateway.own.sessions(fw, caller))
         content = [
             {
                 "id": session.id,
@@ -171,7 +173,7 @@ class SelfServiceRoutes:
     async def keys(self, exchange: Exchange) -> Response:
         """List the own API keys."""
         caller = exchange.known_caller
-        found = await self._gateway.read(caller, lambda fw: self._gateway.own.keys(fw, caller))
+        found = await self._read(exchange, lambda fw: self._gateway.own.keys(fw, caller))
         content = [
             {
                 "name": key.name,
@@ -214,6 +216,3 @@ class SelfServiceRoutes:
             exchange, lambda fw: self._gateway.own.revoke_all_keys(fw, caller)
         )
         return json_response({"ok": True, "keysEnded": ended})
-
-    async def _write(self, exchange: Exchange, work: Callable[[Fw], T]) -> T:
-        return await self._gateway.write(exchange.known_caller, work, exchange.request_id)

@@ -9,8 +9,6 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from fw_actors.access.types import Caller
-from fw_actors.actors.gateway import Gateway
 from fw_actors.errors import BadRequestError, PermissionDeniedError, ValidationError
 from fw_actors.webhooks.custom_events import MAX_EVENTS
 from fw_actors.webhooks.diagnostics import TrialResult
@@ -27,7 +25,7 @@ from web.response_schemas import (
     ReplayRunDetails,
     ReplayRunResponse,
 )
-from web.routes.operations import SERVICES, read_route, time_or_null, write_route
+from web.routes.operations import SERVICES, GatewayRoutes, read_route, time_or_null, write_route
 from web.routes.resource import ADMINISTRATOR_ROLE
 
 PUBLISHERS: Final = frozenset({ADMINISTRATOR_ROLE, "Event Publisher"})
@@ -84,11 +82,8 @@ EVENTS: Final = BodyRule(
 )
 
 
-class WebhookRoutes:
-    """The routes of this module, over one gateway."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+class WebhookRoutes(GatewayRoutes):
+    """The routes of this module."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -107,10 +102,8 @@ class WebhookRoutes:
     async def emit(self, exchange: Exchange) -> Response:
         """Queue an event for every webhook that subscribes to it."""
         body: EmitRequest = exchange.body
-        caller = _publisher(exchange)
-        content = await self._gateway.write(
-            caller, lambda fw: fw.webhooks.emit(**_arguments(body)), exchange.request_id
-        )
+        _require_publisher(exchange)
+        content = await self._write(exchange, lambda fw: fw.webhooks.emit(**_arguments(body)))
         return json_response(content)
 
     async def emit_many(self, exchange: Exchange) -> Response:
@@ -129,9 +122,9 @@ class WebhookRoutes:
                 pause = read + CHARACTERS_PER_CHECKPOINT
                 await trio.lowlevel.checkpoint()
         all_or_nothing = reader.rest().all
-        caller = _publisher(exchange)
-        results = await self._gateway.write(
-            caller, lambda fw: fw.webhooks.emit_many(given, all_or_nothing), exchange.request_id
+        _require_publisher(exchange)
+        results = await self._write(
+            exchange, lambda fw: fw.webhooks.emit_many(given, all_or_nothing)
         )
         return json_response({"events": results})
 
@@ -148,12 +141,10 @@ class WebhookRoutes:
         return json_response(await self._gateway.test_webhook(exchange.known_caller, body.webhook))
 
 
-def _publisher(exchange: Exchange) -> Caller:
-    """Return the caller. Raises: PermissionDeniedError for one who may not publish events."""
-    caller = exchange.known_caller
-    if not caller.roles & PUBLISHERS:
+def _require_publisher(exchange: Exchange) -> None:
+    """Raises: PermissionDeniedError for a caller who may not publish events."""
+    if not exchange.known_caller.roles & PUBLISHERS:
         raise PermissionDeniedError("Publishing events requires the role Event Publisher.")
-    return caller
 
 
 def _event_or_refusal(item: object) -> dict[str, Any] | BadRequestError:
@@ -180,11 +171,8 @@ class ReplayManyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     filters: list[Any]
 
 
-class BulkReplayRoutes:
-    """The routes of this module, over one gateway."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+class BulkReplayRoutes(GatewayRoutes):
+    """The routes of this module."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -199,28 +187,18 @@ class BulkReplayRoutes:
     async def begin(self, exchange: Exchange) -> Response:
         """Begin to replay the Sent and Failed deliveries that match, some at a time."""
         body: ReplayManyRequest = exchange.body
-        content = await self._gateway.write(
-            exchange.known_caller,
-            lambda fw: self._gateway.bulk.begin(fw, body.filters),
-            exchange.request_id,
-        )
+        content = await self._write(exchange, lambda fw: self._gateway.bulk.begin(fw, body.filters))
         if isinstance(content, PermissionDeniedError):  # its Audit Event is committed
             raise content
         return _run_response(content)
 
     async def stop(self, exchange: Exchange) -> Response:
         """Stop the run after the deliveries in progress."""
-        stop = self._gateway.bulk.stop
-        return _run_response(
-            await self._gateway.write(exchange.known_caller, stop, exchange.request_id)
-        )
+        return _run_response(await self._write(exchange, self._gateway.bulk.stop))
 
     async def progress(self, exchange: Exchange) -> Response:
         """Return the run's progress."""
-        progress = self._gateway.bulk.progress
-        return _run_response(
-            await self._gateway.read(exchange.known_caller, progress, exchange.request_id)
-        )
+        return _run_response(await self._read(exchange, self._gateway.bulk.progress))
 
 
 def _run_response(run: ReplayRun | None) -> Response:

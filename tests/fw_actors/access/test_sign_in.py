@@ -27,7 +27,7 @@ from fw_actors.runtime import KeyedPool, SystemClock, open_runtime
 from fw_actors.store import Tx
 from tests.fw_actors.office import APPS, Office, open_office
 from tests.mail_kit import Log
-from tests.site_kit import database_of, make_config
+from tests.site_kit import database_of, dependencies_of, make_config
 from tests.staff import PASSWORD
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -43,14 +43,8 @@ class Door:
         site = office.site
         self.office = office
         self.hasher = hasher or site.hasher
-        self.sign_in = SignIn(
-            site.store, self.hasher, site.accounts, site.config.auth, site.clock,
-            site.entropy, site.installation_key,
-        )  # fmt: skip
-        self.changes = PasswordChanges(
-            site.store, self.hasher, site.accounts, site.passwords, site.config.auth,
-            site.clock, site.entropy, site.installation_key,
-        )  # fmt: skip
+        self.sign_in = SignIn(dependencies_of(site, self.hasher))
+        self.changes = PasswordChanges(dependencies_of(site, self.hasher), site.passwords)
         self.log = Log()
         self.tries = AttemptLog(Outcomes(()), self.log)
 
