@@ -17,10 +17,10 @@ import pytest
 
 from fw_actors import errors
 from fw_actors.ops.audit import Action
-from fw_cli.http_reference import NO_GATEWAY, SITE, http_reference
-from fw_cli.made_pages import PAGES, main, outdated
 from fw_cli.main import cli
-from fw_cli.reference import command_line
+from tests.pages.__main__ import PAGES, main, outdated
+from tests.pages.command_line import command_line
+from tests.pages.http import NO_GATEWAY, SITE, http_reference
 from tests.supervisors.service.test_readings import EXPECTED
 from web.app import api_routes
 from web.exchange import Traffic

@@ -12,9 +12,9 @@ import click
 import pytest
 
 from fw_actors.version import __version__
-from fw_cli.examples import examples_of
 from fw_cli.main import COMMANDS, cli
 from tests.fw_cli.conftest import CommandLine
+from tests.pages.command_line import examples_of
 
 HEAVY = "trio structlog rich msgspec sqlalchemy quart hypercorn psycopg fw_actors.config"
 

@@ -1,4 +1,4 @@
-"""The pages of the documentation that are generated: `python -m fw_cli.made_pages [--check]`.
+"""The pages of the documentation that are generated: `python -m tests.pages.__main__ [--check]`.
 
 The pages are in the repository, so that they can be read and reviewed there; `scripts/docs` writes
 them, and `scripts/check` compares them with what the code generates.
@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 import click
 
-from fw_cli.http_reference import http_reference
-from fw_cli.reference import command_line
+from tests.pages.command_line import command_line
+from tests.pages.http import http_reference
 
-DOCS: Final = Path(__file__).parents[1] / "docs"
-PAGES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
-    {"command-line.md": command_line, "http.md": http_reference}
-)
+DOCS: Final = Path(__file__).parents[2] / "docs"
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "command-line.md": command_line,
+    "http.md": http_reference,
+}
 
 
 def outdated(folder: Path) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from fw_actors import errors
-from fw_cli.reference import plain
+from tests.pages.command_line import plain
 from web.app import api_routes
 from web.exchange import Traffic
 from web.openapi import SESSION, describe

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from fw_cli.examples import examples_of
+from fw_cli.examples import HEAD, INDENT
 from fw_cli.main import cli
 
 _HEAD: Final = (
@@ -69,3 +69,9 @@ def plain(text: str) -> str:
         for character in "\\<>|*[]_":
             parts[place] = parts[place].replace(character, f"\\{character}")
     return "`".join(parts)
+
+
+def examples_of(command: click.Command) -> list[str]:
+    """Return the example lines of a command's epilog."""
+    epilog = command.epilog or ""
+    return [line.removeprefix(INDENT) for line in epilog.removeprefix(HEAD).splitlines()]

@@ -1,0 +1,1 @@
+"""The generated pages of docs/, from the commands and the OpenAPI document."""
