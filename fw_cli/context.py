@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from fw_actors.config import Config
+    from fw_actors.documents.handle import Fw
     from fw_actors.ops.site import Site
     from fw_actors.rules.redaction import Scrubber
 
@@ -102,6 +103,14 @@ class CommandContext:
 
         self.logger(service=False)
         return trio.run(partial(_opened, self.config, use))
+
+    def read(self, fn: Callable[[Site, Fw], T], user: str = ADMINISTRATOR) -> T:
+        """Open the site, and return the result of `fn` in a read transaction of `user`."""
+        return self.on_site(lambda site: site.read(user, partial(fn, site)))
+
+    def write(self, fn: Callable[[Site, Fw], T], user: str = ADMINISTRATOR) -> T:
+        """Open the site, and return the result of `fn` in a write transaction of `user`."""
+        return self.on_site(lambda site: site.write(user, partial(fn, site)))
 
 
 async def _opened(config: Config, use: Callable[[Site], Awaitable[T]]) -> T:

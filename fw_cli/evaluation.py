@@ -86,7 +86,7 @@ def _run(context: CommandContext, user: str, fn: Callable[[Fw], Any], *, commit:
 
 def _execute(code: CodeType, names: dict[str, Any]) -> None:
     try:
-        exec(code, names)  # what `fw exec` is for  # the purpose of `fw exec`  # nosec B102
+        exec(code, names)  # the purpose of `fw exec`  # nosec B102
     except SystemExit as end:
         if end.code not in (None, 0):  # sys.exit() is a normal end of a script
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -44,15 +44,6 @@ def stats(context: CommandContext, as_json: bool) -> None:
 
         return await site.store.read(queues)
 
-    show([_row(counted) for counted in context.on_site(read)], _COLUMNS, json=as_json)
-
-
-def _row(counted: QueueStats) -> dict[str, Any]:
-    return {
-        "queue": counted.queue,
-        "ready": counted.ready,
-        "scheduled": counted.scheduled,
-        "leased": counted.leased,
-        "failed": counted.failed,
-        "oldestSeconds": counted.oldest_seconds,
-    }
+    # The keys of `_COLUMNS` are in the order of the fields.
+    rows = [dict(zip(_COLUMNS, counted, strict=True)) for counted in context.on_site(read)]
+    show(rows, _COLUMNS, json=as_json)

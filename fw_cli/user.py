@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -62,31 +61,27 @@ def add(
     async def make(site: Site) -> str:
         from fw_actors.access.users import add_user
 
-        if password is None:
-            return await site.write(ADMINISTRATOR, invite_by(site))
-        password_hash = await site.hash_password(password, name, email)
+        password_hash = None
+        if password is not None:
+            password_hash = await site.hash_password(password, name, email)
 
         def insert(fw: Fw) -> str:
-            made = add_user(fw, name, email, full_name, roles, password_hash)
-            return f"made the account {made['name']}"
+            made = add_user(fw, name, email, full_name, roles, password_hash)["name"]
+            return _invite(site, fw, made) if password is None else f"made the account {made}"
 
         return await site.write(ADMINISTRATOR, insert)
 
-    def invite_by(site: Site) -> Callable[[Fw], str]:
-        from fw_actors.access.links import Links
-        from fw_actors.access.types import LinkKind
-        from fw_actors.access.users import add_user
-        from supervisors.service.site_files import site_url
-
-        links = Links(site.registry, site.config.auth, site.entropy, site_url(site.config))
-
-        def invite(fw: Fw) -> str:
-            made = add_user(fw, name, email, full_name, roles)
-            return links.mint(fw.tx, LinkKind.INVITATION, made["name"]).url
-
-        return invite
-
     say(context.on_site(make))
+
+
+def _invite(site: Site, fw: Fw, account: str) -> str:
+    """Return the link with which the owner sets the first password."""
+    from fw_actors.access.links import Links
+    from fw_actors.access.types import LinkKind
+    from supervisors.service.site_files import site_url
+
+    links = Links(site.registry, site.config.auth, site.entropy, site_url(site.config))
+    return links.mint(fw.tx, LinkKind.INVITATION, account).url
 
 
 @user.command("list")
@@ -94,30 +89,26 @@ def add(
 @click.pass_obj
 def list_accounts(context: CommandContext, as_json: bool) -> None:
     """List all accounts."""
+    from fw_actors.access.users import list_users
 
-    async def read(site: Site) -> list[dict[str, Any]]:
-        from fw_actors.access.users import list_users
-
-        return await site.read(ADMINISTRATOR, list_users)
-
-    show(context.on_site(read), _COLUMNS, json=as_json)
+    show(context.read(lambda site, fw: list_users(fw)), _COLUMNS, json=as_json)
 
 
 @user.command()
-@click.argument("who")
+@click.argument("account", metavar="WHO")
 @password_stdin
 @click.pass_obj
-def passwd(context: CommandContext, who: str, password_stdin: bool) -> None:
+def passwd(context: CommandContext, account: str, password_stdin: bool) -> None:
     """Set the password of WHO, a name or an e-mail.
 
     Its sessions, API keys and open links end, a lockout is lifted, and a mail notifies the owner.
     """
     if not password_stdin:
-        context.on_site(lambda site: _named(site, who))  # before asking for a password
+        context.on_site(lambda site: _named(site, account))  # before asking for a password
     password = take_password(from_stdin=password_stdin)
 
     async def set_password(site: Site) -> str:
-        name, email = await _named(site, who)
+        name, email = await _named(site, account)
         password_hash = await site.hash_password(password, name, email)
 
         def work(fw: Fw) -> EndedAccess:
@@ -142,57 +133,48 @@ def _ended_text(ended: EndedAccess) -> str:
 
 
 @user.command()
-@click.argument("who")
+@click.argument("account", metavar="WHO")
 @click.pass_obj
-def unlock(context: CommandContext, who: str) -> None:
+def unlock(context: CommandContext, account: str) -> None:
     """Lift the lockouts of WHO, of its name and its e-mail."""
+    from fw_actors.access.users import unlock as lift
+    from fw_actors.ops.audit import Action
 
-    async def use(site: Site) -> str:
-        from fw_actors.access.users import unlock as lift
-        from fw_actors.ops.audit import Action
+    def work(site: Site, fw: Fw) -> str:
+        name = lift(fw, site.accounts, site.installation_key, account)
+        site.audit.record(fw, Action.UNLOCK, name)
+        return name
 
-        def work(fw: Fw) -> str:
-            name = lift(fw, site.accounts, site.installation_key, who)
-            site.audit.record(fw, Action.UNLOCK, name)
-            return name
-
-        return await site.write(ADMINISTRATOR, work)
-
-    say(f"unlocked {context.on_site(use)}")
+    say(f"unlocked {context.write(work)}")
 
 
 @user.command()
-@click.argument("who")
+@click.argument("account", metavar="WHO")
 @click.pass_obj
-def disable(context: CommandContext, who: str) -> None:
+def disable(context: CommandContext, account: str) -> None:
     """Disable the account WHO: sign-ins are rejected; sessions, API keys and links end."""
-    say(f"disabled {_set_enabled(context, who, enabled=False)}")
+    say(f"disabled {_set_enabled(context, account, enabled=False)}")
 
 
 @user.command()
-@click.argument("who")
+@click.argument("account", metavar="WHO")
 @click.pass_obj
-def enable(context: CommandContext, who: str) -> None:
+def enable(context: CommandContext, account: str) -> None:
     """Enable the account WHO again; what ended when it was disabled is not restored."""
-    say(f"enabled {_set_enabled(context, who, enabled=True)}")
+    say(f"enabled {_set_enabled(context, account, enabled=True)}")
 
 
-def _set_enabled(context: CommandContext, who: str, *, enabled: bool) -> str:
-    async def use(site: Site) -> str:
-        from fw_actors.access.users import set_enabled
+def _set_enabled(context: CommandContext, account: str, *, enabled: bool) -> str:
+    from fw_actors.access.users import set_enabled
 
-        return await site.write(
-            ADMINISTRATOR, lambda fw: set_enabled(fw, site.accounts, who, enabled)
-        )
-
-    return context.on_site(use)
+    return context.write(lambda site, fw: set_enabled(fw, site.accounts, account, enabled))
 
 
-async def _named(site: Site, who: str) -> tuple[str, str]:
+async def _named(site: Site, account: str) -> tuple[str, str]:
     from fw_actors.access.users import named
 
     def read(fw: Fw) -> tuple[str, str]:
-        found = named(fw, site.accounts, who)
+        found = named(fw, site.accounts, account)
         return found.name, found.email
 
     return await site.read(ADMINISTRATOR, read)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
@@ -17,10 +17,12 @@ from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, show
-from fw_cli.progress import Advance, progress
+from fw_cli.progress import progress
 
 if TYPE_CHECKING:
-    from fw_actors.ops.rekeying import Count, StoredValue
+    from fw_actors.ops.rekeying import Count, Rekeying, StoredValue
+
+T = TypeVar("T")
 
 _COLUMNS: Final = {
     "doctype": "DocType",
@@ -191,24 +193,39 @@ class _Keys:
 
 
 def _count(context: CommandContext, keys: _Keys) -> Count:
-    import trio
-
-    from fw_actors.documents.vault import VaultCipher
-    from fw_actors.ops.rekeying import Rekeying
-    from fw_actors.ops.site import open_site
-    from fw_actors.runtime import SystemEntropy
-
-    async def use() -> Count:
-        entropy = SystemEntropy()
-        async with open_site(context.config, rekeying=True) as site:
-            old, new = VaultCipher(keys.old, entropy), VaultCipher(keys.known_new, entropy)
-            return await Rekeying(site.store, site.registry, old, new).count()
-
-    context.logger(service=False)
-    return trio.run(use)
+    return _rekeying(context, keys.old, lambda: keys.known_new, lambda rekeying: rekeying.count())
 
 
 def _move(context: CommandContext, keys: _Keys, *, leave_unreadable: bool) -> tuple[int, Count]:
+    async def use(rekeying: Rekeying) -> tuple[int, Count]:
+        found = await rekeying.count()
+        if found.lost and not found.old and not found.new and not leave_unreadable:
+            raise CommandFailed(
+                f"none of the {len(found.lost)} stored values can be decrypted with the old "
+                "key: is it the right one? --leave-unreadable continues and leaves them "
+                "unreadable"
+            )
+        done = 0
+
+        def moved(number: int) -> None:
+            nonlocal done
+            done += number
+            advance(done, found.old)
+
+        await rekeying.run(moved)
+        return done, found
+
+    with progress("giving stored values the new key") as advance:
+        return _rekeying(context, keys.old, keys.new, use)
+
+
+def _rekeying(
+    context: CommandContext,
+    old: str,
+    new: Callable[[], str | None],
+    use: Callable[[Rekeying], Awaitable[T]],
+) -> T:
+    """Open the site, and return the result of `use`; `new` is called once the site is open."""
     import trio
 
     from fw_actors.documents.vault import VaultCipher
@@ -216,31 +233,14 @@ def _move(context: CommandContext, keys: _Keys, *, leave_unreadable: bool) -> tu
     from fw_actors.ops.site import open_site
     from fw_actors.runtime import SystemEntropy
 
-    async def use(advance: Advance) -> tuple[int, Count]:
+    async def run() -> T:
         entropy = SystemEntropy()
         async with open_site(context.config, rekeying=True) as site:
-            old, new = VaultCipher(keys.old, entropy), VaultCipher(keys.new(), entropy)
-            rekeying = Rekeying(site.store, site.registry, old, new)
-            found = await rekeying.count()
-            if found.lost and not found.old and not found.new and not leave_unreadable:
-                raise CommandFailed(
-                    f"none of the {len(found.lost)} stored values can be decrypted with the old "
-                    "key: is it the right one? --leave-unreadable continues and leaves them "
-                    "unreadable"
-                )
-            done = 0
-
-            def moved(number: int) -> None:
-                nonlocal done
-                done += number
-                advance(done, found.old)
-
-            await rekeying.run(moved)
-            return done, found
+            ciphers = VaultCipher(old, entropy), VaultCipher(new(), entropy)
+            return await use(Rekeying(site.store, site.registry, *ciphers))
 
     context.logger(service=False)
-    with progress("giving stored values the new key") as advance:
-        return trio.run(use, advance)
+    return trio.run(run)
 
 
 def _report_lost(lost: list[StoredValue]) -> None:

@@ -1,22 +1,28 @@
-"""`fw webhooks`: lists deliveries; the other commands are in modules of their own."""
+"""`fw webhooks`: lists, explains and replays deliveries, sends test events; `emitting` has `emit`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.emitting import emit
+from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
-from fw_cli.explaining import explain
 from fw_cli.lazy import FullHelpGroup
-from fw_cli.output import as_json, show
-from fw_cli.webhooks_sending import replay, send_test
+from fw_cli.output import as_json, say, show, show_json
+from fw_cli.progress import progress
+from fw_cli.since import SINCE
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
+    from fw_actors.errors import FwError
     from fw_actors.ops.site import Site
+    from fw_actors.webhooks.diagnostics import TrialResult
+    from fw_actors.webhooks.replay import Replayed
 
 _DEFAULT_LIMIT: Final = 20  # C-115
 _MOST: Final = 10_000
@@ -33,14 +39,17 @@ _COLUMNS: Final = {
 }
 
 
+_FINAL: Final = ("Failed", "Sent")
+_A_TRANSACTION: Final = 100  # deliveries per transaction; keeps the waits of other writers short
+_REPLAY_COLUMNS: Final = {"delivery": "Delivery", "status": "Status", "refused": "Error"}
+
+
 @click.group(cls=FullHelpGroup)
 def webhooks() -> None:
     """Webhooks: emit events, list, explain and replay deliveries, send test events."""
 
 
 webhooks.add_command(emit)
-webhooks.add_command(replay)
-webhooks.add_command(send_test)
 
 
 @webhooks.command(
@@ -65,7 +74,7 @@ def list_deliveries(
     wanted = {"status": status, "webhook": webhook}
     filters = [[field, "=", value] for field, value in wanted.items() if value is not None]
 
-    def read(fw: Fw) -> list[dict[str, Any]]:
+    def read(site: Site, fw: Fw) -> list[dict[str, Any]]:
         fields = ["response_status" if key == "responseStatus" else key for key in _COLUMNS]
         found = fw.get_list(
             "Webhook Delivery", filters, fields, order_by="creation desc, name desc", limit=limit
@@ -73,10 +82,179 @@ def list_deliveries(
         # The keys of `_COLUMNS` are in the order of `fields`.
         return [dict(zip(_COLUMNS, (row[field] for field in fields), strict=True)) for row in found]
 
+    show(context.read(read), _COLUMNS, json=as_json)
+
+
+@webhooks.command()
+@click.argument("delivery")
+@as_json
+@click.pass_obj
+def explain(context: CommandContext, delivery: str, as_json: bool) -> None:
+    """Show why DELIVERY waits, and since or until when.
+
+    It waits for its receiver, for the end of a backoff, or for an attempt in progress; or it is
+    final, its Webhook is disabled or deleted, or the process that leased it has died.
+    """
+    from fw_actors.documents.special_fields import iso
+    from fw_actors.rules.explanation import explain as explained
+    from fw_actors.webhooks.diagnostics import waiting
+    from fw_cli.service_state import service_state
+
+    facts = context.read(lambda site, fw: waiting(fw.tx, site.registry, delivery))
+    explanation = explained(facts, service_state(context.config))
+    due_at = None if explanation.due_at is None else iso(explanation.due_at)
+    if as_json:
+        show_json(
+            {
+                "delivery": delivery,
+                "status": facts.status.value,
+                "reason": explanation.reason.value,
+                "dueAt": due_at,
+                "attempts": facts.attempts,
+                "maxAttempts": facts.max_attempts,
+                "receiver": facts.receiver or None,
+                "ahead": facts.ahead,
+                "leased": facts.in_flight,
+                "text": explanation.text,
+            }
+        )
+        return
+    say(f"{delivery}: {facts.status.value}")
+    say(explanation.text)
+    if explanation.due_at is not None:
+        say(f"It is due {'since' if explanation.due_at <= facts.now else 'at'} {due_at}.")
+
+
+@webhooks.command(
+    epilog=examples(
+        "fw webhooks replay msg_0ERYgT4q4QkDeICXePkUY0MMgHq",
+        "fw webhooks replay --since 12h --dry-run     # list what would be replayed",
+        "fw webhooks replay --webhook 0ACEcIcPZYbaR --status Failed --since 7d",
+    )
+)
+@click.argument("delivery", required=False)
+@click.option("--webhook", help="Replay the deliveries of this Webhook.")
+@click.option(
+    "--status", type=click.Choice(_FINAL), help="Replay those of this status.  [default: Failed]"
+)
+@click.option(
+    "--since", type=SINCE, help="Only events since then: 7d, 12h, 30m, or ISO 8601 (UTC)."
+)
+@click.option("--limit", type=click.IntRange(1), help="The maximum number, oldest first.")
+@click.option("--dry-run", is_flag=True, help="List them without replaying.")
+@as_json
+@click.pass_obj
+def replay(
+    context: CommandContext,
+    delivery: str | None,
+    webhook: str | None,
+    status: str | None,
+    since: Any,
+    limit: int | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Replay DELIVERY, or all that the options select: same ids, same bytes, new attempts."""
+    many = [webhook, status, since]
+    if (delivery is None) == all(option is None for option in many):
+        raise click.UsageError(
+            "Give one DELIVERY, or select many with --webhook, --status or --since."
+        )
+
     async def use(site: Site) -> list[dict[str, Any]]:
-        return await site.read(ADMINISTRATOR, read)
+        if delivery is not None:
+            names = [await site.read(ADMINISTRATOR, partial(_known, delivery))]
+        else:
+            moment = None if since is None else since(site.clock.now())
+            names = await site.read(
+                ADMINISTRATOR,
+                lambda fw: site.replays.find(
+                    fw, webhook=webhook, status=status or _FINAL[0], since=moment, limit=limit
+                ),
+            )
+        if dry_run:
+            return [{"delivery": name} for name in names]
+        if delivery is not None:
+            return [_row(delivery, await _replay_one(site, delivery))]
+        return await _replay_all(site, names)
 
-    show(context.on_site(use), _COLUMNS, json=as_json)
+    rows = context.on_site(use)
+    if rows or as_json:
+        show(rows, _REPLAY_COLUMNS if not dry_run else {"delivery": "Delivery"}, json=as_json)
+    else:
+        click.echo("Nothing to replay.")
+    refused = sum("refused" in row for row in rows)
+    if refused:
+        raise CommandFailed(f"{refused} of {len(rows)} deliveries could not be replayed")
 
 
-webhooks.add_command(explain)
+def _known(delivery: str, fw: Fw) -> str:
+    """Return the delivery's name. Raises: NotFoundError."""
+    name: str = fw.get_doc("Webhook Delivery", delivery).name
+    return name
+
+
+async def _replay_one(site: Site, delivery: str) -> Replayed:
+    """Replay one delivery. Raises: NotFoundError, ConflictError."""
+    result = await site.write(ADMINISTRATOR, lambda fw: site.replays.replay(fw, delivery))
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+async def _replay_all(site: Site, names: list[str]) -> list[dict[str, Any]]:
+    """Replay in transactions of a hundred; report deliveries that have changed meanwhile."""
+    rows: list[dict[str, Any]] = []
+    with progress("replaying") as advance:
+        for begin in range(0, len(names), _A_TRANSACTION):
+            advance(begin, len(names))
+            part = names[begin : begin + _A_TRANSACTION]
+            result = await site.write(ADMINISTRATOR, partial(_many, site, part))
+            rows += [_row(name, each) for name, each in zip(part, result, strict=True)]
+    return rows
+
+
+def _many(site: Site, names: list[str], fw: Fw) -> Sequence[Replayed | FwError]:
+    return site.replays.replay_many(fw, names)
+
+
+def _row(delivery: str, result: Any) -> dict[str, Any]:
+    if isinstance(result, Exception):
+        return {"delivery": delivery, "status": None, "refused": str(result)}
+    return {"delivery": delivery, "status": result.status}
+
+
+@webhooks.command("test")
+@click.argument("webhook")
+@as_json
+@click.pass_obj
+def send_test(context: CommandContext, webhook: str, as_json: bool) -> None:
+    """Send a signed test event to WEBHOOK now, and show how long each step took.
+
+    The event is not stored. Exits 1 if the receiver did not answer with 2xx.
+    """
+
+    async def use(site: Site) -> TrialResult:
+        from fw_actors.http import open_sender
+        from fw_actors.webhooks.diagnostics import Trial
+
+        async with open_sender() as sender:
+            return await Trial(site, sender).send(webhook, lambda fn: site.read(ADMINISTRATOR, fn))
+
+    from supervisors.service.logs import escaped
+
+    result = context.on_site(use)
+    if as_json:
+        show_json(result)
+    else:
+        _show_result(result)
+    if result.error is not None:
+        click.echo(escaped(result.error), err=True)  # may quote the receiver
+        raise click.exceptions.Exit(1)
+
+
+def _show_result(result: TrialResult) -> None:
+    times = result.times
+    steps = {"dns": times.dns, "connect": times.connect, "tls": times.tls, "answer": times.answer}
+    taken = ", ".join(f"{name} {ms:.1f} ms" for name, ms in steps.items())
+    click.echo(f"{result.status or 'no answer'} ({taken})")
