@@ -35,18 +35,22 @@ class FwError(Exception):
     """
 
     status: ClassVar[int] = 500
+    retry_after: int | None = None
+    """Seconds after which the caller may try again, if that is known."""
 
-    def __init__(self, message: str, **extra: object) -> None:
+    def __init__(self, message: str, field: str | None = None, **extra: object) -> None:
         if type(self) is FwError:
             raise TypeError("FwError is a family; raise one of its children")
         self.message = _whole(message)
         super().__init__(self.message)
+        if field is not None:
+            extra = {"field": field, **extra}
         self.extra = {k: _whole(v) if isinstance(v, str) else v for k, v in extra.items()}
 
     @property
     def headers(self) -> dict[str, str]:
         """HTTP headers that belong to this refusal."""
-        return {}
+        return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
 
     @property
     def details(self) -> dict[str, Any]:
@@ -73,9 +77,6 @@ class BadRequestError(FwError):
     """
 
     status = 400
-
-    def __init__(self, message: str, field: str | None = None, **extra: object) -> None:
-        super().__init__(message, **({"field": field} if field is not None else {}), **extra)
 
 
 class InvalidTokenError(FwError):
@@ -181,9 +182,6 @@ class ValidationError(FwError):
 
     status = 422
 
-    def __init__(self, message: str, field: str | None = None, **extra: object) -> None:
-        super().__init__(message, **({"field": field} if field is not None else {}), **extra)
-
 
 class PasswordPolicyError(FwError):
     """Raised when a password is refused.
@@ -201,22 +199,18 @@ class TooManyRequestsError(FwError):
     """Raised when an identifier or an address has used up its tries; `retry_after` in seconds."""
 
     status = 429
+    retry_after: int
 
     def __init__(self, retry_after: float) -> None:
-        self.retry_after = max(1, ceil(retry_after))
-        super().__init__(
-            f"Too many attempts. Try again in {self.retry_after} s.", retryAfter=self.retry_after
-        )
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {"Retry-After": str(self.retry_after)}
+        seconds = self.retry_after = max(1, ceil(retry_after))
+        super().__init__(f"Too many attempts. Try again in {seconds} s.", retryAfter=seconds)
 
 
 class OverloadedError(FwError):
     """Raised when a bounded queue is full or the store can't take a write; nothing was changed."""
 
     status = 503
+    retry_after: int
 
     def __init__(
         self,
@@ -225,11 +219,7 @@ class OverloadedError(FwError):
         **extra: object,
     ) -> None:
         self.retry_after = max(1, ceil(retry_after))
-        super().__init__(message, **extra)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {"Retry-After": str(self.retry_after)}
+        super().__init__(message, None, **extra)
 
 
 def query_timeout(seconds: float) -> OverloadedError:

@@ -1,4 +1,4 @@
-"""`fw webhooks`: lists, explains and replays deliveries, sends test events; `emitting` has `emit`."""
+"""`fw webhooks`: lists, explains and replays deliveries, and sends test events."""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from types import MappingProxyType
 from typing import Final, Protocol
 
 from fw_actors.rules.password_policy import MAX_RUNES
@@ -144,46 +143,44 @@ class Key:
     kind: Kind
 
 
-SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType(
-    {
-        "site": (Key("name", "fw", TextKind(140)),),
-        "auth": (
-            Key("sessionDays", 30, WholeKind(1, 3650)),
-            Key("apiKeyDays", 0, WholeKind(0, 3650)),
-            Key("minPasswordLength", 8, WholeKind(1, MAX_RUNES)),
-            Key("maxLoginAttempts", 5, WholeKind(1, 1000)),
-            Key("lockoutMinutes", 15, WholeKind(1, 10_080)),
-            Key("resetMinutes", 60, WholeKind(1, 10_080)),
-            Key("inviteHours", 72, WholeKind(1, 8760)),
-            Key("secureCookie", None, FlagKind(or_null=True)),
-            Key("selfServiceApiKeys", True, FlagKind()),
-            Key("addressAttempts", 50, WholeKind(1, 1_000_000)),
-            Key("recoveryAttempts", 20, WholeKind(1, 1_000_000)),
-            Key("refuseCommonPasswords", False, FlagKind()),
-            Key("sessionIdleDays", 0, WholeKind(0, 3650)),
-        ),
-        "login": (
-            Key("notice", None, TextKind(4000, lines=True, blank=True)),
-            Key("demoUser", None, TextKind(320, blank=True)),
-            Key("demoPassword", None, TextKind(MAX_RUNES, blank=True)),
-        ),
-        "web": (
-            Key("maxRequests", 1000, WholeKind(1, 100_000)),
-            Key("hstsIncludeSubDomains", False, FlagKind()),
-        ),
-        "ops": (
-            Key("webhookRetentionDays", 30, WholeKind(0, 36_500)),
-            Key("auditRetentionDays", 365, WholeKind(0, 36_500)),
-            Key("scheduler", True, FlagKind()),
-            Key("deliveryConcurrency", 512, WholeKind(1, 4096)),
-            Key("perReceiverConcurrency", 16, WholeKind(1, 1024)),
-            Key("backoffSeconds", 30.0, NumberKind(0.1, 86_400)),
-            Key("backoffCapSeconds", 3600.0, NumberKind(0.1, 86_400)),
-            Key("honourRetryAfter", False, FlagKind()),
-            Key("queryTimeoutSeconds", 5.0, NumberKind(0.1, 300)),
-        ),
-    }
-)
+SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = {
+    "site": (Key("name", "fw", TextKind(140)),),
+    "auth": (
+        Key("sessionDays", 30, WholeKind(1, 3650)),
+        Key("apiKeyDays", 0, WholeKind(0, 3650)),
+        Key("minPasswordLength", 8, WholeKind(1, MAX_RUNES)),
+        Key("maxLoginAttempts", 5, WholeKind(1, 1000)),
+        Key("lockoutMinutes", 15, WholeKind(1, 10_080)),
+        Key("resetMinutes", 60, WholeKind(1, 10_080)),
+        Key("inviteHours", 72, WholeKind(1, 8760)),
+        Key("secureCookie", None, FlagKind(or_null=True)),
+        Key("selfServiceApiKeys", True, FlagKind()),
+        Key("addressAttempts", 50, WholeKind(1, 1_000_000)),
+        Key("recoveryAttempts", 20, WholeKind(1, 1_000_000)),
+        Key("refuseCommonPasswords", False, FlagKind()),
+        Key("sessionIdleDays", 0, WholeKind(0, 3650)),
+    ),
+    "login": (
+        Key("notice", None, TextKind(4000, lines=True, blank=True)),
+        Key("demoUser", None, TextKind(320, blank=True)),
+        Key("demoPassword", None, TextKind(MAX_RUNES, blank=True)),
+    ),
+    "web": (
+        Key("maxRequests", 1000, WholeKind(1, 100_000)),
+        Key("hstsIncludeSubDomains", False, FlagKind()),
+    ),
+    "ops": (
+        Key("webhookRetentionDays", 30, WholeKind(0, 36_500)),
+        Key("auditRetentionDays", 365, WholeKind(0, 36_500)),
+        Key("scheduler", True, FlagKind()),
+        Key("deliveryConcurrency", 512, WholeKind(1, 4096)),
+        Key("perReceiverConcurrency", 16, WholeKind(1, 1024)),
+        Key("backoffSeconds", 30.0, NumberKind(0.1, 86_400)),
+        Key("backoffCapSeconds", 3600.0, NumberKind(0.1, 86_400)),
+        Key("honourRetryAfter", False, FlagKind()),
+        Key("queryTimeoutSeconds", 5.0, NumberKind(0.1, 300)),
+    ),
+}
 APPS: Final = "apps"
 _MAX_DIGITS: Final = 400  # Python reads this many quickly; no key takes more than seven
 

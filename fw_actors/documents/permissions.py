@@ -39,7 +39,7 @@ MANAGERS_ONLY: Final = ("Webhook", "Webhook Delivery")
 RECORDS: Final = ("Version", "Audit Event", "Email Delivery", "Error Log")
 """DocTypes that tell of other documents, or of what was done with them."""
 USER_PERMISSION: Final = "User Permission"
-_NONE: Final[Mapping[str, frozenset[str]]] = MappingProxyType({})
+_NONE: Final[Mapping[str, frozenset[str]]] = {}
 
 
 @dataclass(frozen=True)

@@ -27,16 +27,14 @@ _CONFIGURED: Final = MappingProxyType(
     {"type": "object", "properties": {"configured": {"const": True}}, "required": ["configured"]}
 )
 _NULL: Final = MappingProxyType({"type": "null"})
-_STANDARD: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
-    {
-        **dict.fromkeys((*STANDARD, *CHILD_STANDARD), _TEXT),
-        "name": _NAME,
-        "creation": _TIME,
-        "modified": _TIME,
-        "docstatus": {"type": "integer", "enum": [0, 1, 2]},
-        "idx": _WHOLE,
-    }
-)
+_STANDARD: Final[Mapping[str, Mapping[str, Any]]] = {
+    **dict.fromkeys((*STANDARD, *CHILD_STANDARD), _TEXT),
+    "name": _NAME,
+    "creation": _TIME,
+    "modified": _TIME,
+    "docstatus": {"type": "integer", "enum": [0, 1, 2]},
+    "idx": _WHOLE,
+}
 
 
 def shown(meta: Meta, rights: Rights) -> Schema:
@@ -179,19 +177,17 @@ def _of_text(field: Field) -> Schema:
     return {"type": "string", "minLength": 1} if field.required else dict(_TEXT)
 
 
-_VALUES: Final[Mapping[str, Callable[[Any], Schema]]] = MappingProxyType(
-    {
-        "Data": _of_text,
-        "Text": _of_text,
-        "Password": _of_text,
-        "Vault": lambda field: dict(_TEXT),
-        "Select": _of_select,
-        "Link": lambda field: {**_of_text(field), "description": f"The name of a {field.options}."},
-        "Int": _of_int,
-        "Float": lambda field: {"type": "number"},
-        "Check": lambda field: {"type": "integer", "enum": [0, 1]},
-        "Date": lambda field: {"type": "string", "format": "date"},
-        "Datetime": lambda field: dict(_TIME),
-        "JSON": lambda field: {},
-    }
-)
+_VALUES: Final[Mapping[str, Callable[[Any], Schema]]] = {
+    "Data": _of_text,
+    "Text": _of_text,
+    "Password": _of_text,
+    "Vault": lambda field: dict(_TEXT),
+    "Select": _of_select,
+    "Link": lambda field: {**_of_text(field), "description": f"The name of a {field.options}."},
+    "Int": _of_int,
+    "Float": lambda field: {"type": "number"},
+    "Check": lambda field: {"type": "integer", "enum": [0, 1]},
+    "Date": lambda field: {"type": "string", "format": "date"},
+    "Datetime": lambda field: dict(_TIME),
+    "JSON": lambda field: {},
+}

@@ -8,13 +8,13 @@ from functools import lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateIndex, CreateTable, DropIndex
 
 from fw_actors.documents.doctype import MAX_IDENTIFIER, ROW_ID, Meta
 from fw_actors.documents.fields import Check, Field, Link, Vault, type_problems
 from fw_actors.errors import ConfigurationError
 from fw_actors.store import Statement, Tx, UniqueViolation
+from fw_actors.store.migrations import AddColumn
 
 _DIGEST_BYTES: Final = 4
 _KEPT: Final = MAX_IDENTIFIER - 2 * _DIGEST_BYTES - 1  # of a name that ends with its digest
@@ -199,21 +199,6 @@ def _standard_columns(meta: Meta) -> Iterable[sa.Column[Any]]:
         yield sa.Column("parenttype", sa.Text)
         yield sa.Column("parentfield", sa.Text)
     yield sa.Column(ROW_ID, sa.Text)
-
-
-class AddColumn(sa.schema.ExecutableDDLElement):
-    """ALTER TABLE … ADD COLUMN, which Core itself has no construct for."""
-
-    inherit_cache = False
-
-    def __init__(self, column: sa.Column[Any]) -> None:
-        self.column = column
-
-
-@compiles(AddColumn)
-def _add_column(element: AddColumn, compiler: Any, **_: Any) -> str:
-    table = compiler.preparer.format_table(element.column.table)
-    return f"ALTER TABLE {table} ADD COLUMN {compiler.get_column_specification(element.column)}"
 
 
 def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:

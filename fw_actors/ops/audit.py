@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -190,16 +189,17 @@ _NO_RIGHTS: Final = frozenset({"last_used"})  # of an API key
 
 @dataclass(frozen=True, slots=True)
 class AuditedDocType:
-    """The actions of one audited DocType (None: impossible), and the details of its events."""
+    """The subject of one DocType's actions, and the details of its events."""
 
-    create: Action
-    change: Action | None
-    rename: Action | None
-    delete: Action
+    subject: str
     about: Callable[[DocType], Detail]
     """Return the detail of an insert or a deletion; empty for none."""
     changed: Callable[[DocType, DocType], Detail]
     """Return the detail of a change between two documents; empty if no right changed."""
+
+    def action(self, verb: str) -> Action:
+        """Return the action; an API key is never renamed and a Role has no fields to change."""
+        return Action(f"{self.subject}.{verb}")
 
 
 class DocumentAudit(Observer):
@@ -212,23 +212,18 @@ class DocumentAudit(Observer):
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """Record a write of an audited DocType; one that changes no right leaves nothing."""
         audited = AUDITED[doc.doctype]
-        action: Action | None
-        if event == "on_insert":
-            action, detail = audited.create, audited.about(doc)
-        elif event == "on_trash":
-            action, detail = audited.delete, audited.about(doc)
+        if event in ("on_insert", "on_trash"):
+            verb, detail = ("create" if event == "on_insert" else "delete"), audited.about(doc)
         else:
-            action, detail = audited.change, _detail_of_change(audited, doc)
+            verb, detail = "change", _detail_of_change(audited, doc)
             if not detail:
                 return
-        if action is not None:
-            self._audit.record(fw, action, str(doc.name), detail or None)
+        self._audit.record(fw, audited.action(verb), str(doc.name), detail or None)
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
         """Record the new name as target; events from before the rename keep the old one."""
-        audited = AUDITED[doctype]
-        if audited.rename is not None:
-            self._audit.record(fw, audited.rename, new, {"old": old, "new": new})
+        action = AUDITED[doctype].action("rename")
+        self._audit.record(fw, action, new, {"old": old, "new": new})
 
 
 def _detail_of_change(audited: AuditedDocType, doc: DocType) -> Detail:
@@ -286,47 +281,10 @@ _about_role: Final = _about()
 _about_scope: Final = _about("user", "allow", "for_value")
 _about_key: Final = _about("user")
 
-AUDITED: Final[Mapping[str, AuditedDocType]] = MappingProxyType(
-    {
-        "User": AuditedDocType(
-            create=Action.USER_CREATE,
-            change=Action.USER_CHANGE,
-            rename=Action.USER_RENAME,
-            delete=Action.USER_DELETE,
-            about=_about_user,
-            changed=_changed_user,
-        ),
-        "Role": AuditedDocType(
-            create=Action.ROLE_CREATE,
-            change=None,  # has no fields
-            rename=Action.ROLE_RENAME,
-            delete=Action.ROLE_DELETE,
-            about=_about_role,
-            changed=_changed(_about_role),
-        ),
-        "User Permission": AuditedDocType(
-            create=Action.SCOPE_CREATE,
-            change=Action.SCOPE_CHANGE,
-            rename=Action.SCOPE_RENAME,
-            delete=Action.SCOPE_DELETE,
-            about=_about_scope,
-            changed=_changed(_about_scope),
-        ),
-        "API Key": AuditedDocType(
-            create=Action.KEY_CREATE,
-            change=Action.KEY_CHANGE,
-            rename=None,  # rejected: the name is part of the key
-            delete=Action.KEY_DELETE,
-            about=_about_key,
-            changed=_changed(_about_key),
-        ),
-        "Webhook": AuditedDocType(
-            create=Action.WEBHOOK_CREATE,
-            change=Action.WEBHOOK_CHANGE,
-            rename=Action.WEBHOOK_RENAME,
-            delete=Action.WEBHOOK_DELETE,
-            about=_about_webhook,
-            changed=_changed(_about_webhook),
-        ),
-    }
-)
+AUDITED: Final[Mapping[str, AuditedDocType]] = {
+    "User": AuditedDocType("user", _about_user, _changed_user),
+    "Role": AuditedDocType("role", _about_role, _changed(_about_role)),
+    "User Permission": AuditedDocType("user_permission", _about_scope, _changed(_about_scope)),
+    "API Key": AuditedDocType("api_key", _about_key, _changed(_about_key)),
+    "Webhook": AuditedDocType("webhook", _about_webhook, _changed(_about_webhook)),
+}

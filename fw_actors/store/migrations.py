@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -123,7 +124,7 @@ _HASH_PAGE: Final = 10_000
 _COST: Final = re.compile(r"\$argon2[a-z]+\$(?:v=\d+\$)?m=(\d{1,7}),t=(\d{1,2}),p=(\d{1,2})\$")
 
 
-class _AddColumn(ExecutableDDLElement):
+class AddColumn(ExecutableDDLElement):
     """ALTER TABLE … ADD COLUMN, which Core itself has no construct for."""
 
     inherit_cache = False
@@ -132,23 +133,25 @@ class _AddColumn(ExecutableDDLElement):
         self.column = column
 
 
-@compiles(_AddColumn)
-def _compile_add_column(element: _AddColumn, compiler: Any, **_given: Any) -> str:
+@compiles(AddColumn)
+def _compile_add_column(element: AddColumn, compiler: Any, **_given: Any) -> str:
     table = compiler.preparer.format_table(element.column.table)
     return f"ALTER TABLE {table} ADD COLUMN {compiler.get_column_specification(element.column)}"
 
 
-def _api_keys(tx: Tx) -> None:
-    tx.run(CreateTable(_API_KEY))
+def _create_table(tx: Tx, table: Table) -> None:
+    tx.run(CreateTable(table, if_not_exists=True))
+    _create_indexes(tx, table)
 
 
-def _bulk_replay(tx: Tx) -> None:
-    tx.run(CreateTable(_BULK_REPLAY))
+def _create_indexes(tx: Tx, table: Table) -> None:
+    for index in sorted(table.indexes, key=lambda index: str(index.name)):
+        tx.run(CreateIndex(index))
 
 
 def _password_costs(tx: Tx) -> None:
     """Create the table and count the existing hashes."""
-    tx.run(CreateTable(_PASSWORD_COST))
+    _create_table(tx, _PASSWORD_COST)
     page = Statement(
         select(_PASSWORD.c.user, _PASSWORD.c.hash)
         .where(_PASSWORD.c.user > bindparam("last"))
@@ -168,18 +171,15 @@ def _password_costs(tx: Tx) -> None:
 def _networks(tx: Tx) -> None:
     """Count tries by wider networks too, and remember known addresses."""
     for name in ("network_56", "network_48"):
-        tx.run(_AddColumn(_NETWORKS.c[name]))
-    for index in sorted(_NETWORKS.indexes, key=lambda index: str(index.name)):
-        tx.run(CreateIndex(index))
-    tx.run(CreateTable(_KNOWN_ADDRESS))
-    for index in _KNOWN_ADDRESS.indexes:
-        tx.run(CreateIndex(index))
+        tx.run(AddColumn(_NETWORKS.c[name]))
+    _create_indexes(tx, _NETWORKS)
+    _create_table(tx, _KNOWN_ADDRESS)
 
 
 # In order, from FIRST_VERSION + 1, without gaps. A step that has been released is never changed.
 STEPS: Final[tuple[MigrationStep, ...]] = (
-    MigrationStep(2, _api_keys),
-    MigrationStep(3, _bulk_replay),
+    MigrationStep(2, partial(_create_table, table=_API_KEY)),
+    MigrationStep(3, partial(_create_table, table=_BULK_REPLAY)),
     MigrationStep(4, _password_costs),
     MigrationStep(5, _networks),
 )
@@ -219,9 +219,7 @@ def installation_key(tx: Tx) -> bytes:
 
 def _create(tx: Tx, version: int, entropy: Entropy) -> None:
     for table in METADATA.sorted_tables:
-        tx.run(CreateTable(table, if_not_exists=True))
-        for index in sorted(table.indexes, key=lambda index: str(index.name)):
-            tx.run(CreateIndex(index))
+        _create_table(tx, table)
     tx.run(_PUT, name=SCHEMA_VERSION_KEY, content=str(version))
     tx.run(_PUT, name=INSTALLATION_KEY, content=entropy.bytes(INSTALLATION_KEY_BYTES).hex())
 

@@ -87,25 +87,23 @@ def rows_as_json(rows: Iterable[Sequence[int | str | None] | int | str]) -> str:
     return msgspec.json.encode(list(rows)).decode()
 
 
-@compiles(_Elements, "sqlite")
-def _elements_on_sqlite(element: _Elements, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"json_each({compiler.process(element.clauses, **kw)})"
+def _compile_as(element: type[FunctionElement[Any]], *, sqlite: str, postgresql: str) -> None:
+    """Have a function compiled as its arguments in place of `{}`, for each database."""
+    for dialect, template in (("sqlite", sqlite), ("postgresql", postgresql)):
+
+        @compiles(element, dialect)
+        def compiled(
+            element: Any, compiler: SQLCompiler, template: str = template, **kw: Any
+        ) -> str:
+            return template.format(compiler.process(element.clauses, **kw))
 
 
-@compiles(_Elements, "postgresql")
-def _elements_on_postgresql(element: _Elements, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"jsonb_array_elements(CAST({compiler.process(element.clauses, **kw)} AS JSONB))"
-
-
-@compiles(AllRows, "sqlite")
-def _all_rows_on_sqlite(rows: AllRows, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"json_group_array(json_array({compiler.process(rows.clauses, **kw)}))"
-
-
-@compiles(AllRows, "postgresql")
-def _all_rows_on_postgresql(rows: AllRows, compiler: SQLCompiler, **kw: Any) -> str:
-    array = f"json_build_array({compiler.process(rows.clauses, **kw)})"
-    return f"CAST(COALESCE(json_agg({array}), '[]') AS TEXT)"
+_compile_as(_Elements, sqlite="json_each({})", postgresql="jsonb_array_elements(CAST({} AS JSONB))")
+_compile_as(
+    AllRows,
+    sqlite="json_group_array(json_array({}))",
+    postgresql="CAST(COALESCE(json_agg(json_build_array({})), '[]') AS TEXT)",
+)
 
 
 @compiles(_Item, "sqlite")
@@ -212,11 +210,4 @@ def _framed_rows_on_postgresql(frame: FramedRows, compiler: SQLCompiler, **kw: A
     return f"string_agg(convert_to({whole}, 'UTF8'), ''::bytea)"
 
 
-@compiles(Octets, "sqlite")
-def _octets_on_sqlite(octets: Octets, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"length(CAST({compiler.process(octets.clauses, **kw)} AS BLOB))"
-
-
-@compiles(Octets, "postgresql")
-def _octets_on_postgresql(octets: Octets, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"octet_length({compiler.process(octets.clauses, **kw)})"
+_compile_as(Octets, sqlite="length(CAST({} AS BLOB))", postgresql="octet_length({})")

@@ -186,7 +186,10 @@ def _raise_first_of(results: Sequence[object]) -> None:
         if isinstance(refusal, FwError):
             place = f"events[{index}]"
             field = refusal.extra.get("field")
-            extra = {**refusal.extra, "field": f"{place}.{field}" if field else place}
+            extra: dict[str, Any] = {
+                **refusal.extra,
+                "field": f"{place}.{field}" if field else place,
+            }
             raise type(refusal)(f"{place}: {refusal.message}", **extra)
 
 
