@@ -29,7 +29,7 @@ from fw_cli.console_rows import BOARDS, Board, Row, now_of
 from fw_cli.errors import CommandFailed
 from supervisors.service.logs import escaped
 
-KEPT: Final = 120
+HISTORY_LENGTH: Final = 120
 GRAPHS: Final = (
     ("deliveries", "Deliveries/s"),
     ("flight", "In flight"),
@@ -38,7 +38,7 @@ GRAPHS: Final = (
 )
 
 
-class Question(ModalScreen[bool]):
+class ConfirmDialog(ModalScreen[bool]):
     """A confirmation dialog."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -46,12 +46,12 @@ class Question(ModalScreen[bool]):
         Binding("n,escape", "answer(False)", "No"),
     ]
     DEFAULT_CSS = """
-    Question { align: center middle; }
-    Question > Vertical { width: 60; height: auto; padding: 1 2; border: round $primary;
+    ConfirmDialog { align: center middle; }
+    ConfirmDialog > Vertical { width: 60; height: auto; padding: 1 2; border: round $primary;
                           background: $surface; }
-    Question Label { width: 100%; }
-    Question Horizontal { height: auto; margin-top: 1; align-horizontal: right; }
-    Question Button { margin-left: 2; }
+    ConfirmDialog Label { width: 100%; }
+    ConfirmDialog Horizontal { height: auto; margin-top: 1; align-horizontal: right; }
+    ConfirmDialog Button { margin-left: 2; }
     """
 
     def __init__(self, text: str) -> None:
@@ -101,7 +101,7 @@ class ConsoleScreen(App[None]):
     def __init__(self, address_file: Path) -> None:
         super().__init__()
         self._watcher, self._actor = ConsoleClient(address_file), ConsoleClient(address_file)
-        self._series: dict[str, list[float]] = {name: [0.0] * KEPT for name, _ in GRAPHS}
+        self._series: dict[str, list[float]] = {name: [0.0] * HISTORY_LENGTH for name, _ in GRAPHS}
         self.view: dict[str, Any] = {}
 
     def compose(self) -> ComposeResult:
@@ -148,7 +148,7 @@ class ConsoleScreen(App[None]):
         for (name, title), value in zip(GRAPHS, now_of(self.view), strict=True):
             series = self._series[name]
             series.append(value)
-            del series[:-KEPT]
+            del series[:-HISTORY_LENGTH]
             self.query_one(f"#graph-{name}", Sparkline).data = list(series)
             self.query_one(f"#now-{name}", Static).update(f"{title}  {value:g}")
         for board in BOARDS:
@@ -219,7 +219,7 @@ class ConsoleScreen(App[None]):
 
     @work
     async def _act(self, do: str, name: str, question: str) -> None:
-        if question and not await self.push_screen_wait(Question(question)):
+        if question and not await self.push_screen_wait(ConfirmDialog(question)):
             return
         try:
             await self._actor.ask(do, name=name)

@@ -343,7 +343,7 @@ class Http11Connection:
             # The bytes after the request were not HTTP: h11 sends nothing any more.
             structlog.get_logger("web").debug("web.client_broke_protocol")
         self._request_scope = None
-        if is_sent and self._may_go_on():
+        if is_sent and self._may_continue():
             self._client.wait_for(WaitState.REQUEST)
         else:
             await self._close()
@@ -425,7 +425,7 @@ class Http11Connection:
             await self._write(self._bytes_of(head) + self._bytes_of(h11.EndOfMessage()))
         await self._close()
 
-    def _may_go_on(self) -> bool:
+    def _may_continue(self) -> bool:
         """Prepare for a next request; say whether the connection allows one."""
         if self._must_close or self._client.opened.ending:
             return False

@@ -23,7 +23,7 @@ MAX_DEPTH: Final = 32
 MAX_INTEGER: Final = 2**53
 LONGEST_SHOWN: Final = 140
 LONGEST_INTEGER: Final = len(str(-MAX_INTEGER))
-BEYOND: Final = MAX_INTEGER + 1
+OUT_OF_RANGE: Final = MAX_INTEGER + 1
 
 # A string, closed or not. Possessive quantifiers keep it linear in every case.
 STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
@@ -314,7 +314,7 @@ def _printable(key: str) -> str:
 
 def _integer(text: str) -> int:
     """Return the number; one too large without int(), whose limit of digits raises."""
-    return int(text) if len(text) <= LONGEST_INTEGER else BEYOND
+    return int(text) if len(text) <= LONGEST_INTEGER else OUT_OF_RANGE
 
 
 DECODER: Final = JSONDecoder(

@@ -183,7 +183,7 @@ def client_address(peer: str, forwarded_for: Sequence[str], trust: ProxyTrustPol
     """
     own = _address(peer)
     peer = peer if own is None else str(own)
-    if not forwarded_for or not _is_believed(own, trust):
+    if not forwarded_for or not _is_trusted_peer(own, trust):
         return peer
     address: Address | None = own
     for entry in reversed(",".join(forwarded_for).split(",")):
@@ -197,7 +197,7 @@ def client_address(peer: str, forwarded_for: Sequence[str], trust: ProxyTrustPol
 
 def came_over_tls(peer: str, forwarded_proto: Sequence[str], trust: ProxyTrustPolicy) -> bool:
     """Say whether a trusted proxy received the request over TLS; the last entry counts."""
-    if not forwarded_proto or not _is_believed(_address(peer), trust):
+    if not forwarded_proto or not _is_trusted_peer(_address(peer), trust):
         return False
     return ",".join(forwarded_proto).rpartition(",")[2].strip(" \t").lower() == "https"
 
@@ -210,10 +210,10 @@ def is_loopback(peer: str) -> bool:
 
 def is_trusted(peer: str, trust: ProxyTrustPolicy) -> bool:
     """Say whether `peer` is a trusted proxy, which speaks for many clients."""
-    return _is_believed(_address(peer), trust)
+    return _is_trusted_peer(_address(peer), trust)
 
 
-def _is_believed(peer: Address | None, trust: ProxyTrustPolicy) -> bool:
+def _is_trusted_peer(peer: Address | None, trust: ProxyTrustPolicy) -> bool:
     """Say whether a peer's headers are trusted; one without an address only under `on`."""
     return trust.every_peer or (peer is not None and _is_listed(trust, peer))
 

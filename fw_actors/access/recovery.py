@@ -92,7 +92,7 @@ class RecoveryThrottle:
         return wait
 
 
-Further = Callable[[Tx, LinkFacts], None]
+OnRedeemed = Callable[[Tx, LinkFacts], None]
 _ACTIONS: Final = MappingProxyType(
     {LinkKind.RECOVERY: Action.RESET_PASSWORD, LinkKind.INVITATION: Action.ACCEPT_INVITE}
 )
@@ -142,13 +142,13 @@ class LinkUse:
         token: str,
         password: str,
         address: str,
-        further: Further,
+        on_redeemed: OnRedeemed,
         request_id: str,
     ) -> None:
-        """Spend a token: set the password, end sessions and API keys, and run `further`.
+        """Spend a token: set the password, end sessions and API keys, and run `on_redeemed`.
 
         Raises: TooManyRequestsError, InvalidTokenError, PasswordPolicyError, OverloadedError,
-            and the errors of `further`. The token stays valid after any of them.
+            and the errors of `on_redeemed`. The token stays valid after any of them.
         """
         facts = await self.facts(token, address)
         if facts.kind is not kind:
@@ -166,7 +166,7 @@ class LinkUse:
             fw = self._handle(tx, user, request_id)
             self._passwords.replace(fw, user, password_hash, _ACTIONS[kind])
             with self._audit.suppressed(tx):  # covered by the event just recorded
-                further(tx, replace(facts, user=user))
+                on_redeemed(tx, replace(facts, user=user))
 
         await self._store.write(work)
 
@@ -319,12 +319,12 @@ class Invitation:
         Raises: as `LinkUse.complete`; ValidationError for an unusable full name.
         """
 
-        def further(tx: Tx, facts: LinkFacts) -> None:
+        def on_redeemed(tx: Tx, facts: LinkFacts) -> None:
             if full_name is not None:
                 self._name(tx, facts.user, full_name)
 
         await self._link_use.complete(
-            LinkKind.INVITATION, token, password, address, further, request_id
+            LinkKind.INVITATION, token, password, address, on_redeemed, request_id
         )
 
     def _name(self, tx: Tx, user: str, full_name: str) -> None:

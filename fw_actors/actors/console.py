@@ -210,7 +210,7 @@ class Console:
         self._dispatcher, self._delivered = dispatcher, delivered
         self._facts = ConsoleFacts(site.registry, site.installation_key)
         self._traces = Traces(site.clock)
-        self._one_at_a_time = trio.Lock()
+        self._lock = trio.Lock()
         self._view: ConsoleView | None = None
         self._due = 0.0
         self._made_at = 0.0
@@ -219,7 +219,7 @@ class Console:
 
     async def view(self, after: int = 0) -> ConsoleView:
         """Return the next view after number `after` as soon as it is due; 0 accepts any."""
-        async with self._one_at_a_time:
+        async with self._lock:
             view = self._view
             if view is None or view.number <= after or trio.current_time() > self._due:
                 await trio.sleep_until(self._due)

@@ -192,7 +192,7 @@ class QueueWorker(Actor, ABC):
         self._free = policy.slots
         self._repair = ClockSkewRepair(policy.queue, policy.backoff.cap)
         self._scopes: set[trio.CancelScope] = set()
-        self._cut_off = inf
+        self._drain_deadline = inf
 
     @abstractmethod
     async def carry_out(self, job: LeasedJob) -> None:
@@ -215,9 +215,9 @@ class QueueWorker(Actor, ABC):
     @handles(Drain)
     def drain(self, message: Drain) -> None:
         """Start no more jobs, and limit the time of those in progress."""
-        self._cut_off = trio.current_time() + message.seconds
+        self._drain_deadline = trio.current_time() + message.seconds
         for scope in self._scopes:
-            scope.deadline = self._cut_off
+            scope.deadline = self._drain_deadline
 
     @handles(JobEnded)
     def job_ended(self, message: JobEnded) -> None:
@@ -251,7 +251,7 @@ class QueueWorker(Actor, ABC):
 
     @property
     def _draining(self) -> bool:
-        return self._cut_off < inf
+        return self._drain_deadline < inf
 
     async def settle(self, job: LeasedJob, write: Callable[[Tx], bool]) -> bool:
         """Write an outcome, shielded from cancellation, so that a finished job is not repeated.
@@ -297,7 +297,7 @@ class QueueWorker(Actor, ABC):
     async def _process(self, job: LeasedJob) -> None:
         """Process one job from its lease to its end."""
         # Not keyed by the job's id: a job that outlives its lease may be processed twice at once.
-        self._scopes.add(scope := trio.CancelScope(deadline=self._cut_off))
+        self._scopes.add(scope := trio.CancelScope(deadline=self._drain_deadline))
         failure: JobFailed | None = None
         try:
             with scope:

@@ -22,7 +22,7 @@ DEFAULT_ORDER: Final = "creation desc"
 MAX_FILTERS: Final = 100  # SQLite nests conditions 1,000 deep at most
 MAX_VALUES: Final = 30_000  # in all lists of a query: SQLite binds 32,766 values, PostgreSQL 65,535
 LONGEST_PATTERN: Final = 1000
-_AROUND: Final = 30  # bytes: JSON's punctuation around a value, and a number or time itself
+_VALUE_OVERHEAD: Final = 30  # bytes: JSON's punctuation around a value, and a number or time itself
 _BYTES_OF_A_CHARACTER: Final = 4
 _MIB: Final = 1 << 20
 _LIST_OPERATORS: Final = ("in", "not in")
@@ -142,7 +142,7 @@ class Query:
 
     def _most_of_a_row(self, wanted: Sequence[str]) -> float:
         """Return how many bytes a row of these fields has at most, as JSON shows it."""
-        return sum(_most_bytes(self._meta, name) + len(name) + _AROUND for name in wanted)
+        return sum(_most_bytes(self._meta, name) + len(name) + _VALUE_OVERHEAD for name in wanted)
 
     def _require_bytes(self, wanted: Sequence[str], here: Any, most: float) -> None:
         """Raises: ValidationError when the rows selected by `here` hold more than `most` bytes."""
@@ -152,7 +152,7 @@ class Query:
         row = self._fw.tx.one(sa.select(sa.func.count(), *sizes).where(here))
         assert row is not None  # an aggregate gives a row
         rows, *sums = map(int, row)
-        held = sum(sums) + rows * sum(len(name) + _AROUND for name in wanted)
+        held = sum(sums) + rows * sum(len(name) + _VALUE_OVERHEAD for name in wanted)
         if held > most:
             raise ValidationError(
                 f"These {rows} rows hold {_in_mib(held)} MiB, and an answer at most"

@@ -62,7 +62,7 @@ def accepted(meta: Meta, rights: Rights, *, new: bool) -> Schema:
         properties["submit"] = {"type": "boolean", "description": "Submits the document too."}
     for field in _seen(meta, meta, rights, "write"):
         properties[field.name] = _requested(field, meta, rights)
-    return _object(properties, _needed(meta, rights, meta) if new else [])
+    return _object(properties, _required(meta, rights, meta) if new else [])
 
 
 def _shown(owner: Meta, meta: Meta, rights: Rights) -> Schema:
@@ -122,7 +122,7 @@ def _row(owner: Meta, meta: Meta, rights: Rights) -> Schema:
     }
     for field in _seen(owner, meta, rights, "write"):
         properties[field.name] = _requested(field, owner, rights)
-    return _object(properties, _needed(meta, rights, owner))
+    return _object(properties, _required(meta, rights, owner))
 
 
 def _seen(owner: Meta, meta: Meta, rights: Rights, action: str) -> list[Field]:
@@ -130,7 +130,7 @@ def _seen(owner: Meta, meta: Meta, rights: Rights, action: str) -> list[Field]:
     return [field for field in fields if rights.sees_level(owner, field.permlevel, action)]
 
 
-def _needed(meta: Meta, rights: Rights, owner: Meta) -> list[str]:
+def _required(meta: Meta, rights: Rights, owner: Meta) -> list[str]:
     """Return the required fields of a new document or row."""
     return [
         field.name

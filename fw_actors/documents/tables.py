@@ -48,7 +48,7 @@ def _index_name(kind: str, meta: Meta, *columns: str) -> str:
     return f"{name[:_KEPT]}_{digest}"
 
 
-def outlived_indexes(meta: Meta, there: Iterable[str]) -> list[str]:
+def stale_indexes(meta: Meta, there: Iterable[str]) -> list[str]:
     """Return those of `there` that keep unique what is not declared unique any more: they would go
     on refusing documents. Others cost a little time and stay."""
     declared = {str(index.name) for index in indexes_of(meta)}
@@ -222,10 +222,10 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
         there = tx.indexes(each.table.name)  # asked first: CREATE INDEX waits for every writer
         found += _make_indexes(tx, each, there)
         problems += [f"{each.meta.cls.__module__}: {text}" for text in found]
-        outlived = outlived_indexes(each.meta, there)
-        for name in outlived:
+        stale = stale_indexes(each.meta, there)
+        for name in stale:
             tx.run(DropIndex(sa.Index(name)))
-        if outlived or missing or not present:
+        if stale or missing or not present:
             changed.append(each.table.name)
     if problems:
         raise ConfigurationError(problems)

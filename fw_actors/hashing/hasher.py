@@ -63,7 +63,7 @@ class HashQueue(Enum):
 
 KEPT_FOR_KNOWN: Final = {HashQueue.SIGN_IN: 16, HashQueue.RECOVERY: 0}
 """How many entries of a queue are kept for requesters from known addresses."""
-ANYBODY: Final = Requester("")
+ANONYMOUS: Final = Requester("")
 """The requester of work that no network request asked for."""
 
 
@@ -112,7 +112,7 @@ class HashSlots:
         return self._begun
 
     async def run(
-        self, queue: HashQueue, work: Callable[[], T], requester: Requester = ANYBODY
+        self, queue: HashQueue, work: Callable[[], T], requester: Requester = ANONYMOUS
     ) -> T:
         """Run `work` in a thread once a slot is free, and return its result.
 
@@ -195,7 +195,7 @@ class InlineSlots(HashSlots):
     """Runs each hash on the caller's task, for tests whose clock does not see threads."""
 
     async def run(
-        self, queue: HashQueue, work: Callable[[], T], requester: Requester = ANYBODY
+        self, queue: HashQueue, work: Callable[[], T], requester: Requester = ANONYMOUS
     ) -> T:
         """Run `work` after a checkpoint, without a thread or a queue."""
         await trio.lowlevel.checkpoint()
@@ -306,7 +306,7 @@ class Hasher:
         )
 
     async def hash(
-        self, password: str, *, name: str, email: str, requester: Requester = ANYBODY
+        self, password: str, *, name: str, email: str, requester: Requester = ANONYMOUS
     ) -> str:
         """Validate a new password and return its hash. The queue is shared by `requester`s.
 
@@ -318,7 +318,7 @@ class Hasher:
         )
 
     async def rehash(
-        self, password: str, *, queue: HashQueue, requester: Requester = ANYBODY
+        self, password: str, *, queue: HashQueue, requester: Requester = ANONYMOUS
     ) -> str:
         """Hash a password that was just verified, with the live parameters, without validation.
 
@@ -345,7 +345,7 @@ class Hasher:
         queue: HashQueue = HashQueue.SIGN_IN,
         *,
         decoy: Argon2 | None = None,
-        requester: Requester = ANYBODY,
+        requester: Requester = ANONYMOUS,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> PasswordCheck:
         """Verify a password with exactly one argon2 run, whatever is wrong.

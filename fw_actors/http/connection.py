@@ -20,7 +20,7 @@ from fw_actors.http.response import Times
 from fw_actors.http.url import Origin
 
 
-class Broken(Exception):
+class BrokenConnection(Exception):
     """Raised by `receive` when the connection broke; `tls` says that TLS is what failed."""
 
     def __init__(self, tls: bool = False) -> None:
@@ -50,7 +50,7 @@ class Connection(Protocol):
     async def receive(self, limit: int) -> bytes:
         """Wait for bytes, at most `limit`; empty when the receiver has closed its side.
 
-        Raises: Broken.
+        Raises: BrokenConnection.
         """
         ...
 
@@ -114,7 +114,7 @@ class PlainConnection:
                 continue  # epoll may be wrong: a segment with a bad checksum, say
             except (OSError, trio.ClosedResourceError):
                 break
-        raise Broken
+        raise BrokenConnection
 
     async def receive_ready(self, limit: int) -> bytes:
         return self.receive_nowait(limit)

@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from fw_actors.http.connection import Broken, Connection, ExchangeStep, Progress
+from fw_actors.http.connection import BrokenConnection, Connection, ExchangeStep, Progress
 from fw_actors.http.errors import TlsError
 from fw_actors.http.response import MAX_RESPONSE, ResponseReader
 from fw_actors.http.url import Endpoint
@@ -88,7 +88,7 @@ async def _read(
     while not satisfied:
         try:
             data = await connection.receive(reader.room)
-        except Broken as broken:
+        except BrokenConnection as broken:
             if kept and reader.room == MAX_RESPONSE:
                 raise StaleConnection from None
             if broken.tls and reader.status is None:

@@ -55,12 +55,12 @@ def _read(data: bytes) -> PlainResponse | None:
         return None
     if fields.count(b"\nconnection:") != fields.count(_KEPT_ALIVE):
         return None
-    if not _ends_there(status, fields, len(body)):
+    if not _is_complete(status, fields, len(body)):
         return None
     return PlainResponse(status, body)
 
 
-def _ends_there(status: int, fields: bytes, size: int) -> bool:
+def _is_complete(status: int, fields: bytes, size: int) -> bool:
     """Whether the response ends exactly where its head says (RFC 9112 6.3)."""
     lengths = fields.count(b"\ncontent-length:")
     if status == _NO_CONTENT and (size or not lengths):

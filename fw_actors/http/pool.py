@@ -68,7 +68,7 @@ class Pool:
         self._idle: dict[Connection, None] = {}
         self._by_origin: dict[Origin, dict[Connection, None]] = {}
         self._in_use = self._opened = self._reused = self._closed = 0
-        self._shut = False
+        self._is_closed = False
         self._filled = trio.Event()
 
     def take(self, origin: Origin) -> Connection | None:
@@ -93,7 +93,7 @@ class Pool:
         self._in_use -= 1
         own = self._by_origin.get(connection.origin)
         full = own is not None and len(own) >= self.limits.idle_per_origin
-        if full or self._shut or not self.limits.idle or not self.limits.idle_per_origin:
+        if full or self._is_closed or not self.limits.idle or not self.limits.idle_per_origin:
             self._close(connection)
             return
         if len(self._idle) >= self.limits.idle:
@@ -125,9 +125,9 @@ class Pool:
             self._filled = trio.Event()
             await self._filled.wait()
 
-    def shut(self) -> None:
+    def close_all(self) -> None:
         """Close all idle connections, and from now on every connection that is given back."""
-        self._shut = True
+        self._is_closed = True
         for connection in list(self._idle):
             self._forget(connection)
             self._close(connection)

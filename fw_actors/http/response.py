@@ -187,7 +187,7 @@ class ResponseReader(msgspec.Struct, eq=False):
                 self.status, self._body = plain
                 self.ended = self.reusable = True
                 return True
-            self._h11, self._head = _expecting_an_answer(), bytearray()
+            self._h11, self._head = _client_state(), bytearray()
         self._parse(self._h11, data)
         if self.room <= 0 and not self.ended:
             self._stop(_TOO_LONG)
@@ -222,7 +222,7 @@ class ResponseReader(msgspec.Struct, eq=False):
             if again is None:
                 self._stop(_CUT_OFF if not data else _NOT_HTTP)
                 return
-            self._h11, self._head = _expecting_an_answer(), bytearray()
+            self._h11, self._head = _client_state(), bytearray()
             self._parse(self._h11, again)
 
     def _advance(self, connection: h11.Connection) -> None:
@@ -271,7 +271,7 @@ def _without_secrets(location: str) -> str:
     return _USER_INFO.sub(r"\1//", path)[:MAX_HEADER]
 
 
-def _expecting_an_answer() -> h11.Connection:
+def _client_state() -> h11.Connection:
     """An h11 client that has sent a POST; the request's bytes are written elsewhere."""
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_RESPONSE)
     connection.send(_POST)

@@ -207,7 +207,7 @@ async def open_sender(
                 deadlines.close()
             nursery.cancel_scope.cancel()
     finally:
-        pool.shut()
+        pool.close_all()
     if failure is not None:
         raise failure
 

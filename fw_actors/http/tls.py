@@ -16,7 +16,7 @@ from typing import Final
 
 import trio
 
-from fw_actors.http.connection import Broken, PlainConnection
+from fw_actors.http.connection import BrokenConnection, PlainConnection
 from fw_actors.http.errors import TlsError
 from fw_actors.http.url import Origin
 
@@ -165,7 +165,7 @@ class TlsConnection:
                 return b""  # no close_notify: an answer's length tells where it ends
             except ssl.SSLError:
                 self._sessions.drop(self.origin)
-                raise Broken(tls=True) from None
+                raise BrokenConnection(tls=True) from None
             else:
                 if not self._session_kept:  # its ticket comes before the first answer
                     self._session_kept = True
@@ -176,14 +176,14 @@ class TlsConnection:
                     await self._tls.flush(self._records)
                 await self._tls.take_in(self._records)
             except trio.BrokenResourceError:
-                raise Broken from None
+                raise BrokenConnection from None
 
     async def receive_ready(self, limit: int) -> bytes:
         # Whether a record holds bytes of an answer is known only when it is read.
         self._records.waits = False
         try:
             return await self.receive(limit)
-        except (NothingReady, Broken):
+        except (NothingReady, BrokenConnection):
             return b""
         finally:
             self._records.waits = True
@@ -282,7 +282,7 @@ class RecordStream(trio.abc.Stream):
             return data
         try:
             return await self._raw.receive(_CHUNK)
-        except Broken:
+        except BrokenConnection:
             raise trio.BrokenResourceError from None
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:

@@ -81,7 +81,7 @@ def _plain(text: str | bytes) -> str:
 TIMEOUT_SECONDS: Final = 15.0
 """For the connection, and for each of the server's replies."""
 
-Waits = Callable[[smtplib.SMTP], None]
+BeforeReply = Callable[[smtplib.SMTP], None]
 
 
 class SmtpSession:
@@ -115,7 +115,7 @@ class SmtpSession:
             try:
                 self._secure(smtp)
                 self._authenticate(smtp)
-                self._waits(smtp)
+                self._before_reply(smtp)
                 act(smtp)
                 with suppress(OSError):  # the message is accepted; a failing QUIT does not matter
                     smtp.quit()
@@ -130,14 +130,14 @@ class SmtpSession:
         host, port = self._mail.host or "", self._mail.port
         smtp: smtplib.SMTP
         if self._mail.security == "tls":
-            smtp = _Secured(self._waits, host, port, self._context)
+            smtp = _Secured(self._before_reply, host, port, self._context)
         else:
-            smtp = _Plain(self._waits, host, port)
+            smtp = _Plain(self._before_reply, host, port)
         # An address literal (RFC 5321 4.1.4): smtplib would ask DNS for this machine's name.
         smtp.local_hostname = _literal(_open_socket(smtp).getsockname()[0])
         return smtp
 
-    def _waits(self, smtp: smtplib.SMTP) -> None:
+    def _before_reply(self, smtp: smtplib.SMTP) -> None:
         """Take note of what is connected. Either `abort` sees it, or it sees `abort`."""
         self._smtp = smtp
         if self._aborted:
@@ -163,24 +163,26 @@ class SmtpSession:
 class _Plain(smtplib.SMTP):
     """Registers the connection before each reply, so that a stuck greeting can be aborted."""
 
-    def __init__(self, waits: Waits, host: str, port: int) -> None:
-        self._waits = waits
+    def __init__(self, before_reply: BeforeReply, host: str, port: int) -> None:
+        self._before_reply = before_reply
         super().__init__(host, port, "localhost", timeout=TIMEOUT_SECONDS)
 
     def getreply(self) -> tuple[int, bytes]:
-        self._waits(self)
+        self._before_reply(self)
         return super().getreply()
 
 
 class _Secured(smtplib.SMTP_SSL):
     """Like `_Plain`, over TLS."""
 
-    def __init__(self, waits: Waits, host: str, port: int, context: ssl.SSLContext) -> None:
-        self._waits = waits
+    def __init__(
+        self, before_reply: BeforeReply, host: str, port: int, context: ssl.SSLContext
+    ) -> None:
+        self._before_reply = before_reply
         super().__init__(host, port, "localhost", timeout=TIMEOUT_SECONDS, context=context)
 
     def getreply(self) -> tuple[int, bytes]:
-        self._waits(self)
+        self._before_reply(self)
         return super().getreply()
 
 

@@ -76,15 +76,15 @@ class ConsoleFacts:
         job = JOB.c
         columns = (delivery.name, delivery.webhook, delivery.event, delivery.status,
                    delivery.attempts, job.next_at)  # fmt: skip
-        under_way = (
+        queued = (
             sa.select(*columns)
             .join_from(JOB, delivery.name.table, delivery.name == job.subject)
             .where(job.queue == QUEUE, job.next_at.is_not(None))
             .order_by(job.next_at, job.id)
             .limit(MAX_DELIVERIES)
         )
-        self._in_flight = Statement(under_way.where(job.lease.is_not(None)))
-        self._upcoming = Statement(under_way.where(job.lease.is_(None)))
+        self._in_flight = Statement(queued.where(job.lease.is_not(None)))
+        self._upcoming = Statement(queued.where(job.lease.is_(None)))
         self._failed = Statement(
             sa.select(
                 delivery.name,

@@ -193,13 +193,13 @@ class SerialisingLock:
     def hold(self) -> Iterator[None]:
         """Wait for the lock; go on without it when its holder exceeds `patience`."""
         left = self._began + self._patience - time.monotonic()
-        own = self._lock.acquire(timeout=max(0.0, left))
-        if own:
+        acquired = self._lock.acquire(timeout=max(0.0, left))
+        if acquired:
             self._began = time.monotonic()
         try:
             yield
         finally:
-            if own:
+            if acquired:
                 self._lock.release()
 
 

@@ -48,7 +48,7 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> Waiting:
     same = [name for name, at in receivers.items() if at == receiver] if receiver else [partition]
     ahead = in_flight = 0
     if next_at is not None and lease is None:
-        ahead, in_flight = _beside(tx, same, next_at, number)
+        ahead, in_flight = _competing(tx, same, next_at, number)
     return Waiting(
         now=tx.now,
         status=DeliveryStatus(row["status"]),
@@ -65,7 +65,7 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> Waiting:
     )
 
 
-def _beside(tx: Tx, webhooks: list[str], due: int, number: int) -> tuple[int, int]:
+def _competing(tx: Tx, webhooks: list[str], due: int, number: int) -> tuple[int, int]:
     """Return how many deliveries of these Webhooks are due before a job, and how many leased."""
     of_them = sa.select(sa.func.count()).where(JOB.c.queue == QUEUE, JOB.c.partition.in_(webhooks))
     before = (JOB.c.next_at < due) | ((JOB.c.next_at == due) & (JOB.c.id < number))

@@ -77,9 +77,7 @@ def status(paths: SitePaths) -> ServiceStatus:
     if not is_held(paths.lock):
         return ServiceStatus(RunState.STOPPED)
     record = site_files.read(paths.pid)
-    if (
-        record is None
-    ):  # it holds the lock, but has not written its pid file yet or has removed it already
+    if record is None:  # the lock's holder has no pid file yet, or has removed it already
         return ServiceStatus(RunState.STARTING)
     state = RunState.STARTING if record.url is None else RunState.RUNNING
     return ServiceStatus(state, record.pid, record.url, record.version)

@@ -158,7 +158,7 @@ class _ConsoleServer:
         try:
             async with stream:
                 if peer_user(stream.socket) not in (os.geteuid(), ROOT):
-                    self._log.warning("console.stranger", user=peer_user(stream.socket))
+                    self._log.warning("console.peer_rejected", user=peer_user(stream.socket))
                     return
                 if self._inside > MAX_CONNECTIONS:
                     await _send(stream, _refused(OverloadedError("Too many consoles are open.")))

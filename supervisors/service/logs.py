@@ -62,13 +62,15 @@ class LogScrubber:
     ) -> MutableMapping[str, Any]:
         allowed = self._links and entry.get("event") == "mail.sent"
         # One search over all texts: secrets in entries are rare.
-        tainted = self._scrubber.finds("\0".join(v for v in entry.values() if type(v) is str))
+        has_secret = self._scrubber.finds("\0".join(v for v in entry.values() if type(v) is str))
         for name, value in entry.items():
             if name == "link":
                 entry[name] = value if allowed else SCRUBBED
             elif name == "exception":  # a traceback with the text of the exception
                 entry[name] = self._scrubber.scrub(str(value))
-            elif name not in _RESERVED and (tainted or type(value) is not str or is_secret(name)):
+            elif name not in _RESERVED and (
+                has_secret or type(value) is not str or is_secret(name)
+            ):
                 entry[name] = self._scrubbed(name, value, _MAX_DEPTH)
         return entry
 

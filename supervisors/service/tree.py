@@ -153,7 +153,7 @@ async def run_parts(
 
     Without `bound` there is no front end; without `paths` no socket of the console.
     """
-    with _woken_up_by_others(parts):
+    with _woken_by_external_commits(parts):
         async with _run(parts, bound, paths) as service:
             yield service
 
@@ -199,7 +199,7 @@ async def _run(
 
 
 @contextmanager
-def _woken_up_by_others(parts: Parts) -> Iterator[None]:
+def _woken_by_external_commits(parts: Parts) -> Iterator[None]:
     """Wake up all queue workers after commits of other processes."""
 
     def wake_up() -> None:

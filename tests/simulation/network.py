@@ -8,7 +8,7 @@ from typing import Protocol
 import trio
 
 from fw_actors.http import ConnectError, Origin
-from fw_actors.http.connection import Broken, Connection, ExchangeStep, Progress
+from fw_actors.http.connection import BrokenConnection, Connection, ExchangeStep, Progress
 from tests.simulation.life import Life
 
 
@@ -42,7 +42,7 @@ class Wire:
         while True:
             await self._life.step()
             if self._reset or self._hung_up:
-                raise Broken
+                raise BrokenConnection
             if self._to_sender or self._ended:
                 return await self.receive_ready(limit)
             await self._changed.wait()

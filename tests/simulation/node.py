@@ -15,7 +15,7 @@ from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.config import Argon2, Config
 from fw_actors.hashing import Hasher, HashQueue, PasswordCheck
-from fw_actors.hashing.hasher import ANYBODY
+from fw_actors.hashing.hasher import ANONYMOUS
 from fw_actors.http import Sender
 from fw_actors.http.dial import Resolver
 from fw_actors.http.pool import Pool
@@ -50,7 +50,7 @@ class RecordingHasher(Hasher):
         lane: HashQueue = HashQueue.SIGN_IN,
         *,
         decoy: Argon2 | None = None,
-        requester: Requester = ANYBODY,
+        requester: Requester = ANONYMOUS,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> PasswordCheck:
         """See `Hasher.verify`."""
@@ -201,7 +201,7 @@ class Node:
                         requests.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
                     around.stopped(life, self.up)
                 finally:
-                    pool.shut()  # as the kernel does for a process that was killed
+                    pool.close_all()  # as the kernel does for a process that was killed
                 nursery.cancel_scope.cancel()
 
 

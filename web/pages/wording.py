@@ -18,7 +18,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The groups of built-in DocTypes; all others are under Documents, before them."""
 
-ABOUT: Final[Mapping[str, str]] = {
+DESCRIPTIONS: Final[Mapping[str, str]] = {
     "Webhook": "Receivers, their events and signing secrets.",
     "Webhook Delivery": "Events for each receiver: sent, failed and still due.",
     "User": "Accounts and their roles.",
@@ -108,9 +108,9 @@ def group_of(doctype: str) -> str:
 
 def described(meta: Meta) -> str:
     """Return a DocType's description: of an app's, the first line of its docstring."""
-    return ABOUT.get(meta.name) or (meta.cls.__doc__ or "").strip().partition("\n")[0].replace(
-        "`", ""
-    )
+    return DESCRIPTIONS.get(meta.name) or (meta.cls.__doc__ or "").strip().partition("\n")[
+        0
+    ].replace("`", "")
 
 
 def listable(field: Field) -> bool:

@@ -60,8 +60,8 @@ def evaluate_clock(facts: ClockFacts) -> Section:
 
 
 _MIB: Final = 1 << 20
-LITTLE_DISK: Final = 1 << 30
-NO_DISK: Final = 100 * _MIB
+LOW_DISK_BYTES: Final = 1 << 30
+MIN_DISK_BYTES: Final = 100 * _MIB
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,9 @@ def _findings(facts: DatabaseFacts) -> Iterator[Finding]:
     if facts.free_disk is None:
         return
     free = f"the disk of the database has {facts.free_disk / _MIB:.0f} MiB left"
-    if facts.free_disk < NO_DISK:
+    if facts.free_disk < MIN_DISK_BYTES:
         yield problem(free, "Free disk space: soon every write is rejected with 503.")
-    elif facts.free_disk < max(LITTLE_DISK, facts.size):
+    elif facts.free_disk < max(LOW_DISK_BYTES, facts.size):
         yield warning(free, "Free disk space: a backup needs as much as the database.")
     else:
         yield ok(free)

@@ -143,7 +143,7 @@ def test_a_sweep_closes_the_old_and_the_dead_alone(pool: Pool, time: Time) -> No
 def test_a_pool_that_was_shut_keeps_nothing(pool: Pool) -> None:
     idle, out = used(pool), Fake(HERE)
     pool.adopt(out)
-    pool.shut()
+    pool.close_all()
     assert (idle.closed, out.closed) == (1, 0)
     pool.give_back(out)
     assert (out.closed, pool.statistics().idle, pool.statistics().in_use) == (1, 0, 0)
