@@ -225,8 +225,7 @@ class OverloadedError(FwError):
 def query_timeout(seconds: float) -> OverloadedError:
     """Return the refusal of a query that was ended after `seconds` (`ops.queryTimeoutSeconds`)."""
     return OverloadedError(
-        f"The query took longer than {seconds:g} seconds; narrow its filters.",
-        reason=QUERY_TIMEOUT,
+        f"The query took longer than {seconds:g} seconds; narrow its filters.", reason=QUERY_TIMEOUT
     )
 
 

@@ -102,10 +102,7 @@ async def _demo() -> bool:
         DemoReceiver("healthy", secret, (204,), story.posted),
         DemoReceiver("failing", secret, FAILURES, story.posted),
     )
-    with (
-        tempfile.TemporaryDirectory(prefix="fw-demo-") as folder,
-        trio.move_on_after(MAX_SECONDS),
-    ):
+    with tempfile.TemporaryDirectory(prefix="fw-demo-") as folder, trio.move_on_after(MAX_SECONDS):
         async with trio.open_nursery() as nursery:
             for receiver in receivers:
                 await nursery.start(receiver.serve)

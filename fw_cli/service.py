@@ -128,10 +128,7 @@ def _open(
     # systemd's RuntimeDirectory=: visible to other processes, unlike a unit's private /tmp.
     run_folder = context.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
     return open_service(
-        context.config,
-        log=log,
-        front=front,
-        run_folder=Path(run_folder) if run_folder else None,
+        context.config, log=log, front=front, run_folder=Path(run_folder) if run_folder else None
     )
 
 

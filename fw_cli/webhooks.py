@@ -55,8 +55,7 @@ webhooks.add_command(emit)
 @webhooks.command(
     "list",
     epilog=examples(
-        "fw webhooks list --status Failed --limit 100",
-        "fw webhooks list --json | jq -r '.[].name'",
+        "fw webhooks list --status Failed --limit 100", "fw webhooks list --json | jq -r '.[].name'"
     ),
 )
 @click.option("--status", type=click.Choice(_STATUSES), help="Only deliveries of this status.")

@@ -51,10 +51,7 @@ PATH_LENGTH_LOGGED: Final = 200
 
 
 def make_app(
-    gateway: Gateway,
-    settings: Settings,
-    entropy: Entropy,
-    console: Console | None = None,
+    gateway: Gateway, settings: Settings, entropy: Entropy, console: Console | None = None
 ) -> FrontEnd:
     """Return the application over `gateway`.
 

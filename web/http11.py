@@ -139,11 +139,7 @@ class Http11Connection:
     """Serves one client's connection."""
 
     def __init__(
-        self,
-        front: FrontEnd,
-        client: ClientConnection,
-        date: DateLine,
-        peer: PeerAddress | None,
+        self, front: FrontEnd, client: ClientConnection, date: DateLine, peer: PeerAddress | None
     ) -> None:
         self._front = front
         self._client = client

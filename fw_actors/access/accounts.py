@@ -59,11 +59,7 @@ class Accounts(Observer):
         hashed = PASSWORD.c.user == users.c.name
         self._by_key = Statement(
             sa.select(
-                users.c.name,
-                users.c.fullName,
-                users.c.enabled,
-                PASSWORD.c.hash,
-                PASSWORD.c.changed,
+                users.c.name, users.c.fullName, users.c.enabled, PASSWORD.c.hash, PASSWORD.c.changed
             )
             .select_from(IDENTIFIER.join(users, named).outerjoin(PASSWORD, hashed))
             .where(IDENTIFIER.c.key == _KEY)

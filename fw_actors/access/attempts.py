@@ -231,11 +231,7 @@ def _counters(
 
 def _read_tally(tx: Tx, statement: Statement, key: bytes, budget: Budget) -> Tally:
     row = tx.one(
-        statement,
-        key=key,
-        since=tx.now - budget.window,
-        now=tx.now,
-        stale=tx.now - IN_FLIGHT_MS,
+        statement, key=key, since=tx.now - budget.window, now=tx.now, stale=tx.now - IN_FLIGHT_MS
     )
     assert row is not None  # an aggregate always returns a row
     return Tally(*row)

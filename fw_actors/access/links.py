@@ -91,12 +91,7 @@ class Links:
         lock_account(tx, user)
         tx.run(_END_OLDER, user=user, kind=kind.value)
         tx.run(
-            _INSERT,
-            hash=digest(token),
-            kind=kind.value,
-            user=user,
-            created=tx.now,
-            expires=expires,
+            _INSERT, hash=digest(token), kind=kind.value, user=user, created=tx.now, expires=expires
         )
         return MintedLink(f"{self._base_url}/{PAGES[kind]}#token={token}", expires)
 

@@ -307,12 +307,7 @@ class Invitation:
         self._link_use, self._handle = link_use, handle
 
     async def accept(
-        self,
-        token: str,
-        password: str,
-        full_name: str | None,
-        address: str,
-        request_id: str = "",
+        self, token: str, password: str, full_name: str | None, address: str, request_id: str = ""
     ) -> None:
         """Set the invited account's first password, and its full name if given.
 

@@ -18,14 +18,7 @@ from fw_actors.errors import OverloadedError
 from fw_actors.http import Endpoint, Origin
 from fw_actors.rules.concurrency import ReceiverSlots
 from fw_actors.rules.tokens import record_id
-from fw_actors.runtime import (
-    Actor,
-    KeyedPool,
-    MailboxPolicy,
-    Overflow,
-    Request,
-    handles,
-)
+from fw_actors.runtime import Actor, KeyedPool, MailboxPolicy, Overflow, Request, handles
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import StatementError, Store
 from fw_actors.webhooks.claims import ClaimPlan, LeasedDelivery, new_receiver

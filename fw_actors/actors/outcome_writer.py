@@ -77,13 +77,7 @@ class OutcomeWriter(Actor):
     mailbox = MailboxPolicy(capacity=8192, overflow=Overflow.WAIT)
 
     def __init__(
-        self,
-        store: Store,
-        deliveries: Deliveries,
-        clock: Clock,
-        log: Log,
-        *,
-        slots: int,
+        self, store: Store, deliveries: Deliveries, clock: Clock, log: Log, *, slots: int
     ) -> None:
         """`slots` is the maximum of deliveries in flight (`ops.deliveryConcurrency`)."""
         self._store, self._deliveries, self._clock, self._log = store, deliveries, clock, log

@@ -247,10 +247,7 @@ def _decode(text: str, problems: list[str]) -> object:
         return int(digits)
 
     decoded: object = json.loads(
-        text,
-        object_pairs_hook=unique_pairs,
-        parse_constant=refuse_constant,
-        parse_int=read_whole,
+        text, object_pairs_hook=unique_pairs, parse_constant=refuse_constant, parse_int=read_whole
     )
     return decoded
 

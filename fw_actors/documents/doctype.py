@@ -129,15 +129,7 @@ def bytes_of(field: Field) -> int | None:
 
 
 ACTIONS: Final = ("list", "read", "create", "write", "delete", "submit", "cancel", "export")
-STANDARD: Final = (
-    "name",
-    "owner",
-    "creation",
-    "modified",
-    "modified_by",
-    "docstatus",
-    "idx",
-)
+STANDARD: Final = ("name", "owner", "creation", "modified", "modified_by", "docstatus", "idx")
 TIMES: Final = ("creation", "modified")
 CHILD_STANDARD: Final = ("parent", "parenttype", "parentfield")
 HOOKS: Final = (

@@ -13,10 +13,7 @@ import msgspec
 from fw_actors.errors import BadRequestError
 from fw_actors.rules.plain_call import call_plainly
 
-_POSITIONAL: Final = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-)
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _LONGEST_SHOWN: Final = 140
 _JSON_TYPES: Final = (str, int, float, bool, dict, list, NoneType, Any)
 

@@ -204,9 +204,7 @@ class Webhooks:
             return self._emit(self._fw, name, data, reference, key)
 
     def emit_many(
-        self,
-        events: Sequence[Mapping[str, Any] | FwError],
-        all: bool = False,
+        self, events: Sequence[Mapping[str, Any] | FwError], all: bool = False
     ) -> list[dict[str, Any]]:
         """Record up to 1,000 events in this transaction.
 

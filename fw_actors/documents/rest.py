@@ -15,13 +15,7 @@ from typing import Any, Final
 
 from fw_actors.documents import permissions, query, rows, schema
 from fw_actors.documents.doctype import ACTIONS, CHILD_STANDARD, STANDARD, Meta
-from fw_actors.documents.document import (
-    DocType,
-    child_of,
-    field_unknown,
-    rows_of,
-    shown_value,
-)
+from fw_actors.documents.document import DocType, child_of, field_unknown, rows_of, shown_value
 from fw_actors.documents.fields import (
     CONFIGURED,
     CONTROLS_AND_BREAKS,

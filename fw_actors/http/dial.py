@@ -90,10 +90,7 @@ class Resolver:
     """
 
     def __init__(
-        self,
-        nursery: trio.Nursery,
-        lookup: Lookup = system_lookup,
-        threads: int = MAX_THREADS,
+        self, nursery: trio.Nursery, lookup: Lookup = system_lookup, threads: int = MAX_THREADS
     ) -> None:
         self._nursery = nursery
         self._lookup = lookup

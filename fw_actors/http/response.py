@@ -250,10 +250,7 @@ class ResponseReader(msgspec.Struct, eq=False):
 
 
 def make_response(
-    status: int,
-    body: bytes,
-    headers: Iterable[tuple[bytes, bytes]],
-    times: Times,
+    status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]], times: Times
 ) -> ReceiverResponse:
     """Build a response; `headers` have lower-case names."""
     location = retry_after = None

@@ -212,12 +212,7 @@ class SmtpTransport:
     """Opens a connection for each message, at most four at once."""
 
     def __init__(
-        self,
-        mail: Mail,
-        clock: Clock,
-        entropy: Entropy,
-        *,
-        context: ssl.SSLContext | None = None,
+        self, mail: Mail, clock: Clock, entropy: Entropy, *, context: ssl.SSLContext | None = None
     ) -> None:
         """`context`: how certificates are verified; None takes the system's trust store."""
         self._mail, self._clock, self._entropy = mail, clock, entropy

@@ -40,11 +40,7 @@ class JobRecorder:
         path = _path_of(function)
         _validate_call(function, arguments)
         number = jobs.enqueue_numbered(
-            fw.tx,
-            queue=QUEUE,
-            function=path,
-            arguments=_json(arguments),
-            user=fw.user,
+            fw.tx, queue=QUEUE, function=path, arguments=_json(arguments), user=fw.user
         )
         fw.tx.after_commit(self._recorded)
         return number

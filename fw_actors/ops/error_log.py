@@ -45,11 +45,7 @@ class ErrorRecorder:
     """Queues defects to be written. Used on trio's thread, except `flush`."""
 
     def __init__(
-        self,
-        registry: Registry,
-        entropy: Entropy,
-        scrubber: Scrubber,
-        noted: Callable[[], None],
+        self, registry: Registry, entropy: Entropy, scrubber: Scrubber, noted: Callable[[], None]
     ) -> None:
         """`noted` is called for each defect."""
         c = registry.tables["Error Log"].table.c

@@ -16,12 +16,7 @@ MAX_RUNES: Final = 256
 
 
 def validate_password(
-    password: str,
-    *,
-    minimum: int,
-    name: str,
-    email: str,
-    common: AbstractSet[str] = frozenset(),
+    password: str, *, minimum: int, name: str, email: str, common: AbstractSet[str] = frozenset()
 ) -> None:
     """Refuse a password that breaks the policy, with the first rule in the order of A-136.
 

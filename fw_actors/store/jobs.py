@@ -228,13 +228,7 @@ DELETE_HELD: Final = Statement(
 SETTLE_ALL: Final = Statement(
     update(JOB)
     .where(JOB.c.id == SETTLED.item(0, int), JOB.c.lease == SETTLED.item(1, str))
-    .values(
-        {
-            **_COUNTED,
-            "next_at": SETTLED.item(2, int),
-            "error": SETTLED.item(3, str),
-        }
-    )
+    .values({**_COUNTED, "next_at": SETTLED.item(2, int), "error": SETTLED.item(3, str)})
 )
 
 

@@ -201,11 +201,7 @@ class GroupCommit:
                 return
 
     def _run_members(
-        self,
-        taken: list[WorkItem],
-        pull: Pull,
-        empty: Callable[[], bool],
-        members: list[WorkItem],
+        self, taken: list[WorkItem], pull: Pull, empty: Callable[[], bool], members: list[WorkItem]
     ) -> bool:
         """Run items until none waits; return whether there is a transaction to commit."""
         deadline = time.monotonic() + MAX_SECONDS

@@ -22,11 +22,7 @@ from fw_actors.store.executor import (
 )
 from fw_actors.store.migrations import migrate
 from fw_actors.store.query_limits import QueryLimit, QueryWatch
-from fw_actors.store.sqlite_connection import (
-    SqliteConnection,
-    make_file,
-    open_error,
-)
+from fw_actors.store.sqlite_connection import SqliteConnection, make_file, open_error
 from fw_actors.store.sqlite_engine import SNAPSHOT_SECONDS, GroupCommit, SnapshotReads
 from fw_actors.store.sqlite_notices import CommitNotices
 from fw_actors.store.store import Listeners, Store

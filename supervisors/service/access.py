@@ -79,13 +79,7 @@ def _link_uses(parts: Parts, links: Links) -> tuple[Recovery, Invitation]:
     site = parts.site
     throttle = RecoveryThrottle(site.config.auth, site.entropy, site.installation_key)
     link_use = LinkUse(
-        site.store,
-        site.hasher,
-        links,
-        site.passwords,
-        throttle,
-        site.audit,
-        site.handle,
+        site.store, site.hasher, links, site.passwords, throttle, site.audit, site.handle
     )
     recovery = Recovery(site.store, site.outbox, throttle, link_use, site.installation_key)
     return recovery, Invitation(link_use, site.handle)

@@ -33,17 +33,7 @@ if TYPE_CHECKING:
 
 
 _SECRET_WORDS: Final = frozenset(
-    {
-        "authorization",
-        "cookie",
-        "key",
-        "password",
-        "passwd",
-        "pwd",
-        "secret",
-        "sid",
-        "token",
-    }
+    {"authorization", "cookie", "key", "password", "passwd", "pwd", "secret", "sid", "token"}
 )
 # The parts of snake_case, kebab-case and camelCase names.
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")

@@ -65,11 +65,7 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
         actor_child(
             OUTCOMES,
             lambda: OutcomeWriter(
-                site.store,
-                deliveries,
-                site.clock,
-                parts.log,
-                slots=ops.delivery_concurrency,
+                site.store, deliveries, site.clock, parts.log, slots=ops.delivery_concurrency
             ),
         ),
         pool_child("deliveries", pool, shutdown_seconds=DRAIN_SECONDS),

@@ -27,15 +27,7 @@ from fw_actors.http import open_sender
 from fw_actors.ops import app_jobs, error_log, mail_queue
 from fw_actors.ops.site import Site, open_site, open_store
 from fw_actors.ops.sweeps import audit_batches, auth_batches, webhook_batches
-from fw_actors.runtime import (
-    Clock,
-    Entropy,
-    Log,
-    Runtime,
-    SystemClock,
-    SystemEntropy,
-    open_runtime,
-)
+from fw_actors.runtime import Clock, Entropy, Log, Runtime, SystemClock, SystemEntropy, open_runtime
 from fw_actors.store import Store
 from fw_actors.webhooks import events, replay
 from supervisors.children import ChildSpec, actor_child

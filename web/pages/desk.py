@@ -64,10 +64,7 @@ class DeskPages:
         """Show a page of a DocType's list."""
         doctype, asked = exchange.argument("doctype"), exchange.query
         return await self._page(
-            exchange,
-            "list.html",
-            doctype,
-            lambda fw: {"list": listing(fw, doctype, asked)},
+            exchange, "list.html", doctype, lambda fw: {"list": listing(fw, doctype, asked)}
         )
 
     async def document(self, exchange: Exchange) -> Response:

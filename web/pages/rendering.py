@@ -158,10 +158,7 @@ def sign_in_path(wanted: str) -> str:
 HTML_KIND: Final = "text/html"
 HTML: Final = f"{HTML_KIND}; charset=utf-8"
 SEE_OTHER: Final = 303
-TITLES: Final = (
-    (NotFoundError, "Not found"),
-    (PermissionDeniedError, "Not allowed"),
-)
+TITLES: Final = ((NotFoundError, "Not found"), (PermissionDeniedError, "Not allowed"))
 
 
 class Rendering:

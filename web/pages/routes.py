@@ -15,10 +15,7 @@ from web.settings import Settings
 
 
 def page_routes(
-    gateway: Gateway,
-    settings: Settings,
-    console: Console | None,
-    streams: EventStreams,
+    gateway: Gateway, settings: Settings, console: Console | None, streams: EventStreams
 ) -> list[Route]:
     """Return the routes of all pages."""
     assets = Assets()

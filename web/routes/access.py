@@ -193,9 +193,7 @@ class RecoveryRoutes:
             await self._gateway.recovery.ask(body.usr, exchange.address)
         except OverloadedError as error:  # the response is the same: only the log shows it
             _log.error(
-                "web.recovery_not_queued",
-                request_id=exchange.request_id,
-                error=error.message,
+                "web.recovery_not_queued", request_id=exchange.request_id, error=error.message
             )
         return json_response({"ok": True})
 

@@ -174,7 +174,7 @@ class MethodRoutes(GatewayRoutes):
                 "/api/method/<path>",
                 {"POST": Operation(self.call, body=arguments)},
                 find=self._find,
-            ),
+            )
         ]
 
     async def call(self, exchange: Exchange) -> Response:
