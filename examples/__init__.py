@@ -1,1 +1,1 @@
-"""Example apps."""
+"""Example programs of the runtime, and an example app of the service."""
