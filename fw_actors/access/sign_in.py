@@ -238,10 +238,10 @@ class SignIn(CountedAttempts):
         if now is None or not now.enabled or now.password_changed != account.password_changed:
             return self._fail(tx, admitted)  # it changed while the hash ran
         identified = admitted.identified
+        attempts.note_sign_in(tx, now.user, identified.known_address, admitted.address_seen)
         attempts.clear(tx, admitted.charge, identified.key, admitted.address_charge)
         if attempt.old_sid is not None:
             sessions.end(tx, attempt.old_sid)
-        attempts.note_sign_in(tx, now.user, identified.known_address, admitted.address_seen)
         if new_hash is not None:
             accounts.rehash(tx, now, new_hash)
         days = self._policy.session_days

@@ -139,7 +139,8 @@ class Workers:
             with scope.scope:
                 while not self._closed:
                     self._starting -= 1
-                    usable = await self._run_jobs(scope, place, clean)
+                    # Without a job the worker that started this one took it itself.
+                    usable = not self._queue or await self._run_jobs(scope, place, clean)
                     if not usable or len(self._parked) >= MAX_PARKED_WORKERS:
                         return
                     self._parked.append(task)

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from enum import Enum
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
@@ -223,7 +224,7 @@ class ActorCell(ABC):
 
     def tell(self, message: Message) -> bool:
         """Put a message into the mailbox; return False, and record a dead letter, if refused."""
-        if not self.scheduled:
+        if not self.scheduled and get_ident() != self.runtime.thread:
             self.runtime.check_thread(self.name)
         try:
             self.mailbox.put(message)
@@ -244,7 +245,8 @@ class ActorCell(ABC):
 
         Raises ActorGone and MailboxFull.
         """
-        self.runtime.check_thread(self.name)
+        if get_ident() != self.runtime.thread:
+            self.runtime.check_thread(self.name)
         try:
             self.mailbox.put(item)
         except trio.WouldBlock:

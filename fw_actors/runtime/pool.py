@@ -84,6 +84,11 @@ class KeyedCell(ActorCell):
         return self.pool.watches.get(self.key, ())
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether no operation is pending."""
+        return self._pending is None
+
+    @property
     def stop_requested(self) -> bool:
         """Whether to end the instance as soon as it is idle."""
         return self._stop_requested
@@ -498,7 +503,7 @@ class KeyedPool:
         del self._active[cell]
         self._inactive_totals.add(cell)
         self._take_mailbox(cell)
-        if not cell.pending:
+        if cell.is_quiet:
             self.became_idle(cell)
 
     def stopped(self) -> None:

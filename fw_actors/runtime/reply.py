@@ -90,27 +90,32 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
 
         Raises AlreadyAnswered if this reply was answered or failed before.
         """
-        if self._given or self._kept:  # few replies are: spares most answers a call
-            self._leave_actor()
+        if self._given:
+            raise self._answered()
         self._given = True
         if self.wanted:
             self._value = value
             self._close()
         else:
             self._cell.runtime.count_late_reply()
+        if self._kept:
+            self._cell.remove_pending(self)
 
     def fail(self, error: Exception) -> None:
         """Raise `error` in the asker instead of an answer, once. Use a new error for each asker.
 
         Raises AlreadyAnswered if this reply was answered or failed before.
         """
-        self._leave_actor()
+        if self._given:
+            raise self._answered()
         self._given = True
         if self.wanted:
             self._error = error
             self._close()
         else:
             self._cell.runtime.count_late_reply()
+        if self._kept:
+            self._cell.remove_pending(self)
 
     def settle(self, error: Exception) -> bool:
         """Fail the request if it was not answered yet; return whether that was so."""
@@ -142,12 +147,8 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         self.abandon(AskTimeout(self._cell.name, 0.0))
         return True
 
-    def _leave_actor(self) -> None:
-        """End the actor's side; a kept reply is pending no more. Raises AlreadyAnswered."""
-        if self._given:
-            raise AlreadyAnswered(self._cell.name, type(self.message).__name__)
-        if self._kept:
-            self._cell.remove_pending(self)
+    def _answered(self) -> AlreadyAnswered:
+        return AlreadyAnswered(self._cell.name, type(self.message).__name__)
 
     # The asker's side.
 

@@ -105,7 +105,8 @@ class Runtime:
         """Context variables that travel with ask, send and work."""
         self.deadlines = Deadlines()
         self.from_threads = MessagesFromThreads()
-        self._thread = get_ident()
+        self.thread = get_ident()
+        """The number of trio's thread."""
         self.next_life = count(1).__next__
         """Returns the number of a new instance: greater than those of all before."""
         self.workers = Workers(nursery)
@@ -166,7 +167,7 @@ class Runtime:
         Not called for a tell to an actor that is awake, which would then cost a fifteenth more:
         such a message wakes no task, and arrives.
         """
-        if get_ident() != self._thread:
+        if get_ident() != self.thread:
             raise RuntimeError(
                 f"A message to {name!r} came from a thread other than trio's: "
                 "use ref.tell_from_thread."

@@ -101,33 +101,8 @@ _SETTINGS: Final = (
 )
 
 
-class RawGuard:
-    """SQLite's authorizer: while `active`, refuses what reaches beyond the transaction.
-
-    It stays installed, because installing one makes SQLite prepare every statement anew.
-    """
-
-    _REFUSED: Final = frozenset(
-        {
-            sqlite3.SQLITE_TRANSACTION,
-            sqlite3.SQLITE_SAVEPOINT,
-            sqlite3.SQLITE_ATTACH,
-            sqlite3.SQLITE_DETACH,
-            sqlite3.SQLITE_PRAGMA,
-        }
-    )
-
-    def __init__(self) -> None:
-        self.active = False
-
-    def __call__(self, action: int, *_details: str | None) -> int:
-        if self.active and action in self._REFUSED:
-            return sqlite3.SQLITE_DENY
-        return sqlite3.SQLITE_OK
-
-
 class SqliteConnection:
-    """A connection, its one cursor, its guard and its limit. Used by one thread at a time.
+    """A connection, its one cursor and its limit. Used by one thread at a time.
 
     `log` is the path of its write-ahead log; `rolled_back` says whether the transaction at hand has
     rolled back to a savepoint.
@@ -150,7 +125,6 @@ class SqliteConnection:
         writable: bool = True,
         query_seconds: float | None = None,
     ) -> None:
-        self.guard = RawGuard()
         self.limit = QueryLimit(query_seconds)
         self.writable = writable
         self.log = f"{os.path.realpath(path)}-wal"  # SQLite puts it where a link leads to
@@ -176,7 +150,6 @@ class SqliteConnection:
                 self.raw.execute(setting)
             self.raw.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
             self.raw.execute("PRAGMA busy_timeout=0" if writable else "PRAGMA query_only=ON")
-            self.raw.set_authorizer(self.guard)
             self.raw.create_function(
                 LIKE_LONG, 2, partial(like_long, self._require_time), deterministic=True
             )

@@ -28,14 +28,39 @@ from fw_actors.store.transaction import CursorTx
 _RAW_PREFIX: Final = "/* fw.db.sql */ "
 
 
+class RawGuard:
+    """SQLite's authorizer: while `active`, refuses what reaches beyond the transaction.
+
+    It stays installed, because installing one makes SQLite prepare every statement anew.
+    """
+
+    _REFUSED: Final = frozenset(
+        {
+            sqlite3.SQLITE_TRANSACTION,
+            sqlite3.SQLITE_SAVEPOINT,
+            sqlite3.SQLITE_ATTACH,
+            sqlite3.SQLITE_DETACH,
+            sqlite3.SQLITE_PRAGMA,
+        }
+    )
+
+    def __init__(self) -> None:
+        self.active = False
+
+    def __call__(self, action: int, *_details: str | None) -> int:
+        if self.active and action in self._REFUSED:
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
+
+
 class SqliteTx(CursorTx):
-    """A transaction on SQLite."""
+    """A transaction on SQLite. `guard` is the connection's authorizer."""
 
     dialect = SQLITE
     locks_rows = False
     refusals = REFUSALS
 
-    def __init__(self, connection: SqliteConnection, now: int) -> None:
+    def __init__(self, connection: SqliteConnection, guard: RawGuard, now: int) -> None:
         cursor = connection.cursor
         super().__init__(
             now,
@@ -45,7 +70,7 @@ class SqliteTx(CursorTx):
             cursor.executemany,
             writable=connection.writable,
         )
-        self.connection = connection
+        self.connection, self._guard = connection, guard
         self.failure: BaseException | None = None
 
     def columns(self, table: str) -> Mapping[str, str]:
@@ -56,7 +81,7 @@ class SqliteTx(CursorTx):
         return frozenset(name for (name,) in found)
 
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        guard = self.connection.guard
+        guard = self._guard
         guard.active = True
         try:
             cursor = self._execute(_RAW_PREFIX + text, params or {})
@@ -121,8 +146,9 @@ class GroupCommit:
 
     def __init__(self, connection: SqliteConnection) -> None:
         self.counts = EngineCounts()
-        self._connection = connection
+        self._connection, self._guard = connection, RawGuard()
         self._raw, self._execute = connection.raw, connection.cursor.execute
+        self._raw.set_authorizer(self._guard)
         self._version = connection.data_version()
         self._changes = 0
         self._waits_for_disk = connection.durable
@@ -235,7 +261,7 @@ class GroupCommit:
             memory). The work of earlier members is gone then, so they can't be told otherwise,
             and a later one would write without a transaction.
         """
-        tx = SqliteTx(self._connection, item.now)
+        tx = SqliteTx(self._connection, self._guard, item.now)
         try:
             item.answer = outcome.Value(item.fn(tx))
         except BaseException as error:
@@ -318,7 +344,8 @@ class SnapshotReads:
 
     def __init__(self, connection: SqliteConnection) -> None:
         self.counts = EngineCounts()
-        self._connection = connection
+        self._connection, self._guard = connection, RawGuard()
+        connection.raw.set_authorizer(self._guard)
         self._began = 0.0  # when the snapshot at hand began, by time.monotonic()
 
     @property
@@ -360,7 +387,7 @@ class SnapshotReads:
         except Exception as error:  # MemoryError is not an sqlite3.Error
             item.refuse(overloaded(error))
             return
-        tx = SqliteTx(self._connection, item.now)
+        tx = SqliteTx(self._connection, self._guard, item.now)
         limit = self._connection.limit
         limit.begin(self._connection.raw.interrupt, item, tx)
         try:

@@ -41,18 +41,23 @@ _MAX_DEPTH: Final = 8
 _RESERVED: Final = frozenset({"_record", "level", "timestamp"})  # set here, never from outside
 
 
-class LogScrubber:
-    """A structlog processor that scrubs entries; `links` keeps `link` in `mail.sent` (O-102)."""
+class EntryProcessor:
+    """A structlog processor that dates and scrubs entries.
 
-    def __init__(self, scrubber: Scrubber, *, links: bool) -> None:
-        self._scrubber, self._links = scrubber, links
+    `links` keeps `link` in `mail.sent` (O-102).
+    """
+
+    def __init__(self, clock: Clock, scrubber: Scrubber, *, links: bool) -> None:
+        self._clock, self._scrubber, self._links = clock, scrubber, links
 
     def __call__(
         self, _logger: object, _method: str, entry: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
+        entry["timestamp"] = self._clock.now()
         allowed = self._links and entry.get("event") == "mail.sent"
         # One search over all texts: secrets in entries are rare.
-        has_secret = self._scrubber.finds("\0".join(v for v in entry.values() if type(v) is str))
+        texts = "\0".join([value for value in entry.values() if type(value) is str])
+        has_secret = any(map(texts.__contains__, self._scrubber.forms))
         for name, value in entry.items():
             if name == "link":
                 entry[name] = value if allowed else SCRUBBED
@@ -199,9 +204,8 @@ def configure(
     steps: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
-        _stamp(clock),
         structlog.processors.format_exc_info,
-        LogScrubber(scrubber, links=links),
+        EntryProcessor(clock, scrubber, links=links),
     ]
     render = json_line if style == "json" else text_line
     _route_standard_library(threshold, steps, render, stream)
@@ -250,16 +254,6 @@ def _route_standard_library(
         quiet = threshold if threshold <= logging.DEBUG else max(threshold, logging.WARNING)
         logging.getLogger(name).setLevel(quiet)
     logging.captureWarnings(True)
-
-
-def _stamp(clock: Clock) -> Processor:
-    def stamp(
-        _logger: WrappedLogger, _method: str, event: MutableMapping[str, Any]
-    ) -> MutableMapping[str, Any]:
-        event["timestamp"] = clock.now()
-        return event
-
-    return stamp
 
 
 def _name_logger(
