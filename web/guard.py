@@ -25,7 +25,7 @@ from fw_actors.errors import (
     UnsupportedMediaTypeError,
 )
 from web.exchange import Exchange
-from web.json_input import has_control
+from web.json_input import CONTROL_IN_NAME
 from web.operations import LARGE, Authentication, BodyRule, Operation, Route
 from web.request import LimitedBody, session_ids
 from web.response import CSRF_HEADER, Response
@@ -159,7 +159,7 @@ async def _authenticate(
 def _validate_path_arguments(exchange: Exchange) -> None:
     """Raise BadRequestError for control characters: PostgreSQL rejects them, SQLite does not."""
     for name, text in (exchange.request.view_args or {}).items():
-        if has_control(text):
+        if CONTROL_IN_NAME.search(text):
             raise BadRequestError(f"{name} contains a forbidden character.", field=name)
 
 
@@ -198,7 +198,7 @@ def _query(request: Request, known: frozenset[str] | None) -> Mapping[str, str]:
             raise BadRequestError(f"Unknown query parameter {name!r}.", field=name)
         if name in found:
             raise BadRequestError(f"The query parameter {name} must not be repeated.", field=name)
-        if has_control(value):
+        if CONTROL_IN_NAME.search(value):
             raise BadRequestError(f"{name} contains a forbidden character.", field=name)
         found[name] = value
     return found

@@ -40,6 +40,9 @@ SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 CONTROL_IN_TEXT: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
+CONTROL_IN_NAME: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""What no name or label may hold: control characters and lone surrogates."""
+
 SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 NAMED_KEY: Final = re.compile(r"field `([^`]+)`")
@@ -216,11 +219,6 @@ def read_argument(text: str, field: str) -> Any:
     return value
 
 
-def has_control(text: str) -> bool:
-    """Say whether a name or label holds a control character or a lone surrogate."""
-    return (CONTROL.search(text) or SURROGATE.search(text)) is not None
-
-
 def depth_of(body: bytes, most: int) -> int:
     """Return how deep the brackets of `body` nest outside strings, at most `most` + 1.
 
@@ -270,7 +268,7 @@ def may_be_suspect(body: bytes) -> bool:
 
 def _validate_object(value: dict[str, Any], texts: CharacterRules) -> None:
     for key, under in value.items():
-        if has_control(key):
+        if CONTROL_IN_NAME.search(key):
             raise BadRequestError("A key contains a forbidden character.", field=_printable(key))
         _validate(under, key, texts.forbidden(key))
 

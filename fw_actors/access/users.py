@@ -207,7 +207,7 @@ class ScopeRules(Observer):
         """Validate scopes, keep documents that scopes name, delete a deleted user's scopes."""
         if event == "on_trash":
             self._on_trash(fw, doc)
-        elif doc.doctype == _SCOPE:
+        elif doc.meta.name == _SCOPE:
             self._validate(fw, doc.__dict__["allow"], doc.__dict__["for_value"])
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:

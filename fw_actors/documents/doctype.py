@@ -44,6 +44,10 @@ class FieldGroups:
     sealed: tuple[Vault, ...]
     decoded: tuple[tuple[str, Convert], ...]
     """Fields that hold something else than their columns, each with what reads it."""
+    blank: Mapping[str, Any]
+    """What fields hold in a new document."""
+    blank_made: tuple[tuple[str, Callable[[], Any]], ...]
+    """Fields of which each new document holds a value of its own, each with what makes it."""
     limited: tuple[Field, ...]
     """Those that not everybody who writes the document may write: read_only, or a permlevel."""
     levelled: tuple[Field, ...]
@@ -74,6 +78,8 @@ def field_groups(
         decoded=tuple(
             (f.name, f.from_store) for f in columns if type(f).from_store is not Field.from_store
         ),
+        blank={f.name: f.blank() for f in fields if not f.blank_is_made},
+        blank_made=tuple((f.name, f.blank) for f in fields if f.blank_is_made),
         limited=tuple(f for f in fields if f.read_only or f.permlevel),
         levelled=tuple(f for f in fields if f.permlevel),
         pick=itemgetter(*shown),

@@ -43,8 +43,9 @@ class DocType(DocTypeBase, abstract=True):
         self.docstatus = self.idx = 0
         if meta.child:
             self.parent = self.parenttype = self.parentfield = None
-        for field in meta.fields.values():
-            self.__dict__[field.name] = field.blank()
+        self.__dict__.update(meta.groups.blank)
+        for name, make in meta.groups.blank_made:
+            self.__dict__[name] = make()
         for key, value in (values or {}).items():
             if key not in meta.fields and key not in ("name", "idx", "docstatus"):
                 raise field_unknown(meta, key)

@@ -108,6 +108,11 @@ class Field:
         """Whether two values of the field are equal to a reader of JSON."""
         return bool(one == other)
 
+    @property
+    def blank_is_made(self) -> bool:
+        """Whether `blank` returns a value that only one document may hold."""
+        return isinstance(self.default, (list, dict))
+
     def blank(self) -> Any:
         """Return the value of a new document: a copy of the default, or nothing."""
         if self.default is None:
@@ -300,6 +305,10 @@ class Table(Field):
     def __init__(self, child: Any = None, /, **options: Any) -> None:
         super().__init__(**options)
         self.child: Any = child if child is not None else self.options
+
+    @property
+    def blank_is_made(self) -> bool:
+        return True
 
     def blank(self) -> list[Any]:
         return []

@@ -23,7 +23,7 @@ def run_hook(fw: Fw, doc: DocType, name: str) -> None:
     """
     if name not in doc.meta.hooks:
         return
-    call_plainly(f"{doc.doctype}.{name}", getattr(type(doc), name), doc, fw)
+    call_plainly(f"{doc.meta.name}.{name}", getattr(type(doc), name), doc, fw)
     check_name(doc)
 
 

@@ -78,7 +78,7 @@ def authorize_action(fw: Fw, doc: DocType, action: str, ignore_permissions: bool
         raise PermissionDeniedError(f"{meta.name} is written by the service alone.")
     if not ignore_permissions:
         fw.rights.require(meta, action)
-        if not doc.is_new():
+        if doc._stored is not None:
             fw.rights.refuse_own_record(meta, doc.name)
 
 
@@ -158,12 +158,12 @@ class Documents:
         """Write a new document and its child rows; `alone`: a refusal ends the transaction."""
         with atomic(fw, doc, alone=alone):
             authorize_action(fw, doc, "create", ignore_permissions)
-            if not doc.is_new():
+            if doc._stored is not None:
                 raise ConflictError(f"{doc.doctype} {doc.name} has already been inserted.")
             prepare(self, fw, doc, None)
-            is_taken = partial(self.registry.table(doc.doctype).exists, fw.tx)
+            is_taken = partial(self.registry.tables[doc.meta.name].exists, fw.tx)
             doc.name = name_for(doc, fw.tx, self.entropy, is_taken)
-            doc.owner = doc.modified_by = fw.user
+            doc.owner = doc.modified_by = fw.rights.user
             doc.creation = doc.modified = iso(fw.tx.now)
             doc.docstatus = DRAFT
             authorize_scope(fw, doc, ignore_permissions)
@@ -189,7 +189,7 @@ class Documents:
         `stored`: from `open`, where nothing was written since, and a refusal ends the
         transaction; else the document is read again.
         """
-        if doc.is_new():
+        if doc._stored is None:
             return self.insert(fw, doc, ignore_permissions)
         with atomic(fw, doc, alone=stored is not None):
             authorize_action(fw, doc, "write", ignore_permissions)
@@ -307,7 +307,7 @@ class Documents:
             self._write(fw, doc, f"on_{verb}", lambda: rows.update(self, fw.tx, doc, stored))
 
     def _write(self, fw: Fw, doc: DocType, event: str, write: Callable[[], None]) -> None:
-        before, observers = doc._before, self._observers[doc.doctype]
+        before, observers = doc._before, self._observers[doc.meta.name]
         observers.changing(fw, event, doc)
         with duplicates_refused(doc):
             write()

@@ -374,7 +374,8 @@ def _new(fw: Fw, doctype: str, body: Mapping[str, Any]) -> tuple[DocType, bool]:
     fw.rights.require(meta, "create")
     if submit:
         fw.rights.require(meta, "submit")
-    return fw.new_doc(doctype, **validated(fw, meta, body, None)), submit
+    doc: DocType = meta.cls(fw, validated(fw, meta, body, None))
+    return doc, submit
 
 
 def _change(fw: Fw, doc: DocType, body: Mapping[str, Any]) -> None:

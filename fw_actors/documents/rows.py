@@ -72,7 +72,7 @@ def _load_rows(documents: Documents, fw: Fw, doc: DocType, field: Table) -> list
 def insert(documents: Documents, tx: Tx, doc: DocType) -> None:
     """Write a new document's rows."""
     row = _row_of(documents, doc)
-    documents.registry.tables[doc.doctype].insert(tx, row)
+    documents.registry.tables[doc.meta.name].insert(tx, row)
     doc._stored = row
     for field in doc.meta.tables:
         _write_children(documents, tx, doc, field, {})
@@ -216,7 +216,7 @@ def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:
 def _row_id(documents: Documents, doc: DocType) -> str | None:
     """Return the id that Vault values of the row are bound to, made with the first such value."""
     row_id: str | None = (doc._stored or {}).get(ROW_ID)
-    if row_id is None and documents.registry.tables[doc.doctype].has_vault:
+    if row_id is None and documents.registry.tables[doc.meta.name].has_vault:
         row_id = random_name(documents.entropy)
     return row_id
 

@@ -64,10 +64,14 @@ class KeyedActor(Actor):
 class Context:
     """The runtime as an actor sees it. For trio's thread only, while the instance lives."""
 
-    __slots__ = ("_cell", "key")
+    __slots__ = ("_cell", "clock", "key", "time")
 
     def __init__(self, cell: ActorCell, key: str | None = None) -> None:
         self._cell = cell
+        self.clock: Clock = cell.runtime.clock
+        """The wall clock."""
+        self.time: Callable[[], float] = cell.runtime.deadlines.now
+        """Returns trio's time in seconds, without a look-up of the runner."""
         self.key = key
         """The actor's key in its pool; None for a single actor."""
 
@@ -75,11 +79,6 @@ class Context:
     def ref(self) -> Ref:
         """The actor's own address."""
         return self._cell.ref
-
-    @property
-    def clock(self) -> Clock:
-        """The wall clock."""
-        return self._cell.runtime.clock
 
     @property
     def entropy(self) -> Entropy:
@@ -94,10 +93,6 @@ class Context:
     def one_line(self, error: BaseException) -> str:
         """Return an error as one short line, without secrets."""
         return self._cell.runtime.one_line(error)
-
-    def time(self) -> float:
-        """Return trio's time in seconds, without a look-up of the runner."""
-        return self._cell.runtime.deadlines.now()
 
     @property
     def left(self) -> float:

@@ -105,7 +105,7 @@ class DeliveryRecorder:
                 ids[-1].append(delivery)
                 written.append((delivery, _columns_of(event, subscription, webhook, tx.now)))
         if written:
-            self._rows.insert_many(tx, fw.user, written)
+            self._rows.insert_many(tx, fw.rights.user, written)
             jobs.enqueue_many(tx, QUEUE, [(row["webhook"], name) for name, row in written])
             tx.after_commit(self._recorded)
         return ids
@@ -148,7 +148,7 @@ class EventRecorder(Observer):
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Pin the current subscriptions for this transaction before a Webhook is written."""
-        if doc.doctype == "Webhook":
+        if doc.meta.name == "Webhook":
             self._subscriptions.pin(fw.tx)
 
     def deleting(self, fw: Fw, doc: DocType) -> None:
@@ -157,7 +157,7 @@ class EventRecorder(Observer):
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """Record a document's event for every subscribed Webhook."""
-        if doc.doctype == "Webhook":
+        if doc.meta.name == "Webhook":
             self._subscriptions.renew_after_commit(fw.tx)
         if event != "on_trash":
             self._record_document(fw, event, doc)
@@ -167,20 +167,21 @@ class EventRecorder(Observer):
         self._new_names.setdefault(fw.tx, {})[doctype, old] = new
 
     def _record_document(self, fw: Fw, event: str, doc: DocType) -> None:
-        if self._off or doc.doctype in UNWATCHABLE:
+        doctype = doc.meta.name
+        if self._off or doctype in UNWATCHABLE:
             return
-        wanted = self._subscriptions.of(fw.tx).documents.get((doc.doctype, event))
+        wanted = self._subscriptions.of(fw.tx).documents.get((doctype, event))
         if not wanted:
             return
         if not doc.meta.hooks.isdisjoint(_HOOKS[event]):
             doc = self._as_stored(fw, doc)
-        redacted = self._redacted(doc.doctype, doc.as_dict())
-        shown = {"doc": redacted, "name": doc.name, "doctype": doc.doctype}
+        redacted = self._redacted(doctype, doc.as_dict())
+        shown = {"doc": redacted, "name": doc.name, "doctype": doctype}
         name = f"doc.{event}"
         payload = msgspec.json.encode(
             {"type": name, "timestamp": iso(fw.tx.now), "data": shown}
         ).decode()
-        event_of_it = RecordedEvent(wanted, name, payload, (doc.doctype, doc.name))
+        event_of_it = RecordedEvent(wanted, name, payload, (doctype, doc.name))
         self._deliveries.record(fw, [event_of_it])
 
     def _as_stored(self, fw: Fw, doc: DocType) -> DocType:
