@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -77,7 +78,7 @@ class Accounts(Observer):
 
     def roles(self, tx: Tx, user: str) -> tuple[str, ...]:
         """Return the roles of a user, in the order of the User document."""
-        return tuple(row[0] for row in tx.rows(self._roles, user=user))
+        return tuple(map(itemgetter(0), tx.rows(self._roles, user=user)))
 
     def rights(self, tx: Tx, user: str) -> Rights:
         """Return a user's rights. Raises: NotFoundError for an unknown or disabled user."""

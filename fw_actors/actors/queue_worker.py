@@ -118,6 +118,7 @@ class PollSchedule:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._tell = context.ref.tell
         self.pending = False
         """Whether a `Poll` is in the mailbox."""
         self._timer: Timer | None = None
@@ -134,7 +135,7 @@ class PollSchedule:
     def soon(self) -> None:
         """Poll after the messages in the mailbox; many calls make one poll."""
         if not self.pending:
-            self.pending = self._context.ref.tell(Poll())
+            self.pending = self._tell(Poll())
 
     def after(self, seconds: float) -> None:
         """Poll in this many seconds, replacing any planned poll."""

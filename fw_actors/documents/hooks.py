@@ -28,12 +28,10 @@ def run_hook(fw: Fw, doc: DocType, name: str) -> None:
 
 
 def run_after_commit(fw: Fw, doc: DocType, note_defect: NoteDefect) -> None:
-    """Have the hook `after_commit` called once the change is durable; the handle is dead then.
+    """Have the hook `after_commit`, which the class has, called once the change is durable.
 
-    It can undo nothing any more: what it raises is noted as a defect.
+    The handle is dead then, and it can undo nothing any more: what it raises is noted as a defect.
     """
-    if AFTER_COMMIT not in doc.meta.hooks:
-        return
 
     def call() -> None:
         try:

@@ -16,6 +16,7 @@ from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import (
+    AFTER_COMMIT,
     DocTypeObservers,
     NoteDefect,
     Observer,
@@ -239,7 +240,8 @@ class Documents:
             observers.deleting(fw, doc)
             rows.delete(self, fw.tx, doc)
             observers.changed(fw, "on_trash", doc)
-            run_after_commit(fw, doc, self._note_defect)
+            if AFTER_COMMIT in doc.meta.hooks:
+                run_after_commit(fw, doc, self._note_defect)
 
     def rename(self, fw: Fw, doc: DocType, name: object, ignore_permissions: bool) -> None:
         """Rename a document and all references to it. No hooks, no events."""
@@ -314,7 +316,8 @@ class Documents:
         run_hook(fw, doc, event)
         doc._before = before  # a hook may have saved the document once more
         observers.changed(fw, event, doc)
-        run_after_commit(fw, doc, self._note_defect)
+        if AFTER_COMMIT in doc.meta.hooks:
+            run_after_commit(fw, doc, self._note_defect)
 
     def _stamp(self, fw: Fw, doc: DocType, stored: DocType) -> None:
         """Set `modified`, the version: always later than before, even within a millisecond or after

@@ -76,7 +76,7 @@ class Pool:
         while (own := self._by_origin.get(origin)) is not None:
             connection = next(reversed(own))
             self._forget(connection)
-            if connection.is_reusable() and not self._expired(connection):
+            if not self._expired(connection) and connection.is_reusable():
                 self._in_use += 1
                 self._reused += 1
                 return connection

@@ -64,12 +64,16 @@ class KeyedActor(Actor):
 class Context:
     """The runtime as an actor sees it. For trio's thread only, while the instance lives."""
 
-    __slots__ = ("_cell", "clock", "key", "time")
+    __slots__ = ("_cell", "clock", "entropy", "key", "log", "time")
 
     def __init__(self, cell: ActorCell, key: str | None = None) -> None:
         self._cell = cell
         self.clock: Clock = cell.runtime.clock
         """The wall clock."""
+        self.entropy: Entropy = cell.runtime.entropy
+        """The source of randomness."""
+        self.log: Log = cell.runtime.log
+        """The runtime's logger."""
         self.time: Callable[[], float] = cell.runtime.deadlines.now
         """Returns trio's time in seconds, without a look-up of the runner."""
         self.key = key
@@ -79,16 +83,6 @@ class Context:
     def ref(self) -> Ref:
         """The actor's own address."""
         return self._cell.ref
-
-    @property
-    def entropy(self) -> Entropy:
-        """The source of randomness."""
-        return self._cell.runtime.entropy
-
-    @property
-    def log(self) -> Log:
-        """The runtime's logger."""
-        return self._cell.runtime.log
 
     def one_line(self, error: BaseException) -> str:
         """Return an error as one short line, without secrets."""

@@ -216,8 +216,7 @@ class ActorCell(ABC):
     def stop(self, deadline: float) -> None:
         """Ask for an ordered end before `deadline` (trio's clock)."""
 
-    @abstractmethod
-    def _became_quiet(self) -> None:
+    def _became_quiet(self) -> None:  # noqa: B027 - a single actor does not
         """React to the end of the last pending operation."""
 
     # Incoming messages.
@@ -369,7 +368,8 @@ class ActorCell(ABC):
         reply, self._current = self._current, None
         if reply is None or reply.sent:  # the message was told, or its reply is kept already
             return PendingReply(self, Message(), wanted=False)
-        reply.keep()
+        reply.detached = True
+        self.add_pending(reply)
         return reply
 
     @property

@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from math import inf
+from threading import get_ident
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -604,7 +605,8 @@ class KeyedPool:
 
     def _create(self, key: str) -> KeyedCell:
         """Return a new cell with an instance; raises as `cell` does."""
-        self.runtime.check_thread(f"{self.name}/{key}")
+        if get_ident() != self.runtime.thread:
+            self.runtime.check_thread(f"{self.name}/{key}")
         if self._closed:
             raise ActorGone(f"{self.name}/{key}")
         while len(self._cells) - self._leaving >= self.capacity:

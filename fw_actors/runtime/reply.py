@@ -31,7 +31,8 @@ RaiseCancel = Callable[[], Any]
 class PendingReply(msgspec.Struct, Generic[R], eq=False):
     """A request in a mailbox, and the place for its answer. See `Context.keep_reply`.
 
-    `wanted` says whether the asker still waits.
+    `wanted` says whether the asker still waits, `detached` whether a handler left the answer for
+    later, which makes it a pending operation of the actor.
     """
 
     _cell: ActorCell
@@ -45,7 +46,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
     """Whether nobody waits for an answer: the message was sent, with `carried`."""
     work_waits_for: tuple[WaitNode, ...] = ()
     """Edges of the wait-for graph: what work for the kept reply waits for."""
-    _kept: bool = False
+    detached: bool = False
     _given: bool = False
     _asker: trio.lowlevel.Task | None = None
     _seconds: float = 0.0
@@ -98,7 +99,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
             self._close()
         else:
             self._cell.runtime.count_late_reply()
-        if self._kept:
+        if self.detached:
             self._cell.remove_pending(self)
 
     def fail(self, error: Exception) -> None:
@@ -114,7 +115,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
             self._close()
         else:
             self._cell.runtime.count_late_reply()
-        if self._kept:
+        if self.detached:
             self._cell.remove_pending(self)
 
     def settle(self, error: Exception) -> bool:
@@ -127,12 +128,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
     @property
     def kept(self) -> bool:
         """Whether the answer was left for later, and is still due."""
-        return self._kept and not self._given
-
-    def keep(self) -> None:
-        """Make this reply a pending operation of the actor, to be answered later."""
-        self._kept = True
-        self._cell.add_pending(self)
+        return self.detached and not self._given
 
     def abandon(self, error: ActorError) -> None:
         """Raise `error` in the asker because the actor cannot answer any more."""

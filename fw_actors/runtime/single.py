@@ -222,9 +222,6 @@ class SingleCell(ActorCell):
             self.schedule()
         self.remove_work(work)
 
-    def _became_quiet(self) -> None:
-        """Do nothing: a single actor stays whether it has pending operations or not."""
-
     async def _start(self, make: Callable[[], Actor]) -> Actor:
         CURRENT.set(HandlerTask(self))
         own_decimal_context()

@@ -396,8 +396,8 @@ class SnapshotReads:
         except BaseException as error:
             item.answer = outcome.Error(error)
         finally:
+            tx.end()
             limit.end()
-        tx.end()
 
     def _begin(self, item: WorkItem) -> None:
         """Begin a snapshot, unless the one at hand began after `item` was made."""

@@ -190,7 +190,7 @@ class DeliveryRows:
 
     def leased(self, tx: Tx, leases: Sequence[Lease], token: str) -> Leased:
         """Return the deliveries leased with `token`; `swept` lists jobs without a delivery."""
-        given = rows_as_json((one.webhook, one.ends) for one in leases)
+        given = rows_as_json([(one.webhook, one.ends) for one in leases])
         row = tx.one(self.leased_rows, leases=given, token=token)
         assert row is not None  # an aggregate always returns a row
         frames, jobs, deliveries, payloads = row

@@ -106,11 +106,12 @@ async def open_service(
             ) as runtime,
         ):
             recorded = Counter(WORKERS)
+            workers = {queue: runtime.ref(name) for queue, name in WORKERS.items()}
 
             def wake_up(queue: str) -> None:
                 recorded.add(queue)
                 # A lost wake-up does no harm: the next poll finds the row.
-                runtime.ref(WORKERS[queue]).tell(WakeUp())
+                workers[queue].tell(WakeUp())
 
             opening = open_site(
                 config, clock=clock, entropy=entropy, inline=inline, recorded=wake_up
