@@ -245,7 +245,7 @@ class NewPasswords(Observer):
         return {**body, FIELD: PreparedPassword(password, hashed)}
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Judge it against the account as it will be. Raises: PasswordPolicyError."""
+        """Validate it against the resulting account. Raises: PasswordPolicyError."""
         if event == "on_trash":
             return
         values = doc.__dict__

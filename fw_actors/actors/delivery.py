@@ -217,7 +217,7 @@ class DeliveryActor(Actor):
             log.error("delivery.defect", delivery=due.delivery, error=error)
             error = "internal: the attempt failed inside the service; its log says more."
             return self._ended(began, Ending.TRANSIENT, error), SlotFreed(origin)
-        ended, seconds = self._judged(began, answer), answer.times.answer / MS_PER_SECOND
+        ended, seconds = self._outcome_of(began, answer), answer.times.answer / MS_PER_SECOND
         return ended, SlotFreed(origin, seconds, error=ended.error)
 
     def _ready(self, message: Attempt) -> tuple[Endpoint, HMAC, int]:
@@ -252,7 +252,7 @@ class DeliveryActor(Actor):
         error = self._deps.scrubber.scrub_known(error)
         return AttemptOutcome(ending, self._deps.clock.now(), self._ms_since(began), error=error)
 
-    def _judged(self, began: float, answer: ReceiverResponse) -> AttemptOutcome:
+    def _outcome_of(self, began: float, answer: ReceiverResponse) -> AttemptOutcome:
         status, now, wait = answer.status, self._deps.clock.now(), 0.0
         if self._deps.honour_retry_after:
             wait = retry_after_seconds(status, answer.retry_after, now)

@@ -31,7 +31,7 @@ class HasRole(DocType, name="Has Role", child=True):
 class NewPassword(Password):
     """A password to be set: written only, kept nowhere but as its hash (A-294).
 
-    Judged by the password policy, not by the rules of text: any character but half a pair.
+    Validated by the password policy, not by the rules of text: any character but half a pair.
     """
 
     stored = False

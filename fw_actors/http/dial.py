@@ -6,7 +6,7 @@ them come from trio's own limit, which the rest of the service shares (B-149). A
 them is closed to names whose last look-up was not prompt, so that names that all went dead at once
 don't keep a healthy receiver waiting.
 
-Judged at the dial and on each address, so that a name whose answer changes between two look-ups
+Checked at the dial and on each address, so that a name whose answer changes between two look-ups
 (DNS rebinding) gains nothing.
 """
 

@@ -41,7 +41,7 @@ class ReceiverResponse(msgspec.Struct, frozen=True):
         status: as in the answer's head, which alone decides (B-141).
         body: its first bytes, at most 512, undecoded; shorter where the receiver stalled or broke.
         location: of a redirect, without user info, query and fragment; None where there is none.
-        retry_after: the header as sent, for the caller to judge; None where there is none.
+        retry_after: the header as sent, for the caller to evaluate; None where there is none.
         times: how long the steps took.
     """
 

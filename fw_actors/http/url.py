@@ -74,7 +74,7 @@ class Endpoint:
 
 
 def parse_endpoint(url: str, *, development: bool = False) -> Endpoint:
-    """Judge a receiver's URL and take it apart.
+    """Validate and parse a receiver's URL.
 
     Args:
         url: as an administrator wrote it. A name outside of ASCII is taken to IDNA 2008 (UTS 46),

@@ -1,7 +1,7 @@
 """The mail transport `smtp`, over smtplib in a bounded number of threads.
 
 STARTTLS that fails ends the connection for good; AUTH in clear text goes to a loopback peer only,
-judged on the connected address, which smtplib leaves to its caller.
+decided by the connected address, which smtplib leaves to its caller.
 
 5xx to the recipient is final, and so is 5xx to the message itself; what concerns the deployment
 (connection, TLS, AUTH, sender) is tried again, since an operator may mend it (O-59).

@@ -203,7 +203,7 @@ SETTLED: Final = JsonRows("settled")
 def held_of(settled: JsonRows, **columns: ColumnElement[Any]) -> Subquery:
     """The jobs of rows (job, token, …) whose lease is valid, locked until the transaction ends.
 
-    On PostgreSQL a row that another transaction has locked is waited for, and judged as it is by
+    On PostgreSQL a row that another transaction has locked is waited for, and evaluated as it is by
     then; where the statement has nothing to join, no row may be read or locked. Nested, or the
     statement begins with WITH, and SQLite counts no rows of it.
 

@@ -330,6 +330,6 @@ def target_of(hook: Hook | None) -> Endpoint | None:
 def _parsed(url: str) -> Endpoint | None:
     """Taking a URL apart costs more than what else a look does for its Webhook."""
     try:
-        return parse_endpoint(url, development=True)  # judged when it was written
+        return parse_endpoint(url, development=True)  # validated when it was written
     except ValidationError:
         return None

@@ -120,7 +120,7 @@ class Trial:
         hook = await read(lambda fw: self._hook(fw, webhook))
         try:
             key = self._keys.of(hook)
-            target = parse_endpoint(hook.url, development=True)  # judged when it was written
+            target = parse_endpoint(hook.url, development=True)  # validated when it was written
         except NoSigningKey as reason:
             return TrialResult(None, str(reason), StepTimes())
         except ValidationError as reason:

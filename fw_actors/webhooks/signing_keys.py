@@ -64,6 +64,6 @@ def receivers_of(tx: Tx, registry: Registry) -> dict[str, str]:
 
 def _receiver(url: str | None) -> str:
     try:
-        return str(parse_endpoint(url or "", development=True).origin)  # judged when it was written
+        return str(parse_endpoint(url or "", development=True).origin)  # validated before
     except ValidationError:
         return ""

@@ -90,7 +90,7 @@ class EntryProcessor:
 
 @lru_cache(maxsize=1024)  # names come from code, the same few in every entry
 def is_secret(name: str) -> bool:
-    """Return whether a field of this name holds a secret, judging by the words in it."""
+    """Return whether a field of this name holds a secret, by the words in it."""
     return any(word.lower() in _SECRET_WORDS for word in _WORD.findall(name))
 
 

@@ -40,10 +40,10 @@ def sid_of(page: Page) -> str:
 
 def test_the_desk_shows_the_places_that_one_may_open(page: Page) -> None:
     page.goto("/app")
-    places = page.get_by_role("navigation", name="Document types")
-    expect(places.get_by_role("link", name="Sales Order")).to_be_visible()
-    expect(places.get_by_role("link", name="Webhook", exact=True)).to_have_count(0)
-    expect(places.get_by_role("link", name="Console")).to_have_count(0)
+    navigation = page.get_by_role("navigation", name="Document types")
+    expect(navigation.get_by_role("link", name="Sales Order")).to_be_visible()
+    expect(navigation.get_by_role("link", name="Webhook", exact=True)).to_have_count(0)
+    expect(navigation.get_by_role("link", name="Console")).to_have_count(0)
     look(page, "desk")
 
 
@@ -51,14 +51,14 @@ def test_the_menu_of_a_small_screen_opens_and_closes(page: Page) -> None:
     page.set_viewport_size({"width": 360, "height": 700})
     page.goto("/app")
     menu = page.get_by_role("button", name="Menu")
-    places = page.get_by_role("navigation", name="Document types")
-    expect(places).to_be_hidden()
+    navigation = page.get_by_role("navigation", name="Document types")
+    expect(navigation).to_be_hidden()
     menu.click()
-    expect(places).to_be_visible()
+    expect(navigation).to_be_visible()
     expect(menu).to_have_attribute("aria-expanded", "true")
     look(page, "desk-menu")
     menu.click()
-    expect(places).to_be_hidden()
+    expect(navigation).to_be_hidden()
 
 
 def test_a_list_is_searched_filtered_sorted_and_paged(page: Page) -> None:

@@ -137,7 +137,7 @@ ASVS_ACCESS: Final = (
         _TEST_POLICY,
     ),
     Mutation(
-        "new passwords are not judged where they are hashed",
+        "new passwords are not validated where they are hashed",
         _HASHER,
         "        validate_password(password, minimum",
         "        return\n        validate_password(password, minimum",

@@ -153,13 +153,13 @@ function stopAsking(part) {
 
 function menu() {
   const button = document.getElementById("menu");
-  const places = document.getElementById("slots");
+  const navigation = document.getElementById("navigation");
   button.hidden = false;
   document.body.classList.add("scripted");
   button.addEventListener("click", () => {
     const open = button.getAttribute("aria-expanded") !== "true";
     button.setAttribute("aria-expanded", String(open));
-    places.classList.toggle("open", open);
+    navigation.classList.toggle("open", open);
   });
 }
 

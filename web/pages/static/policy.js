@@ -1,4 +1,4 @@
-// The password policy as far as a page can validate it; the service judges again.
+// The password policy as far as a page can validate it; the service validates again.
 
 const SERVICE_ALONE = new Set(["common"]); // the list stays with the service
 
@@ -15,7 +15,7 @@ export function broken(password, minimum, maximum, names) {
   return rules;
 }
 
-// Mark the rules of a list while the password is typed; return a function that judges it.
+// Mark the rules of a list while the password is typed; return a function that validates it.
 export function watch(input, list, minimum, maximum, names) {
   const look = () => {
     const rules = broken(input.value, minimum, maximum, names());
