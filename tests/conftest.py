@@ -17,7 +17,18 @@ from tests.site_kit import keep_database_at
 _HERE: Final = Path(__file__).parent
 
 # What takes longest begins first, so that no core waits for it alone at the end.
-_LONGEST: Final = ("simulation", "crash", "fuzz", "mutants", "browser", "docs", "benchmarks")
+_LONGEST: Final = (
+    "simulation",
+    "crash",
+    "fuzz",
+    "security",
+    "browser",
+    "interop",
+    "supervisors",
+    "docs",
+    "fw_cli",
+    "benchmarks",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import psycopg
 from psycopg import sql
 
 from tests.postgres_cluster import PostgresCluster
@@ -68,8 +67,8 @@ class KeptSchemas:
     def _emptied(self, name: str) -> str | None:
         """Empty a schema's tables; return what tells them from others."""
         schema = sql.Literal(name)
-        with psycopg.connect(self._cluster.url(name), autocommit=True) as connection:
-            connection.execute(_LOCK)
-            connection.execute(sql.SQL(_EMPTY).format(schema=schema))
-            row = connection.execute(sql.SQL(_SHAPE).format(schema=schema)).fetchone()
+        owner = self._cluster.owner
+        owner.execute(_LOCK)
+        owner.execute(sql.SQL(_EMPTY).format(schema=schema))
+        row = owner.execute(sql.SQL(_SHAPE).format(schema=schema)).fetchone()
         return None if row is None else row[0]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 
@@ -47,6 +47,7 @@ class PostgresCluster:
 
     folder: Path
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    _owner: psycopg.Connection[Any] | None = None
 
     def url(self, schema: str = "public", database: str = DATABASE) -> str:
         """Return what FW_DATABASE would be, with `schema` as the place of all tables."""
@@ -82,11 +83,18 @@ class PostgresCluster:
         finally:
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
-    def execute(self, *statements: str, database: str = DATABASE) -> None:
+    def execute(self, *statements: str) -> None:
         """Run statements as the server's owner."""
-        with psycopg.connect(self.url(database=database), autocommit=True) as connection:
-            for statement in statements:
-                connection.execute(statement.encode())
+        for statement in statements:
+            self.owner.execute(statement.encode())
+
+    @property
+    def owner(self) -> psycopg.Connection[Any]:
+        """The owner's connection, outside of transactions; kept, because a backend that begins
+        costs more than most of what a test has it do."""
+        if self._owner is None:
+            self._owner = psycopg.connect(self.url(), autocommit=True)
+        return self._owner
 
     def start(self) -> None:
         """Start the server and wait until it takes connections."""
@@ -94,6 +102,9 @@ class PostgresCluster:
 
     def stop(self, mode: str = "fast") -> None:
         """Stop the server: `fast` ends its connections, `immediate` is a crash."""
+        if self._owner is not None:
+            self._owner.close()
+            self._owner = None
         self._control("stop", "-m", mode)
 
     def _control(self, *args: str) -> None:
@@ -126,7 +137,8 @@ def postgres_cluster(*, durable: bool = False) -> Iterator[PostgresCluster]:
         cluster = PostgresCluster(folder)
         cluster.start()
         try:
-            cluster.execute(f"CREATE DATABASE {DATABASE}", database="postgres")
+            with psycopg.connect(cluster.url(database="postgres"), autocommit=True) as connection:
+                connection.execute(f"CREATE DATABASE {DATABASE}".encode())
             yield cluster
         finally:
             cluster.stop("immediate")
