@@ -9,6 +9,7 @@ import trio
 
 from fw_actors.http import ConnectError, Origin
 from fw_actors.http.connection import BrokenConnection, Connection, ExchangeStep, Progress
+from fw_actors.http.tls import SessionCache
 from tests.simulation.life import Life
 
 
@@ -109,8 +110,9 @@ class VirtualDialler:
 
     def __init__(self, listeners: Mapping[Origin, Listener], life: Life) -> None:
         self._listeners, self._life = listeners, life
+        self.sessions = SessionCache()
 
-    async def dial(self, origin: Origin, progress: Progress) -> Connection:
+    async def dial(self, origin: Origin, progress: Progress, *, anew: bool = False) -> Connection:
         """See `Dialler.dial`."""
         progress.enter(ExchangeStep.CONNECT)
         await self._life.step()
