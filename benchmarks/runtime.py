@@ -14,6 +14,7 @@ from typing import Final
 
 import trio
 
+from benchmarks import runtime_loads
 from benchmarks.rows import Comparison, Effort, Row
 from fw_actors.runtime import (
     Actor,
@@ -85,6 +86,7 @@ def rows(effort: Effort) -> Iterator[Row]:
             reference=partial(trio.run, reference, times),
             reference_name=what,
         ).measure(effort)
+    yield from runtime_loads.rows(effort)
 
 
 @asynccontextmanager

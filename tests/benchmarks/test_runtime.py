@@ -10,9 +10,12 @@ from benchmarks.rows import Effort
 def test_every_row_is_measured_on_both_sides() -> None:
     lines: list[str] = []
     rows = list(runtime.rows(Effort(events=200, rounds=1, tell=lines.append)))
-    assert [row.name for row in rows] == ["tell", "tell_nowait", "ask", "ask_100", "spawn"]
+    assert [row.name for row in rows] == [
+        "tell", "tell_nowait", "ask", "ask_100", "spawn",
+        "busy_neighbour", "chain_2", "keyed_stream", "fan_out", "restart",
+    ]  # fmt: skip
     assert all(row.ours > 0 and row.reference > 0 and row.suite == "runtime" for row in rows)
-    assert len(lines) == 5
+    assert len(lines) == 10
 
 
 def test_the_suite_is_known_to_the_command() -> None:
