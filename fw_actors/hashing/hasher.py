@@ -178,7 +178,8 @@ class HashSlots:
         with self._lock:
             other = HashQueue.RECOVERY if self._turn is HashQueue.SIGN_IN else HashQueue.SIGN_IN
             for queue in (other, self._turn):
-                job = self._waiting[queue].pop()
+                waiting = self._waiting[queue]
+                job = waiting.pop() if waiting.length else None
                 if job is not None:
                     self._turn = queue
                     self._begun += 1

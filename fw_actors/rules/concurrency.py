@@ -118,10 +118,12 @@ class FairQueue(Generic[T]):
     def __init__(self, capacity: int, kept: int = 0) -> None:
         self._capacity, self._kept = capacity, kept
         self._lines: OrderedDict[Requester, deque[T]] = OrderedDict()  # the next to be served first
-        self._length = self._known = 0
+        self.length = 0
+        """The number of items."""
+        self._known = 0
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     def put(self, item: T, requester: Requester) -> T | None:
         """Queue an item. Returns: the item that had to make room for it, or None.
@@ -129,14 +131,14 @@ class FairQueue(Generic[T]):
         Raises: QueueFull; nothing has changed then.
         """
         displaced: T | None = None
-        if self._length >= self._capacity:
+        if self.length >= self._capacity:
             longest = self._line_to_shorten(requester)
             if longest is None:
                 raise QueueFull
             displaced = self._lines[longest].pop()
             self._shortened(longest)
         self._lines.setdefault(requester, deque()).append(item)
-        self._length += 1
+        self.length += 1
         self._known += requester.known
         return displaced
 
@@ -175,7 +177,7 @@ class FairQueue(Generic[T]):
         return longest if len(self._lines[longest]) > own + 1 else None
 
     def _shortened(self, requester: Requester) -> None:
-        self._length -= 1
+        self.length -= 1
         self._known -= requester.known
         if not self._lines[requester]:
             del self._lines[requester]
